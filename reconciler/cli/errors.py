@@ -42,7 +42,7 @@ def exit_code_of(error: BaseException, *, is_verbose: bool) -> int:
             silence(sys.stdout)
             code = 0
         case _:
-            code, message, hint = unexpected(error)
+            code, message, hint = describe_unexpected(error)
             _print_error(screen, "Error", message, hint)
     if is_verbose and not isinstance(error, TyperException | KeyboardInterrupt):
         lines = "".join(traceback.format_exception(error)).splitlines()
@@ -50,7 +50,7 @@ def exit_code_of(error: BaseException, *, is_verbose: bool) -> int:
     return code
 
 
-def unexpected(error: BaseException) -> tuple[int, str, str]:
+def describe_unexpected(error: BaseException) -> tuple[int, str, str]:
     """Return exit code, message and hint of an unexpected error."""
     match error:
         case KeyboardInterrupt():

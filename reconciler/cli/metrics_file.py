@@ -50,7 +50,7 @@ class MetricsFile:
         self._instruments = Instruments(reach)
         self.trouble: ReconcilerError | None = None
         """The last error, which was printed."""
-        self._totals = totals_in(self._path)
+        self._totals = read_totals(self._path)
 
     def write(self, upkeep: Upkeep) -> None:
         """Read the clusters and write the file."""
@@ -79,7 +79,7 @@ def metrics_body(path: Path, metrics: Sequence[Metric]) -> bytes:
     return document_bytes(METRICS.row(metrics))
 
 
-def totals_in(path: Path) -> Totals:
+def read_totals(path: Path) -> Totals:
     """Return the counters of a metrics file; empty if it is missing or something else."""
     try:
         body = path.read_bytes()

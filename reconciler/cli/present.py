@@ -60,7 +60,7 @@ def raise_verdict(verdict: ReconcilerError | None) -> None:
         raise verdict
 
 
-def blocked_above(plan: Plan, consequence: str = "") -> BlockedError:
+def printed_blocked_error(plan: Plan, consequence: str = "") -> BlockedError:
     """Return the error of a blocked plan that was printed, without repeating it."""
     if plan.applied is not None and not plan.blocked:
         message, hint = plan.applied.message_and_hint()
@@ -96,7 +96,7 @@ _NOUNS: Final = {
 _PLURALS: Final = {"TieringPolicy": "tiering policies"}
 
 
-def validated_lines(validated: ValidationResult) -> list[Line]:
+def validation_lines(validated: ValidationResult) -> list[Line]:
     """Return findings, or what was checked."""
     lines = [finding_line(finding) for finding in validated.findings]
     kinds = [counted(count, _NOUNS.get(kind, kind), _PLURALS.get(kind)) for kind, count in validated.counts.items()]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast, get_args
 import orjson
 
 from reconciler.cli.console import err, out, pipeline
-from reconciler.cli.errors import unexpected
+from reconciler.cli.errors import describe_unexpected
 from reconciler.cli.hint_rewrite import add_typed_options
 from reconciler.cli.options import Form, ListForm
 from reconciler.cli.text.lines import Span, Tone, line
@@ -124,7 +124,7 @@ def show_remarks(remarks: Remarks, form: Form, invocation: Invocation) -> None:
 def error_texts(error: BaseException) -> tuple[int, str, str]:
     """Return exit code, message and hint; of several problems only the heading."""
     if not isinstance(error, ReconcilerError):
-        return unexpected(error)
+        return describe_unexpected(error)
     return error.exit_code, error.message.partition("\n")[0], error.hint
 
 
@@ -146,7 +146,7 @@ def remarks_of(error: BaseException, command: Command) -> Iterator[Remark]:
         yield of_error(PlanFinding(None, None, message, add_typed_options(hint)), command)
 
 
-def validated_remarks(validated: ValidationResult, tool: str, environment: str | None) -> Remarks:
+def validation_remarks(validated: ValidationResult, tool: str, environment: str | None) -> Remarks:
     """Return errors and warnings of valid files."""
     from reconciler.cli.text.remarks import Remarks, of_error, warning_remark
 
@@ -349,7 +349,7 @@ def drift_outcome(drifted: DriftResult) -> Outcome:
     return Outcome(values, {"create": 0, "update": len(drifted.failing), "delete": 0})
 
 
-def validated_outcome(validated: ValidationResult) -> Outcome:
+def validation_outcome(validated: ValidationResult) -> Outcome:
     """Return a validation as values for a pipeline."""
     values: dict[str, str | int | bool] = {
         "errors": len(validated.findings),

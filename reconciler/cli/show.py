@@ -20,7 +20,7 @@ from reconciler.cli import signals
 from reconciler.cli.console import Screen, err, out, pipeline, share_one_target, stdin_is_terminal
 from reconciler.cli.environment import is_log_enabled
 from reconciler.cli.options import Form, TextOrJson, seconds
-from reconciler.cli.present import blocked_above, last_line, raise_verdict, show_page, warn_all
+from reconciler.cli.present import last_line, printed_blocked_error, raise_verdict, show_page, warn_all
 from reconciler.cli.text.lines import Line, Span, Tone, cut, line, text_of
 from reconciler.errors import BlockedError, InterruptedRunError, StalePlanError, UsageError
 from reconciler.runtime.text import escape_invisible, escape_json, format_elapsed
@@ -342,7 +342,7 @@ class _PlanDialog:
             from reconciler.cli.json.runs_json import event_line
 
             out().write_bytes(event_line(PlanMade(planned.plan)))
-        return blocked_above(planned.plan, "nothing was done: ")
+        return printed_blocked_error(planned.plan, "nothing was done: ")
 
     def show_stale(self, error: StalePlanError) -> StalePlanError:
         """Show only the differences from the approved plan; with JSON they are in the last line."""
@@ -355,12 +355,12 @@ class _PlanDialog:
 
     def show_outcome(self, applied: ApplyOutcome, summary: Summary | None) -> None:
         """Print the result."""
-        from reconciler.cli.text.runs_text import applied_text
+        from reconciler.cli.text.runs_text import run_result_text
 
         if not self._is_shown:
             self._show(applied.planned)
         # Failures were printed on standard error.
-        out().show(applied_text(applied, summary, with_failures=is_log_enabled() or not share_one_target()))
+        out().show(run_result_text(applied, summary, with_failures=is_log_enabled() or not share_one_target()))
 
     def _show(self, planned: PlanResult) -> None:
         self._is_shown = True

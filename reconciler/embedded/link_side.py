@@ -145,7 +145,7 @@ class ClusterLinks:
         """Record in every head that it matches its source up to its own end."""
         topic = topic_named(self.cluster.catalog.read(), full_name)
 
-        def note(number: int) -> None:
+        def record_partition(number: int) -> None:
             self.may_go_on()
             epochs = [list(epoch) for epoch in bounds[number].epochs]
 
@@ -157,7 +157,7 @@ class ClusterLinks:
 
             swap_head(self.cluster.store, Partition(full_name, topic.id, number), record_source)
 
-        run_in_parallel(note, sorted(bounds), name="stand")
+        run_in_parallel(record_partition, sorted(bounds), name="stand")
 
     def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorEntry:
         """Record the start offsets of a new mirror, and move empty partitions there."""
@@ -301,7 +301,7 @@ def _may_read(who: Permissions, catalog: Catalog, full_name: str) -> bool:
 _NO_RULES: Final[RuleFields] = {}
 
 
-def rules_in(catalog: Catalog) -> AccessRules:
+def list_access_rules(catalog: Catalog) -> AccessRules:
     """Return all access rules in a catalog."""
     return AccessRules(
         {name: to_rule_fields(to_namespace_acls(entry.acls)) for name, entry in catalog.topics.items() if entry.acls},

@@ -87,7 +87,7 @@ class Gitea(SharedApi):
         answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_GONE,))
         return None if answer.status == _GONE else issue_of(answer.item())
 
-    def merged_with(self, commit: str) -> list[int]:
+    def find_merged_requests(self, commit: str) -> list[int]:
         """Return the merged pull request of a commit."""
         path = f"{self._repository}/commits/{quote(commit)}/pull"
         answer = self._api.get(path, "see which pull request a commit is of", accepts=(_GONE,))

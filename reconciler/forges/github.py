@@ -150,7 +150,7 @@ class GitHub(SharedApi):
         answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_GONE, _DELETED))
         return None if answer.status in {_GONE, _DELETED} else issue_of(answer.item())
 
-    def merged_with(self, commit: str) -> list[int]:
+    def find_merged_requests(self, commit: str) -> list[int]:
         """Return the merged pull requests of a commit."""
         path = f"{self._repository}/commits/{quote(commit)}/pulls?per_page={_AT_ONCE}"
         pulls = self._rows(path, "see which pull request a commit is of")

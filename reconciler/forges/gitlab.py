@@ -108,7 +108,7 @@ class GitLab:
         row = self._api.get(f"{self._project}/merge_requests/{number}", "see the merge request").item()
         return _request(row)
 
-    def merged_with(self, commit: str) -> list[int]:
+    def find_merged_requests(self, commit: str) -> list[int]:
         """Return the merged merge requests of a commit."""
         path = f"{self._project}/repository/commits/{quote(commit)}/merge_requests?"
         rows = self._rows(path, "see which merge request a commit is of")

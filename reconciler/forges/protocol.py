@@ -313,7 +313,7 @@ class Forge(Protocol):
         """Return a pull request."""
         ...
 
-    def merged_with(self, commit: str) -> list[int]:
+    def find_merged_requests(self, commit: str) -> list[int]:
         """Return the merged pull requests of a commit."""
         ...
 

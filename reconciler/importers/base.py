@@ -226,7 +226,7 @@ class Fields:
         if not isinstance(value, dict):
             self._report_wrong_type(key, value, "a mapping")
             return None
-        return self._fields_at(value, (*self._path, key))
+        return self._read_fields(value, (*self._path, key))
 
     def each(self, key: str) -> Iterator[Fields]:
         """Read a list of mappings."""
@@ -238,7 +238,7 @@ class Fields:
             return
         for index, item in enumerate(value):
             if isinstance(item, dict):
-                yield self._fields_at(item, (*self._path, key, index))
+                yield self._read_fields(item, (*self._path, key, index))
             else:
                 self._report_wrong_type(key, item, "a mapping", index)
 
@@ -248,7 +248,7 @@ class Fields:
         for name in inner.content if inner is not None else ():
             value = inner.raw(name) if inner is not None else None
             if value is None or isinstance(value, dict):
-                yield name, self._fields_at(value or {}, (*self._path, key, name))
+                yield name, self._read_fields(value or {}, (*self._path, key, name))
             else:
                 self._report_wrong_type(key, value, "a mapping", name)
 
@@ -285,7 +285,7 @@ class Fields:
         place = self.of(key) if key else self.place
         self.reading.lost.append(NotImported(place, self.subject, path_text(path), why, hint, is_left_out=is_left_out))
 
-    def _fields_at(self, content: Mapping[str, Any], path: FieldPath) -> Fields:
+    def _read_fields(self, content: Mapping[str, Any], path: FieldPath) -> Fields:
         return Fields(content, self.reading, self._locate, subject=self.subject, path=path)
 
     def _report_wrong_type(self, key: str, value: Any, wanted: str, at: str | int | None = None) -> None:

@@ -46,9 +46,9 @@ def read(documents: tuple[Document, ...], reading: Reading) -> None:
     for kind, fields in resources:
         match kind:
             case "KafkaTopic":
-                _take_topic(fields, configs)
+                _import_topic(fields, configs)
             case "KafkaPrincipalAuthorization":
-                _take_principal(fields, roles)
+                _import_principal(fields, roles)
             case "ConfigMap" | "KafkaPrincipalRole":
                 pass  # read where they are used
             case "KafkaClientQuota" | "KafkaQuota":
@@ -92,7 +92,7 @@ def _name(fields: Fields) -> str:
     return name if type(name) is str else ""
 
 
-def _take_topic(fields: Fields, known: Mapping[str, Mapping[str, SourceValue]]) -> None:
+def _import_topic(fields: Fields, known: Mapping[str, Mapping[str, SourceValue]]) -> None:
     labels = _labels(fields)
     if labels is None or not fields.is_named("metadata"):
         return
@@ -138,7 +138,7 @@ def _labels(fields: Fields) -> dict[str, str] | None:
     return labels
 
 
-def _take_principal(fields: Fields, roles: Mapping[str, Fields]) -> None:
+def _import_principal(fields: Fields, roles: Mapping[str, Fields]) -> None:
     if _labels(fields) is None:
         return
     spec = fields.inside("spec")

@@ -157,14 +157,14 @@ def read(documents: tuple[Document, ...], reading: Reading, names: Names) -> Non
     plans = {name: plan.said("config") for item in whole for name, plan in _plans(item)}
     for topology in whole:
         if "projects" in topology.content:
-            _take_topology(topology, names, plans)
+            _import_topology(topology, names, plans)
 
 
 def _plans(document: Fields) -> Iterable[tuple[str, Fields]]:
     return document.named(_PLANS) if _PLANS in document.content else ()
 
 
-def _take_topology(topology: Fields, names: Names, plans: Mapping[str, Mapping[str, SourceValue]]) -> None:
+def _import_topology(topology: Fields, names: Names, plans: Mapping[str, Mapping[str, SourceValue]]) -> None:
     context = {"context": topology.text("context") or ""}
     for key in topology.content:
         if key not in _NOT_IN_NAMES:
@@ -172,16 +172,16 @@ def _take_topology(topology: Fields, names: Names, plans: Mapping[str, Mapping[s
     for project in topology.each("projects"):
         name = project.text("name") or ""
         project.subject = f"project {name}"
-        _take_project(project, {**context, "project": name}, names, plans)
+        _import_project(project, {**context, "project": name}, names, plans)
     for topic in topology.each("special_topics"):
         full_name = topic.text("name") or ""
         topic.subject = f"topic {full_name}"
-        _take_topic(topic, full_name, plans, ())
+        _import_topic(topic, full_name, plans, ())
     topology.unsaid("platform", f"rules for platform components: {NOT_KAFKA}")
     topology.rest()
 
 
-def _take_project(
+def _import_project(
     project: Fields, context: Mapping[str, str], names: Names, plans: Mapping[str, Mapping[str, SourceValue]]
 ) -> None:
     roles = take_users(project)
@@ -189,14 +189,14 @@ def _take_project(
         name = {"topic": topic.text("name") or "", "dataType": topic.text("dataType") or ""}
         full_name = names.topic({**context, **name})
         topic.subject = f"topic {full_name}"
-        _take_topic(topic, full_name, plans, roles)
+        _import_topic(topic, full_name, plans, roles)
     take_roles(project, names.project(context))
     for key in ("schemas", "rbac", "ksql"):
         project.unsaid(key, NOT_KAFKA)
     project.rest()
 
 
-def _take_topic(
+def _import_topic(
     topic: Fields, name: str, plans: Mapping[str, Mapping[str, SourceValue]], roles: Iterable[Role]
 ) -> None:
     configs = topic.said("config")
@@ -273,7 +273,7 @@ def names_of(properties: Mapping[str, str]) -> Names:
     )
 
 
-def properties_in(text: str) -> dict[str, str]:
+def parse_properties(text: str) -> dict[str, str]:
     """Return a properties file's keys about names and brokers."""
     wanted = {_FORMAT, _PROJECT_FORMAT, _SEPARATOR, SERVERS}
     properties: dict[str, str] = {}
@@ -296,7 +296,7 @@ def read_julie(documents: tuple[Document, ...], properties: Iterable[Path], cwd:
     settings: dict[str, tuple[str, str]] = {}
     for file in properties:
         label = label_of(file, cwd)
-        for key, value in properties_in(read_text(file, cwd).decode(errors="replace")).items():
+        for key, value in parse_properties(read_text(file, cwd).decode(errors="replace")).items():
             before = settings.setdefault(key, (value, label))
             if before[0] != value:
                 message = f"{key} is {before[0]!r} in {before[1]} and {value!r} in {label}"

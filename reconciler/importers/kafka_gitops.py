@@ -60,15 +60,15 @@ def read(documents: tuple[Document, ...], reading: Reading) -> None:
     for state in states:
         for name, topic in state.named("topics"):
             topic.subject = f"topic {name}"
-            _take_topic(topic, name, defaults)
+            _import_topic(topic, name, defaults)
         for name, service in state.named("services"):
             service.subject = f"service {name}"
-            _take_service(service, name, describes=defaults.describes)
-    principals = {name: principal for state in states for name, principal in _take_users(state)}
+            _import_service(service, name, describes=defaults.describes)
+    principals = {name: principal for state in states for name, principal in _import_users(state)}
     for state in states:
         for key in ("customServiceAcls", "customUserAcls"):
             for name, entries in state.named(key):
-                _take_custom(entries, name, principals)
+                _import_custom(entries, name, principals)
         state.unsaid("schemas", "schemas are not managed here")
         state.rest()
 
@@ -103,7 +103,7 @@ class _Defaults:
         settings.rest()
 
 
-def _take_topic(topic: Fields, name: str, defaults: _Defaults) -> None:
+def _import_topic(topic: Fields, name: str, defaults: _Defaults) -> None:
     values = ImportedTopic(
         name=name,
         place=topic.place,
@@ -115,7 +115,7 @@ def _take_topic(topic: Fields, name: str, defaults: _Defaults) -> None:
     topic.rest()
 
 
-def _take_service(service: Fields, name: str, *, describes: bool) -> None:
+def _import_service(service: Fields, name: str, *, describes: bool) -> None:
     principal = service.text("principal")
     rules = list(_of_service(service, name, describes=describes))
     if principal is None:
@@ -174,7 +174,7 @@ def _topic_rules(produces: Iterable[str], consumes: Iterable[str], *, describes:
         yield "topic", topic, ("READ", *more), False
 
 
-def _take_users(state: Fields) -> Iterator[tuple[str, str]]:
+def _import_users(state: Fields) -> Iterator[tuple[str, str]]:
     """Read users' roles; yield each user with its principal, for its own rules."""
     for name, user in state.named("users"):
         user.subject = f"user {name}"
@@ -192,7 +192,7 @@ def _take_users(state: Fields) -> Iterator[tuple[str, str]]:
         user.rest()
 
 
-def _take_custom(entries: Fields, name: str, principals: Mapping[str, str]) -> None:
+def _import_custom(entries: Fields, name: str, principals: Mapping[str, str]) -> None:
     for key in entries.content:
         entry = entries.inside(key)
         if entry is None:

@@ -79,7 +79,7 @@ def _homes(resources: list[Fields]) -> Homes:
     return {**several, **{name: homes for name, homes in kafkas.items() if len(homes) > 1}}
 
 
-def _cluster_in(metadata: Fields, name: str, homes: Homes) -> str | None:
+def _find_cluster_name(metadata: Fields, name: str, homes: Homes) -> str | None:
     """Return a resource's cluster; `None` if it is ambiguous."""
     home = metadata.text("namespace") or ""
     if name not in homes:
@@ -121,11 +121,11 @@ def _take(fields: Fields, homes: Homes) -> None:
     metadata.subject = spec.subject = fields.subject
     match kind:
         case "KafkaTopic":
-            _take_topic(fields, metadata, spec, name, homes)
+            _import_topic(fields, metadata, spec, name, homes)
         case "KafkaUser":
-            _take_user(metadata, spec, name, homes)
+            _import_user(metadata, spec, name, homes)
         case "Kafka":
-            _take_cluster(fields, metadata, spec, name, homes)
+            _import_cluster(fields, metadata, spec, name, homes)
         case _:
             fields.unsaid("", f"{kind}: {NOT_KAFKA}")
             return
@@ -133,9 +133,9 @@ def _take(fields: Fields, homes: Homes) -> None:
     fields.rest()
 
 
-def _take_labels(metadata: Fields, homes: Homes) -> tuple[str | None, dict[str, str]]:
+def _read_labels(metadata: Fields, homes: Homes) -> tuple[str | None, dict[str, str]]:
     labels = metadata.labels("labels")
-    cluster = _cluster_in(metadata, labels.pop(_CLUSTER, ""), homes)
+    cluster = _find_cluster_name(metadata, labels.pop(_CLUSTER, ""), homes)
     annotations = metadata.inside("annotations")
     if annotations is not None:
         annotations.ignore_keys(_MANAGED, "kubectl.kubernetes.io/last-applied-configuration")
@@ -150,11 +150,11 @@ def _is_unmanaged(metadata: Fields) -> bool:
     return isinstance(annotations, dict) and str(annotations.get(_MANAGED)).lower() == "false"
 
 
-def _take_topic(fields: Fields, metadata: Fields, spec: Fields, name: str, homes: Homes) -> None:
+def _import_topic(fields: Fields, metadata: Fields, spec: Fields, name: str, homes: Homes) -> None:
     if _is_unmanaged(metadata):
         fields.unsaid("", f"it is marked {_MANAGED}: false, so it is not managed")
         return
-    cluster, labels = _take_labels(metadata, homes)
+    cluster, labels = _read_labels(metadata, homes)
     if cluster is None:
         return
     topic = ImportedTopic(
@@ -170,8 +170,8 @@ def _take_topic(fields: Fields, metadata: Fields, spec: Fields, name: str, homes
     spec.rest()
 
 
-def _take_user(metadata: Fields, spec: Fields, name: str, homes: Homes) -> None:
-    cluster, _ = _take_labels(metadata, homes)
+def _import_user(metadata: Fields, spec: Fields, name: str, homes: Homes) -> None:
+    cluster, _ = _read_labels(metadata, homes)
     if cluster is None:
         return
     authentication = spec.inside("authentication")
@@ -190,9 +190,9 @@ def _take_user(metadata: Fields, spec: Fields, name: str, homes: Homes) -> None:
     spec.rest()
 
 
-def _take_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str, homes: Homes) -> None:
+def _import_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str, homes: Homes) -> None:
     """Read the connection; broker settings belong to the operator."""
-    cluster = _cluster_in(metadata, name, homes) or name
+    cluster = _find_cluster_name(metadata, name, homes) or name
     metadata.ignore_keys("labels", "annotations")
     kafka = spec.inside("kafka")
     listeners = list(kafka.each("listeners")) if kafka is not None else []

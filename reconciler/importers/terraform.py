@@ -66,7 +66,7 @@ def read_terraform(path: Path, files: tuple[Path, ...], cwd: Path, reading: Read
     states: dict[str, str] = {}
     for file in own:
         label = label_of(file, cwd)
-        if state := _take_state(read_text(file, cwd), label, reading):
+        if state := _import_state(read_text(file, cwd), label, reading):
             states.setdefault(state, label)
     if len(states) > 1:
         one, other, *_ = states.values()
@@ -90,20 +90,20 @@ def _is_state(raw: bytes) -> bool:
     return isinstance(content, dict) and bool({"terraform_version", "format_version"} & content.keys())
 
 
-def _take_state(raw: bytes, label: str, reading: Reading) -> str:
+def _import_state(raw: bytes, label: str, reading: Reading) -> str:
     """Read a state; return an id of its cluster, or ""."""
     content = _content(raw, label)
     is_shown = "version" not in content
     whole = Fields(content, reading, lambda _: Place(label), subject="state")
     is_any = False
     for instance in _shown_instances(whole) if is_shown else _resources(whole):
-        is_any |= _take_instance(instance, Place(label), reading)
+        is_any |= _import_instance(instance, Place(label), reading)
     if is_shown and is_any:
         reading.lost.append(NotImported(Place(label), "provider alias", "", _NO_ALIAS, _PULL, is_left_out=False))
     return str(content.get("lineage") or label) if is_any else ""
 
 
-def _take_instance(instance: _Instance, place: Place, reading: Reading) -> bool:
+def _import_instance(instance: _Instance, place: Place, reading: Reading) -> bool:
     """Return whether its type is supported."""
     at = instance.at
     if instance.kind not in KINDS:
@@ -115,7 +115,7 @@ def _take_instance(instance: _Instance, place: Place, reading: Reading) -> bool:
         at.lost("", f"it has no {instance.key}", _PULL_AGAIN)
     elif attributes := at.inside(instance.key):
         fields = Fields(attributes.content, reading, lambda _: place, subject=at.subject)
-        _take_resource(instance.kind, fields, instance.cluster)
+        _import_resource(instance.kind, fields, instance.cluster)
     return True
 
 
@@ -187,13 +187,13 @@ def _cluster_of(provider: str) -> str:
     return "/".join(part for part in match.groups() if part) if match and any(match.groups()) else _DEFAULT
 
 
-def _take_resource(kind: str, fields: Fields, cluster: str) -> None:
+def _import_resource(kind: str, fields: Fields, cluster: str) -> None:
     fields.ignore_keys("id", "timeouts")
     match kind:
         case "kafka_topic":
-            _take_topic(fields, cluster)
+            _import_topic(fields, cluster)
         case "kafka_acl":
-            _take_rule(fields, cluster)
+            _import_rule(fields, cluster)
         case "kafka_user_scram_credential":
             fields.unsaid("", NO_CREDENTIALS)
             return
@@ -203,7 +203,7 @@ def _take_resource(kind: str, fields: Fields, cluster: str) -> None:
     fields.rest()
 
 
-def _take_topic(fields: Fields, cluster: str) -> None:
+def _import_topic(fields: Fields, cluster: str) -> None:
     topic = ImportedTopic(
         name=fields.text("name") or "",
         place=fields.place,
@@ -215,7 +215,7 @@ def _take_topic(fields: Fields, cluster: str) -> None:
     fields.reading.topics.append(topic)
 
 
-def _take_rule(fields: Fields, cluster: str) -> None:
+def _import_rule(fields: Fields, cluster: str) -> None:
     SourceRule(
         resource=fields.text("resource_type"),
         name=fields.text("resource_name"),

@@ -46,9 +46,9 @@ def read(documents: tuple[Document, ...], reading: Reading) -> None:
         fields = Fields(document.content, reading, document.locate, subject=f"{kind} {name}".strip())
         match kind:
             case "cluster":
-                _take_cluster(fields)
+                _import_cluster(fields)
             case "topic":
-                _take_topic(fields)
+                _import_topic(fields)
             case "acl":
                 _take_rules(fields)
             case _:
@@ -69,7 +69,7 @@ def _name_of(content: dict[str, Any]) -> str:
     return name if type(name) is str else ""
 
 
-def _take_meta(fields: Fields) -> tuple[str, str, dict[str, str]]:
+def _read_meta(fields: Fields) -> tuple[str, str, dict[str, str]]:
     """Read name, cluster and labels; region and environment are ignored."""
     meta = fields.inside("meta")
     if meta is None:
@@ -83,9 +83,9 @@ def _take_meta(fields: Fields) -> tuple[str, str, dict[str, str]]:
     return values
 
 
-def _take_topic(fields: Fields) -> None:
+def _import_topic(fields: Fields) -> None:
     is_named = fields.is_named("meta")
-    name, cluster, labels = _take_meta(fields)
+    name, cluster, labels = _read_meta(fields)
     spec = fields.inside("spec")
     if spec is None:
         return
@@ -124,7 +124,7 @@ def _configs(spec: Fields) -> dict[str, SourceValue]:
 
 
 def _take_rules(fields: Fields) -> None:
-    _, cluster, _ = _take_meta(fields)
+    _, cluster, _ = _read_meta(fields)
     spec = fields.inside("spec")
     for entry in spec.each("acls") if spec is not None else ():
         resource = entry.inside("resource")
@@ -147,8 +147,8 @@ def _take_rules(fields: Fields) -> None:
         spec.rest()
 
 
-def _take_cluster(fields: Fields) -> None:
-    name, _, _ = _take_meta(fields)
+def _import_cluster(fields: Fields) -> None:
+    name, _, _ = _read_meta(fields)
     spec = fields.inside("spec")
     if spec is None:
         return

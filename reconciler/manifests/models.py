@@ -30,7 +30,7 @@ def fields_of(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
-def model_at(model: type[BaseModel], path: FieldPath) -> type[BaseModel] | None:
+def find_model(model: type[BaseModel], path: FieldPath) -> type[BaseModel] | None:
     """Return the model at a path, or `None`."""
     current: type[BaseModel] | None = model
     for part in path:
@@ -41,10 +41,10 @@ def model_at(model: type[BaseModel], path: FieldPath) -> type[BaseModel] | None:
     return current
 
 
-def field_at(model: type[BaseModel], path: FieldPath) -> FieldInfo | None:
+def find_field(model: type[BaseModel], path: FieldPath) -> FieldInfo | None:
     """Return the field at a path; for a list entry, the list's field."""
     names = [part for part in path if isinstance(part, str)]
-    parent = model_at(model, tuple(names[:-1])) if names else None
+    parent = find_model(model, tuple(names[:-1])) if names else None
     return fields_of(parent).get(names[-1]) if parent is not None else None
 
 
@@ -55,7 +55,7 @@ def is_secret(model: type[BaseModel], path: FieldPath) -> bool:
     """Return whether the field at a path, or the cluster property that it names, is secret."""
     if model is Cluster and path[:-1] == _PROPERTIES:
         return path[-1] in REFERENCES
-    field = field_at(model, path)
+    field = find_field(model, path)
     return field is not None and _is_marked(field)
 
 
@@ -191,8 +191,8 @@ def _advice(model: type[BaseModel], path: FieldPath, field_info: Any = None) -> 
         return f"In YAML 1.2 `{field_info}` is text: write {_OLD_BOOLEANS[field_info.lower()]}"
     if isinstance(field_info, str) and field_info and not is_text(field_info):
         return f"Leave the quotes out: {field_info}"
-    field = field_at(model, path)
-    inside = model_at(model, path)
+    field = find_field(model, path)
+    inside = find_model(model, path)
     if inside is not None and (field is None or not field.examples):
         return f"Known there: {list_choices(fields_of(inside))}"
     if field is not None and field.examples:
@@ -210,7 +210,7 @@ _BESIDE_OR_IN_A_BLOCK: Final = 2
 
 def _unknown(model: type[BaseModel], path: FieldPath) -> tuple[str, str]:
     name = str(path[-1])
-    parent = model_at(model, path[:-1])
+    parent = find_model(model, path[:-1])
     known = fields_of(parent) if parent is not None else {}
     message = "is not a field here"
     if name == DELETE:
@@ -220,7 +220,7 @@ def _unknown(model: type[BaseModel], path: FieldPath) -> tuple[str, str]:
     if near := nearest_spelling(name, known):
         return message, did_you_mean(near)
     for block in fields_of(model) if len(path) <= _BESIDE_OR_IN_A_BLOCK else ():
-        inside = model_at(model, (block,))
+        inside = find_model(model, (block,))
         if inside is not None and inside is not parent and name in fields_of(inside):
             return message, f"It belongs below `{block}`"
     return message, f"Known here: {list_choices(known)}"

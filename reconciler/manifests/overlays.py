@@ -178,7 +178,7 @@ class Substitution:
         """Return `content` with variables replaced; unknown ones stay and are reported."""
         match content:
             case str() if "${" in content:
-                return self._text(content, path)
+                return self._interpolate(content, path)
             case dict():
                 for key in content:
                     if "${" in key:
@@ -189,14 +189,14 @@ class Substitution:
             case _:
                 return content
 
-    def _text(self, text: str, path: FieldPath) -> Any:
+    def _interpolate(self, text: str, path: FieldPath) -> Any:
         alone = REFERENCE.fullmatch(text)
         if alone:
             value = self._value(alone[1], path)
             return value.as_written if self._as_written else value.value
-        return REFERENCE.sub(lambda match: self._inside(match[1], path), text)
+        return REFERENCE.sub(lambda match: self._format_inside(match[1], path), text)
 
-    def _inside(self, reference: str, path: FieldPath) -> str:
+    def _format_inside(self, reference: str, path: FieldPath) -> str:
         value = self._value(reference, path).as_written
         match value:
             case bool():

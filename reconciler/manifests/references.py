@@ -30,7 +30,9 @@ def check_configs(resource: Topic | Namespace | MirrorLink, gathering: DraftColl
     catalog = _catalog_of(resource.cluster, gathering)
     for path, configs in _configs(resource):
         if catalog is not None and not configs.keys() <= catalog.keys():
-            _judge_keys(configs, path, catalog, (resource.address, gathering.places[resource.address]), findings)
+            _check_key_references(
+                configs, path, catalog, (resource.address, gathering.places[resource.address]), findings
+            )
     match resource:
         case MirrorLink():
             pass
@@ -47,7 +49,7 @@ def check_unread(gathering: DraftCollector, findings: Findings) -> None:
     for address, (places, keys) in gathering.unread.items():
         catalog = _catalog_of(cluster_of(address) or "", gathering)
         if catalog is not None:
-            _judge_keys(keys, ("spec", "configs"), catalog, (address, places), findings)
+            _check_key_references(keys, ("spec", "configs"), catalog, (address, places), findings)
 
 
 def _catalog_of(cluster: str, gathering: DraftCollector) -> Mapping[str, ConfigKey] | None:
@@ -71,7 +73,7 @@ def is_refused_key(key: str, catalog: Mapping[str, ConfigKey]) -> bool:
     return key not in catalog and (catalog is not KAFKA_CONFIGS or bool(nearest_spelling(key, catalog)))
 
 
-def _judge_keys(
+def _check_key_references(
     keys: Iterable[str],
     path: FieldPath,
     catalog: Mapping[str, ConfigKey],

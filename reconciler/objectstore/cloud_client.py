@@ -367,7 +367,7 @@ CONDITIONAL_READ_SECONDS: Final = 7
 class ClientPair:
     """The two clients of a process, and their settings."""
 
-    steady: GCSStore | AzureStore
+    retrying_client: GCSStore | AzureStore
     """Retries: for reads and repeatable writes."""
     once: GCSStore | AzureStore
     """Does not retry: for conditional writes and their read-back."""
@@ -387,9 +387,9 @@ class CloudClients:
         self._lock = threading.Lock()
 
     @property
-    def steady(self) -> GCSStore | AzureStore:
+    def retrying_client(self) -> GCSStore | AzureStore:
         """The client that retries."""
-        return self._open().steady
+        return self._open().retrying_client
 
     @property
     def once(self) -> GCSStore | AzureStore:

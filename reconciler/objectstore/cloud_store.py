@@ -200,7 +200,7 @@ class CloudStore:
 
     @property
     def _client(self) -> GCSStore | AzureStore:
-        return self._clients.steady
+        return self._clients.retrying_client
 
     def _can_copy_from(self, other: CloudStore) -> bool:
         return self._clients.can_share_access(other._clients)

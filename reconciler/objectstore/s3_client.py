@@ -282,7 +282,7 @@ _AWS: Final = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 class ClientPair:
     """The two clients of a process, and their settings."""
 
-    steady: S3Client
+    retrying_client: S3Client
     """Retries: for reads and repeatable writes."""
     once: S3Client
     """Does not retry: for conditional writes and their read-back."""
@@ -301,9 +301,9 @@ class Clients:
         self._lock = threading.Lock()
 
     @property
-    def steady(self) -> S3Client:
+    def retrying_client(self) -> S3Client:
         """The client that retries."""
-        return self._open().steady
+        return self._open().retrying_client
 
     @property
     def once(self) -> S3Client:

@@ -418,7 +418,7 @@ class S3Store:
 
     @property
     def _client(self) -> S3Client:
-        return self._clients.steady
+        return self._clients.retrying_client
 
     def _read_back(self, key: str) -> StoredObject | None:
         """Read once: a swap has little time."""

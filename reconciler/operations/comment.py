@@ -227,7 +227,7 @@ def _find_number(invocation: Invocation, forge: Forge, options: ForgeRequest) ->
     hint = "Name the pull request: --approved-in N"
     if commit is None:
         raise UsageError("the environment does not name the approved pull request", hint=hint)
-    merged = forge.merged_with(commit)
+    merged = forge.find_merged_requests(commit)
     if len(merged) == 1:
         return merged[0]
     origin = "no merged pull request" if not merged else f"{counted(len(merged), 'merged pull request')}"

@@ -39,7 +39,7 @@ from reconciler.planning.diff.mount_changes import DETACHED_AT
 from reconciler.planning.diff.moves import MOVED_TO
 from reconciler.planning.plan_rows import list_platform_changes
 from reconciler.planning.resolve.acting_configs import Inheritance
-from reconciler.planning.resolve.mirror_sources import link_of, role_now
+from reconciler.planning.resolve.mirror_sources import find_current_role, link_of
 from reconciler.planning.situation import ALTERED
 from reconciler.resources.acls import to_rule_fields
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches, rank, split_name
@@ -110,9 +110,9 @@ def accept_moved(manifests: Manifests, old: Address, new: Address) -> None:
     (spot, *_) = [manifests.spot(old, path) for path in written]  # all fields are in one document
     with _translate_uneditable(spot), spot.file.together():
         for path, value in written.items():
-            if value is None and spot.value_at(path) is not None:
+            if value is None and spot.get_value(path) is not None:
                 spot.file.remove(spot.place.number, path)
-            elif value is not None and spot.value_at(path) != value:
+            elif value is not None and spot.get_value(path) != value:
                 spot.file.set(spot.place.number, path, value)
 
 
@@ -161,7 +161,7 @@ def build_metadata(address: Address, resource: Topic | Namespace | MirrorLink) -
 
 def _role_of(mirror: MirrorTopic, inventory: Inventory) -> Role | None:
     is_stopped = inventory[mirror.address].state == MirrorStatus.STOPPED
-    return role_now(mirror, inventory) or ("promoted" if is_stopped else None)
+    return find_current_role(mirror, inventory) or ("promoted" if is_stopped else None)
 
 
 def spec_of(resource: Resource, inventory: Inventory) -> Iterator[tuple[str, Any]]:
@@ -431,7 +431,7 @@ class _PatchBuilder:
 
     def _is_own(self, item: DriftItem) -> bool:
         place = field_path_of(item.address, item.path)
-        return self.manifests.spot(item.address, place).value_at(place) is not None
+        return self.manifests.spot(item.address, place).get_value(place) is not None
 
     def _find_origin(self, item: DriftItem) -> str | None:
         """Return the namespace or policy of a value; `None`: the topic's own or a manual override."""

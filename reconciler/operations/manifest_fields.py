@@ -57,7 +57,7 @@ class Spot:
     file: EditedFile
     within: FieldPath = ()
 
-    def value_at(self, path: FieldPath) -> Any:
+    def get_value(self, path: FieldPath) -> Any:
         """Return the value at a path, or `None`."""
         return at(self.file.content(self.place.number), (*self.within, *path))
 
@@ -321,7 +321,7 @@ def field_path_of(address: Address, path: str) -> FieldPath:
 
 def _accept_value(spot: Spot, address: Address, path: str, observed: Value) -> None:
     place = field_path_of(address, path)
-    like = spot.value_at(place)
+    like = spot.get_value(place)
     whole, number = (*spot.within, *place), spot.place.number
     if observed is not None:
         spot.file.set(number, whole, _format_value(path, observed, like))
@@ -341,7 +341,7 @@ def _accept_rule(
     spot: Spot, address: Address, path: str, observed: Value, operations: Mapping[str, frozenset[str]]
 ) -> None:
     """Set one rule's operations. If the platform splits rules, the path names one part: others stay."""
-    parts = [_part_paths(address, rule, operations) for rule in spot.value_at(_RULES) or ()]
+    parts = [_part_paths(address, rule, operations) for rule in spot.get_value(_RULES) or ()]
     places = [position for position, paths in enumerate(parts) if path in paths]
     if observed is None and not places:
         raise ByHandError(spot.place, "no single rule there declares it")
@@ -375,7 +375,7 @@ def _part_paths(
 
 
 def _remove_part(spot: Spot, position: int, path: str, operations: Mapping[str, frozenset[str]]) -> None:
-    rule = NamespaceAcl.model_validate(spot.value_at((*_RULES, position)))
+    rule = NamespaceAcl.model_validate(spot.get_value((*_RULES, position)))
     part = next(candidate for candidate in split_namespace_rules([rule], operations) if rule_path(candidate) == path)
     first, *others = subtract_rule(rule, part, operations)
     file, number = spot.file, spot.place.number

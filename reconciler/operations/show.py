@@ -30,7 +30,7 @@ from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.planning.actions import Action, Create, Transition, Update
 from reconciler.planning.checks.limit_checks import partitions_of
 from reconciler.planning.checks.mount_checks import find_sealed_topics
-from reconciler.planning.resolve.mirror_sources import role_now
+from reconciler.planning.resolve.mirror_sources import find_current_role
 from reconciler.planning.saved_plan import read_plan_to_show
 from reconciler.planning.situation import is_another
 from reconciler.resources.acls import rule_path
@@ -148,7 +148,7 @@ def collect_views(
 
 def _replace_role(observed: Observed | None, inventory: Inventory) -> Observed | None:
     mirror = observed.resource if observed is not None else None
-    role = role_now(mirror, inventory) if isinstance(mirror, MirrorTopic) else None
+    role = find_current_role(mirror, inventory) if isinstance(mirror, MirrorTopic) else None
     if observed is None or mirror is None or role is None:
         return observed
     return replace(observed, resource=mirror.model_copy(update={"state": role}))

@@ -104,7 +104,7 @@ def assess(draft: Draft, measures: Measures) -> Plan:
     """Return the plan; if it has `errors`, it must not be applied."""
     situation, decision, request = draft.situation, draft.decision, draft.situation.request
     if request.orders:
-        return _judge_ordered(draft, measures)
+        return _assess_ordered(draft, measures)
     impact = Impact(situation, measures, draft.actions)
     allowed = collect_allowances(request.guards, request.selection)
     guarded = apply_guards([impact.judge(action) for action in draft.actions], draft.desired, situation, allowed)
@@ -139,7 +139,7 @@ def assess(draft: Draft, measures: Measures) -> Plan:
     )
 
 
-def _judge_ordered(draft: Draft, measures: Measures) -> Plan:
+def _assess_ordered(draft: Draft, measures: Measures) -> Plan:
     """Naming an address and confirming it allows its cost."""
     from reconciler.planning.diff.mount_orders import join_migrations  # noqa: PLC0415 - few plans need it
 
@@ -190,7 +190,7 @@ def _build_situation(
         roles = changed_by_roles(situation) if request.selection.targets or request.selection.excludes else {}
         chosen_by = build_selector(request, desired, wanted, recorded, observed, roles)
         situation = replace(situation, is_chosen=chosen_by, changed_by_roles=roles)
-    chosen = [finding for finding in unclear if finding.address and situation.is_decidable(finding.address)]
+    chosen = [finding for finding in unclear if finding.address and situation.can_plan(finding.address)]
     chosen = list(_drop_repeats(chosen))
     return situation, [*findings, *chosen, *_run_checks(REFUSALS, situation)]
 

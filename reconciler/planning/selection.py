@@ -205,7 +205,7 @@ def check_left_out(situation: Situation) -> Iterator[PlanFinding]:
     if not situation.request.selection.excludes or situation.request.options.is_comparison:
         return
     for address, item in sorted(situation.wanted.items()):
-        if address in situation.observed or not situation.is_decidable(address):
+        if address in situation.observed or not situation.can_plan(address):
             continue
         if situation.request.options.is_only_drift and address not in situation.recorded:
             continue  # only missing resources are created

@@ -97,7 +97,7 @@ class Situation:
         """Return the capabilities of a trusted cluster."""
         return self.request.capabilities[cluster]
 
-    def is_decidable(self, address: Address) -> bool:
+    def can_plan(self, address: Address) -> bool:
         """Return whether an address is selected and its cluster was read, so that the plan may change it."""
         return cluster_of(address) in self.trusted and self.is_chosen(address)
 

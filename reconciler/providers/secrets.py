@@ -149,7 +149,7 @@ def resolve_access(properties: Mapping[str, str], patience: Patience, edge: Edge
         patience,
         None if key is None or secret_key is None else Credentials(key.text, secret_key),
         cloud,
-        _trust_file(_property_of(properties, TRUST_FILE), edge.folder),
+        _check_trust_file(_property_of(properties, TRUST_FILE), edge.folder),
     )
 
 
@@ -158,7 +158,7 @@ def _property_of(properties: Mapping[str, str], name: str) -> str | None:
     return None if value == DEFAULT else value
 
 
-def _trust_file(name: str | None, folder: Path) -> str | None:
+def _check_trust_file(name: str | None, folder: Path) -> str | None:
     if name is None:
         return None
     path = folder / name

@@ -227,10 +227,10 @@ class ForeignRecords:
 def find_agreed_end(earlier: Sequence[tuple[int, int]], now: Sequence[tuple[int, int]], upto: int) -> int:
     """Return the first offset, at most `upto`, at which two lists of (epoch, first offset) differ."""
     borders = sorted({start for _, start in (*earlier, *now) if start < upto})
-    return next((start for start in borders if _epoch_at(earlier, start) != _epoch_at(now, start)), upto)
+    return next((start for start in borders if _find_epoch(earlier, start) != _find_epoch(now, start)), upto)
 
 
-def _epoch_at(epochs: Sequence[tuple[int, int]], offset: int) -> int | None:
+def _find_epoch(epochs: Sequence[tuple[int, int]], offset: int) -> int | None:
     return next((epoch for epoch, start in reversed(epochs) if start <= offset), None)
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.markdown import plan_markdown
 from reconciler.cli.text.plan_text import plan_text
-from reconciler.cli.text.states_text import diff_text, repair_text, repaired_text, unlocked_text
+from reconciler.cli.text.states_text import diff_text, repair_result_text, repair_text, unlock_text
 from reconciler.cli.text.topics_text import profile_text, storage_text, storages_text
 from reconciler.planning.plan import Plan
 from reconciler.process import Forge
@@ -54,11 +54,11 @@ TEXTS: Final[dict[str, Callable[[], str]]] = {
     "plan-back.txt": lambda: text_of(plan_text(replace(sample_results.everything(), back_to=410))),
     "plan-back.md": lambda: plan_markdown(replace(sample_results.everything(), back_to=410)),
     "state-diff.txt": lambda: text_of(diff_text(sample_results.differing())),
-    "state-unlocked.txt": lambda: text_of(unlocked_text(sample_results.unlocked())),
-    "state-unreadable.txt": lambda: text_of(unlocked_text(sample_results.unreadable())),
+    "state-unlocked.txt": lambda: text_of(unlock_text(sample_results.unlocked())),
+    "state-unreadable.txt": lambda: text_of(unlock_text(sample_results.unreadable())),
     "state-repair.txt": lambda: text_of(repair_text(sample_results.repair())),
     "state-forgetting.txt": lambda: text_of(repair_text(sample_results.forgetting())),
-    "state-repaired.txt": lambda: text_of(repaired_text(sample_results.repaired())),
+    "state-repaired.txt": lambda: text_of(repair_result_text(sample_results.repaired())),
     "storage-tiered.txt": lambda: text_of(storage_text(sample_results.orders())),
     "storage-local.txt": lambda: text_of(storage_text(sample_results.local())),
     "storage-hidden.txt": lambda: text_of(storage_text(sample_results.hidden())),

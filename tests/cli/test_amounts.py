@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.cli.text.amounts import change_text, moved_text, usage_text, value_text
+from reconciler.cli.text.amounts import change_text, field_change_text, usage_text, value_text
 from reconciler.operations.clusters.namespaces import QuotaUsage
 from reconciler.planning.actions import Change
 from reconciler.runtime.text import counted, format_bytes, format_elapsed, format_estimate, format_rough_count
@@ -115,7 +115,7 @@ def test_values_have_their_unit_and_read_back(path: str, value: object, text: st
 def test_two_values_have_one_unit_where_one_of_them_needs_a_long_number(
     path: str, before: str | None, after: str, text: str
 ) -> None:
-    assert moved_text(path, before, after) == text
+    assert field_change_text(path, before, after) == text
 
 
 def test_an_access_rule_that_changed_is_told_by_itself() -> None:

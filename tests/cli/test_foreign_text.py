@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from reconciler.cli.errors import exit_code_of
-from reconciler.cli.text.lines import Span, aligned, line, text_of
+from reconciler.cli.text.lines import Span, align_rows, line, text_of
 from reconciler.cli.text.markdown import block, cell, code, picture, plan_markdown, sentence
 from reconciler.cli.text.plan_text import plan_text
 from reconciler.forges.protocol import comment_safe
@@ -278,12 +278,12 @@ def test_what_cannot_be_seen_is_written_out() -> None:
 
 def test_columns_are_aligned_by_the_cells_a_terminal_uses() -> None:
     rows = [[Span("漢字"), Span("x")], [Span("ab"), Span("y")]]
-    assert text_of(aligned(rows)) == "漢字  x\nab    y\n"
+    assert text_of(align_rows(rows)) == "漢字  x\nab    y\n"
 
 
 def test_one_very_long_cell_does_not_push_the_others_away() -> None:
     rows = [[Span("a" * 50), Span("x")], [Span("b"), Span("y")]]
-    assert text_of(aligned(rows, limits=(10,))) == f"{'a' * 50}  x\nb  y\n"
+    assert text_of(align_rows(rows, limits=(10,))) == f"{'a' * 50}  x\nb  y\n"
 
 
 def test_lines_end_without_blanks() -> None:

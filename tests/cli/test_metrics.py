@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import jsonschema
 import pytest
 
-from reconciler.cli.metrics_file import metrics_body, prometheus_text, put_metrics, totals_in
+from reconciler.cli.metrics_file import metrics_body, prometheus_text, put_metrics, read_totals
 from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.embedded.catalog.model import DeletionEntry, RewriteEntry
 from reconciler.embedded.segments.groups import commit_offsets
@@ -159,7 +159,7 @@ def test_a_metric_is_written_as_the_library_of_prometheus_does_under_the_name_we
 def test_counters_go_on_from_a_file_of_any_version(number: str, tmp_path: Path) -> None:
     path = tmp_path / "m.prom"
     path.write_text(f'reconciler_cloud_storage_uploaded_bytes{{cluster="west"}} {number}\n')
-    assert totals_in(path) == {("uploaded_bytes", "west"): float(number)}
+    assert read_totals(path) == {("uploaded_bytes", "west"): float(number)}
 
 
 def test_a_metric_without_numbers_is_left_out() -> None:
@@ -303,7 +303,7 @@ def totals_of(name: str, metrics: list[Metric]) -> dict[tuple[str, str], float]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_bytes(metrics_body(path, metrics))
-        return totals_in(path)
+        return read_totals(path)
 
 
 # -- what is measured
@@ -468,7 +468,7 @@ def test_counters_go_on_from_what_the_file_says(name: str, tmp_path: Path) -> No
     metrics = build_metrics([], upkeep, now_ms=0, totals=totals)
     path = tmp_path / name
     path.write_bytes(metrics_body(path, metrics))
-    assert totals_in(path) == totals == {("uploaded_bytes", "west"): 1 << 40, ("cache_op_hit", "west"): 2}
+    assert read_totals(path) == totals == {("uploaded_bytes", "west"): 1 << 40, ("cache_op_hit", "west"): 2}
 
 
 @pytest.mark.parametrize(
@@ -478,9 +478,9 @@ def test_counters_go_on_from_what_the_file_says(name: str, tmp_path: Path) -> No
 def test_counters_begin_at_nothing_where_the_file_is_something_else(body: bytes, tmp_path: Path) -> None:
     for name in ("m.prom", "m.json"):
         (tmp_path / name).write_bytes(body)
-        assert totals_in(tmp_path / name) == {}
-    assert totals_in(tmp_path / "none" / "m.prom") == {}
-    assert totals_in(tmp_path) == {}
+        assert read_totals(tmp_path / name) == {}
+    assert read_totals(tmp_path / "none" / "m.prom") == {}
+    assert read_totals(tmp_path) == {}
 
 
 def test_the_same_numbers_are_written_as_json_where_the_name_says_so(typed: Call, tmp_path: Path) -> None:

@@ -36,8 +36,15 @@ from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.markdown import plan_markdown
 from reconciler.cli.text.plan_text import plan_text
 from reconciler.cli.text.remarks import plan_remarks
-from reconciler.cli.text.runs_text import Failures, applied_text, pass_line, recovered_lines, upkeep_text, verified_text
-from reconciler.cli.text.states_text import unlocked_text
+from reconciler.cli.text.runs_text import (
+    Failures,
+    pass_line,
+    recovery_lines,
+    run_result_text,
+    upkeep_text,
+    verification_text,
+)
+from reconciler.cli.text.states_text import unlock_text
 from reconciler.embedded.check.sweep import SweptPartition
 from reconciler.errors import IncompleteError, PartialError, RetryableError, UserError
 from reconciler.jobs.comparison import Comparison
@@ -84,7 +91,7 @@ def text(result: RunResult, actions: Sequence[Action] = (), *, with_failures: bo
         **{"skipped": (), "advance": None, **more},
     )
     summary = Summary("run-1", len(result.done), len(result.failed), 0, 0, seconds=12.3, serial=5)
-    return text_of(applied_text(cast("ApplyOutcome", applied), summary, with_failures=with_failures))
+    return text_of(run_result_text(cast("ApplyOutcome", applied), summary, with_failures=with_failures))
 
 
 def taken(name: str) -> Failed:
@@ -188,7 +195,7 @@ def test_as_they_happen_the_first_few_of_a_kind_are_told_and_the_rest_only_count
 
 def test_what_an_earlier_run_left_in_doubt_takes_a_line_a_fate_however_much_it_was() -> None:
     fates = {name: "done" if position % 2 else "absent" for position, name in enumerate(ids(*"abcdefghijkl"))}
-    told = text_of(recovered_lines(RunRecovered("run-0", "bob@laptop", fates))).splitlines()
+    told = text_of(recovery_lines(RunRecovered("run-0", "bob@laptop", fates))).splitlines()
     assert told == [
         "Run run-0 of bob@laptop had not closed: 12 actions in doubt",
         "  create:topic/west/a, create:topic/west/c, create:topic/west/e and 3 more: had not happened",
@@ -206,12 +213,12 @@ def test_what_an_earlier_run_left_in_doubt_takes_a_line_a_fate_however_much_it_w
     ],
 )
 def test_how_a_run_came_to_be_open_is_told_without_a_doubt_that_is_none(event: RunRecovered, told: str) -> None:
-    assert text_of(recovered_lines(event)).splitlines() == [told]
+    assert text_of(recovery_lines(event)).splitlines() == [told]
 
 
 def test_a_lease_that_was_freed_with_nothing_in_doubt_says_only_what_is_left() -> None:
     doubt = UnsettledWork("r0", left=("update:link/west/a",))
-    told = text_of(unlocked_text(UnlockResult(was_free=True, doubt=doubt))).splitlines()
+    told = text_of(unlock_text(UnlockResult(was_free=True, doubt=doubt))).splitlines()
     assert told[1:] == ["Run r0 is open; 1 action not begun"]
 
 
@@ -531,7 +538,7 @@ def test_what_no_allow_lifts_is_not_mistaken_for_a_hint_with_one() -> None:
 def test_of_records_that_others_wrote_into_a_mirror_the_first_places_are_named(runs: int, lines: int) -> None:
     foreign = tuple(ForeignRecords(0, 2 * at, 2 * at + 1, 1) for at in range(runs))
     left, right = Address("mirror/east/orders"), Address("topic/west/orders")
-    text = text_of(verified_text(TopicComparison(left, right, Comparison((), is_deep=False), None, foreign)))
+    text = text_of(verification_text(TopicComparison(left, right, Comparison((), is_deep=False), None, foreign)))
     named = [one for one in text.splitlines() if one.startswith(("foreign", "and "))]
     assert len(named) == lines
     assert named[10:] == ["and 1,224 more (--format json has all)"] * (runs > 10)

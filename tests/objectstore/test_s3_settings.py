@@ -91,7 +91,7 @@ def test_a_store_arrives_complete_where_there_is_no_environment(location: StoreS
 
 def test_clients_are_made_by_boto3_and_share_one_reader_of_descriptions(location: StoreSettings) -> None:
     first = client_module.Clients(location)
-    assert first.steady.meta.config.user_agent.startswith("Boto3/")
+    assert first.retrying_client.meta.config.user_agent.startswith("Boto3/")
     before = list(client_module._descriptions().search_paths)
     second = client_module.Clients(location)
     assert second.once.meta.config.user_agent.startswith("Boto3/")

@@ -269,7 +269,7 @@ def test_a_reversal_that_lost_against_another_one_is_taken_back(
     assert ask(shop, "reverse-and-start", NORTH).verdict is None
     if is_killed:
         with monkeypatch.context() as patched:
-            patched.setattr(Driver, "_take_back", stops)
+            patched.setattr(Driver, "_abandon_reversal", stops)
             upkeep(shop, "mirror")
         assert role(shop, "east") == "PENDING_SYNCHRONIZE of west"
     (error,) = errors_of_run(upkeep(shop, "mirror"))

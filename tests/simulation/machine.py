@@ -241,6 +241,6 @@ def unanswered(what: str) -> UnansweredError:
     return UnansweredError(f"no answer to {what}", hint="Run it again.")
 
 
-def unreachable(what: str) -> RetryableError:
+def unreachable_error(what: str) -> RetryableError:
     """Return what a store says that could not be asked."""
     return RetryableError(f"no way to {what}", hint="Run it again.")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from reconciler.errors import LostRaceError, UnansweredError
-from tests.simulation.machine import Machine, unanswered, unreachable
+from tests.simulation.machine import Machine, unanswered, unreachable_error
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ListedObject, ObjectStore, StoredObject, Version
@@ -95,14 +95,14 @@ class SeenFrom:
     def _ask(self, what: str) -> None:
         fault = self._machine.asks(f"{self._name}: {what}", writes=False)
         if fault is not None:
-            raise unreachable(what)
+            raise unreachable_error(what)
 
     def _write(self, what: str, write: Callable[[], Version | None]) -> Version | None:
         named = f"{self._name}: {what}"
         fault = self._machine.asks(named, writes=True)
         match fault.harm if fault else None:
             case "fail":
-                raise unreachable(what)
+                raise unreachable_error(what)
             case "late":
                 self._machine.later(fault.seconds if fault else 0.0, named, lambda: _has_landed(write))
                 raise unanswered(what)

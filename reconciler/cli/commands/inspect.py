@@ -156,7 +156,7 @@ def verify_command(
         _verify_link(files, from_state, place, left, right, deep=deep, form=form)
         return
     from reconciler.cli.json.verify_json import VERIFICATION
-    from reconciler.cli.text.runs_text import verified_text
+    from reconciler.cli.text.runs_text import verification_text
     from reconciler.operations.steps.runner import Stop
     from reconciler.operations.verify import VerifyOptions, verify
 
@@ -164,7 +164,7 @@ def verify_command(
     with signals.forward_signals(stop, patience_s=signals.RUN_S), reporter("text") as report:
         how = VerifyOptions(deep=deep, report=report, stop=stop)
         verified = verify(from_state.reach(files, place), left, right, how)
-    present(form, lambda: verified_text(verified), lambda: VERIFICATION.row(verified))
+    present(form, lambda: verification_text(verified), lambda: VERIFICATION.row(verified))
     raise_verdict(verified.verdict)
 
 
@@ -212,9 +212,9 @@ def check_command(
 ) -> None:
     """Check every register and object of a cluster; exits 1 where something is lost or cannot be trusted."""
     from reconciler.cli.json.checks_json import CHECK
-    from reconciler.cli.text.topics_text import checked_text
+    from reconciler.cli.text.topics_text import check_result_text
     from reconciler.operations.clusters.cluster_check import check
 
     checked = check(from_state.reach(files, place), cluster, repair=repair, deep=deep)
-    present(form, lambda: checked_text(checked), lambda: CHECK.row(checked))
+    present(form, lambda: check_result_text(checked), lambda: CHECK.row(checked))
     raise_verdict(checked.verdict)

@@ -60,8 +60,8 @@ def init_command(
 @expand_bundles
 def validate_command(files: Files, place: Place, form: ForLists = "text", report: Report = None) -> None:
     """Check manifests, life cycles and the guards that need no cluster. Reads files only."""
-    from reconciler.cli.present import validated_lines
-    from reconciler.cli.reports import annotate, reports, show_remarks, validated_outcome, validated_remarks
+    from reconciler.cli.present import validation_lines
+    from reconciler.cli.reports import annotate, reports, show_remarks, validation_outcome, validation_remarks
     from reconciler.operations.manifest_files import validate
 
     invocation = place.invocation()
@@ -72,17 +72,17 @@ def validate_command(files: Files, place: Place, form: ForLists = "text", report
     def show(form: Form) -> None:
         match form:
             case "text" | "json":
-                present(form, lambda: validated_lines(validated), lambda: _of(validated))
+                present(form, lambda: validation_lines(validated), lambda: _of(validated))
             case _:
-                show_remarks(validated_remarks(validated, invocation.tool, files.environment), form, invocation)
+                show_remarks(validation_remarks(validated, invocation.tool, files.environment), form, invocation)
 
-    wanted_reports.write(show, lambda: validated_outcome(validated))
+    wanted_reports.write(show, lambda: validation_outcome(validated))
     warn_all(validated.warnings)
     show(form)
     if form == "text" and pipeline() == "github":
         from reconciler.operations.manifest_files import find_folder
 
-        annotate(validated_remarks(validated, invocation.tool, files.environment), find_folder(invocation))
+        annotate(validation_remarks(validated, invocation.tool, files.environment), find_folder(invocation))
     raise_verdict(validated.verdict)
 
 

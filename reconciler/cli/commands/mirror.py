@@ -176,11 +176,11 @@ def describe_command(
 ) -> None:
     """Show mirrors: state, lag and last fetched offset of each partition, problems, and the commands each accepts."""
     from reconciler.cli.json.mirrors_json import MIRROR_DESCRIPTION
-    from reconciler.cli.text.mirrors_text import described_text
+    from reconciler.cli.text.mirrors_text import mirror_details_text
     from reconciler.operations.mirrors.mirror_views import describe_mirrors
 
     rows = describe_mirrors(by_state.reach(files, place), addresses)
-    present(form, lambda: described_text(rows), lambda: MIRROR_DESCRIPTION.row(rows))
+    present(form, lambda: mirror_details_text(rows), lambda: MIRROR_DESCRIPTION.row(rows))
 
 
 @expand_bundles
@@ -448,11 +448,11 @@ def link_describe_command(
 ) -> None:
     """Show links: state, fields, tasks, mirrors by state, problems, and the commands each accepts."""
     from reconciler.cli.json.mirrors_json import LINK_DESCRIPTION
-    from reconciler.cli.text.mirrors_text import described_links_text
+    from reconciler.cli.text.mirrors_text import link_details_text
     from reconciler.operations.mirrors.link_views import describe_links
 
     rows = describe_links(by_state.reach(files, place), addresses or ())
-    present(form, lambda: described_links_text(rows), lambda: LINK_DESCRIPTION.row(rows))
+    present(form, lambda: link_details_text(rows), lambda: LINK_DESCRIPTION.row(rows))
 
 
 @expand_bundles

@@ -47,9 +47,9 @@ def cancel_command(
     form: TextOrJson = "text",
 ) -> None:
     """Stop a mount or unmount that has begun, and undo what it did: the topics are as before."""
-    from reconciler.cli.text.mounts_text import cancelled_text
+    from reconciler.cli.text.mounts_text import cancellation_text
 
-    _ask(by_state.reach(files, place), MigrationId(migration, cluster), "cancel", cancelled_text, yes=yes, form=form)
+    _ask(by_state.reach(files, place), MigrationId(migration, cluster), "cancel", cancellation_text, yes=yes, form=form)
 
 
 @expand_bundles
@@ -63,9 +63,9 @@ def delete_command(
     form: TextOrJson = "text",
 ) -> None:
     """Drop the record of a migration that is planned, finished or cancelled."""
-    from reconciler.cli.text.mounts_text import deleted_text
+    from reconciler.cli.text.mounts_text import deletion_text
 
-    _ask(by_state.reach(files, place), MigrationId(migration, cluster), "delete", deleted_text, yes=yes, form=form)
+    _ask(by_state.reach(files, place), MigrationId(migration, cluster), "delete", deletion_text, yes=yes, form=form)
 
 
 def _ask(
@@ -127,7 +127,7 @@ def release_command(
 ) -> None:
     """Take a topic from a cluster that will not come back: what it had not uploaded is lost. For emergencies."""
     from reconciler.cli.json.mounts_json import MOUNT_RELEASE
-    from reconciler.cli.text.mounts_text import release_text, released_text
+    from reconciler.cli.text.mounts_text import release_text, topic_release_text
     from reconciler.operations.clusters.mounts import ReleaseRequest, release_topic
     from reconciler.operations.steps.runner import Stop
 
@@ -137,7 +137,7 @@ def release_command(
     stop, request = Stop(), ReleaseRequest(location=location, owner=owner, cluster=cluster, allow=tuple(allow or ()))
     with signals.forward_signals(stop, patience_s=signals.RUN_S):
         done = release_topic(by_state.reach(files, place), request, confirm=confirm, stop=stop)
-    present(form, lambda: released_text(done), lambda: MOUNT_RELEASE.row(done))
+    present(form, lambda: topic_release_text(done), lambda: MOUNT_RELEASE.row(done))
 
 
 @expand_bundles

@@ -23,7 +23,7 @@ from reconciler.cli.options import (
     expand_bundles,
     seconds,
 )
-from reconciler.cli.present import blocked_above, present, raise_verdict
+from reconciler.cli.present import present, printed_blocked_error, raise_verdict
 from reconciler.cli.show import ApplyMode, Phases, carry_out
 from reconciler.cli.text.lines import line
 from reconciler.errors import BlockedError, UsageError, UserError
@@ -86,7 +86,7 @@ def plan_command(
     show_planned(planned, form)
     if file is not None:
         print_apply_command(file)
-    raise_verdict(blocked_above(planned.plan) if isinstance(verdict, BlockedError) else verdict)
+    raise_verdict(printed_blocked_error(planned.plan) if isinstance(verdict, BlockedError) else verdict)
 
 
 @expand_bundles

@@ -120,7 +120,7 @@ def repair_command(
 ) -> None:
     """Make a lost, damaged or outdated lockfile anew from the snapshots and journals beside it."""
     from reconciler.cli.json.states_json import STATE_REPAIR
-    from reconciler.cli.text.states_text import repair_text, repaired_text
+    from reconciler.cli.text.states_text import repair_result_text, repair_text
     from reconciler.operations.state_edit import state_repair
     from reconciler.state.repair import RepairChoice
 
@@ -129,7 +129,7 @@ def repair_command(
 
     choice = RepairChoice(snapshot=snapshot, without_run=without_run)
     repaired = state_repair(place.invocation(), files.select(), choice, confirm=confirm)
-    present(form, lambda: repaired_text(repaired), lambda: STATE_REPAIR.row(repaired))
+    present(form, lambda: repair_result_text(repaired), lambda: STATE_REPAIR.row(repaired))
 
 
 @expand_bundles
@@ -213,11 +213,11 @@ def show_command(
 ) -> None:
     """Show one resource as it was last applied."""
     from reconciler.cli.json.states_json import STATE_SHOW
-    from reconciler.cli.text.states_text import recorded_text
+    from reconciler.cli.text.states_text import recorded_resource_text
     from reconciler.operations.state_views import state_show
 
     entry = state_show(place.invocation(), files.select(), address)
-    present(form, lambda: recorded_text(entry), lambda: STATE_SHOW.row(entry))
+    present(form, lambda: recorded_resource_text(entry), lambda: STATE_SHOW.row(entry))
 
 
 @expand_bundles
@@ -232,7 +232,7 @@ def unlock_command(
 ) -> None:
     """Take the lease from a run that died. With RUN at once; without, only if nothing moves for a whole lease."""
     from reconciler.cli.json.states_json import STATE_UNLOCK
-    from reconciler.cli.text.states_text import unlocked_text
+    from reconciler.cli.text.states_text import unlock_text
     from reconciler.operations.state_edit import state_unlock
     from reconciler.operations.steps.runner import Stop
 
@@ -244,4 +244,4 @@ def unlock_command(
     stop = Stop()
     with signals.forward_signals(stop):
         unlocked = state_unlock(place.invocation(), files.select(), run, confirm=confirm, stop=stop)
-    present(form, lambda: unlocked_text(unlocked), lambda: STATE_UNLOCK.row(unlocked))
+    present(form, lambda: unlock_text(unlocked), lambda: STATE_UNLOCK.row(unlocked))

@@ -8,7 +8,7 @@ from typing import Final
 from reconciler.cli.html.plan_report import error_entry, owner_by_labels
 from reconciler.cli.html.report import Cells, Entry, Fact, Report, Section, cells, named, section
 from reconciler.cli.text.action_words import mark
-from reconciler.cli.text.amounts import field_name, is_nested, leaves, moved_values
+from reconciler.cli.text.amounts import field_change_values, field_name, is_nested, leaves
 from reconciler.cli.text.drift_text import SIGNS, finding_text
 from reconciler.cli.text.lines import Tone
 from reconciler.operations.drift import CLASSES, DriftClass, DriftItem, DriftResult
@@ -100,4 +100,4 @@ def _moved_fields(item: DriftItem) -> Iterator[Cells]:
         for leaf in leaves(name, recorded, observed):
             yield cells(leaf.place, (leaf.before, leaf.after))
     else:
-        yield cells(name, moved_values(item.path, recorded, observed))
+        yield cells(name, field_change_values(item.path, recorded, observed))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.html.report import Cells, Entry, Fact, Report, cells, named, owner_of, section
-from reconciler.cli.text.amounts import field_name, is_nested, leaves, moved_values, value_text
+from reconciler.cli.text.amounts import field_change_values, field_name, is_nested, leaves, value_text
 from reconciler.cli.text.inventory_text import fields_of, mermaid_text
 from reconciler.cli.text.lines import Tone, text_of
 from reconciler.cli.text.plan_text import back_lines
@@ -149,7 +149,7 @@ def _change_cells(change: Change) -> Iterator[Cells]:
         for leaf in leaves(name, change.before, change.after):
             yield cells(leaf.place, (leaf.before, leaf.after))
         return
-    before, after = moved_values(change.path, change.before, change.after)
+    before, after = field_change_values(change.path, change.before, change.after)
     path = f"{name} (from {change.origin})" if change.origin else name
     yield cells(path, (None if change.before is None else before, None if change.after is None else after))
 

@@ -21,7 +21,7 @@ from reconciler.applying.events import (
     RunRecovered,
     Summary,
 )
-from reconciler.cli.errors import unexpected
+from reconciler.cli.errors import describe_unexpected
 from reconciler.cli.json.base import Form, Item, document, document_line
 from reconciler.errors import ReconcilerError
 from reconciler.operations.metrics import PREFIX, Metric, Sample
@@ -115,7 +115,7 @@ def event_line(event: Event | OrderResult | FailedCommand) -> bytes:
 def error_line(error: BaseException) -> bytes:
     """Return the last line of a failed command."""
     if not isinstance(error, ReconcilerError):
-        return event_line(FailedCommand(*unexpected(error)))
+        return event_line(FailedCommand(*describe_unexpected(error)))
     stale = error.held if isinstance(error, ChangedPlanError) else None
     return event_line(FailedCommand(error.exit_code, error.message, error.hint, stale))
 

@@ -379,7 +379,7 @@ def _name_readers(estimate: Estimate) -> str:
     return f"{counted(len(groups), 'group')} {'is' if len(groups) == 1 else 'are'} reading it ({names})"
 
 
-def mounted_lines(done: Iterable[Action], most: int) -> Iterator[Line]:
+def mount_lines(done: Iterable[Action], most: int) -> Iterator[Line]:
     """Yield at most `most` locations of unmounted topics and names of mounted ones."""
     moved = [action for action in done if isinstance(action, Transition) and isinstance(action.after, Mounting)]
     for action in moved[:most]:

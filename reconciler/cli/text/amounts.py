@@ -186,12 +186,12 @@ def value_text(path: str, value: Value | list[object]) -> str:
             return json_text(value)
 
 
-def moved_text(path: str, before: Value | list[object], after: Value | list[object]) -> str:
+def field_change_text(path: str, before: Value | list[object], after: Value | list[object]) -> str:
     """Return both values of a field: `7d → 36h`."""
-    return " → ".join(moved_values(path, before, after))
+    return " → ".join(field_change_values(path, before, after))
 
 
-def moved_values(path: str, before: Value | list[object], after: Value | list[object]) -> tuple[str, str]:
+def field_change_values(path: str, before: Value | list[object], after: Value | list[object]) -> tuple[str, str]:
     """Return both values of a field, `7d` and `36h`, in the unit of a long one."""
     texts = [value_text(path, before), value_text(path, after)]
     if isinstance(before, str) and isinstance(after, str):
@@ -220,7 +220,7 @@ def change_text(change: Change) -> str:
         return _rule_text(change)
     if isinstance(change.before, tuple) and isinstance(change.after, tuple):
         return f"{field_name(change.path)} {_member_changes(change.before, change.after)}"
-    return f"{field_name(change.path)} {moved_text(change.path, change.before, change.after)}"
+    return f"{field_name(change.path)} {field_change_text(change.path, change.before, change.after)}"
 
 
 def inherits_text(changes: Sequence[Change]) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.cli.hint_rewrite import add_typed_options
 from reconciler.cli.present import finding_line
-from reconciler.cli.text.amounts import field_name, moved_text
-from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, line
+from reconciler.cli.text.amounts import field_change_text, field_name
+from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, align_rows, line
 from reconciler.cli.text.markdown import (
     LIMIT,
     NamedLine,
@@ -57,7 +57,7 @@ def drift_lines(drifted: DriftResult) -> list[Line]:
             sign, tone = SIGNS[kind]
             named, unnamed = _split_listed(rows, drifted)
             lines.append(line(Span(f"{kind.upper():<{_WIDTH}}{format_count(len(rows))}", Tone.STRONG)))
-            lines += aligned(
+            lines += align_rows(
                 [[Span(f"{sign} {finding.address}", tone), Span(finding_text(finding))] for finding in named],
                 limits=(72,),
                 indent="  ",
@@ -100,7 +100,7 @@ def finding_text(finding: DriftItem) -> str:
         case "drift" if finding.path == FOREIGN:
             return finding.message
         case "drift":
-            moved = moved_text(finding.path, finding.recorded, finding.observed)
+            moved = field_change_text(finding.path, finding.recorded, finding.observed)
             left = f"  (left as it is: {finding.ignored})" if finding.ignored else ""
             origin = f" (from {finding.origin})" if finding.origin else ""
             return f"{field_name(finding.path)}{origin} {moved} on the cluster{left}"

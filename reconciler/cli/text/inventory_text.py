@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.text.action_words import headline, mark, note, title
 from reconciler.cli.text.amounts import usage_text, value_text
-from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, line, table
+from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, align_rows, line, table
 from reconciler.cli.text.markdown import label
 from reconciler.cli.text.sections import drift_text, waiting_text
 from reconciler.cli.text.topics_text import UNSET, acls_lines, defaults_lines
@@ -242,7 +242,7 @@ def _node_lines(picture: Picture, name: str) -> Iterator[Line]:
         for refusal in picture.refusals
         if refusal.state == name
     ]
-    yield from aligned(rows, indent="  ")
+    yield from align_rows(rows, indent="  ")
 
 
 def _arrow_cells(picture: Picture, arrow: Arrow) -> tuple[Span, ...]:

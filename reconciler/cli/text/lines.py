@@ -122,7 +122,7 @@ def cut(text: str, width: int) -> str:
     return f"{text}…"
 
 
-def aligned(rows: Sequence[Sequence[Span]], *, limits: Sequence[int] = (), indent: str = "") -> list[Line]:
+def align_rows(rows: Sequence[Sequence[Span]], *, limits: Sequence[int] = (), indent: str = "") -> list[Line]:
     """Return rows with aligned columns.
 
     `limits`: maximum width that a cell may give its column. Wider cells are not cut.
@@ -155,7 +155,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str | Span]], *, numb
         widest = max(width_of(row[column].text) for row in cells)
         for row in cells:
             row[column] = Span(" " * (widest - width_of(row[column].text)) + row[column].text, row[column].tone)
-    return aligned(cells)
+    return align_rows(cells)
 
 
 def plain_table(

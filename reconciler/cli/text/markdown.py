@@ -374,10 +374,10 @@ def _danger_item(entry: Row, forge: Forge | None) -> str:
     blocked = sentence(entry.blocked)
     texts = [", ".join(code(text) for text in (entry.what, *entry.more)), sentence(entry.note)]
     texts.append(f"**{blocked}**" if blocked and _is_blocked(entry) else blocked)
-    return f"- {code(entry.sign)} {_linked(entry, forge)}<br>{' · '.join(filter(None, texts))}"
+    return f"- {code(entry.sign)} {_link_address(entry, forge)}<br>{' · '.join(filter(None, texts))}"
 
 
-def _linked(entry: Row, forge: Forge | None) -> str:
+def _link_address(entry: Row, forge: Forge | None) -> str:
     """Return the address of a row, as a link to its lines in the files if the forge shows them."""
     name, source = code(entry.name), None if entry.action is None else entry.action.source
     if forge is None or not source:

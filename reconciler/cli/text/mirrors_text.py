@@ -99,7 +99,7 @@ def _lag_text(row: MirrorRow, lag: int | None) -> str:
     return _NONE if row.seen.status is MirrorStatus.STOPPED else _UNKNOWN
 
 
-def described_text(rows: Sequence[MirrorRow]) -> list[Line]:
+def mirror_details_text(rows: Sequence[MirrorRow]) -> list[Line]:
     """Return mirrors with partitions, errors and permitted verbs."""
     blocks = [list(_mirror_lines(row)) for row in rows]
     return [row_line for place, block in enumerate(blocks) for row_line in ([EMPTY] if place else []) + block]
@@ -198,7 +198,7 @@ def _mirror_states(row: LinkRow) -> str:
     return states or _NONE
 
 
-def described_links_text(rows: Sequence[LinkRow]) -> list[Line]:
+def link_details_text(rows: Sequence[LinkRow]) -> list[Line]:
     """Return links with fields, tasks, mirrors, errors and permitted verbs."""
     blocks = [list(_link_lines(row)) for row in rows]
     return [row_line for place, block in enumerate(blocks) for row_line in ([EMPTY] if place else []) + block]

@@ -165,7 +165,7 @@ def _effect_text(underway: ClusterMigration, verb: str) -> str:
     return f"Once cancelled: {stays} records as before"
 
 
-def cancelled_text(underway: ClusterMigration) -> list[Line]:
+def cancellation_text(underway: ClusterMigration) -> list[Line]:
     """Render the result of a cancelled migration, and how to delete its record; a migration by jobs has none."""
     migration = underway.migration
     names = ", ".join(topic.full_name for topic in migration.topics)
@@ -178,7 +178,7 @@ def cancelled_text(underway: ClusterMigration) -> list[Line]:
     return [line(f"Cancelled migration {migration.id} of {underway.cluster}"), line("  ", after), *record_lines]
 
 
-def deleted_text(underway: ClusterMigration) -> list[Line]:
+def deletion_text(underway: ClusterMigration) -> list[Line]:
     """Render the result of deleting a migration's record."""
     return [line(f"Deleted migration {underway.migration.id} of {underway.cluster}")]
 
@@ -202,7 +202,7 @@ def release_text(release: Release) -> list[Line]:
     return lines
 
 
-def released_text(release: Release) -> list[Line]:
+def topic_release_text(release: Release) -> list[Line]:
     """Render the result of releasing a topic from its owner, and where it can be mounted."""
     where = ", ".join(release.clusters)
     return [

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, broken, line, packed, width_of
+from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, align_rows, broken, line, packed, width_of
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.planning.actions import Action, Delete, Reason
 from reconciler.planning.allowances import group_allowances
@@ -157,7 +157,7 @@ def _section_lines(rows: Sequence[Row], width: int | None) -> list[Line]:
     # drop columns that are empty in this section
     columns = [column for column in range(len(cells[0])) if any(row[column].text for row in cells)]
     limits = [0, *_LIMITS]
-    lines = aligned(
+    lines = align_rows(
         [[row[column] for column in columns] for row in cells], limits=[limits[c] or 99 for c in columns], indent="  "
     )
     if width is None:

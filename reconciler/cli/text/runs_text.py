@@ -21,7 +21,7 @@ from reconciler.applying.events import (
     group_failures,
     remove_names,
 )
-from reconciler.cli.text.action_words import mounted_lines
+from reconciler.cli.text.action_words import mount_lines
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, table
 from reconciler.planning.actions import RunJob
 from reconciler.planning.plan_rows import format_done_counts
@@ -65,16 +65,16 @@ def run_event_lines(event: LeaseLost | RunRecovered | RunHandedOver | ResultMiss
         case LeaseLost():
             return [lost_line(event)]
         case RunRecovered():
-            return recovered_lines(event)
+            return recovery_lines(event)
         case RunHandedOver():
-            return [detached_line(event)]
+            return [detached_actions_line(event)]
         case ResultMissing():
             return [missing_line(event)]
         case _:
             assert_never(event)
 
 
-def failed_line(event: ActionFailed) -> Line:
+def failure_line(event: ActionFailed) -> Line:
     """Return an action's error and hint."""
     return line(Span("✗ ", Tone.DANGER), f"{event.id}: {event.error}. {event.hint}")
 
@@ -84,7 +84,7 @@ def lost_line(event: LeaseLost) -> Line:
     return line(Span("Lease lost: ", Tone.DANGER), f"{event.message}. Nothing more is started.")
 
 
-def recovered_lines(event: RunRecovered) -> list[Line]:
+def recovery_lines(event: RunRecovered) -> list[Line]:
     """Return the recovered run, and its actions in doubt by outcome."""
     who = f" of {event.who}" if event.who else ""
     head = line(f"Run {event.run}{who} {_describe_parting(event)}")
@@ -110,7 +110,7 @@ def _describe_parting(event: RunRecovered) -> str:
             assert_never(event.parting)
 
 
-def detached_line(event: RunHandedOver) -> Line:
+def detached_actions_line(event: RunHandedOver) -> Line:
     """Return how many actions are left to others."""
     return line(
         Span("Left: ", Tone.CHANGE), f"{counted(len(event.left), 'action')}. Continue with: reconciler apply --resume"
@@ -189,9 +189,9 @@ class Failures:
         kind = remove_names(event.error, event.id)
         self._seen[kind] += 1
         if self._seen[kind] < FEW:
-            return [failed_line(event)]
+            return [failure_line(event)]
         if self._seen[kind] == FEW:
-            return [failed_line(event), line(Span("  more like it are counted at the end", Tone.QUIET))]
+            return [failure_line(event), line(Span("  more like it are counted at the end", Tone.QUIET))]
         return []
 
 
@@ -199,7 +199,7 @@ _MOST: Final = 20
 """Reasons printed; result.json has all."""
 
 
-def applied_text(applied: ApplyOutcome, summary: Summary | None, *, with_failures: bool = True) -> list[Line]:
+def run_result_text(applied: ApplyOutcome, summary: Summary | None, *, with_failures: bool = True) -> list[Line]:
     """Return what was done, what failed and why, and what is left; `summary` adds state and time.
 
     `with_failures`: also those printed as they happened.
@@ -214,7 +214,7 @@ def applied_text(applied: ApplyOutcome, summary: Summary | None, *, with_failure
         return [*lines, line(nothing), *_approval_lines(summary)]
     lines.append(line(Span("Done: ", Tone.STRONG), " · ".join(_count_texts(applied, result, summary))))
     done = set(result.done)
-    lines += mounted_lines((action for action in applied.planned.plan.actions if action.id in done), _MOST)
+    lines += mount_lines((action for action in applied.planned.plan.actions if action.id in done), _MOST)
     groups = group_failures(result.failed)
     lines += _failure_lines(groups if with_failures else [group for group in groups if len(group.ids) > FEW])
     lines += _skipped_lines(result)
@@ -223,14 +223,14 @@ def applied_text(applied: ApplyOutcome, summary: Summary | None, *, with_failure
     return lines
 
 
-def approved_text(run: HistoryRow | Summary) -> str:
+def approval_text(run: HistoryRow | Summary) -> str:
     """Return who approved a run, and where: `anna, bob in https://…`."""
     where = f" in {run.pull_request}" if run.pull_request else ""
     return f"{', '.join(run.approved_by)}{where}".strip()
 
 
 def _approval_lines(summary: Summary | None) -> Iterator[Line]:
-    if summary is not None and (text := approved_text(summary)):
+    if summary is not None and (text := approval_text(summary)):
         yield line(Span("Approved: ", Tone.STRONG), f"by {text}" if summary.approved_by else text)
 
 
@@ -376,7 +376,7 @@ def _amount_text(outcome: JobOutcome) -> str:
     return f"{counted(upkept.done, upkept.unit)}{size}{notes}"
 
 
-def verified_text(verified: TopicComparison) -> list[Line]:
+def verification_text(verified: TopicComparison) -> list[Line]:
     """Return a row for each partition, and whether the logs are equal."""
     partitions = verified.comparison.partitions
     rows = [(str(partition.partition), *_side_cells(partition), _verdict_cell(partition)) for partition in partitions]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconciler.cli.text.action_words import headlines, mark, note, title
-from reconciler.cli.text.amounts import change_texts, field_name, is_nested, moved_text
+from reconciler.cli.text.amounts import change_texts, field_change_text, field_name, is_nested
 from reconciler.cli.text.lines import Tone
 from reconciler.lifecycles import MigrationState
 from reconciler.planning.actions import (
@@ -96,7 +96,7 @@ def drift_text(finding: DriftFinding) -> str:
     """Return a change on the cluster: `retention.ms 1d → 2d on the cluster`."""
     if not finding.path:
         return "is missing on the cluster"
-    moved = moved_text(finding.path, finding.recorded, finding.observed)
+    moved = field_change_text(finding.path, finding.recorded, finding.observed)
     origin = f" (from {finding.origin})" if finding.origin else ""
     return f"{field_name(finding.path)}{origin} {moved} on the cluster"
 

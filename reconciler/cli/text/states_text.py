@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, assert_never
 
-from reconciler.cli.text.amounts import change_texts, field_name, is_nested, leaves, moved_text, value_text
+from reconciler.cli.text.amounts import change_texts, field_change_text, field_name, is_nested, leaves, value_text
 from reconciler.cli.text.inventory_text import fields_of
-from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, line, plain_table, table
-from reconciler.cli.text.runs_text import approved_text
+from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, align_rows, line, plain_table, table
+from reconciler.cli.text.runs_text import approval_text
 from reconciler.planning.same_or_less import (
     Difference,
     FieldDifference,
@@ -58,7 +58,7 @@ def _difference_lines(difference: Difference) -> list[Line]:
     head = line("  ", Span(f"{difference.action} {difference.address}", tone), f"  {_reasons_text(difference)}")
     cells = _unapproved_cells if Why.NOT_APPROVED in difference.whys else _comparison_cells
     rows = [row for field in difference.fields for row in cells(field)]
-    return [head, *aligned(rows, indent="      ", limits=(48, 72))]
+    return [head, *align_rows(rows, indent="      ", limits=(48, 72))]
 
 
 def _reasons_text(difference: Difference) -> str:
@@ -133,7 +133,7 @@ def _leaves_of(name: str, move: Move | None) -> dict[str, str]:
 def _side_text(path: str, move: Move | None) -> str:
     if move is None:
         return _ALONE
-    return moved_text(path, move.before, move.after) if move.has_before else value_text(path, move.after)
+    return field_change_text(path, move.before, move.after) if move.has_before else value_text(path, move.after)
 
 
 def _omitted_lines(count: int) -> list[Line]:
@@ -164,7 +164,7 @@ def listing_text(listing: StateListing) -> list[Line]:
     return [head, EMPTY, *plain_table(("address", "ownership", "", "run"), cells)]
 
 
-def recorded_text(entry: StateEntry) -> list[Line]:
+def recorded_resource_text(entry: StateEntry) -> list[Line]:
     """Return one resource as it was last applied, with the sources of its values."""
     recorded = entry.recorded
     facts = {
@@ -196,7 +196,7 @@ def history_text(history: History) -> list[Line]:
             row.command or "",
             row.who or "",
             (row.git_commit or "")[:7],
-            *([approved_text(row)] if is_approved else []),
+            *([approval_text(row)] if is_approved else []),
             format_bytes(row.bytes),
             shorten_run_id(row.run),
         )
@@ -273,7 +273,7 @@ def forgotten_text(forgotten: Sequence[Address]) -> list[Line]:
     return [line(text, "and this workspace does not own it. What the files still declare, the next apply adopts again")]
 
 
-def unlocked_text(unlocked: UnlockResult) -> list[Line]:
+def unlock_text(unlocked: UnlockResult) -> list[Line]:
     """Return whether the lease was taken, and the actions in doubt."""
     taken = f"Taken from run {shorten_run_id(unlocked.run)}; the lease is free, its epoch is {unlocked.epoch}"
     first = "The lease is free: there is nothing to unlock" if unlocked.was_free else taken
@@ -311,7 +311,7 @@ def repair_text(repair: Repair) -> list[Line]:
     ]
 
 
-def repaired_text(repaired: StateRepair) -> list[Line]:
+def repair_result_text(repaired: StateRepair) -> list[Line]:
     """Return a repair's result, and the next command."""
     repair = repaired.repair
     if repair is None:

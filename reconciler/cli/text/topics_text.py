@@ -537,7 +537,7 @@ _TONES: Final = {"error": Tone.DANGER, "warning": Tone.CHANGE, "note": Tone.QUIE
 _MARKS: Final = {"error": "✗", "warning": "!", "note": "·"}
 
 
-def checked_text(cluster: CheckedCluster) -> list[Line]:
+def check_result_text(cluster: CheckedCluster) -> list[Line]:
     """Return what was checked and repaired, and findings, gravest first."""
     checked = cluster.checked
     lines = [

@@ -110,7 +110,7 @@ def read_commit(store: ObjectStore, commit: Json) -> Json:
     return get_gzipped(store, commit["key"], commit["sha256"]) if "key" in commit else commit
 
 
-def keys_named_by(store: ObjectStore, held: RegisterSnapshot) -> list[str]:
+def list_referenced_keys(store: ObjectStore, held: RegisterSnapshot) -> list[str]:
     """Return the keys of the objects that the register names."""
     _, commits = decode_object(store, CATALOG, held.value, lambda head: commits_after(Catalog(), head))
     return [commit["key"] for commit in commits if "key" in commit]
@@ -172,7 +172,7 @@ class CatalogRegister:
 
         held = self._register.update(change, mark=commit_id)
         # An unanswered attempt may have arrived late.
-        named = set(keys_named_by(self._store, held)) if written and held is not None else set()
+        named = set(list_referenced_keys(self._store, held)) if written and held is not None else set()
         self._store.delete([key for key in written if key not in named])
         log_debug(_LOGGER, "committed", serial=after.serial, changes=changes, attempts=attempts)
         is_known = held is None or (attempts == 1 and held.value["id"] == after.id)

@@ -358,7 +358,7 @@ def iter_unnamed_findings(
     now_ms = store.clock_ms()
     folders: dict[str, _Folder] = {}
     for prefix in IMMUTABLE:
-        for listed in stored.unnamed(store.list(prefix)):
+        for listed in stored.find_unreferenced(store.list(prefix)):
             if heads is None or not heads.take(listed):
                 _count_object(folders, listed)
     yield from () if heads is None else heads.findings(now_ms)

@@ -97,7 +97,7 @@ class ObjectIndex:
         """Whether every listed object is named."""
         return bool(self._is_named.all())
 
-    def unnamed(self, listed: Iterable[ListedObject]) -> Iterator[ListedObject]:
+    def find_unreferenced(self, listed: Iterable[ListedObject]) -> Iterator[ListedObject]:
         """Yield listed objects that no catalog, head or manifest references."""
         for candidate in listed:
             places, is_there = self._find([candidate.key])

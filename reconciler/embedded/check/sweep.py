@@ -20,7 +20,7 @@ from reconciler.embedded.catalog.commits import (
     CatalogRegister,
     catalog_register,
     find_catalog_trace,
-    keys_named_by,
+    list_referenced_keys,
     lost_catalog_error,
 )
 from reconciler.embedded.check.stored import IMMUTABLE, HeadlessPartitions, ObjectIndex, list_store
@@ -136,7 +136,7 @@ def _store_sweep_time(store: ObjectStore, at_ms: int) -> None:
 
 def _iter_unnamed(store: ObjectStore, stored: ObjectIndex, old_ms: int) -> Iterator[ListedObject]:
     for prefix in () if stored.is_all_named else IMMUTABLE:
-        for listed in stored.unnamed(store.list(prefix)):
+        for listed in stored.find_unreferenced(store.list(prefix)):
             if listed.modified_ms < old_ms:
                 yield listed
 
@@ -159,7 +159,7 @@ def _read_keys_in_catalog(store: ObjectStore) -> list[str]:
         if trace is not None:
             raise lost_catalog_error(store, trace)
         return []
-    return keys_named_by(store, held)
+    return list_referenced_keys(store, held)
 
 
 def _read_keys_in_head(store: ObjectStore, key: str) -> list[str]:

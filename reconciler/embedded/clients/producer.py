@@ -266,7 +266,7 @@ class Producer:
         row = to_row(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
         single = self._single[topic]
         single.append(row)
-        self._single_bytes[topic] += _bytes_in(row)
+        self._single_bytes[topic] += _count_bytes(row)
         if len(single) >= FLUSH_RECORDS or self._single_bytes[topic] >= FLUSH_BYTES:
             self._gather_single(topic)
             self._flush_if_large(topic)
@@ -374,7 +374,7 @@ class Producer:
         """Check after a long sleep that this producer may continue."""
 
 
-def _bytes_in(row: dict[str, Any]) -> int:
+def _count_bytes(row: dict[str, Any]) -> int:
     headers = sum(len(header["key"]) + len(header["value"] or b"") for header in row["headers"])
     return len(row["key"] or b"") + len(row["value"] or b"") + headers
 

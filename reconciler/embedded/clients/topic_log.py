@@ -25,7 +25,7 @@ from reconciler.embedded.segments.head import (
     NEVER_WRITTEN,
     PRODUCERS,
     Head,
-    epochs_in,
+    parse_epochs,
     read_borders,
     read_bounds,
     read_head,
@@ -464,7 +464,7 @@ class _Publication:
 def _position_of(head: Head) -> SinkPosition:
     if head.source is None:
         return SinkPosition(head.end, None, (), 0)
-    return SinkPosition(head.end, head.source["topic_id"], epochs_in(head.source), head.source.get("fetched", 0))
+    return SinkPosition(head.end, head.source["topic_id"], parse_epochs(head.source), head.source.get("fetched", 0))
 
 
 def _source_document(source: ObservedSource, partition: int, end: int) -> dict[str, Any]:

@@ -431,7 +431,7 @@ class EmbeddedAppends:
             self._cluster, name, transaction_timeout_ms=_TIMEOUT_MS, is_lasting=batch is not None
         )
         producer.init_transactions()
-        if batch is not None and _is_there(batch, rows, producer.last_batch()):
+        if batch is not None and _is_written(batch, rows, producer.last_batch()):
             return False
         with producer.transaction(None if batch is None else Batch(batch.number, rows)):
             producer.append_parts(appends)
@@ -442,7 +442,7 @@ class EmbeddedAppends:
     def _is_published(self, name: str, batch: NumberedBatch, rows: str) -> bool:
         """Whether a batch was published before; checking fences no running producer."""
         existing = read_transaction(self.store, name)
-        if existing is None or not _is_there(batch, rows, existing[0].batch):
+        if existing is None or not _is_written(batch, rows, existing[0].batch):
             return False
         finish(self.store, self.catalog, name, now_ms=self.now_ms())
         return True
@@ -463,7 +463,7 @@ class EmbeddedAppends:
         return ClusterContext(self.store, self.catalog, self.permissions, self.now_ms, self.cluster_id)
 
 
-def _is_there(batch: NumberedBatch, rows: str, last: Batch | None) -> bool:
+def _is_written(batch: NumberedBatch, rows: str, last: Batch | None) -> bool:
     if last is None or batch.number > last.number:
         return False
     if batch.number < last.number:

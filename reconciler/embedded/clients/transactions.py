@@ -96,7 +96,7 @@ class Transaction:
         """Return it without an open transaction."""
         return Transaction(self.producer_id, self.timeout_ms, batch=self.batch)
 
-    def widened(self, partitions: Iterable[Written]) -> Transaction:
+    def with_partitions(self, partitions: Iterable[Written]) -> Transaction:
         """Return it with more partitions."""
         return replace(self, partitions=tuple(dict.fromkeys((*self.partitions, *partitions))))
 
@@ -160,7 +160,7 @@ class TransactionDecision:
 
     def settled(self, head: Head, now_ms: int) -> Head | None:
         """Return a head without the transaction, fenced against earlier epochs; `None`: no change."""
-        name = self._open_in(head)
+        name = self._find_open_mark(head)
         known = head.producers.get(self.transaction.producer_id)
         if name is None and known is not None and known["epoch"] >= self.epoch:
             return None
@@ -174,7 +174,7 @@ class TransactionDecision:
 
     def dropped(self, head: Head) -> list[str]:
         """Return the keys of aborted parts."""
-        name = self._open_in(head)
+        name = self._find_open_mark(head)
         if name is None or self.transaction.state is not State.ABORTING:
             return []
         return [entry.key for entry in head.entries if entry.txn == name]
@@ -186,7 +186,7 @@ class TransactionDecision:
             elif self.transaction.state is State.COMMITTING:
                 yield replace(entry, txn=None)
 
-    def _open_in(self, head: Head) -> str | None:
+    def _find_open_mark(self, head: Head) -> str | None:
         """Return the mark of its entries, if it is open in the partition."""
         opened = head.transactions.get(self.transactional_id)
         if opened is None or opened["epoch"] >= self.epoch:
@@ -475,7 +475,7 @@ def widen_transaction(store: ObjectStore, who: Identity, partitions: Sequence[Wr
     register = _register_of(store, who)
 
     def change(held: RegisterSnapshot | None) -> dict[str, Any]:
-        return _owned_transaction(register, held, who, {State.ONGOING}).widened(partitions).to_json()
+        return _owned_transaction(register, held, who, {State.ONGOING}).with_partitions(partitions).to_json()
 
     _check_mine(who.transactional_id, who.epoch, register.update(change, mark=mark))
 

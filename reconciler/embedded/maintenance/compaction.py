@@ -70,7 +70,7 @@ def next_cleaning_ms(segments: Sequence[Segment], head: Head, policy: CleanupPol
 
 def _cleaning_end(head: Head, policy: CleanupPolicy) -> int:
     """The first undecided offset or, while uploading, not uploaded one (F-R-020)."""
-    return min(head.bounds.stable, head.uploaded_to) if policy.waits else head.bounds.stable
+    return min(head.bounds.stable, head.uploaded_to) if policy.keeps_unuploaded else head.bounds.stable
 
 
 def is_due(entry: Entry, now_ms: int) -> bool:

@@ -293,7 +293,7 @@ class Upkeep:
                 survey.remember(surveyed, due_ms)
             return work
 
-        due = list(survey.due(self.catalog.read(), self.heads, is_asked, now_ms=self.now_ms()))
+        due = list(survey.find_due(self.catalog.read(), self.heads, is_asked, now_ms=self.now_ms()))
         for surveyed, work in zip(due, _map_in_parallel(check, due), strict=True):
             if work is not None:
                 self.heads.changed(surveyed.partition)
@@ -407,7 +407,7 @@ class _Scrubs:
         done_ms: dict[str, int] = dict(survey.notes.get("done_ms", {}))
         if is_named:
             survey.rows.clear()
-        due = list(survey.due(self._catalog, upkeep.heads, self._asks, now_ms=now_ms))
+        due = list(survey.find_due(self._catalog, upkeep.heads, self._asks, now_ms=now_ms))
 
         def scrub_if_due(surveyed: SurveyedPartition) -> list[ScrubFinding] | None:
             next_ms = done_ms.setdefault(surveyed.key, now_ms - _phase_ms(surveyed.key)) + EVERY_MS

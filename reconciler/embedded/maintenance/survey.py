@@ -129,10 +129,10 @@ class Survey:
         rows, notes = load_results(store, job)
         return cls(store, cluster_id, job, rows, notes, {}, orjson.dumps(notes))
 
-    def due(
-        self, catalog: Catalog, heads: HeadCache, asks: Callable[[str, CleanupPolicy], bool], *, now_ms: int
+    def find_due(
+        self, catalog: Catalog, heads: HeadCache, is_wanted: Callable[[str, CleanupPolicy], bool], *, now_ms: int
     ) -> Iterator[SurveyedPartition]:
-        """Yield the partitions that the job must check now, of topics for which `asks` returns true."""
+        """Yield the partitions that the job must check now, of topics for which `is_wanted` returns true."""
         names = {entry.id: name for name, entry in catalog.topics.items()}
         policies: dict[str, tuple[CleanupPolicy, str] | None] = {}
         for key, hint, is_changed in heads.listed(self.store, self.job):
@@ -144,7 +144,7 @@ class Survey:
                 continue  # Maintained by its migration, or by its source's cluster.
             if topic_id not in policies:
                 policy = cleanup_policy(catalog, name, self.cluster_id)
-                policies[topic_id] = (policy, _fingerprint(policy)) if asks(name, policy) else None
+                policies[topic_id] = (policy, _fingerprint(policy)) if is_wanted(name, policy) else None
             wanted, row = policies[topic_id], self.rows.get(key)
             if wanted is None:
                 if row is not None:

@@ -180,7 +180,7 @@ class Mounts:
 
     def list_unfinished(self) -> dict[int, MigrationEntry]:
         """Return the recorded migrations by id."""
-        return migrations_in(self.cluster.catalog.read())
+        return list_migrations(self.cluster.catalog.read())
 
     def ask(self, migration: int, verb: str) -> MigrationEntry:
         """Request `prepare`, `execute`, `finish`, `cancel` or `delete`; return the migration afterwards."""
@@ -285,7 +285,7 @@ class Mounts:
         self.cluster.permissions.check(catalog, operation, Kind.TOPIC, full_name)
 
 
-def migrations_in(catalog: Catalog) -> dict[int, MigrationEntry]:
+def list_migrations(catalog: Catalog) -> dict[int, MigrationEntry]:
     """Return a catalog's migrations by id, oldest first."""
     return {number: catalog.migrations[str(number)] for number in sorted(map(int, catalog.migrations))}
 

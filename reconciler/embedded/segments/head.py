@@ -165,14 +165,14 @@ class Head:
     def from_json(cls, document: Json) -> Head:
         """Parse the register's JSON."""
         if document["source"] is not None:
-            epochs_in(document["source"])  # Here the error names the head.
+            parse_epochs(document["source"])  # Here the error names the head.
         return cls(
             writer=document["writer"],
             start=document["start"],
             local_start=document["local_start"],
             end=document["end"],
             is_settled=document["is_settled"],
-            epochs=epochs_in(document),
+            epochs=parse_epochs(document),
             pages=tuple(map(PageRef.from_json, document["pages"])),
             entries=tuple(map(Entry.from_json, document["entries"])),
             producers=document["producers"],
@@ -186,7 +186,7 @@ class Head:
         )
 
 
-def epochs_in(document: Json) -> tuple[tuple[int, int], ...]:
+def parse_epochs(document: Json) -> tuple[tuple[int, int], ...]:
     """Return the epochs of a head or its source, with first offsets."""
     return tuple((epoch, start) for epoch, start in document["epochs"])
 
@@ -308,7 +308,7 @@ def position_of(head: Head | None) -> Position:
     if source is None:
         return Position(head.start, head.end, head.epochs)
     fetched = source.get("fetched", NEVER_FETCHED)
-    return Position(head.start, head.end, head.epochs, source["topic_id"], epochs_in(source), fetched)
+    return Position(head.start, head.end, head.epochs, source["topic_id"], parse_epochs(source), fetched)
 
 
 LINK: Final = "link:"

@@ -142,7 +142,7 @@ class CleanupPolicy:
         return self.expires or self.tiering is not None
 
     @property
-    def waits(self) -> bool:
+    def keeps_unuploaded(self) -> bool:
         """Whether retention keeps records until they are uploaded (F-R-021)."""
         return self.is_pausing or (self.tiering is not None and self.tiering.uploads)
 

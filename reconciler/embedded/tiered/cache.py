@@ -102,7 +102,7 @@ class Trim:
             HydratedChunk(start, file.used_ns, is_held(file.path), needed.get(start, 0))
             for start, file in sorted(chunks.items())
         ]
-        total = max(len(hydrated), -(-stored_bytes_in(segment) // self.chunk_bytes))
+        total = max(len(hydrated), -(-parse_stored_bytes(segment) // self.chunk_bytes))
         yield from (chunks[file.start] for file in self.rule.evicted(hydrated, total))
 
     def _forget_index(self, files: list[ListedFile]) -> None:
@@ -125,7 +125,7 @@ class Trim:
         return self.left.bytes <= self.target.bytes and self.left.objects <= self.target.objects
 
 
-def stored_bytes_in(segment: str) -> int:
+def parse_stored_bytes(segment: str) -> int:
     """Return a segment's bytes from its name; 0 if it has none."""
     pieces = Path(segment).name.split("-")
     is_named = len(pieces) > _BYTES_IN_NAME and pieces[_BYTES_IN_NAME].isdecimal()

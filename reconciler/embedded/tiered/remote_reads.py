@@ -65,7 +65,7 @@ class OpenSegment:
         self._coming: dict[Span, Future[HeldBytes]] = {}
         self._held: dict[Span, HeldBytes] = {}
         self._seen: set[Span] = set()
-        self._needed: set[int] = set()
+        self._list_needed_operations: set[int] = set()
         self._is_closed = False
 
     @property
@@ -85,8 +85,8 @@ class OpenSegment:
             borders = [0, *_borders(self._metadata, self._source.size)]
             wanted = Span(borders[groups[0]], borders[groups[-1] + 1]) if groups else Span(0, 0)
             chunks = overlapping_chunks(chunks, wanted)
-        self._needed = {chunk.start for chunk in chunks}
-        self._machine.cache.needs.add(self._source.name, self._needed)
+        self._list_needed_operations = {chunk.start for chunk in chunks}
+        self._machine.cache.needs.add(self._source.name, self._list_needed_operations)
         return chunks
 
     def request(self, span: Span) -> Future[HeldBytes]:
@@ -122,8 +122,8 @@ class OpenSegment:
     def close(self) -> None:
         """Release all chunks, also those being fetched."""
         self._is_closed = True
-        self._machine.cache.needs.remove(self._source.name, self._needed)
-        self._needed = set()
+        self._machine.cache.needs.remove(self._source.name, self._list_needed_operations)
+        self._list_needed_operations = set()
         for span, future in self._coming.items():
             self._machine.ahead.give(span.length)
             if not future.cancel():
@@ -153,8 +153,8 @@ class OpenSegment:
             held = coming.result()
             del self._coming[span]
             self._held[span] = held
-        if span.start in self._needed:
-            self._needed.remove(span.start)
+        if span.start in self._list_needed_operations:
+            self._list_needed_operations.remove(span.start)
             self._machine.cache.needs.remove(self._source.name, [span.start])
         return held.content
 

@@ -494,7 +494,7 @@ class TieredPartition:
             )
             # Records above `uploaded_to` may be another cluster's.
             target = replace(target, start=min(target.start, max(head.start, head.uploaded_to)))
-        return target if self.policy.waits else self._expiry_of_both(head, manifest, target, now_ms)
+        return target if self.policy.keeps_unuploaded else self._expiry_of_both(head, manifest, target, now_ms)
 
     def _expiry_of_both(self, head: Head, manifest: Manifest, target: Expiry, now_ms: int) -> Expiry:
         left, _ = with_raised_start(self.store, head, max(head.start, target.start))

@@ -22,7 +22,7 @@ from reconciler.operations.steps.link_sides import (
     LinkSource,
     LinkView,
     Pace,
-    TaskDone,
+    TaskResult,
     choose_link_status,
     explain_left_to_owner,
     get_provider,
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 IN_USE: Final = "CONSUMER_GROUP_IN_USE_ERROR"
 
 
-def sync_groups(sides: LinkView, pace: Pace) -> TaskDone:
+def sync_groups(sides: LinkView, pace: Pace) -> TaskResult:
     """Sync the groups with commits since the last sync."""
     mirrors, spec = sides.live, sides.spec
     above, below = links_by_jobs(sides.source).syncs, links_by_jobs(sides.destination).syncs
@@ -98,7 +98,7 @@ def write_offsets(
     refused: Mapping[str, ReconcilerError],
     *,
     settled: tuple[dict[str, str], Mapping[str, str]] | None = None,
-) -> TaskDone:
+) -> TaskResult:
     """Write group offsets to the cluster of some mirrors, and record settled groups."""
     offsets, below = ends
     names = {mirror.source: mirror.name for mirror in mirrors}
@@ -172,7 +172,7 @@ class GroupsRead:
 TAKEN: Final = "TOPIC_EXISTS_ERROR"
 
 
-def auto_create_mirrors(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskDone:
+def auto_create_mirrors(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskResult:
     """Create missing mirrors, and report taken names.
 
     With a prefix, topics that are mirrors are skipped: opposite links would create mirrors forever.
@@ -187,7 +187,7 @@ def auto_create_mirrors(sides: LinkView, offered: Mapping[str, OfferedTopic]) ->
         if seen.is_readable and not (sides.spec.prefix and seen.is_mirror)
     }
     if not wanted:
-        return TaskDone()
+        return TaskResult()
     outcomes = links_by_jobs(sides.destination).syncs.make_mirrors(sides.link.name, wanted)
     errors = {name: error for name, error in outcomes.items() if error is not None}
     done = summarize_task(len(outcomes) - len(errors), errors)
@@ -222,7 +222,7 @@ def _find_blocking(sides: LinkView, sources: Collection[str]) -> dict[str, str]:
     return of_link
 
 
-def _report_blocking(sides: LinkView, of_link: Mapping[str, str], done: TaskDone) -> TaskDone:
+def _report_blocking(sides: LinkView, of_link: Mapping[str, str], done: TaskResult) -> TaskResult:
     sources, cluster = sorted(of_link), sides.link.declared.metadata.cluster
     topics, of = list_first([of_link[source] for source in sources]), list_first(sources)
     is_one = len(of_link) == 1
@@ -234,17 +234,17 @@ def _report_blocking(sides: LinkView, of_link: Mapping[str, str], done: TaskDone
     return replace(done, error=error, code=TAKEN, note=f"{error.message}. {error.hint}")
 
 
-def sync_rules(sides: LinkView) -> TaskDone:
+def sync_rules(sides: LinkView) -> TaskResult:
     """Sync the source's access rules to mirrors and namespaces."""
     sync, name = sides.spec.acl_sync, sides.link.name
     below = links_by_jobs(sides.destination).syncs
     if sync is None or not sync.enabled or sides.spec.prefix:  # with a prefix, rules would apply to other topics
-        return TaskDone(below.protect(name))
+        return TaskResult(below.protect(name))
     if not sync.filters:
         error = UserError(f"link {name}: acl.filters is not set", hint="List in aclSync.filters the rules to copy.")
-        return TaskDone(below.protect(name), error, MISCONFIGURATION)
+        return TaskResult(below.protect(name), error, MISCONFIGURATION)
     rules = filter_rules(sync.filters, links_by_jobs(sides.source).syncs.rules())
-    return TaskDone(below.sync_rules(name, rules) + below.protect(name))
+    return TaskResult(below.sync_rules(name, rules) + below.protect(name))
 
 
 # Missing or unreadable sources are awaited as long as the link specifies. A source with another id or fewer partitions
@@ -254,7 +254,7 @@ def sync_rules(sides: LinkView) -> TaskDone:
 PARTITIONS_DECREASED: Final = "SOURCE_PARTITIONS_DECREASED"
 
 
-def sync_topics(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskDone:
+def sync_topics(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskResult:
     """Sync partitions and configs of mirrors from their sources."""
     healthy = {
         mirror.name: offered[mirror.source].topic
@@ -447,9 +447,9 @@ class _Tasks:
     def needs_offers(self, version: str) -> bool:
         return self._must_make(version) or self._must_follow(version)
 
-    def done(self, source: LinkSource) -> tuple[dict[str, ReconcilerError], dict[str, TaskDone]]:
+    def done(self, source: LinkSource) -> tuple[dict[str, ReconcilerError], dict[str, TaskResult]]:
         failed: dict[str, ReconcilerError] = {}
-        done: dict[str, TaskDone] = {}
+        done: dict[str, TaskResult] = {}
         offered, version = source.offered or {}, source.version
         shapes = self._must_follow(version)
         if shapes and self.sides.owner is None:
@@ -469,7 +469,7 @@ class _Tasks:
             self._settle(TOPIC_CONFIGS_SYNC, version, is_done=self.is_all_due and not waits and not errors)
         return failed, done
 
-    def _make_mirrors(self, offered: Mapping[str, OfferedTopic], version: str) -> TaskDone:
+    def _make_mirrors(self, offered: Mapping[str, OfferedTopic], version: str) -> TaskResult:
         """Create mirrors; report taken names once, without a repetition."""
         task_done, link = (
             self._do(AUTO_CREATE_MIRROR, lambda: auto_create_mirrors(self.sides, offered)),
@@ -511,7 +511,7 @@ class _Tasks:
     def _is_on(self, task: str, *, is_enabled: bool) -> bool:
         """Return whether a task is used; clear the trouble of an unused one."""
         if not is_enabled:
-            record_task_trouble(self.sides, task, TaskDone())
+            record_task_trouble(self.sides, task, TaskResult())
         return is_enabled
 
     def _is_due(self, task: str, interval_ms: int) -> bool:
@@ -519,17 +519,17 @@ class _Tasks:
         self._due += [task] if is_due else []
         return is_due
 
-    def _do(self, task: str, do: Callable[[], TaskDone]) -> TaskDone:
+    def _do(self, task: str, do: Callable[[], TaskResult]) -> TaskResult:
         return _run_task(self.sides, self.pace, task, do)
 
 
-def _run_task(sides: LinkView, pace: Pace, task: str, do: Callable[[], TaskDone]) -> TaskDone:
+def _run_task(sides: LinkView, pace: Pace, task: str, do: Callable[[], TaskResult]) -> TaskResult:
     """Run a task; a failed one becomes due again."""
     try:
         task_done = do()
     except ReconcilerError as error:
         pace.make_due(sides.link.id, task)
-        task_done = TaskDone(0, error)
+        task_done = TaskResult(0, error)
     record_task_trouble(sides, task, task_done)
     return task_done
 

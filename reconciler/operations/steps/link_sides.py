@@ -188,7 +188,7 @@ _CODES: Final[tuple[tuple[type[ReconcilerError], str], ...]] = (
 
 
 @dataclass(frozen=True, slots=True)
-class TaskDone:
+class TaskResult:
     """Result of a task: changes, first error, and `code` if the error has none."""
 
     count: int = 0
@@ -205,17 +205,17 @@ def get_error_code(error: ReconcilerError) -> str:
     return next((code for kind, code in _CODES if isinstance(error, kind)), "INTERNAL_ERROR")
 
 
-def summarize_task(count: int, errors: Mapping[str, ReconcilerError]) -> TaskDone:
+def summarize_task(count: int, errors: Mapping[str, ReconcilerError]) -> TaskResult:
     """Return a result with the first error and the number of errors."""
     if not errors:
-        return TaskDone(count)
+        return TaskResult(count)
     name, error = min(errors.items())
     more = f" (and {len(errors) - 1:,} more)" if len(errors) > 1 else ""
     kind = RetryableError if isinstance(error, RetryableError) else UserError
-    return TaskDone(count, kind(f"{name}: {error.message}{more}", hint=error.hint), get_error_code(error))
+    return TaskResult(count, kind(f"{name}: {error.message}{more}", hint=error.hint), get_error_code(error))
 
 
-def record_task_trouble(sides: LinkView, task: str, done: TaskDone) -> None:
+def record_task_trouble(sides: LinkView, task: str, done: TaskResult) -> None:
     """Record or clear a task's trouble if it changed; retryable errors are not recorded."""
     if isinstance(done.error, RetryableError) or sides.owner is not None:
         return

@@ -213,7 +213,7 @@ class Unmount(_MountRun):
             except LeaseError:
                 raise
             except Exception as error:  # any error: producers are waiting
-                self._let_in(move, error)
+                self._accept_producers(move, error)
                 raise
             self._remove(move)
         self.means.may_go_on()
@@ -291,10 +291,10 @@ class Unmount(_MountRun):
         try:
             self.means.by_jobs.remove(move.topic, str(move.topic_id))
         except UserError as error:
-            self._let_in(move, error)
+            self._accept_producers(move, error)
             raise
 
-    def _let_in(self, move: MountJob, error: Exception) -> None:
+    def _accept_producers(self, move: MountJob, error: Exception) -> None:
         """Let producers in. Their records are not archived, so a later disappearance is not our deletion."""
         try:
             stored_move = self.means.by_jobs.load_job(move.mounting)

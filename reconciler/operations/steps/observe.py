@@ -270,11 +270,11 @@ def _observe_cluster(providers: Mapping[str, Provider], name: str, recorded: Rec
         # recreating a missing recorded cluster could overwrite its data
         raise missing_cluster_error()
     return ClusterAnswer(
-        provider.capabilities, identity, provider.observe(Scope(recorded=_recorded_on(recorded, name)))
+        provider.capabilities, identity, provider.observe(Scope(recorded=_list_recorded_on(recorded, name)))
     )
 
 
-def _recorded_on(recorded: Record, cluster: str) -> frozenset[Address]:
+def _list_recorded_on(recorded: Record, cluster: str) -> frozenset[Address]:
     return frozenset(address for address in recorded if cluster_of(address) == cluster)
 
 

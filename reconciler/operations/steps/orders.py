@@ -309,7 +309,7 @@ class OrderRun:
                 try:
                     reject_other_cluster(self.site, cluster, snapshot)
                 except ReconcilerError as error:
-                    failed.update(dict.fromkeys(self._ordered_on(cluster), error))
+                    failed.update(dict.fromkeys(self._list_ordered_on(cluster), error))
             again = self._plan(snapshot, failed, unread, is_again=True)
             failed.update((self._ordered_resource(address), error) for address, error in _find_losses(again, ready))
             ready.update((action.id, _keep_costs(action, ready)) for action in again.actions)
@@ -347,7 +347,7 @@ class OrderRun:
 
     def _unreachable_resources(self) -> dict[Address, ReconcilerError]:
         clusters = sorted(
-            {cluster_of(at) or "" for named, order in self.orders.items() for at in _changed_by(named, order)}
+            {cluster_of(at) or "" for named, order in self.orders.items() for at in _list_changed_by(named, order)}
         )
 
         def check(cluster: str) -> ReconcilerError | None:
@@ -359,23 +359,25 @@ class OrderRun:
             return None
 
         errors = zip(clusters, map_in_parallel(check, clusters, name="clusters"), strict=True)
-        return {address: error for cluster, error in errors if error for address in self._ordered_on(cluster)}
+        return {address: error for cluster, error in errors if error for address in self._list_ordered_on(cluster)}
 
     def _ordered_resource(self, address: Address) -> Address:
         if address in self.orders or len(self.orders) == 1:
             return address if address in self.orders else next(iter(self.orders))
-        return next((named for named, order in self.orders.items() if address in _changed_by(named, order)), address)
+        return next(
+            (named for named, order in self.orders.items() if address in _list_changed_by(named, order)), address
+        )
 
     def _executable_actions(self, plan: Plan, failed: Mapping[Address, ReconcilerError]) -> list[Action]:
         refused = [action for action in plan.actions if self._ordered_resource(action.address) in failed]
         left_out = {action.id for action in refused}.union(*(action.depends_on for action in refused))
         return [action for action in plan.actions if action.id not in left_out]
 
-    def _ordered_on(self, cluster: str) -> list[Address]:
+    def _list_ordered_on(self, cluster: str) -> list[Address]:
         return [
             named
             for named, order in self.orders.items()
-            if any(cluster_of(at) == cluster for at in _changed_by(named, order))
+            if any(cluster_of(at) == cluster for at in _list_changed_by(named, order))
         ]
 
     def _plan(
@@ -434,7 +436,7 @@ def _dependency_error(address: Address, needed: str, cause: ReconcilerError) -> 
     return UserError(f"{address} stays as it is: {needed}: {cause.message}", hint=cause.hint)
 
 
-def _changed_by(named: Address, order: Order) -> tuple[Address, ...]:
+def _list_changed_by(named: Address, order: Order) -> tuple[Address, ...]:
     if isinstance(order, CreateLinkOrder) and has_two_halves(order.resource):
         return (named, address_of_other_half(order.resource))
     return (named,)
@@ -595,9 +597,13 @@ def _scope_of(order: Order, observed: Inventory, clusters: Collection[str]) -> I
             yield from (Address(f"{kind}/{cluster}/*") for kind in ("namespace", "topic", "mirror"))
         case CreateLinkOrder():
             link = order.resource
-            yield from (cluster_address(link.cluster), _links_on(link.cluster), cluster_address(link.spec.source))
+            yield from (
+                cluster_address(link.cluster),
+                _make_link_pattern(link.cluster),
+                cluster_address(link.spec.source),
+            )
             if has_two_halves(link):
-                yield _links_on(link.spec.source)
+                yield _make_link_pattern(link.spec.source)
         case AlterLinkOrder() | PauseLinkOrder() | DeleteLinkOrder():
             yield from _scope_of_link(order, observed)
         case RoleOrder() | CreateMirrorOrder() | DeleteMirrorOrder():
@@ -609,7 +615,7 @@ def _scope_of(order: Order, observed: Inventory, clusters: Collection[str]) -> I
 
 def _scope_of_link(order: AlterLinkOrder | PauseLinkOrder | DeleteLinkOrder, observed: Inventory) -> Iterator[Address]:
     cluster = cluster_of(order.link) or ""
-    yield from (cluster_address(cluster), _links_on(cluster))
+    yield from (cluster_address(cluster), _make_link_pattern(cluster))
     if isinstance(order, DeleteLinkOrder) and order.is_forced:  # a failover loses records that only its source has
         resources = (seen.resource for seen in observed.values())
         for mirror in (resource for resource in resources if isinstance(resource, MirrorTopic)):
@@ -621,7 +627,7 @@ def _patterns_below(cluster: str, name: str) -> Iterator[Address]:
     yield from (Address(f"{kind}/{cluster}/{name}:*") for kind in ("namespace", "topic", "mirror"))
 
 
-def _links_on(cluster: str) -> Address:
+def _make_link_pattern(cluster: str) -> Address:
     return address_of("link", cluster, "*")
 
 

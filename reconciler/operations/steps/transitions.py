@@ -321,7 +321,7 @@ def broken_reversal_error(mirror: ObservedMirror, peer: ObservedMirror) -> UserE
 _M = MirrorStatus
 
 
-class TakenBackError(UserError):
+class ReversalAbandonedError(UserError):
     """A reversal was abandoned before it began; its mirror is ACTIVE again."""
 
 
@@ -450,7 +450,7 @@ class Driver:
             self.may_go_on()
             try:
                 after = self._take_step(links, mirror, {} if cut is None else cut)
-            except (TakenBackError, StalePlanError):
+            except (ReversalAbandonedError, StalePlanError):
                 raise  # the transition was taken back
             except ReconcilerError as error:
                 now = mirror_at(links, full_name)
@@ -506,7 +506,7 @@ class Driver:
         try:
             self._shut_source(mirror, operation)
         except UserError as error:
-            self._take_back(links, mirror, operation, error)
+            self._abandon_reversal(links, mirror, operation, error)
             raise
         ends = self._source_ends(mirror)
         mirror = links.record_end_offsets(mirror.name, operation=operation.id, ends=ends)
@@ -518,7 +518,9 @@ class Driver:
         except UserError as error:
             self._open_source(mirror)
             self._mirror_again(links, mirror, is_given_up=True)
-            raise TakenBackError(f"{error.message}; it mirrors its source as before", hint=error.hint) from error
+            raise ReversalAbandonedError(
+                f"{error.message}; it mirrors its source as before", hint=error.hint
+            ) from error
         return self._advance(links, mirror, _M.PENDING_STOPPED)
 
     def _shut_source(self, mirror: ObservedMirror, operation: Operation) -> None:
@@ -536,8 +538,10 @@ class Driver:
         links.refuse_producers(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
         check_own_records(links, mirror)
 
-    def _take_back(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation, error: UserError) -> None:
-        """Resume a mirror whose source mirrors another topic or was failed over, and raise `TakenBackError`.
+    def _abandon_reversal(
+        self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation, error: UserError
+    ) -> None:
+        """Resume a mirror whose source mirrors another topic or was failed over, and raise `ReversalAbandonedError`.
 
         Otherwise it would be reversed much later, when its source accepts records again.
         """
@@ -554,8 +558,8 @@ class Driver:
         self._mirror_again(links, mirror, is_given_up=operation.ends is not None)
         message = f"mirror {mirror.name} of cluster {mirror.cluster} was not reversed, and mirrors its source as before"
         if is_failed_over:
-            raise TakenBackError(f"{message}, which takes records: {error.message}", hint=error.hint) from error
-        raise TakenBackError(
+            raise ReversalAbandonedError(f"{message}, which takes records: {error.message}", hint=error.hint) from error
+        raise ReversalAbandonedError(
             f"{message}: its source is itself a mirror of {source_mirror.source} of cluster "
             f"{source_mirror.source_cluster} "
             f"({source_mirror.status})",

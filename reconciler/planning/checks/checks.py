@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 def check_resources(situation: Situation) -> Iterator[PlanFinding]:
     """Yield references to missing resources, and unsupported features."""
     for address in sorted(situation.wanted):
-        if situation.is_decidable(address):
+        if situation.can_plan(address):
             wanted = situation.wanted[address]
             for message, hint in _check_resource(address, wanted, situation):
                 yield PlanFinding(address, wanted.source, message, hint, wanted.marks)

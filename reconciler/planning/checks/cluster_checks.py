@@ -172,7 +172,7 @@ def check_properties(situation: Situation) -> Iterator[PlanFinding]:
     """Yield problems of properties on clusters with known properties."""
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
-        if isinstance(wanted.resource, Cluster) and situation.is_decidable(address):
+        if isinstance(wanted.resource, Cluster) and situation.can_plan(address):
             capabilities = situation.capabilities(wanted.resource.metadata.name)
             yield from find_property_problems(wanted, wanted.resource, capabilities.properties)
 
@@ -355,7 +355,7 @@ def warnings_of_overrides(review: Review) -> Iterator[PlanFinding]:
     for name in sorted(situation.clusters):
         address = cluster_address(name)
         seen, declared = situation.observed.get(address), situation.wanted.get(address)
-        if seen is None or declared is None or not situation.is_decidable(address):
+        if seen is None or declared is None or not situation.can_plan(address):
             continue
         properties = declared.resource.spec.properties if isinstance(declared.resource, Cluster) else {}
         for key, broker, value in seen.cluster.overrides:

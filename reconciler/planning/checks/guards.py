@@ -517,7 +517,7 @@ def warnings_of_owners(review: Review) -> Iterator[PlanFinding]:
     taken: dict[ResourceOwner, list[Address]] = {}
     owned = find_taken_over(situation.recorded, situation.observed, request.me) if situation.others else ()
     for address, owner in owned:
-        if address not in reported and situation.is_decidable(address):
+        if address not in reported and situation.can_plan(address):
             taken.setdefault(owner, []).append(address)
     for owner, addresses in sorted(taken.items(), key=lambda item: item[1]):
         yield PlanFinding(

@@ -44,7 +44,7 @@ def warnings_of_moves(review: Review) -> Iterator[PlanFinding]:
     situation = review.situation
     for address in sorted(address for address, seen in situation.observed.items() if seen.topic.is_moving):
         wanted = situation.wanted.get(address)
-        if wanted is not None and situation.is_decidable(address):
+        if wanted is not None and situation.can_plan(address):
             message = "replicas of it still move: a change of its replicationFactor has not finished"
             hint = "It continues by itself. To cancel it, set the number that it had before, and apply."
             yield PlanFinding(address, wanted.source, message, hint)
@@ -56,7 +56,7 @@ def warnings_of_insync(review: Review) -> Iterator[PlanFinding]:
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
         name = cluster_of(address) or ""
-        if not situation.is_decidable(address) or not situation.capabilities(name).replication_moves:
+        if not situation.can_plan(address) or not situation.capabilities(name).replication_moves:
             continue
         match wanted.resource:
             case Cluster() as cluster:
@@ -173,15 +173,15 @@ class QuotaFindings:
 
 def check_quotas(review: Review) -> Iterator[PlanFinding]:
     """Yield namespaces that grow beyond their quotas."""
-    yield from _judge_quotas(review).errors
+    yield from _check_quotas(review).errors
 
 
 def warnings_of_quotas(review: Review) -> Iterator[PlanFinding]:
     """Yield namespaces that exceed a quota now, or may."""
-    yield from _judge_quotas(review).warnings
+    yield from _check_quotas(review).warnings
 
 
-def _judge_quotas(review: Review) -> QuotaFindings:
+def _check_quotas(review: Review) -> QuotaFindings:
     situation, judged = review.situation, QuotaFindings()
     limits = {} if situation.request.options.is_destroy else _collect_limits(situation)
     if not limits:
@@ -193,7 +193,7 @@ def _judge_quotas(review: Review) -> QuotaFindings:
             PlanFinding(address, limit.source, *problem) for problem in _find_exceeded_counts(limit.quotas, held)
         )
         if limit.quotas.bytes not in {None, UNLIMITED} and held.grows:
-            _judge_bytes(address, limit, held, review.measure, judged)
+            _check_bytes_quota(address, limit, held, review.measure, judged)
     return judged
 
 
@@ -320,7 +320,7 @@ def _find_exceeded_counts(quotas: Quotas, held: NamespaceUsage) -> Iterator[tupl
             )
 
 
-def _judge_bytes(
+def _check_bytes_quota(
     address: Address,
     limit: Limits,
     held: NamespaceUsage,

@@ -16,7 +16,7 @@ from reconciler.planning.resolve.mirror_sources import (
     find_denied_principals,
     find_mirror_back,
     link_of,
-    topics_on,
+    list_cluster_topics,
 )
 from reconciler.planning.selection import address_of_other_half, has_two_halves
 from reconciler.planning.situation import Review, Situation, WantedResource, is_live, mirror_at, source_of, topic_of
@@ -265,11 +265,11 @@ def warnings_of_links(review: Review) -> Iterator[PlanFinding]:
     situation = review.situation
     yield from _find_open_mirrors(situation)
     for address, entry in sorted(situation.entries.items()):
-        if entry.state == "reversed" and situation.is_decidable(address):
+        if entry.state == "reversed" and situation.can_plan(address):
             yield from _find_unprotected_peer(situation.wanted[address], entry, situation)
     for address, wanted in sorted(situation.wanted.items()):
         link = wanted.resource
-        if not isinstance(link, MirrorLink) or not situation.is_decidable(address):
+        if not isinstance(link, MirrorLink) or not situation.can_plan(address):
             continue
         if wanted.marks:
             for message, hint in explain_unprotectable(link, situation.capabilities(link.cluster)):
@@ -285,7 +285,7 @@ def _find_open_mirrors(situation: Situation) -> Iterator[PlanFinding]:
     known_clusters = {cluster_of(address) for address in situation.recorded if kind_of(address) == "link"}
     for address in links:
         cluster = cluster_of(address) or ""
-        if cluster in known_clusters or not situation.is_decidable(address):
+        if cluster in known_clusters or not situation.can_plan(address):
             continue
         known_clusters.add(cluster)
         link = situation.wanted[address].resource
@@ -331,7 +331,7 @@ def _check_topic_filters(
     making = link.spec.auto_create
     if making is None or not making.enabled:
         return
-    known = topics_on(link.spec.source, situation)
+    known = list_cluster_topics(link.spec.source, situation)
     yield from _find_unmatched_filters(
         (address, wanted), _TOPIC_FILTERS, making.filters, known, f"no topic of cluster {link.spec.source}"
     )
@@ -456,7 +456,7 @@ def check_links(situation: Situation) -> Iterator[PlanFinding]:
     links = {
         address: (wanted, wanted.resource)
         for address, wanted in sorted(situation.wanted.items())
-        if isinstance(wanted.resource, MirrorLink) and situation.is_decidable(address)
+        if isinstance(wanted.resource, MirrorLink) and situation.can_plan(address)
     }
     for address, (wanted, link) in links.items():
         yield from _check_ends(address, wanted, link, situation)

@@ -194,7 +194,7 @@ def warnings_of_strangers(review: Review) -> Iterator[PlanFinding]:
         address, seen = mounting.address, situation.observed.get(topic)
         under_way = situation.observed.get(address)
         is_moving = under_way is not None and is_under_way(under_way.state)
-        if seen is None or is_moving or not situation.is_decidable(address):
+        if seen is None or is_moving or not situation.can_plan(address):
             continue
         if not is_stranger(mounting, seen, situation):
             continue
@@ -319,7 +319,7 @@ def _report_rivals(
     what: str, one: WantedResource, other: WantedResource, situation: Situation
 ) -> Iterator[PlanFinding]:
     mine, theirs = one.resource, other.resource
-    if not (isinstance(mine, Mounting) and isinstance(theirs, Mounting)) or not situation.is_decidable(mine.address):
+    if not (isinstance(mine, Mounting) and isinstance(theirs, Mounting)) or not situation.can_plan(mine.address):
         return
     if what == mounted_by(mine):
         message = f"{theirs.address}, at {other.source}, is about topic {mine.topic_name} of this cluster too"
@@ -362,7 +362,7 @@ def _check_mount(mounting: Mounting, situation: Situation) -> Iterator[tuple[str
 
 
 def _check_detachable(source: MountSource, situation: Situation) -> Iterator[tuple[str, str]]:
-    if source.unmounts is not None and not situation.is_decidable(source.unmounts):
+    if source.unmounts is not None and not situation.can_plan(source.unmounts):
         message = f"{source.location} is still attached: {source.unmounts}, which detaches it, is not part of this plan"
         yield message, f"Plan it too, for example with --target {source.unmounts}, or unmount it first."
 
@@ -450,7 +450,7 @@ def _check_tiered(mounting: Mounting, seen: Observed, situation: Situation) -> I
 
 
 def _is_mirror_kept(mirror: Address, situation: Situation) -> bool:
-    is_leaving = mirror in situation.recorded and mirror not in situation.wanted and situation.is_decidable(mirror)
+    is_leaving = mirror in situation.recorded and mirror not in situation.wanted and situation.can_plan(mirror)
     return not is_leaving
 
 

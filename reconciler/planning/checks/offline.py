@@ -91,7 +91,7 @@ def warnings_of_rules(review: Review) -> Iterator[PlanFinding]:
         return
     changed = {action.address for action in review.actions}
     for address in sorted(situation.wanted):
-        if address in changed or not situation.is_decidable(address):
+        if address in changed or not situation.can_plan(address):
             continue
         wanted = situation.wanted[address]
         for broken in find_violations(address, resource_for_rules(wanted), situation.request.guards):

@@ -127,16 +127,16 @@ class Impact:
         """Return the action with its risk, reasons and estimate."""
         match action:
             case Update():
-                return self._judge_update(action)
+                return self._assess_update(action)
             case Delete():
-                return self._judge_delete(action)
+                return self._assess_delete(action)
             case RunJob():
-                return self._judge_job(action)
+                return self._assess_job(action)
             case Transition():
                 costed = add_role_cost(
                     add_mount_estimate(action, self._situation, self.measure), self._situation, self.measure
                 )
-                return self._add_tiering_cost(self._judge_move(costed), action)
+                return self._add_tiering_cost(self._assess_move(costed), action)
             case Create() | Adopt() | Forget():
                 return action
             case _:
@@ -157,7 +157,7 @@ class Impact:
             estimate=_add_estimates(judged.estimate, cost.estimate),
         )
 
-    def _judge_move(self, action: Transition) -> Transition:
+    def _assess_move(self, action: Transition) -> Transition:
         old = find_moved_from(action)
         seen = self._situation.observed.get(old) if old is not None else None
         if old is None or seen is None or not isinstance(seen.resource, Topic):
@@ -180,7 +180,7 @@ class Impact:
         reasons = (*action.reasons, *lowered, *lost.reasons)
         return replace(action, risk=Risk.DATA_LOSS, reasons=reasons, estimate=lost.estimate)
 
-    def _judge_update(self, action: Update) -> Update:
+    def _assess_update(self, action: Update) -> Update:
         reasons = list(action.reasons)
         risk = Risk.NONE
         if any(change.path == "partitions" for change in action.changes):
@@ -336,7 +336,7 @@ class Impact:
                     topics.setdefault(address_of("namespace", resource.cluster, tier), []).append((address, resource))
         return topics
 
-    def _judge_delete(self, action: Delete) -> Delete:
+    def _assess_delete(self, action: Delete) -> Delete:
         if kind_of(action.address) not in {"topic", "mirror"}:
             return action
         seen = self._situation.observed.get(action.address)
@@ -346,7 +346,7 @@ class Impact:
             reason = Reason.REMOTE_DELETED if remote.is_deleted else Reason.REMOTE_KEPT
             action = replace(action, reasons=(*action.reasons, reason))
         if Reason.MOVED in action.reasons:
-            return self._judge_copied_delete(action)
+            return self._assess_copied_delete(action)
         measure = self.measure(_topic_address(action.address))
         if isinstance(action.before, Topic) and action.before.spec.read_replica_of is not None:
             groups = None if measure is None else measure.groups
@@ -363,13 +363,13 @@ class Impact:
             estimate=Estimate(measure.bytes, measure.records, groups=measure.groups, location=location),
         )
 
-    def _judge_copied_delete(self, action: Delete) -> Delete:
+    def _assess_copied_delete(self, action: Delete) -> Delete:
         """The records were copied; only the offsets are lost."""
         measure = self.measure(action.address, is_wish=True)
         estimate = Estimate() if measure is None else Estimate(measure.bytes, measure.records, groups=measure.groups)
         return replace(action, risk=Risk.IRREVERSIBLE, estimate=estimate)
 
-    def _judge_job(self, action: RunJob) -> RunJob:
+    def _assess_job(self, action: RunJob) -> RunJob:
         if is_wait(action):
             return add_lag_estimate(action, self._situation, self.measure)
         if action.job == SWITCH_GROUPS:

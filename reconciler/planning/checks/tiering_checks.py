@@ -174,7 +174,7 @@ class TieringImpact:
         tiers = self._situation.nearest(cluster_of(topic) or "", split_name(full_name_of(topic))[0])
         nearer = (topic, *takewhile(lambda tier: tier != address, tiers))
         return any(
-            self._switch_reader.own_then(address_below) != self._switch_reader.own_now(address_below)
+            self._switch_reader.own_then(address_below) != self._switch_reader.read_own_switches(address_below)
             for address_below in nearer
         )
 
@@ -308,7 +308,7 @@ def warnings_of_copying_off(review: Review) -> Iterator[PlanFinding]:
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
         origin = wanted.origins.get(CONFIGS + COPY_DISABLE)
-        if origin is None or not isinstance(wanted.resource, Topic) or not situation.is_decidable(address):
+        if origin is None or not isinstance(wanted.resource, Topic) or not situation.can_plan(address):
             continue
         configs = wanted.resource.spec.configs
         if configs.get(COPY_DISABLE) == "true" and any(configs.get(key) == AS_TOTAL for key in TOTALS):
@@ -347,7 +347,7 @@ def check_tiering(situation: Situation) -> Iterator[PlanFinding]:
         resource = wanted.resource
         if not isinstance(resource, Topic | Namespace) or not _WORDS & resource.spec.configs.keys():
             continue
-        if situation.is_decidable(address) and _has_directions(situation.capabilities(resource.cluster)):
+        if situation.can_plan(address) and _has_directions(situation.capabilities(resource.cluster)):
             likeness = _make_equality_key(resource, situation.observed.get(address))
             if likeness in right:
                 continue  # topics of one policy are judged once
@@ -391,7 +391,7 @@ def warnings_of_tiering(review: Review) -> Iterator[PlanFinding]:
     waiting: dict[str, list[Address]] = {}
     for address in sorted(situation.wanted):
         topic = situation.wanted[address].resource
-        if not (isinstance(topic, Topic) and situation.is_decidable(address)):
+        if not (isinstance(topic, Topic) and situation.can_plan(address)):
             continue
         if _is_off(topic.cluster, situation, acting) and not read_switches(acting.of(topic)).is_off:
             waiting.setdefault(topic.cluster, []).append(address)
@@ -561,7 +561,7 @@ def _list_tiered_topics(situation: Situation) -> Iterator[tuple[Address, WantedR
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
         topic = wanted.resource
-        if not isinstance(topic, Topic) or topic.cluster not in clusters or not situation.is_decidable(address):
+        if not isinstance(topic, Topic) or topic.cluster not in clusters or not situation.can_plan(address):
             continue
         if not (RULED.isdisjoint(topic.spec.configs) and RULED.isdisjoint(_read_live_configs(address, situation))):
             yield address, wanted, topic

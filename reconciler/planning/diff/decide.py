@@ -102,7 +102,7 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
     renamed = find_readdressed(situation)
     speaking = _find_shared_topics(situation)
     for address in sorted(situation.wanted, key=rank):
-        if not situation.is_decidable(address):
+        if not situation.can_plan(address):
             continue
         wanted = situation.wanted[address]
         if address in refused:
@@ -239,7 +239,7 @@ def find_unmanaged(situation: Situation) -> tuple[Address, ...]:
 
 
 def _is_strange(address: Address, seen: Observed, situation: Situation) -> bool:
-    if seen.is_internal or not situation.is_decidable(address) or kind_of(address) in {"cluster", "policy"}:
+    if seen.is_internal or not situation.can_plan(address) or kind_of(address) in {"cluster", "policy"}:
         return False
     if isinstance(seen.resource, MirrorTopic):
         return not (_is_of_our_link(seen.resource, situation) or _is_made_by_link(seen.resource, situation))
@@ -274,7 +274,7 @@ def adopt_again(situation: Situation, decision: Decision) -> None:
     changed = {action.address for action in decision.actions}
     for address, _ in find_taken_over(situation.recorded, situation.observed, situation.request.me):
         last, seen = situation.recorded[address], situation.observed.get(address)
-        is_ours = address in situation.wanted and address not in changed and situation.is_decidable(address)
+        is_ours = address in situation.wanted and address not in changed and situation.can_plan(address)
         if seen is not None and is_ours and any(allowance.takes(address) for allowance in allowed):
             decision.actions.append(
                 Adopt(

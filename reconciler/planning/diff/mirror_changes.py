@@ -116,7 +116,7 @@ def _plan_new_mirror(sides: AddressView, mirror: MirrorTopic, situation: Situati
 
 def _is_deleted(address: Address, current: Observed, situation: Situation) -> bool:
     last = situation.recorded.get(address)
-    if last is None or address in situation.wanted or is_another(last, current) or not situation.is_decidable(address):
+    if last is None or address in situation.wanted or is_another(last, current) or not situation.can_plan(address):
         return False
     return not (is_left(address, situation) or is_kept_by_link(current, situation))
 
@@ -407,7 +407,7 @@ def is_kept_by_link(seen: Observed, situation: Situation) -> bool:
     if not isinstance(mirror, MirrorTopic) or seen.state in _ENDED_STATES:
         return False
     at = link_of(mirror)
-    is_by_files = situation.is_decidable(at) and not situation.request.orders
+    is_by_files = situation.can_plan(at) and not situation.request.orders
     link = situation.wanted.get(at) if is_by_files else situation.observed.get(at)
     if link is None or not isinstance(link.resource, MirrorLink):
         return False
@@ -455,13 +455,7 @@ def decide_automatic(situation: Situation, decision: Decision) -> None:
         seen, link = situation.observed[address], link_of(mirror)
         is_named = address in situation.wanted or address in situation.recorded or address in decision.settled
         is_ours = seen.mirror.is_automatic and link in situation.wanted and link in situation.recorded
-        if (
-            is_named
-            or not is_ours
-            or not is_live(seen)
-            or is_in_transition(seen)
-            or not situation.is_decidable(address)
-        ):
+        if is_named or not is_ours or not is_live(seen) or is_in_transition(seen) or not situation.can_plan(address):
             continue
         if address not in ordered:
             if seen.state not in _ENDED_STATES and not is_kept_by_link(seen, situation):
@@ -511,7 +505,7 @@ def report_transitions(situation: Situation, decision: Decision) -> None:
     reported = _list_reported(decision)
     for address, mirror in sorted(situation.mirrors.items()):
         seen = situation.observed[address]
-        is_ours = link_of(mirror) in situation.wanted and situation.is_decidable(address)
+        is_ours = link_of(mirror) in situation.wanted and situation.can_plan(address)
         if not is_ours or not is_in_transition(seen):
             continue
         if is_reversal_stuck(address, situation):
@@ -571,7 +565,7 @@ def is_freed_topic(topic: Address, situation: Situation) -> bool:
     return any(
         topic in find_freed_topics(way_to_role(entry, situation))
         for entry in entries
-        if situation.is_decidable(entry.address)
+        if situation.can_plan(entry.address)
     )
 
 

@@ -122,11 +122,11 @@ def list_mirror_scope(order: MirrorOrder, observed: Inventory, clusters: Collect
             for link in _find_links(observed, cluster):
                 if link.metadata.name == order.link:
                     source = order.source or _strip_prefix(full_name_of(address), link.spec.prefix) or ""
-                    yield from _list_source_scope(address_of("topic", link.spec.source, source))
+                    yield from _list_addresses_at_source(address_of("topic", link.spec.source, source))
                     levels = tiers_of(split_name(source)[0])
                     yield from (address_of("namespace", link.spec.source, level) for level in levels)
         case RoleOrder() if mirror is not None and order.verb != "pause":
-            yield from _list_source_scope(source_of(mirror))
+            yield from _list_addresses_at_source(source_of(mirror))
         case RoleOrder() | DeleteMirrorOrder():
             if seen is None and topic not in observed:
                 yield address_of("mirror", cluster, "*")  # to suggest similar names
@@ -156,7 +156,7 @@ def _is_two_way(link: MirrorLinkSpec) -> bool:
     return link.mode == "bidirectional" and not link.prefix
 
 
-def _list_source_scope(source: Address) -> Iterator[Address]:
+def _list_addresses_at_source(source: Address) -> Iterator[Address]:
     cluster = cluster_of(source) or ""
     yield from (cluster_address(cluster), source, mirror_at(source), _list_links_on(cluster))
 

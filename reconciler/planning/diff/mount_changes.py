@@ -57,7 +57,7 @@ def decide_mounted_topic(sides: AddressView, mounting: Mounting, situation: Situ
     """Decide how to change a topic after this plan mounts it."""
     under_way = situation.observed.get(mounting.address)
     source = situation.request.stored.mounts.get(mounting.address)
-    if not isinstance(source, MountSource) or not situation.is_decidable(mounting.address):
+    if not isinstance(source, MountSource) or not situation.can_plan(mounting.address):
         return
     if (under_way is not None and is_under_way(under_way.state)) or held_state(mounting, situation) is not None:
         return  # compared once it exists
@@ -286,7 +286,7 @@ def _read_declared_retention(mounting: Mounting, situation: Situation) -> dict[s
 def _is_moved_here(topic: Address, situation: Situation) -> bool:
     wanted = situation.wanted.get(topic)
     old = wanted.moved_from if wanted is not None else None
-    return old is not None and situation.is_there(old) and situation.is_decidable(topic)
+    return old is not None and situation.is_there(old) and situation.can_plan(topic)
 
 
 def _plan_mount(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:

@@ -366,7 +366,7 @@ def find_readdressed(situation: Situation) -> Mapping[Address, Address]:
     for address in sorted(situation.recorded.keys() - situation.wanted.keys()):
         last = situation.recorded[address]
         cluster = cluster_of(address) or ""
-        if isinstance(last.resource, Topic) and last.physical_name and situation.is_decidable(address):
+        if isinstance(last.resource, Topic) and last.physical_name and situation.can_plan(address):
             leaving[cluster, last.physical_name] = address
     if not leaving:
         return {}

@@ -65,7 +65,7 @@ def check_hidden(situation: Situation) -> Iterator[PlanFinding]:
     if hidden:
         for address in sorted({*situation.wanted, *situation.recorded}, key=rank):
             why = hidden.get(address) or hidden.get(mirror_at(address))
-            if why is not None and situation.is_decidable(address):
+            if why is not None and situation.can_plan(address):
                 wanted = situation.wanted.get(address)
                 yield PlanFinding(address, wanted.source if wanted else None, f"it is hidden: {why.message}", why.hint)
     yield from _find_possibly_hidden(situation)
@@ -90,7 +90,7 @@ def _find_possibly_hidden(situation: Situation) -> Iterator[PlanFinding]:
     for address in sorted(situation.recorded, key=rank):
         if address in situation.request.hidden or not may_be_hidden(address, situation):
             continue
-        if situation.is_decidable(address):
+        if situation.can_plan(address):
             wanted, cluster = situation.wanted.get(address), cluster_of(address) or ""
             why = situation.capabilities(cluster).lacks.get("may_hide", _NOT_ALL)
             yield PlanFinding(

@@ -378,33 +378,33 @@ class SwitchReader:
 
     def now(self, address: Address, seen: Observed) -> Configs:
         """Return the present switches of an observed topic."""
-        return self._merge_switches(address, _pick_switches(seen.resource), seen, self.own_now)
+        return self._merge_tiering_switches(address, _pick_switches(seen.resource), seen, self.read_own_switches)
 
     def then(self, address: Address, seen: Observed, old: Address | None = None) -> Configs:
         """Return the planned switches at an address; `old` is its current address."""
-        return self._merge_switches(address, self.own_then(address, old), seen, self.own_then)
+        return self._merge_tiering_switches(address, self.own_then(address, old), seen, self.own_then)
 
     def moved(self, address: Address, seen: Observed) -> Configs:
         """Return the switches of an unchanged topic after a move."""
-        return self._merge_switches(address, _pick_switches(seen.resource), seen, self.own_then)
+        return self._merge_tiering_switches(address, _pick_switches(seen.resource), seen, self.own_then)
 
     def own_then(self, address: Address, old: Address | None = None) -> Mapping[str, str]:
         """Return the planned own switches, including unmanaged ones."""
         place = old or address
-        own, wanted = self.own_now(place), self.situation.wanted.get(address)
-        if wanted is None or not self.situation.is_decidable(address):
+        own, wanted = self.read_own_switches(place), self.situation.wanted.get(address)
+        if wanted is None or not self.situation.can_plan(address):
             return own
         last, seen = self.situation.recorded.get(place), self.situation.observed.get(place)
         ours = {*_pick_switches(last.resource if last else None), *_find_unset_keys(wanted.origins)}
         ours |= find_reset_keys(self.situation, wanted, last, seen)
         return {**{key: value for key, value in own.items() if key not in ours}, **_pick_switches(wanted.resource)}
 
-    def own_now(self, address: Address) -> Mapping[str, str]:
+    def read_own_switches(self, address: Address) -> Mapping[str, str]:
         """Return the tiering switches that a topic or namespace itself has on the cluster."""
         seen = self.situation.observed.get(address)
         return _pick_switches(seen.resource if seen else None)
 
-    def _merge_switches(
+    def _merge_tiering_switches(
         self, address: Address, own: Mapping[str, str], seen: Observed, of_tier: Callable[[Address], Mapping[str, str]]
     ) -> Configs:
         switches: dict[str, tuple[str, str]] = {}

@@ -41,7 +41,7 @@ def warnings_of_denials(review: Review) -> Iterator[PlanFinding]:
         resource = situation.wanted[address].resource
         if not isinstance(resource, Topic | Namespace) or not resource.spec.acls:
             continue
-        if situation.is_decidable(address) and situation.capabilities(resource.cluster).access.denies_are_final:
+        if situation.can_plan(address) and situation.capabilities(resource.cluster).access.denies_are_final:
             above = list(_collect_rules_above(address, resource, situation))
             for rule in resource.spec.acls:
                 yield from (

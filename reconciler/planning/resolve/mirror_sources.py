@@ -346,7 +346,7 @@ def status_once_resumed(mirror: MirrorTopic, status: MirrorStatus, situation: Si
 def is_link_paused(mirror: MirrorTopic, situation: Situation) -> bool:
     """Return whether the link is paused after this plan."""
     link = link_of(mirror)
-    item = situation.wanted.get(link) if situation.is_decidable(link) else situation.observed.get(link)
+    item = situation.wanted.get(link) if situation.can_plan(link) else situation.observed.get(link)
     return item is not None and isinstance(item.resource, MirrorLink) and item.resource.spec.paused
 
 
@@ -419,7 +419,7 @@ def _find_way_of_peer(mirror: MirrorTopic, back: Observed, situation: Situation)
 def _find_way_of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situation) -> Way:
     """It continues only as, or with, the original source of a stopped mirror."""
     if not is_two_way(mirror, situation):
-        return _find_way_by_verdict(mirror, MirrorStatus.STOPPED, _judge_stopped(mirror))
+        return _find_way_by_verdict(mirror, MirrorStatus.STOPPED, _assess_stopped(mirror))
     if mirror.source_cluster not in situation.trusted:
         return LeftOut(
             f"it is STOPPED, and it is unknown whether its source mirrors it: cluster {mirror.source_cluster} "
@@ -432,7 +432,7 @@ def _find_way_of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situati
     if mirror.state == "mirroring" and is_other_last:
         return _find_way_to_restore(mirror, MirrorStatus.STOPPED, situation)
     if mirror.state != "reversed":
-        return _find_way_by_verdict(mirror, MirrorStatus.STOPPED, _judge_stopped(mirror))
+        return _find_way_by_verdict(mirror, MirrorStatus.STOPPED, _assess_stopped(mirror))
     if other_side is not None and is_live(other_side) and isinstance(other_side.resource, MirrorTopic):
         return RoleRefusal(
             f"it is STOPPED and cannot become reversed: {source_of(mirror)} is a mirror of "
@@ -455,7 +455,7 @@ def _find_way_of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situati
     return _find_way_to_restore(peer, MirrorStatus.REGULAR if other_side is None else MirrorStatus.STOPPED, situation)
 
 
-def _judge_stopped(mirror: MirrorTopic) -> Verdict:
+def _assess_stopped(mirror: MirrorTopic) -> Verdict:
     return towards(mirror.state if mirror.state != "reversed" else "mirroring", MirrorStatus.STOPPED)
 
 
@@ -529,7 +529,7 @@ def find_entry_behind(topic: Address, situation: Situation) -> tuple[MirrorTopic
         back = find_mirror_back(entry, situation)
         if back is not None and live is back:
             return entry, back
-        is_planned = situation.is_decidable(entry.address)
+        is_planned = situation.can_plan(entry.address)
         if is_planned and is_two_way(entry, situation) and topic in find_taken_topics(way_to_role(entry, situation)):
             return entry, None
     return None
@@ -616,7 +616,7 @@ def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
             f"{keep} A new topic of that name has another id, and makes this mirror FAILED.",
         )
     elif not has_source(mirror, situation):
-        near = nearest(mirror.source, topics_on(mirror.source_cluster, situation), most=_MAX_SUGGESTIONS)
+        near = nearest(mirror.source, list_cluster_topics(mirror.source_cluster, situation), most=_MAX_SUGGESTIONS)
         yield (
             f"its source {source_of(mirror)} is neither there nor declared",
             did_you_mean(
@@ -647,7 +647,7 @@ def _choose_resource_to_declare(mirror: MirrorTopic, situation: Situation) -> st
     return f"{what} on cluster {mirror.source_cluster}"
 
 
-def topics_on(cluster: str, situation: Situation) -> list[str]:
+def list_cluster_topics(cluster: str, situation: Situation) -> list[str]:
     """Return the topics and mirrors that exist or are declared."""
     names = {
         full_name_of(address)
@@ -851,7 +851,7 @@ def held_mirrors(situation: Situation) -> Iterator[Held]:
     """Yield the mirrors that keep the role that a command set."""
     for address, item in sorted(situation.wanted.items()):
         mirror = item.resource
-        if not isinstance(mirror, MirrorTopic) or not situation.is_decidable(address):
+        if not isinstance(mirror, MirrorTopic) or not situation.can_plan(address):
             continue
         declared = parse_role_mark(item.origins.get(STATE, ""))
         if declared is not None:
@@ -863,9 +863,9 @@ def held_mirrors(situation: Situation) -> Iterator[Held]:
             message = f"{peer}, which mirrors it since their roles were swapped, was paused by a command"
             yield Held(address, item.source, message, f"To resume it: reconciler mirror resume {peer}", "", item.marks)
     for address, mirror in sorted(situation.mirrors.items()):
-        if address in situation.wanted or not situation.is_decidable(address):
+        if address in situation.wanted or not situation.can_plan(address):
             continue
-        link, role = link_of(mirror), role_now(mirror, situation.observed) or "mirroring"
+        link, role = link_of(mirror), find_current_role(mirror, situation.observed) or "mirroring"
         if _is_made_by_command(address, mirror, situation):
             message = "it was created by a command, and the files do not name it"
         elif _is_stopped_by_command(address, mirror, role, situation):
@@ -898,7 +898,7 @@ def _is_stopped_by_command(address: Address, mirror: MirrorTopic, role: Role, si
 
 def held_role(mirror: MirrorTopic, last: Recorded | None, observed: Inventory) -> Role | None:
     """Return the role that a command set on a mirror whose declared role is the recorded one."""
-    role, was = role_now(mirror, observed), last.resource if last is not None else None
+    role, was = find_current_role(mirror, observed), last.resource if last is not None else None
     if last is not None and isinstance(was, MirrorTopic):
         if last.origins.get(STATE) == make_role_mark(mirror.state):
             if role in {None, was.state}:
@@ -920,7 +920,7 @@ _EQUAL_ROLES: Final = (COPYING, _STOPPED_ROLES)
 """Roles that count as equal: a pause can change anytime, both others are stopped."""
 
 
-def role_now(mirror: MirrorTopic, observed: Inventory) -> Role | None:
+def find_current_role(mirror: MirrorTopic, observed: Inventory) -> Role | None:
     """Return the role that the clusters report for a mirror; `None` if changing or unreported."""
     seen, peer = observed.get(mirror.address), observed.get(derive_peer(mirror).address)
     if follows_other_source(mirror, seen):

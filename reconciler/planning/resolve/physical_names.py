@@ -145,7 +145,7 @@ class _FlatNames:
             resource = self.situation.wanted[address].resource
             if not isinstance(resource, Namespace | Topic) or resource.cluster != self.cluster:
                 continue
-            if self.situation.is_decidable(address):
+            if self.situation.can_plan(address):
                 match resource:
                     case Namespace():
                         yield from self._check_namespace(address, resource.metadata.name)

@@ -160,7 +160,7 @@ def check_action(who: Permissions, draft: Draft, action: ControlAction) -> None:
     if kind is None:
         who.check_super_user(f"{action.verb} {action.address}")
         return
-    for operation in _needed(action):
+    for operation in _list_needed_operations(action):
         who.check(draft, operation, kind, full_name_of(action.address))
 
 
@@ -201,7 +201,7 @@ def _kind_of(resource: Resource) -> Kind | None:
             assert_never(resource)
 
 
-def _needed(action: Create | Update | Delete) -> Iterator[Operation]:
+def _list_needed_operations(action: Create | Update | Delete) -> Iterator[Operation]:
     match action:
         case Create():
             yield Operation.CREATE

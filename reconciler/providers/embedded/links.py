@@ -16,11 +16,11 @@ from reconciler.embedded.link_side import (
     ClusterLinks,
     copy_rules,
     follow_sources,
+    list_access_rules,
     make_mirrors,
     offered_topics_in,
     record_source_cluster,
     record_troubles,
-    rules_in,
 )
 from reconciler.embedded.maintenance.survey import load_results, store_results
 from reconciler.embedded.segments.head import list_heads, position_of, read_heads
@@ -278,7 +278,7 @@ class EmbeddedSyncs:
 
     def rules(self) -> AccessRules:
         """Return all access rules, from the catalog."""
-        return rules_in(self.cluster.catalog.read())
+        return list_access_rules(self.cluster.catalog.read())
 
     def record_source_cluster_id(self, link: str, source_cluster_id: str) -> None:
         """Record the cluster a link was created for."""

@@ -27,7 +27,7 @@ from reconciler.embedded.catalog.migration_tables import INBOUND, apply_verb, be
 from reconciler.embedded.catalog.model import MigrantEntry, MigrationEntry, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog, Draft, check_unheld, is_closed, names_by_id
 from reconciler.embedded.catalog.tiering_state import location_of, tiering_of
-from reconciler.embedded.mounts.mounts import Mount, catch_error, drive_or_undo, map_in_parallel, migrations_in
+from reconciler.embedded.mounts.mounts import Mount, catch_error, drive_or_undo, list_migrations, map_in_parallel
 from reconciler.embedded.mounts.outbound import pending_bytes
 from reconciler.errors import IncompleteError, InterruptedRunError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles import ADVANCES, BEFORE_EXECUTED, MOUNT, UNMOUNT, MigrationState, is_under_way
@@ -293,7 +293,7 @@ class Migrations:
             self._measure(cluster, catalog, number, migration)
             if is_measured
             else _to_migration(catalog, number, migration)
-            for number, migration in migrations_in(catalog).items()
+            for number, migration in list_migrations(catalog).items()
             if all(self.who.may(catalog, Operation.DESCRIBE, Kind.TOPIC, topic.name) for topic in migration.topics)
         ]
 
@@ -407,7 +407,7 @@ class Migrations:
 def _numbers_of(cluster: EmbeddedCluster, request: HandMigration) -> list[int]:
     """Reject migrations with further topics, which the user was not shown."""
     numbers: list[int] = []
-    for number, migration in migrations_in(cluster.catalog.read()).items():
+    for number, migration in list_migrations(cluster.catalog.read()).items():
         names = {topic.name for topic in migration.topics}
         if (
             migration.direction != request.direction

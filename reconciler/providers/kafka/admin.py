@@ -24,8 +24,8 @@ from reconciler.providers.kafka.faults import error_of_code
 from reconciler.providers.kafka.translate import (
     TOPIC,
     ClusterNaming,
-    ConfigSeen,
-    TopicSeen,
+    ConfigState,
+    TopicMetadata,
     assign_bindings,
     own_values,
 )
@@ -92,7 +92,7 @@ def wait_until_rules_shown(client: KafkaClient, changes: Sequence[PendingChange]
     _wait(waiting, sorted({change.name for change in changes}), "brokers still report other access rules")
 
 
-def _shows(change: PendingChange, seen: TopicSeen, configs: Mapping[str, ConfigSeen] | int | None) -> bool:
+def _shows(change: PendingChange, seen: TopicMetadata, configs: Mapping[str, ConfigState] | int | None) -> bool:
     if change.partitions is not None and len(seen.replicas) < change.partitions:
         return False
     if change.replicas is not None and any(len(brokers) != change.replicas for brokers in seen.replicas):
@@ -224,7 +224,7 @@ class TopicBatch:
             message = f"{change.address}: a topic cannot have fewer partitions than it has ({len(seen.replicas)})"
             raise UserError(message, hint="Copy it to a new topic.")
 
-    def _topic_of(self, change: PendingChange) -> TopicSeen | None:
+    def _topic_of(self, change: PendingChange) -> TopicMetadata | None:
         seen = self._topics.get(change.name)
         return None if seen is None or seen.error in ABSENT else seen
 

@@ -13,7 +13,14 @@ from reconciler.errors import BrokenInvariantError, ReconcilerError, RetryableEr
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
 from reconciler.providers.kafka.client import ABSENT, KafkaClient, create_bindings, delete_bindings, repeat_undone
 from reconciler.providers.kafka.faults import TRANSIENT, error_of_code
-from reconciler.providers.kafka.translate import BROKER, TOPIC, ClusterNaming, TopicSeen, bindings_of_topic, own_values
+from reconciler.providers.kafka.translate import (
+    BROKER,
+    TOPIC,
+    ClusterNaming,
+    TopicMetadata,
+    bindings_of_topic,
+    own_values,
+)
 from reconciler.providers.models import field_changes
 from reconciler.providers.protocol import silent
 from reconciler.resources.acls import AccessBinding, expand_namespace_rules, parse_rule
@@ -100,7 +107,7 @@ def to_pending_change(action: ControlAction, naming: ClusterNaming) -> PendingCh
         case Update() | Transition(after=Topic()):
             return _to_altering_change(action, action.after, naming)
         case _:
-            raise unsupported(action)
+            raise unsupported_error(action)
 
 
 def _to_altering_change(action: Update | Transition, after: Resource, naming: ClusterNaming) -> PendingChange:
@@ -109,19 +116,19 @@ def _to_altering_change(action: Update | Transition, after: Resource, naming: Cl
     elif isinstance(after, Topic) and (action.changes or isinstance(action, Update)):
         name, is_namespace = naming.physical(after.full_name), False
     else:
-        raise unsupported(action)
+        raise unsupported_error(action)
     wanted = field_changes(action.address, action.changes, platform=PLATFORM)
     if wanted.keys or (is_namespace and wanted.configs):
-        raise unsupported(action)
+        raise unsupported_error(action)
     rules = [change for change in action.changes if change.path in wanted.rules]
     before = {
-        binding for rule in rules for binding in _bindings_at(name, rule.path, rule.before, is_namespace=is_namespace)
+        binding for rule in rules for binding in _make_bindings(name, rule.path, rule.before, is_namespace=is_namespace)
     }
     now = {
-        binding for rule in rules for binding in _bindings_at(name, rule.path, rule.after, is_namespace=is_namespace)
+        binding for rule in rules for binding in _make_bindings(name, rule.path, rule.after, is_namespace=is_namespace)
     }
     if rules and before == now:
-        raise unsupported(action)  # nothing would be sent
+        raise unsupported_error(action)  # nothing would be sent
     return PendingChange(
         action.id,
         action.address,
@@ -136,14 +143,14 @@ def _to_altering_change(action: Update | Transition, after: Resource, naming: Cl
     )
 
 
-def _bindings_at(name: str, path: str, operations: object, *, is_namespace: bool) -> Iterator[AccessBinding]:
+def _make_bindings(name: str, path: str, operations: object, *, is_namespace: bool) -> Iterator[AccessBinding]:
     if not isinstance(operations, tuple):
         return
     rule = parse_rule(path, operations)
     yield from expand_namespace_rules(name, [rule]) if is_namespace else bindings_of_topic(name, [rule])
 
 
-def unsupported(action: ControlAction) -> UserError:
+def unsupported_error(action: ControlAction) -> UserError:
     """Return the error for a change that Kafka cannot make in place."""
     message = f"{action.address}: {PLATFORM} cannot {action.verb} it"
     return UserError(message, hint="Set it back in the files, and plan again.")
@@ -416,12 +423,14 @@ class Reassignment:
 STILL: Final = Reassignment((), ())
 
 
-def replication_factor_of(seen: TopicSeen) -> int:
+def replication_factor_of(seen: TopicMetadata) -> int:
     """Return the number of replicas, the smallest if partitions differ: too few is the risk."""
     return min(map(len, seen.replicas), default=1)
 
 
-def apply_reassignments(topics: Mapping[str, TopicSeen], moving: Mapping[Place, Reassignment]) -> dict[str, TopicSeen]:
+def apply_reassignments(
+    topics: Mapping[str, TopicMetadata], moving: Mapping[Place, Reassignment]
+) -> dict[str, TopicMetadata]:
     """Return topics with their replicas after reassignments, so that these are not planned again."""
     planned = dict(topics)
     for (name, number), reassignment in moving.items():
@@ -636,7 +645,7 @@ def _count_copied_bytes(
         return None
 
 
-def throttle(client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: Mapping[str, TopicSeen]) -> None:
+def throttle(client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: Mapping[str, TopicMetadata]) -> None:
     """Throttle moving replicas and their sources to the configured rate, or ours."""
     limits: dict[str, dict[str, list[str]]] = {}
     for (name, number), replicas in wanted.items():

@@ -13,7 +13,7 @@ from reconciler.errors import NotAuthorizedError, RetryableError
 from reconciler.planning.fields import CONFIGS, LINK_FEATURES, canonicalize_field
 from reconciler.providers.kafka.client import KafkaClient, read_bindings
 from reconciler.providers.kafka.faults import SECURITY_DISABLED
-from reconciler.providers.kafka.translate import OWN, ClusterSeen, ConfigSeen
+from reconciler.providers.kafka.translate import OWN, ClusterDescription, ConfigState
 from reconciler.resources.acls import OPERATIONS, AccessBinding, is_about_writing
 from reconciler.resources.inventory import AccessControl, Capabilities, MirrorSupport
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, ConfigKey, ConfigType, kafka_configs
@@ -26,7 +26,7 @@ class ClusterFacts:
     client: KafkaClient
 
     @cached_property
-    def cluster(self) -> ClusterSeen:
+    def cluster(self) -> ClusterDescription:
         """The cluster and its live brokers."""
         return self.client.cluster()
 
@@ -36,7 +36,7 @@ class ClusterFacts:
         return read_bindings(self.client)
 
     @cached_property
-    def configs(self) -> tuple[Mapping[str, ConfigSeen], Mapping[str, ConfigSeen]] | NotAuthorizedError:
+    def configs(self) -> tuple[Mapping[str, ConfigState], Mapping[str, ConfigState]] | NotAuthorizedError:
         """Configs of one broker, and cluster-wide ones; or why they are hidden."""
         first, *others = self.cluster.brokers
         try:
@@ -60,7 +60,7 @@ class ClusterFacts:
 
     def _configs_of(
         self, broker: int, others: Sequence[int]
-    ) -> tuple[Mapping[str, ConfigSeen], Mapping[str, ConfigSeen]]:
+    ) -> tuple[Mapping[str, ConfigState], Mapping[str, ConfigState]]:
         """The next broker is queried if one has just died."""
         try:
             return self.client.both_broker_configs(broker, is_only_once=bool(others))
@@ -174,7 +174,7 @@ def read_capabilities(look: ClusterFacts, known: Sequence[str] = (), principal: 
     )
 
 
-def _explain_missing_tiering(broker: Mapping[str, ConfigSeen], topic: Mapping[str, str | None]) -> dict[str, str]:
+def _explain_missing_tiering(broker: Mapping[str, ConfigState], topic: Mapping[str, str | None]) -> dict[str, str]:
     """Hidden switches are left to the brokers."""
     if _TIERING not in topic:
         return dict.fromkeys(("tiering", "untiering"), f"this version does not know {_TIERING}")
@@ -185,7 +185,7 @@ def _explain_missing_tiering(broker: Mapping[str, ConfigSeen], topic: Mapping[st
     return {}
 
 
-def _is_open(broker: Mapping[str, ConfigSeen]) -> bool:
+def _is_open(broker: Mapping[str, ConfigState]) -> bool:
     """Brokers list this setting but hide its value; it is only set to switch it on."""
     setting = broker.get(_OPEN)
     return setting is not None and setting.value != "false"
@@ -269,7 +269,7 @@ def _defaults_of_controller(client: KafkaClient) -> Mapping[str, str | None]:
     return {} if answer.error_code else {config.name: config.value for config in answer.configs or ()}
 
 
-def _property(name: str, seen: ConfigSeen) -> ConfigKey:
+def _property(name: str, seen: ConfigState) -> ConfigKey:
     kind: Any = _TYPES.get(seen.type, "string")
     if kind == "integer":
         kind = "duration" if name.endswith(".ms") else "size" if name.endswith(".bytes") else "integer"

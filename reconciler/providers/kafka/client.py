@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UnansweredError, UserError
 from reconciler.providers.kafka.faults import UNDONE, error_of_code, translate_error
 from reconciler.providers.kafka.security import admin_settings
-from reconciler.providers.kafka.translate import BROKER, TOPIC, ClusterSeen, ConfigSeen, TopicSeen
+from reconciler.providers.kafka.translate import BROKER, TOPIC, ClusterDescription, ConfigState, TopicMetadata
 from reconciler.resources.acls import AccessBinding
 from reconciler.runtime.retry import Backoff, pause
 
@@ -243,17 +243,17 @@ class KafkaClient:
         connections = self.admin._manager  # noqa: SLF001 - no public method
         return send_request(connections, request, node, doing=doing, cluster=self.name, is_only_once=is_only_once)
 
-    def cluster(self) -> ClusterSeen:
+    def cluster(self) -> ClusterDescription:
         """Return the cluster's id, live brokers and our rights."""
         description = self.ask("describing the cluster", self.admin.describe_cluster)
         alive = sorted(
             (broker["broker_id"], broker["rack"]) for broker in description["brokers"] if not broker.get("is_fenced")
         )
-        return ClusterSeen(
+        return ClusterDescription(
             description["cluster_id"], dict(alive), frozenset(description.get("authorized_operations") or ())
         )
 
-    def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicSeen]:
+    def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
         """Return topics by name in one request; all visible ones without `names`."""
         from kafka.protocol.metadata import MetadataRequest
 
@@ -264,7 +264,7 @@ class KafkaClient:
         answer = self.send(request, doing="listing topics")
         return {topic.name: _topic(topic) for topic in answer.topics}
 
-    def topic(self, name: str) -> TopicSeen | None:
+    def topic(self, name: str) -> TopicMetadata | None:
         """Return a topic; `None` if it does not exist or is being deleted.
 
         Raises:
@@ -287,7 +287,7 @@ class KafkaClient:
 
     def configs(
         self, names: Sequence[str], keys: Sequence[str] | None = None, *, node: int | None = None
-    ) -> Iterator[tuple[str, Mapping[str, ConfigSeen] | int]]:
+    ) -> Iterator[tuple[str, Mapping[str, ConfigState] | int]]:
         """Yield topics' configs as one broker knows them, or a rejection's code; `keys` limits them."""
         for begin in range(0, len(names), _CONFIGS_AT_ONCE):
             wanted = [(TOPIC, name, None if keys is None else list(keys)) for name in names[begin:][:_CONFIGS_AT_ONCE]]
@@ -298,17 +298,17 @@ class KafkaClient:
             ):
                 yield result.resource_name, result.error_code or result.configs
 
-    def broker_configs(self) -> Mapping[str, ConfigSeen]:
+    def broker_configs(self) -> Mapping[str, ConfigState]:
         """Return the dynamic configs of all brokers."""
         return self._of_brokers([""])[""]
 
-    def own_broker_configs(self, broker: int) -> Mapping[str, ConfigSeen]:
+    def own_broker_configs(self, broker: int) -> Mapping[str, ConfigState]:
         """Return one broker's configs, including its own dynamic ones."""
         return self._of_brokers([str(broker)], broker, is_only_once=True)[str(broker)]
 
     def both_broker_configs(
         self, broker: int, *, is_only_once: bool = True
-    ) -> tuple[Mapping[str, ConfigSeen], Mapping[str, ConfigSeen]]:
+    ) -> tuple[Mapping[str, ConfigState], Mapping[str, ConfigState]]:
         """Return one broker's configs, and the dynamic ones of all, in one request.
 
         `is_only_once`: no retry; the caller tries another broker.
@@ -318,7 +318,7 @@ class KafkaClient:
 
     def _of_brokers(
         self, names: Sequence[str], node: int | None = None, *, is_only_once: bool = False
-    ) -> Mapping[str, Mapping[str, ConfigSeen]]:
+    ) -> Mapping[str, Mapping[str, ConfigState]]:
         by_name = {}
         wanted = [(BROKER, name, None) for name in names]
         for result in self._describe_configs(
@@ -359,9 +359,9 @@ def _error_of(answer: Any) -> Any:
     return getattr(errors, answer, answer) if isinstance(answer, str) else answer
 
 
-def _topic(topic: Any) -> TopicSeen:
+def _topic(topic: Any) -> TopicMetadata:
     partitions = sorted(topic.partitions, key=lambda partition: partition.partition_index)
-    return TopicSeen(
+    return TopicMetadata(
         topic.name,
         str(topic.topic_id),
         bool(topic.is_internal),

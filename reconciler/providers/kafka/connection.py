@@ -27,7 +27,7 @@ from kafka.protocol.api_header import RequestHeader
 from reconciler.providers.kafka.faults import translate_error
 from reconciler.providers.kafka.reachability import Route
 from reconciler.providers.kafka.security import CONNECT_MS, MskTokens, Tokens
-from reconciler.providers.kafka.translate import ConfigSeen
+from reconciler.providers.kafka.translate import ConfigState
 from reconciler.providers.secrets import Secret
 
 _RECEIVED_BYTES: Final = 64 << 10
@@ -223,7 +223,7 @@ class ConfigDescription:
     resource_name: str
     error_code: int
     error_message: str | None
-    configs: Mapping[str, ConfigSeen]
+    configs: Mapping[str, ConfigState]
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ class _Entry:
 
     raw: bytes
     name: str
-    seen: ConfigSeen
+    seen: ConfigState
 
 
 class _Answer:
@@ -266,7 +266,7 @@ class _ResponseParser:
         self._buffer, self._at = buffer, 0
         self._before: list[_Entry] = []
         """Of the previous topic."""
-        self._same: tuple[bytes, Mapping[str, ConfigSeen]] = (b"", {})
+        self._same: tuple[bytes, Mapping[str, ConfigState]] = (b"", {})
 
     def results(self) -> Iterator[ConfigDescription]:
         for _ in range(self._length()):
@@ -284,7 +284,7 @@ class _ResponseParser:
             raise ValueError(message)
         return int.from_bytes(self._buffer[begin : self._at], "big", signed=True)
 
-    def _configs(self) -> Mapping[str, ConfigSeen]:
+    def _configs(self) -> Mapping[str, ConfigState]:
         begin, (raw, same) = self._at, self._same
         if raw and self._buffer.startswith(raw, begin):
             self._at += len(raw)
@@ -309,7 +309,8 @@ class _ResponseParser:
         kind = self.number(1)
         self._text()
         self._skip_tags()
-        return _Entry(self._buffer[begin : self._at], name, ConfigSeen(value, source, is_read_only, is_sensitive, kind))
+        state = ConfigState(value, source, is_read_only, is_sensitive, kind)
+        return _Entry(self._buffer[begin : self._at], name, state)
 
     def _text(self) -> str | None:
         length = self._length()
@@ -320,9 +321,9 @@ class _ResponseParser:
 
     def _length(self) -> int:
         """Sent plus one; -1 is null."""
-        return self._unsigned() - 1
+        return self._read_unsigned() - 1
 
-    def _unsigned(self) -> int:
+    def _read_unsigned(self) -> int:
         value = shift = 0
         while True:
             byte = self.number(1) & 0xFF
@@ -332,7 +333,7 @@ class _ResponseParser:
             shift += 7
 
     def _skip_tags(self) -> None:
-        for _ in range(self._unsigned()):
-            self._unsigned()
-            size = self._unsigned()  # advances first
+        for _ in range(self._read_unsigned()):
+            self._read_unsigned()
+            size = self._read_unsigned()  # advances first
             self._at += size

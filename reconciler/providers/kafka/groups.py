@@ -187,10 +187,10 @@ class KafkaGroups:
         flat = self.naming.physical(group)
         return flat if flat in names and group not in names else group
 
-    def _states(self) -> dict[str, GroupSeen]:
+    def _states(self) -> dict[str, GroupDescription]:
         return read_group_states(self.client)
 
-    def _offsets(self, states: Mapping[str, GroupSeen]) -> dict[str, dict[Place, Any]]:
+    def _offsets(self, states: Mapping[str, GroupDescription]) -> dict[str, dict[Place, Any]]:
         """Includes the first unread offsets of share groups."""
         shared = [name for name, seen in states.items() if seen.type == _SHARE]
         offsets = self._committed(name for name in states if name not in shared)
@@ -221,7 +221,7 @@ class KafkaGroups:
             self.naming.full_name(name), partition, at, bounds.start, bounds.stable, bounds.end, metadata=metadata
         )
 
-    def _group(self, name: str, seen: GroupSeen, rows: Sequence[GroupOffset]) -> ConsumerGroup:
+    def _group(self, name: str, seen: GroupDescription, rows: Sequence[GroupOffset]) -> ConsumerGroup:
         return ConsumerGroup(name, seen.has_members, None, tuple(rows), seen.type or None)
 
     def _at_time(self, row: GroupOffset, at_ms: int) -> int | None:
@@ -244,7 +244,7 @@ class KafkaGroups:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSeen:
+class GroupDescription:
     """A listed group; unknown values are empty."""
 
     state: str
@@ -257,14 +257,14 @@ class GroupSeen:
         return self.state not in _IDLE
 
 
-def read_group_states(client: KafkaClient) -> dict[str, GroupSeen]:
+def read_group_states(client: KafkaClient) -> dict[str, GroupDescription]:
     """Return all groups by name."""
     listing = client.ask("listing groups", client.admin.list_groups)
     words = ("group_state", "group_type", "protocol_type")
-    return {row["group_id"]: GroupSeen(*(row.get(word) or "" for word in words)) for row in listing}
+    return {row["group_id"]: GroupDescription(*(row.get(word) or "" for word in words)) for row in listing}
 
 
-def _check_committing(group: str, states: Mapping[str, GroupSeen]) -> None:
+def _check_committing(group: str, states: Mapping[str, GroupDescription]) -> None:
     if group in states and states[group].type == _SHARE:
         message = f"group {group} is a share group: it commits no offsets that could be set or forgotten here"
         raise UserError(message, hint="Use Kafka's kafka-share-groups.sh with --reset-offsets or --delete-offsets.")
@@ -352,7 +352,7 @@ def _message(name: str) -> Any:
     return kind(f"{name}Request", (ApiMessage,), {"answer": answer}, load_json=folder)
 
 
-def _topics_of_members(client: KafkaClient, busy: Mapping[str, GroupSeen]) -> dict[str, set[str]]:
+def _topics_of_members(client: KafkaClient, busy: Mapping[str, GroupDescription]) -> dict[str, set[str]]:
     """By brokers' names."""
     classic = [name for name, seen in busy.items() if seen.type in {"", "classic"} and seen.protocol == "consumer"]
     described = client.ask("describing groups", client.admin.describe_groups, classic) if classic else {}

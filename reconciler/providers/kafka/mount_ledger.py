@@ -15,7 +15,7 @@ from reconciler.resources.base import LONG_MAX
 
 if TYPE_CHECKING:
     from reconciler.providers.kafka.ledger import Entries, Key, Value
-    from reconciler.providers.kafka.translate import TopicSeen
+    from reconciler.providers.kafka.translate import TopicMetadata
 
 
 MOUNTING: Final = "mounting"
@@ -58,7 +58,7 @@ def configs_after_filling(before: Mapping[str, str], own: Mapping[str, str]) -> 
 
 
 def list_filled_configs(
-    entries: Entries, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]
+    entries: Entries, topics: Mapping[str, TopicMetadata], configs: Mapping[str, Mapping[str, str]]
 ) -> dict[str, dict[str, str]]:
     """Return the configs after filling of topics being filled, by brokers' names."""
     stored = {str(key[1]): value["configs"] for key, value in entries.items() if key[0] == FILLED}
@@ -108,7 +108,7 @@ def parse_seals(entries: Entries) -> dict[str, Seal]:
 
 
 def find_effective_seals(
-    entries: Entries, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]
+    entries: Entries, topics: Mapping[str, TopicMetadata], configs: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Seal]:
     """Return the seals in effect, by brokers' names: those that no user has reset.
 

@@ -33,7 +33,7 @@ from reconciler.providers.kafka.mount_ledger import (
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.kafka.seal import Seals
-from reconciler.providers.kafka.translate import OWN, ClusterNaming, TopicSeen, own_values
+from reconciler.providers.kafka.translate import OWN, ClusterNaming, TopicMetadata, own_values
 from reconciler.providers.protocol import Done, Failed, Groups, Outcome
 from reconciler.providers.protocol_moves import CopyMove, LiveTopic, MountJob, add_still_sealed_hint
 from reconciler.records.log import TopicLog, partitions_changed_since
@@ -218,7 +218,7 @@ class KafkaMoves:
             raise UserError(message, hint="Choose another name with `as`, or delete the existing topic first.")
         return topic.id
 
-    def made(self, full_name: str) -> TopicSeen | None:
+    def made(self, full_name: str) -> TopicMetadata | None:
         """Return a topic as `make` creates it: empty, with the configs for filling."""
         name, configs = self.naming.physical(full_name), filling_configs(self.capabilities().configs)
         topic, has = self.client.topic(name), dict(self.client.configs([name])).get(name, 0)

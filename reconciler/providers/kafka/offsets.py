@@ -22,7 +22,7 @@ from reconciler.resources.mirrors import Position
 
 if TYPE_CHECKING:
     from reconciler.providers.kafka.client import KafkaClient
-    from reconciler.providers.kafka.translate import TopicSeen
+    from reconciler.providers.kafka.translate import TopicMetadata
     from reconciler.resources.address import Address
 
 
@@ -84,7 +84,7 @@ def bounds_of(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bound
     }
 
 
-def delete_below(client: KafkaClient, topic: TopicSeen, offsets: Mapping[int, int]) -> None:
+def delete_below(client: KafkaClient, topic: TopicMetadata, offsets: Mapping[int, int]) -> None:
     """Delete records below offsets, with one request per leader; idempotent.
 
     Raises:
@@ -120,7 +120,7 @@ def read_partition_sizes(client: KafkaClient, names: Iterable[str]) -> dict[Plac
     topics = {seen.name: list(range(len(seen.replicas))) for seen in client.topics(wanted).values() if not seen.error}
     sizes: dict[Place, int] = {}
     for broker in client.ask("reading sizes", client.admin.describe_log_dirs, topics):
-        for place, size in _sizes_in(broker["log_dirs"]):
+        for place, size in _parse_sizes(broker["log_dirs"]):
             sizes[place] = max(size, sizes.get(place, 0))
     return sizes
 
@@ -128,10 +128,10 @@ def read_partition_sizes(client: KafkaClient, names: Iterable[str]) -> dict[Plac
 def read_replica_bytes(client: KafkaClient, partitions: Mapping[str, list[int]], brokers: list[int]) -> int:
     """Return the bytes of replicas on some brokers."""
     folders = client.ask("reading sizes", client.admin.describe_log_dirs, partitions, brokers)
-    return sum(size for broker in folders for _, size in _sizes_in(broker["log_dirs"]))
+    return sum(size for broker in folders for _, size in _parse_sizes(broker["log_dirs"]))
 
 
-def _sizes_in(folders: Iterable[Mapping[str, Any]]) -> Iterable[tuple[Place, int]]:
+def _parse_sizes(folders: Iterable[Mapping[str, Any]]) -> Iterable[tuple[Place, int]]:
     for folder in folders:
         for topic in folder["topics"]:
             for partition in topic["partitions"]:
@@ -201,7 +201,7 @@ def measure_topics(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts
     return measures
 
 
-def read_standing(client: KafkaClient, seen: TopicSeen, address: Address) -> TopicStanding:
+def read_standing(client: KafkaClient, seen: TopicMetadata, address: Address) -> TopicStanding:
     """Return bounds and contents; markers and compaction make offsets exceed records."""
     bounds, sizes = bounds_of(client, _places(seen)), read_partition_sizes(client, [seen.name])
     storage = _storage(address, _places(seen), bounds, sizes)
@@ -215,7 +215,7 @@ def read_standing(client: KafkaClient, seen: TopicSeen, address: Address) -> Top
     )
 
 
-def read_disk_storages(client: KafkaClient, topics: Mapping[Address, TopicSeen]) -> Iterator[TopicStorage]:
+def read_disk_storages(client: KafkaClient, topics: Mapping[Address, TopicMetadata]) -> Iterator[TopicStorage]:
     """Yield disk sizes, with six requests in total."""
     bounds = bounds_of(client, [place for seen in topics.values() for place in _places(seen)])
     sizes = read_partition_sizes(client, {seen.name for seen in topics.values()})
@@ -251,11 +251,11 @@ def _records(bounds: Bounds) -> int:
     return max(0, bounds.stable - bounds.start)
 
 
-def _places(topic: TopicSeen) -> list[Place]:
+def _places(topic: TopicMetadata) -> list[Place]:
     return [(topic.name, number) for number in range(len(topic.replicas))]
 
 
-def _limit_topics(topics: Mapping[Address, TopicSeen]) -> dict[Address, TopicSeen]:
+def _limit_topics(topics: Mapping[Address, TopicMetadata]) -> dict[Address, TopicMetadata]:
     left, chosen = MEASURED_PARTITIONS, {}
     for address, topic in topics.items():
         if len(topic.replicas) <= left:

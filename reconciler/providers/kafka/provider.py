@@ -19,10 +19,10 @@ from reconciler.providers.kafka.faults import hidden_topic_error
 from reconciler.providers.kafka.links.links import KafkaLinks, is_about_links
 from reconciler.providers.kafka.translate import (
     ClusterNaming,
-    ConfigSeen,
+    ConfigState,
     PlacedRules,
     ResourceModels,
-    TopicSeen,
+    TopicMetadata,
     assign_bindings,
     build_naming,
     is_internal,
@@ -89,7 +89,7 @@ class ClusterObserver:
     """Addresses declared or recorded anywhere."""
     is_wanted: Callable[[str], bool] | None
 
-    def topics(self) -> tuple[dict[str, TopicSeen], dict[str, Mapping[str, str]]]:
+    def topics(self) -> tuple[dict[str, TopicMetadata], dict[str, Mapping[str, str]]]:
         """Return visible topics by flat name, and their own configs.
 
         Invisible declared or recorded topics are requested by name, which reveals hidden ones.
@@ -114,7 +114,7 @@ class ClusterObserver:
 
     def observed(
         self,
-        topics: Mapping[str, TopicSeen],
+        topics: Mapping[str, TopicMetadata],
         configs: Mapping[str, Mapping[str, str]],
         bindings: Sequence[AccessBinding],
         hidden: Mapping[str, MirrorTopic] | None = None,
@@ -156,7 +156,7 @@ class ClusterObserver:
         named = [Address(pattern) for pattern in patterns if pattern.startswith(("topic/", "mirror/"))]
         return [*(self.naming.physical(full_name_of(address)) for address in named), LEDGER]
 
-    def _namespaces(self, topics: Mapping[str, TopicSeen], rules: PlacedRules) -> Iterator[str]:
+    def _namespaces(self, topics: Mapping[str, TopicMetadata], rules: PlacedRules) -> Iterator[str]:
         existing = {
             tier for name, seen in topics.items() if not seen.error for tier in tiers_of(self.naming.split(name)[0])
         }
@@ -176,8 +176,8 @@ def needs_ledger(known: Iterable[Address]) -> bool:
     return any(kind_of(address) in _IN_LEDGER for address in known)
 
 
-def _mark_refused(seen: TopicSeen, code: int) -> TopicSeen:
-    return TopicSeen(seen.name, seen.id, seen.is_internal, seen.replicas, code)
+def _mark_refused(seen: TopicMetadata, code: int) -> TopicMetadata:
+    return TopicMetadata(seen.name, seen.id, seen.is_internal, seen.replicas, code)
 
 
 _DYNAMIC_DEFAULT: Final = 3
@@ -190,7 +190,7 @@ def observe_cluster(look: ClusterFacts, declared: Cluster) -> Observed:
     if isinstance(look.configs, NotAuthorizedError):
         hidden = look.configs if declared.spec.properties else None
     else:
-        properties = _properties_in(look.configs[1])
+        properties = _select_properties(look.configs[1])
     spec = declared.spec.model_copy(update={"cluster_id": cluster_id, "properties": properties})
     about = LiveCluster(overrides=tuple(look.overrides(declared.spec.properties.keys())))
     return Observed(declared.model_copy(update={"spec": spec}), cluster_id, hidden=hidden, cluster=about)
@@ -198,10 +198,10 @@ def observe_cluster(look: ClusterFacts, declared: Cluster) -> Observed:
 
 def properties_of(client: KafkaClient) -> dict[str, str]:
     """Return the brokers' dynamic properties."""
-    return _properties_in(client.broker_configs())
+    return _select_properties(client.broker_configs())
 
 
-def _properties_in(configs: Mapping[str, ConfigSeen]) -> dict[str, str]:
+def _select_properties(configs: Mapping[str, ConfigState]) -> dict[str, str]:
     return {
         key: config.value
         for key, config in sorted(configs.items())
@@ -595,7 +595,7 @@ class KafkaProvider:
             return None
 
     def _read_ledger(
-        self, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]
+        self, topics: Mapping[str, TopicMetadata], configs: Mapping[str, Mapping[str, str]]
     ) -> _LedgerContents:
         from reconciler.providers.kafka.ledger import OWNER, STATES, WORKSPACE
         from reconciler.providers.kafka.mount_ledger import (
@@ -616,7 +616,7 @@ class KafkaProvider:
             links={key: value for key, value in entries.items() if key[0] in STATES},
             sealed=find_effective_seals(entries, topics, configs) if SEALED in kinds else {},
             filled=list_filled_configs(entries, topics, configs) if FILLED in kinds else {},
-            owners=self._owners_in(entries),
+            owners=self._find_owners(entries),
         )
 
     def _hidden_mirrors(self, entries: Entries, names: Sequence[str]) -> Mapping[str, MirrorTopic]:
@@ -626,7 +626,7 @@ class KafkaProvider:
 
         return find_recorded_mirrors(entries, self._client.name, names)
 
-    def _owners_in(self, entries: Entries) -> Owners:
+    def _find_owners(self, entries: Entries) -> Owners:
         """Find namespaces by prefix."""
         from reconciler.providers.kafka.ledger import parse_owners
 
@@ -673,10 +673,10 @@ class KafkaProvider:
         ours = read_denials(entries)
         return [binding for binding in bindings if binding not in ours] if ours else bindings
 
-    def _read_topic(self, topic: Address) -> TopicSeen:
+    def _read_topic(self, topic: Address) -> TopicMetadata:
         return self._read_topics([topic])[topic]
 
-    def _read_topics(self, topics: Sequence[Address]) -> dict[Address, TopicSeen]:
+    def _read_topics(self, topics: Sequence[Address]) -> dict[Address, TopicMetadata]:
         names = {topic: self._naming.physical(full_name_of(topic)) for topic in topics}
         seen = self._client.topics(sorted(set(names.values())))
         for topic, name in names.items():
@@ -689,7 +689,7 @@ class KafkaProvider:
 
 
 def build_topic_overview(
-    cluster: str, naming: ClusterNaming, every: Mapping[str, TopicSeen], entries: Entries | None
+    cluster: str, naming: ClusterNaming, every: Mapping[str, TopicMetadata], entries: Entries | None
 ) -> Overview:
     """Return the overview of topics that are not internal."""
     topics = {name: seen for name, seen in every.items() if not is_internal(seen)}

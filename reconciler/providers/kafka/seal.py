@@ -19,7 +19,7 @@ from reconciler.errors import NotAuthorizedError, RetryableError, StalePlanError
 from reconciler.providers.kafka import admin
 from reconciler.providers.kafka.mount_ledger import CONFIGS, SEALED, WRITER, Seal, is_sealed, parse_seals, seal_key
 from reconciler.providers.kafka.offsets import LATEST, read_offsets
-from reconciler.providers.kafka.translate import TopicSeen, own_values
+from reconciler.providers.kafka.translate import TopicMetadata, own_values
 from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Seals:
         }
         return {key: own.get(key) for key in CONFIGS}, effective
 
-    def _require_same(self, name: str, topic_id: str) -> TopicSeen:
+    def _require_same(self, name: str, topic_id: str) -> TopicMetadata:
         seen = self.client.topic(name)
         if seen is None or seen.id != topic_id:
             what = "is gone" if seen is None else "was deleted and created again (its topic id changed)"
@@ -161,7 +161,7 @@ class Seals:
             may_go_on()
             looks.wait()
 
-    def _probe_leaders(self, seen: TopicSeen) -> dict[int, int]:
+    def _probe_leaders(self, seen: TopicMetadata) -> dict[int, int]:
         """The batch is never written: its checksum is wrong."""
         from kafka.protocol.producer import ProduceRequest  # noqa: PLC0415 - only sealing needs it
 
@@ -202,7 +202,7 @@ class Seals:
             may_go_on()
             looks.wait()
 
-    def _log_ends(self, seen: TopicSeen) -> dict[int, int]:
+    def _log_ends(self, seen: TopicMetadata) -> dict[int, int]:
         from kafka.protocol.consumer import ListOffsetsRequest  # noqa: PLC0415 - only sealing needs it
 
         ends = {}
@@ -263,7 +263,7 @@ def sealed_error(seal: Seal) -> UserError:
     return UserError(message, hint=hint)
 
 
-def _by_leader(seen: TopicSeen) -> dict[int, list[int]]:
+def _by_leader(seen: TopicMetadata) -> dict[int, list[int]]:
     numbers_by_leader: dict[int, list[int]] = {}
     for number, leader in enumerate(seen.leaders):
         if leader >= 0:

@@ -22,7 +22,7 @@ OWN: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSeen:
+class ClusterDescription:
     """Identity and live brokers of a cluster."""
 
     id: str
@@ -38,7 +38,7 @@ class ClusterSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSeen:
+class TopicMetadata:
     """Metadata of a topic; `error` is the brokers' code."""
 
     name: str
@@ -58,7 +58,7 @@ class TopicSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigSeen:
+class ConfigState:
     """A config; sensitive ones have no value."""
 
     value: str | None
@@ -68,7 +68,7 @@ class ConfigSeen:
     type: int = 0
 
 
-def own_values(configs: Mapping[str, ConfigSeen]) -> dict[str, str]:
+def own_values(configs: Mapping[str, ConfigState]) -> dict[str, str]:
     """Return a topic's own configs."""
     return {key: config.value for key, config in configs.items() if config.source == OWN and config.value is not None}
 
@@ -124,7 +124,7 @@ def build_naming(separator: str, known: Iterable[Address]) -> ClusterNaming:
     return ClusterNaming(separator, {bare.prefix(namespace): namespace for namespace in sorted(namespaces)})
 
 
-def is_internal(topic: TopicSeen) -> bool:
+def is_internal(topic: TopicMetadata) -> bool:
     """Return whether Kafka or reconciler uses the topic internally."""
     return topic.is_internal or kafka_configs.is_internal(topic.name)
 
@@ -138,7 +138,7 @@ class ResourceModels:
         self._specs: dict[object, TopicSpec] = {}
 
     def topic(
-        self, full_name: str, seen: TopicSeen, configs: Mapping[str, str], acls: tuple[TopicAcl, ...] = ()
+        self, full_name: str, seen: TopicMetadata, configs: Mapping[str, str], acls: tuple[TopicAcl, ...] = ()
     ) -> Topic:
         """Return a topic with its own configs."""
         namespace, name = split_name(full_name)

@@ -17,7 +17,7 @@ from reconciler.providers.kafka.offsets import (
     read_offsets,
     read_partition_sizes,
 )
-from reconciler.providers.kafka.translate import ClusterNaming, TopicSeen, is_internal
+from reconciler.providers.kafka.translate import ClusterNaming, TopicMetadata, is_internal
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.measures import (
@@ -81,7 +81,7 @@ def measure_cluster(
 
 def _read_topics(
     client: KafkaClient, naming: ClusterNaming
-) -> tuple[dict[str, TopicSeen], dict[str, TopicSeen], _Offsets]:
+) -> tuple[dict[str, TopicMetadata], dict[str, TopicMetadata], _Offsets]:
     for look in range(1, _LOOKS + 1):
         topics = {name: seen for name, seen in client.topics().items() if not seen.error}
         chosen = _choose_topics(topics, naming)
@@ -94,7 +94,7 @@ def _read_topics(
     raise AssertionError
 
 
-def _choose_topics(topics: Mapping[str, TopicSeen], naming: ClusterNaming) -> dict[str, TopicSeen]:
+def _choose_topics(topics: Mapping[str, TopicMetadata], naming: ClusterNaming) -> dict[str, TopicMetadata]:
     """A partition without leader would fail the request."""
     names = {naming.full_name(name): name for name, seen in topics.items() if seen.is_led and not is_internal(seen)}
     sizes = {full_name: len(topics[name].replicas) for full_name, name in names.items()}
@@ -102,7 +102,7 @@ def _choose_topics(topics: Mapping[str, TopicSeen], naming: ClusterNaming) -> di
     return {names[full_name]: topics[names[full_name]] for full_name in measured}
 
 
-def _offsets(client: KafkaClient, chosen: Mapping[str, TopicSeen], places: Sequence[Place]) -> _Offsets:
+def _offsets(client: KafkaClient, chosen: Mapping[str, TopicMetadata], places: Sequence[Place]) -> _Offsets:
     starts = read_offsets(client, places, EARLIEST)
     stable = read_offsets(client, places, LATEST, is_stable=True)
     ends = read_offsets(client, places, LATEST)
@@ -121,7 +121,7 @@ class _MirrorPositions:
 
 
 def _measure_mirrors(
-    links: KafkaLinks, naming: ClusterNaming, chosen: Mapping[str, TopicSeen]
+    links: KafkaLinks, naming: ClusterNaming, chosen: Mapping[str, TopicMetadata]
 ) -> dict[str, _MirrorPositions]:
     every = [mirror for mirror in links.mirrors() if mirror.status is not MirrorStatus.STOPPED]
     measured_mirrors = {mirror.name: mirror for mirror in every if naming.physical(mirror.name) in chosen}
@@ -136,7 +136,7 @@ def _measure_mirrors(
 
 
 def _topic_vitals(
-    cluster: str, naming: ClusterNaming, seen: TopicSeen, offsets: _Offsets, mirrored: _MirrorPositions | None
+    cluster: str, naming: ClusterNaming, seen: TopicMetadata, offsets: _Offsets, mirrored: _MirrorPositions | None
 ) -> TopicVitals:
     places = [(seen.name, number) for number in range(len(seen.replicas))]
     sizes = offsets.sizes

@@ -24,7 +24,7 @@ from reconciler.embedded.tiered.cache import (
     get_machine_cache,
     list_cache_files,
     measure_cache_levels,
-    stored_bytes_in,
+    parse_stored_bytes,
     take_cache_counts,
 )
 from reconciler.embedded.tiered.cache_files import (
@@ -785,4 +785,4 @@ def test_a_directory_that_is_no_full_path_is_refused(declared: str) -> None:
     [("/c/topics/u/1/00000/0-9-4711-3-v1-abcdef12", 4711), ("/c/topics/u/1/00000/anything", 0)],
 )
 def test_the_size_of_a_segment_stands_in_its_name(path: str, size: int) -> None:
-    assert stored_bytes_in(path) == size
+    assert parse_stored_bytes(path) == size

@@ -105,7 +105,7 @@ def unplaced(rows: object) -> list[dict[str, object]]:
     [
         ("reconciler.jobs.copy", "fill", 1),
         ("reconciler.providers.kafka.mounts", "KafkaMoves.begin", 1),
-        ("reconciler.providers.kafka.mounts", "KafkaMoves.shut_out", 1),
+        ("reconciler.providers.kafka.mounts", "KafkaMoves.refuse_all_producers", 1),
         ("reconciler.providers.kafka.mounts", "KafkaMoves.switch_groups", 1),
         ("reconciler.providers.kafka.mounts", "KafkaMoves.end", 1),
     ],
@@ -252,7 +252,7 @@ def test_a_move_that_is_killed_and_taken_back_lets_producers_in_again(site: Site
     before = {file: file.read_text() for file in manifests.iterdir()}
     moves(site)
     allow = f"delete:topic/live/{site.topic}"
-    die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.shut_out", 1, allow=allow)
+    die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.refuse_all_producers", 1, allow=allow)
     for file in manifests.iterdir():
         file.write_text(before[file]) if file in before else file.unlink()
     planned = site.plan().plan
@@ -276,7 +276,7 @@ def test_why_a_move_failed_is_told_also_where_producers_cannot_be_let_in_again(
 
     moves(site)
     monkeypatch.setattr("reconciler.providers.kafka.mounts.KafkaMoves.switch_groups", refuse)
-    monkeypatch.setattr("reconciler.providers.kafka.mounts.KafkaMoves.let_in", say_nothing)
+    monkeypatch.setattr("reconciler.providers.kafka.mounts.KafkaMoves.accept_producers", say_nothing)
     verdict = site.bench.apply(Select(allow=(f"delete:topic/live/{site.topic}",))).verdict
     assert "group readers is reading" in str(verdict)
     assert "Until then its producers are refused: cluster live does not answer." in str(verdict)
@@ -349,11 +349,11 @@ def test_a_topic_is_not_deleted_whose_copy_was_created_again_meanwhile(
 ) -> None:
     before = read_all(site.log)
     new, name = moves(site), f"{site.prefix}.moved"
-    shut_out = KafkaMoves.seal_left
+    seal_left = KafkaMoves.seal_left
 
     def recreating(self: KafkaMoves, full_name: str, topic_id: str | None, may_go_on: Callable[[], None]) -> None:
         recreated(site, name)
-        shut_out(self, full_name, topic_id, may_go_on)
+        seal_left(self, full_name, topic_id, may_go_on)
 
     monkeypatch.setattr(KafkaMoves, "seal_left", recreating)
     applied = site.bench.apply(Select(allow=(f"delete:topic/live/{site.topic}",)))

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer
 from reconciler.errors import UserError
 from reconciler.providers.kafka import groups as module
 from reconciler.providers.kafka.client import KafkaClient
-from reconciler.providers.kafka.groups import GroupSeen, KafkaGroups
+from reconciler.providers.kafka.groups import GroupDescription, KafkaGroups
 from reconciler.providers.kafka.translate import build_naming
 from reconciler.resources.groups import ToEarliest
 from reconciler.runtime.retry import Backoff, Tries
@@ -31,7 +31,7 @@ def groups(kafka_broker: Kafka) -> Iterator[KafkaGroups]:
 def test_a_group_that_has_gone_since_it_was_seen_is_gone(
     groups: KafkaGroups, kafka_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "read_group_states", lambda _client: {kafka_prefix: GroupSeen("Empty")})
+    monkeypatch.setattr(module, "read_group_states", lambda _client: {kafka_prefix: GroupDescription("Empty")})
     assert not groups.delete(kafka_prefix)
 
 
@@ -93,12 +93,14 @@ def test_a_group_that_reads_and_never_committed_is_a_reader(
     [("Stable", True), ("NotReady", True), ("OfALaterVersion", True), ("Empty", False), ("Dead", False), ("", False)],
 )
 def test_a_group_in_a_state_that_is_not_known_may_have_members(state: str, *, has_members: bool) -> None:
-    assert GroupSeen(state).has_members is has_members
+    assert GroupDescription(state).has_members is has_members
 
 
 def test_who_reads_cannot_be_told_where_a_group_of_an_unknown_type_has_members_and_no_offsets(
     groups: KafkaGroups, kafka_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert groups.reading() is not None
-    monkeypatch.setattr(module, "read_group_states", lambda _client: {kafka_prefix: GroupSeen("Stable", "relay")})
+    monkeypatch.setattr(
+        module, "read_group_states", lambda _client: {kafka_prefix: GroupDescription("Stable", "relay")}
+    )
     assert groups.reading() is None

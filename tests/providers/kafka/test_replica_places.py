@@ -27,7 +27,7 @@ from reconciler.providers.kafka.admin_requests import (
     unthrottle,
 )
 from reconciler.providers.kafka.client import KafkaClient
-from reconciler.providers.kafka.translate import TOPIC, TopicSeen, own_values
+from reconciler.providers.kafka.translate import TOPIC, TopicMetadata, own_values
 from reconciler.runtime.retry import Backoff, Tries
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import make_topic
@@ -36,8 +36,8 @@ RACKS = {1: "a", 2: "a", 3: "b", 4: "b"}
 BARE = dict.fromkeys(RACKS)
 
 
-def seen(*replicas: tuple[int, ...]) -> TopicSeen:
-    return TopicSeen("orders", "id", is_internal=False, replicas=replicas)
+def seen(*replicas: tuple[int, ...]) -> TopicMetadata:
+    return TopicMetadata("orders", "id", is_internal=False, replicas=replicas)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_topic_has_the_replicas_it_is_going_to_have() -> None:
     [replace(seen(), error=29), seen((1, 2))],
     ids=["that may not be described", "that has grown since"],
 )
-def test_a_topic_whose_moving_partition_does_not_show_is_as_it_shows(shown: TopicSeen) -> None:
+def test_a_topic_whose_moving_partition_does_not_show_is_as_it_shows(shown: TopicMetadata) -> None:
     assert apply_reassignments({"orders": shown}, {("orders", 1): Reassignment((3,), (1,))}) == {"orders": shown}
 
 

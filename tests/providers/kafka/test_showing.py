@@ -17,7 +17,7 @@ from reconciler.providers.kafka.admin_requests import PendingChange
 from reconciler.providers.kafka.client import _topic
 from reconciler.providers.kafka.links.link_states import RecordedMirror, link_changes, mirror_changes, overlay_links
 from reconciler.providers.kafka.provider import ClusterObserver
-from reconciler.providers.kafka.translate import OWN, ClusterNaming, ConfigSeen, TopicSeen
+from reconciler.providers.kafka.translate import OWN, ClusterNaming, ConfigState, TopicMetadata
 from reconciler.providers.models import check_unchanged
 from reconciler.providers.protocol import Scope
 from reconciler.resources.address import Address
@@ -56,11 +56,11 @@ def test_brokers_that_show_nothing_more_are_given_up() -> None:
     assert "plan again" in raised.value.hint
 
 
-SEEN = TopicSeen("orders", "id", is_internal=False, replicas=((1, 2), (2, 3)))
+SEEN = TopicMetadata("orders", "id", is_internal=False, replicas=((1, 2), (2, 3)))
 CONFIGS = {
-    "retention.ms": ConfigSeen("60000", OWN, is_read_only=False, is_sensitive=False),
-    "min.cleanable.dirty.ratio": ConfigSeen("2.0E-4", OWN, is_read_only=False, is_sensitive=False),
-    "segment.ms": ConfigSeen("3600000", OWN + 4, is_read_only=False, is_sensitive=False),
+    "retention.ms": ConfigState("60000", OWN, is_read_only=False, is_sensitive=False),
+    "min.cleanable.dirty.ratio": ConfigState("2.0E-4", OWN, is_read_only=False, is_sensitive=False),
+    "segment.ms": ConfigState("3600000", OWN + 4, is_read_only=False, is_sensitive=False),
 }
 
 
@@ -110,7 +110,7 @@ def test_a_topic_that_may_not_be_described_is_not_taken_for_another_one() -> Non
 def test_a_mirror_has_the_mark_of_its_topic_that_may_not_be_described() -> None:
     link, entry = LinkEntry("id", "west", {"source": "west"}), MirrorEntry("id", "orders")
     entries = link_changes("dr", link) | mirror_changes("orders", RecordedMirror("orders", "dr", "1", entry))
-    topics = {"orders": TopicSeen("orders", "1", is_internal=False, replicas=((1,),), error=29)}
+    topics = {"orders": TopicMetadata("orders", "1", is_internal=False, replicas=((1,),), error=29)}
     look = ClusterObserver(cast("KafkaClient", None), "east", ClusterNaming(".", {}), Scope(), frozenset(), None)
     before = dict(look.observed(topics, {}, []))
     found = overlay_links(before, (cast("Entries", entries), topics, {}), "east", None)

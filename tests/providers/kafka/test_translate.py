@@ -22,7 +22,7 @@ from kafka.protocol.frame import KafkaBytes
 from reconciler.providers.kafka.client import parse_bindings, parse_deletions
 from reconciler.providers.kafka.connection import VERSION, DescribeAllConfigsRequest
 from reconciler.providers.kafka.provider import KafkaProvider
-from reconciler.providers.kafka.translate import ConfigSeen, assign_bindings, build_naming
+from reconciler.providers.kafka.translate import ConfigState, assign_bindings, build_naming
 from reconciler.providers.protocol import Edge
 from reconciler.resources.acls import AccessBinding, NamespaceAcl, expand_namespace_rules, parse_rule, to_rule_fields
 from reconciler.resources.address import address_of
@@ -96,7 +96,7 @@ def test_every_answer_is_read_as_the_library_reads_it(some: list[Any], throttled
             each.error_code,
             each.error_message,
             {
-                one.name: ConfigSeen(one.value, one.config_source, one.read_only, one.is_sensitive, one.config_type)
+                one.name: ConfigState(one.value, one.config_source, one.read_only, one.is_sensitive, one.config_type)
                 for one in each.configs
             },
         )

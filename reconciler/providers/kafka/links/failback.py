@@ -46,7 +46,7 @@ from reconciler.resources.mirrors import (
 if TYPE_CHECKING:
     from reconciler.providers.kafka.links.link_site import Site
     from reconciler.providers.kafka.seal import Seals
-    from reconciler.providers.kafka.translate import TopicSeen
+    from reconciler.providers.kafka.translate import TopicMetadata
     from reconciler.records.log import Bounds, TopicLog
 
 
@@ -117,12 +117,12 @@ class Failback:
             UndeletableError: There are some, and brokers cannot delete records of the topic.
         """
         topic, seen = self._find_topic(full_name)
-        ranges = self._diverged(topic, seen, cuts)
+        ranges = self._find_diverged(topic, seen, cuts)
         if ranges:
             self._check_deletable(full_name, topic)
         return ranges
 
-    def _diverged(self, topic: str, seen: TopicSeen, cuts: Mapping[int, int]) -> tuple[DivergedPartition, ...]:
+    def _find_diverged(self, topic: str, seen: TopicMetadata, cuts: Mapping[int, int]) -> tuple[DivergedPartition, ...]:
         places = [(topic, number) for number in range(len(seen.replicas)) if number in cuts]
         ranges = []
         for (_, number), bounds in sorted(bounds_of(self.site.client, places).items()):
@@ -144,7 +144,7 @@ class Failback:
         current = self.site.states().mirror(topic, full_name, seen.id)
         begun = require_operation(full_name, current.entry, operation)
         cuts = begun.ends or {}
-        ranges = self._diverged(topic, seen, cuts)
+        ranges = self._find_diverged(topic, seen, cuts)
         if not ranges:
             return {}
         try:
@@ -286,7 +286,7 @@ class Failback:
         if not isinstance(configs, int):
             own, has = own_values(configs), len(seen.replicas)
             missing = {key: value for key, value in wanted.items() if key not in own}
-            self.site.shape(side, (has, own), (max(has, partitions), missing), self.may_go_on)
+            self.site.change_topic(side, (has, own), (max(has, partitions), missing), self.may_go_on)
         return topic, seen.id
 
     def _delete_earlier_progress(self, place: tuple[str, int], link: str, start: int, topic_id: str | None) -> None:
@@ -300,7 +300,7 @@ class Failback:
 
         self.site.ledger.change(writer_of(link), decide, PROGRESS, MAP)
 
-    def _find_topic(self, full_name: str) -> tuple[str, TopicSeen]:
+    def _find_topic(self, full_name: str) -> tuple[str, TopicMetadata]:
         topic, seen = self.site.topic(full_name)
         if seen is None:
             raise NotFoundError(f"topic {full_name} does not exist", hint="List the topics with: reconciler topic list")

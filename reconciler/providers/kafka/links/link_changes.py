@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from reconciler.lifecycles import MirrorStatus
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.links.link_site import Site
-    from reconciler.providers.kafka.translate import TopicSeen
+    from reconciler.providers.kafka.translate import TopicMetadata
 
 
 # Fencing copiers by taking over their transactional ids.
@@ -207,13 +207,13 @@ class LinkChanges:
         ended = by_hand if verb == FAILOVER else mirror.entry.operation or Operation(operation, verb)
         return replace(mirror, entry=entry, opening=ended)
 
-    def _read_topics(self, full_names: Iterable[str]) -> dict[str, TopicSeen]:
+    def _read_topics(self, full_names: Iterable[str]) -> dict[str, TopicMetadata]:
         return self.site.seen([self.site.naming.physical(name) for name in full_names])
 
     def _decide(
         self,
         full_names: Mapping[str, str],
-        topics: Mapping[str, TopicSeen],
+        topics: Mapping[str, TopicMetadata],
         decide: Callable[[str, RecordedMirror, States], RecordedMirror],
     ) -> dict[str, str | ReconcilerError]:
         """Decide for mirrors, link by link, then fence copiers and open stopped mirrors.
@@ -231,7 +231,9 @@ class LinkChanges:
                 results |= {name: error for name in names if not isinstance(results.get(name), ReconcilerError)}
         return results
 
-    def _fence_and_open(self, link: str, shut: Mapping[str, RecordedMirror], before: Mapping[str, TopicSeen]) -> None:
+    def _fence_and_open(
+        self, link: str, shut: Mapping[str, RecordedMirror], before: Mapping[str, TopicMetadata]
+    ) -> None:
         self.may_go_on()
         # Read partitions after the ledger was written: a copier of a newer one may have read the ledger before. The
         # broker may lag behind the earlier answer, so both count.
@@ -250,7 +252,7 @@ class LinkChanges:
         self,
         link: str,
         names: Iterable[str],
-        topics: Mapping[str, TopicSeen],
+        topics: Mapping[str, TopicMetadata],
         decide: Callable[[str, RecordedMirror, States], RecordedMirror],
         results: dict[str, str | ReconcilerError],
     ) -> dict[str, RecordedMirror]:
@@ -365,7 +367,7 @@ class MirrorCreation:
         }
         for name in [name for name in shapes if self.site.naming.physical(name) in existing]:
             try:
-                self._reshape(name, existing[self.site.naming.physical(name)], shapes[name])
+                self._update_to_source(name, existing[self.site.naming.physical(name)], shapes[name])
             except ReconcilerError as error:
                 results[name] = error
                 del shapes[name]
@@ -443,7 +445,7 @@ class MirrorCreation:
         self,
         link: str,
         wanted: Mapping[str, NewMirror],
-        existing: Mapping[str, TopicSeen],
+        existing: Mapping[str, TopicMetadata],
         results: dict[str, str | ReconcilerError],
     ) -> States:
         """Also forget entries of earlier topics of these names."""
@@ -471,7 +473,9 @@ class MirrorCreation:
         self.may_go_on()
         return states_of(self.site.ledger.change(writer_of(link), decide, *_ALL))
 
-    def _existing_id(self, link: str, name: str, new: NewMirror, states: States, seen: TopicSeen | None) -> str | None:
+    def _existing_id(
+        self, link: str, name: str, new: NewMirror, states: States, seen: TopicMetadata | None
+    ) -> str | None:
         """Return the id of an existing mirror, or `None` if it is to be created."""
         current = states.link(link)
         check_mirror_name(name, new.source, (link, current))
@@ -513,7 +517,7 @@ class MirrorCreation:
 
         self.site.ledger.change(writer_of(link), decide)
 
-    def _reshape(self, name: str, seen: TopicSeen, shape: tuple[int, Mapping[str, str]]) -> None:
+    def _update_to_source(self, name: str, seen: TopicMetadata, shape: tuple[int, Mapping[str, str]]) -> None:
         """Update a topic whose creator crashed to the current shape of its source.
 
         Topics without the pinned configs may have been created by another user under this name, and stay.
@@ -523,9 +527,9 @@ class MirrorCreation:
         made_with = {key: value for key, value in PINNED.items() if shape[1].get(key) == value}
         if made_with and own.items() >= made_with.items():
             wanted = shape[0], {**dict.fromkeys(own), **shape[1]}
-            self.site.shape(name, (len(seen.replicas), own), wanted, self.may_go_on)
+            self.site.change_topic(name, (len(seen.replicas), own), wanted, self.may_go_on)
 
-    def _is_empty(self, seen: TopicSeen) -> bool:
+    def _is_empty(self, seen: TopicMetadata) -> bool:
         places = [(seen.name, number) for number in range(len(seen.replicas))]
         return all(at.end == 0 for at in bounds_of(self.site.client, places).values())
 

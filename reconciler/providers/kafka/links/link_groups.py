@@ -26,7 +26,7 @@ from reconciler.providers.kafka.links.link_states import (
     states_of,
 )
 from reconciler.providers.kafka.records.copy_progress import map_of
-from reconciler.providers.kafka.translate import TopicSeen, assign_bindings, bindings_of_topic
+from reconciler.providers.kafka.translate import TopicMetadata, assign_bindings, bindings_of_topic
 from reconciler.resources.acls import (
     EVERYONE,
     OPERATIONS,
@@ -117,7 +117,7 @@ class _OffsetSync:
 
     def __post_init__(self) -> None:
         names = {name for offsets in self.groups.values() for name, _ in offsets}
-        self.topics: dict[str, TopicSeen] = self.site.seen({self.site.naming.physical(name) for name in names})
+        self.topics: dict[str, TopicMetadata] = self.site.seen({self.site.naming.physical(name) for name in names})
         self.entries: Entries = self.site.ledger.read(*COPIES)
         ids = {name: seen.id for name, seen in self.topics.items()}
         self.states: States = states_of(self.entries).live(ids)
@@ -286,7 +286,7 @@ def rules(site: Site) -> AccessRules:
     return _read_rules(site, site.seen())
 
 
-def _read_rules(site: Site, topics: Mapping[str, TopicSeen]) -> AccessRules:
+def _read_rules(site: Site, topics: Mapping[str, TopicMetadata]) -> AccessRules:
     bindings, ours = _read_bindings(site), read_denials(site.ledger.read())
     by_carrier = assign_bindings([binding for binding in bindings if binding not in ours], site.naming, topics.keys())
     return AccessRules(
@@ -431,7 +431,9 @@ def protect(site: Site, link: str) -> int:
     return changed
 
 
-def _uncertain_mirrors(site: Site, mirrors: Mapping[str, RecordedMirror], topics: Mapping[str, TopicSeen]) -> set[str]:
+def _uncertain_mirrors(
+    site: Site, mirrors: Mapping[str, RecordedMirror], topics: Mapping[str, TopicMetadata]
+) -> set[str]:
     """Return protected mirrors that may exist although brokers do not show them."""
     errors = {topic: topics[topic].error for topic, mirror in mirrors.items() if mirror.follows and mirror.denied}
     absent = [topic for topic, error in errors.items() if error in ABSENT and mirrors[topic].topic_id is not None]

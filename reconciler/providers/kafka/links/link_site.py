@@ -16,7 +16,7 @@ from reconciler.providers.kafka.links.link_states import States, states_of
 from reconciler.providers.kafka.mount_ledger import CONFIGS as SEAL
 from reconciler.providers.kafka.mount_ledger import SEALED, is_sealed, parse_seals
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, read_offsets
-from reconciler.providers.kafka.translate import ClusterNaming, ConfigSeen, TopicSeen, is_internal
+from reconciler.providers.kafka.translate import ClusterNaming, ConfigState, TopicMetadata, is_internal
 from reconciler.providers.protocol import Failed
 from reconciler.providers.protocol_links import TopicMark
 from reconciler.resources.address import address_of
@@ -50,7 +50,7 @@ class Site:
         """Return the links and mirrors, including those whose topics are gone."""
         return states_of(self.ledger.read())
 
-    def check_no_mirror(self, full_name: str, seen: TopicSeen) -> None:
+    def check_no_mirror(self, full_name: str, seen: TopicMetadata) -> None:
         """Reject an active mirror; brokers would accept records in it."""
         states = self.states().live({seen.name: seen.id})
         mirror = states.mirrors.get(seen.name)
@@ -61,7 +61,7 @@ class Site:
         message = f"mirror/{self.cluster}/{full_name} is a mirror of {of}: only its link writes to it"
         raise UserError(message, hint="Produce to the source, or promote the mirror first.")
 
-    def topic(self, full_name: str) -> tuple[str, TopicSeen | None]:
+    def topic(self, full_name: str) -> tuple[str, TopicMetadata | None]:
         """Return the flat name of a topic, and the topic if it exists.
 
         Raises:
@@ -70,7 +70,7 @@ class Site:
         name = self.naming.physical(full_name)
         return name, self.client.topic(name)
 
-    def seen(self, names: Iterable[str] | None = None) -> dict[str, TopicSeen]:
+    def seen(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
         """Return existing topics by flat name."""
         return {name: topic for name, topic in self.client.topics(names).items() if not topic.error}
 
@@ -108,7 +108,7 @@ class Site:
             {name: self._pending_change(name, is_creation=True, new=spec) for name, spec in specs.items()}, may_go_on
         )
 
-    def shape(
+    def change_topic(
         self,
         full_name: str,
         before: tuple[int, Mapping[str, str]],
@@ -174,7 +174,7 @@ _MARK_BYTES: Final = 8
 _LEADERLESS: Final = "no leader"
 
 
-def source_topics(client: KafkaClient, topics: Mapping[str, TopicSeen], ledger: Ledger) -> dict[str, SourceTopic]:
+def source_topics(client: KafkaClient, topics: Mapping[str, TopicMetadata], ledger: Ledger) -> dict[str, SourceTopic]:
     """Return the properties that mirrors follow, by flat name; configs are those set on topics or brokers.
 
     Topics whose configs may not be described are omitted. A seal's configs are replaced by the previous ones.
@@ -189,7 +189,7 @@ def source_topics(client: KafkaClient, topics: Mapping[str, TopicSeen], ledger: 
     return sources
 
 
-def _values_set(configs: Mapping[str, ConfigSeen]) -> dict[str, str]:
+def _values_set(configs: Mapping[str, ConfigState]) -> dict[str, str]:
     return {
         key: config.value
         for key, config in sorted(configs.items())

@@ -40,7 +40,7 @@ from reconciler.resources.mirrors import (
 )
 
 if TYPE_CHECKING:
-    from reconciler.providers.kafka.translate import TopicSeen
+    from reconciler.providers.kafka.translate import TopicMetadata
     from reconciler.resources.mirror_link import MirrorTopic
 
 
@@ -241,7 +241,7 @@ def resolve_configs(
 
 def overlay_links(
     inventory: Mapping[Address, Observed],
-    observation: tuple[Entries, Mapping[str, TopicSeen], Mapping[str, Mapping[str, str]]],
+    observation: tuple[Entries, Mapping[str, TopicMetadata], Mapping[str, Mapping[str, str]]],
     cluster: str,
     is_wanted: Callable[[str], bool] | None,
     bindings: frozenset[AccessBinding] = frozenset(),
@@ -265,7 +265,7 @@ def overlay_links(
     }
 
 
-def list_shown_mirrors(entries: Entries, topics: Mapping[str, TopicSeen], cluster: str) -> dict[str, TopicShown]:
+def list_shown_mirrors(entries: Entries, topics: Mapping[str, TopicMetadata], cluster: str) -> dict[str, TopicShown]:
     """Return listed topics that are mirrors, by flat name."""
     states = states_of(entries).live({name: seen.id for name, seen in topics.items()})
     shown = {}
@@ -278,7 +278,7 @@ def list_shown_mirrors(entries: Entries, topics: Mapping[str, TopicSeen], cluste
     return shown
 
 
-def mirror_topic_names(entries: Entries, topics: Mapping[str, TopicSeen]) -> frozenset[str]:
+def mirror_topic_names(entries: Entries, topics: Mapping[str, TopicMetadata]) -> frozenset[str]:
     """Return flat names of topics that are mirrors."""
     live = states_of(entries).live({name: seen.id for name, seen in topics.items()})
     return frozenset(topic for topic, mirror in live.mirrors.items() if mirror.follows)
@@ -317,7 +317,7 @@ def read_denials(entries: Entries) -> frozenset[AccessBinding]:
 
 def observe_links(
     entries: Entries,
-    topics: Mapping[str, TopicSeen],
+    topics: Mapping[str, TopicMetadata],
     cluster: str,
     configs: Mapping[str, Mapping[str, str]],
     becomes: Callable[[str], Resource | None] = lambda _topic: None,

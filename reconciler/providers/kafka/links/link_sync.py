@@ -23,7 +23,7 @@ from reconciler.providers.kafka.mount_ledger import CONFIGS as SEAL
 from reconciler.providers.kafka.mount_ledger import is_sealed
 from reconciler.providers.kafka.offsets import EARLIEST, delete_below, is_only_compacted, read_offsets
 from reconciler.providers.kafka.records.copy_progress import map_of
-from reconciler.providers.kafka.translate import TopicSeen, own_values
+from reconciler.providers.kafka.translate import TopicMetadata, own_values
 from reconciler.resources.mirrors import (
     AccessRules,
     GroupOffsets,
@@ -99,7 +99,7 @@ class KafkaSyncs:
         return failed
 
     def _follow(
-        self, name: str, states: States, current: tuple[TopicSeen, Mapping[str, str]], source: SourceTopic
+        self, name: str, states: States, current: tuple[TopicMetadata, Mapping[str, str]], source: SourceTopic
     ) -> None:
         topic, configs = current
         mirror = states.mirrors[topic.name]
@@ -111,7 +111,7 @@ class KafkaSyncs:
         taken = {} if named_link is None else resolve_configs(source, named_link[1], self.site.capabilities(), configs)
         if is_sealed(configs):  # A sealed topic keeps the seal's configs until roles are swapped.
             taken = {key: value for key, value in taken.items() if key not in SEAL}
-        self.site.shape(name, (partitions, configs), (source.partitions, taken), go_on)
+        self.site.change_topic(name, (partitions, configs), (source.partitions, taken), go_on)
         if mirror.entry.source_topic_id is None and source.incarnation is not None:
             known = source.incarnation
             LinkChanges(self.site).change(name, mirror.link, lambda entry: replace(entry, source_topic_id=known))
@@ -197,7 +197,7 @@ def follow_starts(site: Site, full_name: str, starts: Mapping[int, int]) -> None
         delete_below(site.client, seen, later)
 
 
-def _translate_start(entries: Entries, seen: TopicSeen, number: int, start: int) -> int:
+def _translate_start(entries: Entries, seen: TopicMetadata, number: int, start: int) -> int:
     """Return the mirror's offset after the last record that its source deleted, or 0.
 
     Foreign records before the first remaining one stay.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.errors import NotAuthorizedError, NotFoundError, ReconcilerError, UserError
 from reconciler.lifecycles import MIRROR, MirrorStatus
 from reconciler.planning.actions import ControlAction, Create, Delete, Transition, Update
-from reconciler.providers.kafka.admin_requests import PLATFORM, unsupported
+from reconciler.providers.kafka.admin_requests import PLATFORM, unsupported_error
 from reconciler.providers.kafka.client import UNAUTHORIZED
 from reconciler.providers.kafka.faults import error_of_code
 from reconciler.providers.kafka.ledger import (
@@ -37,7 +37,7 @@ from reconciler.providers.kafka.links.link_states import (
     synced_keys,
 )
 from reconciler.providers.kafka.offsets import bounds_of
-from reconciler.providers.kafka.translate import TopicSeen, own_values
+from reconciler.providers.kafka.translate import TopicMetadata, own_values
 from reconciler.providers.models import (
     MirrorEntries,
     apply_declared_changes,
@@ -336,7 +336,7 @@ _COPIED_STATUSES: Final = frozenset({MirrorStatus.ACTIVE, MirrorStatus.SOURCE_UN
 _NO_PROGRESS: Final[Mapping[str, Any]] = {"topic_id": None, "epochs": [], "chunk": 0, "commits": 0}
 
 
-def _describe_mirror(site: Site, states: States, mirror: RecordedMirror, topic: TopicSeen) -> ObservedMirror:
+def _describe_mirror(site: Site, states: States, mirror: RecordedMirror, topic: TopicMetadata) -> ObservedMirror:
     of = states.link_of(mirror) or (mirror.link, None)
     seen = to_observed_mirror(site.cluster, mirror.name, (topic.id, len(topic.replicas)), of, mirror.entry)
     return seen if mirror.opening is None else replace(seen, status=states.status(mirror), operation=mirror.operation)
@@ -433,7 +433,7 @@ class _LinkWorker:
         for verb in sorted({action.verb for action in actions}):
             actions_by_name = {full_name_of(action.address): action for action in actions if action.verb == verb}
             if verb not in ONE_SIDED:
-                results |= {action.id: unsupported(action) for action in actions_by_name.values()}
+                results |= {action.id: unsupported_error(action) for action in actions_by_name.values()}
                 continue
             known = {name: links[name] for name in actions_by_name if name in links}
             outcomes = LinkChanges(self._site, self._may_go_on).request_once(known, verb)
@@ -495,7 +495,7 @@ class _LinkWorker:
                 MirrorCreation(self._site, self._may_go_on).delete(mirror.link, mirror.name, action.incarnation)
                 return None
             case _:
-                raise unsupported(action)
+                raise unsupported_error(action)
 
     def _create_link(self, link: MirrorLink) -> str:
         """A link that exists with the same settings is unchanged."""
@@ -522,7 +522,7 @@ class _LinkWorker:
         if seen is not None and isinstance(configs, int):
             raise error_of_code(configs, "", what=f"configs of {mirror.address}")
         own = {} if isinstance(configs, int) else own_values(configs)
-        self._site.shape(mirror.name, (partitions, own), (partitions, wanted.configs), self._may_go_on)
+        self._site.change_topic(mirror.name, (partitions, own), (partitions, wanted.configs), self._may_go_on)
         if wanted.rules:
             self._may_go_on()
             from reconciler.providers.kafka.links.link_groups import deny  # noqa: PLC0415 - lazy import

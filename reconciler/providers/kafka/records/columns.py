@@ -194,7 +194,7 @@ class _Lot:
 
     def add(self, head: BatchHead) -> None:
         try:
-            plain = None if head.codec == "none" else head.content_in(self._answer)
+            plain = None if head.codec == "none" else head.decompress_records(self._answer)
         except (zlib.error, OSError, pa.ArrowException) as error:
             raise ValueError("a batch cannot be decompressed") from error
         self._plain.append(plain)

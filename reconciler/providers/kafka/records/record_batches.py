@@ -131,7 +131,7 @@ class BatchHead(NamedTuple):
         """Return whether the batch has no other attributes, the current format and a known codec."""
         return self.form == FORMAT and not self.attributes & ~attributes and self.codec is not None
 
-    def content_in(self, fetched: bytes) -> bytes:
+    def decompress_records(self, fetched: bytes) -> bytes:
         """Return the decompressed records."""
         return _decompress(fetched[self.content_begin : self.end], self.codec or "none")
 
@@ -199,7 +199,7 @@ def parse_batches(answer: Answer) -> Iterator[Batch]:
     """Yield the batches of an answer, without old formats, which have no headers."""
     for head in parse_heads(answer):
         if head.form == FORMAT:
-            yield Batch(head.first, head.records, head.content_in(answer.batches))
+            yield Batch(head.first, head.records, head.decompress_records(answer.batches))
 
 
 def parse_headers(batch: Batch) -> Iterator[tuple[int, RawHeaders]]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from reconciler.providers.kafka.client import KafkaClient
-    from reconciler.providers.kafka.translate import TopicSeen
+    from reconciler.providers.kafka.translate import TopicMetadata
 
 
 _IDLE: Final = 16
@@ -482,13 +482,13 @@ class KafkaLog:
                 return _RECORD_BYTES
         return max(1.0, self._sizes.get(partition, 0) / max(1, offsets))
 
-    def _describe_topic(self) -> TopicSeen:
+    def _describe_topic(self) -> TopicMetadata:
         seen = self._client.topics([self.topic])[self.topic]
         if seen.error:
             raise error_of_code(seen.error, "", what=f"topic {self.topic} of cluster {self.cluster}")
         return seen
 
-    def _check_same(self, seen: TopicSeen) -> None:
+    def _check_same(self, seen: TopicMetadata) -> None:
         if self.id is not None and seen.id != self.id:
             message = f"topic {self.topic} of cluster {self.cluster} was deleted and created again"
             hint = "It is another topic now: read it from its beginning, a stream with another checkpointLocation."

@@ -78,7 +78,7 @@ def test_a_copier_of_a_partition_that_came_during_a_failover_commits_nothing_aft
         """Add a partition once topics were looked at, and begin to copy to it before the failover is written."""
         if copiers:
             return
-        linked.site.shape(linked.mirror, (1, {}), (2, {}), lambda: None)
+        linked.site.change_topic(linked.mirror, (1, {}), (2, {}), lambda: None)
         how = {"bootstrap.servers": linked.broker.bootstrap()}
         copiers.append(Producer({**how, "transactional.id": copier_of(linked.link_id, linked.mirror, 1)}))
         copiers[0].init_transactions(30)

@@ -30,7 +30,7 @@ from reconciler.providers.kafka.ledger import writer_of
 from reconciler.providers.kafka.links.link_site import Site
 from reconciler.providers.kafka.links.link_states import mirror_changes, states_of
 from reconciler.providers.kafka.security import principal_of
-from reconciler.providers.kafka.translate import TopicSeen
+from reconciler.providers.kafka.translate import TopicMetadata
 from reconciler.resources.acls import AccessBinding, build_denial, denial_path
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorTopic
@@ -190,7 +190,7 @@ def test_it_stays_where_the_broker_that_answers_does_not_show_the_mirror(
     guarded.settle({guarded.user("app")})
     mirror, real = guarded.linked.mirror, KafkaClient.topics
 
-    def unseen(client: KafkaClient, *given: Any) -> dict[str, TopicSeen]:
+    def unseen(client: KafkaClient, *given: Any) -> dict[str, TopicMetadata]:
         found = real(client, *given)
         return {name: replace(seen, id="", error=error) if name == mirror else seen for name, seen in found.items()}
 
