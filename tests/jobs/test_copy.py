@@ -124,7 +124,7 @@ def test_a_copy_that_never_fits_gives_up(spark: SparkSession, west: EmbeddedClus
 def test_an_executor_that_does_not_see_the_sink_is_named_and_nothing_is_published(
     spark: SparkSession, west: EmbeddedCluster, east: EmbeddedCluster
 ) -> None:
-    with pytest.raises(UserError, match="not shared with the executor on") as refused:
+    with pytest.raises(UserError, match="is not visible to the executor on") as refused:
         in_spark(spark, west.log(TOPIC), Unshared(east.sink(TOPIC)))
     assert refused.value.hint == "Share it."
     assert east.sink(TOPIC).ends() == {0: 0, 1: 0, 2: 0}

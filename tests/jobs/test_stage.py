@@ -261,7 +261,7 @@ def test_an_executor_that_does_not_see_the_cluster_ends_it(spark: SparkSession) 
     task = ChoreTask(cluster.store, cluster.catalog, cluster.cluster_id, "roll", 0)
     chore = Chore(Partition(TOPIC, cluster.topic(TOPIC).id, 0), 1)
     # A memory store is there in this process only.
-    with pytest.raises(UserError, match="not shared with the executor on"):
+    with pytest.raises(UserError, match="is not visible to the executor on"):
         list(run_rounds_in_spark(on(spark), [chore], task))
 
 
@@ -302,7 +302,7 @@ def no_java() -> Any:
 @pytest.mark.parametrize(
     ("below", "message"),
     [
-        (64 << 10, "96 KiB are to be read, and 64 KiB or more run on Spark (spec.spark.inProcessBelow). Data jobs run"),
+        (64 << 10, "96 KiB must be read, and jobs of 64 KiB or more run on Spark (spec.spark.inProcessBelow). "),
         (0, "Data jobs run on Spark, and PySpark is not installed"),
     ],
 )
