@@ -135,7 +135,7 @@ def runner_key(job: str) -> str:
 
 
 def _decode_name(key: str, prefix: str, key_of: Callable[[str], str]) -> str | None:
-    """`None`: the encoding is not canonical."""
+    """Decode a name; `None`: the encoding is not canonical."""
     try:
         name = unquote(key.removeprefix(prefix).removesuffix(".json"), errors="strict")
         return name if key_of(name) == key else None

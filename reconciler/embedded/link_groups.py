@@ -124,7 +124,7 @@ class _OffsetCopy:
         return result
 
     def _places(self, offsets: GroupOffsets) -> tuple[dict[Place, GroupPosition], dict[str, str], bool]:
-        """Also returns whether a partition does not exist yet."""
+        """Return positions and topic names by topic id, and whether a partition does not exist yet."""
         places: dict[Place, GroupPosition] = {}
         topics: dict[str, str] = {}
         is_early = False

@@ -328,7 +328,7 @@ class TopicCut:
         raise RetryableError(message, hint="`run` finishes that; then the restore continues.")
 
     def _remote(self, partition: Partition) -> tuple[ManifestSwap, RemotePartition] | None:
-        """`None`: it was never tiered."""
+        """Return the partition's manifest in object storage; `None`: it was never tiered."""
         catalog = self.catalog.read()
         name = name_with_id(catalog, partition.topic_id, partition.full_name)
         tiering = tiering_of(catalog, name, self.cluster_id) if name in catalog.topics else None

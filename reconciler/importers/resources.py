@@ -121,7 +121,7 @@ def _unknown(key: str, imported: ImportedTopic, place: Place, target: Target) ->
 
 
 def _plain(value: Any) -> Any:
-    """Some files have 6.048e+08."""
+    """Convert whole floats to integers: some files have 6.048e+08."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

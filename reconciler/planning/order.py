@@ -136,7 +136,7 @@ class Needs:
         yield from made
 
     def _find_home_creators(self, address: Address, resource: Resource, cluster: str) -> Iterator[str]:
-        """The nearest tier, or changes of the cluster if all tiers exist."""
+        """Yield the creators of the nearest tier, or changes of the cluster if all tiers exist."""
         if kind_of(address) != "link":
             for tier in self._situation.nearest(cluster, namespace_of(address, resource)):
                 if made := list(self._find_creators(tier)):
@@ -155,7 +155,7 @@ class Needs:
             yield from self._leaving.get(Address(f"{other}/{name}"), ())
 
     def _find_stops(self, address: Address) -> Iterator[str]:
-        """A mirror stops before its topic is owned or changed as an ordinary one."""
+        """Yield the stop of a topic's mirror, which precedes changes of it as an ordinary topic."""
         if kind_of(address) != "topic":
             return
         for action in self._at.get(mirror_at(address), ()):
@@ -163,7 +163,7 @@ class Needs:
                 yield action.id
 
     def _find_verb_needs(self, verb: str, mirror: MirrorTopic) -> Iterator[str]:
-        """A failover never waits for actions that may fail with its source."""
+        """Yield what a verb must wait for; a failover never waits for actions that may fail with its source."""
         if verb not in _ONE_SIDED:
             yield from self._find_creators_below(mirror.address, mirror)
             yield from self._find_link_changes(mirror)

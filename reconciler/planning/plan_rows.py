@@ -217,7 +217,7 @@ def digest(actions: Sequence[Action]) -> str:
 
 
 def _denials(action: Action) -> Iterator[list[list[Any]]]:
-    """No `after` contains the denied principals."""
+    """Yield the denied principals of a mirror, which no `after` contains."""
     if kind_of(action.address) == "mirror":
         denials = [
             [change.path, plain(change.after)] for change in list_changes(action) if change.path.startswith(ACLS)

@@ -100,7 +100,7 @@ def settle(action: Action, observed: Inventory, catalog: Mapping[str, ConfigKey]
 
 
 def _is_hidden(action: Action, observed: Inventory) -> bool:
-    """For a delete, the incarnation is enough."""
+    """Return whether a resource's state is hidden; for a delete, the incarnation is enough."""
     resources = (observed.get(address) for address in list_settled_addresses(action))
     hidden = [seen for seen in resources if seen is not None and seen.hidden is not None]
     return any(not isinstance(action, Delete) or seen.incarnation is None for seen in hidden)

@@ -53,7 +53,7 @@ def find_catalog_trace(store: ObjectStore) -> str | None:
 
 
 def _is_new(store: ObjectStore) -> bool:
-    """A truncated head without commits and later objects was never complete."""
+    """Return whether the store has no cluster; a truncated head without commits was never complete."""
     commits = store.list(CATALOG.rpartition("/")[0] + "/")
     return find_catalog_trace(store) is None and not any(serial_of_catalog_key(listed.key) for listed in commits)
 
@@ -72,7 +72,7 @@ def _find_traces(store: ObjectStore) -> Iterator[str]:
 
 
 def _has_written(store: ObjectStore, key: str) -> bool:
-    """A producer may claim its id before any topic exists."""
+    """Return whether a producer began a transaction; it may claim its id before any topic exists."""
     stored = store.get(key)
     try:
         return stored is not None and orjson.loads(stored.body)["state"] != "empty"

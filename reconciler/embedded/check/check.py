@@ -179,7 +179,7 @@ class _ClusterCheck:
             checked.add(findings)
 
     def headless(self, committed: set[tuple[str, int]]) -> HeadlessObjects | None:
-        """`None`: the catalog is unreadable. Heads are listed again: some are new."""
+        """Find partitions without a head; `None`: the catalog is unreadable. Lists heads again, since some are new."""
         catalog = self.present.catalog()
         if catalog is None or self.stored.is_all_named:
             return None
@@ -262,7 +262,7 @@ _RANKS: Final = tuple(Severity)
 
 
 def _sort_key(finding: CheckFinding) -> tuple[int, str, str, int, int]:
-    """By severity, then place."""
+    """Sort by severity, then place."""
     place, first = finding.place, finding.gone[0].start if finding.gone else -1
     partition = -1 if place.partition is None else place.partition
     return _RANKS.index(finding.severity), finding.kind, place.topic or place.key, partition, first

@@ -260,7 +260,7 @@ class TransactionCheck:
 
 
 def _is_known(stored: tuple[Transaction, int] | None, epoch: int) -> bool:
-    """Ongoing there, or decided but not completed."""
+    """Return whether the transaction is ongoing, or decided but not completed."""
     if stored is None:
         return False
     transaction, now = stored

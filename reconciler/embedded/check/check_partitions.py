@@ -259,7 +259,7 @@ class _HeadCheck:
         yield from self._check_parts(self.head.entries, self.place)
 
     def _check_page(self, page: PageRef) -> Iterator[CheckFinding]:
-        """An unreadable page loses its offsets."""
+        """Report the offsets lost with an unreadable page."""
         place, offsets = replace(self.place, key=page.key), OffsetRange(page.base, page.last + 1)
         self.looked.pages += 1
         self.looked.named.append(page.key)

@@ -234,7 +234,7 @@ class SegmentCheck:
     def _lost_finding(
         self, entry: Entry, kind: Kind, what: str, place: FindingPlace, *, then: str = ""
     ) -> CheckFinding:
-        """Only offsets that the segment alone has are lost."""
+        """Return the finding for a lost segment; only its offsets below the local start are lost."""
         stop = min(entry.last + 1, self.local_start)
         if entry.base < stop:
             return CheckFinding(kind, what, place, (OffsetRange(entry.base, stop),), bytes=entry.bytes)
@@ -389,7 +389,7 @@ def _cut_offset(head: Head) -> int:
 
 
 def _live_entries(entries: Iterable[Entry], manifest: Manifest) -> list[Entry]:
-    """Below the start retention has deleted segments."""
+    """Return the entries at or after the manifest's start; retention has deleted those below."""
     return [entry for entry in entries if entry.last >= manifest.start]
 
 

@@ -181,7 +181,7 @@ def _release_claims(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding])
 
 
 def _sweep(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
-    """No writer will name an object older than a day."""
+    """Delete unreferenced objects older than a day, which no writer will reference."""
     swept = cluster.sweep()
     if not swept.objects:
         return None
@@ -189,7 +189,7 @@ def _sweep(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str |
 
 
 def _delete_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
-    """Topic ids are never reused."""
+    """Delete heads of deleted topics, whose ids are never reused."""
     catalog = cluster.catalog.read()
     live = {entry.id for entry in catalog.topics.values()}
     deleted = 0

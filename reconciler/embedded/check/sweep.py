@@ -114,7 +114,7 @@ def _make_remote_tier(store: ObjectStore, catalog: CatalogRegister, storage: Obj
 
 
 def _shared_root_error(store: ObjectStore, key: str) -> UserError:
-    """Its objects would look unnamed."""
+    """Return the error for a root that is also an object storage, whose objects would look unreferenced."""
     return UserError(
         f"{store.url} is a cluster's root, and an object storage too: it holds {key}. Nothing is swept",
         hint="Give objectStorage a location of its own: a sweep of this one would delete tiered records.",

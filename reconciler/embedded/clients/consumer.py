@@ -254,7 +254,7 @@ class Consumer:
         return self._by_name(behind)
 
     def _current_positions(self) -> dict[Place, CommittedOffset]:
-        """The epoch shows a later cut of the log."""
+        """Return positions with epochs, by which a later truncation of the log is detected."""
         return {place: CommittedOffset(stream.position, epoch=stream.epoch) for place, stream in self._streams.items()}
 
     def _assign(self) -> None:

@@ -487,7 +487,7 @@ def to_staged_records(partition: int, at: OffsetRange | None, entries: list[Entr
 
 
 def _number_from_zero(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Publishing assigns the final offsets."""
+    """Number offsets from zero; publishing assigns the final ones."""
     first = 0
     for batch in batches:
         offsets = pa.array(np.arange(first, first + batch.num_rows))

@@ -287,7 +287,7 @@ def continue_stream(store: ObjectStore, topic_id: str, stream: str, batch: Batch
 
 
 def _delete_unused(store: ObjectStore, catalog: CatalogRegister, idle: Sequence[ListedObject]) -> None:
-    """Their topic is gone, or a single write failed."""
+    """Delete old registers of appends whose topic is gone, or whose single write failed."""
     old_ms = store.clock_ms() - _LEFT_MS
     ids = {listed.key: transactional_id_of_key(listed.key) or "" for listed in idle if listed.modified_ms < old_ms}
     appends = {key: name.removeprefix(_APPENDS) for key, name in ids.items() if name.startswith(_APPENDS)}
@@ -375,7 +375,7 @@ class _Partition:
         self.store.delete(dropped)
 
     def _fence(self) -> None:
-        """A late append must not create the head."""
+        """Fence earlier epochs in the head, so that a late append cannot create it."""
         topic = self._topic()
         if topic is None:
             return

@@ -85,12 +85,12 @@ class LocalTrim:
         survey.end()
 
     def _may_leave(self, surveyed: SurveyedPartition, closed: Container[str]) -> bool:
-        """Not while it is being mounted or unmounted."""
+        """Return whether a topic is not being mounted or unmounted."""
         is_held = surveyed.partition.topic_id in closed
         return surveyed.policy.evicts and not is_held and self.is_wanted(surveyed.partition.full_name)
 
     def _measure(self, partitions: list[SurveyedPartition], survey: Survey, tended: MaintenanceResult) -> int:
-        """Only changed heads are read."""
+        """Return the local bytes; reads only changed heads."""
         before: dict[str, list[Any]] = survey.notes.get("used", {})
         store = self.retaining.store
 

@@ -283,7 +283,7 @@ class Inbound:
 
 
 def _can_be(group: str, catalog: Catalog) -> bool:
-    """Other platforms allow longer names."""
+    """Return whether the group's name is valid here; other platforms allow longer names."""
     try:
         group_key(group)
         check_namespace_of(catalog, group)

@@ -359,7 +359,7 @@ class _TimeoutCheck:
 
 
 def _undo(mounts: Mounts, migration: int, *, is_overdue: bool) -> bool:
-    """`False`: it can only continue."""
+    """Undo the migration; `False`: it can only continue."""
     for _ in _S:
         current = mounts.cluster.catalog.read().migrations.get(str(migration))
         state = _S.GONE if current is None else _S(current.state)

@@ -273,7 +273,7 @@ class Outbound:
                 pass
 
     def _each(self, do: Callable[[MigrantEntry], object]) -> None:
-        """Parallel, since they are closed to writers."""
+        """Call `do` for all topics in parallel, since they are closed to writers."""
         run_in_parallel(do, self._existing_topics(), name="topics")
 
     def _flush(self, topic: MigrantEntry, rounds: int | None = None) -> None:
@@ -287,7 +287,7 @@ class Outbound:
         return Flush(means.upkeep, means.remote, topic.name, topic.topic_id, means.spread)
 
     def _existing_topics(self) -> list[MigrantEntry]:
-        """Others are already detached."""
+        """Return the topics that are not yet detached."""
         catalog = self.means.catalog.read()
         ids = names_by_id(catalog, {topic.topic_id for topic in self.migration.topics})
         return [topic for topic in self.migration.topics if topic.topic_id in ids]
@@ -401,14 +401,14 @@ class Outbound:
         check_current(self.means.catalog.read(), self.number, self.migration)
 
     def _is_taken(self, location: TopicLocation) -> bool:
-        """If so, only the local removal remains."""
+        """Return whether another cluster has the topic, so that only the local removal remains."""
         ownership = read_ownership(self.means.storage, location)
         if ownership is None or ownership.claim == self.migration.claim:
             return False
         return ownership.state is OwnershipState.DETACHED or ownership.owner != self.means.cluster_id
 
     def _ends(self, topic: MigrantEntry) -> Mapping[int, int]:
-        """The append of an unsealed head was rejected."""
+        """Return the ends of sealed heads; the append of an unsealed head was rejected."""
         heads = read_heads(self.means.store, topic.topic_id)
         return {number: head.end for number, head in heads.items() if head.end and head.writer.startswith(SEAL)}
 

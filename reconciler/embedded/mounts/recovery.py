@@ -357,7 +357,7 @@ class Recoveries:
             LOGGER.warning(warning, full_name, counted(len(clamped), "committed offset"), list_first(sorted(clamped)))
 
     def _describe(self, remote: RemoteTier, topic: TopicEntry) -> None:
-        """It can be recovered in turn."""
+        """Write the topic's manifest, so that it can be recovered in turn."""
         now = self.catalog.read()
         name = names_by_id(now, [topic.id]).get(topic.id)
         if name is not None:
@@ -371,7 +371,7 @@ class Recoveries:
         return self.remote
 
     def _discard(self, remote: RemoteTier, topic: TopicEntry, location: TopicLocation, partitions: int) -> None:
-        """Nothing else names objects below a deleted topic's location."""
+        """Delete a deleted topic's partitions and its location, whose objects nothing else references."""
         for number in range(partitions):
             remove_partition(self.store, topic.id, number)
         prefix = location_prefix(location.cluster_id, location.revision)

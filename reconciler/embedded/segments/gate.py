@@ -378,7 +378,7 @@ class _SharedSwap:
             one.is_done = True
 
     def _last_first(self) -> list[tuple[int, PendingAppend]]:
-        """The working thread is first in line until all are done."""
+        """Return pending appends, last first; the working thread is first in line until all are done."""
         return list(enumerate(self._wanted))[::-1]
 
 

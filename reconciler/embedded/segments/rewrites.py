@@ -147,7 +147,7 @@ class RunReplacer:
         )
 
     def _is_above_floor(self, replacement: Replacement) -> bool:
-        """The floor may have risen since."""
+        """Return whether the entries are still above the floor, which may have risen."""
         return all(entry.last >= self._floor for entry in replacement.added)
 
 

@@ -241,7 +241,7 @@ class CacheSpace:
             return fits
 
     def _is_old(self) -> bool:
-        """By the time of the last write."""
+        """Return whether the listing is old, by the time of the last write."""
         return self._written_ns() - self._walked_ns >= self._interval_ns
 
     def _written_ns(self) -> int:
@@ -278,7 +278,7 @@ class CacheSpace:
         return Trim(self._rule, self._chunk_bytes, target, used, self._needs)
 
     def _target(self, size: int, used: CacheUsage) -> CacheUsage | None:
-        """`None`: the file fits already."""
+        """Return the usage to trim to; `None`: the file fits already."""
         target = self._limits.target(CacheUsage(used.bytes + size, used.objects + 1))
         return None if target is None else CacheUsage(target.bytes - size, target.objects - 1)
 

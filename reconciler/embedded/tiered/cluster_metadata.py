@@ -193,7 +193,7 @@ class MetadataKeeper:
     def _groups(
         self, listed: Mapping[str, ListedObject], known: StoredPart | None, done: MetadataUpdate
     ) -> dict[str, _GroupOffsets]:
-        """Unchanged and unreadable groups stay as stored."""
+        """Return group offsets; unchanged and unreadable groups stay as stored."""
         stored_groups: Json = {}
         if known is not None:
             try:
@@ -226,7 +226,7 @@ class MetadataKeeper:
         return groups
 
     def _by_location(self, groups: Mapping[str, _GroupOffsets], catalog: Catalog) -> Json:
-        """By topic location, which never changes; drops deleted topics."""
+        """Key offsets by topic location, which never changes; drops deleted topics."""
         places = {
             topic.id: place_of(location.cluster_id, location.revision)
             for name, topic in catalog.topics.items()
@@ -317,5 +317,5 @@ def _without_operation(topic: TopicEntry) -> TopicEntry:
 
 
 def _may_be_kept(key: str, value: str) -> bool:
-    """Plain secrets never leave the cluster; references do."""
+    """Return whether a property may leave the cluster: no plain secrets, but references."""
     return not key.endswith(_SECRETS) or SECRET_REFERENCE.fullmatch(value) is not None

@@ -73,7 +73,7 @@ class _Walk:
     """Stored bytes of the rest."""
 
     def goes(self, item: Entry | PageRef) -> bool:
-        """Also expires a segment across the limit of bytes (F-R-017)."""
+        """Return whether a segment or page expires, also across the limit of bytes (F-R-017)."""
         if item.last < self.start:
             return True
         if not self.policy.expires:
@@ -598,7 +598,7 @@ def _combine(head: Head, gone: ExpiryResult | None, evicted: EvictionResult | No
 
 
 def _next_local_ms(segments: tuple[Segment, ...], policy: CleanupPolicy) -> int | None:
-    """`None`: never."""
+    """Return when local retention must run next; `None`: never."""
     limit = local_policy(policy).retention_ms
     return None if limit == UNLIMITED or not segments else segments[0].max_ts + limit + 1
 

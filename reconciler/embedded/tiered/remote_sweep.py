@@ -175,7 +175,7 @@ def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegiste
 
 
 def _foreign_locations(storage: ObjectStore, forgotten: Collection[Location], cluster_id: str) -> set[Location]:
-    """Their manifests are lost, so the objects may be all that is left."""
+    """Return forgotten locations of other owners: their objects may be all that is left."""
     foreign: set[Location] = set()
     for listed in storage.list(MOUNTABLE) if forgotten else ():
         place = location_of_mountable(listed.key)
@@ -226,7 +226,7 @@ class _Known:
 
 
 def _folders(storage: ObjectStore, prefix: str, old_ms: int, described: set[Location]) -> Iterator[_Folder]:
-    """Also collects locations with a topic register."""
+    """Yield the folders of partitions, and add locations with a topic register to `described`."""
     folder: _Folder | None = None
     for listed in storage.list(prefix):
         described.update(filter(None, [location_of_topic_manifest(listed.key)]))
@@ -280,7 +280,7 @@ class _FolderCheck:
         )
 
     def _is_behind(self, folder: _Folder, manifest: Manifest) -> bool:
-        """If so, unnamed objects may be needed."""
+        """Return whether the manifest lags behind the folder, so that unreferenced objects may be needed."""
         topic_id = self.known.topic_ids.get(folder.location)
         head = None if topic_id is None else read_head(self.store, topic_id, folder.partition.number)
         return head is not None and is_behind(manifest, head)

@@ -189,7 +189,7 @@ class _TopicDisablement:
         return None if manifest.tiered_epoch == self.tiering.epoch else manifest
 
     def _raise_start(self, store: ObjectStore, number: int) -> Head | None:
-        """`None`: the head is gone or sealed."""
+        """Raise the head's start; `None`: the head is gone or sealed."""
         cut: Head | None = None
 
         def change(head: Head) -> Head | None:

@@ -360,7 +360,7 @@ def upload_compacted_again(
 
 
 def _successors(upload: Upload, remote: Sequence[Entry], local: Sequence[Entry]) -> Iterator[Entry]:
-    """If only the tombstone horizon differs, nothing is copied."""
+    """Yield the new remote entries; nothing is copied if only the tombstone horizon differs."""
     if list(map(_content, remote)) == list(map(_content, local)):
         yield from (replace(far, horizon_ms=near.horizon_ms) for far, near in zip(remote, local, strict=True))
     else:

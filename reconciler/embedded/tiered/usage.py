@@ -177,7 +177,7 @@ def manifests_of(storage: ObjectStore | None, catalog: Catalog, full_name: str, 
 
 
 def _location(catalog: Catalog, full_name: str, cluster_id: str) -> TopicLocation | None:
-    """`None`: the topic never had remote objects."""
+    """Return the topic's remote location; `None`: it never had remote objects."""
     topic = catalog.topics[full_name]
     is_remote = topic.tiering is not None or topic.replica is not None
     return read_location(full_name, topic, cluster_id) if is_remote else None
@@ -486,7 +486,7 @@ class _Stretch(NamedTuple):
 
 
 def _stretches(store: ObjectStore, head: Head, longest: int) -> Iterator[_Stretch]:
-    """Pages above `longest` bytes are opened."""
+    """Yield stretches of the log; pages above `longest` bytes are opened."""
     pages = list(reversed(head.pages))
     while pages:
         page = pages.pop()

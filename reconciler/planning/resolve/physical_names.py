@@ -204,7 +204,7 @@ class _FlatNames:
                 return
 
     def _check_fold(self, address: Address, name: str) -> Iterator[PlanFinding]:
-        """F-K-031."""
+        """Report names that differ only in `.` and `_` (F-K-031)."""
         other = self._observed_names.get(folded(name))
         if other is None:
             return

@@ -189,7 +189,7 @@ def _check_mounting(who: Permissions, draft: Draft, action: Transition, mounting
 
 
 def _kind_of(resource: Resource) -> Kind | None:
-    """`None`: only the super user may change it."""
+    """Return the kind of ACL resource; `None`: only the super user may change it."""
     match resource:
         case Topic():
             return Kind.TOPIC

@@ -355,7 +355,7 @@ class Migrations:
         return release_lost_topic(self._storage(), location, owner, now_ms=self.now_ms())
 
     def _bound(self) -> str | None:
-        """`None` also if the cluster is lost."""
+        """Return the id of the bound object storage; `None` also if the cluster is lost."""
         try:
             return self.open_cluster().catalog.read().cluster.storage_id
         except ReconcilerError:

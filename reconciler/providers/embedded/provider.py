@@ -444,7 +444,7 @@ class EmbeddedProvider:
         return self._opened
 
     def _check_storage(self, verb: str, *, is_bound: bool) -> ObjectStore | None:
-        """Changes nothing."""
+        """Check the object storage without changing it."""
         Permissions.of(self._edge.principal, self._edge.host).check_super_user(f"{verb} {self._declared.address}")
         storage = self._storage if is_bound else None
         if storage is not None:

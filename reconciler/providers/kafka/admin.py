@@ -229,7 +229,7 @@ class TopicBatch:
         return None if seen is None or seen.error in ABSENT else seen
 
     def _rules(self) -> dict[str, Mapping[str, Value]]:
-        """By address."""
+        """Return the access rules by address."""
         bindings, code = read_bindings(self._client)
         if code:
             return {}

@@ -632,7 +632,7 @@ def _describe_moves(moving: Mapping[Place, Reassignment], alive: Collection[int]
 def _count_copied_bytes(
     client: KafkaClient, moving: Mapping[Place, Reassignment], alive: Collection[int]
 ) -> int | None:
-    """`None`: unknown."""
+    """Return the bytes to copy; `None`: unknown."""
     from reconciler.providers.kafka.offsets import read_replica_bytes
 
     topics: dict[str, list[int]] = {}

@@ -353,7 +353,7 @@ class KafkaClient:
 
 
 def _error_of(answer: Any) -> Any:
-    """Some calls return names of errors instead of classes."""
+    """Return an error's class, also if a call returned its name."""
     from kafka import errors
 
     return getattr(errors, answer, answer) if isinstance(answer, str) else answer

@@ -69,7 +69,7 @@ def close_unused(admin: Any) -> None:
 
 
 def _library_options(settings: Mapping[str, Any], route: Route) -> dict[str, Any]:
-    """Secrets are in clear."""
+    """Return the options of the library, secrets in clear."""
     options: dict[str, Any] = {
         name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()
     }
@@ -320,7 +320,7 @@ class _ResponseParser:
         return self._buffer[begin : self._at].decode()
 
     def _length(self) -> int:
-        """Sent plus one; -1 is null."""
+        """Return a compact length, sent plus one; -1 is null."""
         return self._read_unsigned() - 1
 
     def _read_unsigned(self) -> int:

@@ -233,7 +233,7 @@ def error_of_code(code: int, message: str, *, what: str) -> ReconcilerError:
 
 
 def _plain(message: str) -> str:
-    """Omits the quoted request."""
+    """Return the broker's message without the quoted request."""
     if any(part in message for part in _OF_LIBRDKAFKA):
         return ""  # its own words say less than ours
     needed = _NEEDED.fullmatch(message.strip())
@@ -249,7 +249,7 @@ _NOBODY: Final = "-1"
 
 
 def _code_of(error: BaseException) -> int | None:
-    """Numbers of Python's own errors mean something else."""
+    """Return Kafka's error code; numbers of Python's own errors mean something else."""
     if isinstance(error, OSError):
         return None
     inner = error.args[0] if error.args else None
@@ -259,7 +259,7 @@ def _code_of(error: BaseException) -> int | None:
 
 
 def _text_of(error: BaseException) -> str:
-    """Omits the name and number that libraries add."""
+    """Return an error's text without the name and number that libraries add."""
     inner = error.args[0] if error.args else None
     text = getattr(inner, "str", None)
     return to_one_line(str(text()) if callable(text) else " ".join(str(part) for part in error.args))

@@ -191,7 +191,7 @@ class KafkaGroups:
         return read_group_states(self.client)
 
     def _offsets(self, states: Mapping[str, GroupDescription]) -> dict[str, dict[Place, Any]]:
-        """Includes the first unread offsets of share groups."""
+        """Return committed offsets, and the first unread offsets of share groups."""
         shared = [name for name, seen in states.items() if seen.type == _SHARE]
         offsets = self._committed(name for name in states if name not in shared)
         return offsets | _offsets_of_share_groups(self.client, shared)
@@ -344,7 +344,7 @@ def _check_answer(answer: Any, what: str, *, may_be_gone: bool = False) -> bool:
 
 @cache
 def _message(name: str) -> Any:
-    """The library lacks these messages: members of KIP-848 groups, and offsets of share groups."""
+    """Build messages that the library lacks: members of KIP-848 groups, and offsets of share groups."""
     from kafka.protocol.api_message import ApiMessage
 
     kind, folder = type(ApiMessage), "reconciler.providers.kafka.messages"
@@ -353,7 +353,7 @@ def _message(name: str) -> Any:
 
 
 def _topics_of_members(client: KafkaClient, busy: Mapping[str, GroupDescription]) -> dict[str, set[str]]:
-    """By brokers' names."""
+    """Return the topics that members of groups read, by brokers' names."""
     classic = [name for name, seen in busy.items() if seen.type in {"", "classic"} and seen.protocol == "consumer"]
     described = client.ask("describing groups", client.admin.describe_groups, classic) if classic else {}
     members = {name: [member["member_metadata"] for member in group["members"]] for name, group in described.items()}
@@ -369,7 +369,7 @@ def _topics_of_members(client: KafkaClient, busy: Mapping[str, GroupDescription]
 
 
 def _offsets_of_share_groups(client: KafkaClient, groups: Collection[str]) -> dict[str, dict[Place, Any]]:
-    """As committed offsets; -1: nothing read."""
+    """Return share groups' start offsets like committed offsets; -1: nothing read."""
     from kafka.structs import OffsetAndMetadata
 
     request, offsets = _message("DescribeShareGroupOffsets"), {}
@@ -384,7 +384,7 @@ def _offsets_of_share_groups(client: KafkaClient, groups: Collection[str]) -> di
 def _describe(
     client: KafkaClient, groups: Collection[str], request: Callable[[list[str]], Any]
 ) -> Iterator[tuple[str, Any]]:
-    """Omits deleted groups and those of another type."""
+    """Yield group descriptions, without deleted groups and those of another type."""
     from kafka.errors import for_code
 
     def ask() -> dict[str, Any]:

@@ -124,14 +124,14 @@ class LedgerReader:
                 raise RetryableError(message, hint=hint)
 
     def _end(self) -> int:
-        """Includes uncommitted records, so that transactions just ended are awaited."""
+        """Return the log end including uncommitted records, so that transactions just ended are awaited."""
         from confluent_kafka import TopicPartition
 
         place = TopicPartition(TOPIC, 0)
         return cast("int", self._consumer.get_watermark_offsets(place, cached=True)[1])
 
     def _stable(self) -> int:
-        """`_MISSING` if the topic does not exist."""
+        """Return the last stable offset; `_MISSING` if the topic does not exist."""
         from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
         if self._consumer is None:
@@ -148,7 +148,7 @@ class LedgerReader:
             raise translate_ledger_error(cause, self._settings, f"reading {TOPIC}", self._cluster) from error
 
     def _hidden(self) -> Any:
-        """The client reports a hidden topic as missing."""
+        """Return the error of a hidden ledger, which the client reports as missing."""
         from confluent_kafka import KafkaError, KafkaException
 
         if not self._is_needed():

@@ -276,7 +276,7 @@ def _offsets_at_cuts(
 
 
 def _older(reached: int, bounds: Bounds, size: int) -> int:
-    """Assumes even record sizes."""
+    """Return the bytes of older records, assuming even record sizes."""
     offsets = (bounds.end if reached < 0 else reached) - bounds.start
     # at least one byte: the size may be unknown
     return max(1, _share(bounds, size, offsets)) if offsets > 0 else 0
@@ -287,7 +287,7 @@ def _tiered(place: Place, bounds: Bounds, size: int, uploaded: int) -> TieredPar
 
 
 def _remote(bounds: Bounds, size: int) -> int:
-    """Assumes the average record size on disk."""
+    """Return the remote bytes, assuming the average record size on disk."""
     local = bounds.end - bounds.local_start
     return size * (bounds.local_start - bounds.start) // local if local > 0 else 0
 

@@ -149,7 +149,7 @@ class ClusterObserver:
             )
 
     def _names(self) -> list[str] | None:
-        """`None`: all topics, as the scope has a wildcard."""
+        """Return the names to describe; `None`: all topics, as the scope has a wildcard."""
         patterns = [name for name in self.scope.patterns if not name.startswith("link/")]  # the ledger has all links
         if not self.scope.patterns or any("*" in pattern for pattern in patterns):
             return None
@@ -586,7 +586,7 @@ class KafkaProvider:
         return self._declared.spec.kafka.namespace_separator if self._declared.spec.kafka else "."
 
     def _read_states(self) -> Entries | None:
-        """`None`: the ledger is hidden, and no link is known."""
+        """Read the ledger; `None`: it is hidden, and no link is known."""
         try:
             return self._ledger.read()
         except NotAuthorizedError:

@@ -256,7 +256,7 @@ _ALIVE: Final = "See whether the brokers are alive and bootstrapServers names th
 
 
 def _broker_words(error: BaseException) -> str:
-    """Omits the library's prefixes."""
+    """Return the broker's message without the library's prefixes."""
     return to_one_line(str(error).rpartition("Error: ")[2]) or "no reason was reported"
 
 

@@ -120,7 +120,7 @@ class Seals:
         return seen
 
     def _wait_until_shown(self, name: str, topic_id: str, configs: Mapping[str, str | None]) -> None:
-        """Any broker with a replica may become leader."""
+        """Wait until all replicas show the seal, since any of them may become leader."""
         looks = Tries(_BACKOFF, within_s=_PROPAGATION_S)
         while True:
             seen = self._require_same(name, topic_id)
@@ -162,7 +162,7 @@ class Seals:
             looks.wait()
 
     def _probe_leaders(self, seen: TopicMetadata) -> dict[int, int]:
-        """The batch is never written: its checksum is wrong."""
+        """Probe leaders with a batch that is never written: its checksum is wrong."""
         from kafka.protocol.producer import ProduceRequest  # noqa: PLC0415 - only sealing needs it
 
         codes: dict[int, int] = dict.fromkeys(range(len(seen.leaders)), _CORRUPT)
@@ -187,7 +187,7 @@ class Seals:
         return codes
 
     def _wait_until_replicated(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
-        """Then no further record can be acknowledged."""
+        """Wait until all records are replicated; then no further record can be acknowledged."""
         looks = Tries(_BACKOFF, within_s=_PROPAGATION_S)
         while True:
             seen = self._require_same(name, topic_id)

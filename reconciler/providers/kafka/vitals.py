@@ -95,7 +95,7 @@ def _read_topics(
 
 
 def _choose_topics(topics: Mapping[str, TopicMetadata], naming: ClusterNaming) -> dict[str, TopicMetadata]:
-    """A partition without leader would fail the request."""
+    """Omit topics with a partition without leader, which would fail the request."""
     names = {naming.full_name(name): name for name, seen in topics.items() if seen.is_led and not is_internal(seen)}
     sizes = {full_name: len(topics[name].replicas) for full_name, name in names.items()}
     measured = choose_measured_names(sizes)
@@ -174,7 +174,7 @@ def _group_lags(groups: KafkaGroups, names: Sequence[str], offsets: _Offsets) ->
 
 
 def _open_transactions(client: KafkaClient) -> int | None:
-    """Counts describable ones."""
+    """Return the number of describable open transactions."""
     try:
         transactions = client.ask("listing transactions", client.admin.list_transactions, state_filters=[_ONGOING])
     except NotAuthorizedError:

@@ -437,7 +437,7 @@ class RawTransactions:
         self._opened = set()
 
     def _request(self, request: Any, code: Callable[[Any], int]) -> Any:
-        """The request may be sent twice."""
+        """Send a request that may be sent twice."""
         response = retry_until_answered(
             lambda: self._client.send(request, doing=self._doing, node=self._find_coordinator()),
             code,
