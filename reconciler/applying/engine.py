@@ -231,8 +231,7 @@ class Graph:
 
 
 def build_entries(action: Action, outcome: Outcome, lost: Mapping[str, Sequence[str]]) -> Iterator[Entry]:
-    """Yield the journal entries for an action's outcome; `lost` maps a failed action to the actions skipped because of
-    it.
+    """Yield the journal entries for an action's outcome; `lost` lists the actions that each failure skips.
 
     If the result is in doubt, the intent stays open and recovery settles it by observing the cluster.
     """
