@@ -74,9 +74,9 @@ def annotate(remarks: Remarks, folder: Path) -> None:
 def _show(error: Exception, form: Form, command: Command, invocation: Invocation, environment: str | None) -> None:
     if form == "json":
         from reconciler.cli.json.base import document_bytes
-        from reconciler.cli.json.checks_json import ERROR, VALIDATE, Failure, problem_of, validation_failed
+        from reconciler.cli.json.checks_json import ERROR, VALIDATE, Failure, to_problem, validation_failed
 
-        failure = Failure(*error_texts(error), tuple(map(problem_of, problems_of(error))))
+        failure = Failure(*error_texts(error), tuple(map(to_problem, problems_of(error))))
         row = VALIDATE.row(validation_failed(failure)) if command == "validate" else ERROR.row(failure)
         out().write_bytes(document_bytes(row))
         return

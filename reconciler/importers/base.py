@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, get_args
 from reconciler.errors import UserError
 from reconciler.manifests import positions
 from reconciler.manifests.files import label_of, read_bounded
-from reconciler.manifests.positions import FieldPath, ManifestError, Problem, Spot, kind_of_value, path_text, spots
+from reconciler.manifests.positions import FieldPath, ManifestError, Problem, Spot, format_path, kind_of_value, spots
 from reconciler.manifests.yaml_documents import parse
 from reconciler.resources.acls import Operation
 from reconciler.resources.address import Address
@@ -169,7 +169,7 @@ class Fields:
         path = (*self._path, key, "name")
         why = f"is {kind_of_value(name)}, and a name was expected; what it names is left out"
         hint = "Put it in quotes, as it is on the broker: without them YAML may read it as something else."
-        self.reading.lost.append(NotImported(self._locate(path), self.subject, path_text(path), why, hint))
+        self.reading.lost.append(NotImported(self._locate(path), self.subject, format_path(path), why, hint))
         return False
 
     def number(self, key: str) -> int | None:
@@ -283,7 +283,9 @@ class Fields:
     def _report(self, key: str, why: str, hint: str, *, is_left_out: bool) -> None:
         path = (*self._path, key) if key else ()
         place = self.of(key) if key else self.place
-        self.reading.lost.append(NotImported(place, self.subject, path_text(path), why, hint, is_left_out=is_left_out))
+        self.reading.lost.append(
+            NotImported(place, self.subject, format_path(path), why, hint, is_left_out=is_left_out)
+        )
 
     def _read_fields(self, content: Mapping[str, Any], path: FieldPath) -> Fields:
         return Fields(content, self.reading, self._locate, subject=self.subject, path=path)
@@ -293,7 +295,7 @@ class Fields:
         kind = "a text" if isinstance(value, str) else kind_of_value(value)
         path = (*self._path, key) if at is None else (*self._path, key, at)
         why = f"is {kind}, and {wanted} was expected"
-        self.reading.lost.append(NotImported(self._locate(path), self.subject, path_text(path), why))
+        self.reading.lost.append(NotImported(self._locate(path), self.subject, format_path(path), why))
 
 
 MAX_FILES: Final = 50_000

@@ -19,8 +19,8 @@ from reconciler.importers.base import (
     Target,
     secrets_of,
 )
-from reconciler.manifests.models import complaints_of
-from reconciler.manifests.positions import path_text
+from reconciler.manifests.models import translate_validation_error
+from reconciler.manifests.positions import format_path
 from reconciler.resources.acls import OPERATIONS, TOPICS, AccessBinding, check_principal
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import canonicalize_value, explain_refused_value
@@ -67,8 +67,10 @@ def compose_topic(
         return Topic.model_validate(content)
     except ValidationError as error:
         lost += [
-            NotImported(imported.place, _subject(imported), path_text(complaint.at), complaint.message, complaint.hint)
-            for complaint in complaints_of(error, Topic, content)
+            NotImported(
+                imported.place, _subject(imported), format_path(complaint.at), complaint.message, complaint.hint
+            )
+            for complaint in translate_validation_error(error, Topic, content)
         ]
         return None
 
@@ -256,6 +258,6 @@ def _add_cluster(
         composed.clusters[target.name] = Cluster.model_validate(content)
     except ValidationError as error:
         composed.lost += [
-            NotImported(imported.place, subject, path_text(complaint.at), complaint.message, complaint.hint)
-            for complaint in complaints_of(error, Cluster, content)
+            NotImported(imported.place, subject, format_path(complaint.at), complaint.message, complaint.hint)
+            for complaint in translate_validation_error(error, Cluster, content)
         ]

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE, Findings, Place
-from reconciler.manifests.models import header_complaints, read
-from reconciler.manifests.overlays import Draft, Values, Variables, draft_of, is_deletion, merge_drafts, read_values
+from reconciler.manifests.models import find_header_complaints, read
+from reconciler.manifests.overlays import Draft, Values, Variables, is_deletion, merge_drafts, read_values, to_draft
 from reconciler.manifests.positions import Problem
 from reconciler.manifests.yaml_documents import Document, parse
 from reconciler.resources.address import Address, identify
@@ -20,9 +20,10 @@ _TWICE = f"Keep one of the two; what differs in an environment belongs below {OV
 
 
 class DraftCollector:
-    """Desired resources while they are read, in the order overlays, bases, `finish`.
+    """Collects documents and merges overlays into their bases.
 
-    So each document is validated once, after the merge, and only one file is in memory.
+    Overlays come first, then bases, then `finish`: each document is validated once, after the merge, and only one file
+    is in memory.
     """
 
     def __init__(self, findings: Findings) -> None:
@@ -39,7 +40,7 @@ class DraftCollector:
     def add_overlays(self, drafts: Iterable[Draft]) -> None:
         """Store an environment's changes until their base is read."""
         for draft in drafts:
-            complaints = list(header_complaints(draft.content))
+            complaints = list(find_header_complaints(draft.content))
             address = identify(draft.content)
             if address is None or complaints:
                 self._findings.is_whole = False
@@ -120,7 +121,7 @@ class WorkspaceFile(NamedTuple):
     workspace: Workspace | None
     manifests: tuple[str, ...]
     apart: frozenset[Path]
-    """Other files next to the manifests."""
+    """Files next to the manifests that are no manifests."""
     values: Values
 
 
@@ -135,7 +136,7 @@ def read_workspace(folder: Path, overlay: Path | None, variables: Variables, fin
         files.append(overlay / VALUES_FILE)
     values, problems = read_values(folder, files, variables, findings.read)
     findings.problems += problems
-    workspace = _validate_workspace(draft_of(document, WORKSPACE_FILE, values), findings) if document else None
+    workspace = _validate_workspace(to_draft(document, WORKSPACE_FILE, values), findings) if document else None
     manifests = workspace.spec.manifests if workspace is not None else _texts(spec.get("manifests")) or ("manifests",)
     apart = frozenset({folder / WORKSPACE_FILE, folder / OVERLAYS, *files})
     return WorkspaceFile(workspace, manifests, apart, values)
@@ -144,7 +145,7 @@ def read_workspace(folder: Path, overlay: Path | None, variables: Variables, fin
 def _document(folder: Path, findings: Findings) -> Document | None:
     raw = findings.read(folder / WORKSPACE_FILE, WORKSPACE_FILE)
     if isinstance(raw, Problem):
-        findings.lose(raw)
+        findings.add_unreadable(raw)
         return None
     parsed = parse(raw, WORKSPACE_FILE)
     findings.problems += parsed.problems
@@ -168,5 +169,5 @@ def _validate_workspace(draft: Draft, findings: Findings) -> Workspace | None:
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    """Return a list's strings; the model reports the rest."""
+    """Return the strings of a list; the model reports other entries."""
     return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()

@@ -16,7 +16,7 @@ from reconciler.manifests.yaml_documents import parse
 
 
 def at(content: Any, path: FieldPath) -> Any:
-    """Return the value at a path, or `None`."""
+    """Return the value at a path in a document, or `None`."""
     for part in path:
         match content, part:
             case dict(), str() if part in content:
@@ -29,14 +29,14 @@ def at(content: Any, path: FieldPath) -> Any:
 
 
 def put(content: Any, path: FieldPath, value: Any) -> None:
-    """Set the value at a path, creating mappings."""
+    """Set the value at a path in a document, creating mappings."""
     for part in path[:-1]:
         content = content.setdefault(part, {}) if isinstance(content, dict) else content[part]
     content[path[-1]] = value
 
 
 def take(content: Any, path: FieldPath) -> None:
-    """Remove the value at a path and the mappings left empty above it, except the root."""
+    """Remove the value at a path in a document, and mappings left empty above it, except the root."""
     parent = at(content, path[:-1])
     del parent[path[-1]]
     if not parent and len(path) > 1:
@@ -44,7 +44,7 @@ def take(content: Any, path: FieldPath) -> None:
 
 
 def copy_value(content: Any) -> Any:
-    """Return a copy in which YAML aliases share no values."""
+    """Return a copy of a document in which YAML aliases share no values."""
     match content:
         case dict():
             return {key: copy_value(value) for key, value in content.items()}
@@ -59,7 +59,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*")
 
 
 def yaml_text(value: Any, like: str = "") -> str:
-    """Return a value in flow form, quoted like the scalar `like` that it replaces."""
+    """Return a value as YAML flow text, quoted like the scalar `like` that it replaces."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -77,7 +77,7 @@ def yaml_text(value: Any, like: str = "") -> str:
 
 
 def key_of(text: str) -> str:
-    """Return a written key's value."""
+    """Return the key that a YAML text means, without quotes."""
     if text.startswith('"'):
         try:
             return str(json.loads(text))
@@ -99,7 +99,7 @@ _LINE_END: Final = re.compile(r"\s*,?\s*(#.*)?")
 
 
 class UneditableError(Exception):
-    """The layout would force a change of other lines."""
+    """The file's layout would force a change of other lines."""
 
 
 def set_text(text: str, path: FieldPath, value: Any) -> str:
@@ -266,7 +266,7 @@ _OTHER_LINE_ENDS: Final = ("\x85", "\u2028", "\u2029")
 
 
 class EditedFile:
-    """A file before and after. Document numbers stay when another document is dropped."""
+    """A YAML file before and after edits. Document numbers stay when another document is dropped."""
 
     def __init__(self, text: str) -> None:
         """Parse a file.
@@ -280,7 +280,7 @@ class EditedFile:
             pages = read_pages(text)
         except NotLaidOutError as error:
             raise UneditableError from error
-        lines = with_ends(text)
+        lines = split_keeping_ends(text)
         bounds = [0, *(page.start.line for page in pages[1:]), len(lines)]
         self._before = ["".join(lines[start:end]) for start, end in pairwise(bounds)]
         self._after = list(self._before)
@@ -288,7 +288,7 @@ class EditedFile:
 
     @property
     def pieces(self) -> list[tuple[str, str]]:
-        """The file in pieces, before and after."""
+        """Parts of the file, each before and after the edits."""
         is_left = any(_has_content(part) for part in self._after)
         return list(zip(self._before, self._after if is_left else [""] * len(self._after), strict=True))
 
@@ -298,7 +298,7 @@ class EditedFile:
         return copy_value(documents[0].content) if documents else None
 
     def set(self, number: int, path: FieldPath, value: Any) -> None:
-        """Set a value.
+        """Set a value in a document.
 
         Raises:
             UneditableError: More than this value would change; nothing was changed.
@@ -306,7 +306,7 @@ class EditedFile:
         self._edit(number, lambda text: set_text(text, path, value), lambda content: put(content, path, value))
 
     def append(self, number: int, path: FieldPath, value: Any) -> None:
-        """Append an entry to a list, or raise `UneditableError`."""
+        """Append an entry to a list of a document, or raise `UneditableError`."""
         self._edit(
             number,
             lambda text: append_text(text, path, value),
@@ -314,12 +314,12 @@ class EditedFile:
         )
 
     def remove(self, number: int, path: FieldPath) -> None:
-        """Remove an entry and collections left empty, or raise `UneditableError`."""
+        """Remove an entry of a document and collections left empty, or raise `UneditableError`."""
         self._edit(number, lambda text: remove_text(text, path), lambda content: take(content, path))
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Apply all changes, or none."""
+        """Apply all changes of a block, or none."""
         before = list(self._after)
         try:
             yield
@@ -332,7 +332,7 @@ class EditedFile:
         place = self._places[number]
         text = self._after[place]
         is_last = place == len(self._after) - 1
-        head = with_ends(_file_comments(text) if place == 0 else "")
+        head = split_keeping_ends(_file_comments(text) if place == 0 else "")
         if not is_last and _SCHEMA_LINE in self._after[place + 1]:
             head = [line for line in head if not line.startswith(_SCHEMA_LINE)]
         self._after[place] = "".join(head) + ("" if is_last else _trailing_comments(text))
@@ -350,7 +350,7 @@ class EditedFile:
         self._after[place] = text
 
 
-def with_ends(text: str) -> list[str]:
+def split_keeping_ends(text: str) -> list[str]:
     """Split a text into lines with their ends, which are LF."""
     *lines, last = text.split("\n")
     return [*(f"{line}\n" for line in lines), *([last] if last else [])]
@@ -368,7 +368,7 @@ def _has_content(text: str) -> bool:
 def _file_comments(text: str) -> str:
     """Return the file's comments: all before its first `---`, else all but those directly above the content."""
     comments: list[str] = []
-    for line in with_ends(text):
+    for line in split_keeping_ends(text):
         if line.startswith("---"):
             return "".join(comments)
         if line.strip() and not line.startswith("#"):
@@ -380,7 +380,7 @@ def _file_comments(text: str) -> str:
 
 
 def _trailing_comments(text: str) -> str:
-    lines = with_ends(text)
+    lines = split_keeping_ends(text)
     first = len(lines)
     while first and (lines[first - 1].startswith("#") or not lines[first - 1].strip()):
         first -= 1
@@ -441,13 +441,13 @@ class _Hunk(NamedTuple):
     new_end: int
 
 
-def patch_of(label: str, pieces: Sequence[tuple[str, str]], *, is_new: bool = False, is_gone: bool = False) -> str:
-    """Return the patch of a file; empty if nothing changed.
+def format_patch(label: str, pieces: Sequence[tuple[str, str]], *, is_new: bool = False, is_gone: bool = False) -> str:
+    """Return the patch of a file in unified format; empty if nothing changed.
 
     Without a `diff --git` line, whose paths would be relative to the repository.
     """
-    before = [line for old, _ in pieces for line in with_ends(old)]
-    after = [line for _, new in pieces for line in with_ends(new)]
+    before = [line for old, _ in pieces for line in split_keeping_ends(old)]
+    after = [line for _, new in pieces for line in split_keeping_ends(new)]
     hunks = list(_hunks(pieces))
     if not hunks:
         return ""
@@ -458,10 +458,10 @@ def patch_of(label: str, pieces: Sequence[tuple[str, str]], *, is_new: bool = Fa
 
 
 def _hunks(pieces: Sequence[tuple[str, str]]) -> Iterator[_Hunk]:
-    """Yield changed ranges, comparing only changed pieces: a file may hold ten thousand documents."""
+    """Yield changed line ranges, comparing only changed pieces: a file may hold ten thousand documents."""
     start = new_start = 0
     for old, new in pieces:
-        old_lines, new_lines = with_ends(old), with_ends(new)
+        old_lines, new_lines = split_keeping_ends(old), split_keeping_ends(new)
         if old != new:
             codes = SequenceMatcher(None, old_lines, new_lines, autojunk=False).get_opcodes()
             yield from (

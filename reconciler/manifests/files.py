@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.errors import UserError
-from reconciler.manifests.positions import FieldPath, Problem, Spot, excerpt_of, path_text, spots
+from reconciler.manifests.positions import FieldPath, Problem, Spot, format_excerpt, format_path, spots
 from reconciler.runtime.text import escape_non_utf8, list_first
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def find_workspace(start: Path) -> Path:
 
 
 def environments(folder: Path) -> tuple[str, ...]:
-    """Return a workspace's environments."""
+    """Return the names of a workspace's environments."""
     try:
         names = [child.name for child in (folder / OVERLAYS).iterdir() if child.is_dir()]
     except OSError:
@@ -74,7 +74,7 @@ def label_of(path: Path, folder: Path) -> str:
 
 
 def is_outside(path: Path, within: Path | None) -> bool:
-    """Return whether a path leaves a folder, following links."""
+    """Return whether a path is outside the folder `within`, following links."""
     return within is not None and not Path(os.path.realpath(path)).is_relative_to(within)
 
 
@@ -97,16 +97,16 @@ def read_bounded(path: Path, label: str) -> bytes | Problem:
         return Problem(label, None, None, "", "is not a regular file", "Name a file of YAML")
     with open(handle, "rb") as file:  # noqa: PTH123 - from a descriptor, so that what was checked is what is read
         if status.st_size > MAX_BYTES:
-            return _too_big(label, status.st_size)
+            return _too_big_problem(label, status.st_size)
         try:
             raw = file.read(MAX_BYTES + 1)
         except OSError as error:
             return _unreadable(label, error)
-    return raw if len(raw) <= MAX_BYTES else _too_big(label, len(raw))
+    return raw if len(raw) <= MAX_BYTES else _too_big_problem(label, len(raw))
 
 
 class ManifestSearch(NamedTuple):
-    """Manifests, sorted, with problems and warnings."""
+    """Result of a search for manifests: sorted files, problems and warnings."""
 
     files: tuple[Path, ...]
     problems: tuple[Problem, ...]
@@ -236,13 +236,13 @@ def _unreadable(label: str, error: OSError) -> Problem:
     return Problem(label, None, None, "", f"cannot be read: {why}", "Check the path and its permissions")
 
 
-def _too_big(label: str, size: int) -> Problem:
+def _too_big_problem(label: str, size: int) -> Problem:
     message = f"is too big: {size / 2**20:,.0f} MiB, more than {MAX_BYTES // 2**20}"
     return Problem(label, None, None, "", message, "Split it into several files")
 
 
 class Place(NamedTuple):
-    """A document: file label, number in the file, and first line."""
+    """Position of a document: file label, number in the file, and first line."""
 
     file: str
     number: int
@@ -253,7 +253,7 @@ class Place(NamedTuple):
 
 
 class Findings:
-    """Problems and warnings of one run.
+    """Problems and warnings of one run, and where resources are written.
 
     A resource has one place, or the overlay's and then the base's.
     """
@@ -281,7 +281,7 @@ class Findings:
                 return outside(label)
         return read_bounded(path, label)
 
-    def lose(self, problem: Problem) -> None:
+    def add_unreadable(self, problem: Problem) -> None:
         """Add the problem of an unreadable file."""
         self.problems.append(problem)
         self.is_whole = False
@@ -293,16 +293,16 @@ class Findings:
         self.is_whole &= not result.problems
 
     def complain(self, places: tuple[Place, ...], complaint: Complaint) -> None:
-        """Add a problem of a document."""
+        """Add a problem of a document's field."""
         self.problems.append(self._to_problem(places, complaint))
 
     def complain_all(self, places: tuple[Place, ...], complaints: Iterable[Complaint]) -> None:
-        """Add problems of a document."""
+        """Add problems of a document's fields."""
         for complaint in complaints:
             self.complain(places, complaint)
 
     def warn(self, places: tuple[Place, ...], complaint: Complaint, *, unseen: str | None = None) -> None:
-        """Add a warning; `unseen` is an address that may exist on a cluster."""
+        """Add a warning about a document's field; `unseen` is an address that may exist on a cluster."""
         self.warnings.append(self._to_problem(places, complaint)._replace(unseen=unseen))
 
     def where(self, places: tuple[Place, ...], path: FieldPath) -> str:
@@ -320,7 +320,7 @@ class Findings:
         return place, self.spots(place).get((), Spot(place.line, 1))
 
     def spots(self, place: Place) -> Mapping[FieldPath, Spot]:
-        """Return all positions of a document; its file is read again, cached."""
+        """Return all positions of fields in a document; its file is read again, cached."""
         if place.file not in self._known:
             raw = self.read(self._folder / place.file, place.file)
             self._known[place.file] = () if isinstance(raw, Problem) else spots(raw)
@@ -328,19 +328,19 @@ class Findings:
         return documents[place.number] if place.number < len(documents) else {}
 
     def excerpts(self, problems: Iterable[Problem]) -> Mapping[Problem, tuple[str, ...]]:
-        """Return excerpts for problems; files are read again."""
+        """Return the lines of files to show with problems; files are read again."""
         texts: dict[str, list[str]] = {}
         excerpts: dict[Problem, tuple[str, ...]] = {}
         for problem in problems:
             if problem.line is not None and problem.file not in texts:
                 raw = self.read(self._folder / problem.file, problem.file)
                 texts[problem.file] = [] if isinstance(raw, Problem) else raw.decode("utf-8", "replace").splitlines()
-            if lines := excerpt_of(problem, texts.get(problem.file, ())):
+            if lines := format_excerpt(problem, texts.get(problem.file, ())):
                 excerpts[problem] = lines
         return excerpts
 
     def _to_problem(self, places: tuple[Place, ...], complaint: Complaint) -> Problem:
         place, spot = self.spot(places, complaint.at)
         return Problem(
-            place.file, spot.line, spot.column, path_text(complaint.at), complaint.message, complaint.hint.rstrip(".")
+            place.file, spot.line, spot.column, format_path(complaint.at), complaint.message, complaint.hint.rstrip(".")
         )

@@ -32,12 +32,12 @@ class Mark(NamedTuple):
 
 
 class NotLaidOutError(Exception):
-    """The text uses rare syntax and is left unchanged."""
+    """The text uses rare syntax that the formatter leaves unchanged."""
 
 
 @dataclass(eq=False)
 class Node:
-    """A value. `text` is a scalar as written, with quotes; or an alias with its star."""
+    """A YAML value. `text` is a scalar as written, with quotes; or an alias with its star."""
 
     kind: Literal["scalar", "mapping", "sequence"]
     start: Mark
@@ -55,7 +55,7 @@ class Node:
 
 @dataclass(eq=False)
 class Entry:
-    """A key with its value, or a list entry, with comments; an empty comment is a blank line."""
+    """A key with its value, or a list entry, with its comments; an empty comment is a blank line."""
 
     key: Node | None
     value: Node
@@ -334,7 +334,7 @@ def _without_leading_blanks(lines: list[str]) -> list[str]:
 
 
 def _tidy(lines: Iterable[str]) -> Iterator[str]:
-    """Drop blank lines at either end; those inside texts stay."""
+    """Return the lines without blank lines at either end; those inside texts stay."""
     remaining = list(lines)
     while remaining and not remaining[0]:
         del remaining[0]
@@ -342,7 +342,7 @@ def _tidy(lines: Iterable[str]) -> Iterator[str]:
 
 
 class Comments:
-    """Comments and blank lines, consumed line by line."""
+    """Comments and blank lines of a file, consumed line by line."""
 
     def __init__(self, lines: list[str], pages: list[Page]) -> None:
         covered = sorted(_text_of(node) for page in pages if page.root for node in walk(page.root) if node.text)
@@ -359,7 +359,7 @@ class Comments:
                 else:
                     self._own.append((number, column, line[column:].rstrip()))
 
-    def above(self, line: int) -> list[str]:
+    def take_above(self, line: int) -> list[str]:
         """Consume comments before `line`."""
         comments: list[str] = []
         while self._taken < len(self._own) and self._own[self._taken][0] < line:
@@ -367,8 +367,8 @@ class Comments:
             self._taken += 1
         return comments
 
-    def below(self, column: int, before: int) -> list[str]:
-        """Consume comments at `column` or further right, after a block's last entry."""
+    def take_below(self, column: int, before: int) -> list[str]:
+        """Consume comments after a block's last entry, at `column` or further right."""
         end = self._taken
         for position in range(self._taken, len(self._own)):
             number, at, _ = self._own[position]
@@ -385,45 +385,45 @@ class Comments:
         while self._taken < len(self._own) and self._own[self._taken][0] <= line and not self._own[self._taken][2]:
             self._taken += 1
 
-    def beside(self, line: int) -> str:
+    def take_beside(self, line: int) -> str:
         """Consume the comment at a line's end."""
         return self._beside.pop(line, (0, ""))[1]
 
-    def inside(self, node: Node) -> bool:
+    def has_comment_inside(self, node: Node) -> bool:
         """Return whether a flow collection contains a comment."""
         lines = range(node.start.line, node.end.line + 1)
         if any(number in lines and text for number, _, text in self._own):
             return True
         return any(node.start < Mark(line, self._beside[line][0]) < node.end for line in lines if line in self._beside)
 
-    def left(self) -> Iterator[str]:
-        """Yield unconsumed comments."""
+    def take_rest(self) -> Iterator[str]:
+        """Yield the comments that were not consumed."""
         yield from (text for _, _, text in self._own[self._taken :] if text)
         yield from (text for _, text in self._beside.values())
 
 
 def attach(page: Page, comments: Comments, end: int) -> None:
     """Attach a document's comments to its nodes; it ends before line `end`."""
-    page.above = [*comments.above(page.start.line), *_on_marker(page, comments)]
+    page.above = [*comments.take_above(page.start.line), *_on_marker(page, comments)]
     if page.root is not None:
         first = page.root.entries[0].start if page.root.entries and not page.root.is_flow else page.root.start
-        page.above += comments.above(first.line)
+        page.above += comments.take_above(first.line)
         _attach(page.root, comments, end)
-        page.root.below += comments.below(0, end)
+        page.root.below += comments.take_below(0, end)
     else:
-        page.above += comments.above(end)
+        page.above += comments.take_above(end)
 
 
 def _on_marker(page: Page, comments: Comments) -> list[str]:
     if page.root is not None and page.root.start.line == page.start.line:
         return []
-    beside = comments.beside(page.start.line)
+    beside = comments.take_beside(page.start.line)
     return [beside] if beside else []
 
 
 def _attach(node: Node, comments: Comments, end: int, column: int = -1) -> None:
     """Attach the comments of a value that ends before line `end`, below a key at `column`."""
-    if node.is_flow and comments.inside(node):
+    if node.is_flow and comments.has_comment_inside(node):
         node.is_flow = False
     if node.kind == "scalar" or node.is_flow:
         if node.is_flow:
@@ -431,16 +431,16 @@ def _attach(node: Node, comments: Comments, end: int, column: int = -1) -> None:
         return
     starts = [entry.start.line for entry in node.entries]
     for position, entry in enumerate(node.entries):
-        entry.above = comments.above(entry.start.line)
+        entry.above = comments.take_above(entry.start.line)
         beside = _beside_key(entry, comments)
         following = starts[position + 1] if position + 1 < len(starts) else end
         _attach(entry.value, comments, following, _column(node))
         entry.beside = " ".join(filter(None, (beside, _beside_value(entry, comments))))
     if node.in_brackets:
-        node.below = comments.above(node.end.line)
+        node.below = comments.take_above(node.end.line)
     elif node.entries:
         # a comment at the key's column belongs to the next key
-        node.below = comments.below(max(_column(node), column + 1), end)
+        node.below = comments.take_below(max(_column(node), column + 1), end)
 
 
 def _column(node: Node) -> int:
@@ -452,14 +452,14 @@ def _beside_key(entry: Entry, comments: Comments) -> str:
     if entry.key is None:
         return ""
     is_below = value.start.line > entry.key.start.line or value.is_block_scalar
-    is_block = value.kind != "scalar" and (not value.in_brackets or comments.inside(value))
-    return comments.beside(entry.key.start.line) if is_below or is_block else ""
+    is_block = value.kind != "scalar" and (not value.in_brackets or comments.has_comment_inside(value))
+    return comments.take_beside(entry.key.start.line) if is_below or is_block else ""
 
 
 def _beside_value(entry: Entry, comments: Comments) -> str:
     value = entry.value
     is_on_its_line = value.in_brackets or (value.kind == "scalar" and not value.is_block_scalar)
-    return comments.beside(value.end.line) if is_on_its_line else ""
+    return comments.take_beside(value.end.line) if is_on_its_line else ""
 
 
 def _text_of(node: Node) -> tuple[Mark, Mark]:
@@ -524,14 +524,14 @@ def _format_once(text: str) -> str:
     ends = [*(page.start.line for page in pages[1:]), len(lines)]
     for page, end in zip(pages, ends, strict=True):
         attach(page, comments, end)
-    if any(comments.left()):
+    if any(comments.take_rest()):
         raise NotLaidOutError
     for page in pages:
-        _squeeze(page)
+        _collapse_page_blanks(page)
     return "\n".join([*print_pages(pages), ""])
 
 
-def _squeeze(page: Page) -> None:
+def _collapse_page_blanks(page: Page) -> None:
     page.above = list(_collapse_blanks(page.above))
     nodes = [page.root] if page.root is not None else []
     while nodes:
@@ -553,7 +553,7 @@ def _only_comments(lines: list[str]) -> str:
 
 
 def _is_equivalent(before: str, after: str) -> bool:
-    """Return whether content and comments are equal: a formatter must never change a plan."""
+    """Return whether two texts have equal content and comments: a formatter must never change a plan."""
     old, new = parse(before.encode(), "before"), parse(after.encode(), "after")
     same = [document.content for document in old.documents] == [document.content for document in new.documents]
     return same and not new.problems and _count_words(before) == _count_words(after)
@@ -562,4 +562,4 @@ def _is_equivalent(before: str, after: str) -> bool:
 def _count_words(text: str) -> Counter[str]:
     pages = read_pages(text)
     comments = Comments(text.split("\n"), pages)
-    return Counter(word for comment in comments.left() for word in comment.split())
+    return Counter(word for comment in comments.take_rest() for word in comment.split())

@@ -31,15 +31,15 @@ _FIXED: Final = ("apiVersion", "kind")
 
 
 def identity(name: str) -> dict[str, str]:
-    """Return a schema's dialect and id, at this version's site."""
+    """Return the dialect and id of a schema, at this version's site."""
     return {"$schema": DIALECT, "$id": f"{__site__}/{__version__}/schemas/{name}.json"}
 
 
 def schemas() -> Mapping[str, dict[str, Any]]:
-    """Return schemas by lower-case kind, and `manifest` for any kind."""
+    """Return the JSON Schemas of manifests by lower-case kind, and `manifest` for any kind."""
     definitions = _definitions()
     by_kind = {kind.lower(): _of_kind(kind, definitions) for kind in MANIFEST_KINDS}
-    return {"manifest": _of_any(definitions), **dict(sorted(by_kind.items()))}
+    return {"manifest": _schema_of_any(definitions), **dict(sorted(by_kind.items()))}
 
 
 def _of_kind(kind: str, definitions: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def _of_kind(kind: str, definitions: Mapping[str, Any]) -> dict[str, Any]:
     return {**identity(kind.lower()), "title": kind, **definitions[kind], "$defs": used}
 
 
-def _of_any(definitions: Mapping[str, Any]) -> dict[str, Any]:
+def _schema_of_any(definitions: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **identity("manifest"),
         "title": "Manifest",
@@ -69,7 +69,7 @@ def _of_any(definitions: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def definitions_of_models() -> Mapping[str, Any]:
+def model_definitions() -> Mapping[str, Any]:
     """Return each manifest model's schema, without variables."""
     models = [(model, "validation") for model in MANIFEST_KINDS.values()]
     _, schema = models_json_schema(models, schema_generator=_Generator)  # type: ignore[arg-type] # a tuple's literal
@@ -78,14 +78,14 @@ def definitions_of_models() -> Mapping[str, Any]:
 
 
 def _definitions() -> dict[str, Any]:
-    definitions = {name: _allow_variables(definition) for name, definition in definitions_of_models().items()}
+    definitions = {name: _allow_variables(definition) for name, definition in model_definitions().items()}
     for kind in MANIFEST_KINDS:
         definitions[kind]["required"] = [*_FIXED, *definitions[kind]["required"]]
     return {**definitions, "Variable": dict(_VARIABLE)}
 
 
 class _Generator(GenerateJsonSchema):
-    """Omits null: a key without a value is an error."""
+    """Schema generator that omits null: a key without a value is an error."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> dict[str, Any]:
         return self.generate_inner(schema["schema"])

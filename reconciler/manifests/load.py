@@ -19,8 +19,8 @@ from reconciler.manifests.overlays import (
     overlay_folder,
     read_drafts,
 )
-from reconciler.manifests.positions import FieldPath, ManifestError, Problem, path_text
-from reconciler.manifests.references import check_links, check_mirrors, check_references, check_sharing
+from reconciler.manifests.positions import FieldPath, ManifestError, Problem, format_path
+from reconciler.manifests.references import check_links, check_mirrors, check_references, check_shared_connections
 from reconciler.manifests.yaml_documents import parse
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink
@@ -57,7 +57,7 @@ class LoadedWorkspace:
 
     @property
     def beside(self) -> tuple[Path, ...]:
-        """Files and folders that it reads outside its folder, sorted."""
+        """Files and folders outside the workspace's folder that it reads, sorted."""
         spec = self.workspace.spec
         places = set(map(self._place, (*spec.manifests, *spec.values, *self.values.origins)))
         return tuple(sorted(place for place in places if not place.is_relative_to(self.folder)))
@@ -90,7 +90,7 @@ def load(
         check_references(gathering, findings)
         check_mirrors(gathering, findings)
         check_links(gathering, findings)
-        check_sharing(gathering, folder, findings)
+        check_shared_connections(gathering, folder, findings)
     for name in file.values.unused(FROM_COMMAND_LINE):
         message = f"the variable {name} is used nowhere"
         findings.warnings.append(Problem(FROM_COMMAND_LINE, None, None, name, message, "Check its name"))
@@ -176,7 +176,7 @@ def explain_origin(loaded: LoadedWorkspace, address: Address) -> Mapping[str, st
                 used = substitution.used.get(path)
                 origins[path] = findings.where((place,), path) + (f" ({used})" if used else "")
     return {
-        path_text(path[len(within) :]): origin
+        format_path(path[len(within) :]): origin
         for path, origin in sorted(origins.items(), key=lambda item: list(map(str, item[0])))
         if path[: len(within)] == within
     }
@@ -202,7 +202,7 @@ def _content(loaded: LoadedWorkspace, place: Place) -> Any:
 
 
 def _list_leaves(content: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
-    """Yield all leaves; a list comes before its entries, because it replaces as a whole."""
+    """Yield all leaves of a document; a list comes before its entries, because it replaces as a whole."""
     match content:
         case dict():
             for key, value in content.items():

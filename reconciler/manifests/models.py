@@ -78,8 +78,8 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return None
 
 
-def complaints_of(error: ValidationError, model: type[BaseModel], as_written: Any) -> Iterator[Complaint]:
-    """Yield errors at the paths as written, in our words."""
+def translate_validation_error(error: ValidationError, model: type[BaseModel], as_written: Any) -> Iterator[Complaint]:
+    """Yield pydantic's errors at the paths as written, in our words."""
     content = values_of(as_written)
     for details in error.errors(include_url=False):
         path = _cut_to_written(details["loc"], content, is_missing=details["type"] == "missing")
@@ -227,7 +227,7 @@ def _unknown(model: type[BaseModel], path: FieldPath) -> tuple[str, str]:
 
 
 def flow(value: Any) -> str:
-    """Return a value as one line of YAML."""
+    """Return a value as one line of YAML flow text."""
     match value:
         case dict():
             return "{" + ", ".join(f"{key}: {flow(item)}" for key, item in value.items()) + "}"
@@ -249,9 +249,9 @@ _SHAPE: Final = "Every document has apiVersion, kind, metadata and spec"
 
 
 def read(draft: Draft) -> tuple[Writable | None, list[Complaint]]:
-    """Return a draft's resource, or `None` with all errors."""
-    complaints = [*draft.complaints, *(null_complaints(draft.content) if draft.has_null else ())]
-    headers = list(header_complaints(draft.content))
+    """Return the resource of a draft, or `None` with all errors."""
+    complaints = [*draft.complaints, *(find_null_complaints(draft.content) if draft.has_null else ())]
+    headers = list(find_header_complaints(draft.content))
     if headers:
         return None, _join(complaints, headers)
     model = MANIFEST_KINDS[draft.content["kind"]]
@@ -261,8 +261,8 @@ def read(draft: Draft) -> tuple[Writable | None, list[Complaint]]:
     try:
         resource = model.model_validate(draft.content, by_alias=True, by_name=False)
     except ValidationError as error:
-        errors = complaints_of(error, model, draft.as_written())
-        return None, _join(complaints, (_traced(complaint, draft) for complaint in errors))
+        errors = translate_validation_error(error, model, draft.as_written())
+        return None, _join(complaints, (_add_variable_origin(complaint, draft) for complaint in errors))
     return (None if complaints else resource), complaints
 
 
@@ -289,27 +289,27 @@ def _misplaced_secrets(draft: Draft, model: type[Writable]) -> Iterator[Complain
             yield Complaint(message, "Use a variable: ${var.name} and --var", path)
 
 
-def _traced(complaint: Complaint, draft: Draft) -> Complaint:
+def _add_variable_origin(complaint: Complaint, draft: Draft) -> Complaint:
     if complaint.at in draft.variables:
         return complaint._replace(message=f"{complaint.message} ({draft.variables[complaint.at]})")
     return complaint
 
 
-def header_complaints(content: Any) -> Iterator[Complaint]:
-    """Yield errors of `apiVersion` and `kind`, which all other checks need."""
+def find_header_complaints(content: Any) -> Iterator[Complaint]:
+    """Yield errors of a document's `apiVersion` and `kind`, which all other checks need."""
     if type(content) is not dict:
         yield Complaint(f"a manifest is a mapping, found {kind_of_value(content)}", _SHAPE)
         return
     if content.get("apiVersion") != API_VERSION:
-        yield _about_version(content)
+        yield _version_complaint(content)
     kind = content.get("kind")
     if kind is None:
         yield Complaint("is required", f"Write one of {', '.join(MANIFEST_KINDS)}", ("kind",))
     elif not isinstance(kind, str) or kind not in MANIFEST_KINDS:
-        yield _about_kind(kind)
+        yield _kind_complaint(kind)
 
 
-def _about_version(content: dict[str, Any]) -> Complaint:
+def _version_complaint(content: dict[str, Any]) -> Complaint:
     at = ("apiVersion",)
     if content.get("apiVersion") is None:
         return Complaint("is required", f"Add `apiVersion: {API_VERSION}`. {_SHAPE}", at)
@@ -317,7 +317,7 @@ def _about_version(content: dict[str, Any]) -> Complaint:
     return Complaint(f"is {version}, and this version reads {API_VERSION}", f"Write `apiVersion: {API_VERSION}`", at)
 
 
-def _about_kind(kind: Any) -> Complaint:
+def _kind_complaint(kind: Any) -> Complaint:
     if kind == "MirrorTopic":
         hint = "Write an entry in the mirrorTopics of its MirrorLink"
         return Complaint("MirrorTopic is no manifest kind: mirrors are entries of their link", hint, ("kind",))
@@ -326,16 +326,16 @@ def _about_kind(kind: Any) -> Complaint:
     return Complaint(f"is {kind_of_value(kind)}, which is not a kind", hint, ("kind",))
 
 
-def null_complaints(content: Any, path: FieldPath = ()) -> Iterator[Complaint]:
-    """Yield keys without a value and empty list entries."""
+def find_null_complaints(content: Any, path: FieldPath = ()) -> Iterator[Complaint]:
+    """Yield keys without a value, and empty list entries, of a document."""
     match content:
         case None:
             yield Complaint("has no value", "Give it one, or leave it out", path)
         case dict():
             for key, value in content.items():
-                yield from null_complaints(value, (*path, key))
+                yield from find_null_complaints(value, (*path, key))
         case list():
             for index, value in enumerate(content):
-                yield from null_complaints(value, (*path, index))
+                yield from find_null_complaints(value, (*path, index))
         case _:
             pass

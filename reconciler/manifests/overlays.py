@@ -23,7 +23,7 @@ ENVIRONMENT_PREFIX: Final = "RECONCILER_VAR_"
 
 @dataclass(frozen=True, slots=True)
 class Variables:
-    """Options: `--var-file`, `RECONCILER_VAR_name`, `--var name=value`."""
+    """Options that set variables: `--var-file`, `RECONCILER_VAR_name`, `--var name=value`."""
 
     texts: Mapping[str, str] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
@@ -37,20 +37,20 @@ class Variables:
 
 
 class Value(NamedTuple):
-    """A variable's value and origin."""
+    """Value of a variable, and its origin."""
 
     as_written: Any
-    """Value inside text; numbers and booleans may be `ScalarText`."""
+    """Value when it is part of a text; numbers and booleans may be `ScalarText`."""
     origin: str
 
     @property
     def value(self) -> Any:
-        """Value alone in a field."""
+        """Value when it is alone in a field."""
         return values_of(self.as_written)
 
 
 class Values:
-    """All variables, and which were used."""
+    """All variables, and which of them were used."""
 
     def __init__(self, known: Mapping[str, Value]) -> None:
         self._known = known
@@ -63,7 +63,7 @@ class Values:
 
     @property
     def origins(self) -> frozenset[str]:
-        """Files, environment, command line."""
+        """Origins of variables: files, environment, command line."""
         return frozenset(value.origin for value in self._known.values())
 
     def find(self, name: str) -> Value | None:
@@ -72,7 +72,7 @@ class Values:
         return self._known.get(name)
 
     def unused(self, origin: str) -> tuple[str, ...]:
-        """Return unused names from `origin`."""
+        """Return the names of unused variables from `origin`."""
         return tuple(
             sorted(name for name, value in self._known.items() if value.origin == origin and name not in self.used)
         )
@@ -92,7 +92,7 @@ def read_values(
     problems: list[Problem] = []
     for file in (*files, *variables.files):
         label = label_of(file, folder)
-        known.update(_from_file(read(file, label), label, problems))
+        known.update(_read_values_file(read(file, label), label, problems))
     for name, text in sorted(variables.environ.items()):
         if name.startswith(ENVIRONMENT_PREFIX):
             known[name.removeprefix(ENVIRONMENT_PREFIX)] = typed(text, name)
@@ -109,7 +109,7 @@ def typed(text: str, origin: str) -> Value:
     return Value(text if written is None else written, origin)
 
 
-def _from_file(raw: bytes | Problem, label: str, problems: list[Problem]) -> dict[str, Value]:
+def _read_values_file(raw: bytes | Problem, label: str, problems: list[Problem]) -> dict[str, Value]:
     if isinstance(raw, Problem):
         problems.append(raw)
         return {}
@@ -253,7 +253,7 @@ DELETE: Final = "$delete"
 
 
 def overlay_folder(folder: Path, environment: str) -> Path:
-    """Return an environment's folder."""
+    """Return the folder of an environment's overlay."""
     if not ENVIRONMENT.fullmatch(environment):
         raise UsageError(f"{environment!r} is not a name of an environment", hint="Up to 40 of [a-z0-9-]")
     names = folder / OVERLAYS / environment
@@ -316,17 +316,17 @@ def read_drafts(
         label = label_of(file, folder)
         raw = findings.read(file, label)
         if isinstance(raw, Problem):
-            findings.lose(raw)
+            findings.add_unreadable(raw)
             continue
         parsed = parse(raw, label)
         findings.problems += parsed.problems
         findings.is_whole &= parsed.is_whole
         has_reference = b"${" in raw
         for document in parsed.documents:
-            yield draft_of(document, label, values if has_reference else None)
+            yield to_draft(document, label, values if has_reference else None)
 
 
-def draft_of(document: Document, label: str, values: Values | None) -> Draft:
+def to_draft(document: Document, label: str, values: Values | None) -> Draft:
     """Return a document as a draft; without `values` it has no variables."""
     places = (Place(label, document.number, document.line),)
     if values is None:

@@ -68,7 +68,7 @@ def resolve(text: str) -> Scalar:
 
 
 class ScalarText(str):
-    """A plain number or boolean that is written differently: `0042`, `1.10`, `TRUE`."""
+    """A plain number or boolean whose spelling differs from its value's: `0042`, `1.10`, `TRUE`."""
 
     __slots__ = ()
 
@@ -86,7 +86,7 @@ def text_of(value: str | float) -> str:
 
 
 def values_of(content: Any) -> Any:
-    """Return a copy without `ScalarText`."""
+    """Return a copy of a document without `ScalarText`."""
     match content:
         case ScalarText():
             return resolve(content)
@@ -173,8 +173,8 @@ _WIDEST: Final = 100
 _NAME: Final = re.compile(r"[\w.-]+")
 
 
-def excerpt_of(problem: Problem, text: Sequence[str]) -> tuple[str, ...]:
-    """Return a problem's line with its field marked; empty if it may be secret.
+def format_excerpt(problem: Problem, text: Sequence[str]) -> tuple[str, ...]:
+    """Return the line of a problem with its field marked; empty if it may be secret.
 
     A syntax error's line may continue a secret value and is not shown.
     """
@@ -198,8 +198,8 @@ def _place(problem: Problem) -> tuple[str, int, int, str, str]:
     return problem.file, problem.line or 0, problem.column or 0, problem.field, problem.message
 
 
-def path_text(path: Sequence[str | int]) -> str:
-    """Format a path: `spec.acls[0].principal`."""
+def format_path(path: Sequence[str | int]) -> str:
+    """Return a path as text: `spec.acls[0].principal`."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -213,7 +213,7 @@ FieldPath: TypeAlias = tuple[str | int, ...]
 
 
 class Spot(NamedTuple):
-    """A position, counted from 1."""
+    """Position in a file, counted from 1."""
 
     line: int
     column: int

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def check_configs(resource: Topic | Namespace | MirrorLink, gathering: DraftCollector, findings: Findings) -> None:
-    """Report keys that the platform lacks or that the tiering policy sets, too."""
+    """Report configs of a resource that its platform lacks, or that its tiering policy sets, too."""
     catalog = _catalog_of(resource.cluster, gathering)
     for path, configs in _configs(resource):
         if catalog is not None and not configs.keys() <= catalog.keys():
@@ -44,8 +44,8 @@ def check_configs(resource: Topic | Namespace | MirrorLink, gathering: DraftColl
             pass
 
 
-def check_unread(gathering: DraftCollector, findings: Findings) -> None:
-    """Report unknown keys of documents with other errors."""
+def check_invalid_documents(gathering: DraftCollector, findings: Findings) -> None:
+    """Report unknown configs of documents that have other errors."""
     for address, (places, keys) in gathering.unread.items():
         catalog = _catalog_of(cluster_of(address) or "", gathering)
         if catalog is not None:
@@ -164,12 +164,12 @@ def check_references(gathering: DraftCollector, findings: Findings) -> None:
                 check_configs(link, gathering, findings)
             case _:
                 pass  # no references
-    check_unread(gathering, findings)
+    check_invalid_documents(gathering, findings)
     references.warn_of_unseen()
 
 
 class _References:
-    """Declared names, and namespaces used but not declared."""
+    """Declared names, and namespaces that are used but not declared."""
 
     def __init__(self, gathering: DraftCollector, findings: Findings) -> None:
         self._declared = gathering.declared
@@ -179,7 +179,7 @@ class _References:
         self._times: dict[tuple[str, str], int] = {}
 
     def cluster(self, name: str, places: tuple[Place, ...], at: FieldPath) -> None:
-        """Require a declared cluster."""
+        """Require that a cluster is declared."""
         if cluster_address(name) not in self._declared:
             known = self._names("cluster/")
             otherwise = f"Declare it with `kind: Cluster`; declared are: {list_choices(known)}"
@@ -187,7 +187,7 @@ class _References:
             self._findings.complain(places, Complaint(f"there is no cluster {name} in this workspace", hint, at))
 
     def policy(self, name: str | None, places: tuple[Place, ...]) -> None:
-        """Require a declared policy."""
+        """Require that a policy is declared."""
         if name is not None and Address(f"policy/{name}") not in self._declared:
             known = self._names("policy/")
             otherwise = f"Declare it with `kind: TieringPolicy`; declared are: {list_choices(known)}"
@@ -195,13 +195,13 @@ class _References:
             self._findings.complain(places, Complaint(f"there is no tiering policy {name}", hint, _POLICY))
 
     def namespace(self, cluster: str, name: str, places: tuple[Place, ...], at: FieldPath) -> None:
-        """Record an undeclared namespace, which may exist on the cluster."""
+        """Record a namespace that is not declared; it may exist on the cluster."""
         if name and (cluster, name) not in self._namespaces:
             self._unseen.setdefault((cluster, name), (places, at))
             self._times[cluster, name] = self._times.get((cluster, name), 0) + 1
 
     def warn_of_unseen(self) -> None:
-        """Warn once per namespace."""
+        """Warn once per namespace that is not declared."""
         for (cluster, name), (places, at) in sorted(self._unseen.items()):
             times = self._times[cluster, name]
             use = "is used here" if times == 1 else f"is used here and {times - 1} more times"
@@ -302,14 +302,14 @@ def _check_directions(
             message = f"{source.address} is declared at {where}, and mirrors the topic that this entry creates"
             hint = "A topic has one entry: keep one of the two; state reversed means that the roles are swapped"
             findings.complain(places, Complaint(message, hint, at))
-        elif circle := _circle(mirror, entries):
+        elif circle := _find_circle(mirror, entries):
             message = f"it mirrors itself in a circle: {' → '.join(circle)}"
             findings.complain(
                 places, Complaint(message, "A topic is mirrored in one direction: remove one of them", at)
             )
 
 
-def _circle(mirror: MirrorTopic, entries: Mapping[Address, _Entry]) -> tuple[str, ...]:
+def _find_circle(mirror: MirrorTopic, entries: Mapping[Address, _Entry]) -> tuple[str, ...]:
     way = [mirror.address]
     address: MirrorTopic | None = mirror
     while address is not None and address.state in _COPYING:
@@ -368,7 +368,7 @@ def _check_topic(
         findings.complain(written[0], Complaint(message, hint, written[1]))
 
 
-def check_sharing(gathering: DraftCollector, folder: pathlib.Path, findings: Findings) -> None:
+def check_shared_connections(gathering: DraftCollector, folder: pathlib.Path, findings: Findings) -> None:
     """Report Clusters with the same connection: each would treat the other's resources as foreign."""
     seen: dict[tuple[str, ...], str] = {}
     for address, declared in sorted(gathering.desired.items()):

@@ -25,7 +25,7 @@ from yaml.events import (
 from yaml.reader import ReaderError
 
 from reconciler.manifests import positions
-from reconciler.manifests.positions import PARSER, FieldPath, Problem, kind_of_value, path_text, resolve, spots
+from reconciler.manifests.positions import PARSER, FieldPath, Problem, format_path, kind_of_value, resolve, spots
 
 _TAGS: Final = "tag:yaml.org,2002:"
 
@@ -40,8 +40,8 @@ class RefusedYamlError(Exception):
         self.mark = mark
 
 
-def tagged_scalar(event: Any) -> Any:
-    """Return a tagged scalar; only core schema tags such as `!!str 12` are allowed."""
+def resolve_tagged_scalar(event: Any) -> Any:
+    """Return the value of a tagged scalar; only core schema tags such as `!!str 12` are allowed."""
     value: Any = event.value
     if event.tag in {"!", f"{_TAGS}str"}:
         return value
@@ -63,8 +63,8 @@ def _refuse_tag(event: Any) -> NoReturn:
     raise RefusedYamlError(f"the tag {shown} is not supported", event.start_mark, hint="Leave the tag out")
 
 
-def problem_of(error: Exception, raw: bytes, file: str) -> Problem:
-    """Return the problem of an unreadable file."""
+def to_problem(error: Exception, raw: bytes, file: str) -> Problem:
+    """Return the problem of a file that cannot be read as YAML."""
     match error:
         case RefusedYamlError():
             return _at(file, error.mark, error.message, error.hint)
@@ -165,7 +165,7 @@ _REFUSED_KEY: Final[Any] = object()
 
 
 class Document(NamedTuple):
-    """A document: content and first line."""
+    """A YAML document: content and first line."""
 
     content: Any
     line: int
@@ -173,11 +173,11 @@ class Document(NamedTuple):
     """Number in the file, from 0, without empty documents."""
     has_null: bool
     as_written: Any
-    """With `ScalarText`."""
+    """The content with `ScalarText`."""
 
 
 class ParsedFile(NamedTuple):
-    """Documents of a file. `is_whole`: it was read completely."""
+    """Documents of a YAML file. `is_whole`: it was read completely."""
 
     documents: tuple[Document, ...]
     problems: tuple[Problem, ...]
@@ -185,9 +185,9 @@ class ParsedFile(NamedTuple):
 
 
 def parse(raw: bytes, file: str, *, may_merge: bool = False) -> ParsedFile:
-    """Read all non-empty documents. Never raises: `problems` has the errors.
+    """Read all non-empty documents of a file.
 
-    `may_merge` keeps YAML 1.1's key `<<`, for files of other tools.
+    Never raises: `problems` has the errors. `may_merge` keeps YAML 1.1's key `<<`, for files of other tools.
     """
     if raw.startswith(UTF_16):
         # other tools do not read it
@@ -198,9 +198,9 @@ def parse(raw: bytes, file: str, *, may_merge: bool = False) -> ParsedFile:
     try:
         builder.consume(PARSER(raw))
     except (yaml.YAMLError, RefusedYamlError, UnicodeError) as error:
-        problems = (*builder.problems, *builder.repetitions(raw), problem_of(error, raw, file))
+        problems = (*builder.problems, *builder.find_duplicate_keys(raw), to_problem(error, raw, file))
         return ParsedFile(tuple(builder.documents), problems, is_whole=False)
-    return ParsedFile(tuple(builder.documents), (*builder.problems, *builder.repetitions(raw)), is_whole=True)
+    return ParsedFile(tuple(builder.documents), (*builder.problems, *builder.find_duplicate_keys(raw)), is_whole=True)
 
 
 class _Builder:
@@ -256,7 +256,7 @@ class _Builder:
         if event.implicit[0]:
             value = positions.as_written(value)
         elif event.tag is not None:
-            value = tagged_scalar(event)
+            value = resolve_tagged_scalar(event)
         if value is None:
             self._has_null = True
         elif type(value) is positions.ScalarText:
@@ -346,7 +346,7 @@ class _Builder:
 
     def _complain(self, event: Any, key: str, message: str, hint: str) -> None:
         mark = event.start_mark
-        field = path_text(self._path(key) if key else self._path(key)[:-1])
+        field = format_path(self._path(key) if key else self._path(key)[:-1])
         self.problems.append(Problem(self.file, mark.line + 1, mark.column + 1, field, message, hint))
 
     def _path(self, key: str) -> FieldPath:
@@ -358,18 +358,18 @@ class _Builder:
                 path.append(waiting)
         return (*path, key)
 
-    def repetitions(self, raw: bytes) -> Iterator[Problem]:
+    def find_duplicate_keys(self, raw: bytes) -> Iterator[Problem]:
         """Yield a problem for each duplicate key, with both places."""
         known = spots(raw) if self._repeated else ()
         for number, path, mark in self._repeated:
             first = known[number].get(path) if number < len(known) else None
             where = f", first on line {first.line}" if first is not None else ""
             message = f"is written twice in one mapping{where}"
-            yield Problem(self.file, mark.line + 1, mark.column + 1, path_text(path), message, "Keep one of the two")
+            yield Problem(self.file, mark.line + 1, mark.column + 1, format_path(path), message, "Keep one of the two")
 
 
 def _depth(value: Any) -> int:
-    """Return the nesting depth; an anchored value has at most `MAX_DEPTH`."""
+    """Return the nesting depth of a value; an anchored value has at most `MAX_DEPTH`."""
     if not isinstance(value, dict | list):
         return 0
     return 1 + max(map(_depth, value.values() if isinstance(value, dict) else value), default=0)

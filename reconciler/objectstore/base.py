@@ -81,7 +81,7 @@ class ObjectStore(Protocol):
         ...
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if `key` is at `expected` (`None`: does not exist); durable on return.
+        """Store `body` if the object has version `expected` (`None`: does not exist); durable on return.
 
         Raises:
             LostRaceError: Another write was first. Read it and decide again.
@@ -106,12 +106,12 @@ class ObjectStore(Protocol):
         ...
 
     def probe(self) -> Sequence[str]:
-        """Return the conditions that this store violates; empty if it is safe."""
+        """Return the write conditions that this store violates; empty if it is safe."""
         ...
 
 
 def verify_own_write(key: str, body: bytes, stored: StoredObject | None) -> Version:
-    """Return the stored version if its body is `body`: an earlier try of this write succeeded.
+    """Return the version of an object if its body is `body`: an earlier try of this write succeeded.
 
     Raises:
         LostRaceError: The body differs or the object is gone; our write may have landed and been overwritten.
@@ -163,7 +163,7 @@ def nonce() -> str:
 
 
 def check_shape(value: Any, shape: Any, at: str = "") -> None:
-    """Reject a JSON value of another shape; `at` is its path for the error.
+    """Reject a JSON value that has not the types of `shape`; `at` is its path for the error.
 
     Raises:
         TypeError: Names the path and the value.
@@ -249,7 +249,7 @@ PROBE: Final = ".probe-"
 
 
 def probe_conditions(store: ObjectStore) -> list[str]:
-    """Return the conditions that `store` violates: create, create again, stale swap, current swap.
+    """Return the write conditions that `store` violates: create, create again, stale swap, current swap.
 
     Errors of the store itself (no permission, disk full) are raised unchanged.
     """

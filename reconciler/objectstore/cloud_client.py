@@ -69,13 +69,13 @@ def translate_cloud_errors(doing: StoreOperation, url: str) -> Iterator[None]:
     except ReconcilerError:
         raise
     except Exception as error:
-        if not is_fault(error):
+        if not is_obstore_error(error):
             raise
         # not `from error`: its text may have signed addresses
         raise translate_error(error, doing, url) from None
 
 
-def is_fault(error: Exception) -> bool:
+def is_obstore_error(error: Exception) -> bool:
     """Return whether `obstore` raised an error; it also raises builtin exceptions."""
     from obstore.exceptions import BaseError  # noqa: PLC0415 - lazy import
 
@@ -83,37 +83,37 @@ def is_fault(error: Exception) -> bool:
 
 
 def status_of(error: Exception) -> int:
-    """Return the HTTP status, or 0 without an answer."""
+    """Return the HTTP status of an error, or 0 without an answer."""
     match = _STATUS.search(str(error))
     return int(match[1]) if match else 0
 
 
 def code_of(error: Exception) -> str:
-    """Return the cloud's error code, or the status."""
+    """Return the cloud's code of an error, or its HTTP status."""
     match = _CODE.search(_text_of(error))
     word = (match[1] or match[2]) if match else ""
     return to_one_line(word or str(status_of(error) or "no answer"))
 
 
 def is_missing(error: Exception) -> bool:
-    """Return whether the object is missing in an existing bucket."""
+    """Return whether an error says that the object is missing in an existing bucket."""
     if status_of(error) != _GONE and not isinstance(error, FileNotFoundError):
         return False
     return not _names_no_bucket(error)
 
 
 def is_beyond(error: Exception) -> bool:
-    """Return whether a range begins after the end of the object."""
+    """Return whether an error says that a range begins after the object's end."""
     return status_of(error) == _BEYOND or any(text in str(error) for text in _BEYOND_THE_END)
 
 
 def is_condition_failed(error: Exception) -> bool:
-    """Return whether a condition does not hold."""
+    """Return whether an error says that a write's condition does not hold."""
     return status_of(error) == _PRECONDITION or code_of(error) == "BlobAlreadyExists" or is_missing(error)
 
 
 def is_outcome_unknown(error: Exception) -> bool:
-    """Return whether the outcome of a request is unknown."""
+    """Return whether an error leaves the outcome of its request unknown."""
     status = status_of(error)
     if status == 0:
         return "HTTP error: " in str(error) and not _is_certificate_error(error) and "builder error" not in str(error)
@@ -369,7 +369,7 @@ class ClientPair:
 
     retrying_client: GCSStore | AzureStore
     """Retries: for reads and repeatable writes."""
-    once: GCSStore | AzureStore
+    single_try: GCSStore | AzureStore
     """Does not retry: for conditional writes and their read-back."""
     settings: StoreSettings
 
@@ -392,9 +392,9 @@ class CloudClients:
         return self._open().retrying_client
 
     @property
-    def once(self) -> GCSStore | AzureStore:
+    def single_try(self) -> GCSStore | AzureStore:
         """The client that does not retry."""
-        return self._open().once
+        return self._open().single_try
 
     @property
     def endpoint(self) -> str:
@@ -404,15 +404,15 @@ class CloudClients:
 
     def can_share_access(self, other: CloudClients) -> bool:
         """Return whether both have the same bucket and credentials, so that the server can copy."""
-        return (self.bucket, self.resolved().cloud) == (other.bucket, other.resolved().cloud)
+        return (self.bucket, self.resolve_settings().cloud) == (other.bucket, other.resolve_settings().cloud)
 
     @property
     def bucket(self) -> tuple[str, str]:
-        """The scheme, and the bucket or container."""
+        """The scheme, and the bucket or container, of the location."""
         return self._place.scheme, self._place.bucket
 
-    def resolved(self) -> StoreSettings:
-        """Return complete settings, credentials included."""
+    def resolve_settings(self) -> StoreSettings:
+        """Return the location's complete settings, credentials included."""
         return self._open().settings
 
     def arrow_filesystem(self) -> FileSystem:
@@ -484,7 +484,7 @@ def _cached_pair(settings: StoreSettings, place: BucketLocation) -> ClientPair:
 
 
 def certificates(path: str, url: str) -> bytes:
-    """Return a PEM file's content."""
+    """Return the content of a PEM file of trusted certificates."""
     try:
         return Path(path).read_bytes()
     except OSError as error:

@@ -30,8 +30,8 @@ from reconciler.objectstore.cloud_client import (
     certificates,
     is_beyond,
     is_condition_failed,
-    is_fault,
     is_missing,
+    is_obstore_error,
     is_outcome_unknown,
     status_of,
     translate_cloud_errors,
@@ -73,7 +73,7 @@ class CloudStore:
         return CloudStore(self._clients.settings)
 
     def __reduce__(self) -> tuple[type[CloudStore], tuple[StoreSettings]]:
-        return CloudStore, (self._clients.resolved(),)
+        return CloudStore, (self._clients.resolve_settings(),)
 
     @property
     def url(self) -> str:
@@ -83,7 +83,7 @@ class CloudStore:
     @property
     def settings(self) -> StoreSettings:
         """Complete settings, credentials included."""
-        return self._clients.resolved()
+        return self._clients.resolve_settings()
 
     @property
     def encrypts(self) -> bool:
@@ -144,7 +144,7 @@ class CloudStore:
             with translate_cloud_errors("write", f"{self.url}/{key}"):
                 try:
                     result = obstore.put(
-                        self._clients.once, name, body, mode=self._condition(expected), use_multipart=False
+                        self._clients.single_try, name, body, mode=self._condition(expected), use_multipart=False
                     )
                 except Exception as error:
                     answer = _outcome_of_error(error)
@@ -153,7 +153,7 @@ class CloudStore:
                     return WriteFailure(answer, translate_error(error, "write", f"{self.url}/{key}"))
             return self._version(result)
 
-        return ConditionalWrite(put, lambda: self._read(self._clients.once, key, tries=1)).swap(
+        return ConditionalWrite(put, lambda: self._read(self._clients.single_try, key, tries=1)).swap(
             key, body, expected=expected
         )
 
@@ -194,7 +194,7 @@ class CloudStore:
             self._delete(batch)
 
     def probe(self) -> Sequence[str]:
-        """Return the conditions that this store violates."""
+        """Return the write conditions that this store violates."""
         next(self.list(PROBE), None)
         return probe_conditions(self)
 
@@ -229,15 +229,15 @@ class CloudStore:
                     answer = obstore.get(client, name, options=options)
                     version = self._version(answer.meta)
                 except Exception as error:
-                    if is_fault(error) and is_missing(error):
+                    if is_obstore_error(error) and is_missing(error):
                         return None
-                    if is_fault(error) and wanted is not None and is_beyond(error):
+                    if is_obstore_error(error) and wanted is not None and is_beyond(error):
                         return StoredObject(b"", Version(""))
                     raise
                 try:
                     return StoredObject(bytes(answer.bytes()), version)
                 except Exception as error:
-                    if left == 0 or not is_fault(error):
+                    if left == 0 or not is_obstore_error(error):
                         raise
         raise BrokenInvariantError(f"{name} was not read", hint="Please report this.")
 
@@ -260,7 +260,7 @@ class CloudStore:
             except Exception as error:
                 if iterator.failure is not None:
                     raise iterator.failure from None
-                if not (iterator.is_over and is_fault(error) and self._is_whole(name, iterator.sent)):
+                if not (iterator.is_over and is_obstore_error(error) and self._is_whole(name, iterator.sent)):
                     raise
 
     def _is_whole(self, name: str, size: int) -> bool:
@@ -270,7 +270,7 @@ class CloudStore:
         try:
             return bool(obstore.head(self._client, name)["size"] == size)
         except Exception as error:
-            if not is_fault(error):
+            if not is_obstore_error(error):
                 raise
             return False
 
@@ -281,7 +281,7 @@ class CloudStore:
             try:
                 obstore.copy(self._client, source._place.name_of(source_key), name)
             except Exception as error:
-                if is_fault(error) and is_missing(error):
+                if is_obstore_error(error) and is_missing(error):
                     raise missing_object(source.url, source_key) from None
                 raise
 
@@ -315,7 +315,7 @@ class CloudStore:
             try:
                 obstore.delete(self._client, names)
             except Exception as error:  # the errors have no public base class
-                if not is_fault(error):
+                if not is_obstore_error(error):
                     raise
                 if is_missing(error):
                     return False
@@ -327,7 +327,7 @@ class CloudStore:
 
 
 class _PieceIterator:
-    """Passes pieces to the client and stores an error of theirs, which the client would wrap.
+    """Passes pieces of a body to the client, and stores their error, which the client would wrap.
 
     The client reads in its event loop, where stores cannot be called: a thread reads the pieces.
     """
@@ -361,7 +361,7 @@ def _options(wanted: tuple[int, int] | None) -> GetOptions:
 
 def _outcome_of_error(error: Exception) -> WriteOutcome | None:
     """Return the outcome of a failed write; `None`: not written, a retry would not help."""
-    if not is_fault(error):
+    if not is_obstore_error(error):
         return None
     if is_condition_failed(error):
         return WriteOutcome.REFUSED

@@ -393,7 +393,7 @@ class DirectoryStore:
 
     @property
     def encrypts(self) -> bool:
-        """False."""
+        """False: a directory encrypts nothing."""
         return False
 
     def clock_ms(self) -> int:
@@ -477,7 +477,7 @@ class DirectoryStore:
                 self._delete(key, path)
 
     def probe(self) -> Sequence[str]:
-        """Return unsupported conditions."""
+        """Return the write conditions that this directory violates."""
         stripe = self._stripe("")
         with translate_file_errors("lock", stripe):
             problems = [] if is_exclusive(stripe) else ["its file locks do not keep a second holder out"]

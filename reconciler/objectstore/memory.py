@@ -25,7 +25,7 @@ from reconciler.objectstore.base import (
 
 @dataclass(eq=False)
 class _Contents:
-    """Contents that stores of the same name share."""
+    """Objects that stores in memory of the same name share."""
 
     objects: dict[str, StoredObject] = field(default_factory=dict)
     times: dict[str, int] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class MemoryStore:
 
     @property
     def encrypts(self) -> bool:
-        """False."""
+        """False: memory encrypts nothing."""
         return False
 
     def clock_ms(self) -> int:
@@ -124,7 +124,7 @@ class MemoryStore:
                 self._contents.objects.pop(key, None)
 
     def probe(self) -> Sequence[str]:
-        """Return unsupported conditions."""
+        """Return the violated write conditions: none."""
         return probe_conditions(self)
 
     def _require(self, key: str) -> StoredObject:

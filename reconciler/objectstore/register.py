@@ -44,7 +44,7 @@ class VersionedStore(Protocol):
 
 
 def is_truncated_json(body: bytes) -> bool:
-    """Return whether a body is empty or a prefix of JSON."""
+    """Return whether an object's body is empty or a prefix of JSON."""
     try:
         orjson.loads(codecs.getincrementaldecoder("utf-8")().decode(body))
     except UnicodeDecodeError:
@@ -55,7 +55,7 @@ def is_truncated_json(body: bytes) -> bool:
 
 
 def truncation_error(store: ObjectStore, key: str, body: bytes) -> UserError:
-    """Return the error for a truncated object."""
+    """Return the error for an object with a truncated body."""
     why = "it ends in the middle" if body else "there is nothing in it"
     return UserError(
         f"{store.url}: {key} cannot be read: {why}",
@@ -120,7 +120,7 @@ _BACKOFF: Final = Backoff(first_s=0.002, longest_s=2.0)
 
 @dataclass(frozen=True, slots=True)
 class RegisterSnapshot:
-    """A register's value and the version to swap against."""
+    """Value of a register, and the version to swap against."""
 
     value: dict[str, Any]
     epoch: int
@@ -129,7 +129,10 @@ class RegisterSnapshot:
 
 
 class Register:
-    """A register. `format` is its name and the highest version understood: `reconciler.head/2`."""
+    """A JSON object that changes by compare-and-swap.
+
+    `format` is its name and the highest version understood: `reconciler.head/2`.
+    """
 
     def __init__(
         self,
@@ -152,7 +155,7 @@ class Register:
         self._is_new = is_new
 
     def read(self) -> RegisterSnapshot | None:
-        """Return the current state; `None` if it was never written.
+        """Return the register's state; `None` if it was never written.
 
         Raises:
             NewerFormatError: A newer version wrote it.
@@ -239,7 +242,7 @@ class Register:
         raise trouble
 
     def _read_after(self, trouble: ReconcilerError | None) -> RegisterSnapshot | None:
-        """Read; if that fails after an unanswered write, the write's outcome is unknown."""
+        """Read the register; if that fails after an unanswered write, the write's outcome is unknown."""
         try:
             return self.read()
         except RetryableError as error:

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from reconciler.errors import MendFirstError, ReconcilerError, RetryableError, StoreRefusedError, UserError, root_cause
 from reconciler.objectstore.base import StoreOperation
 from reconciler.objectstore.settings import BucketLocation, Credentials, Secret, StoreSettings
-from reconciler.objectstore.wrappers import note_attempt
+from reconciler.objectstore.wrappers import log_attempt
 from reconciler.runtime.retry import Backoff
 from reconciler.runtime.text import to_one_line
 
@@ -250,7 +250,7 @@ class ObjectName(TypedDict):
 
 
 def object_name(place: BucketLocation, key: str) -> ObjectName:
-    """Return the object of a key."""
+    """Return bucket and name of the object under a key."""
     return {"Bucket": place.bucket, "Key": place.name_of(key)}
 
 
@@ -284,7 +284,7 @@ class ClientPair:
 
     retrying_client: S3Client
     """Retries: for reads and repeatable writes."""
-    once: S3Client
+    single_try: S3Client
     """Does not retry: for conditional writes and their read-back."""
     settings: StoreSettings
     """Without refreshed credentials."""
@@ -306,17 +306,17 @@ class Clients:
         return self._open().retrying_client
 
     @property
-    def once(self) -> S3Client:
+    def single_try(self) -> S3Client:
         """The client that does not retry."""
-        return self._open().once
+        return self._open().single_try
 
     def can_share_access(self, other: Clients) -> bool:
         """Return whether both have the same endpoint and credentials, so that the server can copy."""
         ours, theirs = self._open().settings, other._open().settings
         return (ours.endpoint, ours.credentials) == (theirs.endpoint, theirs.credentials)
 
-    def resolved(self) -> StoreSettings:
-        """Return complete settings with the current credentials, if any."""
+    def resolve_settings(self) -> StoreSettings:
+        """Return the location's complete settings with the current credentials, if any."""
         opened = self._open()
         if self.settings.credentials is not None or opened.credentials is None:
             return opened.settings
@@ -398,7 +398,7 @@ def _client(session: Any, settings: StoreSettings, *, attempts: int) -> S3Client
     )
     # `Expect: 100-continue` costs each small write a round trip.
     client.meta.events.unregister("before-call.s3", add_expect_header)
-    client.meta.events.register_first("needs-retry.s3", note_attempt)
+    client.meta.events.register_first("needs-retry.s3", log_attempt)
     for operation in ("PutObject", "UploadPart"):
         client.meta.events.register(f"provide-client-params.s3.{operation}", _add_digest)
     if patience.idle_ms is not None:
@@ -485,7 +485,7 @@ def arrow_filesystem(settings: StoreSettings) -> tuple[FileSystem, str]:
             return LocalFileSystem(), settings.rest
         case "s3":
             place = BucketLocation.of(settings)
-            resolved = Clients(settings).resolved()
+            resolved = Clients(settings).resolve_settings()
             return S3FileSystem(**_options(resolved)), f"{place.bucket}/{place.prefix}".rstrip("/")
         case "gs" | "az":
             from reconciler.objectstore.cloud_client import CloudClients  # noqa: PLC0415 - lazy import

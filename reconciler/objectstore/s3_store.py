@@ -80,7 +80,7 @@ _NOTHING_THERE: Final = 416
 
 @dataclass(frozen=True, slots=True)
 class ReadBody:
-    """A body and its ETag; both empty beyond the end of an object."""
+    """Body and ETag of an object; both empty beyond its end."""
 
     body: bytes
     tag: str
@@ -213,7 +213,7 @@ _SERVER_ERROR: Final = 500
 
 
 def write_once(put: Callable[[], Version], url: str) -> Version | WriteFailure:
-    """Write once; return the version, or the failure if the write was refused or its outcome is unknown.
+    """Try a write once; return the version, or the failure if it was refused or its outcome is unknown.
 
     Raises:
         ReconcilerError: It was not written, and a retry would not help.
@@ -257,7 +257,7 @@ _UNVERSIONED: Final = "null"
 _NO_VERSIONING: Final = frozenset({"NotImplemented", "MethodNotAllowed"})
 
 
-def versions_of(client: S3Client, target: ObjectName) -> Iterator[bytes | None]:
+def list_versions(client: S3Client, target: ObjectName) -> Iterator[bytes | None]:
     """Yield bodies of an object, newest first; `None` for a deletion. Empty if the bucket keeps no versions."""
     rows = _version_rows(client, target)
     if rows and rows[0]["VersionId"] == _UNVERSIONED:
@@ -272,7 +272,7 @@ def versions_of(client: S3Client, target: ObjectName) -> Iterator[bytes | None]:
 
 
 def _version_rows(client: S3Client, target: ObjectName) -> list[Any]:
-    """Return versions and deletions, newest first; a deletion sorts before versions of the same second."""
+    """Return versions and deletions of an object, newest first; a deletion precedes versions of its second."""
     from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy import
 
     bucket, key = target["Bucket"], target["Key"]
@@ -309,7 +309,7 @@ class S3Store:
         return S3Store(self._clients.settings)
 
     def __reduce__(self) -> tuple[type[S3Store], tuple[StoreSettings]]:
-        return S3Store, (self._clients.resolved(),)
+        return S3Store, (self._clients.resolve_settings(),)
 
     @property
     def url(self) -> str:
@@ -319,7 +319,7 @@ class S3Store:
     @property
     def settings(self) -> StoreSettings:
         """Complete settings, credentials included."""
-        return self._clients.resolved()
+        return self._clients.resolve_settings()
 
     @property
     def encrypts(self) -> bool:
@@ -373,7 +373,7 @@ class S3Store:
         condition: dict[str, Any] = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": f'"{expected}"'}
 
         def put() -> Version:
-            answer = self._clients.once.put_object(**target, Body=body, **condition, **options)
+            answer = self._clients.single_try.put_object(**target, Body=body, **condition, **options)
             self._check_encrypted(None, answer, options)
             return _version(answer["ETag"])
 
@@ -398,7 +398,7 @@ class S3Store:
     def versions(self, key: str) -> Iterator[bytes | None]:
         """Yield bodies that the bucket keeps, newest first; `None` for a deletion."""
         with translate_s3_errors("list", f"{self.url}/{key}"):
-            yield from versions_of(self._client, object_name(self._place, key))
+            yield from list_versions(self._client, object_name(self._place, key))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects."""
@@ -412,7 +412,7 @@ class S3Store:
             self._delete(batch)
 
     def probe(self) -> Sequence[str]:
-        """Return the conditions that this store violates."""
+        """Return the write conditions that this store violates."""
         next(self.list(PROBE), None)
         return probe_conditions(self)
 
@@ -421,10 +421,10 @@ class S3Store:
         return self._clients.retrying_client
 
     def _read_back(self, key: str) -> StoredObject | None:
-        """Read once: a swap has little time."""
+        """Read the object of a swap once: a swap has little time."""
         address = object_name(self._place, key)
         with translate_s3_errors("read", f"{self.url}/{key}"):
-            return _to_stored(read_whole(lambda: self._clients.once.get_object(**address), tries=1))
+            return _to_stored(read_whole(lambda: self._clients.single_try.get_object(**address), tries=1))
 
     def _can_copy_from(self, other: S3Store) -> bool:
         return self._clients.can_share_access(other._clients)

@@ -53,7 +53,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """A location with its settings; `None` means: from the environment or profile of its cloud.
+    """Location of a store and its settings; `None` means: from the environment or profile of its cloud.
 
     With `credentials` (S3) or `cloud` (Google, Azure) no environment is read: they mean the same on every machine.
     """
@@ -100,12 +100,12 @@ class StoreSettings:
 
     @property
     def scheme(self) -> str:
-        """`file`, `s3`, `gs`, `az` or `memory`."""
+        """Kind of the location: `file`, `s3`, `gs`, `az` or `memory`."""
         return self.url.partition("://")[0]
 
     @property
     def rest(self) -> str:
-        """The part after the scheme: a path, a bucket with its prefix, or a name."""
+        """The URL's part after the scheme: a path, a bucket with its prefix, or a name."""
         return self.url.partition("://")[2]
 
     def below(self, prefix: str) -> StoreSettings:
@@ -159,7 +159,7 @@ class BucketLocation:
 
     @classmethod
     def of(cls, settings: StoreSettings) -> BucketLocation:
-        """Return a location's bucket and prefix.
+        """Return the bucket and prefix that settings name.
 
         Raises:
             UserError: The bucket is missing, or the bucket or prefix is not a valid name.
@@ -189,7 +189,7 @@ class BucketLocation:
         return _NAMING_RULES[self.scheme].noun
 
     def name_of(self, key: str) -> str:
-        """Return the object name of a key.
+        """Return the name of a key's object in the bucket.
 
         Raises:
             UserError: The key is invalid, too long, or has characters that this storage changes.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class WrappedStore:
-    """Delegates everything to an inner store. Pickles as that store."""
+    """A store that delegates everything to an inner one. Pickles as that store."""
 
     def __init__(self, inner: ObjectStore) -> None:
         self.inner = inner
@@ -66,7 +66,7 @@ class WrappedStore:
         return self.inner.list(prefix)
 
     def versions(self, key: str) -> Iterator[bytes | None]:
-        """Yield earlier bodies."""
+        """Yield earlier bodies of an object."""
         if isinstance(self.inner, VersionedStore):
             yield from self.inner.versions(key)
 
@@ -75,7 +75,7 @@ class WrappedStore:
         self.inner.delete(keys)
 
     def probe(self) -> Sequence[str]:
-        """Return unsupported conditions."""
+        """Return the write conditions that the store violates."""
         return self.inner.probe()
 
 
@@ -98,13 +98,14 @@ class DamageCheckStore(WrappedStore):
             yield from self.inner.list(prefix)
 
     def versions(self, key: str) -> Iterator[bytes | None]:
-        """Yield earlier bodies."""
+        """Yield earlier bodies of an object."""
         with _refusals_as_faults():
             yield from super().versions(key)
 
 
 @contextmanager
 def _refusals_as_faults() -> Iterator[None]:
+    """Translate a refusal into an error that does not count as damage."""
     try:
         yield
     except StoreRefusedError as error:
@@ -144,7 +145,7 @@ class RequestMeter:
 
 
 class MeteredStore(WrappedStore):
-    """Counts requests. Pickles as the inner store: executors' requests are not counted."""
+    """A store that counts requests. Pickles as the inner store: executors' requests are not counted."""
 
     def __init__(self, inner: ObjectStore, meter: RequestMeter) -> None:
         super().__init__(inner)
@@ -191,7 +192,7 @@ class MeteredStore(WrappedStore):
         super().delete(keys)
 
     def probe(self) -> Sequence[str]:
-        """Return unsupported conditions."""
+        """Return the write conditions that the store violates."""
         self.meter.note()
         return super().probe()
 
@@ -211,8 +212,8 @@ def log_requests(store: ObjectStore) -> ObjectStore:
     return LoggingStore(store) if LOGGER.isEnabledFor(logging.DEBUG) else store
 
 
-def note_attempt(attempts: int = 1, response: Any = None, caught_exception: Any = None, **kwargs: Any) -> None:
-    """Log one try of an HTTP request; a botocore event handler."""
+def log_attempt(attempts: int = 1, response: Any = None, caught_exception: Any = None, **kwargs: Any) -> None:
+    """Log one try of an HTTP request, as a botocore event handler."""
     status = None if response is None else response[0].status_code
     trouble = None if caught_exception is None else type(caught_exception).__name__
     operation = getattr(kwargs.get("operation"), "name", None)
@@ -220,7 +221,7 @@ def note_attempt(attempts: int = 1, response: Any = None, caught_exception: Any 
 
 
 class LoggingStore(WrappedStore):
-    """Logs every request without bodies. Pickles as the inner store."""
+    """A store that logs every request without bodies. Pickles as the inner store."""
 
     def __copy__(self) -> LoggingStore:
         return LoggingStore(copy(self.inner))
@@ -276,7 +277,7 @@ class LoggingStore(WrappedStore):
         )
 
     def probe(self) -> Sequence[str]:
-        """Return unsupported conditions."""
+        """Return the write conditions that the store violates."""
         return self._log_call("probe", "", self.inner.probe)
 
     def _log_call(
@@ -325,7 +326,7 @@ def read_only(store: ObjectStore, now_ms: Callable[[], int]) -> ObjectStore:
 
 
 class ReadOnlyStore(WrappedStore):
-    """Delegates reads; a write is a caller's bug and is rejected."""
+    """A store that only reads; a write is a caller's bug and is rejected."""
 
     def __init__(self, inner: ObjectStore, clock_ms: Callable[[], int]) -> None:
         super().__init__(inner)
@@ -339,22 +340,22 @@ class ReadOnlyStore(WrappedStore):
         return self._clock_ms()
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Reject."""
+        """Reject the write."""
         del body, kms_key_id
         self._refuse("put", key)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Reject."""
+        """Reject the write."""
         del body, expected
         self._refuse("swap", key)
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Reject."""
+        """Reject the copy."""
         del source, source_key, kms_key_id
         self._refuse("copy_in", key)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Reject."""
+        """Reject the deletion."""
         self._refuse("delete", ", ".join(keys))
 
     def probe(self) -> NoReturn:

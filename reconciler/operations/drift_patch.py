@@ -16,7 +16,7 @@ from reconciler.manifests.edit import UneditableError, yaml_text
 from reconciler.manifests.files import Place, label_of
 from reconciler.manifests.format import format_text
 from reconciler.manifests.load import LoadedWorkspace, explain_origin
-from reconciler.manifests.positions import FieldPath, path_text
+from reconciler.manifests.positions import FieldPath, format_path
 from reconciler.operations.drift import DriftItem, check_readable, find_doubts, put_doubtful_first, sort_findings
 from reconciler.operations.manifest_fields import (
     ODD_LAYOUT,
@@ -479,10 +479,10 @@ class _PatchBuilder:
 
     def _describe_held_by_hand(self, held: Held, place: Place) -> str:
         if held.mirror is not None:
-            return f"{place} {path_text(MIRRORS)}: {yaml_text(build_link_entry(held.mirror))}"
+            return f"{place} {format_path(MIRRORS)}: {yaml_text(build_link_entry(held.mirror))}"
         if held.now.startswith(MOVED_TO):
             fields = _moved_fields(held.address, Address(held.now.removeprefix(MOVED_TO)))
-            lines = (f"{path_text(path)}: {yaml_text(value or '')}" for path, value in fields.items())
+            lines = (f"{format_path(path)}: {yaml_text(value or '')}" for path, value in fields.items())
             return f"{place} {', '.join(lines)}"
         return describe_edit_by_hand(self.manifests.loaded, held.address, "state", held.now, place)
 

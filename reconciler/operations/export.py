@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from reconciler.errors import PartialError, ReconcilerError, RetryableError, UsageError, UserError
 from reconciler.manifests.files import label_of
-from reconciler.manifests.models import complaints_of
+from reconciler.manifests.models import translate_validation_error
 from reconciler.operations.export_archives import Archives, describe_ends, select_archives
 from reconciler.operations.export_layout import (
     AT_LEAST,
@@ -66,7 +66,7 @@ def parse_cluster(
     try:
         return Cluster.model_validate(content)
     except ValidationError as error:
-        wrong = next(complaints_of(error, Cluster, content))
+        wrong = next(translate_validation_error(error, Cluster, content))
         where = ".".join(map(str, wrong.at[2:] or wrong.at[1:]))
         raise UsageError(f"{where}: {wrong.message}", hint=wrong.hint) from None  # the cause may contain the secret
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from reconciler.manifests.edit import EditedFile, UneditableError, at, patch_of, yaml_text
+from reconciler.manifests.edit import EditedFile, UneditableError, at, format_patch, yaml_text
 from reconciler.manifests.files import OVERLAYS, Place, label_of, manifest_files
 from reconciler.manifests.load import LoadedWorkspace, explain_origin
-from reconciler.manifests.positions import FieldPath, path_text
+from reconciler.manifests.positions import FieldPath, format_path
 from reconciler.planning.fields import CONFIGS, PROPERTIES
 from reconciler.resources.acls import (
     ACLS,
@@ -75,10 +75,10 @@ class Manifests:
         """Return all edits as one patch, relative to the workspace."""
         emptied = {label for label, file in self.files.items() if not any(after for _, after in file.pieces)}
         edited = (
-            patch_of(label, file.pieces, is_gone=label in emptied and not self._is_needed(label, emptied))
+            format_patch(label, file.pieces, is_gone=label in emptied and not self._is_needed(label, emptied))
             for label, file in sorted(self.files.items())
         )
-        made = (patch_of(label, [("", text)], is_new=True) for label, text in sorted(self.fresh.items()))
+        made = (format_patch(label, [("", text)], is_new=True) for label, text in sorted(self.fresh.items()))
         return "".join([*edited, *made])
 
     @property
@@ -139,7 +139,7 @@ class Manifests:
         for place in places:
             is_overlay = Path(place.file).parts[:1] == (OVERLAYS,)
             if is_overlay and (len(places) == 1 or self._sets(place, path)):
-                what = path_text(path) if path else str(owner)
+                what = format_path(path) if path else str(owner)
                 raise ElsewhereError(f"the overlay of this environment sets {what}: change it there, {place}")
 
     def _sets(self, place: Place, path: FieldPath) -> bool:
@@ -161,8 +161,8 @@ class Manifests:
             value = at(content, whole[:length])
             if _has_variable(value if length == len(whole) or not isinstance(value, dict | list) else None):
                 known = explain_origin(self.loaded, address)
-                where = known.get(path_text(path)) or next(iter(known.values()), str(spot.place))
-                raise ElsewhereError(f"{path_text(path)} comes from a variable: change its value, {where}")
+                where = known.get(format_path(path)) or next(iter(known.values()), str(spot.place))
+                raise ElsewhereError(f"{format_path(path)} comes from a variable: change its value, {where}")
 
     def _open_file(self, place: Place) -> EditedFile:
         path = (self.loaded.folder / place.file).resolve()
@@ -302,12 +302,12 @@ def accept_field(
 def describe_edit_by_hand(loaded: LoadedWorkspace, address: Address, path: str, observed: Value, place: Place) -> str:
     """Describe an edit for which no patch is safe: file, line, field and value."""
     where = _RULES if path.startswith(ACLS) else field_path_of(address, path)
-    line = explain_origin(loaded, address).get(path_text(where), str(place))
+    line = explain_origin(loaded, address).get(format_path(where), str(place))
     if observed is None:
         return f"{line} {path}: take it out"
     if path.startswith(ACLS):
-        return f"{line} {path_text(_RULES)}: {yaml_text(format_rule(path, observed))}"
-    return f"{line} {path_text(where)}: {yaml_text(_format_value(path, observed, None))}"
+        return f"{line} {format_path(_RULES)}: {yaml_text(format_rule(path, observed))}"
+    return f"{line} {format_path(where)}: {yaml_text(_format_value(path, observed, None))}"
 
 
 def field_path_of(address: Address, path: str) -> FieldPath:

@@ -39,7 +39,7 @@ def require_storage(cluster: Address, storage: ObjectStore | None) -> ObjectStor
 
 
 def to_mountable(ownership: Ownership) -> MountableTopic:
-    """Convert a register."""
+    """Return the topic that a register describes."""
     return MountableTopic(
         str(ownership.location),
         ownership.location.topic,

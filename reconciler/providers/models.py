@@ -22,7 +22,6 @@ from reconciler.resources.mirrors import (
     ObservedMirror,
     SourceTopic,
     Trouble,
-    date_trouble,
     link_status,
     set_end_offsets,
     set_link_trouble,
@@ -31,6 +30,7 @@ from reconciler.resources.mirrors import (
     status_of,
     status_since_ms,
     synced_configs,
+    with_trouble_start,
 )
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class MirrorEntries(ABC):
         """Return the caller's time."""
 
     def record_end_offsets(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> ObservedMirror:
-        """Record where an operation ends; the first ends count."""
+        """Record the offsets at which a mirror's operation ends; the first ones count."""
         self.change_mirror(full_name, lambda entry: set_end_offsets(full_name, entry, operation, ends))
         return self.mirror(full_name)
 
@@ -71,26 +71,29 @@ class MirrorEntries(ABC):
         self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
     ) -> None:
         """Record why a mirror cannot fetch or continue; `None` if it can."""
-        entry_trouble = date_trouble(trouble, self.now_ms())
+        entry_trouble = with_trouble_start(trouble, self.now_ms())
         self.change_mirror(
             full_name, lambda entry: set_mirror_trouble(entry, entry_trouble, fails=fails, operation=operation)
         )
 
     def record_link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:
         """Record whether a link reaches its source."""
-        entry_trouble = date_trouble(trouble, self.now_ms())
+        entry_trouble = with_trouble_start(trouble, self.now_ms())
         self.change_link(link, lambda entry: set_link_trouble(entry, status, entry_trouble))
 
     def record_task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
-        """Record what is wrong with a task of a link; `None` if nothing is."""
-        entry_trouble = date_trouble(trouble, self.now_ms())
+        """Record the trouble of a link's task; `None` if it succeeds."""
+        entry_trouble = with_trouble_start(trouble, self.now_ms())
         self.change_link(link, lambda entry: set_task_trouble(entry, task, entry_trouble))
 
 
 def to_observed_mirror(
     cluster: str, full_name: str, topic: tuple[str, int], of: tuple[str, LinkEntry | None], mirror: MirrorEntry
 ) -> ObservedMirror:
-    """Return a mirror; `topic` is its id and partitions, `of` its link, whose entry is `None` if the link is gone."""
+    """Return a mirror as plans observe it; `topic` is its id and partitions.
+
+    `of` is its link, whose entry is `None` if the link is gone.
+    """
     link_name, link = of
     return ObservedMirror(
         cluster,
@@ -141,7 +144,7 @@ def to_declared_link(name: str, cluster: str, entry: LinkEntry) -> MirrorLink:
 
 
 def to_observed_link(name: str, cluster: str, entry: LinkEntry) -> ObservedLink:
-    """Return a link; see `to_declared_link`."""
+    """Return a link as plans observe it; see `to_declared_link`."""
     return ObservedLink(
         to_declared_link(name, cluster, entry),
         entry.id,
@@ -215,7 +218,7 @@ class FieldChanges:
     replication_factor: int | None = None
     quotas: Mapping[str, int | None] = field(default_factory=dict)
     keys: tuple[str | None, ...] = ()
-    """The new key, if it changes."""
+    """The new encryption key, if it changes."""
     rules: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     """Operations of access rules, by path; `None` removes a rule."""
 

@@ -113,7 +113,7 @@ class Placement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicStanding:
-    """Bounds and contents of a topic; `None`: the platform does not report it."""
+    """Offsets and sizes of a topic; `None`: the platform does not report it."""
 
     bounds: Mapping[int, Bounds]
     records: int | None
@@ -208,7 +208,7 @@ class Provider(Protocol):
         ...
 
     def standing(self, topic: TopicAddress) -> TopicStanding:
-        """Return bounds and contents of a topic by one request per partition."""
+        """Return the offsets and the sizes of a topic, by one request per partition."""
         ...
 
     def storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
@@ -227,7 +227,7 @@ class Provider(Protocol):
         ...
 
     def source_topic(self, topic: TopicAddress) -> SourceTopic:
-        """Return what mirrors of a topic copy besides records."""
+        """Return the partitions and configs of a topic, which mirrors copy besides records."""
         ...
 
     def log(
@@ -396,7 +396,7 @@ R = TypeVar("R")
 
 
 class Costly(Protocol):
-    """A piece of work with estimated costs."""
+    """Work with estimated costs."""
 
     @property
     def cost(self) -> int:
@@ -437,7 +437,7 @@ class MaintenancePorts:
 
 @dataclass(frozen=True, slots=True)
 class UpkeepResult:
-    """What one job of upkeep did on one cluster."""
+    """Result of one maintenance job on one cluster."""
 
     unit: str = ""
     """What `done` and `failed` count: partition, topic, transaction, object. Empty if nothing could be done."""

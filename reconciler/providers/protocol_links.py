@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicMark:
-    """A topic as listed by `marks`. Partitions that were never written to have no mark."""
+    """A topic and an opaque mark of each partition. Partitions that were never written to have none."""
 
     topic: SourceTopic
     partitions: Mapping[int, str]

@@ -256,7 +256,7 @@ class MovesByJobs(Protocol):
         ...
 
     def read_recorded_ends(self, move: CopyMove) -> Mapping[int, int] | None:
-        """Return where the old topic ended at `end`; `None` before `end`, or if records followed."""
+        """Return the old topic's ends that `end` stored; `None` before `end`, or if records followed."""
         ...
 
     def switch_groups(self, move: CopyMove, ends: Mapping[int, int]) -> int:

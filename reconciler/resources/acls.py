@@ -64,7 +64,7 @@ Principal = Annotated[str, AfterValidator(check_principal), Field(json_schema_ex
 
 
 class TopicAcl(Model):
-    """Who may, or may not, do what with one topic."""
+    """Access rule of one topic."""
 
     principal: Principal = Field(description="Who: a type and a name.", examples=["User:checkout", "User:*"])
     permission: Permission = Field(
@@ -80,7 +80,7 @@ class TopicAcl(Model):
 
 
 class NamespaceAcl(TopicAcl):
-    """Who may, or may not, do what with everything in a namespace."""
+    """Access rule of topics, groups and other resources in a namespace."""
 
     resources: Many[AclResource] = Field(
         default=("topics",),
@@ -142,7 +142,7 @@ def to_rule_fields(rules: Iterable[TopicAcl]) -> dict[str, tuple[str, ...]]:
 
 
 def rule_path(rule: TopicAcl) -> str:
-    """Return the path of a rule."""
+    """Return the field path of a rule: permission, principal, host, resources and names."""
     parts = [rule.permission, _quote(rule.principal)]
     if rule.host != "*":
         parts += ["from", _quote(rule.host)]
@@ -155,17 +155,17 @@ def rule_path(rule: TopicAcl) -> str:
 
 
 DENIED: Final = ("write",)
-"""Operations that a protected mirror denies."""
+"""Operations that a protected mirror denies to other producers."""
 EVERYONE: Final = "User:*"
 
 
 def denial_path(principal: str) -> str:
-    """Return the path of the rule that denies a principal writes to a mirror."""
+    """Return the field path of the rule that denies a principal writes to a mirror."""
     return f"{ACLS}deny {_quote(principal)}"
 
 
 def parse_rule(path: str, operations: Iterable[object]) -> NamespaceAcl:
-    """Return the rule of a path; for a topic, resources and names keep their defaults."""
+    """Return the rule that a field's path and operations describe; a topic's has default resources and names."""
     words = _split_words(path.removeprefix(ACLS))
     shape: dict[str, object] = {"permission": next(words)[0], "principal": next(words)[0]}
     for [word] in words:
@@ -227,7 +227,7 @@ def subtract_rule(
 def find_refused_rules(
     rules: Iterable[TopicAcl], operations: Mapping[str, frozenset[str]]
 ) -> Iterator[tuple[int, str, str, str]]:
-    """Yield rules that such a platform cannot store: index, field, problem and hint."""
+    """Yield rules that a platform with these operations cannot store: index, field, problem and hint."""
     for place, rule in enumerate(rules):
         resources = rule.resources if isinstance(rule, NamespaceAcl) else (TOPICS,)
         for operation in rule.operations:

@@ -33,7 +33,7 @@ class GroupOffset:
 
     @property
     def next_readable_offset(self) -> int | None:
-        """Next readable offset, within the present log; `None` without a commit."""
+        """Next offset to read within the present log; `None` without a commit."""
         return None if self.committed is None else min(max(self.committed, self.start), self.end)
 
 
@@ -61,7 +61,7 @@ class ConsumerGroup:
         return sum(offset.lag or 0 for offset in self.offsets)
 
     def list_recently_read(self, now_ms: int) -> frozenset[str]:
-        """Return the topics in which it committed within 24 hours."""
+        """Return the topics in which the group committed within 24 hours."""
         return frozenset(
             offset.topic for offset in self.offsets if offset.at_ms is not None and now_ms - offset.at_ms < READING_MS
         )
@@ -69,31 +69,31 @@ class ConsumerGroup:
 
 @dataclass(frozen=True, slots=True)
 class ToEarliest:
-    """Read all records again."""
+    """Reset to the start of the log, so that all records are read again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToLatest:
-    """Read only new records."""
+    """Reset to the end of the log, so that only new records are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToTime:
-    """Read from the first record at or after a time."""
+    """Reset to the first record at or after a time."""
 
     at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class ToOffset:
-    """Read from an offset, or from the nearest one in the log."""
+    """Reset to an offset, or to the nearest one in the log."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class ByShift:
-    """Skip a number of offsets, or go back if it is negative; only for committed partitions."""
+    """Move a commit forward by a number of offsets, back if negative; partitions without a commit stay."""
 
     offsets: int
 

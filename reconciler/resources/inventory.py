@@ -219,7 +219,7 @@ class ObservedStorage:
 
 @dataclass(frozen=True, slots=True)
 class RemoteRemains:
-    """The fate of a topic's remote objects if it is deleted now."""
+    """What happens to a topic's remote objects if it is deleted now."""
 
     location: str
     """`<topic>/<cluster uuid>/<initial revision>`, from which it can be recovered."""
@@ -247,7 +247,7 @@ class LiveTopic:
     initial: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     """Defaults of the cluster at its creation; values of the topic or a tier win."""
     legacy: RemoteRemains | None = None
-    """`None` if it was never tiered."""
+    """What happens to its remote objects if it is deleted now; `None` if it was never tiered."""
     is_moving: bool = False
     is_sealed: bool = False
     """Whether its brokers reject all records before its deletion."""
@@ -265,7 +265,7 @@ class LiveMirror:
     since_ms: int = 0
     """When it came into its state, in ms; shows which side of a link stopped last."""
     stopped_by: str | None = None
-    """The verb that stopped it, if reported."""
+    """The lifecycle verb that stopped it, if reported."""
     becomes: Resource | None = None
     """The ordinary topic that a live mirror would be if it stopped now."""
 
@@ -337,7 +337,7 @@ class ClusterMetadata:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def has(self, part: str) -> bool:
-        """Return whether a part is complete."""
+        """Return whether a part of the metadata is complete."""
         return any(entry.name == part and entry.error is None for entry in self.parts)
 
 

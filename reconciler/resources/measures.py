@@ -42,7 +42,7 @@ class Measure:
     tiered: tuple[TieredPartition, ...] = ()
     """Partitions with records, if the topic is or was tiered."""
     positions: Positions = field(default_factory=dict)
-    """Of partitions that were ever written to."""
+    """Positions of partitions that were ever written to."""
     committed: Mapping[str, Mapping[int, int]] | None = None
     """Committed offsets by group and partition; `None` if unknown."""
     diverged: tuple[DivergedPartition, ...] | None = None
@@ -152,7 +152,7 @@ def find_agreed_ends(
 
 
 def list_cut_ranges(topic: Positions, at: Mapping[int, int]) -> tuple[Stretch, ...]:
-    """Return the offset ranges from the cuts on."""
+    """Return the offset ranges that a truncation at `at` (by partition) removes."""
     begins = {partition: max(cut, topic[partition].start) for partition, cut in sorted(at.items())}
     return tuple(
         Stretch(partition, start, topic[partition].end)
@@ -191,7 +191,7 @@ def _agreed_end(copy: Position, source: Position) -> int:
 
 
 def _find_copied_end(copy: Position, source: Position, source_topic_id: str | None) -> int:
-    """Return the offset up to which a log copies the present epochs of another."""
+    """Return the offset up to which a log copied the present leader epochs of another."""
     if copy.fetched <= 0 or copy.source_topic_id != source_topic_id:
         return 0
     reached = copy.fetched if copy.is_renumbered else min(copy.fetched, copy.end)
@@ -212,7 +212,7 @@ class TierUsage(NamedTuple):
 
     @classmethod
     def sum(cls, usages: Iterable[TierUsage]) -> TierUsage:
-        """Return the total."""
+        """Return the total of several usages."""
         usage_list = list(usages)
         return cls(sum(one.bytes for one in usage_list), sum(one.segments for one in usage_list))
 
@@ -225,6 +225,7 @@ class RemoteUsage:
     end: int
     """The next offset to be uploaded."""
     held: TierUsage
+    """Segments of the log in object storage."""
     garbage: TierUsage
     """Marked for deletion and not deleted yet; no longer part of the log."""
     uploaded_ms: int | None
@@ -434,10 +435,10 @@ class TopicVitals(NamedTuple):
     remote: RemoteVitals | None = None
     """`None` if it was never tiered or is hidden."""
     stands: Mapping[int, PartitionVitals] = NO_PARTITIONS
-    """Partitions that were ever written to."""
+    """Ends and timestamps of partitions that were ever written to."""
 
     def behind(self, source: TopicVitals) -> int:
-        """Return how many offsets a mirror lacks."""
+        """Return how many offsets of its source a mirror lacks."""
         return sum(
             max(0, source_partition.end - self.stands.get(number, PartitionVitals(0)).reached)
             for number, source_partition in source.stands.items()

@@ -75,8 +75,8 @@ class Trouble:
         return cls(stored["code"], stored["message"], stored["since_ms"])
 
 
-def date_trouble(trouble: Trouble | None, now_ms: int) -> Trouble | None:
-    """Set the begin of a trouble, by default to now."""
+def with_trouble_start(trouble: Trouble | None, now_ms: int) -> Trouble | None:
+    """Return a trouble with its start time, which is now unless it has one."""
     return None if trouble is None else replace(trouble, since_ms=trouble.since_ms or now_ms)
 
 
@@ -156,7 +156,7 @@ Positions: TypeAlias = Mapping[int, Position]
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Offsets of one partition from `start` to before `stop`, not all with a record."""
+    """Range of offsets of one partition from `start` to before `stop`; not all have a record."""
 
     partition: int
     start: int
@@ -169,7 +169,7 @@ class Stretch:
 
 
 def count_offsets(stretches: Iterable[Stretch]) -> int:
-    """Return the total number of offsets."""
+    """Return the total number of offsets in ranges."""
     return sum(stretch.length for stretch in stretches)
 
 
@@ -504,7 +504,7 @@ def request_verb(
 
 
 def status_after(full_name: str, status: MirrorStatus, verb: str, condition: str = "") -> MirrorStatus:
-    """Return the state to which a verb leads.
+    """Return the mirror status to which a lifecycle verb leads.
 
     Raises:
         UserError: The verb is not legal; the hint lists those that are.
@@ -605,7 +605,7 @@ def set_end_offsets(full_name: str, mirror: MirrorEntry, operation: str, ends: M
 
 
 def advance_mirror(full_name: str, mirror: MirrorEntry, to: MirrorStatus, request: TransitionRequest) -> MirrorEntry:
-    """Return a mirror in the next state of its operation; unchanged if it is in that state.
+    """Return the entry of a mirror in the next state of its operation; unchanged if it is in that state.
 
     Raises:
         UserError: The operation is over, or the table has no such transition.
@@ -649,7 +649,7 @@ def operation_over_error(full_name: str, mirror: MirrorEntry) -> UserError:
 def set_mirror_trouble(
     mirror: MirrorEntry, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
 ) -> MirrorEntry:
-    """Set the trouble of a mirror that is not stopped; `fails` makes it FAILED.
+    """Return a mirror's entry with this trouble, unless it is stopped; `fails` makes it FAILED.
 
     With `operation`, nothing changes if that operation is over.
     """
@@ -663,31 +663,31 @@ def set_mirror_trouble(
 
 
 def set_link_trouble(link: LinkEntry, status: LinkStatus, trouble: Trouble | None) -> LinkEntry:
-    """Set the reachability of a link: ACTIVE, UNAVAILABLE or FAILED."""
+    """Return a link's entry with its reachability: ACTIVE, UNAVAILABLE or FAILED."""
     return replace(link, status=status.value, trouble=_keep_first_time(link.trouble, trouble))
 
 
 def set_task_trouble(link: LinkEntry, task: str, trouble: Trouble | None) -> LinkEntry:
-    """Set the trouble of one task; `None` removes it."""
+    """Return a link's entry with the trouble of one task; `None` removes it."""
     others = {key: other_trouble for key, other_trouble in link.tasks.items() if key != task}
     known = _keep_first_time(link.tasks.get(task), trouble)
     return replace(link, tasks=others if known is None else {**others, task: known})
 
 
 def _keep_first_time(before: Trouble | None, now: Trouble | None) -> Trouble | None:
-    """Keep the first time of a trouble that continues, so that the entry does not change."""
+    """Return a trouble with the time when it first occurred, so that an unchanged one keeps the entry equal."""
     if before is None or now is None or before.code != now.code:
         return now
     return replace(now, since_ms=before.since_ms)
 
 
 def set_first_offsets(mirror: MirrorEntry, offsets: Mapping[int, int]) -> MirrorEntry:
-    """Set the first offsets of a mirror's partitions; stored ones stay."""
+    """Return a mirror's entry with the first offsets of its partitions; stored ones stay."""
     return replace(mirror, begins={**offsets, **(mirror.begins or {})})
 
 
 def is_done(mirror: MirrorEntry, verb: str) -> bool:
-    """Return whether a verb was already executed, for a caller that lost the answer."""
+    """Return whether a mirror's verb was already executed, for a caller that lost the answer."""
     match verb:
         case "failover":
             return mirror.state == _M.STOPPED
@@ -748,7 +748,7 @@ def check_same_source(full_name: str, mirror: MirrorEntry, source: SourceTopic) 
 
 
 def check_synced_configs(name: str, link: LinkEntry) -> None:
-    """Reject a list of synced configs without those that are always synced."""
+    """Reject a link whose synced configs lack those that are always synced."""
     missing = sorted(set(ALWAYS_SYNCED) - set(synced_configs(link)))
     if missing:
         message = f"link {name}: topicConfigSync.include lacks {', '.join(missing)}"
@@ -756,7 +756,7 @@ def check_synced_configs(name: str, link: LinkEntry) -> None:
 
 
 def check_own(full_name: str, synced: Iterable[str], keys: Iterable[str]) -> None:
-    """Reject configs of a mirror that follow its source."""
+    """Reject own configs of a mirror that are synced from its source."""
     following = sorted(set(keys) & {*synced, "partitions"})
     if following:
         message = f"mirror {full_name} follows its source in {', '.join(following)}"
@@ -826,7 +826,7 @@ def auto_create_filters(link: LinkEntry) -> tuple[NameFilter, ...]:
 
 
 def match_auto_created(link: LinkEntry, sources: Iterable[str]) -> dict[str, str]:
-    """Return mirror name → source for the sources that a link's filters match."""
+    """Return the mirrors that a link's filters would auto-create: mirror name → source."""
     filters = auto_create_filters(link)
     return {mirror_name(source, link): source for source in sorted(sources) if is_auto_created(filters, source)}
 
@@ -904,7 +904,7 @@ PREFIXED: Final = "prefixed"
 
 
 def filter_rules(filters: Sequence[AclFilter], rules: AccessRules) -> AccessRules:
-    """Return the access rules that filters match; names without any are absent."""
+    """Return the access rules that a link's filters match; names without any are absent."""
     topics = {name: _take_rules(filters, name, fields, is_topic=True) for name, fields in rules.topics.items()}
     namespaces = {name: _take_rules(filters, name, fields, is_topic=False) for name, fields in rules.namespaces.items()}
     return AccessRules(

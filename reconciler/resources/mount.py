@@ -128,7 +128,7 @@ class RecoverableTopic:
     ages: tuple[tuple[int, int], ...] = ()
     """(newest timestamp in ms, bytes) of its segments, or of runs of segments."""
     own: Mapping[str, str] = field(default_factory=dict)
-    """Those of `configs` that the topic set itself."""
+    """Those of `configs` that the topic set itself, not inherited."""
     initial: Mapping[str, str] = field(default_factory=dict)
     """Defaults of the cluster at its creation, including overridden ones."""
     uploaded_ms: int | None = None
@@ -262,7 +262,7 @@ class Migration:
 
 
 def explain_release(release: str, *, is_mounted: bool) -> str:
-    """Return the hint for a topic that another cluster has or mounts; `release` is the last resort."""
+    """Return the hint for a topic that another cluster has or mounts; the command `release` is the last resort."""
     cancel = "Cancel that mount, with its ID there: reconciler mount status, reconciler mount cancel ID."
     return f"{'Unmount it there first.' if is_mounted else cancel} Where that cluster is lost permanently: {release}"
 
@@ -321,7 +321,7 @@ def _layer_configs(around: Configs, own: Mapping[str, str]) -> dict[str, tuple[s
 def _missing_configs(
     now: Configs, effective: Mapping[str, str], known: Mapping[str, ConfigKey]
 ) -> list[tuple[str, str]]:
-    """Return the (config, former value) pairs that no longer apply."""
+    """Return the (config, former value) pairs that applied to a topic and no longer do."""
     missing = []
     for key in sorted({*now, *effective} - {_ONLY_AT_CREATION}):
         default = _find_default(key, known)

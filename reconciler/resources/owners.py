@@ -89,7 +89,7 @@ class Owners:
         return None if lineage is None else self.who.get(lineage)
 
     def other(self, key: str, me: ResourceOwner | None) -> ResourceOwner | None:
-        """Return the owner of a key if it is another workspace."""
+        """Return the owner of a key if it is not the workspace `me`."""
         owner = self.of(key)
         return None if owner is None or (me is not None and owner.is_same(me)) else owner
 
@@ -113,7 +113,7 @@ class OwnerChange:
     def on(self, held: Owners) -> tuple[dict[str, str | None], dict[str, ResourceOwner]]:
         """Return the new lineage of each changed key (`None`: free), and the keys of `take` that others own.
 
-        If others own any, nothing changes.
+        `held` are the present owners. If others own a key of `take`, nothing changes.
         """
         refused = dict(self._find_refused(held))
         if refused:
@@ -134,7 +134,7 @@ class OwnerChange:
     def find_changed_workspaces(
         self, held: Owners, changes: Mapping[str, str | None]
     ) -> dict[str, ResourceOwner | None]:
-        """Return the changed workspaces: our location, and `None` for those without keys."""
+        """Return the entries of workspaces to write: ours, and `None` for those left without keys."""
         what = {**held.what, **changes}
         used = {lineage for lineage in what.values() if lineage is not None}
         gone: dict[str, ResourceOwner | None] = {lineage: None for lineage in held.who if lineage not in used}

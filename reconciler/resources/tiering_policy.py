@@ -157,7 +157,7 @@ def read_switches(configs: Configs) -> Switches:
 
 
 def explain_switches(configs: Configs) -> Mapping[str, str]:
-    """Return the rule behind each value of `read_switches`."""
+    """Return the rule that decides each switch of `read_switches`."""
     stored = _explain_by_key("remote.storage.enable", configs)
     is_copying_off = _is_true(configs, "remote.storage.enable") and _is_true(configs, "remote.log.copy.disable")
     write = _explain_by_key("remote.log.copy.disable", configs) if is_copying_off else stored
@@ -299,7 +299,7 @@ def to_policy_configs(policy: TieringPolicySpec) -> dict[str, str]:
 
 
 def find_inexpressible(policy: TieringPolicySpec) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield what Kafka cannot express of a policy: path of the field, and reason."""
+    """Yield the settings of a policy that Kafka cannot express: path of the field, and reason."""
     if policy.remote_write and policy.remote_read is False:
         yield ("remoteRead",), "remoteRead: false with remoteWrite: true: what is uploaded can be read there"
     elif policy.remote_write is None and policy.remote_read is not None:

@@ -312,7 +312,7 @@ class SparkSpec(Model):
 
     @property
     def below(self) -> int:
-        """Limit in stored bytes below which a job runs in this process; 0: none does."""
+        """Limit in stored bytes below which a job runs in this process; 0: never."""
         return 0 if self.engine == "spark" else self.in_process_below
 
     @property

@@ -18,7 +18,7 @@ from reconciler import errors
 from reconciler.cli.errors import EXPLANATIONS, Explanation, exit_code_of, explanation_of
 from reconciler.cli.main import main
 from reconciler.errors import UserError
-from reconciler.manifests.positions import ManifestError, Problem, excerpt_of
+from reconciler.manifests.positions import ManifestError, Problem, format_excerpt
 from reconciler.planning.actions import Create
 from reconciler.providers.protocol import Done, Edge
 from reconciler.providers.registry import open_provider
@@ -371,7 +371,7 @@ def test_a_code_that_is_not_there_and_another_form_are_refused(
     ],
 )
 def test_a_problem_shows_its_line_and_marks_the_field(line: str, column: int, shown: tuple[str, ...]) -> None:
-    assert excerpt_of(Problem("a.yaml", 1, column, "x", "is wrong", "Correct it"), [line]) == shown
+    assert format_excerpt(Problem("a.yaml", 1, column, "x", "is wrong", "Correct it"), [line]) == shown
 
 
 @pytest.mark.parametrize(
@@ -386,12 +386,12 @@ def test_a_problem_shows_its_line_and_marks_the_field(line: str, column: int, sh
 )
 def test_no_line_is_shown_that_may_go_on_with_a_secret(before: str, line: str, field: str) -> None:
     text = [*before.split("\n"), line]
-    assert excerpt_of(Problem("a.yaml", len(text), 3, field, "is wrong", "Correct it"), text) == ()
+    assert format_excerpt(Problem("a.yaml", len(text), 3, field, "is wrong", "Correct it"), text) == ()
 
 
 def test_a_problem_of_a_file_that_is_gone_shows_no_line() -> None:
-    assert excerpt_of(Problem("a.yaml", 3, 1, "x", "is wrong", "Correct it"), []) == ()
-    assert excerpt_of(Problem("a.yaml", None, None, "", "is wrong", "Correct it"), ["x: 1"]) == ()
+    assert format_excerpt(Problem("a.yaml", 3, 1, "x", "is wrong", "Correct it"), []) == ()
+    assert format_excerpt(Problem("a.yaml", None, None, "", "is wrong", "Correct it"), ["x: 1"]) == ()
 
 
 def test_the_lines_of_the_first_problems_are_shown_and_no_secret(

@@ -20,7 +20,7 @@ from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.register import Register
 from reconciler.objectstore.settings import StoreSettings
-from reconciler.objectstore.wrappers import LoggingStore, log_requests, note_attempt
+from reconciler.objectstore.wrappers import LoggingStore, log_attempt, log_requests
 from tests.cli.conftest import Run
 from tests.embedded.stores import WatchedStore
 
@@ -215,13 +215,13 @@ def test_tries_of_a_request_are_noted_without_its_headers(heard: list[logging.Lo
     class Operation:
         name = "PutObject"
 
-    note_attempt(
+    log_attempt(
         attempts=2,
         response=(Answer(), {"Error": {"Code": "SlowDown"}}),
         operation=Operation(),
         request_dict={"headers": {"Authorization": SECRET}},
     )
-    note_attempt(attempts=1, caught_exception=TimeoutError(SECRET), operation=Operation())
+    log_attempt(attempts=1, caught_exception=TimeoutError(SECRET), operation=Operation())
     assert facts_of(heard) == [
         {"operation": "PutObject", "attempt": 2, "status": 503, "trouble": None},
         {"operation": "PutObject", "attempt": 1, "status": None, "trouble": "TimeoutError"},

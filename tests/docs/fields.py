@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from reconciler.manifests.json_schema import definitions_of_models
+from reconciler.manifests.json_schema import model_definitions
 from reconciler.manifests.models import flow
 from reconciler.providers.embedded.provider import CAPABILITIES as EMBEDDED
 from reconciler.providers.kafka.capabilities import KAFKA
@@ -118,7 +118,7 @@ _KINDS: Final = ("Workspace", "Cluster", "Namespace", "Topic", "TieringPolicy", 
 
 def pages() -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each page below docs/reference/manifests."""
-    definitions = definitions_of_models()
+    definitions = model_definitions()
     for kind in _KINDS:
         yield f"{kind.lower()}.md", _page(kind, definitions)
     yield "topic-configs.md", _configs()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.manifests.edit import EditedFile, UneditableError, patch_of, put, take, yaml_text
+from reconciler.manifests.edit import EditedFile, UneditableError, format_patch, put, take, yaml_text
 from reconciler.manifests.yaml_documents import parse
 
 
@@ -162,7 +162,7 @@ def test_a_patch_makes_of_one_text_the_other(parts: list[str], data: st.DataObje
     news = [data.draw(st.sampled_from([text, "x\n" + text, text[::-1], "a\nb\na\n"])) for text in texts]
     news = [new if new.endswith("\n") or not new else f"{new}\n" for new in news[:-1]] + [news[-1]]
     before, wanted = "".join(texts), "".join(news)
-    patch = patch_of("dir/a file.yaml", list(zip(texts, news, strict=True)))
+    patch = format_patch("dir/a file.yaml", list(zip(texts, news, strict=True)))
     if before == wanted or not before:
         return
     with tempfile.TemporaryDirectory() as folder:

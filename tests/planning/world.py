@@ -101,7 +101,7 @@ class World:
                 observed[action.address] = replace(
                     seen,
                     resource=_changed(seen.resource, action.changes),
-                    cluster=replace(seen.cluster, storage=_bound(seen.cluster.storage, action.changes)),
+                    cluster=replace(seen.cluster, storage=_bound_storage_id(seen.cluster.storage, action.changes)),
                     topic=replace(
                         seen.topic,
                         is_sealed=seen.topic.is_sealed and all(change.path != SEALED for change in action.changes),
@@ -130,7 +130,7 @@ class World:
         return replace(self, observed=observed, recorded=record, given=given)
 
 
-def _bound(storage: ObservedStorage | None, changes: Sequence[Change]) -> ObservedStorage | None:
+def _bound_storage_id(storage: ObservedStorage | None, changes: Sequence[Change]) -> ObservedStorage | None:
     if storage is None or all(change.path != OBJECT_STORAGE for change in changes):
         return storage
     return replace(storage, bound=storage.declared or "made", declared=storage.declared or "made")

@@ -258,11 +258,11 @@ class Failover:
 
 def failover_by_file() -> Failover:
     """Fail a mirror over by changing its role in the files."""
-    return _traced("failed-over", ("apply", "--yes", "--allow", f"failover:{_MIRROR}"))
+    return _add_variable_origin("failed-over", ("apply", "--yes", "--allow", f"failover:{_MIRROR}"))
 
 
 def failover_by_command(*options: str) -> Failover:
-    return _traced("mirroring", ("mirror", "failover", _MIRROR, "--yes", *options))
+    return _add_variable_origin("mirroring", ("mirror", "failover", _MIRROR, "--yes", *options))
 
 
 _MIRROR: Final = "mirror/east/orders"
@@ -309,7 +309,7 @@ sys.exit(code)
 """
 
 
-def _traced(role: str, command: Sequence[str]) -> Failover:
+def _add_variable_origin(role: str, command: Sequence[str]) -> Failover:
     with tempfile.TemporaryDirectory(prefix="way-") as name:
         folder = Path(name)
         (folder / "reconciler.yaml").write_text(

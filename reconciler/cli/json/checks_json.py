@@ -57,7 +57,7 @@ class Failure:
     """Problems of the files."""
 
 
-def problem_of(problem: Problem) -> FileProblem:
+def to_problem(problem: Problem) -> FileProblem:
     """Return a problem of an invalid file."""
     where = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part is not None)
     return FileProblem(where or None, problem.message, problem.hint, field=problem.field)

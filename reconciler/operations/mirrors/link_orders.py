@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ValidationError
 
 from reconciler.errors import ReconcilerError, UsageError, UserError
-from reconciler.manifests.models import complaints_of
+from reconciler.manifests.models import translate_validation_error
 from reconciler.manifests.positions import values_of
 from reconciler.manifests.yaml_documents import parse
 from reconciler.operations.mirrors.link_views import check_link_arguments, select_links
@@ -134,7 +134,7 @@ def _build_link(address: Address, fields: Mapping[str, object]) -> MirrorLink:
 def _refusal(
     error: ValidationError, model: type[MirrorLink | MirrorLinkSpec], content: object, subject: str = ""
 ) -> UserError:
-    first = next(iter(complaints_of(error, model, content)))
+    first = next(iter(translate_validation_error(error, model, content)))
     place = ".".join(str(part) for part in first.at if part != "spec")
     message = f"{place}: {first.message}" if place else first.message
     return UserError(message, hint=first.hint or _FIELDS, subject=subject)

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Observed, Resource
 
 
-def ask_once(draft: Draft, full_name: str, verb: str, now_ms: int) -> str:
+def request_once(draft: Draft, full_name: str, verb: str, now_ms: int) -> str:
     """Request a verb of a mirror, once; return the id of its topic.
 
     Raises:
@@ -242,7 +242,7 @@ class CatalogBatch:
         self.outcomes: list[Outcome] = []
 
     def decide(self, draft: Draft) -> None:
-        """Apply all actions; runs again if another commit came first.
+        """Apply all actions to the draft; runs again if another commit came first.
 
         Deletes and moves come first, as quotas are checked at every step.
         """
@@ -385,7 +385,7 @@ class CatalogBatch:
         if action.machine == TIERING.name and isinstance(action.after, Topic):
             return self._alter_topic(draft, action.after.full_name, action)
         if action.machine == MIRROR.name and action.verb in ONE_SIDED:
-            return ask_once(draft, full_name_of(action.address), action.verb, self._now_ms())
+            return request_once(draft, full_name_of(action.address), action.verb, self._now_ms())
         if self._mount_batch is not None and action.id in self._mount_batch.attachments:
             return self._mount_batch.begin(draft, action.id)
         before = action.parameters.get("from")
@@ -400,7 +400,7 @@ class CatalogBatch:
 
 
 def _drop_unchanged_configs(wanted: Mapping[str, str | None], current: Mapping[str, str]) -> dict[str, str | None]:
-    """Drop configs that have their value: an operation begun since must not reject a repeated action."""
+    """Drop configs that have their value already: an operation begun since must not reject a repeated action."""
     return {key: value for key, value in wanted.items() if current.get(key) != value}
 
 
@@ -452,7 +452,7 @@ def turn_off_tiering(
 
 
 def _find_switching_actions(actions: Sequence[ControlAction], topics: Iterable[str]) -> frozenset[str]:
-    """Return actions on the topics or on namespaces above them."""
+    """Return the ids of actions that may switch tiering of the topics, or of namespaces above them."""
     above = {prefix for name in topics for prefix in _prefixes_of(name)}
     return frozenset(
         action.id for action in actions if _may_switch_tiering(action) and full_name_of(action.address) in above
@@ -460,7 +460,7 @@ def _find_switching_actions(actions: Sequence[ControlAction], topics: Iterable[s
 
 
 def _may_switch_tiering(action: ControlAction) -> bool:
-    """Moves count: they can change inherited switches."""
+    """Return whether an action may switch tiering; moves can change inherited switches."""
     match action:
         case Transition():
             return True
@@ -508,7 +508,7 @@ def run_batch(
 def update_new_replicas(
     cluster: EmbeddedCluster, actions: Sequence[ControlAction], outcomes: Sequence[Outcome]
 ) -> list[Outcome]:
-    """Show new read replicas what their sources have; a failed action may be repeated."""
+    """Let new read replicas follow their sources at once; a failed action may be repeated."""
     names = {f"create:{address}": full_name_of(address) for address in list_replica_sources(actions)}
     made = {outcome.id for outcome in outcomes if outcome.id in names and isinstance(outcome, Done)}
     if not made:

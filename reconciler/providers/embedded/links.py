@@ -44,7 +44,7 @@ from reconciler.resources.mirrors import (
     SourceTopic,
     Trouble,
     TruncatedPartition,
-    date_trouble,
+    with_trouble_start,
 )
 from reconciler.runtime.retry import go_on
 from reconciler.runtime.threads import map_in_parallel
@@ -131,7 +131,7 @@ class EmbeddedLinks(MirrorEntries):
     def ask(
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on
     ) -> ObservedMirror:
-        """Request a verb on this side."""
+        """Request a lifecycle verb, such as `pause`, for a mirror of this cluster."""
         self._linking(may_go_on).ask(full_name, verb, operation=operation)
         return self.mirror(full_name)
 
@@ -162,7 +162,7 @@ class EmbeddedLinks(MirrorEntries):
     def truncate(
         self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on
     ) -> Mapping[int, TruncatedPartition]:
-        """Truncate what a restore must remove."""
+        """Truncate a mirror to the end offsets of its restore."""
         return self._linking(may_go_on).truncate(full_name, operation=operation)
 
     def diverged(self, full_name: str, cuts: Mapping[int, int]) -> None:
@@ -187,7 +187,7 @@ class EmbeddedLinks(MirrorEntries):
         self.cluster.linking.record_agreement(full_name, source_topic_id, bounds, operation=operation)
 
     def begin(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
-        """Record where a new mirror begins."""
+        """Record the source offsets at which a new mirror begins."""
         self.cluster.linking.begin(full_name, offsets)
         return self.mirror(full_name)
 
@@ -264,7 +264,7 @@ class EmbeddedSyncs:
         return self.cluster.catalog.read().id
 
     def list_offered_topics(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
-        """Return topics as a link sees them, from the catalog."""
+        """Return the topics that a link reading as `principal` sees, from the catalog."""
         return offered_topics_in(self.cluster.catalog.read(), principal, only)
 
     def group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
@@ -281,11 +281,11 @@ class EmbeddedSyncs:
         return list_access_rules(self.cluster.catalog.read())
 
     def record_source_cluster_id(self, link: str, source_cluster_id: str) -> None:
-        """Record the cluster a link was created for."""
+        """Record the id of a link's source cluster."""
         self._commit(f"change link {link}", lambda draft: record_source_cluster(draft, link, source_cluster_id))
 
     def follow(self, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError]:
-        """Adapt mirrors to their sources' shapes."""
+        """Update partitions and configs of mirrors to those of their sources."""
         if not sources:
             return {}
         return self._commit("change mirrors", lambda draft: follow_sources(draft, sources))
@@ -294,11 +294,11 @@ class EmbeddedSyncs:
         """Record or clear troubles of mirrors."""
         if troubles:
             now_ms = self.cluster.now_ms()
-            entries = {name: date_trouble(trouble, now_ms) for name, trouble in troubles.items()}
+            entries = {name: with_trouble_start(trouble, now_ms) for name, trouble in troubles.items()}
             self._commit("change mirrors", lambda draft: record_troubles(draft, entries, failed))
 
     def make_mirrors(self, link: str, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
-        """Create mirrors for auto-create."""
+        """Create the mirrors of sources that a link's auto-create selects."""
         if not sources:
             return {}
         new_id, now_ms = self.cluster.fresh_id, self.cluster.now_ms()
@@ -310,7 +310,7 @@ class EmbeddedSyncs:
     def sync_group_offsets(
         self, groups: Mapping[str, GroupOffsets]
     ) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:
-        """Set the offsets that links synced."""
+        """Set the group offsets that links synced, in mirrors."""
         self.cluster.permissions.check_super_user("change groups for a link")
         return sync_group_offsets(self.cluster, groups)
 

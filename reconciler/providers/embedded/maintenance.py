@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def jobs_of(
     name: str, cluster: EmbeddedCluster, means: MaintenancePorts, keeping: TierHousekeeping | None = None
 ) -> Mapping[str, Callable[[], UpkeepResult]]:
-    """Return the jobs of one pass; consecutive jobs share what they read.
+    """Return the maintenance jobs of one pass; consecutive jobs share what they read.
 
     Tidying waits until other requests, counted by `keeping`, leave room.
     """
@@ -182,7 +182,7 @@ def _sweep(cluster: EmbeddedCluster, means: MaintenancePorts) -> UpkeepResult:
 
 
 @dataclass(frozen=True, slots=True)
-class OneTopic:
+class EmbeddedTopicProducer:
     """A producer of one topic."""
 
     producer: Producer

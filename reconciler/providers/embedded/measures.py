@@ -117,7 +117,7 @@ _AT_ONCE: Final = 16
 
 
 def measure_cluster(report: StorageReport, cluster: str) -> Vitals:
-    """Measure a cluster; tiered topics take one more GET for each partition."""
+    """Return the vitals of a cluster; tiered topics take one more GET for each partition."""
     store, catalog = report.store, report.catalog
     chosen = _choose_topics(catalog)
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="vitals") as pool:

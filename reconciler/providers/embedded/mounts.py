@@ -78,7 +78,7 @@ class Attachment:
 
     @classmethod
     def of(cls, action: Transition, mounting: Mounting) -> Attachment:
-        """Convert an action."""
+        """Return the mount or unmount that an action requests."""
         timeout_ms = action.parameters.get("timeout_ms")
         return cls(
             action.id,
@@ -153,7 +153,7 @@ class MountBatch:
 
     @classmethod
     def of(cls, cluster: EmbeddedCluster, attachments: Sequence[Attachment]) -> MountBatch:
-        """Read what the batch needs of object storage: two GETs per mount, none for most unmounts."""
+        """Read the state of a batch's topics in object storage: two GETs per mount, none for most unmounts."""
         topics = cluster.catalog.read().topics
 
         def look(attachment: Attachment) -> MountLookup:
@@ -245,7 +245,7 @@ class MountBatch:
 
 
 def _find_ownership(cluster: EmbeddedCluster, attachment: Attachment) -> Ownership | None:
-    """`None`: it was never detached."""
+    """Return the owner of the topic of a mount or unmount; `None`: it was never detached."""
     remote, location = cluster.remote, attachment.location
     if remote is None:
         return None
@@ -310,7 +310,7 @@ class Migrations:
         return _to_migration(cluster.catalog.read(), migration, after)
 
     def find_obstacles(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:
-        """Return the catalog's objections."""
+        """Return why the catalog refuses to mount or unmount topics, by full name."""
         return self.open_cluster().mounts.find_obstacles(direction, topics)
 
     def carry_out(self, request: HandMigration, may_go_on: Callable[[], None]) -> None:
@@ -335,14 +335,14 @@ class Migrations:
             mounts.prepare(number)
 
     def detached(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
-        """Yield the registers: one listing, one GET each."""
+        """Yield the topics that were ever detached: one listing, one GET each."""
         self.who.check_super_user("list what can be mounted")
         storage, is_empty = self._storage(), True
         for register in list_registers(storage):
             is_empty = False
             yield register
         if is_empty:
-            check_storage(storage, self._bound())
+            check_storage(storage, self._bound_storage_id())
 
     def read_releasable(self, location: str, owner: str) -> MountableTopic:
         """Return a topic from its current manifests, one GET per partition."""
@@ -354,7 +354,7 @@ class Migrations:
         self.who.check_super_user(f"release {location}")
         return release_lost_topic(self._storage(), location, owner, now_ms=self.now_ms())
 
-    def _bound(self) -> str | None:
+    def _bound_storage_id(self) -> str | None:
         """Return the id of the bound object storage; `None` also if the cluster is lost."""
         try:
             return self.open_cluster().catalog.read().cluster.storage_id
@@ -405,7 +405,7 @@ class Migrations:
 
 
 def _numbers_of(cluster: EmbeddedCluster, request: HandMigration) -> list[int]:
-    """Reject migrations with further topics, which the user was not shown."""
+    """Return the migrations that a command continues; reject those with topics that its user was not shown."""
     numbers: list[int] = []
     for number, migration in list_migrations(cluster.catalog.read()).items():
         names = {topic.name for topic in migration.topics}
@@ -425,7 +425,7 @@ def _numbers_of(cluster: EmbeddedCluster, request: HandMigration) -> list[int]:
 
 
 def _check_places(cluster: EmbeddedCluster, request: HandMigration) -> None:
-    """Reject topics that were created again after the user saw them."""
+    """Reject topics that were deleted and created again after the user saw them."""
     topics = cluster.catalog.read().topics
     for name, location in request.topics.items():
         topic = topics.get(name)

@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.clients.transactional_producer import EmbeddedAppends
     from reconciler.objectstore.base import ObjectStore
     from reconciler.providers.embedded.links import EmbeddedLinks
-    from reconciler.providers.embedded.maintenance import OneTopic
+    from reconciler.providers.embedded.maintenance import EmbeddedTopicProducer
     from reconciler.providers.embedded.mounts import Migrations
     from reconciler.records.log import Isolation, LostOffsets
     from reconciler.resources.acls import AccessBinding
@@ -83,7 +83,10 @@ if TYPE_CHECKING:
 
 
 def observe_storage(catalog: Catalog, storage: ObjectStore | None, root: str) -> ObservedStorage:
-    """Compare the catalog with the object storage: one GET, and LISTs if it is new. `root` is the cluster's URL."""
+    """Return the bound and the declared object storage: one GET, and LISTs if it is new.
+
+    `root` is the cluster's URL.
+    """
     bound, tiered = catalog.cluster.storage_id, tuple(tiered_topics(catalog))
     if storage is None:
         return ObservedStorage(bound, None, tiered)
@@ -319,7 +322,7 @@ class EmbeddedProvider:
             yield from run_batch(name, cluster, rest, sources, may_go_on)
 
     def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
-        """Write owner marks in one commit."""
+        """Record the owners of resources in one commit."""
         if change.makes_cluster:
             self._check_storage("create", is_bound=self._declared.spec.object_storage is not None)
             find_or_create_cluster(self._store, self._declared, self._edge.new_id)
@@ -408,11 +411,11 @@ class EmbeddedProvider:
         """Return the log of a topic or mirror."""
         return self._cluster().log(full_name_of(topic), isolation=isolation, on_missing=on_missing)
 
-    def producer(self, topic: TopicAddress) -> OneTopic:
+    def producer(self, topic: TopicAddress) -> EmbeddedTopicProducer:
         """Return a producer for a topic."""
-        from reconciler.providers.embedded.maintenance import OneTopic
+        from reconciler.providers.embedded.maintenance import EmbeddedTopicProducer
 
-        return OneTopic.of(self._cluster(), full_name_of(topic), name=self._declared.metadata.name)
+        return EmbeddedTopicProducer.of(self._cluster(), full_name_of(topic), name=self._declared.metadata.name)
 
     def appends(self, topic: TopicAddress) -> EmbeddedAppends:
         """Return a sink for staged records of many tasks."""

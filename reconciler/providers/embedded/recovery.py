@@ -138,7 +138,7 @@ def list_archived(
     manifests = count_manifests(storage, cluster_id)
     mounted = dict(_list_foreign_mounted(cluster_id, storage))
     if not (manifests or mounted or _has_metadata(storage, cluster_id)) or cluster_id is None:
-        _check_cluster_chosen(
+        _check_chosen_cluster(
             storage, cluster_id, sorted({made_by for made_by, _ in manifests or count_manifests(storage)})
         )
     for (made_by, revision), count in manifests.items():
@@ -180,8 +180,8 @@ def _list_foreign_mounted(cluster_id: str | None, storage: ObjectStore) -> Itera
             yield place, UserError(f"{location} is mounted on cluster {cluster_id} as {ownership.name}", hint=hint)
 
 
-def _check_cluster_chosen(storage: ObjectStore, cluster_id: str | None, made_by: Sequence[str]) -> None:
-    """Otherwise another cluster's topics could be recovered."""
+def _check_chosen_cluster(storage: ObjectStore, cluster_id: str | None, made_by: Sequence[str]) -> None:
+    """Reject an ambiguous or unknown cluster id, by which another cluster's topics could be recovered."""
     if cluster_id is None and len(made_by) <= 1:
         return
     others = ", ".join(made_by[:_MAX_NAMED]) + (" …" if made_by[_MAX_NAMED:] else "")
@@ -255,7 +255,7 @@ def _offsets_by_key(offsets: GroupOffsets) -> Iterator[tuple[str, Mapping[int, i
 def _inventory_of(
     catalog: Catalog, cluster: str, cluster_id: str, left_out: list[tuple[str, UserError]]
 ) -> dict[Address, Observed]:
-    """Add resources that cannot be declared to `left_out`."""
+    """Return a catalog's resources by address; those that cannot be declared are added to `left_out`."""
     links = dict(catalog.links)
     for name, link in catalog.links.items():
         try:
@@ -284,7 +284,7 @@ def _undeclarable_error(error: UserError | ValueError) -> UserError:
 
 
 def list_recoveries(actions: Iterable[ControlAction]) -> dict[Address, str | None]:
-    """Return the sources of recovered topics, by address."""
+    """Return the locations from which a batch recovers topics, by address of the new topic."""
     return {
         action.address: str(action.parameters[_FROM])
         for action in actions
@@ -293,7 +293,7 @@ def list_recoveries(actions: Iterable[ControlAction]) -> dict[Address, str | Non
 
 
 def list_replica_sources(actions: Iterable[ControlAction]) -> dict[Address, str]:
-    """Return the sources of new read replicas, by address."""
+    """Return the locations that a batch's new read replicas follow, by address."""
     return {
         action.address: action.after.spec.read_replica_of
         for action in actions
@@ -302,7 +302,7 @@ def list_replica_sources(actions: Iterable[ControlAction]) -> dict[Address, str]
 
 
 def begin(draft: Draft, action: Create, topic: Topic, source: RecoverableTopic | UserError, topic_id: str) -> str:
-    """Create a topic to be filled, or find it begun; return its id."""
+    """Create the topic that a recovery fills, or find it created earlier; return its id."""
     if isinstance(source, UserError):
         raise source
     spec, existing = topic.spec, draft.topics.get(topic.full_name)
@@ -343,6 +343,6 @@ def complete_recoveries(
 
 
 def recovery_result(results: Mapping[str, ReconcilerError | None]) -> UpkeepResult:
-    """Return the result of one pass."""
+    """Return the result of the recovery job from each topic's error."""
     errors = tuple(error for error in results.values() if error is not None)
     return UpkeepResult("topic", len(results) - len(errors), failed=len(errors), errors=errors)

@@ -56,7 +56,7 @@ class TopicModels:
 
 
 def find_remote_remains(catalog: Catalog, cluster_id: str) -> Mapping[str, RemoteRemains]:
-    """Return what became of remote objects, by full name of the topic."""
+    """Return what happens to each topic's remote objects if it is deleted, by full name."""
     return {
         name: RemoteRemains(
             str(location_of(name, entry, cluster_id)),
@@ -112,7 +112,7 @@ def _filter_catalog(catalog: Catalog, cluster: str, is_wanted: Callable[[str], b
 
 
 def _kinds(entry: TopicEntry) -> tuple[str, ...]:
-    """A stopped mirror is also a topic."""
+    """Return the kinds of a topic's resources; a stopped mirror is also a topic."""
     mirror, topic = entry.mirror is not None, entry.follows is None
     return (*(["mirror"] if mirror else []), *(["topic"] if topic else []))
 

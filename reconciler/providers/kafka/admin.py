@@ -111,7 +111,7 @@ def _are_same(left: Mapping[str, str], right: Mapping[str, str]) -> bool:
 
 
 def _wait(left_of: Callable[[Sequence[str]], list[str]], names: Sequence[str], words: str) -> None:
-    """The deadline is extended whenever a name disappears."""
+    """Wait until `left_of` returns no names; each name that disappears extends the deadline."""
     deadline, wait = time.monotonic() + _PATIENCE_S, _FIRST_S
     left = left_of(names) if names else []
     while left:
@@ -174,7 +174,7 @@ class TopicBatch:
                 yield Done(change.id, change.incarnation if not change.is_gone else None, name)
 
     def _read_current(self) -> None:
-        """Reject actions planned on an outdated state."""
+        """Read the topics' current state, and reject actions planned on an outdated one."""
         named = [change for change in self._changes if not change.is_namespace and change.new is None]
         self._topics = self._client.topics(sorted({change.name for change in named}))
         if any(change.replicas for change in named):
@@ -284,7 +284,7 @@ class TopicBatch:
             wait_until_changed(self._client, drop_failed(moved))
 
     def _is_grown(self, change: PendingChange) -> bool:
-        """Brokers reject an unchanged number of partitions."""
+        """Return whether a topic already has the requested partitions: brokers reject an equal number."""
         seen = self._topic_of(change)
         return seen is not None and len(seen.replicas) == change.partitions
 

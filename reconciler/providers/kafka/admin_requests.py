@@ -329,7 +329,7 @@ def delete(
 
 
 def bind(client: KafkaClient, changes: Sequence[PendingChange]) -> None:
-    """Create and delete access rules."""
+    """Create and delete the access rules of changes."""
     _bind_each(client, changes, create_bindings, lambda change: change.binds)
     _bind_each(client, changes, delete_bindings, lambda change: change.unbinds)
 
@@ -357,7 +357,7 @@ def _count_creation_records(change: PendingChange) -> int:
 
 
 def _split_by_records(items: Iterable[T], records: Callable[[T], int]) -> Iterator[list[T]]:
-    """The broker rejects a single item that is too large."""
+    """Split items into requests within the controller's limit; the broker rejects a single item above it."""
     portion: list[T] = []
     taken = 0
     for item in items:
@@ -414,7 +414,7 @@ _LONGEST: Final = 32_767
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """Brokers that a reassignment adds to a partition, and removes."""
+    """Brokers that a reassignment adds to a partition's replicas, and removes."""
 
     adding: tuple[int, ...]
     removing: tuple[int, ...]
@@ -599,7 +599,7 @@ _WAY_BACK: Final = (
 def _wait(
     client: KafkaClient, names: set[str], may_go_on: Callable[[], None], warn: Callable[[str], None]
 ) -> dict[Place, Reassignment]:
-    """Return those that have stalled."""
+    """Wait until replicas of these topics have moved; return the reassignments that stalled."""
     began = changed = warned_at = monotonic()
     before: object = None
     copied: int | None = 0
@@ -679,7 +679,7 @@ def _read_own_limits(client: KafkaClient, names: Sequence[str]) -> Iterator[tupl
 
 
 def _add_throttled(theirs: str | None, ours: Sequence[str]) -> str | None:
-    """`None`: all are limited, or the list gets too long."""
+    """Return an operator's throttled replicas plus ours; `None`: all are limited, or the list gets too long."""
     entries = theirs.split(",") if theirs else []
     value = ",".join([*entries, *([] if MARK in entries else [MARK]), *ours])
     return None if theirs == "*" or len(value) > _LONGEST else value

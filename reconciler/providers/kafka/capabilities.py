@@ -21,7 +21,7 @@ from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, Co
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """Facts of a cluster, read once and shared."""
+    """Facts of a cluster, read from its brokers once and shared."""
 
     client: KafkaClient
 

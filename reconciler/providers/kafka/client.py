@@ -159,7 +159,7 @@ def _is_throttled(error: BaseException) -> bool:
 
 
 def _is_unsent(error: BaseException) -> bool:
-    """`connection.py` marks connections that failed before sending."""
+    """Return whether a request was not sent; `connection.py` marks connections that failed before sending."""
     return type(error).__name__ == "NodeNotReadyError" or getattr(error, "is_unsent", False)
 
 

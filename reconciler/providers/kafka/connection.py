@@ -117,7 +117,7 @@ class _PlainTransport(KafkaTCPTransport):  # type: ignore[misc]  # as above
 
 
 class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]  # as above
-    """The handshake has a deadline."""
+    """Transport over TLS whose handshake has a deadline."""
 
     def _sock_recv(self) -> tuple[bytes, Any]:
         return _receive(self._sock) or super()._sock_recv()
@@ -137,7 +137,7 @@ class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]  # as above
 
 
 def _receive(sock: Any) -> tuple[bytes, Any] | None:
-    """`None`: nothing has arrived. Reads more than the library's 4 KiB at once.
+    """Return arrived bytes, more than the library's 4 KiB at once; `None`: none have arrived.
 
     A refused login and the end of the connection are reported separately: the library drops the reason.
     """
@@ -162,7 +162,7 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
         """Time of the first failure since the last success (`client.py`)."""
 
     def get_connection(self, node_id: Any, *args: Any, **named: Any) -> Any:
-        """Before the first success, raise an error that retries cannot change."""
+        """Return a broker's connection; until one succeeded, raise errors that retries cannot change."""
         if (failure := self.route.find_final_error()) is not None:
             raise failure
         known = self._conns.get(node_id)
@@ -175,7 +175,7 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
         return connection
 
     def end(self) -> None:
-        """Stop the reconnecting thread, too."""
+        """Close all connections, and stop the reconnecting thread."""
         self.close()
         self._net.close()
 
@@ -228,7 +228,7 @@ class ConfigDescription:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A parsed entry and its bytes."""
+    """A parsed config and its bytes."""
 
     raw: bytes
     name: str

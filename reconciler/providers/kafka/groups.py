@@ -180,7 +180,10 @@ class KafkaGroups:
         return bool(places)
 
     def _broker_name(self, group: str, names: Collection[str] | None = None) -> str:
-        """Links create groups under their source's names: the flat name counts only if it alone exists."""
+        """Return the brokers' name of a group; the flat name counts only if it alone exists.
+
+        Links create groups under their source's names.
+        """
         if ":" not in group:
             return group
         names = self._states() if names is None else names

@@ -362,7 +362,7 @@ def foreign_entry_error(key: Key, error: Exception) -> UserError:
 
 
 def _is_key(key: bytes | None) -> bool:
-    """Keys in other bytes are ignored: compaction would not replace them."""
+    """Return whether a record's key has our bytes: compaction would not replace others."""
     try:
         parts = orjson.loads(key or b"")
     except ValueError:

@@ -171,11 +171,11 @@ def _migration(move: MountJob, seal: Seal | None = None, cluster: str = "") -> M
         created_ms=move.at_ms,
         is_automatic=False,
         by_jobs=True,
-        waits=(goes_on, *_seal_waits(move, seal)),
+        waits=(goes_on, *_explain_seal_wait(move, seal)),
     )
 
 
-def _seal_waits(move: MountJob, seal: Seal | None) -> tuple[str, ...]:
+def _explain_seal_wait(move: MountJob, seal: Seal | None) -> tuple[str, ...]:
     if seal is None:
         return ()
     until = "it is deleted" if move.state is MigrationState.CUT_OVER else "it is deleted, or this is cancelled"

@@ -267,7 +267,7 @@ def _limit_topics(topics: Mapping[Address, TopicMetadata]) -> dict[Address, Topi
 def _offsets_at_cuts(
     client: KafkaClient, places: Iterable[Place], cuts: Mapping[str, Sequence[int]]
 ) -> dict[tuple[Place, int], int]:
-    """-1: the whole partition is older."""
+    """Return the first offset at or after each cut; -1: the whole partition is older."""
     left = [(place, list(cuts.get(place[0], ()))) for place in places]
     offsets: dict[tuple[Place, int], int] = {}
     while specs := {place: times.pop() for place, times in left if times}:

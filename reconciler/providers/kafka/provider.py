@@ -248,7 +248,7 @@ def _add_hint(client: KafkaClient, error: ReconcilerError, action: Update) -> Re
 
 @dataclass(frozen=True, slots=True)
 class _LedgerContents:
-    """Empty if the cluster has no ledger."""
+    """Contents of a cluster's ledger; empty if it has none."""
 
     links: Entries = field(default_factory=dict)
     """Links and mirrors."""
@@ -393,7 +393,7 @@ class KafkaProvider:
             )
 
     def _unseal(self, actions: Sequence[ControlAction]) -> dict[str, Failed]:
-        """Return failures by action id."""
+        """Remove the seals that actions lift; return failures by action id."""
         failed: dict[str, Failed] = {}
         for action in actions:
             if isinstance(action, Update) and any(change.path == SEALED for change in action.changes):
@@ -408,7 +408,7 @@ class KafkaProvider:
         return failed
 
     def _defer(self, action: ControlAction, may_go_on: Callable[[], None]) -> ControlAction | Failed:
-        """Return the part to apply now; a move that fills the topic applies the rest at its end."""
+        """Return the part of an action to apply now; a move that fills the topic applies the rest at its end."""
         if not (isinstance(action, Update) and isinstance(action.after, Topic)):
             return action
         if self._naming.physical(action.after.full_name) not in self._filled:
@@ -665,7 +665,7 @@ class KafkaProvider:
                 return key
 
     def _without_denials(self, bindings: Sequence[AccessBinding], entries: Entries) -> Sequence[AccessBinding]:
-        """Omit the denials that links set on mirrors."""
+        """Return access rules without the denials that links set on mirrors."""
         if not entries:
             return bindings
         from reconciler.providers.kafka.links.link_states import read_denials

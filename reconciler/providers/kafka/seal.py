@@ -41,7 +41,7 @@ _ANY_REPLICA: Final = -2
 
 @dataclass(frozen=True)
 class Seals:
-    """Seals of one cluster."""
+    """Seals of one cluster's topics."""
 
     client: KafkaClient
     ledger: Ledger

@@ -275,7 +275,7 @@ def _record_login(connection: KafkaConnection, security: SecuritySpec, edge: Edg
 
 
 def _system_certificates() -> str:
-    """Librdkafka trusts either given certificates or the system's, not both."""
+    """Return the system's certificates in PEM: librdkafka trusts either given ones or these, not both."""
     import ssl
 
     context = ssl.create_default_context()
@@ -430,7 +430,7 @@ class Tokens:
         return NotAuthorizedError(message, hint=hint)
 
     def _basic(self) -> str:
-        """Name and secret are URL-encoded first (RFC 6749, 2.3.1)."""
+        """Return the Basic authorization; name and secret are URL-encoded first (RFC 6749, 2.3.1)."""
         secret = "" if self.client_secret is None else self.client_secret.reveal()
         pair = f"{quote(self.client_id, safe='')}:{quote(secret, safe='')}"
         return f"Basic {base64.b64encode(pair.encode()).decode()}"
@@ -461,7 +461,7 @@ class MskTokens:
     region: str
 
     def token(self) -> str:
-        """Return a new token; raises as calls do."""
+        """Return a new token; raises the errors of a call of this object."""
         return self("")[0]
 
     def __call__(self, _: str) -> tuple[str, float]:
@@ -501,7 +501,7 @@ def _aws_credentials() -> Any:
 
 @lru_cache(maxsize=1)
 def _aws_session(process: int) -> Any:  # noqa: ARG001 - a fork must not share its locks
-    """Keep credentials: each session requests its own from AWS."""
+    """Return the AWS session of a process; each session requests its own credentials, so it is kept."""
     import botocore.session
 
     return botocore.session.get_session()

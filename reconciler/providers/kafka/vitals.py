@@ -158,7 +158,7 @@ def _topic_vitals(
 
 
 def _partition_vitals(place: Place, offsets: _Offsets, mirrored: _MirrorPositions | None) -> PartitionVitals | None:
-    """`None`: nothing was written or copied."""
+    """Return the vitals of a partition; `None`: nothing was written or copied."""
     end, number = offsets.ends[place], place[1]
     if mirrored is None:
         return PartitionVitals(end, offsets.newest.get(place)) if end else None

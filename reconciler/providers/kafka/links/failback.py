@@ -132,7 +132,7 @@ class Failback:
         return tuple(diverged for diverged in ranges if diverged.records)
 
     def empty(self, mirror: ObservedMirror, operation: str) -> Mapping[int, TruncatedPartition]:
-        """Empty partitions with records that the mirror never got, and return what was deleted.
+        """Empty a mirror's partitions with records that its source never got, and return what was deleted.
 
         Raises:
             UserError: The operation neither drops nor keeps them, or brokers refuse the deletion; the topic is
@@ -251,7 +251,7 @@ class Failback:
 
         if self.log is None:
             raise UserError(f"the records of {full_name} cannot be read", hint="Restore it without keeping them.")
-        topic, topic_id = self._side(side_topic_name(full_name), partitions)
+        topic, topic_id = self._ensure_side_topic(side_topic_name(full_name), partitions)
         log = self.log(full_name)
         bounds = log.bounds()
         for diverged in ranges:
@@ -268,7 +268,7 @@ class Failback:
             for _ in sink.copy_range(diverged.partition, log, OffsetRange(diverged.start, diverged.stop)):
                 self.may_go_on()
 
-    def _side(self, side: str, partitions: int) -> tuple[str, str | None]:
+    def _ensure_side_topic(self, side: str, partitions: int) -> tuple[str, str | None]:
         """Create or extend the topic for diverged records; return its name and id.
 
         Its configs prevent expiry and compaction. Configs that users have set stay.
@@ -278,7 +278,7 @@ class Failback:
         topic, seen = self.site.topic(side)
         wanted = filling_configs(self.site.capabilities().configs)
         if seen is None:
-            made = self.site.make({side: (partitions, wanted)}, self.may_go_on)[side]
+            made = self.site.create_topics({side: (partitions, wanted)}, self.may_go_on)[side]
             if not isinstance(made, str):
                 raise made
             return topic, made

@@ -67,7 +67,7 @@ def foreign_records(
             for number in range(len(topics[topic].replicas)) if mirror.follows or is_stopped else ():
                 partition = _Partition.of(entries, topic, topics[topic].id, number)
                 end = ends[topic, number] if mirror.follows else min(ends[topic, number], partition.copied_to)
-                suspects = partition.suspects(OffsetRange(min(starts[topic, number], end), end))
+                suspects = partition.find_suspect_gaps(OffsetRange(min(starts[topic, number], end), end))
                 if suspects:
                     log = _open_log(site, topic, topics[topic].id)
                     by_mirror.setdefault(names[topic], []).extend(partition.read(log, suspects))
@@ -108,7 +108,7 @@ class _Partition:
         """Offset after the last record of the link."""
         return max((piece.target_end for piece in self.offsets), default=0)
 
-    def suspects(self, within: OffsetRange) -> list[OffsetRange]:
+    def find_suspect_gaps(self, within: OffsetRange) -> list[OffsetRange]:
         """Return the gaps of the map that may contain records, in order.
 
         A gap of one offset is a marker if there are no more gaps than transactions. A gap at the beginning is not: a

@@ -281,7 +281,7 @@ class LinkChanges:
         return shut
 
     def _open_topics(self, link: str, topics: Iterable[str]) -> None:
-        """Call only after all copiers are fenced."""
+        """Let producers write to stopped mirrors; call only after all copiers are fenced."""
         opened = {mirror_key(topic) for topic in topics}
         if not opened:
             return
@@ -320,7 +320,7 @@ _ALL: Final = (*STATES, PROGRESS, MAP)
 
 @dataclass(frozen=True, slots=True)
 class NewMirror:
-    """A new mirror: its source's full name and shape, and its own configs."""
+    """A mirror to create: full name and shape (`of`) of its source, and its own configs."""
 
     source: str
     of: SourceTopic
@@ -374,7 +374,7 @@ class MirrorCreation:
         from reconciler.providers.kafka.links.link_groups import deny  # noqa: PLC0415 - lazy import
 
         deny(self.site, link, {self.site.naming.physical(name): wanted[name].denied for name in shapes})
-        results_by_name = self.site.make(shapes, self.may_go_on)
+        results_by_name = self.site.create_topics(shapes, self.may_go_on)
         ids = {name: topic_id for name, topic_id in results_by_name.items() if isinstance(topic_id, str)}
         self._record_ids(link, ids)
         return {**results, **results_by_name, **hidden}
@@ -393,7 +393,7 @@ class MirrorCreation:
             states = self.site.states()
             mirror = states.mirror(topic, full_name, seen.id)
             check_deletable(full_name, mirror.entry, states.link_of(mirror))
-            deleted = self.site.remove({full_name: topic_id or seen.id}, self.may_go_on)[full_name]
+            deleted = self.site.delete_topics({full_name: topic_id or seen.id}, self.may_go_on)[full_name]
             if isinstance(deleted, ReconcilerError):
                 raise deleted
         elif unshown := self._uncertain_topics({topic}):
@@ -448,7 +448,7 @@ class MirrorCreation:
         existing: Mapping[str, TopicMetadata],
         results: dict[str, str | ReconcilerError],
     ) -> States:
-        """Also forget entries of earlier topics of these names."""
+        """Record new mirrors before their topics exist; forget entries of earlier topics of these names."""
 
         def decide(entries: Entries) -> Changes:
             states = states_of(entries)

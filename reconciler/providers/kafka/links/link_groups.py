@@ -330,7 +330,7 @@ def sync_rules(site: Site, link: str, wanted: AccessRules) -> int:
 
 
 def _split_rules(fields: RuleFields) -> RuleFields:
-    """Brokers store one resource type and name a rule, with its supported operations."""
+    """Split rules as brokers store them: one resource type and name each, with its supported operations."""
     return to_rule_fields(split_namespace_rules((parse_rule(*rule) for rule in fields.items()), OPERATIONS))
 
 
@@ -366,7 +366,7 @@ def _bindings_of_changes(site: Site, places: list[_RuleChange], *, is_new: bool)
 
 
 def _rule_entries(entries: Entries, link: str, places: list[_RuleChange], *, is_done: bool) -> Changes:
-    """Include the link's previous rules until the new ones are bound."""
+    """Return the ledger changes for a link's rules; previous rules stay until the new ones are bound."""
     states = states_of(entries)
     changes: dict[Key, Mapping[str, object] | None] = {}
     of_link = dict(states.link(link).rules)
@@ -471,7 +471,7 @@ def deny(
     site.ledger.change(writer_of(link), lambda entries: _denial_entries(entries, wanted, due, is_done=False))
     binds = {build_denial(topic, who) for topic in due for who in wanted[topic]} - existing
     unbinds = {
-        binding for topic in due for binding in _removed_denials(topic, mirrors[topic], wanted[topic])
+        binding for topic in due for binding in _list_removed_denials(topic, mirrors[topic], wanted[topic])
     } & existing
     _raise_errors(create_bindings(site.client, sorted(binds)) if binds else [], site)
     _raise_errors(delete_bindings(site.client, sorted(unbinds)) if unbinds else [], site)
@@ -484,11 +484,11 @@ def deny(
 
 def lift_denials(site: Site, mirrors: Mapping[str, RecordedMirror]) -> None:
     """Remove the denials of mirrors, by flat name; the caller updates the ledger."""
-    gone = sorted(binding for topic, mirror in mirrors.items() for binding in _removed_denials(topic, mirror, ()))
+    gone = sorted(binding for topic, mirror in mirrors.items() for binding in _list_removed_denials(topic, mirror, ()))
     _raise_errors(delete_bindings(site.client, gone) if gone else [], site)
 
 
-def _removed_denials(topic: str, mirror: RecordedMirror, wanted: tuple[str, ...]) -> Iterator[AccessBinding]:
+def _list_removed_denials(topic: str, mirror: RecordedMirror, wanted: tuple[str, ...]) -> Iterator[AccessBinding]:
     """Yield the denials to remove, except those synced from the mirror's source."""
     for who in mirror.denied:
         if who not in wanted and "write" not in mirror.entry.rules.get(denial_path(who), ()):

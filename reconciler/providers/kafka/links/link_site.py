@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Site:
-    """Destination of links. Thread-safe."""
+    """The cluster that is the destination of links, with its ledger. Thread-safe."""
 
     client: KafkaClient
     naming: ClusterNaming
@@ -93,7 +93,7 @@ class Site:
         message = f"cluster {self.cluster}: the broker that answered does not show topic {name}, which exists"
         return RetryableError(message, hint="It lags behind its controller: run the same command again.")
 
-    def make(
+    def create_topics(
         self, topics: Mapping[str, tuple[int, Mapping[str, str]]], may_go_on: Callable[[], None]
     ) -> dict[str, str | ReconcilerError]:
         """Create topics, full name to partitions and configs; return the id or error of each.
@@ -132,7 +132,9 @@ class Site:
         if isinstance(outcome, ReconcilerError):
             raise outcome
 
-    def remove(self, topics: Mapping[str, str], may_go_on: Callable[[], None]) -> dict[str, str | ReconcilerError]:
+    def delete_topics(
+        self, topics: Mapping[str, str], may_go_on: Callable[[], None]
+    ) -> dict[str, str | ReconcilerError]:
         """Delete topics, given by full name and id; return their errors."""
         gone = {
             name: self._pending_change(name, is_gone=True, incarnation=topic_id) for name, topic_id in topics.items()

@@ -32,9 +32,9 @@ from reconciler.resources.mirrors import (
     SourceTopic,
     Trouble,
     check_same_source,
-    date_trouble,
     match_auto_created,
     set_mirror_trouble,
+    with_trouble_start,
 )
 from reconciler.runtime.retry import go_on
 
@@ -131,7 +131,7 @@ class KafkaSyncs:
                 mirror = mirrors.get(topic)
                 if mirror is None or not mirror.follows:
                     continue
-                trouble = date_trouble(troubles[mirror.name], now_ms)
+                trouble = with_trouble_start(troubles[mirror.name], now_ms)
                 after = replace(mirror, entry=set_mirror_trouble(mirror.entry, trouble, fails=mirror.name in failed))
                 changes.update({} if after == mirror else mirror_changes(topic, after))
             return changes

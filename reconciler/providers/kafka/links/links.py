@@ -498,7 +498,7 @@ class _LinkWorker:
                 raise unsupported_error(action)
 
     def _create_link(self, link: MirrorLink) -> str:
-        """A link that exists with the same settings is unchanged."""
+        """Create a link and return its id; an existing link with the same settings is unchanged."""
         name = link.metadata.name
         new = link_entry(link, self._site.new_id())
 
@@ -566,7 +566,7 @@ def sink_of(site: Site, settings: Mapping[str, Any], full_name: str) -> CopySink
 
 
 def _record_first_copy(site: Site, full_name: str) -> None:
-    """Record the first copy once: after each write all copiers read the entry again."""
+    """Record once that a mirror's first copy is complete; all copiers read the entry again after each write."""
     links = KafkaLinks(site)
     if not links.mirror(full_name).first_copy_done:
         links.change_mirror(full_name, lambda entry: replace(entry, first_copy_done=True))

@@ -230,7 +230,7 @@ def _columns(lot: _Lot, partition: int, offsets: OffsetRange) -> pa.RecordBatch:
         deltas, at = _numbers(data, at)
         keys, at = _cells(data, content, at)
         values, at = _cells(data, content, at)
-        headers, at = _header_cells(data, content, at)
+        headers, at = _decode_headers(data, content, at)
     except (IndexError, OverflowError, pa.ArrowException) as error:
         raise ValueError("a record is longer than its batch") from error
     if not np.array_equal(at, ends):
@@ -320,7 +320,7 @@ def _cells(
     return both.take(pa.array(wanted, mask=absent if absent.any() else None)), ends
 
 
-def _header_cells(
+def _decode_headers(
     data: npt.NDArray[np.uint8], content: bytes, at: npt.NDArray[np.int64]
 ) -> tuple[pa.ListArray, npt.NDArray[np.int64]]:
     """Decode headers at some positions, one of each record per round; return them and their ends."""

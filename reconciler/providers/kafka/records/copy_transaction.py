@@ -407,7 +407,7 @@ class RawTransactions:
         return Producer(response.producer_id, response.producer_epoch, self._id)
 
     def _open(self, topic: str, partition: int) -> None:
-        """The first partition begins the transaction."""
+        """Add a partition to the transaction; the first one begins it."""
         from kafka.protocol.producer import AddPartitionsToTxnRequest
 
         if (topic, partition) in self._opened:

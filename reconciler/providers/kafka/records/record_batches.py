@@ -177,7 +177,7 @@ def parse_heads(answer: Answer) -> Iterator[BatchHead]:
 
 
 def _is_abort(marker: bytes) -> bool:
-    """A marker's record is never compressed."""
+    """Return whether a marker aborts its transaction; its record is never compressed."""
     at = length = 0
     for number in range(4):  # length, time, offset, length of the key; attributes take one byte
         length, at = _read_number(marker, at + (number == 1))
@@ -187,7 +187,7 @@ def _is_abort(marker: bytes) -> bool:
 
 
 class Batch(NamedTuple):
-    """A batch of records."""
+    """A stored batch of records, decompressed."""
 
     first: int
     records: int

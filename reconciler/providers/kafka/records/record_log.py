@@ -291,7 +291,7 @@ class _RangeReader:
         self._is_done = offset >= min(self._stop, self._bounds()[1])
 
     def _resume_in_log(self) -> None:
-        """The next offset is outside the log: resume at its beginning, or finish at its end."""
+        """Resume at the log's beginning, or finish at its end: the next offset is outside the log."""
         low, high = self._bounds()
         if self._next >= high:
             self._is_done = True
@@ -306,7 +306,7 @@ class _RangeReader:
             self._assign()
 
     def _fetch_leader(self) -> None:
-        """The client takes a second to find the leader of a new topic."""
+        """Fetch the leader of a new topic; the client alone takes a second."""
         with suppress(KafkaException):  # reading shows whether brokers answer
             self._consumer.list_topics(self._place.topic, _LOOK_S)
 

@@ -155,7 +155,7 @@ def extend_by_zeros(checksum: int, count: int) -> int:
 
 @cache
 def _zeros(power: int) -> _Matrix:
-    """Extends a checksum by 2 to the power of `power` zero bytes."""
+    """Return the matrix that extends a checksum by 2 to the power of `power` zero bytes."""
     if power:
         half = _zeros(power - 1)
         return tuple(_multiply(half, column) for column in half)
