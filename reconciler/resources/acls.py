@@ -64,7 +64,7 @@ Principal = Annotated[str, AfterValidator(check_principal), Field(json_schema_ex
 
 
 class TopicAcl(Model):
-    """Access rule of one topic."""
+    """Who may, or may not, do what with one topic."""
 
     principal: Principal = Field(description="Who: a type and a name.", examples=["User:checkout", "User:*"])
     permission: Permission = Field(
@@ -80,7 +80,7 @@ class TopicAcl(Model):
 
 
 class NamespaceAcl(TopicAcl):
-    """Access rule of topics, groups and other resources in a namespace."""
+    """Who may, or may not, do what with everything in a namespace."""
 
     resources: Many[AclResource] = Field(
         default=("topics",),
