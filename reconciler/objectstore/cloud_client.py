@@ -369,7 +369,7 @@ class ClientPair:
 
     retrying_client: GCSStore | AzureStore
     """Retries: for reads and repeatable writes."""
-    single_try: GCSStore | AzureStore
+    single_try_client: GCSStore | AzureStore
     """Does not retry: for conditional writes and their read-back."""
     settings: StoreSettings
 
@@ -392,9 +392,9 @@ class CloudClients:
         return self._open().retrying_client
 
     @property
-    def single_try(self) -> GCSStore | AzureStore:
+    def single_try_client(self) -> GCSStore | AzureStore:
         """The client that does not retry."""
-        return self._open().single_try
+        return self._open().single_try_client
 
     @property
     def endpoint(self) -> str:

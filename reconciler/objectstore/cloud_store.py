@@ -144,7 +144,7 @@ class CloudStore:
             with translate_cloud_errors("write", f"{self.url}/{key}"):
                 try:
                     result = obstore.put(
-                        self._clients.single_try, name, body, mode=self._condition(expected), use_multipart=False
+                        self._clients.single_try_client, name, body, mode=self._condition(expected), use_multipart=False
                     )
                 except Exception as error:
                     answer = _outcome_of_error(error)
@@ -153,7 +153,7 @@ class CloudStore:
                     return WriteFailure(answer, translate_error(error, "write", f"{self.url}/{key}"))
             return self._version(result)
 
-        return ConditionalWrite(put, lambda: self._read(self._clients.single_try, key, tries=1)).swap(
+        return ConditionalWrite(put, lambda: self._read(self._clients.single_try_client, key, tries=1)).swap(
             key, body, expected=expected
         )
 

@@ -284,7 +284,7 @@ class ClientPair:
 
     retrying_client: S3Client
     """Retries: for reads and repeatable writes."""
-    single_try: S3Client
+    single_try_client: S3Client
     """Does not retry: for conditional writes and their read-back."""
     settings: StoreSettings
     """Without refreshed credentials."""
@@ -306,9 +306,9 @@ class Clients:
         return self._open().retrying_client
 
     @property
-    def single_try(self) -> S3Client:
+    def single_try_client(self) -> S3Client:
         """The client that does not retry."""
-        return self._open().single_try
+        return self._open().single_try_client
 
     def can_share_access(self, other: Clients) -> bool:
         """Return whether both have the same endpoint and credentials, so that the server can copy."""

@@ -373,7 +373,7 @@ class S3Store:
         condition: dict[str, Any] = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": f'"{expected}"'}
 
         def put() -> Version:
-            answer = self._clients.single_try.put_object(**target, Body=body, **condition, **options)
+            answer = self._clients.single_try_client.put_object(**target, Body=body, **condition, **options)
             self._check_encrypted(None, answer, options)
             return _version(answer["ETag"])
 
@@ -424,7 +424,7 @@ class S3Store:
         """Read the object of a swap once: a swap has little time."""
         address = object_name(self._place, key)
         with translate_s3_errors("read", f"{self.url}/{key}"):
-            return _to_stored(read_whole(lambda: self._clients.single_try.get_object(**address), tries=1))
+            return _to_stored(read_whole(lambda: self._clients.single_try_client.get_object(**address), tries=1))
 
     def _can_copy_from(self, other: S3Store) -> bool:
         return self._clients.can_share_access(other._clients)

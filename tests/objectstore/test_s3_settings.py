@@ -94,7 +94,7 @@ def test_clients_are_made_by_boto3_and_share_one_reader_of_descriptions(location
     assert first.retrying_client.meta.config.user_agent.startswith("Boto3/")
     before = list(client_module._descriptions().search_paths)
     second = client_module.Clients(location)
-    assert second.single_try.meta.config.user_agent.startswith("Boto3/")
+    assert second.single_try_client.meta.config.user_agent.startswith("Boto3/")
     assert client_module._descriptions().search_paths == before, "nothing grows with the number of stores"
 
 
