@@ -240,7 +240,7 @@ def test_while_a_lease_is_young_nobody_can_tell_and_that_is_said(bench: Bench) -
     die_at(bench, "ActionStarted", TOPIC)
     assert kinds(bench) == [("pending", ADDRESS)]
     assert "bob@laptop" in bench.warned[-1]
-    assert "the-dead-run" in bench.warned[-1]
+    assert "run dead-run" in bench.warned[-1]
 
 
 def test_what_a_run_that_beats_no_more_had_begun_is_in_doubt(bench: Bench) -> None:
