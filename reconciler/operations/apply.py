@@ -109,7 +109,7 @@ class ApplyOutcome:
     skipped: tuple[str, ...]
     verdict: ReconcilerError | None
     advance: StateAdvance | None = None
-    """Set if the state changed since the approval, but the rest of the plan did not."""
+    """Set if the state changed since the plan was approved, but the rest of the plan did not."""
 
 
 def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> ApplyOutcome:
@@ -146,7 +146,7 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
 def apply_planned(
     invocation: Invocation, planned: PlanResult, allow: Sequence[str], options: ApplyOptions, hooks: Hooks
 ) -> ApplyOutcome:
-    """Apply a plan of this process like a saved one; raises as `apply`. `allow` lifts guards."""
+    """Apply a plan that this process made, like a saved one; raises as `apply`. `allow` lifts guards."""
     if planned.plan.errors:
         raise combine_errors(planned.plan.errors)
     select = replace(planned.options, allow=(*planned.options.allow, *map(check_allowance, allow)))
@@ -182,7 +182,7 @@ def _open_again(invocation: Invocation, select: Select, back_to: int | None) -> 
 def apply_files(
     invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks, wanted: PlanOptions
 ) -> ApplyOutcome:
-    """Plan and apply: at once with `yes`, otherwise after confirmation."""
+    """Plan and apply the files: at once with `yes`, otherwise after confirmation."""
     work = open_work(invocation, select)
     work.warn_about_local_state()
     options = _add_approval(work, options)
@@ -393,7 +393,7 @@ class RefusalPlaces:
     _keys: dict[Address, dict[str, str]] = field(default_factory=dict)
 
     def add_place(self, address: Address, message: str) -> str:
-        """Prefix a refusal with its line, if the files set the key that it names."""
+        """Prefix a refusal with the file and line that set its config or property, if any."""
         for layer in _config_layers(address):
             for key, place in self._keys_of(layer).items():
                 if key in message:
@@ -401,7 +401,7 @@ class RefusalPlaces:
         return message
 
     def wrap_report(self, report: Callable[[Event], None]) -> Callable[[Event], None]:
-        """Wrap `report` to add the line to each failure."""
+        """Return `report` with that place added to each failure."""
 
         def report_placed(event: Event) -> None:
             if isinstance(event, ActionFailed):
@@ -441,7 +441,7 @@ class DestroyOptions(ApplyOptions):
 
 
 def destroy(invocation: Invocation, select: Select, options: DestroyOptions, hooks: Hooks) -> ApplyOutcome:
-    """Remove what this workspace created, or targets of it. Adopted resources are only forgotten."""
+    """Remove what this workspace created, or the selected part of it. Adopted resources are only forgotten."""
     if select.changed_since is not None:
         message = "--changed-since cannot be combined with destroy: removed resources have no changed file"
         raise UsageError(

@@ -53,7 +53,7 @@ def comment(
 ) -> CommentResult:
     """Update our newest comment with this marker, or write one; hide older ones.
 
-    With `deletes_empty`, a text without findings deletes them. Other accounts' comments stay. With `labels`, the pull
+    With `deletes_empty`, a text without findings deletes them. Comments of other accounts stay. With `labels`, the pull
     request gets the gravest result of its plans as a label.
     """
     marker = marker_of(text)
@@ -112,7 +112,7 @@ def write_newest(
     change: Callable[[Item], Item | None],
     what: str,
 ) -> tuple[Literal["created", "updated", "unchanged"], Item, list[Item]]:
-    """Update the newest own item to `body`, or write one; return the operation, that item, and older ones.
+    """Update our newest comment or issue to `body`, or write one; return the operation, it, and our older ones.
 
     After a lost answer the items are listed `again`, so nothing is written twice.
 
@@ -165,7 +165,7 @@ def _label(invocation: Invocation, forge: Forge, number: int) -> None:
 
 
 def is_same(one: str, other: str) -> bool:
-    """Compare texts as forges store them: they change line ends and trim."""
+    """Return whether two texts are equal as forges store them: they change line ends and trim."""
     return one.replace("\r\n", "\n").strip() == other.replace("\r\n", "\n").strip()
 
 
@@ -178,7 +178,7 @@ class ApprovedRequest:
     url: str
     at_ms: int
     approvers: int
-    """Required number: the base may have required more than the merged files."""
+    """Number of approvals required: the base may have required more than the merged files do."""
 
 
 def approved_request(

@@ -66,7 +66,7 @@ class DriftItem:
     recorded: Value = None
     observed: Value = None
     ignored: str | None = None
-    """The rule that ignores it; listed, but never fails."""
+    """Reviewed rule that ignores the item: it is listed, but never fails."""
     origin: str | None = None
     """Namespace or cluster that sets the recorded value, unless the resource does."""
     owner: ResourceOwner | None = None
@@ -74,7 +74,7 @@ class DriftItem:
 
 
 def compute_fingerprint(kind: DriftClass, address: Address, what: object = None, path: str = "") -> str:
-    """Return a fingerprint for items without one from the planner, distinct from that of drift."""
+    """Return the fingerprint of an item that the planner gave none; it never equals that of drift."""
     return fingerprint([address, path, {kind: what}])
 
 
@@ -91,7 +91,7 @@ def parse_failing_classes(names: Iterable[str]) -> frozenset[DriftClass]:
 def find_doubts(
     store: ObjectStore, remembered: RecordedState, is_looked_at: Callable[[Address], bool]
 ) -> tuple[DriftItem, ...]:
-    """Return actions with unknown result of an interrupted run; none while it is alive."""
+    """Return the actions of an interrupted run whose result is unknown; none while the run is alive."""
     unfinished, snapshot = remembered.unfinished, remembered.snapshot
     lockfile = snapshot.lockfile if snapshot is not None else None
     if unfinished is None or lockfile is None or is_lease_alive(store, lockfile):
@@ -111,7 +111,7 @@ def find_doubts(
 
 
 def check_readable(store: ObjectStore, remembered: RecordedState) -> UserError | None:
-    """Return the error for unreadable files of an interrupted run; `None` while it is alive."""
+    """Return the error if files of an interrupted run are unreadable; `None` while the run is alive."""
     lockfile = remembered.snapshot.lockfile if remembered.snapshot is not None else None
     why = remembered.unreadable
     if why is None or lockfile is None or is_lease_alive(store, lockfile):
@@ -126,7 +126,7 @@ def put_doubtful_first(findings: Sequence[DriftItem], doubtful: Sequence[DriftIt
 
 
 def is_lease_alive(store: ObjectStore, lockfile: Lockfile) -> bool:
-    """Guess for display whether a lease was renewed within its length, by the store's clock."""
+    """Return whether a lease was probably renewed within its length, by the store's clock; for display only."""
     lease = lockfile.lease
     if lease.status != "held":
         return False
@@ -164,7 +164,7 @@ _NO_SCOPE: Final = DriftScope("")
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
-    """A file of reported items, and the current items."""
+    """A file with the drift items reported by earlier runs, and the current items."""
 
     path: Path
     whose: DriftScope
@@ -177,13 +177,13 @@ class KnownFile:
     def read(
         cls, path: Path, whose: DriftScope, findings: Sequence[DriftItem], was_compared: Callable[[Address], bool]
     ) -> KnownFile:
-        """Read the items reported to `whose`; none without a file."""
+        """Read the items that earlier runs reported for `whose`; none if the file is missing."""
         _check_folder(path)
         return cls(path, whose, _take_over_old(_read_entries(path), whose)[whose], tuple(findings), was_compared)
 
     @property
     def unknown(self) -> tuple[DriftItem, ...]:
-        """Items not reported yet."""
+        """Current items that no earlier run reported."""
         return tuple(item for item in self.findings if key_of_item(item) not in self.reported)
 
     def remember(self) -> None:
@@ -202,7 +202,7 @@ class KnownFile:
 
 
 def key_of_item(item: DriftItem) -> str:
-    """Return an item's key, which changes when the item is no longer ignored."""
+    """Return the key that stores an item as reported; it changes when the item is no longer ignored."""
     return f"{item.fingerprint} ignored" if item.ignored is not None else item.fingerprint
 
 
@@ -410,7 +410,7 @@ class DriftResult:
     """Unreadable clusters: a plan may skip them, but their changes are unknown."""
     compared: ComparisonInput | None = None
     untold: tuple[PlanFinding, ...] = ()
-    """Mirrors whose foreign records could not be determined."""
+    """Mirrors of which it is unknown whether others wrote records to them."""
 
     @property
     def warnings(self) -> tuple[PlanFinding, ...]:
@@ -431,7 +431,7 @@ class DriftResult:
 
     @property
     def errors(self) -> tuple[PlanFinding, ...]:
-        """Obstacles, and errors that prevent a reset."""
+        """Obstacles to the comparison, and errors that prevent a reset."""
         return (*self._unknown, *self.planned.plan.errors)
 
     @property

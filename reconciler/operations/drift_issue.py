@@ -30,12 +30,12 @@ class FiledIssue:
     forge: str
     issue: Issue | None
     owes: str | None = None
-    """Text of the issue after its message is sent; `None`: no message is due."""
+    """Text to store in the issue once its message is sent; `None` if no message is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Remedies shown in an issue."""
+    """How to end the drift, as an issue shows it."""
 
     accepted: AcceptResult | None
     owners: tuple[str, ...]
@@ -91,7 +91,7 @@ def _find_remedy(drifted: DriftResult, kind: Kind) -> Remedy:
 
 
 def record_message_sent(invocation: Invocation, filed: FiledIssue, options: ForgeRequest) -> None:
-    """Record in the issue that the message was sent; otherwise it is sent again."""
+    """Record in the issue that its message was sent; otherwise the next run sends it again."""
     if filed.issue is None or filed.owes is None:
         return
     forge = open_forge(invocation.environ, options, tool=invocation.tool, now_ms=invocation.now_ms)

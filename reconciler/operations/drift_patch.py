@@ -135,7 +135,7 @@ def accept_mirror(manifests: Manifests, mirror: MirrorTopic) -> None:
 
 
 def build_link_entry(mirror: MirrorTopic) -> dict[str, Any]:
-    """Return the entry of a mirror in its link."""
+    """Return the entry of a mirror in its link's manifest."""
     state = {} if mirror.state == "mirroring" else {"state": mirror.state}
     configs = {"configs": plain(format_configs(mirror.configs))} if mirror.configs else {}
     return {"source": mirror.source, **state, **configs}
@@ -256,7 +256,7 @@ _KINDS_OF_FILES: Final = frozenset({"pending", "blocked"})
 
 @dataclass(frozen=True, slots=True)
 class AcceptResult:
-    """The patch, which may be empty, and its notes."""
+    """A patch of the manifests, which may be empty, and its notes."""
 
     patch: str
     notes: tuple[str, ...]
@@ -278,7 +278,7 @@ def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> A
 def patch_for(
     loaded: LoadedWorkspace, decided: PlanDecision, patterns: Sequence[str], doubtful: Sequence[DriftItem] = ()
 ) -> AcceptResult:
-    """Return a patch of loaded files that accepts the differences at `patterns`, except doubtful ones."""
+    """Return a patch of loaded files that accepts the differences at `patterns`, except of addresses in doubt."""
     accepting = _PatchBuilder(loaded, decided, tuple(patterns))
     accepting.run(put_doubtful_first(sort_findings(decided.plan), doubtful))
     if not accepting.is_anything_found:
@@ -290,7 +290,7 @@ def patch_for(
 
 
 class OfFilesError(ElsewhereError):
-    """The difference comes from the files, so the patch is complete without it."""
+    """The files changed, not the cluster, so the patch needs no edit for the difference."""
 
 
 @contextmanager

@@ -72,7 +72,7 @@ def parse_cluster(
 
 
 def add_workspace_files(texts: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return files of a whole workspace; an existing workspace file stays."""
+    """Return the manifests with the other files of a workspace; an existing `reconciler.yaml` stays."""
     below = {f"{MANIFESTS}/{name}": text for name, text in texts.items()}
     if (folder / _WORKSPACE).exists():
         return below
@@ -103,7 +103,7 @@ NO_POLICIES: Final[Mapping[str, TieringPolicy]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class LiveCluster:
-    """Factored resources of a cluster, and what was left out."""
+    """Exported resources of a cluster, and those left out."""
 
     factor_layout: FactoredLayout
     inventory: Inventory
@@ -182,7 +182,7 @@ class ExportOptions:
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """Written files, and what was left out."""
+    """Files written by an export, and what it left out."""
 
     cluster: str
     files: tuple[Path, ...]

@@ -261,7 +261,7 @@ def _empty_topic(seen: Observed, source: str | None) -> RecoverableTopic:
 
 
 def describe_ends(recoverable: RecoverableTopic) -> str:
-    """Describe each partition's next offset; later records were not uploaded."""
+    """Describe the next offset of each partition of a recoverable topic; later records were not uploaded."""
     shown = range(min(recoverable.partitions, _SHOWN_PARTITIONS))
     named = [f"{_next_offset(recoverable.ends.get(number))} of partition {number}" for number in shown]
     more = recoverable.partitions - len(named)

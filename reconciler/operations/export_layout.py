@@ -122,7 +122,7 @@ _MIN_SHARING: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class SharedConfigs:
-    """Own configs of namespaces and topics by full name; the nearest namespace wins."""
+    """Configs set on namespaces and on topics themselves, by full name; the nearest namespace wins."""
 
     namespaces: Mapping[str, Configs]
     topics: Mapping[str, Configs]
@@ -225,7 +225,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class Policies:
-    """Policies of a cluster, one per distinct set of tiering configs."""
+    """Tiering policies of a cluster, one for each distinct set of tiering configs."""
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ class Policies:
                 self.declared[name] = TieringPolicy(metadata=NameOnly(name=name), spec=spec)
 
     def split(self, layer: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
-        """Return the remaining configs of a document, and the name of its policy."""
+        """Return the remaining configs of a namespace or topic, and the name of its policy."""
         name = self._names.get(_tiering_configs(layer))
         if name is None:
             return dict(layer), None
@@ -419,7 +419,7 @@ NameSet: TypeAlias = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class NamespaceRules:
-    """Rules by namespace, and bindings that no namespace can express."""
+    """Access rules by namespace, and bindings that no namespace can express."""
 
     rules: Mapping[str, tuple[NamespaceAcl, ...]]
     unsaid: tuple[tuple[AccessBinding, UserError], ...]
@@ -554,7 +554,7 @@ class ClusterContents:
 
 @dataclass(frozen=True, slots=True)
 class FactoredLayout:
-    """Factored resources, and what no manifest can express."""
+    """Resources laid out in namespaces, and what no manifest can express."""
 
     resources: Mapping[Address, Resource]
     unsaid: tuple[OmittedResource, ...] = ()

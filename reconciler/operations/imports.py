@@ -161,7 +161,7 @@ _STAYS: Final = "It stays on the cluster as it is."
 
 @dataclass(slots=True)
 class FactoredImport:
-    """Resources of all clusters with their places, and what was not imported."""
+    """Imported resources of all clusters with their places in the files, and what was not imported."""
 
     resources: dict[Address, Resource] = field(default_factory=dict)
     places: dict[Address, Place] = field(default_factory=dict)
@@ -171,7 +171,7 @@ class FactoredImport:
 def factor_imported(
     flat: Mapping[str, Flat], targets: Iterable[Target], policies: Mapping[str, TieringPolicy], at_least: int
 ) -> FactoredImport:
-    """Factor the resources of each cluster; `policies` exist already."""
+    """Lay out the imported resources of each cluster; `policies` exist already."""
     gathered = FactoredImport()
     taken = dict(policies)
     for target in {target.name: target for target in targets}.values():
@@ -273,7 +273,7 @@ _INVALID_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The workspace around the written manifests."""
+    """The workspace into which the manifests are written."""
 
     folder: Path | None = None
     manifests: Sequence[str] = ()
@@ -300,7 +300,7 @@ def read_surroundings(invocation: Invocation, select: Select, out: Path) -> Surr
 def choose_targets(
     reading: Reading, around: Surroundings, options: Iterable[str], separator: str | None
 ) -> dict[str, Target]:
-    """Return our cluster for each cluster name in the files."""
+    """Return our cluster for each cluster name in the tool's files."""
     theirs = _cluster_names(reading)
     wanted = _parse_clusters(options, theirs)
     several = [name for name in theirs if name]
@@ -414,7 +414,7 @@ class ImportOptions:
 
 @dataclass(frozen=True, slots=True)
 class ClusterNote:
-    """A cluster of the manifests."""
+    """A cluster that the written manifests name."""
 
     name: str
     is_declared: bool
@@ -424,7 +424,7 @@ class ClusterNote:
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """Written files, and what was not imported."""
+    """Files written by an import, and what was not imported."""
 
     tool: str
     path: str

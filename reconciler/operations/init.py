@@ -101,7 +101,7 @@ def init(invocation: Invocation, directory: Path, *, state: str | None = None) -
 
 
 def format_workspace_file(folder: Path, state: str = f"file://{_STATE}", *, references: Sequence[str] = ()) -> str:
-    """Return a folder's `reconciler.yaml`; `references`: secrets that manifests may use, as `env:NAME`."""
+    """Return the text of a new `reconciler.yaml`; `references`: secrets that manifests may use, as `env:NAME`."""
     advice = "" if state.startswith("s3:") else _ADVICE
     text = _WORKSPACE.format(name=_workspace_name(folder), state=state, advice=advice)
     quoted = ", ".join(f'"{reference}"' for reference in ("env:RECONCILER_*", *references))

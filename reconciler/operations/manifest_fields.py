@@ -83,7 +83,7 @@ class Manifests:
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """Existing files with edits."""
+        """Existing files that were edited."""
         return tuple(label for label, file in sorted(self.files.items()) if any(old != new for old, new in file.pieces))
 
     def spot(self, address: Address, path: FieldPath = ()) -> Spot:
@@ -214,7 +214,7 @@ _DURATIONS: Final = frozenset({"retryTimeout", "metadataInterval", "consumerOffs
 
 
 def format_config(key: str, stored: str, like: Any = None) -> Any:
-    """Format a stored config like the existing value: `604800000` → `7d`, a number, list or text."""
+    """Format a stored config as the manifest writes the present value: `604800000` → `7d`, a number, list or text."""
     for form in _candidate_forms(key, stored, like):
         try:
             if canonicalize_value(key, form) == stored:
@@ -284,7 +284,7 @@ def accept_field(
     observed: Value,
     operations: Mapping[str, frozenset[str]] = _UNSPLIT,
 ) -> None:
-    """Write an observed value; `None` removes the field. Raises as `Manifests.spot`.
+    """Write a field's observed value into its manifest; `None` removes the field. Raises as `Manifests.spot`.
 
     `operations`: `AccessControl.operations`, for platforms that split namespace rules.
     """
@@ -300,7 +300,7 @@ def accept_field(
 
 
 def describe_edit_by_hand(loaded: LoadedWorkspace, address: Address, path: str, observed: Value, place: Place) -> str:
-    """Describe an edit for which no patch is safe: file, line, field and value."""
+    """Describe an edit that no patch can safely make: file, line, field and value."""
     where = _RULES if path.startswith(ACLS) else field_path_of(address, path)
     line = explain_origin(loaded, address).get(format_path(where), str(place))
     if observed is None:
@@ -311,7 +311,10 @@ def describe_edit_by_hand(loaded: LoadedWorkspace, address: Address, path: str, 
 
 
 def field_path_of(address: Address, path: str) -> FieldPath:
-    """Return a field's path in a manifest. Entries of links have no `spec`; config keys may contain dots."""
+    """Return the path of a resource's field in its manifest.
+
+    Entries of links have no `spec`; config keys may contain dots.
+    """
     above: FieldPath = () if kind_of(address) == "mirror" else ("spec",)
     for group in (CONFIGS, PROPERTIES):
         if path.startswith(group):

@@ -64,7 +64,7 @@ Totals: TypeAlias = dict[tuple[str, str], float]
 
 
 def add_totals(before: Totals, upkeep: Upkeep) -> Totals:
-    """Return the totals including a pass. Pure."""
+    """Return the totals of all passes, including this one. Pure."""
     totals = dict(before)
     for job in upkeep.jobs:
         for name, count in job.upkept.counts.items():
@@ -88,7 +88,7 @@ _STATES_OF_LINK: Final = {
 
 
 def find_task_states(link: ObservedLink) -> dict[str, str]:
-    """Return each task's state: ACTIVE, IN_ERROR, NOT_CONFIGURED, or that of its link."""
+    """Return the state of each task of a link: ACTIVE, IN_ERROR, NOT_CONFIGURED, or that of the link."""
     spec = link.declared.spec
     switches = (
         (AUTO_CREATE_MIRROR, spec.auto_create),
@@ -191,7 +191,7 @@ _TOPIC_FIELDS: Final = (
 
 
 def build_remote_metrics(vitals: Mapping[str, Vitals], jobs: Sequence[JobOutcome], totals: Totals) -> Iterator[Metric]:
-    """Yield metrics of topics in object storage, totals of counters, and current levels."""
+    """Yield metrics of topics in object storage: totals of counters, and current levels."""
     for field_name, name, text in _TOPIC_FIELDS:
         metric = Metric(f"{REMOTE}{name}", text)
         for cluster, cluster_vitals in vitals.items():
@@ -225,7 +225,7 @@ MIRROR: Final = "mirror"
 
 
 class ClusterReading(NamedTuple):
-    """Readings of one cluster, or the error."""
+    """Measurements of one cluster, or the error."""
 
     cluster: str
     vitals: Vitals | None
@@ -235,14 +235,14 @@ class ClusterReading(NamedTuple):
 
 
 class Instruments:
-    """The clusters of a workspace, opened once and read after each pass."""
+    """Opens the clusters of a workspace once, and reads their metrics after each pass."""
 
     def __init__(self, reach: SiteOptions) -> None:
         self._reach = reach
         self._site = reach.site()
 
     def read(self) -> list[ClusterReading]:
-        """Read existing clusters in parallel."""
+        """Read all existing clusters in parallel."""
         recorded = self._reach.recorded(self._site)
         measurements = map_in_parallel(
             lambda name: self._read_cluster(name, recorded), self._site.to_read, name="metrics"

@@ -65,7 +65,7 @@ class PlanDecision:
 
 
 def decide(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = None) -> PlanDecision:
-    """Observe the clusters and plan against `snapshot`, the state under our lease."""
+    """Observe the clusters and plan against `snapshot`, the state read under the caller's lease."""
     with pause_garbage_collection():
         return _decide(work, RecordedState(snapshot), wanted or PlanOptions())
 
@@ -169,7 +169,7 @@ def _last_applied(
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Facts for the first line of a plan."""
+    """Facts that a plan shows in its first line."""
 
     topics: int
     clusters: int
@@ -252,7 +252,7 @@ def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> 
 
 
 def build_plan_result(work: Work, decided: PlanDecision, started_ms: int) -> PlanResult:
-    """Add display facts to a decided plan."""
+    """Return a decided plan with what is needed to show it."""
     snapshot = decided.snapshot
     header = Header(
         topics=decided.seen.topics,

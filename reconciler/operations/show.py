@@ -124,7 +124,7 @@ def collect_views(
     unmounted: Mapping[Address, UnmountedTopic],
     me: ResourceOwner,
 ) -> ResourceView:
-    """Return one address in files, state and clusters."""
+    """Return what files, state and clusters know of one address."""
     item = desired.get(address)
     observed, last, away = seen.inventory.get(address), recorded.get(address), unmounted.get(address)
     is_other = observed is not None and last is not None and is_another(last, observed)
@@ -186,7 +186,7 @@ def _build_rows(work: Work, only: Address | None) -> tuple[ResourceView, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedResource:
-    """Explanation of one address."""
+    """What `explain` shows about one address."""
 
     shown: ResourceView
     origins: Mapping[str, str]
@@ -284,7 +284,7 @@ Shape: TypeAlias = Literal["state", "cluster", "storage", "action"]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node; `name` is unique."""
+    """A node of a picture; `name` is unique."""
 
     name: str
     shape: Shape
@@ -292,7 +292,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """An arrow with its label."""
+    """An arrow of a picture, with its label."""
 
     start: str
     end: str
@@ -304,7 +304,7 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A move that is often requested but illegal."""
+    """A move in a lifecycle that users often request, but that is illegal."""
 
     state: str
     verb: str
@@ -313,7 +313,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture in stable order."""
+    """Nodes and arrows of a graph, in stable order."""
 
     of: Subject
     name: str

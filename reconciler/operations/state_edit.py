@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordEdit:
-    """Change of the state's record: invocation, options and callbacks."""
+    """A command's change of the record in the state: options and callbacks."""
 
     invocation: Invocation
     select: Select
@@ -134,7 +134,7 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class StateRepair:
-    """Result of a repair; `None`: no repair was needed."""
+    """Result of `state repair`; `repair` is `None` if none was needed."""
 
     repair: Repair | None
     kept: str | None = None

@@ -50,7 +50,7 @@ Seen = TypeVar("Seen")
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Decided actions without cost and guards."""
+    """The actions that planning decided, before their cost and guards are added."""
 
     desired: Desired
     situation: Situation
@@ -93,7 +93,7 @@ def _decide_ordered(desired: Desired, recorded: Record, observed: Inventory, req
 
 
 def list_topics_to_measure(draft: Draft) -> Cuts:
-    """Return the topics to measure, those with a risk first, and the timestamps before which records would expire."""
+    """Return the topics to measure, those with a risk first → times before which records would expire."""
     impact = Impact(draft.situation, {}, draft.actions)
     judged = [impact.judge(action) for action in draft.actions]
     deque(_run_checks(MEASURED, _review(draft, judged, impact)), maxlen=0)
@@ -101,7 +101,7 @@ def list_topics_to_measure(draft: Draft) -> Cuts:
 
 
 def assess(draft: Draft, measures: Measures) -> Plan:
-    """Return the plan; if it has `errors`, it must not be applied."""
+    """Return the plan with risks, guards and order; if it has `errors`, it must not be applied."""
     situation, decision, request = draft.situation, draft.decision, draft.situation.request
     if request.orders:
         return _assess_ordered(draft, measures)

@@ -28,12 +28,12 @@ class ActionResult(Protocol):
 
     @property
     def incarnation(self) -> str | None:
-        """Its id, if the platform reports one."""
+        """Incarnation of the changed resource, if the platform reports one."""
         ...
 
     @property
     def physical_name(self) -> str | None:
-        """Its name on the platform, if it differs from the address."""
+        """Physical name of the changed resource on the platform, if it differs from the address."""
         ...
 
 
@@ -60,7 +60,7 @@ def record_action(action: Action, done: ActionResult | None, record: Record, run
 
 
 def record_refusal(action: Action, made: ActionResult, record: Record, run: str) -> RecordChanges:
-    """Return the changes of the record if only the access rules of a new resource were rejected."""
+    """Return the changes of the record after a resource was created, but its access rules were rejected."""
     if not isinstance(action, Create) or not isinstance(action.after, Topic | Namespace):
         return {}
     resource = action.after
@@ -70,7 +70,7 @@ def record_refusal(action: Action, made: ActionResult, record: Record, run: str)
 
 
 def apply_record_changes(record: dict[Address, Recorded], changes: RecordChanges) -> None:
-    """Update a record in place; the cost does not depend on its size."""
+    """Apply changes to a record in place; the cost does not depend on the record's size."""
     for address, recorded in changes.items():
         if recorded is None:
             record.pop(address, None)

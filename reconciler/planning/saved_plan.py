@@ -157,7 +157,7 @@ _ONLY_WHEN_SAVED: Final = ("options", "stored_actions", "seal")
 
 
 def encode_saved_plan(plan: Plan, options: Mapping[str, Any]) -> bytes:
-    """Return the file of `plan --out`: sorted keys, without time, duration or host."""
+    """Return the bytes of the file that `plan --out` writes: sorted keys, without time, duration or host."""
     row = {
         **build_plan_document(plan),
         "options": dict(options),
@@ -178,7 +178,7 @@ def read_plan_to_show(body: bytes) -> SavedPlan:
     """Return a saved plan to show it.
 
     Raises:
-        UserError: It is no plan, has another format, was printed rather than saved, or was changed.
+        UserError: The file is no plan, has another format, was printed rather than saved, or was changed.
     """
     row = _parse(body)
     _check_format(row.get("format") if isinstance(row, dict) else None)
@@ -204,7 +204,7 @@ def read_plan_to_apply(body: bytes) -> SavedPlan:
     """Return a plan saved by `--out` to apply it: sealed and with its options.
 
     Raises:
-        UserError: As `read_plan_to_show`; or it has no seal or options.
+        UserError: As `read_plan_to_show`; or the file has no seal or options.
     """
     saved = read_plan_to_show(body)
     if saved.options is None:
@@ -253,7 +253,7 @@ def _read_error(row: Mapping[str, Any], why: str) -> UserError:
 
 
 def version_error(theirs: str, ours: str) -> UserError:
-    """Return the error for a plan of another version."""
+    """Return the error for a plan that another version made."""
     return UserError(f"the saved plan was written by reconciler {theirs[:40]}, and this is version {ours}", hint=AGAIN)
 
 

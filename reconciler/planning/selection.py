@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 
 def address_of_other_half(link: MirrorLink) -> Address:
-    """Return the address of the other half: on the source's cluster, under the same name."""
+    """Return the address of a link's other half: on the source's cluster, under the same name."""
     return address_of("link", link.spec.source, link.metadata.name)
 
 
 def has_two_halves(link: MirrorLink) -> bool:
-    """Return whether a link exists on both clusters."""
+    """Return whether a link is stored on both of its clusters."""
     return link.spec.mode != "destination"
 
 
@@ -75,7 +75,7 @@ def build_selector(
     observed: Inventory,
     roles: Mapping[Address, frozenset[Address]],
 ) -> Callable[[Address], bool]:
-    """Return a predicate for the addresses that may be planned.
+    """Return a predicate for the addresses that the plan may change.
 
     A target includes its dependencies, unless it is removed. `roles`: declared mirror → addresses that its role
     changes. Excluding one of them excludes the mirror, targeting one of its mirrors targets it.
@@ -140,7 +140,7 @@ def _find_changed_addresses(
 
 
 def map_move_ends(wanted: Mapping[Address, WantedResource], known: Container[Address]) -> Mapping[Address, Address]:
-    """Map both addresses of each move to each other: half a move would be a deletion."""
+    """Map both addresses of each move to each other, so that both are selected: half a move would be a deletion."""
     ends: dict[Address, Address] = {}
     for address, item in wanted.items():
         old = item.moved_from
@@ -166,7 +166,7 @@ def find_renamed_namespaces(
 
 
 def guess_old_names(address: Address, declared: Address | None, moved: Mapping[Address, Address]) -> Iterator[Address]:
-    """Yield likely previous addresses, most likely first, beginning with `movedFrom`."""
+    """Yield the likely previous addresses of a resource, most likely first, beginning with `movedFrom`."""
     if declared is not None:
         yield declared
         yield from _guess_names_before_parents(declared, moved)
@@ -193,7 +193,7 @@ def _find_mounted_topic(resource: Resource) -> Address | None:
 
 
 def check_targets(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield targets, and for a destroy exclusions, without a match."""
+    """Yield an error for each target that matches nothing, and for each such exclusion of a destroy."""
     selection = situation.request.selection
     yield from _find_unmatched_patterns(situation, "--target", selection.targets)
     if situation.request.options.is_destroy:
@@ -201,7 +201,7 @@ def check_targets(situation: Situation) -> Iterator[PlanFinding]:
 
 
 def check_left_out(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield resources that would be created without their excluded cluster, namespace or link."""
+    """Yield an error for resources that would be created without their excluded cluster, namespace or link."""
     if not situation.request.selection.excludes or situation.request.options.is_comparison:
         return
     for address, item in sorted(situation.wanted.items()):
@@ -243,7 +243,7 @@ def _is_left_out(address: Address, situation: Situation) -> bool:
 
 
 def format_required_option(addresses: Collection[Address], selection: Selection) -> str:
-    """Return the change of the command line that includes addresses in a plan."""
+    """Return the option to add or remove so that the plan includes these addresses."""
     if selection.labels:
         return "leave out --label"
     if not selection.targets or _any_matches(selection.excludes, addresses):
@@ -252,7 +252,7 @@ def format_required_option(addresses: Collection[Address], selection: Selection)
 
 
 def warnings_of_selection(review: Review) -> Iterator[PlanFinding]:
-    """Yield exclusions and labels without a match, and roles that a target leaves out."""
+    """Yield a warning for exclusions and labels that match nothing, and for roles that a target leaves out."""
     situation, selection = review.situation, review.situation.request.selection
     if not situation.request.options.is_destroy:
         yield from _find_unmatched_patterns(situation, "--exclude", selection.excludes)
@@ -321,7 +321,7 @@ def _is_named(
 
 
 def file_of(source: str | None) -> str:
-    """Return the file of `manifests/topics.yaml:88`."""
+    """Return the file in a place such as `manifests/topics.yaml:88`."""
     return source.rpartition(":")[0] if source else ""
 
 

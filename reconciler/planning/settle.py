@@ -34,24 +34,24 @@ Verdict: TypeAlias = Literal["absent", "done", "partial", "moving", "conflict", 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The verdict on an action in doubt; `left` is the resource after a done action."""
+    """The verdict on an action in doubt; `left` is the resource that a done action left."""
 
     verdict: Verdict
     left: Observed | None = None
 
     @property
     def incarnation(self) -> str | None:
-        """Its id, if the platform reports one."""
+        """Incarnation of that resource, if the platform reports one."""
         return self.left.incarnation if self.left else None
 
     @property
     def physical_name(self) -> str | None:
-        """Its name on the platform."""
+        """Physical name of that resource on the platform."""
         return self.left.physical_name if self.left else None
 
 
 def list_settled_addresses(action: Action) -> tuple[Address, ...]:
-    """Return the addresses to read to settle an action."""
+    """Return the addresses to observe in order to settle an action."""
     match action:
         case Transition(after=Mounting() as mounting):
             return (action.address, mounted_by(mounting))

@@ -53,7 +53,7 @@ class WantedResource:
 
     @property
     def implied_by(self) -> str | None:
-        """The declared namespace that implies this tier."""
+        """Address of the declared namespace that implies this parent namespace, if it has no document."""
         return self.origins.get(IMPLIED)
 
 
@@ -67,7 +67,7 @@ ALTERED: Final = "a command"
 
 
 def altered_paths(last: Recorded | None) -> frozenset[str]:
-    """Return the recorded paths that a command set and files never did."""
+    """Return the paths of a record that a command set and that files never set."""
     origins = last.origins if last is not None else {}
     return frozenset(path for path, origin in origins.items() if origin == ALTERED) if origins else frozenset()
 
@@ -102,7 +102,7 @@ class Situation:
         return cluster_of(address) in self.trusted and self.is_chosen(address)
 
     def is_there(self, address: Address) -> bool:
-        """Return whether the recorded resource, and not another one, is observed."""
+        """Return whether the observed resource is the recorded one, and no recreated one."""
         seen, last = self.observed.get(address), self.recorded.get(address)
         return seen is not None and not (last is not None and is_another(last, seen))
 
@@ -113,12 +113,12 @@ class Situation:
         return not namespace or address in self.wanted or is_there
 
     def nearest(self, cluster: str, namespace: str) -> tuple[Address, ...]:
-        """Return the addresses of a namespace's tiers, nearest first."""
+        """Return the addresses of a namespace and its parents, nearest first."""
         return tuple(address_of("namespace", cluster, tier) for tier in reversed(tiers_of(namespace)))
 
     @cached_property
     def others(self) -> Mapping[str, Mapping[str, ResourceOwner]]:
-        """Resources of other workspaces: cluster → owned key → owner."""
+        """Resources that other workspaces own: cluster → owner key → owner."""
         me = self.request.me
         if not self.request.has_state:  # Without state, this workspace's owner is unknown.
             return {}
@@ -154,7 +154,7 @@ class Situation:
 
     @cached_property
     def mirrors(self) -> Mapping[Address, MirrorTopic]:
-        """Observed mirrors."""
+        """Mirrors that exist, by address."""
         resources = (
             (address, item.resource) for address, item in self.observed.items() if address.startswith("mirror/")
         )
@@ -162,7 +162,7 @@ class Situation:
 
     @cached_property
     def mirrored(self) -> Mapping[Address, tuple[Address, ...]]:
-        """Source topic → mirrors that need it: desired ones that copy, and observed live ones."""
+        """Source topic → its mirrors: desired ones that copy, and existing ones that still mirror."""
         mirrors_by_source: dict[Address, list[Address]] = {}
         made = {address: mirror for address, mirror in self.entries.items() if mirror.state in COPYING}
         for address, mirror in {**self.mirrors, **made}.items():
@@ -172,7 +172,7 @@ class Situation:
 
     @cached_property
     def entries(self) -> Mapping[Address, MirrorTopic]:
-        """Desired mirrors."""
+        """Desired mirrors, by address."""
         resources = ((address, item.resource) for address, item in self.wanted.items() if address.startswith("mirror/"))
         return {address: resource for address, resource in resources if isinstance(resource, MirrorTopic)}
 
@@ -186,7 +186,7 @@ class Situation:
 
     @cached_property
     def mountings(self) -> Mapping[Address, Mounting]:
-        """Topic → desired mounting."""
+        """Topic → the desired Mounting that mounts or unmounts it."""
         resources = (item.resource for address, item in self.wanted.items() if address.startswith("mounting/"))
         return {mounted_by(mounting): mounting for mounting in resources if isinstance(mounting, Mounting)}
 
@@ -218,7 +218,7 @@ class Situation:
 
     @cached_property
     def unmounted(self) -> Mapping[Address, str]:
-        """Topic or mounting → location of its records, if no cluster has the topic attached."""
+        """Address of a topic or Mounting → location of the topic's records, if no cluster has the topic attached."""
         locations = dict(self.request.stored.detached)
         for address, last in self.recorded.items():
             mounting = last.resource
@@ -239,12 +239,12 @@ def topic_of(mirror: MirrorTopic) -> Address:
 
 
 def is_live(mirror: Observed | None) -> bool:
-    """Return whether an observed mirror still mirrors, and takes no records of its own."""
+    """Return whether an observed mirror still mirrors its source, so that it rejects other records."""
     return mirror is not None and mirror.state != STOPPED
 
 
 def is_replica(item: Observed | WantedResource | None) -> bool:
-    """Return whether something is a read replica."""
+    """Return whether a desired or observed resource is a read replica."""
     return item is not None and isinstance(item.resource, Topic) and item.resource.spec.read_replica_of is not None
 
 
@@ -279,7 +279,7 @@ def find_taken_over(
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A plan before its findings, as checks read it."""
+    """A plan that checks read before its findings are added."""
 
     situation: Situation
     desired: Desired

@@ -66,7 +66,10 @@ def order_links(
     confirm: Callable[[Plan], bool] | None = None,
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Carry out an order for each link. `order` receives the address and whether it was typed in full."""
+    """Carry out an order for each link that the arguments name.
+
+    `order` receives the address and whether it was typed in full.
+    """
     check_link_arguments(texts)
     site = emergency.site()
     chosen = select_links(site, texts, partial(emergency.recorded, site))

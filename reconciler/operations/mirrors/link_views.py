@@ -50,7 +50,7 @@ class LinkRow:
 
     @property
     def legal(self) -> tuple[str, ...]:
-        """Legal verbs in its state."""
+        """Verbs that are legal in the link's present state."""
         return ("resume" if self.seen.declared.spec.paused else "pause", *(() if self.live else ("delete",)))
 
 
@@ -118,7 +118,7 @@ def check_link_arguments(texts: Sequence[str]) -> None:
 def select_links(
     site: Site, texts: Sequence[str], recorded: Callable[[], Mapping[Address, str | None]]
 ) -> dict[Address, bool]:
-    """Return the named links, with whether an address names each.
+    """Return the links that the arguments name → whether by address rather than by pattern.
 
     Only patterns query clusters. `recorded` clusters that patterns skip cause a warning.
     """

@@ -52,28 +52,28 @@ Row = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Pending work of one mirror."""
+    """What one mirror may have to copy."""
 
     only: Collection[int]
     is_followed: bool
-    """Whether mirror and source are still those of the stored marks."""
+    """Whether mirror and source are still those for which the marks were stored."""
 
 
 @dataclass(slots=True)
 class CompleteMarks:
-    """Marks from when one cluster's mirrors were last complete. Losing them costs a full read."""
+    """Positions at which one cluster's mirrors and sources were last equal. Losing them costs a full read."""
 
     rows: dict[str, Row] = field(default_factory=dict)
     _new_rows: dict[str, Row] = field(default_factory=dict)
 
     @classmethod
     def of(cls, provider: Provider) -> CompleteMarks:
-        """Load the last round's marks."""
+        """Load the marks that the last round stored."""
         rows = links_by_jobs(provider).load_rows(JOB)
         return cls({name: row for name, row in rows.items() if _is_row(row)})
 
     def change(self, mirror: ObservedMirror, source: TopicMark, own: TopicMark | None) -> Change:
-        """Return what a mirror may lack, by current marks."""
+        """Return what a mirror may have to copy, comparing stored marks with current ones."""
         fingerprint, known = self.rows.get(mirror.name, ["", {}])
         is_followed = fingerprint == _fingerprint(mirror, source.topic)
         if not is_followed:
@@ -116,7 +116,7 @@ class CompleteMarks:
             self._new_rows[mirror.name] = self.rows[mirror.name]
 
     def end(self, provider: Provider) -> None:
-        """Store changed marks."""
+        """Store the marks if they changed."""
         rows, self._new_rows = self._new_rows, {}
         if rows != self.rows:
             links_by_jobs(provider).store_rows(JOB, rows)
@@ -144,7 +144,7 @@ _Node = TypeVar("_Node")
 
 
 def group_by_distance(mirrors: Sequence[ObservedMirror]) -> Iterator[tuple[ObservedMirror, ...]]:
-    """Yield groups of mirrors: first those whose source is no mirror of `mirrors`, then their mirrors, and so on."""
+    """Yield groups of mirrors: those whose source is not among `mirrors`, then their own mirrors, and so on."""
     places = {(mirror.cluster, mirror.name): mirror for mirror in mirrors}
     follows = {place: [(mirror.source_cluster, mirror.source)] for place, mirror in places.items()}
     depths = _find_depths(follows)
@@ -157,7 +157,7 @@ def group_by_distance(mirrors: Sequence[ObservedMirror]) -> Iterator[tuple[Obser
 
 
 def sort_sources_first(inventories: Mapping[str, Inventory]) -> list[str]:
-    """Return cluster names, sources before destinations."""
+    """Return the names of clusters, each source before its destinations."""
     follows = {name: list(_source_clusters(inventory)) for name, inventory in sorted(inventories.items())}
     depths = _find_depths(follows)
     return sorted(follows, key=lambda name: (depths[name], name))
@@ -228,12 +228,12 @@ class JobOutcome:
 
     @property
     def errors(self) -> tuple[ReconcilerError, ...]:
-        """At most a hundred errors."""
+        """Errors of the job, at most a hundred."""
         return self.upkept.errors if self.error is None else (*self.upkept.errors, self.error)
 
     @property
     def failed(self) -> int:
-        """Number of failures."""
+        """Number of failures in the job."""
         return self.upkept.failed + (self.error is not None)
 
     @property
@@ -301,7 +301,7 @@ class MirrorView:
 
     @property
     def is_due(self) -> bool:
-        """Whether there may be records to copy."""
+        """Whether the source may have records to copy."""
         return self.change is not None and (not self.change.is_followed or len(self.change.only) > 0)
 
 
@@ -326,7 +326,7 @@ class OtherLinks:
     left: Collection[tuple[str, str]] = ()
 
     def owns(self, mirror: ObservedMirror) -> bool:
-        """Return whether one of them has a mirror."""
+        """Return whether another workspace owns the link of a mirror."""
         return (mirror.cluster, mirror.link) in self.owned
 
 

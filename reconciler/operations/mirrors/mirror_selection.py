@@ -31,14 +31,14 @@ _PARTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class MirrorChoice:
-    """Arguments: addresses and patterns of mirrors and links."""
+    """Arguments of a mirror command: addresses and patterns of mirrors and links."""
 
     addresses: Sequence[str]
     links: Sequence[str] = ()
 
     @property
     def is_one(self) -> bool:
-        """Whether they name exactly one mirror by address."""
+        """Whether the arguments name exactly one mirror, by address."""
         return not self.links and len(set(self.addresses)) == 1 and _ANY not in self.addresses[0]
 
 

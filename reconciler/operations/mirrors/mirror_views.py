@@ -58,7 +58,7 @@ def parse_mirror_addresses(texts: Iterable[str]) -> list[MirrorName]:
 
 
 def find_mirror(links: Links, named: MirrorName) -> ObservedMirror:
-    """Return a mirror from its cluster, else raise `NotFoundError` with similar names."""
+    """Return a mirror that its cluster reports, else raise `NotFoundError` with similar names."""
     try:
         return links.mirror(named.name)
     except NotFoundError as error:
@@ -70,7 +70,7 @@ def find_mirror(links: Links, named: MirrorName) -> ObservedMirror:
 
 
 def find_other_source_cluster(site: Site, cluster: str, name: str) -> str | None:
-    """Return the cluster id at the link's source if it is another than at the link's creation."""
+    """Return the cluster id that a link's source now has, if it differs from the id at the link's creation."""
     link = next((link for link in links_of(site.providers[cluster]).links() if link.name == name), None)
     if link is None or link.source_cluster_id is None:
         return None  # the link has not connected yet
@@ -165,7 +165,7 @@ class Lags:
     """Whether the link's source is now another cluster, by cluster and link."""
 
     def of(self, seen: ObservedMirror) -> tuple[PartitionLag, ...]:
-        """Return the positions and lag of a mirror's partitions."""
+        """Return the positions and lag of each partition of a mirror."""
         own = links_of(self.site.providers[seen.cluster]).positions(seen.name)
         return compute_lags(own, {} if seen.status is MirrorStatus.STOPPED else self.source_of(seen))
 
@@ -335,7 +335,7 @@ def measure_lags(site: Site, mirrors: Sequence[ObservedMirror]) -> Iterator[Mirr
 
 
 def compute_lags(own: Mapping[int, Position], source: Mapping[int, Position]) -> tuple[PartitionLag, ...]:
-    """Return the lag of a mirror's partitions behind the source."""
+    """Return the lag of each partition of a mirror behind its source."""
     return tuple(_partition_lag(partition, position, source) for partition, position in sorted(own.items()))
 
 

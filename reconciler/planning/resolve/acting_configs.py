@@ -70,7 +70,7 @@ class ActingConfigs:
         self._properties: dict[str, dict[str, str]] = {}
 
     def of(self, resource: Topic | Namespace) -> ActOptions:
-        """Return the planned effective configs of a topic, or of topics created in a namespace."""
+        """Return the planned effective configs of a topic, or for a namespace, of topics created in it."""
         match resource:
             case Topic():
                 above, seen = resource.metadata.namespace, self._situation.observed.get(resource.address)
@@ -154,7 +154,7 @@ class HiddenValue:
 
     @property
     def path(self) -> str:
-        """The path of the field."""
+        """Path of the config among the topic's fields."""
         return CONFIGS + self.key
 
 
@@ -281,7 +281,7 @@ class Inheritance:
         return resolve_policy(merge_layers(above, own), topic.address, live, can_untier=capabilities.untiering)
 
     def above(self, topic: Topic, capabilities: Capabilities) -> Layer:
-        """Return the configs that a topic takes from its namespaces; empty if the platform inherits."""
+        """Return the configs that a topic inherits; empty if its platform implements inheritance itself."""
         if capabilities.inherits_configs or not topic.metadata.namespace:
             return {}
         place = topic.cluster, topic.metadata.namespace
@@ -377,19 +377,19 @@ class SwitchReader:
     situation: Situation
 
     def now(self, address: Address, seen: Observed) -> Configs:
-        """Return the present switches of an observed topic."""
+        """Return the tiering switches that an observed topic has now."""
         return self._merge_tiering_switches(address, _pick_switches(seen.resource), seen, self.read_own_switches)
 
     def then(self, address: Address, seen: Observed, old: Address | None = None) -> Configs:
-        """Return the planned switches at an address; `old` is its current address."""
+        """Return the tiering switches that a topic at this address has after the plan; `old` is its present address."""
         return self._merge_tiering_switches(address, self.own_then(address, old), seen, self.own_then)
 
     def moved(self, address: Address, seen: Observed) -> Configs:
-        """Return the switches of an unchanged topic after a move."""
+        """Return the tiering switches that an unchanged topic would have after a move to this address."""
         return self._merge_tiering_switches(address, _pick_switches(seen.resource), seen, self.own_then)
 
     def own_then(self, address: Address, old: Address | None = None) -> Mapping[str, str]:
-        """Return the planned own switches, including unmanaged ones."""
+        """Return the tiering switches set on a topic or namespace itself after the plan, including unmanaged ones."""
         place = old or address
         own, wanted = self.read_own_switches(place), self.situation.wanted.get(address)
         if wanted is None or not self.situation.can_plan(address):
@@ -429,7 +429,7 @@ def _find_unset_keys(origins: Mapping[str, str]) -> frozenset[str]:
 def compute_mounted_configs(
     own: Mapping[str, str], all_set: Mapping[str, str], above: Configs, catalog: Mapping[str, ConfigKey]
 ) -> dict[str, str]:
-    """Return the own configs that a mounted topic needs to keep its effective ones.
+    """Return the configs to set on a mounted topic so that its effective configs stay as they were.
 
     `all_set`: those set before, by itself and its parents; `above`: those of its new parents.
     """

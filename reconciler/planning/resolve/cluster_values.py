@@ -138,7 +138,7 @@ def find_abandoned_sources(desired: Desired, recorded: Record, observed: Invento
 
 
 def warnings_of_lost(review: Review) -> Iterator[PlanFinding]:
-    """Yield unreadable clusters that the plan does not need."""
+    """Yield a warning for each unreadable cluster that the plan does not need."""
     situation = review.situation
     for cluster, why in sorted(situation.request.lost.items()):
         wanted = situation.wanted.get(cluster_address(cluster))

@@ -164,7 +164,7 @@ def check_topic(
 
 
 def check_beside_replica(topic: Topic, origins: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield the fields that a read replica must not declare, each with message and hint."""
+    """Yield the fields that a manifest must not set for a read replica, each with message and hint."""
     by_policy = any(origin.startswith("policy/") for origin in origins.values())
     for field in topic.spec.find_replica_conflicts():
         name = "tieringPolicy" if field == "configs" and by_policy else field
@@ -253,7 +253,7 @@ def explain_unprotectable(link: MirrorLink, capabilities: Capabilities) -> Itera
 
 
 def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> Iterator[tuple[str, str]]:
-    """Yield the changes that cannot be made in place."""
+    """Yield the changes that a platform cannot make in place."""
     for change in changes:
         before, after = change.before, change.after
         if change.path == "partitions" and isinstance(before, int) and isinstance(after, int):
@@ -307,7 +307,7 @@ def _suggest_fewer(before: int, after: int, capabilities: Capabilities) -> str:
 
 
 def describe_unsupported(capabilities: Capabilities, what: str, field: str = "") -> tuple[str, str]:
-    """Return the finding for an unsupported feature; `field` is looked up in `lacks` for the reason."""
+    """Return message and hint for an unsupported feature; `field` is looked up in `lacks` for the reason."""
     why = capabilities.lacks.get(field)
     return (
         f"a cluster of platform {capabilities.platform} cannot {what}{f': {why}' if why else ' in this version'}",

@@ -65,12 +65,12 @@ BY_COMMAND: Final = {STATE: f"{_MARK_PREFIX}{NOTHING}"}
 
 
 def drop_command_marks(last: Recorded | None) -> dict[str, str]:
-    """Return the origins of a record without the marks of commands."""
+    """Return a record's origins without the marks that commands left."""
     return {path: origin for path, origin in (last.origins if last else {}).items() if path not in {STATE, PEER}}
 
 
 def mark_commanded_role(last: Recorded, role: str) -> Recorded:
-    """Return the record of a mirror after a command changed its role: the declared role, with a mark."""
+    """Return the record of a mirror whose role a command changed: the declared role, and a mark."""
     mirror = last.resource
     if not isinstance(mirror, MirrorTopic) or is_made_by_command(last):
         return last
@@ -84,12 +84,12 @@ def mark_commanded_role(last: Recorded, role: str) -> Recorded:
 
 
 def make_role_mark(declared: str) -> str:
-    """Return the mark for a role that a command set while the files declared another."""
+    """Return the text stored in a record's origins when a command changes a declared role."""
     return f"{_MARK_PREFIX}{declared}"
 
 
 def parse_role_mark(origin: str) -> str | None:
-    """Return the role declared when a command changed it; `None` if `origin` is no mark."""
+    """Return the declared role in a mark of `make_role_mark`; `None` if `origin` is no mark."""
     return origin.removeprefix(_MARK_PREFIX) if origin.startswith(_MARK_PREFIX) else None
 
 
@@ -117,7 +117,7 @@ _ROLE_OF_PEER: Final[dict[Role, Role]] = {"reversed": "mirroring", "mirroring": 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One verb: its target mirror with the resulting role, and both states."""
+    """One verb: the mirror that it changes, with the resulting role, and the states before and after."""
 
     mirror: MirrorTopic
     verb: str
@@ -206,7 +206,10 @@ def _find_mirror_back(mirror: MirrorTopic, observed: Inventory) -> Observed | No
 
 
 def way_to_role(mirror: MirrorTopic, situation: Situation) -> Way | None:
-    """Return how a mirror gets its desired role; `None` if neither cluster has it, no verbs if it has the role."""
+    """Return the verbs that give a mirror its desired role, none if it has the role, or why there are none.
+
+    `None` if neither cluster has the mirror.
+    """
     way, item = _find_way(mirror, situation), situation.wanted.get(mirror.address)
     is_held = item is not None and STATE in item.origins
     return VerbsToRole() if is_held and isinstance(way, VerbsToRole | RoleRefusal | LeftOut) else way
@@ -286,20 +289,20 @@ def _find_way(mirror: MirrorTopic, situation: Situation) -> Way | None:
 
 
 def find_freed_topics(way: Way | None) -> frozenset[Address]:
-    """Return the topics that take writes after these verbs."""
+    """Return the mirrors that become topics open to writes by these verbs."""
     steps = way.steps if isinstance(way, VerbsToRole) else ()
     return frozenset(topic_of(step.mirror) for step in steps if step.to_state is MirrorStatus.STOPPED)
 
 
 def find_taken_topics(way: Way | None) -> frozenset[Address]:
-    """Return the ordinary topics that become mirrors by these verbs."""
+    """Return the topics open to writes that become mirrors by these verbs."""
     steps = way.steps if isinstance(way, VerbsToRole) else ()
     swapped = (source_of(step.mirror) for step in steps if step.verb in _REVERSALS)
     return frozenset((*swapped, *(topic_of(step.mirror) for step in steps if step.verb == "truncate-and-restore")))
 
 
 def changed_by_roles(situation: Situation) -> Mapping[Address, frozenset[Address]]:
-    """Return declared mirror → mirrors and topics that the verbs to its role change."""
+    """Return declared mirror → mirrors and topics that change when the mirror gets its role."""
     ways = {address: way_to_role(entry, situation) for address, entry in situation.entries.items()}
     changed: dict[Address, frozenset[Address]] = {}
     for address, way in ways.items():
@@ -465,7 +468,7 @@ def _find_way_to_restore(mirror: MirrorTopic, state: MirrorStatus, situation: Si
 
 
 def restore_step(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> Step | RoleRefusal:
-    """Return the restore of an original source, unless its source has too few partitions."""
+    """Return the verb that restores a stopped mirror's original source, or why it has too few partitions."""
     verb = "truncate-and-restore"
     topic, source = topic_of(mirror), source_of(mirror)
     needed, has = partitions_of(topic, situation), partitions_of(source, situation)
@@ -539,7 +542,7 @@ _MAX_SUGGESTIONS: Final = 3
 
 
 def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Yield why a mirror is not possible."""
+    """Yield reasons why a declared mirror is impossible."""
     capabilities = situation.capabilities(mirror.cluster)
     if not capabilities.links:
         return  # reported at its link
@@ -648,7 +651,7 @@ def _choose_resource_to_declare(mirror: MirrorTopic, situation: Situation) -> st
 
 
 def list_cluster_topics(cluster: str, situation: Situation) -> list[str]:
-    """Return the topics and mirrors that exist or are declared."""
+    """Return the names of topics and mirrors of a cluster, existing or declared."""
     names = {
         full_name_of(address)
         for address in (*situation.observed, *situation.wanted, *situation.mountings)
@@ -796,7 +799,7 @@ NOT_DECLARED: Final = "is not declared here"
 
 
 def explain_unread(cluster: str, situation: Situation) -> str:
-    """Return why a cluster was not read, as a predicate for a sentence."""
+    """Return why a cluster was not read, as the end of a sentence."""
     why = situation.request.lost.get(cluster)
     if why is None:
         return "was not read"
@@ -823,7 +826,7 @@ _STOPPED_ROLES: Final = frozenset({"promoted", "failed-over"})
 def replace_held_roles(
     wanted: dict[Address, WantedResource], recorded: Record, observed: Inventory
 ) -> dict[Address, WantedResource]:
-    """Replace the roles of held mirrors; a mark keeps the declared role."""
+    """Give each mirror whose role a command changed that role; a mark keeps the declared one."""
     for address, item in wanted.items():
         mirror = item.resource
         if not isinstance(mirror, MirrorTopic):
@@ -839,7 +842,7 @@ def replace_held_roles(
 
 
 def is_left(address: Address, situation: Situation) -> bool:
-    """Return whether an undeclared mirror stays because a command created it."""
+    """Return whether an undeclared mirror is kept because a command created it."""
     last = situation.recorded[address]
     if situation.request.options.is_destroy or not isinstance(last.resource, MirrorTopic):
         return False
