@@ -21,6 +21,7 @@ FROM build AS installed-plan
 RUN python -m venv --without-pip /opt/reconciler \
     && pip --python /opt/reconciler/bin/python install -c /src/constraints.txt /wheels/*.whl
 
+# By its name: the wheel is installed, and pip adds the libraries of the extras.
 FROM installed-plan AS installed-kafka
 RUN pip --python /opt/reconciler/bin/python install -c /src/constraints.txt 'stream-reconciler[kafka,records]'
 
