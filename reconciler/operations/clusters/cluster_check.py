@@ -35,7 +35,7 @@ _MAX_ROUNDS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class CheckedCluster:
-    """Result of a check; `checked` is the state after repairs."""
+    """Result of checking one cluster; `checked` is the result after repairs."""
 
     address: Address
     url: str

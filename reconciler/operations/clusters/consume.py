@@ -133,13 +133,13 @@ TopicPartition: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ReadMode:
-    """Isolation of reads, and the callback for lost offsets."""
+    """Isolation of reads, and what is called for lost offsets."""
 
     isolation: Isolation = "read_committed"
     on_missing: Callable[[LostOffsets], None] | None = None
 
     def log(self, provider: Provider, topic: Address) -> TopicLog:
-        """Return the log of a topic."""
+        """Return the log of a topic, read in this mode."""
         return provider.log(topic, isolation=self.isolation, on_missing=self.on_missing)
 
 
@@ -153,7 +153,7 @@ class NamedTopic:
     is_one: bool = True
 
     def topics(self) -> dict[str, TopicLog]:
-        """Return the topic's log."""
+        """Return the log of the topic, by full name."""
         return {full_name_of(self.address): self.how.log(self.provider, self.address)}
 
 
@@ -171,7 +171,7 @@ class MatchingTopics:
 
     @property
     def address(self) -> Address:
-        """The cluster's address."""
+        """Address of the cluster."""
         return cluster_address(self.cluster)
 
     def topics(self) -> dict[str, TopicLog]:
@@ -196,7 +196,7 @@ Source: TypeAlias = NamedTopic | MatchingTopics
 
 
 class Progress:
-    """Offsets written and committed by partition. Without a group, nothing is committed."""
+    """Offsets written to the output and committed, by partition. Without a group, nothing is committed."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class Progress:
         self._committed_ms = now_ms()
 
     def committed(self, topic: str) -> Mapping[TopicPartition, int]:
-        """Return the committed offsets of a topic."""
+        """Return the group's committed offsets in a topic."""
         return {} if self._groups is None else self._groups.committed(self._group, [topic])
 
     def record_written(self, place: TopicPartition, offset: int) -> None:
@@ -246,7 +246,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class TopicReader:
-    """Records of a source, read once or followed."""
+    """Reads the records of a source once, or follows it."""
 
     source: Source
     options: ConsumeOptions
@@ -392,7 +392,7 @@ def _parse_time(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeResult:
-    """Number of records read, and the source."""
+    """Number of records that a consume wrote, and their source."""
 
     where: str
     records: int
@@ -501,7 +501,7 @@ class ProduceOptions:
 
 @dataclass(frozen=True, slots=True)
 class ProduceResult:
-    """Result of a produce."""
+    """Records and bytes that a produce appended."""
 
     address: Address
     records: int

@@ -60,7 +60,7 @@ class GroupChange:
 
 @dataclass(frozen=True, slots=True)
 class GroupReset:
-    """Result of a reset."""
+    """A reset of committed offsets, planned or done."""
 
     cluster: str
     group: str
@@ -94,7 +94,7 @@ def describe_group(reach: SiteOptions, cluster: str, group: str) -> DescribedGro
 def reset_group(
     reach: SiteOptions, change: GroupChange, to: str, *, confirm: Callable[[GroupReset], bool]
 ) -> GroupReset:
-    """Set a group's committed offsets; raises `BlockedError` while it reads them.
+    """Set a group's committed offsets; raises `BlockedError` while the group reads the topics.
 
     `confirm` is called only if an offset changes.
     """
@@ -116,7 +116,7 @@ def reset_group(
 
 
 def delete_group(reach: SiteOptions, change: GroupChange, *, confirm: Callable[[GroupDeletion], bool]) -> GroupDeletion:
-    """Delete a group, or its offsets of one topic; raises `BlockedError` while it reads."""
+    """Delete a group, or its offsets of one topic; raises `BlockedError` while the group reads them."""
     name, topic = parse_cluster_name(change.cluster), _parse_topic(change)
     groups = _open_groups(reach, name, is_writing=True)
     consumer_group = groups.describe(change.group)
@@ -158,7 +158,7 @@ def parse_reset(text: str) -> Reset:
 
 
 def parse_cluster_name(text: str) -> str:
-    """Return the cluster name of a name or address."""
+    """Return the cluster in an argument that is its name or address."""
     return text.removeprefix("cluster/")
 
 

@@ -56,7 +56,7 @@ def select_clusters(site: Site, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def get_storage_url(site: Site, cluster: str) -> str:
-    """Return the URL of a cluster's object storage."""
+    """Return the URL of the object storage of a cluster."""
     declared = site.clusters[cluster].spec.object_storage
     if declared is None:
         hint = "Declare its objectStorage: topics are mounted from it."
@@ -65,7 +65,7 @@ def get_storage_url(site: Site, cluster: str) -> str:
 
 
 def query_clusters(names: Sequence[str], call: Callable[[str], A]) -> tuple[dict[str, A], dict[str, ReconcilerError]]:
-    """Call for all names in parallel; return answers and errors by name."""
+    """Call a function for each cluster in parallel; return results and errors by cluster name."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="mounts") as threads:
         return wait_for_all({name: threads.submit(call, name) for name in names}, ReconcilerError)
 
@@ -97,17 +97,17 @@ class ClusterMigration:
 
     @property
     def table(self) -> Lifecycle[MigrationState]:
-        """Lifecycle of its direction."""
+        """Lifecycle of migrations in this direction."""
         return MOUNT if self.migration.direction == "inbound" else UNMOUNT
 
     @property
     def legal(self) -> tuple[str, ...]:
-        """Verbs that are legal in its state."""
+        """Verbs that are legal in the migration's state."""
         return self.table.legal(self.state)
 
     @property
     def goes_on(self) -> bool:
-        """Whether the next `run` advances it."""
+        """Whether the next `run` continues the migration."""
         if self.migration.by_jobs:
             return False
         if self.migration.is_automatic:
@@ -117,7 +117,7 @@ class ClusterMigration:
 
 @dataclass(frozen=True, slots=True)
 class MountStatus:
-    """Recorded migrations; a completed one has no record."""
+    """Migrations that clusters record; a completed one has no record."""
 
     migrations: tuple[ClusterMigration, ...]
     lost: Mapping[str, ReconcilerError]
@@ -236,7 +236,7 @@ _STATES: Final[Mapping[str, MountableState]] = {"detached": "mountable", "claime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountRow:
-    """One location. Sizes are those at the last detach; null if it was never detached."""
+    """A topic at one location in object storage. Sizes are those at the last detach; null if it was never detached."""
 
     location: str
     """`<topic>/<cluster uuid>/<initial revision>`, permanent."""
@@ -262,7 +262,7 @@ class MountRow:
 
 @dataclass(frozen=True, slots=True)
 class DamagedRegister:
-    """An unreadable register: the owner of its topic is unknown."""
+    """An unreadable register in object storage: the owner of its topic is unknown."""
 
     storage: str
     key: str
@@ -352,7 +352,7 @@ def _has_migration_in(row: MountRow, states: Sequence[str]) -> bool:
 
 
 def read_cluster_names(site: Site, names: Iterable[str]) -> dict[str, str]:
-    """Return the names of reachable clusters by their ids, own and in object storage."""
+    """Return cluster id → name for reachable clusters, also by their ids in object storage."""
 
     def look(name: str) -> set[str]:
         provider = site.providers[name]
@@ -466,7 +466,7 @@ class ReleaseRequest:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A topic taken from its owner and made mountable."""
+    """A topic whose ownership was removed, so that clusters can mount it."""
 
     topic: MountableTopic
     owner: str
@@ -561,12 +561,12 @@ class UnmountedTopic:
 
     @property
     def description(self) -> str:
-        """Text for users; valid even if another cluster has mounted the topic."""
+        """Text about the topic for users; true even if another cluster has mounted it."""
         return f"unmounted{f' to {self.location}' if self.location else ''} by {self.mounting}"
 
 
 def find_unmounted_topics(desired: Desired, record: Record) -> dict[Address, UnmountedTopic]:
-    """Return topics that Mountings unmount, by files and state."""
+    """Return the topics that Mountings unmount, according to files and state."""
     declared = [declared_resource.resource for declared_resource in desired.values()]
     wanted = [
         mounting for mounting in declared if isinstance(mounting, Mounting) and mounting.spec.state == "unmounted"
@@ -580,7 +580,7 @@ def find_unmounted_topics(desired: Desired, record: Record) -> dict[Address, Unm
 
 @contextmanager
 def explain_unmounted(site: Site, topic: Address) -> Iterator[None]:
-    """Replace a "does not exist" error by the location of an unmounted topic."""
+    """During the block, replace a "does not exist" error by the location of an unmounted topic."""
     try:
         yield
     except NotAuthorizedError:

@@ -88,7 +88,7 @@ def _check_name(name: str) -> None:
 
 
 def parse_rule(option: str, text: str, defaults: Mapping[str, object] | None = None) -> NamespaceAcl:
-    """Parse the YAML of an access rule's option."""
+    """Parse the YAML of an access rule in an option."""
     try:
         typed = yaml.safe_load(text)
         return NamespaceAcl.model_validate({**(defaults or {}), **typed} if isinstance(typed, dict) else typed)
@@ -125,7 +125,7 @@ class QuotaUsage(NamedTuple):
 def compute_quota_usage(
     provider: Provider, namespace: Address, limits: Mapping[str, int | None], partitions: Mapping[str, int | None]
 ) -> tuple[QuotaUsage, ...]:
-    """Return the limits of a namespace with their usage; `partitions` by full name, of all topics."""
+    """Return the quotas of a namespace with their usage. `partitions`: partition counts of all topics, by full name."""
     limited = {word: limit for word, limit in limits.items() if limit is not None and limit != UNLIMITED}
     cluster, below = cluster_of(namespace) or "", f"{full_name_of(namespace)}:"
     inside = {name: count or 1 for name, count in partitions.items() if name.startswith(below)}
@@ -145,7 +145,7 @@ def read_limits(item: DeclaredResource | Observed | None) -> Mapping[str, int | 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceRow:
-    """A namespace with its own topics, inheritable configs, and quotas."""
+    """A namespace with the number of its topics, inheritable configs, and quotas."""
 
     address: Address
     topics: int

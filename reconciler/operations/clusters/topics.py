@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """One partition; `stable` limits `read_committed`. Brokers are null where the platform has none."""
+    """One partition; `stable` is where `read_committed` reads end. Brokers are null where the platform has none."""
 
     partition: int
     start: int
@@ -71,9 +71,9 @@ class TopicDescription:
     storage: TopicStorage | None = None
     """Bytes by tier; null: never tiered, or no tiers on the platform."""
     migration: Migration | None = None
-    """Its mount or unmount; null: none."""
+    """The topic's mount or unmount in progress; null: none."""
     following: FollowedSource | None = None
-    """Its source as a mirror; null: an ordinary topic."""
+    """The topic's source if it is a mirror; null: an ordinary topic."""
 
 
 def list_topics(reach: SiteOptions, pattern: str | None, *, sizes: bool = False) -> list[TopicShown]:
@@ -149,7 +149,7 @@ def _read_groups(provider: Provider, full_name: str) -> tuple[ConsumerGroup, ...
 
 
 def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
-    """Return the address of a topic or mirror, and its inventory."""
+    """Return the address of a topic or mirror as its cluster has it, and the inventory that shows it."""
     cluster, name = cluster_of(topic) or "", full_name_of(topic)
     mirror = address_of("mirror", cluster, name)
     tiers = tiers_of(split_name(name)[0])
@@ -181,7 +181,7 @@ def _add_size(topic: TopicShown, size: Measure | None) -> TopicShown:
 def parse_wanted_configs(
     capabilities: Capabilities, typed: Mapping[str, str | None], topic: str = "TOPIC"
 ) -> dict[str, Any]:
-    """Return configs with canonical values; `None` resets a config."""
+    """Return the configs of the command line with canonical values; `None` resets a config."""
     wanted = dict(sorted(typed.items()))
     for key, value in typed.items():
         if key not in capabilities.configs:
@@ -279,7 +279,7 @@ def _read_storages(site: Site, addresses: Iterable[Address]) -> list[TopicStorag
 
 @dataclass(frozen=True, slots=True)
 class ProfiledTopic:
-    """Profile of one topic, and how it was read."""
+    """Profile of one topic's records, and how they were read."""
 
     address: Address
     profile: Profile

@@ -100,7 +100,7 @@ class ApprovalUse:
         return is_later or (self.since_serial is not None and run.base_serial >= self.since_serial)
 
     def is_after(self, run: RunFile) -> bool:
-        """Return whether a run is so old that no earlier one can have used this approval."""
+        """Return whether a run is so old that neither it nor an earlier one can have used this approval."""
         known = []
         if self.since_ms is not None:
             known.append(_parse_started(run.started) < self.since_ms - _CLOCK_SKEW_MS)
@@ -110,7 +110,7 @@ class ApprovalUse:
 
     @property
     def hint(self) -> str:
-        """Hint how to run the plan again."""
+        """Hint that says how to run the plan again."""
         if self.since_ms is not None:
             return f"{_UNDONE}If it is wanted again, have it approved again."
         return _ONCE_MORE
@@ -126,7 +126,7 @@ class ApprovedPlan:
     """`None`: approved just now."""
 
     def check_place(self, work: Work) -> None:
-        """Reject a plan of another workspace, environment, version or state; if `is_strict` also of another commit."""
+        """Reject a plan of another workspace, environment, version or state, and if `is_strict` of another commit."""
         context = Here(
             workspace=work.loaded.workspace.metadata.name,
             environment=work.select.environment,
@@ -310,7 +310,7 @@ def _base_of(plan: Plan) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class RestOfRun:
-    """Observations of the clusters that were read, for the rest of a run."""
+    """Observed clusters, by which the rest of an interrupted run is decided."""
 
     inventory: Inventory
     capabilities: Mapping[str, Capabilities]
@@ -326,7 +326,7 @@ def list_unfinished_actions(settled: SettledJournal) -> list[Action]:
 
 
 def has_result(action: Action, observed: RestOfRun) -> bool:
-    """Report whether the result of an action exists already."""
+    """Return whether the result of an action exists already."""
     match action:
         case Adopt():
             known = observed.record.get(action.address)
@@ -379,7 +379,7 @@ def read_resume_options(site: Site) -> Mapping[str, Any]:
 
 
 def find_rest_of_plan(settled: SettledJournal, now: Plan, observed: RestOfRun) -> Rest:
-    """Return the rest of the open run's plan that is still planned.
+    """Return the actions of the open run's plan that are still planned.
 
     Raises:
         ChangedPlanError: An action changed, or is neither planned nor done.
@@ -399,7 +399,7 @@ def find_rest_of_plan(settled: SettledJournal, now: Plan, observed: RestOfRun) -
 
 
 def limit_plan(now: Plan, agreed: Iterable[Action]) -> Plan:
-    """Limit a plan to agreed actions."""
+    """Return a plan with only the agreed actions."""
     ids = {action.id for action in agreed}
     actions = tuple(action for action in now.actions if action.id in ids)
     return replace(now, actions=actions, digest=digest(actions))
@@ -479,7 +479,7 @@ def to_options(select: Select, *, cwd: Path, folder: Path) -> dict[str, Any]:
 
 
 def read_select(options: Mapping[str, Any], folder: Path) -> Select:
-    """Return the selection from its JSON."""
+    """Return the selection stored as JSON."""
     return Select(
         environment=options.get("environment"),
         variables=tuple(options.get("var", ())),

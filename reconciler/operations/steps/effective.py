@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AclRow:
-    """An access rule that applies: `path` is its name in plans, `origin` the address that sets it."""
+    """An access rule that applies to a resource: `path` is its name in plans, `origin` the address that sets it."""
 
     path: str
     rule: NamespaceAcl
@@ -85,7 +85,7 @@ def _acl_levels(address: Address) -> Iterator[Address]:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRow:
-    """An effective value."""
+    """An effective config of a resource."""
 
     key: str
     value: str
@@ -160,7 +160,7 @@ _POLICY: Final = "remote.log.disable.policy"
 
 @dataclass(frozen=True, slots=True)
 class TieringRow:
-    """An effective tiering value as stored, and its rule."""
+    """An effective tiering config, as stored, and the policy or switch that decides it."""
 
     key: str
     value: str
@@ -270,7 +270,7 @@ def _bool_text(value: bool) -> str:  # noqa: FBT001 - the value is the only argu
 
 
 def predict_inventory(inventory: Inventory, actions: Sequence[Action]) -> dict[Address, Observed]:
-    """Return an inventory after a plan's creations and changes, without its deletes and moves."""
+    """Return an inventory as it is after a plan's creations and changes, without its deletes and moves."""
     after = dict(inventory)
     for action in actions:
         seen = after.get(action.address)

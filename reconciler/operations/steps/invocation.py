@@ -25,7 +25,7 @@ class PullRequestBase(NamedTuple):
     files: Path
 
     def of(self, path: Path) -> Path:
-        """Return the base's version of a path in the repository."""
+        """Return the path that a file of the repository has in the base."""
         return self.files / path.relative_to(self.root)
 
 
@@ -45,7 +45,7 @@ def no_history(_folder: Path, _commit: str, _of: str) -> bool | None:
 
 
 def no_changes(_folder: Path, _beside: Sequence[Path], _revision: str) -> tuple[str, ...]:
-    """Return no files."""
+    """Return no files: nothing has changed since the revision."""
     return ()
 
 
@@ -156,7 +156,7 @@ _SHOWN_PATTERNS: Final = 3
 
 
 def add_locations(findings: Sequence[PlanFinding], loaded: LoadedWorkspace) -> tuple[PlanFinding, ...]:
-    """Add files and lines of fields to findings."""
+    """Return the findings with the files and lines of their fields."""
     if not any(finding.marks for finding in findings):
         return tuple(findings)
     files = Findings(loaded.folder)
@@ -184,12 +184,12 @@ def format_finding(finding: PlanFinding) -> str:
 
 
 def combine_errors(findings: Sequence[PlanFinding], *, can_exclude: bool = False) -> UserError:
-    """Combine a plan's errors; `can_exclude`: the command has `--exclude`."""
+    """Return one error for all errors of a plan; `can_exclude`: the command has `--exclude`."""
     return UserError(_join_findings("the plan has", findings), hint=_exclude_hint(findings, can_exclude=can_exclude))
 
 
 def combine_file_errors(findings: Sequence[PlanFinding]) -> UserError:
-    """Combine findings about files."""
+    """Return one error for all findings about files."""
     return UserError(_join_findings("the files have", findings), hint="Correct them and run `reconciler validate`")
 
 

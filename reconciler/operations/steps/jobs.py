@@ -57,7 +57,7 @@ R = TypeVar("R")
 
 
 class SparkJobs:
-    """The jobs of one command. Spark starts with the first job and ends with the block."""
+    """Runs the jobs of one command. Spark starts with the first job and ends with the block."""
 
     def __init__(self, providers: Mapping[str, Provider], spark: SparkSpec, invocation: Invocation) -> None:
         self._providers = providers
@@ -166,7 +166,7 @@ class SparkJobs:
         return Engine(lambda: self.session().session, lambda: self._is_stopped, self._spec.below)
 
     def ran(self, engine: Engine) -> Execution:
-        """Return where a job's tasks ran so far."""
+        """Return where an engine's tasks ran so far."""
         used = engine.used
         if used.spark_tasks:
             return Execution(self._spec.name, used.spark_tasks, used.starting_s)
@@ -228,7 +228,7 @@ class SparkJobs:
 
     @cached_property
     def shared(self) -> Engine:
-        """Engine of all upkeep, which counts as one job."""
+        """Engine of all upkeep, counted as one job."""
         return self.engine()
 
     def tasks(self) -> tuple[int, int]:
@@ -241,11 +241,11 @@ class SparkJobs:
         return Execution(self._spec.name, spark) if spark else Execution(IN_PROCESS if local else "")
 
     def copier(self, engine: Engine | None = None) -> Copier:
-        """Return the copier of mirrors."""
+        """Return what copies mirrors with this engine."""
         return Copier(self._providers, engine or self.shared)
 
     def spread(self, work: Sequence[W], do: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[Sequence[R]]:
-        """Run pieces of upkeep and yield their results in rounds.
+        """Run parts of upkeep and yield their results in rounds.
 
         Raises:
             MissingSparkError: Java or Spark is missing.

@@ -99,7 +99,7 @@ def write_offsets(
     *,
     settled: tuple[dict[str, str], Mapping[str, str]] | None = None,
 ) -> TaskResult:
-    """Write group offsets to the cluster of some mirrors, and record settled groups."""
+    """Write source groups' offsets to the cluster of their mirrors, and record the groups that are up to date."""
     offsets, below = ends
     names = {mirror.source: mirror.name for mirror in mirrors}
     of_mirrors = {name: _rename_topics(group_offsets, names) for name, group_offsets in offsets.items()}
@@ -152,7 +152,7 @@ def _own_offsets_error(topics: Collection[str]) -> UserError:
 
 @dataclass
 class GroupsRead:
-    """Offsets of groups by cluster, read once per version."""
+    """Caches the committed offsets of groups by cluster; each version is read once."""
 
     _known: dict[tuple[str, str], tuple[str, GroupOffsets]] = field(default_factory=dict)
 
@@ -310,7 +310,7 @@ LINK = "link"
 
 @dataclass(frozen=True)
 class LinkPass:
-    """A pass over the links of a destination."""
+    """Syncs the links of one destination cluster once."""
 
     cluster: str
     providers: Mapping[str, Provider]
@@ -320,7 +320,7 @@ class LinkPass:
     """Other workspaces that own links, which do the work that needs their view."""
 
     def view(self, link: ObservedLink, mirrors: Iterable[ObservedMirror]) -> LinkView | None:
-        """Return a link with both clusters and its mirrors; `None` for an unknown source."""
+        """Return a link with both clusters and its mirrors; `None` if the source cluster is unknown."""
         source = link.declared.spec.source
         if source not in self.providers:
             return None
@@ -333,7 +333,7 @@ def sync_links(
 ) -> Iterator[LinkOutcome]:
     """Sync the wanted links except their groups, and yield the results.
 
-    Links with due groups need `bring_groups` after records are copied.
+    Call `bring_groups` after the copy of records for links whose groups are due.
     """
     links = links_by_jobs(link_pass.providers[link_pass.cluster])
     every, version = links.links(), ""
@@ -559,7 +559,7 @@ def _unknown_source(cluster: str, link: ObservedLink, owner: ResourceOwner | Non
 
 @dataclass(frozen=True)
 class FinalSync:
-    """Syncs mirrors before a promotion, reversal or restore ends.
+    """Syncs groups and configs of mirrors before a promotion, reversal or restore ends.
 
     An error keeps the transition open, except for a group that reads the mirror: its own commits win.
     """

@@ -50,16 +50,16 @@ def get_provider(providers: Mapping[str, Provider], cluster: str) -> Provider:
 
 @dataclass
 class SettledGroups:
-    """Source versions of a link's groups that need no sync until they commit again."""
+    """Versions of source groups that need no sync until they commit again."""
 
     of: Hashable = None
-    """Mirrors and taken groups for which this is valid."""
+    """Mirrors and synced groups for which these versions are valid."""
     versions: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class Pace:
-    """One process's memory of links."""
+    """What one process remembers of links between passes."""
 
     _last_run_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     _groups: dict[str, SettledGroups] = field(default_factory=dict)
@@ -79,11 +79,11 @@ class Pace:
         self._last_run_ms.pop((link_id, task), None)
 
     def is_settled(self, link_id: str, task: str, world: Hashable) -> bool:
-        """Return whether a task is done for these versions of both clusters."""
+        """Return whether a task was done for these versions of both clusters."""
         return self._settled_worlds.get((link_id, task)) == world
 
     def settle(self, link_id: str, task: str, world: Hashable) -> None:
-        """Record that a task is done for these versions."""
+        """Record that a task was done for these versions of both clusters."""
         self._settled_worlds[link_id, task] = world
 
     def is_news(self, link_id: str, task: str, message: str) -> bool:
@@ -120,7 +120,7 @@ class LinkView:
 
     @cached_property
     def source_identity(self) -> ClusterIdentity | ReconcilerError | None:
-        """Identity of the source cluster, or the error; queried once. `None`: no such cluster."""
+        """Identity of the source cluster, or the error; queried once. `None`: no cluster exists there."""
         try:
             return self.source.identify()
         except ReconcilerError as error:
@@ -133,7 +133,7 @@ class LinkView:
 
     @property
     def principal(self) -> str:
-        """Principal that reads the source."""
+        """Principal with which the link reads the source."""
         return name_link_principal(self.link.name)
 
     @property
@@ -143,7 +143,7 @@ class LinkView:
 
 
 def teach_names(providers: Mapping[str, Provider], mirrors: Iterable[ObservedMirror]) -> None:
-    """Teach clusters the full names of mirrors and sources."""
+    """Tell platforms with flat names the full names of mirrors and sources."""
     named: dict[str, list[Address]] = {}
     for mirror in mirrors:
         named.setdefault(mirror.cluster, []).append(address_of("topic", mirror.cluster, mirror.name))
@@ -206,7 +206,7 @@ def get_error_code(error: ReconcilerError) -> str:
 
 
 def summarize_task(count: int, errors: Mapping[str, ReconcilerError]) -> TaskResult:
-    """Return a result with the first error and the number of errors."""
+    """Return the result of a task with its first error and the number of errors."""
     if not errors:
         return TaskResult(count)
     name, error = min(errors.items())
@@ -238,7 +238,7 @@ MISCONFIGURATION: Final = "MISCONFIGURATION_ERROR"
 
 @dataclass(frozen=True, slots=True)
 class LinkSource:
-    """A source that answers; `offered` only if requested."""
+    """A source cluster that answers; `offered` topics only if requested."""
 
     cluster_id: str
     version: str
@@ -259,7 +259,7 @@ def probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource | 
 
 
 def explain_left_to_owner(sides: LinkView) -> str:
-    """Return why a link is left to its owner; empty if its source is the same cluster here."""
+    """Return why the owner must sync a link; empty if its source is the same cluster here."""
     if sides.owner is None:
         return ""
     identity = sides.source_identity
@@ -341,14 +341,14 @@ WAITED_FOR: Final = frozenset({SOURCE_TOPIC_MAY_BE_DELETED, NOT_READABLE})
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Whether a trouble fails the mirror, and whether to record it."""
+    """Whether a trouble makes the mirror FAILED, and whether to record it."""
 
     fails: bool
     is_news: bool
 
 
 def judge_trouble(known: Trouble | None, trouble: Trouble, *, retry_ms: int, now_ms: int) -> Judgement:
-    """Judge a trouble against the known one; a code is recorded once."""
+    """Decide what a mirror's trouble means, given the trouble recorded before; a code is recorded once."""
     is_known = known is not None and known.code == trouble.code
     since_ms = known.since_ms if known is not None and is_known else now_ms
     if trouble.code == RECORDS_REFUSED:
