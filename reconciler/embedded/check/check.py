@@ -228,7 +228,7 @@ def _check_cluster_file(store: ObjectStore, checked: CheckResult) -> Iterator[Ch
 
 
 def _read_catalog(store: ObjectStore) -> ReadCatalog:
-    """A newer snapshot may have replaced what was read."""
+    """Read the catalog again while it has errors: a newer snapshot may have replaced it."""
     register = catalog_register(store)
     read = _read_once(register)
     for _ in range(_LOOKS - 1):

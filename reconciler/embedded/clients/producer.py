@@ -133,7 +133,7 @@ def _open_transactions(head: Head, who: Identity) -> dict[str, object]:
 
 
 def _store_again(append: Append, now_ms: int) -> None:
-    """Old keys may be swept at any time."""
+    """Store the parts under new keys: old ones may be swept at any time."""
     store = append.gate.store
     try:
         for position, part in enumerate(append.parts):

@@ -210,7 +210,7 @@ def has_dropped_remote(head: Head, manifest: Manifest) -> bool:
 
 
 def _epochs_since(epochs: Sequence[tuple[int, int]], start: int) -> list[tuple[int, int]]:
-    """Each place drops older epochs at its own time."""
+    """Return the epochs from `start` on; logs drop older epochs at different times."""
     return [
         (epoch, max(first, start))
         for place, (epoch, first) in enumerate(epochs)

@@ -175,7 +175,7 @@ def read_capabilities(look: ClusterFacts, known: Sequence[str] = (), principal: 
 
 
 def _explain_missing_tiering(broker: Mapping[str, ConfigState], topic: Mapping[str, str | None]) -> dict[str, str]:
-    """Hidden switches are left to the brokers."""
+    """Return why tiering is unavailable; hidden switches are left to the brokers."""
     if _TIERING not in topic:
         return dict.fromkeys(("tiering", "untiering"), f"this version does not know {_TIERING}")
     if broker and ((switch := broker.get(_SYSTEM_SWITCH)) is None or switch.value != "true"):
