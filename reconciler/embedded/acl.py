@@ -33,7 +33,7 @@ class Operation(StrEnum):
 
 
 class Kind(StrEnum):
-    """Topic rules for everything in a namespace cover the namespace."""
+    """Kinds of resources that access rules name. A rule for everything in a namespace covers the namespace itself."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -152,12 +152,12 @@ class Permissions:
         raise refusal_error(self, operation, (kind, name), verdict)
 
     def check_super_user(self, what: str) -> None:
-        """Reject a principal that operates on the cluster; `what` completes "may not"."""
+        """Reject a principal other than the super user; `what` completes "may not" in the error."""
         if self.principal is not None:
             raise super_user_error(self, what)
 
     def verdict(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
-        """Return the decision and its reason."""
+        """Return the decision on an operation, with the rule that decided."""
         return self._verdict_of(tuple(iter_levels(catalog, kind, name)), operation, kind)
 
     def _outermost_refusal(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
@@ -257,7 +257,7 @@ def refusal_error(who: Permissions, operation: str, what: tuple[Kind, str], verd
 
 
 def _allowing_hint(who: Permissions, operation: str, kind: Kind, nearest: Level | None) -> str:
-    """Suggest the narrowest rule that allows the operation, and its place."""
+    """Suggest the narrowest rule that would allow the operation, and the level to add it to."""
     if nearest is None:
         return ""
     is_tier = kind is not Kind.NAMESPACE and nearest.label.startswith("namespace ")
@@ -370,7 +370,7 @@ def _to_entries(fields: Mapping[str, tuple[str, ...]]) -> tuple[AclEntry, ...]:
 
 
 def find_visible_topic(who: Permissions, catalog: Catalog | Draft, full_name: str) -> TopicEntry:
-    """Return a topic after its permission checks."""
+    """Return a topic after checking that the principal may describe it."""
     if full_name in catalog.topics or who.is_super_user:
         return topic_named(catalog, full_name)
     known = [name for name in catalog.topics if who.may(catalog, Operation.DESCRIBE, Kind.TOPIC, name)]

@@ -130,7 +130,10 @@ class Admin:
         self._commit(lambda draft: create_namespace(draft, name, entry), (Operation.CREATE, Kind.NAMESPACE, name))
 
     def alter_namespace(self, name: str, configs: Mapping[str, str | None]) -> None:
-        """Set or (`None`) remove a namespace's configs. Tiering that is switched off is off on return (KIP-950)."""
+        """Set or (`None`) remove a namespace's configs.
+
+        If the change ends tiering, return once that is disabled (KIP-950).
+        """
         self._commit_and_disable(
             lambda draft: alter_namespace(draft, name, configs), (Operation.ALTER_CONFIGS, Kind.NAMESPACE, name)
         )
@@ -178,7 +181,10 @@ class Admin:
     def alter_topic(
         self, full_name: str, configs: Mapping[str, str | None] | None = None, *, partitions: int | None = None
     ) -> None:
-        """Set a topic's configs (`None`: inherit) and add partitions. Tiering that is switched off is off on return."""
+        """Set a topic's configs (`None`: inherit) and add partitions.
+
+        If the change ends tiering, return once that is disabled.
+        """
         needed = [] if partitions is None else [(Operation.ALTER, Kind.TOPIC, full_name)]
         if configs or not needed:
             needed.append((Operation.ALTER_CONFIGS, Kind.TOPIC, full_name))
@@ -262,11 +268,11 @@ class Admin:
         return source_topic(catalog, full_name)
 
     def finish_deletions(self) -> int:
-        """Delete the objects of marked topics; return their number."""
+        """Delete the objects of topics marked for deletion; return the number of topics."""
         return finish_deletions(self.store, self.catalog, RemoteDeletion(self.storage, self.cluster_id))
 
     def finish_disablings(self, *, may_go_on: Callable[[], None] = lambda: None) -> int:
-        """Finish disabling tiering; return the number of topics."""
+        """Finish disabling the tiering of topics; return their number."""
         return finish_disablings(self.store, self.catalog, self.storage, self.cluster_id, may_go_on=may_go_on)
 
     def _check_key(self, kms_key_id: str | None) -> None:

@@ -26,12 +26,12 @@ _LONGEST_ENCODED: Final = 249
 
 
 def catalog_key(serial: int) -> str:
-    """Return a new key of a snapshot or large commit."""
+    """Return a new key for a catalog snapshot or large commit."""
     return f"catalog/{serial:012}-{nonce()[:_SHORT_NONCE]}.json.gz"
 
 
 def serial_of_catalog_key(key: str) -> int | None:
-    """Return the serial in such a key, or `None`."""
+    """Return the serial in the key of a catalog object, or `None`."""
     digits = key.removeprefix("catalog/").partition("-")[0]
     return int(digits) if digits.isdecimal() else None
 
@@ -53,7 +53,7 @@ def partition_of_head(key: str) -> tuple[str, int]:
 
 
 def is_head_key(key: str) -> bool:
-    """Whether a key is a head's; people and tools leave other objects."""
+    """Whether a key is a head's; people and tools leave other objects in the folder."""
     try:
         return key == head_key(*partition_of_head(key))
     except ValueError:
@@ -61,7 +61,7 @@ def is_head_key(key: str) -> bool:
 
 
 def topic_of_head(key: str) -> str:
-    """Return the topic id in a key's prefix."""
+    """Return the topic id in the key of a head."""
     return key.removeprefix(HEADS).partition("/")[0]
 
 

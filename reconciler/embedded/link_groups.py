@@ -93,7 +93,7 @@ def release_groups(store: ObjectStore, topic_id: str) -> int:
 
 @dataclass
 class _OffsetCopy:
-    """One read of the catalog, and of each partition's end."""
+    """Copies groups' offsets, with one read of the catalog, and of each partition's end."""
 
     cluster: Admin
     catalog: Catalog

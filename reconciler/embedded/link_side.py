@@ -73,7 +73,7 @@ class ClusterLinks:
     """Called before every write, from any thread; may raise."""
 
     def ask(self, full_name: str, verb: str, *, operation: str = "") -> MirrorEntry:
-        """Start a verb on a mirror; a failover completes before returning."""
+        """Start the operation of a verb on a mirror; a failover completes before returning."""
         request = self._request(operation)
         after = self._commit(
             lambda draft: start_mirror_verb(draft, full_name, verb, request), f"{verb} mirror {full_name}"
@@ -160,7 +160,7 @@ class ClusterLinks:
         run_in_parallel(record_partition, sorted(bounds), name="stand")
 
     def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorEntry:
-        """Record the start offsets of a new mirror, and move empty partitions there."""
+        """Store the start offsets of a new mirror, and move its empty partitions there."""
         after = self.change(full_name, lambda entry: mirrors.set_first_offsets(entry, offsets))
         topic = topic_named(self.cluster.catalog.read(), full_name)
         begins = {number: offset for number, offset in (after.begins or {}).items() if offset}
@@ -287,7 +287,7 @@ def offered_topics_in(catalog: Catalog, principal: str, only: Collection[str] | 
 
 
 def _denies_anything(catalog: Catalog) -> bool:
-    """Avoids checking thousands of topics if no rule denies."""
+    """Whether a rule denies anything; otherwise thousands of topics need no check."""
     namespaces = (rule for entry in catalog.namespaces.values() for rule in entry.acls)
     topics = (rule for entry in catalog.topics.values() for rule in entry.acls)
     return any(rule.permission != ALLOW for rule in chain(namespaces, topics))
@@ -341,7 +341,7 @@ def copy_rules(draft: Draft, link_name: str, rules: AccessRules) -> int:
 def _merge_rules(
     entries: tuple[AclEntry, ...], before: RuleFields, wanted: RuleFields
 ) -> tuple[tuple[AclEntry, ...], dict[str, tuple[str, ...]]]:
-    """Also returns the rules that the link owns, by path."""
+    """Return a topic's or namespace's rules with the source's, and the rules that the link owns, by path."""
     changes, own = plan_rule_changes(to_rule_fields(to_namespace_acls(entries)), before, wanted)
     return (merge_rules(entries, changes) if changes else entries), own
 

@@ -55,7 +55,7 @@ def lifecycle_of(migration: MigrationEntry) -> Lifecycle[MigrationState]:
 
 
 def find_migration(catalog: Catalog | Draft, migration: int) -> MigrationEntry:
-    """Return a migration."""
+    """Return a migration by its id."""
     migration_entry = catalog.migrations.get(str(migration))
     if migration_entry is None:
         message = f"migration {migration}: Data migration does not exist"
@@ -109,7 +109,7 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
 
 
 def _check_not_in_cluster(draft: Draft, locations: Collection[str], cluster_id: str) -> None:
-    """Two topics at one location would delete each other's objects."""
+    """Reject locations of topics in this cluster: two topics at one location would delete each other's objects."""
     revisions = {TopicLocation.parse(location).revision for location in locations}
     for full_name, topic in draft.topics.items():
         if topic.revision not in revisions:
@@ -131,7 +131,7 @@ def _check_not_in_cluster(draft: Draft, locations: Collection[str], cluster_id: 
 
 
 def apply_verb(draft: Draft, migration: int, verb: str) -> MigrationEntry:
-    """Apply a verb of the lifecycle; return the new entry."""
+    """Apply a verb of the lifecycle (such as `execute`) to a migration; return its new entry."""
     current = find_migration(draft, migration)
     table = lifecycle_of(current)
     state = MigrationState(current.state)
@@ -151,7 +151,7 @@ def apply_verb(draft: Draft, migration: int, verb: str) -> MigrationEntry:
 
 
 def complete_state(draft: Draft, migration: int, begun: MigrationEntry, end: MigrationState, *, now_ms: int) -> bool:
-    """Enter the state after `begun`'s work; `False` if another process was faster."""
+    """Move a migration to the state after `begun`, whose work is done; `False` if another process was faster."""
     current = draft.migrations.get(str(migration))
     if current is None or (current.state, current.claim) != (begun.state, begun.claim):
         return False
@@ -187,7 +187,7 @@ def _check_tiered(draft: Catalog | Draft, full_name: str) -> None:
 
 
 def make_unmount_entry(draft: Catalog | Draft, full_name: str, mounting: str | None, cluster_id: str) -> MigrantEntry:
-    """Return the entry of a topic to unmount."""
+    """Return the migration's entry of a topic to unmount."""
     try:
         topic = topic_named(draft, full_name)
     except UserError as error:

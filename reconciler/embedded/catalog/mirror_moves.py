@@ -45,7 +45,7 @@ def find_mirror(catalog: Catalog | Draft, full_name: str) -> tuple[TopicEntry, M
 
 
 def start_mirror_verb(draft: Draft, full_name: str, verb: str, request: TransitionRequest) -> MirrorEntry:
-    """Start a verb's operation; return the mirror's new entry."""
+    """Start the operation of a verb (such as `failover`) on a mirror; return its new entry."""
     _, mirror = find_mirror(draft, full_name)
     return _put_mirror(draft, full_name, mirrors.request_verb(full_name, mirror, link_of(draft, mirror), verb, request))
 

@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ClusterEntry:
-    """Cluster properties, and the id of its object storage."""
+    """Properties of the cluster, and the id of its object storage."""
 
     properties: Mapping[str, str] = field(default_factory=dict)
     storage_id: str | None = None
@@ -262,9 +262,9 @@ class TopicEntry:
 
 @dataclass(frozen=True, slots=True)
 class DeletionEntry:
-    """A topic marked for deletion: its name is free, its objects exist.
+    """A topic marked for deletion: its name is free, its objects still exist.
 
-    `location`: its remote objects, `<topic>/<cluster uuid>/<revision>`.
+    `location`: that of its remote objects, `<topic>/<cluster uuid>/<revision>`.
     """
 
     name: str

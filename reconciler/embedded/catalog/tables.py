@@ -43,7 +43,7 @@ class TopicCounts:
 
     @classmethod
     def of(cls, topic: TopicEntry | None) -> TopicCounts:
-        """Return the usage of one topic; zero for `None`."""
+        """Return the counts that one topic adds; zero for `None`."""
         return cls() if topic is None else cls(1, topic.partitions)
 
 
@@ -54,7 +54,7 @@ class CountsByNamespace:
         self._below: dict[str, TopicCounts] = {}
 
     def below(self, namespace: str, topics: Mapping[str, TopicEntry]) -> TopicCounts:
-        """Return the usage below a namespace."""
+        """Return the number of topics and partitions below a namespace."""
         usage = self._below.get(namespace)
         if usage is None:
             prefix = f"{namespace}:"
@@ -107,7 +107,7 @@ def _quota_usages(
 
 
 class OwnerEntry(str):
-    """Lineage of the owning state; a plain string saves space."""
+    """Owner of a resource: the lineage of its state, as a plain string to save space."""
 
     __slots__ = ()
 
@@ -175,7 +175,7 @@ class Catalog:
 
     @property
     def owned(self) -> Owners:
-        """The owners of resources."""
+        """The owners of this catalog's resources."""
         return Owners(self.workspaces, self.owners)
 
     @property
@@ -258,7 +258,7 @@ class Draft:
         return self.clusters.get(_THE_CLUSTER) or ClusterEntry()
 
     def usage_below(self, namespace: str) -> TopicCounts:
-        """Return the usage below a namespace."""
+        """Return the number of topics and partitions below a namespace."""
         return self._usages.below(namespace, self.topics)
 
     def next_revision(self) -> int:
@@ -267,7 +267,7 @@ class Draft:
         return self.revision
 
     def put_cluster(self, entry: ClusterEntry) -> None:
-        """Set the cluster-wide settings, unless unchanged."""
+        """Set the cluster-wide settings; no change if they are equal."""
         if entry != self.cluster:
             self._put("clusters", self.clusters, _THE_CLUSTER, entry)
 
@@ -298,7 +298,7 @@ class Draft:
 
     @property
     def owned(self) -> Owners:
-        """The owners of resources."""
+        """The owners of this draft's resources."""
         return Owners(self.workspaces, self.owners)
 
     def put_owner(self, key: str, lineage: str | None) -> None:
@@ -306,7 +306,7 @@ class Draft:
         self._put("owners", self.owners, key, None if lineage is None else OwnerEntry(lineage))
 
     def put_workspace(self, lineage: str, entry: ResourceOwner | None) -> None:
-        """Set or remove an owner."""
+        """Set or remove the owner with this lineage."""
         self._put("workspaces", self.workspaces, lineage, entry)
 
     def _put(self, name: str, table: dict[str, E], key: str, entry: E | None) -> None:
@@ -319,7 +319,7 @@ class Draft:
         self._changes.setdefault(name, {})[key] = entry
 
     def attempt(self, decide: Callable[[Draft], object]) -> None:
-        """Run `decide`; undo its own changes if it raises."""
+        """Run `decide` on this draft; undo the changes of `decide` if it raises."""
         before = {name: dict(held) if isinstance(held, dict) else held for name, held in vars(self).items()}
         before |= {"_changes": {name: dict(changes) for name, changes in self._changes.items()}}
         try:
@@ -330,7 +330,7 @@ class Draft:
 
     @property
     def is_changed(self) -> bool:
-        """Whether there are changes to commit."""
+        """Whether this draft has changes to commit."""
         return bool(self._changes)
 
     def counts(self) -> dict[str, int]:
@@ -345,7 +345,7 @@ class Draft:
         }
 
     def committed(self, commit_id: str) -> Catalog:
-        """Return the resulting catalog."""
+        """Return the catalog after this draft's commit."""
         return Catalog(
             serial=self.base.serial + 1,
             id=commit_id,
@@ -438,7 +438,7 @@ SEAL: Final = "migration:"
 
 
 def seal_writer(migration: int) -> str:
-    """Return the writer of heads that a migration sealed."""
+    """Return the writer stored in heads that a migration sealed."""
     return f"{SEAL}{migration}"
 
 
@@ -468,14 +468,14 @@ def check_served(full_name: str, topic: TopicEntry) -> None:
 
 
 def check_no_replica(full_name: str, topic: TopicEntry, what: str) -> None:
-    """Refuse the operation `what` on a read replica."""
+    """Refuse `what`, an operation, on a read replica."""
     if topic.replica is not None:
         message = f"topic {full_name} is a read replica of {topic.replica.location}: {what} is not possible"
         raise UserError(f"{message} (INVALID_TOPIC_EXCEPTION)", hint="Do it at its source, on the cluster that has it.")
 
 
 def check_unheld(full_name: str, topic: TopicEntry, what: str) -> None:
-    """Refuse the operation `what` on a migrating topic."""
+    """Refuse `what`, an operation, on a migrating topic."""
     if topic.hold is not None:
         message = (
             f"topic {full_name}: {what} is not possible: the resource is undergoing data migration "

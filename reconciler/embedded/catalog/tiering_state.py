@@ -121,7 +121,7 @@ def location_to_delete(catalog: Catalog | Draft, full_name: str, cluster_id: str
 def update_tiering(draft: Draft, full_names: Iterable[str], *, or_else: Callable[[], object]) -> None:
     """Move topics' tiering states to what their configs require; transitions raise the epoch (F-K-056).
 
-    If one is refused, none moves, and `or_else` undoes the caller's changes.
+    If one is refused, none moves, and `or_else` is called to undo the caller's changes.
     """
     full_names = [name for name in full_names if draft.topics[name].replica is None]
     try:

@@ -100,9 +100,9 @@ def synced_configs_of(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[st
 
 
 def follows_starts(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
-    """Whether a mirror's start follows its source's (F-C-054).
+    """Whether a mirror's start offsets follow its source's (F-C-054).
 
-    It does if its link syncs both retention limits; otherwise it expires records itself (F-C-055).
+    They do if its link syncs both retention limits; otherwise it expires records itself (F-C-055).
     """
     mirror = topic.follows
     return mirror is not None and {*synced_configs_of(catalog, mirror)} >= _RETENTION
@@ -144,12 +144,12 @@ def check_not_synced(full_name: str, mirror: MirrorEntry, keys: Iterable[str], c
 
 
 def kms_key_of_topic(catalog: Catalog | Draft, full_name: str) -> str | None:
-    """Return the key of a topic's objects; `None`: the store's default."""
+    """Return the KMS key of a topic's objects; `None`: the store's default."""
     return kms_key_of_namespace(catalog, split_name(full_name)[0])
 
 
 def kms_key_of_namespace(catalog: Catalog | Draft, namespace: str) -> str | None:
-    """Return the key of a namespace or its nearest tier with one."""
+    """Return the KMS key of a namespace or its nearest tier with one."""
     for tier in reversed(tiers_of(namespace)):
         entry = catalog.namespaces.get(tier)
         if entry is not None and entry.kms_key_id is not None:
@@ -158,12 +158,12 @@ def kms_key_of_namespace(catalog: Catalog | Draft, namespace: str) -> str | None
 
 
 def kms_keys_of_topics(catalog: Catalog | Draft, full_names: Iterable[str]) -> dict[str, str | None]:
-    """Return the keys of topics, by topic id."""
+    """Return the KMS keys of topics, by topic id."""
     return {catalog.topics[name].id: kms_key_of_topic(catalog, name) for name in full_names}
 
 
 def mark_rewrites(draft: Draft, full_names: Iterable[str], before: Mapping[str, str | None]) -> None:
-    """Mark topics whose key differs from `before`, in the commit that changes it."""
+    """Mark topics for a rewrite if their KMS key differs from `before`, in the commit that changes it."""
     for name in full_names:
         topic_id = draft.topics[name].id
         if kms_key_of_topic(draft, name) != before[topic_id]:

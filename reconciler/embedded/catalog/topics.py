@@ -164,7 +164,7 @@ def delete_topic(draft: Draft, full_name: str, *, cluster_id: str, topic_id: str
 
 
 def check_growth(full_name: str, before: int, after: int) -> None:
-    """Refuse fewer partitions, or more than the limit."""
+    """Refuse to decrease a topic's partitions, or to exceed the limit."""
     _check_partitions(full_name, after)
     if after < before:
         message = f"topic {full_name} has {before} partitions; {after} would be fewer"
@@ -199,7 +199,7 @@ def recover_topic(
 
 
 def finish_recovery(draft: Draft, topic_id: str) -> None:
-    """Mark a topic's recovery as complete; ignores a missing topic."""
+    """Mark a topic's recovery as complete, unless the topic is gone."""
     for full_name, topic in draft.topics.items():
         if topic.id == topic_id and topic.recovering is not None:
             draft.put_topic(full_name, replace(topic, recovering=None))

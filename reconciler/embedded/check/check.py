@@ -63,7 +63,7 @@ class CurrentTopics:
             return self._turned[1]
 
     def catalog(self) -> Catalog | None:
-        """Return the catalog; `None` as for `topics`."""
+        """Return the current catalog; `None` as for `topics`."""
         with self._lock:
             return self._read()
 

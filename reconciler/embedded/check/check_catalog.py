@@ -142,7 +142,7 @@ PartitionId: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class GroupCheck:
-    """Checks groups, from any thread. `ends`: ends of written partitions."""
+    """Checks consumer groups, from any thread. `ends`: ends of written partitions."""
 
     store: ObjectStore
     topics: Callable[[], Topics | None]
@@ -181,7 +181,7 @@ class GroupCheck:
 def find_group_problems(
     name: str, group: Group, place: FindingPlace, topics: Topics, end_of: Callable[[PartitionId, int], int]
 ) -> Iterator[CheckFinding]:
-    """Yield a group's offsets of deleted topics, or beyond an end."""
+    """Yield a group's offsets that are of deleted topics or beyond a partition's end."""
     gone = sorted(group.topic_ids - topics.by_id.keys())
     if gone:
         what = f"group {name} has offsets of {len(gone)} topics that were deleted, the first of id {gone[0]}"
@@ -212,7 +212,7 @@ class OpenTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TransactionCheck:
-    """Checks transactions, from any thread. `now_ms`: the store's time."""
+    """Checks transactional ids, from any thread. `now_ms`: the store's time."""
 
     store: ObjectStore
     now_ms: int

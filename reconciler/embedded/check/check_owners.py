@@ -141,7 +141,10 @@ _OVER: Final = frozenset({MigrationState.FINISHED, MigrationState.CANCELLED, Mig
 
 @dataclass(frozen=True, slots=True)
 class OwnershipCheck:
-    """`lost`: topics released, or owned by other clusters."""
+    """Findings of the ownership registers.
+
+    `lost`: topics of this catalog that object storage gives to another cluster or to none.
+    """
 
     findings: tuple[CheckFinding, ...] = ()
     lost: frozenset[str] = frozenset()
@@ -194,7 +197,7 @@ def _check_once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalo
 def find_lost_topics(
     catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]
 ) -> Iterator[tuple[str, CheckFinding]]:
-    """Yield topics that object storage gives to no or another cluster."""
+    """Yield this catalog's topics that object storage gives to another cluster or to none."""
     for name, topic in catalog.topics.items():
         key = _register_key(name, topic, cluster_id)
         ownership = registers.get(key)
@@ -243,7 +246,7 @@ def _check_claims(catalog: Catalog, cluster_id: str, registers: Mapping[str, Own
 def find_left_claims(
     catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]
 ) -> Iterator[tuple[str, Ownership]]:
-    """Yield this cluster's claims without an active migration."""
+    """Yield this cluster's claims on topics, left without an active migration."""
     going_on = {
         migration.claim for migration in catalog.migrations.values() if parse_migration_state(migration) not in _OVER
     }
@@ -268,7 +271,7 @@ def _check_owned(catalog: Catalog, cluster_id: str, registers: Mapping[str, Owne
 
 
 def _has_objects(storage: ObjectStore, registers: Mapping[str, Ownership], finding: CheckFinding) -> bool:
-    """Without objects the register is irrelevant."""
+    """Whether a finding's topic has objects: without them its ownership register is irrelevant."""
     location = registers[finding.place.key].location
     try:
         return read_topic_manifest(storage, location.cluster_id, location.revision) is not None
@@ -300,7 +303,7 @@ def find_mirror_problems(catalog: Catalog) -> Iterator[CheckFinding]:
 
 
 def find_source_difference(topic: TopicEntry, head: Head, place: FindingPlace) -> Iterator[CheckFinding]:
-    """Yield a partition copied from another topic than its mirror follows.
+    """Yield a partition that was copied from another topic than its mirror follows.
 
     During a transition and after mirroring the head describes an earlier copy.
     """

@@ -114,7 +114,7 @@ _LOOKS: Final = 3
 
 @dataclass(slots=True)
 class PartitionReport:
-    """The result for one partition."""
+    """Findings and counts of one partition."""
 
     findings: tuple[CheckFinding, ...] = ()
     is_there: bool = True
@@ -309,7 +309,7 @@ class _HeadCheck:
             yield from self.check.deep(entry, place)
 
     def _list_sizes(self, keys: Iterable[str]) -> dict[str, int]:
-        """Parts may have been written after the first listing."""
+        """Return sizes by a new listing: parts may have been written after the first."""
         folders = {key.rpartition("/")[0] + "/" for key in keys}
         return {listed.key: listed.size for folder in folders for listed in self.check.store.list(folder)}
 

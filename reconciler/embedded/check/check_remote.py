@@ -59,7 +59,7 @@ def find_page_differences(
 
 
 def has_integers(head: Head) -> bool:
-    """Whether a head's numbers are integers: it may have been edited."""
+    """Whether a head's numbers are integers: someone may have edited it."""
     tables: list[Any] = [head.transactions, head.producers]
     if not all(isinstance(table, dict) for table in tables):
         return False
@@ -179,7 +179,7 @@ class SegmentCheck:
     deep: Deep | None = None
 
     def suspects(self, entries: Sequence[Entry], place: FindingPlace) -> Iterator[Suspect]:
-        """Yield problems, oldest first; `place` is the manifest's."""
+        """Yield suspected problems of segments, oldest first; `place` is the manifest's."""
         sizes = self.listed.sizes([entry.key for entry in entries])
         indexes = self.listed.sizes([index_key(entry.key) for entry in entries])
         for entry, size, index in zip(entries, sizes, indexes, strict=True):
@@ -325,7 +325,7 @@ class RemoteCheck:
             yield from segments.runs(suspect for suspect in suspects if named is None or suspect.entry.key in named)
 
     def _read_named_keys(self, partition: RemotePartition, before: Manifest) -> set[str] | None:
-        """`None`: unchanged or unreadable."""
+        """Return the keys in the manifest if it changed since `before`; `None`: unchanged or unreadable."""
         try:
             manifest = read_manifest(self.storage, partition)
         except UserError:

@@ -83,7 +83,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KindRule:
-    """Of a kind of finding. `is_mended`: `--repair` fixes it without losing data."""
+    """Severity, meaning and remedy of a kind of finding. `is_mended`: `--repair` fixes it without losing data."""
 
     severity: Severity
     matters: str
@@ -354,16 +354,16 @@ class CheckFinding:
     objects: int = 1
     bytes: int = 0
     age_ms: int | None = None
-    """Of the oldest object, by the store's clock."""
+    """Age of the oldest object, by the store's clock."""
 
     @property
     def rule(self) -> KindRule:
-        """The rule of its kind."""
+        """The rule of the finding's kind."""
         return RULES[self.kind]
 
     @property
     def severity(self) -> Severity:
-        """Severity of its kind."""
+        """Severity of the finding's kind."""
         return self.rule.severity
 
 
@@ -402,7 +402,7 @@ class CheckResult:
     namespaces: int = 0
     topics: int = 0
     partitions: int = 0
-    """Ever written."""
+    """Partitions ever written."""
     pages: int = 0
     parts: int = 0
     records: int = 0
@@ -413,12 +413,12 @@ class CheckResult:
     transactions: int = 0
     findings: list[CheckFinding] = field(default_factory=list)
     left_out: int = 0
-    """Findings beyond ten thousand."""
+    """Number of findings beyond the first ten thousand."""
     kinds: set[Kind] = field(default_factory=set)
-    """Of all findings, also those left out."""
+    """Kinds of all findings, also of those left out."""
     errors: int = 0
     serial: int | None = None
-    """Of the catalog; `None` if it is unreadable."""
+    """Serial of the catalog; `None` if it is unreadable."""
     is_sure: bool = True
     """Everything that names objects was readable and consistent."""
 

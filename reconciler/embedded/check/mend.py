@@ -105,7 +105,7 @@ def restore_truncated_registers(
 
 
 def repair_findings(cluster: EmbeddedCluster, checked: CheckResult) -> list[RepairResult]:
-    """Repair what is safe, and report it; repeatable."""
+    """Repair the findings that are safe to repair; return what was done. Repeatable."""
     if checked.kinds & _OF_THE_CATALOG or checked.serial is None:
         return []
     catalog = cluster.catalog.read()

@@ -55,7 +55,7 @@ class Contents:
 
     registers: dict[str, list[str]] = field(default_factory=lambda: {prefix: [] for prefix in REGISTERS})
     foreign: dict[str, ForeignFolder] = field(default_factory=dict)
-    """By folder; `""` for the root."""
+    """Foreign objects by folder; `""` for the root."""
     storages: list[str] = field(default_factory=list)
     """Keys of `storage.json`, in the root or among immutable objects."""
     objects: int = 0
@@ -81,7 +81,7 @@ class ObjectIndex:
         ]
 
     def name(self, keys: Sequence[str]) -> list[str]:
-        """Mark objects as named; return those named before."""
+        """Mark objects as named; return the keys that were marked before."""
         places, is_there = self._find(keys)
         with self._lock:
             again = [
@@ -158,7 +158,7 @@ _APART_MS: Final = 10 * 60_000
 
 @dataclass(frozen=True, slots=True)
 class HeadlessPartitions:
-    """Finds an object's partitions without a head.
+    """Finds the partitions without a head that an object may belong to.
 
     A topic's parts are stored under its current or original name.
     """
@@ -190,7 +190,7 @@ class HeadlessPartitions:
         return [place for place in places if head_key(*place) not in self.heads]
 
     def is_shared(self, key: str) -> bool:
-        """Whether the part may belong to another topic of the name."""
+        """Whether the part may belong to another topic of the same name."""
         part = partition_of_part(key)
         return part is not None and len(self.ids.get(part[0], ())) > 1
 
@@ -215,7 +215,7 @@ class HeadlessObjects:
     left: dict[PartitionId, _Leftovers] = field(default_factory=dict)
 
     def take(self, listed: ListedObject) -> bool:
-        """Count an unnamed object; return whether it has such a partition."""
+        """Count an unnamed object if it may belong to a partition without a head; return whether it does."""
         places = self.headless.partitions(listed.key)
         for place in places:
             left = self.left.setdefault(place, _Leftovers(listed.key, listed.modified_ms, listed.modified_ms))

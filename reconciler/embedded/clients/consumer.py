@@ -64,7 +64,7 @@ class Stream:
         return self.log.bounds_of(self.partition)
 
     def end(self, bounds: Bounds) -> int:
-        """Return the readable end."""
+        """Return the end of the partition that the isolation allows to read."""
         return bounds.readable_end(self.log.isolation)
 
     def _next(self) -> pa.RecordBatch | None:
@@ -217,7 +217,7 @@ class Consumer:
         return fetched
 
     def assignment(self) -> list[tuple[str, int]]:
-        """Return the partitions that it reads, as (full name, partition)."""
+        """Return the partitions that this consumer reads, as (full name, partition)."""
         return sorted(self._by_name(self._streams))
 
     def position(self, topic: str, partition: int) -> int:
@@ -239,7 +239,7 @@ class Consumer:
         Groups.of(self._cluster).commit_places(self._group(), self._current_positions())
 
     def committed(self) -> dict[tuple[str, int], int | None]:
-        """Return its group's committed offset per partition; `None`: never."""
+        """Return the group's committed offset per partition; `None`: never."""
         fetched = Groups.of(self._cluster).fetch_places(self._group(), self._streams)
         offsets = {place: fetched[place].offset if place in fetched else None for place in self._streams}
         return self._by_name(offsets)
@@ -258,7 +258,7 @@ class Consumer:
         return {place: CommittedOffset(stream.position, epoch=stream.epoch) for place, stream in self._streams.items()}
 
     def _assign(self) -> None:
-        """Start new partitions and end removed ones."""
+        """Start streams of new partitions and end those of removed ones."""
         catalog = self._cluster.catalog.read()
         topics = {entry.id: (name, entry) for name, entry in self._topics(catalog).items()}
         wanted = [(topic_id, partition) for topic_id in topics for partition in self._partitions(*topics[topic_id])]

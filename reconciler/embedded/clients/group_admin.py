@@ -60,7 +60,7 @@ class TopicBounds:
 
     @classmethod
     def of(cls, store: ObjectStore, catalog: Catalog) -> TopicBounds:
-        """Start without bounds."""
+        """Return the topics of a catalog, with no bounds read yet."""
         names = {entry.id: (name, entry.partitions) for name, entry in catalog.topics.items()}
         return cls(store, names, {}, frozenset(name for name in catalog.topics if hides_remote(catalog, name)))
 
@@ -221,7 +221,7 @@ class Groups:
         }
 
     def committed(self, group: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
-        """Return only the offsets."""
+        """Return the offsets of `fetch`, without metadata."""
         return {place: committed.offset for place, committed in self.fetch(group, topics).items()}
 
     def fetch_places(self, group: str, places: Iterable[Place]) -> dict[Place, CommittedOffset]:

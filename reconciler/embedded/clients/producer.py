@@ -163,7 +163,7 @@ class RoutedRecords:
     split: dict[int, list[pa.RecordBatch]]
 
     def writer(self, partition: int) -> PartWriter:
-        """Return a writer of a partition's parts."""
+        """Return a writer of one partition's parts."""
         return PartWriter.of(self.gate.store, self.rules, partition)
 
 

@@ -44,7 +44,7 @@ class Identity:
 
     @property
     def transaction(self) -> str | None:
-        """Mark of entries of its open transaction."""
+        """Mark of the entries of the producer's open transaction."""
         return None if self.transactional_id is None else f"{self.transactional_id}/{self.epoch}"
 
 
@@ -58,11 +58,11 @@ class SequencedBatch:
 
     @property
     def last(self) -> int:
-        """Number of its last record."""
+        """Sequence number of its last record."""
         return advance_sequence(self.first, self.count - 1)
 
     def signed(self, parts: Iterable[Entry]) -> list[Entry]:
-        """Return its parts, marked with producer and transaction."""
+        """Return the parts as entries that name the batch's producer and transaction."""
         return [
             replace(
                 part,
@@ -79,7 +79,7 @@ class SequencedBatch:
 
 
 def advance_sequence(sequence: int, count: int) -> int:
-    """Return the number `count` records later."""
+    """Return the sequence number `count` records later."""
     return (sequence + count) % SEQUENCES
 
 
@@ -113,7 +113,7 @@ def is_stored(head: Head, batch: SequencedBatch, where: str, now_ms: int) -> boo
 
 
 def find_offsets(head: Head, batch: SequencedBatch) -> OffsetRange | None:
-    """Return a stored batch's offsets; `None` if unknown."""
+    """Return the offsets of a batch that the partition has; `None` if unknown."""
     first = last = None
     for entry in head.entries:
         who = entry.producer
@@ -182,7 +182,7 @@ class Delivery:
 
     @property
     def patience_s(self) -> float:
-        """Maximum of one swap, in seconds."""
+        """Maximum duration of one swap, in seconds."""
         return min(self.timeout_ms / 1000, PATIENCE_S)
 
     def deliver(self, attempt: Callable[[], T], what: str) -> T:

@@ -194,7 +194,7 @@ class EmbeddedLog:
         return Tiers.of(self.store, self.catalog.known(), topic, self.remote, self._check_open)
 
     def _check_open(self, head: Head | None) -> None:
-        """A sealed or deleted topic would look like the end of the log; a leftover seal is ignored."""
+        """Reject a sealed or deleted topic, which would look like the end of the log; a leftover seal is ignored."""
         if head is not None and not head.writer.startswith(SEAL):
             return
         topic = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
@@ -312,7 +312,7 @@ class EmbeddedSink:
         return {partition: reached.end for partition, reached in self.reached().items()}
 
     def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return each partition's end and source; `only` needs no listing."""
+        """Return each partition's end and source; `only` needs no listing of heads."""
         partitions = range(self._topic().partitions)
         heads = read_borders(self.gate.store, self.gate.topic_id, only)
         wanted = partitions if only is None else [partition for partition in sorted(only) if partition in partitions]

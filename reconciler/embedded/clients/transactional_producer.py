@@ -317,7 +317,7 @@ class TransactionalProducer(Producer):
             self._open()
 
     def _open(self) -> None:
-        """Also retries an unanswered attempt."""
+        """Open the transaction; also retries an unanswered attempt."""
         if self._beginning is not None:
             new, mark, now_ms = self._beginning
             self._identity = self._deliver(
@@ -490,7 +490,7 @@ def _rows_fingerprint(staged: Iterable[StagedAppend]) -> str:
 
 
 def _input_digest(batch: pa.RecordBatch) -> Digest:
-    """All rows count as offset 0, since their order may change."""
+    """Return the digest of a task's rows. All count as offset 0, since their order may change."""
     times = pc.fill_null(batch.column("timestamp_ms"), 0)
     zeros = pa.array(np.zeros(batch.num_rows, np.int64))
     columns = {"timestamp_ms": times, "offset": zeros} | {name: batch.column(name) for name in _CONTENT}

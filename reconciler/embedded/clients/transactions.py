@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 
 class State(StrEnum):
-    """`committing` and `aborting` are decided and only need completion."""
+    """States of a transaction. `committing` and `aborting` are decided and only need completion."""
 
     EMPTY = "empty"
     ONGOING = "ongoing"
@@ -69,7 +69,7 @@ class Written(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The user's number of a committed batch, and its rows' fingerprint, `None` from earlier versions."""
+    """The user's number of a committed batch, and the fingerprint of its rows (`None` from earlier versions)."""
 
     number: int
     rows: str | None = None
@@ -93,7 +93,7 @@ class Transaction:
     """Last numbered batch committed."""
 
     def emptied(self) -> Transaction:
-        """Return it without an open transaction."""
+        """Return the state of the transactional id without an open transaction."""
         return Transaction(self.producer_id, self.timeout_ms, batch=self.batch)
 
     def with_partitions(self, partitions: Iterable[Written]) -> Transaction:
@@ -246,7 +246,7 @@ def finish_offsets(
     *,
     may_go_on: Callable[[], None],
 ) -> None:
-    """Complete decided transactions with offsets of these topics: a GET per transactional id."""
+    """Complete decided transactions that committed offsets of these topics: a GET per transactional id."""
     names = [name for listed in store.list(TRANSACTIONS) if (name := transactional_id_of_key(listed.key)) is not None]
     states = map_in_parallel(lambda name: read_transaction(store, name), names, name="transactions")
     for name, state in zip(names, states, strict=True):
@@ -326,7 +326,7 @@ def finish(store: ObjectStore, catalog: CatalogRegister, transactional_id: str, 
 
 
 def find_decision(register: Register, held: RegisterSnapshot) -> TransactionDecision | None:
-    """Return the decision to complete, or `None`."""
+    """Return the decision in a register that is still to be completed, or `None`."""
     transaction = parse_transaction(register, held)
     transactional_id = transactional_id_of_key(register.key) or ""
     return TransactionDecision(transactional_id, transaction, held.epoch) if transaction.state in DECIDED else None
