@@ -86,7 +86,7 @@ class Archive:
 
     @property
     def swap(self) -> ManifestSwap:
-        """Swap of its manifests in the owner's name."""
+        """Swap for the archive's manifests, in the owner's name."""
         return ManifestSwap(self.storage, self.owner, self._tiering, keeps_epoch=True)
 
     @property
@@ -118,7 +118,7 @@ def claim(archive: Archive, name: str, mark: str, *, now_ms: int) -> TopicManife
 
 
 def check_claimed(archive: Archive, mark: str) -> None:
-    """Raise `OwnershipLostError` if the claim was released or taken."""
+    """Raise `OwnershipLostError` if the archive's claim was released or taken."""
     place = archive.location
     check_owned(place, read_ownership(archive.storage, place), archive.owner, mark)
 

@@ -36,7 +36,7 @@ _READ_ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class StoredPart:
-    """A part in the register."""
+    """A part of a cluster's metadata, as its register references it."""
 
     key: str
     sha256: str
@@ -66,12 +66,12 @@ class StoredMetadata:
     revision: int
     parts: Mapping[str, StoredPart]
     tables: Mapping[str, Json] = field(default_factory=dict)
-    """Content of whole parts, without groups."""
+    """Content of the intact parts, without groups."""
     groups: Mapping[str, GroupOffsets] = field(default_factory=dict)
     lost: Mapping[str, UserError] = field(default_factory=dict)
 
     def offsets_of(self, place: str) -> dict[str, dict[int, CommittedOffset]]:
-        """Return each group's offsets for the topic at a place (`place_of`)."""
+        """Return each group's offsets in the topic at a location, keyed as by `place_of`."""
         return {group: offsets[place] for group, offsets in sorted(self.groups.items()) if place in offsets}
 
 

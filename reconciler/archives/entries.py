@@ -48,16 +48,16 @@ class Entry:
         return self.digest.records == self.last - self.base + 1
 
     def as_segment(self, parts: Iterable[Entry], epoch: int) -> Entry:
-        """Return it as a closed segment of `parts`, with their latest tombstone horizon."""
+        """Return the entry as a closed segment made of `parts`, with their latest tombstone horizon."""
         horizon_ms = max((part.horizon_ms for part in parts if part.horizon_ms is not None), default=None)
         return replace(self, epoch=epoch, is_segment=True, horizon_ms=horizon_ms)
 
     def is_within(self, offsets: OffsetRange) -> bool:
-        """Return whether it is completely within a range."""
+        """Return whether the entry is completely within a range of offsets."""
         return offsets.start <= self.base and self.last < offsets.stop
 
     def shift(self, start: int, epoch: int) -> Entry:
-        """Return it shifted by `start`; the digest is relative and stays."""
+        """Return the entry with its offsets shifted by `start`; the digest is relative and stays."""
         return replace(self, base=self.base + start, last=self.last + start, epoch=epoch)
 
     def to_json(self) -> Json:

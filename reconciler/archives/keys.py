@@ -41,7 +41,7 @@ def manifest_key(cluster_id: str, revision: int, partition: int) -> str:
 
 
 def remote_place_of(key: str) -> tuple[str, int, int, str] | None:
-    """Return cluster id, revision, partition and rest of a partition's key, or `None`."""
+    """Return cluster id, revision, partition and rest of the key of a partition's object, or `None`."""
     pieces = key.split("/", 4)
     if not key.startswith(REMOTE_TOPICS) or len(pieces) < _PIECES_OF_REMOTE:
         return None

@@ -51,7 +51,7 @@ NOBODY: Final = "nobody"
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Unnamed objects to delete (KIP-405: DELETE_SEGMENT_STARTED)."""
+    """Objects that the manifest no longer names, to be deleted (KIP-405: DELETE_SEGMENT_STARTED)."""
 
     pages: tuple[PageRef, ...] = ()
     entries: tuple[Entry, ...] = ()
@@ -85,7 +85,7 @@ class Manifest:
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of its segments, without garbage."""
+        """Bytes of the manifest's segments, without garbage."""
         return sum(page.bytes for page in self.pages) + sum(entry.bytes for entry in self.entries)
 
     @property
@@ -208,7 +208,7 @@ def _find_contradictions(manifest: Manifest) -> Iterator[str]:
 
 
 def check_own(what: object, manifest: Manifest, cluster_id: str) -> None:
-    """Raise `OwnershipLostError` if another cluster owns a partition; `what` names it in the error."""
+    """Raise `OwnershipLostError` if another cluster owns a manifest; `what` names the partition in the error."""
     if manifest.owner != cluster_id:
         raise ownership_lost_error(what, manifest.owner)
 
@@ -245,7 +245,7 @@ class ManifestSpill:
         self._joined: dict[str, None] = {}
 
     def spilled(self, manifest: Manifest) -> Manifest:
-        """Return the manifest with entries of at most two pages; older ones move to pages."""
+        """Return the manifest with entries of at most two pages; older entries move to pages."""
         self._joined.clear()
         sizes = [len(orjson.dumps(entry.to_json())) for entry in manifest.entries]
         if sum(sizes) <= 2 * self._page_bytes:
@@ -272,7 +272,7 @@ class ManifestSpill:
         return page
 
     def superfluous(self, held: Manifest | None) -> list[str]:
-        """Return pages to delete once `held` is the manifest (`None`: unchanged)."""
+        """Return the keys of pages to delete once `held` is the manifest (`None`: unchanged)."""
         named = set() if held is None else {page.key for page in held.pages} | {page.key for page in held.garbage.pages}
         gone = [] if held is None else list(self._joined)
         return [*gone, *(page.key for page in self._written.values() if page.key not in named)]
@@ -434,7 +434,7 @@ class ManifestHandover:
         return number, manifest_register(self.storage, remote_partition(self.location, number)).read()
 
     def _swap(self, number: int, held: RegisterSnapshot | None, change: Change) -> Manifest | None:
-        """Return the new manifest; `None` if it does not exist or must be read again."""
+        """Change one manifest and return it; `None` if it does not exist or must be read again."""
         if held is None:
             return None
         register = manifest_register(self.storage, remote_partition(self.location, number))

@@ -52,7 +52,7 @@ class OwnershipState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """A topic's register. Sizes are those of the last detach."""
+    """Ownership of a topic, as its register stores it. Sizes are those of the last detach."""
 
     location: TopicLocation
     state: OwnershipState
@@ -114,7 +114,7 @@ def list_sound_ownerships(storage: ObjectStore) -> list[Ownership]:
 
 
 def check_handover_owner(what: object, owner: str, cluster_id: str) -> None:
-    """Raise `OwnershipLostError` if an object of a migration belongs to another cluster."""
+    """Raise `OwnershipLostError` if a migration's object belongs to another cluster than the migrating one."""
     if owner not in {cluster_id, NOBODY}:
         message = f"{what} belongs to cluster {owner} now"
         raise OwnershipLostError(
@@ -125,7 +125,7 @@ def check_handover_owner(what: object, owner: str, cluster_id: str) -> None:
 def update_ownership(
     storage: ObjectStore, location: TopicLocation, change: Callable[[Ownership | None], Ownership | None], *, mark: str
 ) -> None:
-    """Change a register with one swap under the next epoch; idempotent by `mark`."""
+    """Change a topic's ownership register by one swap under the next epoch; idempotent by `mark`."""
     register = ownership_register(storage, location)
 
     def changed(held: RegisterSnapshot | None) -> Json | None:

@@ -76,7 +76,7 @@ def format_losses(lost: Sequence[Loss]) -> str:
 
 
 def check_manifest_exists(storage: ObjectStore, partition: RemotePartition, keys: Iterable[str]) -> None:
-    """Reject a partition without manifest whose segments have these `keys`."""
+    """Reject a partition that has segments with these `keys` but no manifest."""
     ranges = sorted(offsets for key in keys if (offsets := offsets_of_segment(key)) is not None)
     if ranges:
         last = max(last for _, last in ranges)
@@ -89,7 +89,7 @@ def check_manifest_exists(storage: ObjectStore, partition: RemotePartition, keys
 
 
 def find_losses_at(storage: ObjectStore, location: TopicLocation, numbers: Sequence[int]) -> list[Loss]:
-    """Return objects that manifests name and object storage lacks, checked twice."""
+    """Return objects that manifests of a topic name and object storage lacks, checked twice."""
 
     def look() -> list[Loss]:
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="manifests") as threads:
@@ -113,7 +113,7 @@ def _find_losses(storage: ObjectStore, topic: TopicManifest) -> tuple[dict[int, 
 def _read_stored(
     storage: ObjectStore, place: TopicLocation, numbers: Sequence[int], threads: ThreadPoolExecutor
 ) -> tuple[dict[int, Manifest], Mapping[int, Mapping[str, int]]]:
-    """List after reading manifests, because named objects are stored before."""
+    """Read manifests, then list the stored sizes: named objects were stored before."""
 
     def read(number: int) -> Manifest | None:
         return read_manifest(storage, remote_partition(place, number))

@@ -99,7 +99,7 @@ def check_usable(storage: ObjectStore) -> None:
 
 
 def check_storage(storage: ObjectStore, expected: str | None) -> None:
-    """Require the object storage to which the cluster is bound (F-R-013)."""
+    """Require that this is the object storage to which the cluster is bound (F-R-013)."""
     storage_id = read_storage_id(storage)
     if expected is not None and storage_id is None:
         check_not_lost(storage, expected)
@@ -120,7 +120,7 @@ def check_storage_shared(storage: ObjectStore, expected: str | None) -> None:
 
 
 def check_not_lost(storage: ObjectStore, expected: str | None) -> None:
-    """Reject a place without `storage.json` that has topics; one LIST."""
+    """Reject an object storage that has topics but no `storage.json`; one LIST."""
     if _holds_topics(storage):
         raise _lost_error(storage, expected)
 

@@ -99,7 +99,7 @@ class TopicManifest:
     """Last batch of each stream at the detach: its number and the identity of its rows."""
 
     def equals_except_serial(self, other: TopicManifest) -> bool:
-        """Return whether they are equal except for `serial`."""
+        """Return whether both manifests are equal except for `serial`."""
         return {**self.to_json(), "serial": 0} == {**other.to_json(), "serial": 0}
 
     def to_json(self) -> Json:

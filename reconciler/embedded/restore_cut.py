@@ -148,7 +148,7 @@ def _limit_fetched(source: dict[str, Any] | None, at: int) -> dict[str, Any] | N
 
 
 def _remaining_producers(producers: dict[str, Any], split: _Split) -> dict[str, Any]:
-    """If a removed part does not name its producer, all are dropped."""
+    """Return the producers without those of removed parts; if a removed part does not name its producer, none."""
     if split.gone_pages or any(entry.producer is None for entry in split.gone):
         return {}
     cut = {entry.producer["id"] for entry in split.gone if entry.producer is not None}

@@ -43,13 +43,13 @@ class Chore:
     partition: Partition
     bytes: int
     offsets: OffsetRange | None = None
-    """Of an upload or merge."""
+    """Offsets to upload or merge; `None` for other jobs."""
     keys: int = 0
-    """Upper bound of the keys that a compaction learns."""
+    """Upper bound of the number of keys that a compaction reads."""
 
     @property
     def cost(self) -> int:
-        """Its bytes, plus a few requests and a swap."""
+        """Cost in bytes: those to read, plus a few requests and a swap."""
         return self.bytes + _COST
 
 
@@ -85,7 +85,7 @@ class ChoreTask:
     cluster_id: str
     job: Job
     now_ms: int
-    """Of the driver."""
+    """Time of the driver, in ms."""
     remote: RemoteTier | None = None
 
     def __call__(self, chores: Iterable[Chore]) -> Iterator[PartitionRewrite | UploadBatch | FailedChore]:
@@ -181,7 +181,7 @@ def run_chores_here(chores: Sequence[W], task: Callable[[Sequence[W]], Iterable[
 
 
 def _group_chores(chores: Sequence[W]) -> Iterator[Sequence[W]]:
-    """Each task reads the catalog once."""
+    """Group chores into tasks, each of which reads the catalog once."""
     size = max(1, min(_TOGETHER, len(chores) // _THREADS))
     for at in range(0, len(chores), size):
         yield chores[at : at + size]

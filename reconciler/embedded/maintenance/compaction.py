@@ -125,7 +125,7 @@ class NewestOffsets:
             self.settle()
 
     def settle(self) -> None:
-        """Sort the waiting rows in."""
+        """Sort the buffered rows into the arrays."""
         if not self._waiting:
             return
         high, low, offsets = map(
@@ -139,7 +139,7 @@ class NewestOffsets:
         self._waiting, self._rows = [], 0
 
     def of(self, keys: pa.Array) -> Offsets:
-        """Return each key's newest offset, -1 if unknown; keys are not null."""
+        """Return the newest offset of each key, -1 if unknown; keys are not null."""
         return self.of_hashes(*hash_keys(keys))
 
     def of_hashes(self, high: Words, low: Words) -> Offsets:
@@ -170,9 +170,9 @@ class NewestOffsets:
 
 
 class SurvivingOffsets:
-    """Offsets of the surviving records in one file.
+    """Offsets of the surviving records of one file.
 
-    Records without a key and from `through` on survive: nothing was learned of them.
+    Records without a key and those from `through` on survive, since their keys were not read.
     """
 
     def __init__(self, offsets: Offsets, through: int) -> None:
@@ -195,7 +195,7 @@ def hash_keys(keys: pa.Array) -> tuple[Words, Words]:
 
 
 class Sieve:
-    """Filters records and counts."""
+    """Filters out superseded records, and counts what it drops."""
 
     def __init__(self, survivors: Survivors) -> None:
         self._survivors = survivors
@@ -204,7 +204,7 @@ class Sieve:
         """Surviving tombstones."""
 
     def kept(self, batches: Iterable[pa.RecordBatch], *, tombstones_to: int) -> Iterator[pa.RecordBatch]:
-        """Yield the surviving records; drops tombstones below `tombstones_to`."""
+        """Yield the surviving records, without tombstones below `tombstones_to`."""
         for batch in batches:
             stays = self._survivors.among(batch)
             is_tombstone = to_bool_array(batch.column("key").is_valid()) & to_bool_array(
@@ -220,7 +220,7 @@ class Sieve:
 
 
 def to_bool_array(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Return a boolean column as an array."""
+    """Return a boolean column as a NumPy array."""
     values: npt.NDArray[np.bool_] = column.to_numpy(zero_copy_only=False)
     return values
 
@@ -278,7 +278,7 @@ class CleaningPiece:
     entry: Entry
     store: ObjectStore
     stop: int
-    """Records from here on are local too."""
+    """Records from this offset on are local too."""
     is_remote: bool
 
 
@@ -317,13 +317,13 @@ class CompactionScope:
     """Start of the log; records below are dropped."""
 
     def live(self, entry: Entry) -> OffsetRange:
-        """Return a part's offsets that are in the log."""
+        """Return the offsets of a part that are still in the log."""
         return OffsetRange(max(entry.base, self.start), entry.last + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRewrite:
-    """Replacement of a group; `None`: it stays."""
+    """Replacement of a group of parts; `None`: the parts stay."""
 
     is_remote: bool
     replacement: Replacement | None
@@ -392,7 +392,7 @@ class Compaction:
         return CompactionScope(pieces, head.compacted_to, pieces[-1].stop, now_ms, head.epochs[-1][0], head.start)
 
     def rewritten(self, cleaning: CompactionScope, cleaned: Iterable[GroupRewrite]) -> PartitionRewrite:
-        """Collect the groups' results; if one fails, the others' objects are deleted."""
+        """Combine the rewrites of all groups; if one fails, the others' objects are deleted."""
         storage = None if self._remote is None else self._remote.storage
         with delete_parts_on_error(self._store) as near, delete_segments_on_error(storage) as far:
             for one in cleaned:
@@ -463,11 +463,11 @@ class Compaction:
         return now_ms + self._policy.tombstones_ms if entry.last >= dirty_from else None
 
     def cleaned(self, cleaning: CompactionScope, group: PieceGroup, survivors: Survivors) -> GroupRewrite:
-        """Write a group without superseded records."""
+        """Write a group's records without superseded ones."""
         return GroupRewrite(group.first.is_remote, self._replacement(cleaning, group, survivors))
 
     def _replacement(self, cleaning: CompactionScope, group: PieceGroup, survivors: Survivors) -> Replacement | None:
-        """`None`: the group stays."""
+        """Write the file that replaces a group; `None`: the group stays."""
         dirty_from, now_ms = cleaning.dirty_from, cleaning.now_ms
         first = group.first.entry
         is_alone = len(group.pieces) == 1 and (first.is_segment or group.first.is_remote)
@@ -503,5 +503,5 @@ class Compaction:
 
 
 def _has_superseded(piece: CleaningPiece, offsets: OffsetRange, survivors: Survivors) -> bool:
-    """Reads only keys."""
+    """Whether a part has superseded records; reads only its keys."""
     return any(not survivors.among(batch).all() for batch in read_keys(piece.store, piece.entry, offsets))

@@ -59,7 +59,7 @@ class LocalTrim:
     disk_bytes: Callable[[ObjectStore], int | None] = measure_disk_under
 
     def trim(self, tended: MaintenanceResult) -> None:
-        """Evict the excess; failed partitions are reported."""
+        """Evict data above the capacity; failed partitions are reported in `tended`."""
         catalog, cluster_id = self.retaining.catalog.known(), self.retaining.cluster_id
         properties = catalog.cluster.properties
         policies = _Policies(catalog, cluster_id)

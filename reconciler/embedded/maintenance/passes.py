@@ -450,7 +450,7 @@ class _Scrubs:
         return policy.tiering is not None and self._upkeep.is_wanted(full_name)
 
     def _scrub_partition(self, surveyed: SurveyedPartition) -> list[ScrubFinding] | None:
-        """`None`: the partition could not be read."""
+        """Scrub one partition and return its faults; `None`: it could not be read."""
         tiering, partition = surveyed.policy.tiering, surveyed.partition
         try:
             head = self._upkeep.heads.read(self._upkeep.store, surveyed)
@@ -487,9 +487,9 @@ _ANY_SEGMENT: Final = 1 << 30
 
 
 class Merges:
-    """Decides merges in one pass. Thread-safe.
+    """Decides in one pass which remote segments to merge.
 
-    Remembers the first mergeable run per limits: only the end of a long history is read.
+    Thread-safe. Remembers each partition's first mergeable run per limits: only the end of a long history is read.
     """
 
     def __init__(self, remote: RemoteTier) -> None:
@@ -513,7 +513,7 @@ class Merges:
         return merges_segments(policy, self._remote)
 
     def due(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
-        """Return a partition's runs to merge, or `None` until more is uploaded.
+        """Return a partition's runs to merge, or `None` and when to check again.
 
         Deletes garbage of an interrupted merge.
 

@@ -208,7 +208,7 @@ class MergeLimits:
 
 
 def merge_limits(properties: Mapping[str, str], segment_bytes: int) -> MergeLimits:
-    """Return cluster properties, else `segment.bytes` and half of it (F-R-064)."""
+    """Return the limits in the cluster's properties; by default `segment.bytes` and half of it (F-R-064)."""
     target = read_property(properties, "cloud_storage_segment_size_target")
     least = read_property(properties, "cloud_storage_segment_size_min")
     high = segment_bytes if target is None else int(target)
@@ -222,7 +222,7 @@ class Run:
 
     entries: tuple[Entry, ...]
     is_last: bool
-    """The log ends with it."""
+    """Whether the log ends with this run."""
 
     @property
     def bytes(self) -> int:
@@ -231,7 +231,7 @@ class Run:
 
     @property
     def is_open(self) -> bool:
-        """Whether it may be merged now or later."""
+        """Whether the run may be merged, now or later."""
         return self.is_last or len(self.entries) > 1
 
     def is_worth(self, limits: MergeLimits) -> bool:
@@ -294,10 +294,7 @@ class Merge:
     rules: Rules
 
     def written(self, offsets: OffsetRange) -> PartitionRewrite | None:
-        """Write one object per run that begins in a range; `None`: none do.
-
-        `offsets` starts at a run.
-        """
+        """Write one object per run of segments that begins in a range; `None`: none do. `offsets` starts at a run."""
         tiering = self.policy.tiering
         if tiering is None or not merges_segments(self.policy, self.remote):
             return None

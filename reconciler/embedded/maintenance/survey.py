@@ -62,9 +62,9 @@ class SurveyedPartition:
     partition: Partition
     policy: CleanupPolicy
     key: str
-    """Key of its head."""
+    """Object key of the partition's head."""
     hint: str
-    """Changes with every change of the head."""
+    """Version of the head, as listed."""
     is_changed: bool = False
     """This pass changed it since the listing."""
 
@@ -80,7 +80,7 @@ class HeadCache:
         self._jobs: set[str] = set()
 
     def listed(self, store: ObjectStore, job: str) -> Iterator[tuple[str, str, bool]]:
-        """Yield key and hint of every listed head, and whether it changed since.
+        """Yield key and hint of every listed head, and whether this pass changed it since.
 
         A job that runs again begins a new pass.
         """
@@ -125,7 +125,7 @@ class Survey:
 
     @classmethod
     def begun(cls, store: ObjectStore, cluster_id: str, job: str) -> Survey:
-        """Load the results of the last pass; empty if lost or damaged."""
+        """Load the job's results of the last pass; empty if lost or damaged."""
         rows, notes = load_results(store, job)
         return cls(store, cluster_id, job, rows, notes, {}, orjson.dumps(notes))
 

@@ -56,7 +56,7 @@ _CHORE_SEGMENTS: Final = 128
 
 @dataclass(frozen=True)
 class Uploads:
-    """Decides and publishes uploads in one pass. Thread-safe."""
+    """Decides what one pass uploads, and publishes it. Thread-safe."""
 
     store: ObjectStore
     remote: RemoteTier
@@ -65,7 +65,7 @@ class Uploads:
     """Upload stable records of the open segment regardless of the interval."""
 
     def due(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
-        """Return what to upload of a partition, or when to check again.
+        """Return what to upload of a partition, or `None` and when to check again.
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
@@ -92,7 +92,7 @@ class Uploads:
         return uploads_compacted_again(policy, self.remote)
 
     def outdated(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
-        """Return what was compacted since its upload; `None`: nothing."""
+        """Return what was compacted since its upload and is uploaded again; `None`: nothing."""
         tiering = surveyed.policy.tiering
         if tiering is None or head.compacted_to <= head.local_start:
             return None, None
@@ -107,7 +107,7 @@ class Uploads:
         return list(_chores(surveyed.partition, runs, head.local_start)) or None, None
 
     def share(self, notes: dict[str, Any], backlog_bytes: int) -> dict[str, float]:
-        """Update the uploads' share of connections once per interval."""
+        """Set the share of connections that uploads may use, once per interval; return the levels to report."""
         controller = Controller.of(self.remote.properties)
         noted = notes.get("controller") or {"at_ms": 0, "backlog": 0, "error": 0.0, "shares": controller.min_shares}
         now_ms = self.now_ms()
@@ -172,7 +172,7 @@ class Uploads:
         return Gain(sum(entry.digest.records for entry in entries), stored, len(entries))
 
     def _agree(self, partition: Partition, tiering: TopicTiering, head: Head) -> tuple[Head, Manifest] | None:
-        """`None`: a newer tiering acts."""
+        """Return head and manifest once they agree; `None`: the topic has a newer tiering epoch."""
         manifest = self._manifest(partition, tiering, head)
         if manifest is not None and is_uncut(manifest, head):
             swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering)
@@ -182,7 +182,7 @@ class Uploads:
         return read_agreeing_tiers(self.store, self.remote.storage, partition, tiering)
 
     def _manifest(self, partition: Partition, tiering: TopicTiering, head: Head) -> Manifest | None:
-        """`None`: a newer tiering acts."""
+        """Return the partition's manifest; `None`: the topic has a newer tiering epoch."""
         remote = remote_partition(tiering.location, partition.number)
         manifest = read_manifest(self.remote.storage, remote)
         if manifest is None:
@@ -256,7 +256,7 @@ def iter_changed_topics(
 
 
 def fingerprint_description(manifest: TopicManifest, *, creates: bool) -> str:
-    """Return a description's fingerprint."""
+    """Return the fingerprint of a topic's description."""
     content = orjson.dumps([{**manifest.to_json(), "serial": 0}, creates], option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(content).hexdigest()[:_DIGEST]
 
@@ -264,7 +264,7 @@ def fingerprint_description(manifest: TopicManifest, *, creates: bool) -> str:
 def write_changed_descriptions(
     remote: RemoteTier, catalog: Catalog, is_wanted: Callable[[str], bool], known: dict[str, Any]
 ) -> Iterator[tuple[str, ReconcilerError]]:
-    """Write changed topic descriptions; yield failed topics. Updates `known`."""
+    """Write changed topic descriptions; yield topics whose write failed, with the error. Updates `known`."""
     names = {entry.id: name for name, entry in catalog.topics.items()}
     for gone in [topic_id for topic_id in known if topic_id not in names]:
         del known[gone]

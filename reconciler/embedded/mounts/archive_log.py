@@ -145,7 +145,7 @@ class ArchiveSink:
         return {number: one.end for number, one in self.reached().items()}
 
     def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return each partition's end; the archiver stores its source."""
+        """Return each partition's end, without a source: the archiver stores that."""
         numbers = [number for number in range(self.partitions) if only is None or number in only]
         manifests = map_in_parallel(self._manifest, numbers, name="manifests")
         return {
@@ -197,7 +197,7 @@ class ArchiveSink:
         return {number: offsets for number, offsets in gained if offsets is not None}
 
     def complete(self) -> None:
-        """Do nothing: a comparison checks completeness."""
+        """Do nothing: a comparison checks that the copy is complete."""
 
     def _publish_partition(self, number: int, staged: Sequence[StagedRecords]) -> OffsetRange | None:
         gained: list[OffsetRange] = []

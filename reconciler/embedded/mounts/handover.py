@@ -54,7 +54,7 @@ def check_current(catalog: Catalog, number: int, begun: MigrationEntry) -> None:
 
 @contextmanager
 def until_overtaken(catalog: CatalogRegister, number: int, begun: MigrationEntry) -> Iterator[None]:
-    """Suppress errors of a state's work that another process has done."""
+    """Suppress errors in the work of a migration's state once another process has done that work."""
     with suppress(OvertakenError):
         try:
             yield

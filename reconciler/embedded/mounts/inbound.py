@@ -58,14 +58,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Inbound:
-    """One migration into a cluster."""
+    """Mounts the topics of one migration into a cluster."""
 
     means: MigrationContext
     number: int
     migration: MigrationEntry
 
     def work(self, state: MigrationState) -> None:
-        """Do and commit the work of a state; nothing if another process was faster.
+        """Do the work of a migration's state and commit its end; nothing if another process was faster.
 
         Raises:
             OwnershipLostError: Another cluster has a topic.
@@ -247,7 +247,7 @@ class Inbound:
         return catalog
 
     def _check_exists(self, topic_id: str, partitions: int) -> None:
-        """The deletion may have run before the heads existed."""
+        """Check that the topic still exists: its deletion may have run before the heads existed."""
         if topic_id not in {topic.id for topic in self.means.catalog.read().topics.values()}:
             for number in range(partitions):
                 remove_partition(self.means.store, topic_id, number)
@@ -258,7 +258,7 @@ class Inbound:
             make_head(self.means.store, of, manifest, kms_key_id)
 
     def _restore_groups(self, topic_id: str, source: TopicManifest) -> Mapping[str, Mapping[int, CommittedOffset]]:
-        """Also returns the groups that this cluster cannot have."""
+        """Restore the committed offsets of the topic's groups; return those of groups that this cluster cannot have."""
         means = self.means
         catalog = means.catalog.read()
         mark = f"mount-{self.migration.claim}-{topic_id}"

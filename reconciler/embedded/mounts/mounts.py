@@ -128,11 +128,11 @@ class Mounts:
         return begun
 
     def asked(self, *, is_automatic: bool = True) -> MigrationRequest:
-        """Return the request of a new migration."""
+        """Return the options of a new migration, with the current time."""
         return MigrationRequest(fresh_mark(), self.cluster.now_ms(), is_automatic)
 
     def migrant(self, mount: Mount) -> MigrantEntry:
-        """Return a detached topic to mount under a new id.
+        """Return the migration's entry for a detached topic, to be mounted under a new id.
 
         Raises:
             OwnershipLostError: Names its owner.
@@ -169,7 +169,7 @@ class Mounts:
             raise
 
     def conclude(self, migration: int) -> None:
-        """Complete a migration, requesting each step."""
+        """Drive a migration to its end, requesting each step."""
         while (current := self.drive(migration)) is not None:
             verb = _AUTO_VERBS.get(MigrationState(current.state))
             if verb is None:
@@ -389,7 +389,7 @@ def _undone_error(why: UserError, migration: int, begun: MigrationEntry) -> User
 
 
 def _check_done(catalog: Catalog, migration: int, begun: MigrationEntry) -> None:
-    """Another process may have cancelled it."""
+    """Reject a migration that ended otherwise: another process may have cancelled it."""
     existing = names_by_id(catalog, {topic.topic_id for topic in begun.topics})
     left, is_inbound = catalog.migrations.get(str(migration)), begun.direction == INBOUND
     if left is None and len(existing) == (len(begun.topics) if is_inbound else 0):

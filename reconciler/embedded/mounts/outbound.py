@@ -104,7 +104,7 @@ class Flush:
         return stored
 
     def finished(self) -> Mapping[int, Manifest]:
-        """Make every manifest end where its sealed log ends."""
+        """Make every manifest end where its sealed log ends; return the manifests."""
         partitions = list(self._iter_partitions())
 
         manifests = map_in_parallel(lambda one: self._finish(*one), partitions, name="flush")
@@ -239,14 +239,14 @@ _ROUNDS: Final = 3
 
 @dataclass(frozen=True)
 class Outbound:
-    """One migration out of a cluster."""
+    """Unmounts the topics of one migration from a cluster."""
 
     means: MigrationContext
     number: int
     migration: MigrationEntry
 
     def work(self, state: MigrationState) -> None:
-        """Do and commit the work of a state; nothing if another process was faster."""
+        """Do the work of a migration's state and commit its end; nothing if another process was faster."""
         with until_overtaken(self.means.catalog, self.number, self.migration):
             self._work(state)
 
@@ -329,12 +329,12 @@ class Outbound:
             finish(means.store, means.catalog, transactional_id, now_ms=means.now_ms())
 
     def _finish_offsets(self) -> None:
-        """Also of transactions with only records of other topics."""
+        """Complete transactions that committed offsets of the topics, even with only records of others."""
         means, ids = self.means, {topic.topic_id for topic in self._existing_topics()}
         finish_offsets(means.store, means.catalog, ids, means.now_ms(), may_go_on=means.may_go_on)
 
     def _detach_or_see(self, topic: MigrantEntry) -> None:
-        """Another cluster may have taken the topic since it was uploaded."""
+        """Detach a topic, unless another cluster has taken it since it was uploaded."""
         try:
             self._detach(topic)
         except OwnershipLostError:
@@ -427,5 +427,5 @@ class Outbound:
 
 
 def _merge_groups(travelling: OffsetsByGroup, own: OffsetsByGroup) -> OffsetsByGroup:
-    """Own offsets win."""
+    """Merge group offsets that the topic brought with those of this cluster, which win."""
     return {group: {**travelling.get(group, {}), **own.get(group, {})} for group in sorted({*travelling, *own})}

@@ -132,7 +132,7 @@ class Recovery:
             self._make_head(number, manifest)
 
     def _copy_partition(self, number: int, own: RemotePartition) -> Manifest | None:
-        """`None`: nothing was uploaded."""
+        """Copy a partition's objects, and publish its manifest; `None`: the source never uploaded it."""
         present = {listed.key for listed in self.storage.list(f"{own.place}/")}
         missed: set[str | None] = set()
         while True:
@@ -203,7 +203,7 @@ class Recovery:
     def _publish_copies(
         self, own: RemotePartition, source_manifest: Manifest, entries: list[Entry], present: set[str]
     ) -> Manifest | None:
-        """Another process may have been faster; deletes unnamed copies."""
+        """Publish the manifest of copies, unless another process did; delete copies that it does not name."""
         made = Manifest(
             self.cluster_id,
             start=source_manifest.start,

@@ -43,7 +43,7 @@ class Rules:
     before_max_ms: int
     after_max_ms: int
     difference_max_ms: int
-    """In either direction, besides the other two."""
+    """Maximum difference in either direction, besides the other two limits."""
     compression: str
     segment_bytes: int
     is_compacted: bool
@@ -167,7 +167,7 @@ def encode_content(topic: str, field: str, value: object) -> bytes | None:
 
 
 def encode_headers(topic: str, value: object) -> list[dict[str, Any]]:
-    """Return headers in their stored form."""
+    """Return a record's headers in their stored form."""
     if value is None:
         return []
     if not isinstance(value, Mapping):

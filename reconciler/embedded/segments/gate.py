@@ -74,7 +74,7 @@ Json = dict[str, Any]
 
 
 def writer_of(topic: TopicEntry) -> str:
-    """Return who may append to a topic."""
+    """Return the writer that may append to a topic."""
     if topic.hold is not None and topic.hold.is_closed:
         return seal_writer(topic.hold.migration)
     if topic.replica is not None:
@@ -134,7 +134,7 @@ class RecentHeads:
                 self._heads.popitem(last=False)
 
     def in_turn(self, line: object, ours: PendingAppend, do: Callable[[list[PendingAppend]], None]) -> None:
-        """Wait until another thread has done the append, or do all that wait.
+        """Wait until another thread has done the append, or do all appends that wait.
 
         Raises:
             UnansweredError: Another thread took too long.
@@ -150,7 +150,7 @@ class RecentHeads:
             self.leave(line, ours)
 
     def join(self, line: object, ours: PendingAppend) -> None:
-        """Join; the first thread has its turn at once."""
+        """Add an append to the line; the first thread in it has its turn at once."""
         with self._own_lock():
             waiting = self._lines.setdefault(line, [])
             waiting.append(ours)
@@ -158,7 +158,7 @@ class RecentHeads:
                 ours.turn.set()
 
     def leave(self, line: object, ours: PendingAppend) -> None:
-        """Leave; wake threads whose append is done, and the first of the others."""
+        """Remove an append from the line; wake threads whose append is done, and the first of the others."""
         with self._own_lock():
             waiting = self._lines.get(line, [])
             if ours in waiting:
@@ -290,7 +290,7 @@ class Gate:
             clamp_groups(self.store, self.topic_id, {partition: end})
 
     def _confirm(self, partition: int) -> Catalog:
-        """The head must exist before the catalog is read; if the topic is gone, the partition is deleted."""
+        """Return the catalog, read after the head exists; if the topic is gone, delete the partition."""
         catalog = self.catalog.read()
         topic = topic_with_id(catalog, self.topic_id, self.full_name)
         if topic is None:
@@ -304,7 +304,10 @@ class Gate:
     def _settle(
         self, register: Register, held: RegisterSnapshot, left: RecentHead | None, catalog: Catalog
     ) -> RecentHead | None:
-        """After a restore of an older catalog, an unsettled head would look like one whose writer died."""
+        """Settle the head after a check of the catalog.
+
+        After a restore of an older catalog, an unsettled head would look like one whose writer died.
+        """
         topic = topic_with_id(catalog, self.topic_id, self.full_name)
         if topic is None or writer_of(topic) != self.writer:
             return left
@@ -354,7 +357,7 @@ class _SharedSwap:
         return len(self._wanted) > 1
 
     def extended(self, head: Head, held: RegisterSnapshot | None) -> Head | None:
-        """`None`: nothing is new."""
+        """Return the head with all appends; `None`: nothing is new."""
         if held is None:
             # A new head stores one KMS key; the other appends follow later.
             del self._wanted[1:]
@@ -389,7 +392,7 @@ class _SwapAttempt:
 
 
 def _own_swap(tried: list[_SwapAttempt], held: RegisterSnapshot | None) -> RecentHead | None:
-    """`None` if others write too: the next swap with a remembered head would fail."""
+    """Return the swapped head to remember; `None` if others write: the next swap from it would fail."""
     if held is None or len(tried) != 1:
         return None
     only = tried[0]

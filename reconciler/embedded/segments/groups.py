@@ -40,7 +40,7 @@ class Group:
 
     @property
     def offsets(self) -> dict[Place, CommittedOffset]:
-        """Next offsets to read; own commits win."""
+        """Offsets to read next; the group's own commits win."""
         return {**self.synced, **self.own}
 
     @property
@@ -58,12 +58,12 @@ class Group:
         return max(times, default=None)
 
     def is_reading(self, now_ms: int, topic_id: str | None = None) -> bool:
-        """Whether it committed within 24 hours."""
+        """Whether the group committed within 24 hours."""
         last = self.last_commit_ms(topic_id)
         return last is not None and now_ms - last < READING_MS
 
     def with_own(self, offsets: Mapping[Place, CommittedOffset]) -> Group:
-        """Return the group after a commit or reset."""
+        """Return the group after a commit or reset of these offsets."""
         return Group({**self.own, **offsets}, self.synced)
 
     def only(self, topic_ids: Iterable[str]) -> Group:
@@ -209,7 +209,7 @@ def get_existing_group(store: ObjectStore, group: str) -> Group:
 def fetch_offsets(
     store: ObjectStore, catalog: CatalogRegister, group: str, places: Iterable[Place] | None = None
 ) -> dict[Place, CommittedOffset]:
-    """Return the next offsets to read, clamped to each log; without commits, none."""
+    """Return a group's next offsets to read, clamped to each log; partitions without commits are absent."""
     existing = read_group(store, group)
     if existing is None:
         return {}

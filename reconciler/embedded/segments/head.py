@@ -82,7 +82,7 @@ class Head:
     uploaded_to: int = 0
     """The remote manifest has all records below, unless they are gone."""
     tiered_epoch: int = 0
-    """Of the last change of `uploaded_to`; an older epoch cannot change it (F-K-056)."""
+    """Tiered epoch of the last change of `uploaded_to`; an older epoch cannot change it (F-K-056)."""
     truncated: Json | None = None
     """Last cut of the log's end: `{operation, offset, epoch, records}`. Manifests that know only older epochs must
     still be cut.
@@ -97,7 +97,7 @@ class Head:
 
     @property
     def truncated_in(self) -> int:
-        """Epoch that the last cut began, or 0: records read under older epochs may be gone."""
+        """Leader epoch that the last cut began, or 0: records read under older epochs may be gone."""
         return 0 if self.truncated is None else int(self.truncated["epoch"])
 
     @property
@@ -251,7 +251,7 @@ def read_heads(store: ObjectStore, topic_id: str) -> dict[int, Head]:
 def read_bounds(
     store: ObjectStore, topic_id: str, partitions: int, only: Collection[int] | None = None
 ) -> dict[int, Bounds]:
-    """Return the bounds of each partition, or of `only` these."""
+    """Return the bounds of each partition of a topic; `only` limits the partitions."""
     bounds_by_partition = dict.fromkeys(range(partitions) if only is None else sorted(only), NEVER_WRITTEN)
     heads = read_borders(store, topic_id, only)
     return {
@@ -275,6 +275,7 @@ def _only_borders(document: Json) -> Json:
 def _stored_heads(
     store: ObjectStore, topic_id: str, only: Collection[int] | None = None
 ) -> Iterator[tuple[int, str, Json]]:
+    """Yield partition, and key and JSON of each stored head."""
     if only is None:
         keys = [listed.key for listed in list_heads(store, topic_id)]
     else:
@@ -325,7 +326,7 @@ def _writer_kind(writer: str) -> str:
 
 
 def hand_over(store: ObjectStore, partition: tuple[str, int], writer: str, *, makes: bool) -> Head | None:
-    """Make `writer` the only one that may append to a partition (topic id, number); return its head. Idempotent.
+    """Make `writer` the only one that may append to a partition (topic id, number); return its head.
 
     The catalog must name the new writer first; the next epoch then fences the old one. A missed head is taken over by
     the next append (`gate.py`). `makes` creates a missing head, which fences a first append. The head becomes
@@ -408,7 +409,7 @@ class PageWriter:
         return tuple(page.key for page in self._written.values())
 
     def spilled(self, head: Head) -> Head:
-        """Move surplus entries to pages. Unstable ones stay: an abort removes them."""
+        """Return the head with surplus entries moved to pages. Unstable ones stay: an abort removes them."""
         if len(head.entries) <= TAIL:
             return head
         stable = head.bounds.stable
@@ -429,7 +430,7 @@ class PageWriter:
         return self._page(encode_pages_page(pages), lambda key: PageRef.over(key, pages))
 
     def packed(self, pages: Sequence[PageRef]) -> tuple[PageRef, ...]:
-        """Move surplus pages of a level below one of the next level; oldest first."""
+        """Return the pages, surplus ones of a level moved below a page of the next level; oldest first."""
         packed, level = list(pages), 0
         while any(page.level >= level for page in packed):
             while sum(page.level == level for page in packed) > 2 * BRANCHES:

@@ -125,11 +125,11 @@ class CleanupPolicy:
     min_lag_ms: int
     max_lag_ms: int
     tombstones_ms: int
-    """After their first compaction."""
+    """How long tombstones stay after their first compaction."""
     tiering: TopicTiering | None = None
     """Set if the topic was ever tiered."""
     is_pausing: bool = False
-    """Uploads are paused: records not uploaded stay."""
+    """Uploads are paused: records not yet uploaded stay."""
 
     @property
     def expires(self) -> bool:
@@ -205,7 +205,7 @@ class ExpiryResult:
 def iter_expired(
     segments: Iterable[Segment], policy: CleanupPolicy, *, stored_bytes: int, stable: int, now_ms: int
 ) -> Iterator[Segment]:
-    """Yield the segments to delete, oldest first."""
+    """Yield the segments that retention deletes, oldest first."""
     if not policy.expires:
         return
     left = stored_bytes
@@ -287,7 +287,7 @@ def raise_start(store: ObjectStore, partition: Partition, start: int, limits: Se
 
 
 def with_raised_start(store: ObjectStore, head: Head, start: int) -> tuple[Head, list[str]]:
-    """Return the head with a later start, and unnamed pages, lower levels first."""
+    """Return the head with a later start, and the keys of pages that it no longer names, lower levels first."""
     pages, emptied = pages_from(store, head.pages, start)
     after = replace(
         head,

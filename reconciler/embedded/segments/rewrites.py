@@ -33,7 +33,7 @@ class Replacement:
     base: int
     last: int
     fingerprint: str
-    """Of the keys and the metadata that others may change."""
+    """Fingerprint of the run's keys and of the metadata that others may change."""
     records: int
     bytes: int
     added: tuple[Entry, ...] = field(hash=False)
@@ -55,7 +55,7 @@ class Replacement:
         )
 
     def fits(self, entries: Sequence[Entry]) -> bool:
-        """Whether the entries at its offsets still are the run."""
+        """Whether the entries at the run's offsets are still the same."""
         return _fingerprint(entries) == self.fingerprint
 
 
@@ -74,7 +74,7 @@ _Row = PageRef | tuple[Entry, ...]
 
 
 class RunReplacer:
-    """The new contents of a head or manifest."""
+    """Builds the new contents of a head or manifest from replacements of its runs."""
 
     def __init__(
         self, store: ObjectStore, paged: PagedEntries, floor: int, replacements: Iterable[Replacement]
@@ -92,7 +92,7 @@ class RunReplacer:
 
     @property
     def replaced(self) -> list[Entry]:
-        """Entries that are no longer named."""
+        """Entries that the new contents no longer name."""
         added_keys = {entry.key for replacement in self.holding for entry in replacement.added}
         return [
             entry for replacement in self.holding for entry in self._runs[replacement] if entry.key not in added_keys
@@ -224,7 +224,7 @@ class AppendEncryption:
             self._mark(catalog, kms_key_of_topic(catalog, name))
 
     def _mark(self, catalog: Catalog, kms_key_id: str | None) -> None:
-        """The change of the key may have stopped before it saw this head."""
+        """Mark the topic for a rewrite: the change of its key may have missed this head."""
         if self._topic_id in catalog.rewrites:
             return
 

@@ -66,7 +66,7 @@ class ListedFile:
 
 @dataclass(slots=True)
 class Trim:
-    """One trim down to a target; `left` is the size so far."""
+    """One trim of the cache to a target; `left` is the size so far."""
 
     rule: EvictionRule
     chunk_bytes: int
@@ -145,7 +145,7 @@ def list_cache_files(folder: str, at_once: int = 1) -> list[ListedFile]:
 
 
 def _list_folder(folder: str) -> tuple[list[str], list[ListedFile]]:
-    """Empty if the folder is gone."""
+    """List a folder's subfolders and files; empty if the folder is gone."""
     folders: list[str] = []
     files: list[ListedFile] = []
     with suppress(OSError), os.scandir(folder) as entries:
@@ -289,7 +289,7 @@ class CacheSpace:
         )
 
     def _remember_rest(self, listed: list[ListedFile], trim: Trim) -> None:
-        """Within a memory limit, for the next trim."""
+        """Store the files left by a trim for the next one, within a memory limit."""
         gone, room = set(trim.evicted), self._most_carried
         for file in listed:
             room -= sys.getsizeof(file) + sys.getsizeof(file.path)
@@ -320,7 +320,7 @@ def count_cache_event(name: str) -> None:
 
 
 def take_cache_counts() -> Mapping[str, int]:
-    """Return and reset the counters."""
+    """Return and reset the counters of cache events."""
     with _LOCK:
         counts = dict(_COUNTS)
         _COUNTS.clear()
@@ -328,7 +328,7 @@ def take_cache_counts() -> Mapping[str, int]:
 
 
 def measure_cache_levels(properties: Mapping[str, str], default_folder: str | None) -> Mapping[str, float]:
-    """Return the levels of `resources.vitals.LEVELS` on this machine; one walk."""
+    """Return the cache's levels of `resources.vitals.LEVELS` on this machine; one walk of its folder."""
     folder = find_cache_folder(properties, default_folder)
     if folder is None:
         return {}
@@ -348,7 +348,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An immutable object of object storage."""
+    """An immutable object of object storage, to be cached."""
 
     store: ObjectStore
     key: str
@@ -455,7 +455,7 @@ class ChunkCache:
             return HeldBytes(body, self._write_file(path, len(body), lambda: [body]))
 
     def _read_whole_file(self, source: Source, span: Span) -> HeldBytes:
-        """Fetched in pieces, to bound memory."""
+        """Cache a whole object, fetched in pieces to bound memory."""
         path = self._path(source.name)
         with self._flights.alone(path):
             file = self._open_cached(path, source.size)
@@ -476,7 +476,7 @@ class ChunkCache:
         return file
 
     def _write_file(self, path: str, size: int, pieces: Callable[[], Iterable[bytes]]) -> CachedFile | None:
-        """`None`: it does not fit, or the disk refuses it."""
+        """Write a file into the cache; `None`: it does not fit, or the disk refuses it."""
         room, place = self._room, self._place
         if room is None or place is None:
             return None
@@ -491,7 +491,7 @@ class ChunkCache:
             return None
 
     def _keep_few(self, name: str, chunks: int) -> None:
-        """`eager` evicts in a trim instead."""
+        """Evict surplus chunks of a segment; `eager` evicts in a trim instead."""
         most = self._rule.most(chunks)
         if self._rule.strategy == "eager" or self._room is None or most >= chunks:
             return
@@ -559,7 +559,7 @@ class PrefetchBudget:
 
 @dataclass(frozen=True, slots=True)
 class MachineCache:
-    """A cache, its threads and prefetch budget."""
+    """The cache of this machine, with its threads and prefetch budget."""
 
     cache: ChunkCache
     pool: ThreadPoolExecutor
@@ -571,7 +571,7 @@ _CACHES_LOCK: Final = threading.Lock()
 
 
 def get_machine_cache(properties: Mapping[str, str], folder: str | None) -> MachineCache:
-    """Return this process's cache; a fork must not share its parent's threads."""
+    """Return this process's cache, threads and budget; a fork must not share its parent's threads."""
     key = (os.getpid(), folder, *sorted(properties.items()))
     with _CACHES_LOCK:
         machine = _MACHINES.get(key)

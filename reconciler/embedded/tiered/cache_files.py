@@ -159,7 +159,7 @@ def _sums(content: memoryview) -> Iterable[bytes]:
 
 
 def stored_bytes(size: int) -> int:
-    """Return the file size for `size` bytes."""
+    """Return the size of a cached file, with checksums, for `size` bytes."""
     return size + -(-size // PIECE_BYTES) * _SUM.size + _FOOTER.size
 
 
@@ -189,7 +189,7 @@ def find_cache_folder(properties: Mapping[str, str], default: str | None) -> Pat
 
 
 def check_directory(declared: str) -> None:
-    """A relative directory would differ per process (F-R-053)."""
+    """Reject a relative cache directory, which would differ per process (F-R-053)."""
     if not Path(declared).is_absolute():
         message = f"{DIRECTORY} is {declared!r}, which is not a full path"
         raise UserError(message, hint="Write it from the root: /var/cache/reconciler.")
@@ -219,7 +219,7 @@ class CacheUsage:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Maximum size, and size at which a trim begins, as in Redpanda."""
+    """Maximum size of the cache, and size at which a trim begins, as in Redpanda."""
 
     most: CacheUsage
     trim_at: CacheUsage
@@ -236,7 +236,7 @@ class Limits:
 
 
 def limits_of(properties: Mapping[str, str], disk_bytes: int) -> Limits:
-    """Return the limits: the smaller of bytes and percent, and the number of files."""
+    """Return the cache's limits: the smaller of bytes and percent, and the number of files."""
     usable = int(disk_bytes * (1 - _number(properties, "disk_reservation_percent") / 100))
     size = int(_number(properties, "cloud_storage_cache_size"))
     percent = _number(properties, "cloud_storage_cache_size_percent")
@@ -259,7 +259,7 @@ def _number(properties: Mapping[str, str], name: str) -> float:
 
 
 class NamedLocks:
-    """Locks by name: a second thread waits for a fetch, then finds the file."""
+    """Locks by name: a second thread waits for a fetch in progress, then finds the file."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -384,7 +384,7 @@ class EvictionRule:
         return cls(strategy, ratio, few)
 
     def most(self, chunks: int) -> int:
-        """Return how many of a segment's chunks may be cached."""
+        """Return how many chunks of a segment may be cached, of `chunks` in total."""
         return chunks if chunks < self.few_chunks else max(1, math.floor(chunks * self.ratio))
 
     def evicted(self, hydrated: Sequence[HydratedChunk], chunks: int) -> list[HydratedChunk]:

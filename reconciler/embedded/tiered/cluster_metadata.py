@@ -89,12 +89,12 @@ def read_cluster_metadata(storage: ObjectStore, cluster_id: str) -> EmbeddedMeta
 
 @dataclass(slots=True)
 class MetadataUpdate:
-    """Result of one update."""
+    """Result of one update of the metadata."""
 
     written: dict[str, int] = field(default_factory=dict)
-    """Part → bytes; empty if nothing changed."""
+    """Bytes of each part that was written; empty if nothing changed."""
     errors: list[ReconcilerError] = field(default_factory=list)
-    """Unreadable groups; their stored offsets stay."""
+    """Errors of unreadable groups, whose stored offsets stay."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class IdleLimits:
 
     window_ms: int
     requests: float
-    """Maximum in the window."""
+    """Maximum number of requests in the window."""
     interval_ms: int
 
     @classmethod
@@ -65,7 +65,7 @@ class TierHousekeeping:
         self._began_ms = self.now_ms()
 
     def begins(self, job: str, limits: IdleLimits, *, drains: bool = False) -> bool:
-        """Return whether a job may start; `drains` ignores traffic."""
+        """Start a job if that is allowed now; return whether it started. `drains` ignores traffic."""
         with self._lock:
             if self.state is HousekeepingState.STOPPED:
                 return False
@@ -99,7 +99,7 @@ class TierHousekeeping:
                 self._counts["housekeeping_jobs_completed"] += 1
 
     def taken(self) -> Mapping[str, int]:
-        """Return and reset the counters of `resources.vitals.COUNTER_HELP`."""
+        """Return and reset housekeeping's counters of `resources.vitals.COUNTER_HELP`."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
         return dict(counts)
@@ -121,7 +121,7 @@ class TierHousekeeping:
 
 @dataclass(frozen=True, slots=True)
 class HousekeepingTurn:
-    """Housekeeping within one pass."""
+    """Turn of one maintenance pass at housekeeping."""
 
     keeping: TierHousekeeping | None = None
     """`None`: no other traffic to wait for."""
@@ -130,7 +130,7 @@ class HousekeepingTurn:
 
     @contextmanager
     def turn(self, job: str, properties: Mapping[str, str]) -> Iterator[Callable[[], bool]]:
-        """Yield a function: whether the job may start or continue."""
+        """Yield a function that returns whether the job may start or continue."""
         if self.keeping is None:
             yield lambda: True
             return

@@ -41,16 +41,16 @@ class RemoteRewrite:
 
     partition: RemotePartition
     cluster_id: str
-    """The acting cluster."""
+    """Cluster that owns the partition and publishes the rewrite."""
     tiering: TopicTiering
     """Nothing is published under a newer tiered epoch."""
     replacements: tuple[Replacement, ...]
     is_whole: bool = False
     """A compaction: published whole or not at all."""
     epoch: int = 0
-    """Of a compaction: newest leader epoch; under a newer one superseding records may be cut."""
+    """Only of a compaction: newest leader epoch; under a newer one superseding records may be cut."""
     learned_to: int = 0
-    """Of a compaction: superseding records are below, in either tier."""
+    """Only of a compaction: superseding records are below this offset, in either tier."""
 
     def gain(self, holding: Iterable[Replacement]) -> Gain:
         """Sum up what compaction removed, or else what was written."""
@@ -168,7 +168,7 @@ class SegmentWriter(PartWriter):
 
     @classmethod
     def under(cls, storage: ObjectStore, rules: Rules, remote: RemotePartition, epoch: int) -> SegmentWriter:
-        """Return a writer with the codec and KMS key of a topic."""
+        """Return a writer of a remote partition, with the codec and KMS key of its topic."""
         return cls(storage, remote, epoch, compression=rules.compression, kms_key_id=rules.kms_key_id)
 
     def _key(self, offsets: tuple[int, int], stored_bytes: int) -> str:
@@ -206,11 +206,11 @@ class PartitionRewrite:
     partition: Partition
     replacements: tuple[Replacement, ...]
     compacted_to: int | None = None
-    """Of a compaction, published whole: its end offset."""
+    """End offset of a compaction, which is published whole; `None`: no compaction."""
     remote: RemoteRewrite | None = None
     """Published first; if that fails, nothing else is."""
     changes_key: bool = False
-    """It moves parts to another KMS key."""
+    """Whether the rewrite moves parts to another KMS key."""
     epoch: int = 0
     """Of a compaction: newest epoch; after a later cut superseding records may be gone."""
     by: str = field(default_factory=this_process, compare=False)

@@ -70,7 +70,7 @@ class OpenSegment:
 
     @property
     def outstanding(self) -> Iterable[Span]:
-        """Held or being fetched."""
+        """Chunks that are held or being fetched."""
         return (*self._coming, *self._held)
 
     def may_need(self, span: Span) -> bool:
@@ -78,7 +78,7 @@ class OpenSegment:
         return not self._is_closed and span not in self._seen
 
     def wanted(self) -> Sequence[Span]:
-        """Register as reader of the chunks with wanted records."""
+        """Register as reader of the chunks with wanted records; return these chunks."""
         chunks = self._locate_chunks()
         if self._metadata is not None:
             groups = find_groups_within(self._metadata, self.piece.entry, self.piece.offsets)
@@ -116,7 +116,7 @@ class OpenSegment:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size of the segment in bytes."""
         return self._source.size
 
     def close(self) -> None:
@@ -171,7 +171,7 @@ class OpenSegment:
         return self._machine.cache.small(self._index_name, self._read_index)
 
     def _read_index(self) -> bytes:
-        """Without a valid index, the segment's footer is."""
+        """Return the segment's index, or its footer if the index is missing or invalid."""
         store, key = self._source.store, self._source.key
         stored = store.get(index_key(key))
         if stored is not None and _is_footer(stored.body):
@@ -179,7 +179,7 @@ class OpenSegment:
         return read_footer(store, key, self.size)
 
     def _parse_footer(self, footer: bytes) -> pq.FileMetaData:
-        """An index of another segment is replaced."""
+        """Parse the segment's footer; an index of another segment is replaced."""
         store, entry = self._source.store, self.piece.entry
         try:
             metadata = pq.read_metadata(pa.BufferReader(footer))
@@ -271,7 +271,7 @@ def _records(segment: OpenSegment, partition: int, selection: Selection) -> Iter
 
 
 class _Reader:
-    """Remote segments, several at a time, then local parts."""
+    """Reads remote segments, several at a time, then local parts."""
 
     def __init__(self, machine: MachineCache | None, pieces: Iterable[Piece]) -> None:
         self._machine = machine
@@ -351,7 +351,7 @@ class _Reader:
 
 
 def _find_wanted_chunks(segment: OpenSegment) -> Iterable[Span]:
-    """None on an error, which the reader meets later."""
+    """Return a segment's wanted chunks; none on an error, which the reader meets later."""
     try:
         return segment.wanted()
     except (ReconcilerError, pa.ArrowException, OSError, ValueError):
@@ -360,7 +360,7 @@ def _find_wanted_chunks(segment: OpenSegment) -> Iterable[Span]:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part, its relevant offsets, and its store."""
+    """A part of the log, its wanted offsets, and its store."""
 
     entry: Entry
     offsets: OffsetRange
@@ -389,7 +389,7 @@ class Tiers:
     storage_id: str | None
     """Object storage that the cluster is bound to."""
     check_open: Callable[[Head | None], None] = _accept_any
-    """Rejects a closed head; `None`: no head."""
+    """Rejects a closed head; called with `None` if there is no head."""
 
     @classmethod
     def of(
@@ -409,7 +409,7 @@ class Tiers:
         return cls(store, topic_id, remote, location, is_hiding, storage_id, check_open)
 
     def shown(self, bounds: Bounds) -> Bounds:
-        """Return a partition's bounds as readers see them."""
+        """Return a partition's bounds, limited to the tiers that readers see."""
         return bounds.only_local() if self.is_hiding else bounds
 
     def pieces(

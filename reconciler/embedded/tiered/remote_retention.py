@@ -70,7 +70,7 @@ class _Walk:
     start: int
     now_ms: int
     left: int
-    """Stored bytes of the rest."""
+    """Stored bytes of the entries not yet passed."""
 
     def goes(self, item: Entry | PageRef) -> bool:
         """Return whether a segment or page expires, also across the limit of bytes (F-R-017)."""
@@ -183,7 +183,7 @@ def _rewrite_rest(entries: Sequence[Entry], spill: ManifestSpill) -> list[PageRe
 
 
 def add_garbage(garbage: Garbage, pages: Sequence[PageRef], entries: Sequence[Entry], spill: ManifestSpill) -> Garbage:
-    """Return the garbage with more pages and entries."""
+    """Return the manifest's garbage with more pages and entries."""
     if len(entries) > _MAX_INLINE_GARBAGE:
         return Garbage((*garbage.pages, *pages, spill.page(entries)), garbage.entries)
     return Garbage((*garbage.pages, *pages), (*garbage.entries, *entries))
@@ -290,9 +290,9 @@ class EvictionCandidates:
 
     segments: tuple[Segment, ...] = ()
     beyond: int = 0
-    """How many of the first are beyond the local targets."""
+    """Number of first segments that are beyond the local targets."""
     is_held: bool = False
-    """More are beyond the targets, but differ from their remote copies."""
+    """Whether more segments are beyond the targets, but differ from their remote copies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +341,7 @@ def find_evictable(
 
 
 def find_equal_end(store: ObjectStore, head: Head, storage: ObjectStore, manifest: Manifest) -> int:
-    """Return the offset up to which both tiers are equal."""
+    """Return the offset up to which both tiers have equal entries."""
     remote = iter_entries_within(storage, manifest, OffsetRange(head.local_start, head.end))
     return equal_entries_end(live_entries(store, head), remote, start=head.local_start)
 
@@ -391,7 +391,7 @@ def evict(store: ObjectStore, partition: Partition, segments: Sequence[Segment])
 
 
 def _without_local(store: ObjectStore, head: Head, local_start: int, spill: PageWriter) -> tuple[Head, list[str]]:
-    """A head names nothing below its local start, so a cut page is written again."""
+    """Return the head without local entries below `local_start`, and its dropped keys. A cut page is written again."""
     pages, emptied = pages_from(store, head.pages, local_start)
     if pages and pages[0].base < local_start:
         left = [entry for entry in read_page(store, pages[0]) if entry.last >= local_start]
@@ -462,7 +462,7 @@ class TieredPartition:
         return current
 
     def sound(self, head: Head) -> tuple[Head, Manifest]:
-        """Return the manifest, and the head with at most what it names as uploaded.
+        """Return the head, with at most what the manifest names as uploaded, and the manifest.
 
         With an older copy of the manifest nothing is deleted.
         """
@@ -521,7 +521,7 @@ class TieredPartition:
         )
 
     def _remote_bytes(self, manifest: Manifest, start: int, stop: int) -> int:
-        """Only pages across the ends are read."""
+        """Return the stored bytes of a range of the manifest; only pages across its ends are read."""
         total = 0
         for page in manifest.pages:
             if start <= page.base and page.last < stop:
@@ -532,7 +532,7 @@ class TieredPartition:
         return total + sum(entry.bytes for entry in manifest.entries if entry.last >= start and entry.base < stop)
 
     def expire(self, head: Head, manifest: Manifest, start: int) -> ExpiryResult | None:
-        """Raise the log's start, and delete below."""
+        """Raise the log's start on both tiers, and delete what is below."""
         local = (
             raise_start(self.store, self.partition, start, self.policy.limits)
             if start > head.start

@@ -81,7 +81,7 @@ class RemoteDeletion:
             self.storage.delete([partition.key])
 
     def _empty_manifest(self, partition: RemotePartition) -> Garbage | None:
-        """`None`: the manifest is gone, or another cluster's."""
+        """Move all of a manifest's contents to its garbage; `None`: it is gone, or another cluster's."""
         if self.storage is None:
             return None
         storage, manifest = self.storage, Manifest(self.cluster_id)
@@ -190,7 +190,7 @@ def _foreign_locations(storage: ObjectStore, forgotten: Collection[Location], cl
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Locations that a catalog knows."""
+    """Locations of topics that the catalog knows."""
 
     tierings: dict[Location, TopicTiering]
     busy: frozenset[Location]
@@ -221,7 +221,7 @@ class _Known:
         return [f"{REMOTE_TOPICS}{cluster_id}/", *(location_prefix(*location) for location in elsewhere)]
 
     def has(self, location: Location, described: set[Location]) -> bool:
-        """Objects without a manifest stay there."""
+        """Whether objects without a manifest stay at a location."""
         return location in self.tierings or location in self.busy or location in described
 
 
@@ -250,7 +250,7 @@ def _is_named_by_manifests(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _FolderCheck:
-    """Checks folders. Thread-safe."""
+    """Checks folders for objects that no manifest names. Thread-safe."""
 
     store: ObjectStore
     remote: RemoteTier

@@ -152,7 +152,7 @@ class RemoteTier:
     cluster_id: str
     """Cluster that reads and writes."""
     properties: Mapping[str, str] = field(default_factory=dict)
-    """Place and size of the cache."""
+    """Cluster properties, with place and size of the cache."""
     cache_folder: str | None = None
     """Default cache folder; `None`: temporary."""
 
@@ -194,7 +194,7 @@ def check_not_behind(manifest: Manifest | None, head: Head, partition: RemotePar
 
 
 def agreed_end(head: Head, manifest: Manifest) -> int:
-    """Return the offset up to which a replica's head and its source's manifest are the same log."""
+    """Return the offset up to which a replica's head and its source's manifest are of the same log."""
     stop, start = head.end, max(head.start, manifest.start)
     return find_agreed_end(_epochs_since(head.epochs, start), _epochs_since(manifest.epochs, start), stop)
 

@@ -126,7 +126,7 @@ class Replicas:
         return moved
 
     def _record_source_gone(self, topic: TopicEntry, location: TopicLocation) -> UserError:
-        """The replica stays as it is."""
+        """Record that the source is gone; the replica stays as it is."""
         message = f"its source {location} was deleted: it is no longer in object storage"
         trouble = Trouble(SOURCE_GONE, message, self.now_ms())
         self.catalog.commit(lambda draft: follow_replica(draft, topic.id, topic.partitions, trouble))
@@ -154,7 +154,7 @@ class Replicas:
 
 
 def _follow_manifest(head: Head | None, manifest: Manifest | None, source: RemotePartition) -> Head | None:
-    """Return the head that shows a manifest; `None` if it already does."""
+    """Return a replica's head after its source's manifest; `None`: no change."""
     if manifest is None and head is None:
         return None
     if manifest is None or (head is not None and _is_older_copy(head, manifest)):

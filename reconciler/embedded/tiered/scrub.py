@@ -57,15 +57,15 @@ class ScrubFinding:
     offsets: OffsetRange
     why: str = ""
     is_here: bool = False
-    """The local tier has all of them: nothing is lost."""
+    """Whether the local tier has all of the offsets: then nothing is lost."""
     is_mended: bool = False
     records: int = 0
     bytes: int = 0
-    """Uploaded again."""
+    """Bytes uploaded again."""
 
     @property
     def error(self) -> UserError:
-        """Error to report unless repaired."""
+        """Error to report if the fault was not repaired."""
         where = f"offsets {self.offsets.start} to {self.offsets.stop - 1}"
         what = f"{where} are in the local tier alone" if self.is_here else f"{where} cannot be read"
         why = f": {self.why}" if self.why else ""
@@ -112,7 +112,7 @@ class Scrub:
         return [*findings, *self._confirm_and_repair(suspects, head)] if suspects else findings
 
     def _report_short(self, end: int, head: Head, why: str) -> ScrubFinding:
-        """Evicted records are lost."""
+        """Report that the manifest ends too early: evicted records are lost."""
         start = max(head.start, end)
         is_here = start >= head.local_start
         lacking = OffsetRange(start, max(start, head.uploaded_to if is_here else head.local_start))
@@ -185,7 +185,7 @@ class Scrub:
                 yield replace(finding, is_mended=True, records=gain.records, bytes=gain.bytes)
 
     def _write_local(self, entry: Entry, head: Head) -> list[Entry]:
-        """Empty if compaction removed the segment's records."""
+        """Upload a segment's local records again; empty if compaction removed all of them."""
         offsets = OffsetRange(entry.base, entry.last + 1)
         parts = list(iter_entries_within(self.store, head, offsets))
         writer = SegmentWriter.under(self.remote.storage, self.rules, self._place, entry.epoch)

@@ -63,7 +63,7 @@ class UploadBatch:
 
     @property
     def keys(self) -> list[str]:
-        """All stored objects."""
+        """Keys of all stored objects."""
         return [key for entry in self.entries for key in (entry.key, index_key(entry.key))]
 
 
@@ -138,7 +138,7 @@ class Upload:
         return replace(entry, key=key, producer=None, txn=None, is_segment=True, kms_key_id=kms_key_id)
 
     def _write_one_file(self, segment: Segment, offsets: OffsetRange) -> Entry | None:
-        """`None`: the range has no records of the segment."""
+        """Write a segment's records in the range as one file; `None`: it has none."""
         writer = SegmentWriter.under(self.storage, self.rules, self.remote, segment.epoch)
         written = writer.write_one(
             batch for entry in segment.entries for batch in read_part(self.store, entry, self.partition.number, offsets)
@@ -248,7 +248,7 @@ class Controller:
     min_shares: int = 100
     max_shares: int = 1000
     interval_ms: int = 60_000
-    """Of updates."""
+    """Interval of updates."""
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Controller:
@@ -266,13 +266,13 @@ class Controller:
         )
 
     def shares(self, error: float, before: float) -> int:
-        """Return the shares for an error and its previous value."""
+        """Return the uploads' shares for a backlog error and its previous value."""
         wanted = int(self.p_coeff * (error + self.d_coeff * (error - before)))
         return max(self.min_shares, min(self.max_shares, wanted))
 
 
 def controller_error(backlog_bytes: int, free_bytes: int) -> float:
-    """Return the backlog in thousandths of the free disk space, negated."""
+    """Return the controller's error: the backlog in thousandths of the free disk space, negated."""
     return -backlog_bytes * _ALL_SHARES / max(free_bytes, 1)
 
 
@@ -293,7 +293,7 @@ Stretch = tuple[tuple[Entry, ...], tuple[Entry, ...]]
 
 
 def uploads_compacted_again(policy: CleanupPolicy, remote: RemoteTier) -> bool:
-    """Whether compacted segments are uploaded again."""
+    """Whether a topic's compacted segments are uploaded again."""
     is_on = read_property(remote.properties, "cloud_storage_enable_compacted_topic_reupload") == "true"
     return is_on and policy.tiering is not None and policy.tiering.uploads
 
@@ -330,7 +330,7 @@ def remotely_compacted_end(store: ObjectStore, storage: ObjectStore, head: Head,
 
 
 def group_by_overlap(remote: Iterable[Entry], local: Iterable[Entry]) -> Iterator[Stretch]:
-    """Group the entries of both tiers by overlap; oldest first."""
+    """Group the entries of both tiers into stretches by overlap; oldest first."""
     tagged = chain(((entry, True) for entry in remote), ((entry, False) for entry in local))
     run: list[tuple[Entry, bool]] = []
     last = -1

@@ -154,7 +154,7 @@ def share_within(item: PageRef | Entry, start: int, stop: int) -> Share:
 
 
 def share_below(paged: PagedEntries, offset: int) -> Share:
-    """Return the share below an offset."""
+    """Return the share of the log below an offset."""
     return _share_of(paged, 0, offset)
 
 
@@ -243,7 +243,7 @@ class StorageReport:
         return {place: head for place, head in zip(places, heads_read, strict=True) if head is not None}
 
     def manifests(self, names: Iterable[str], heads: Heads, threads: CallPool) -> Manifests:
-        """Return the manifests of partitions with a head, if shown."""
+        """Return the manifests of partitions with a head, unless they are hidden."""
         storage = self.storage
         if storage is None or self._hidden is not None:
             return {}
@@ -363,14 +363,14 @@ class StorageReport:
 
 
 def tiering_mode_of(*, writes: bool, serves: bool) -> Mode:
-    """Return the present mode of tiering."""
+    """Return the tiering mode of a topic, by its switches."""
     if writes:
         return "full" if serves else "write_only"
     return "read_only" if serves else "disabled"
 
 
 def remote_usage_of(manifest: Manifest, uploaded_to: int) -> RemoteUsage:
-    """Return what object storage has of a partition."""
+    """Return the size of what object storage has of a partition."""
     garbage = manifest.garbage
     return RemoteUsage(
         manifest.start,
@@ -419,7 +419,7 @@ STRETCHES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Totals of a topic; `ages`: (newest time in ms, bytes), oldest first."""
+    """Total size of a topic; `ages`: (newest time in ms, bytes), oldest first."""
 
     bytes: int
     records: int
@@ -498,7 +498,7 @@ def _stretches(store: ObjectStore, head: Head, longest: int) -> Iterator[_Stretc
 
 
 def _ages(stretches: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Merge neighbours to at most a hundred, as young as their youngest part."""
+    """Merge neighbouring stretches to at most a hundred, each as young as its youngest part."""
     ordered = sorted(stretches)
     step = max(1, -(-len(ordered) // STRETCHES))
     groups = [ordered[first : first + step] for first in range(0, len(ordered), step)]
