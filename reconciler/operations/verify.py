@@ -35,7 +35,7 @@ _RETENTION: Final = frozenset({"retention.bytes", "retention.ms"})
 
 @dataclass(frozen=True, slots=True)
 class TopicComparison:
-    """Result of comparing two logs."""
+    """Result of comparing the logs of two topics."""
 
     left: Address
     right: Address
@@ -107,7 +107,7 @@ class LinkComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions:
-    """Options of a comparison. `deep` reads every record instead of stored digests."""
+    """Options of a comparison. `deep` reads every record instead of comparing stored digests."""
 
     deep: bool
     report: Callable[[Event], None]
@@ -255,7 +255,7 @@ def compare_renumbered(
     begins: Mapping[int, int] | None = None,
     progress: Callable[[JobProgress], None] = lambda _progress: None,
 ) -> Comparison:
-    """Compare logs in record order; the end differs if the right log continues after its span.
+    """Compare logs in record order, ignoring offsets; the end differs if the right log continues after its span.
 
     The start differs if the left log has deleted everything that the right one still has, from `begins` of a mirror.
     Other differences of the starts are normal.

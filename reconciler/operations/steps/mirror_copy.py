@@ -41,14 +41,14 @@ FETCHING: Final = frozenset({_M.ACTIVE, _M.SOURCE_UNAVAILABLE, _M.PENDING_SYNCHR
 
 @dataclass(frozen=True, slots=True)
 class MirrorToCopy:
-    """A mirror to copy, and the part to copy."""
+    """A mirror to copy, and which of its partitions up to which offsets."""
 
     mirror: ObservedMirror
     only: Collection[int] | None = None
     until: Mapping[int, int] | None = None
     """`None`: the source's ends."""
     is_followed: bool = False
-    """Whether partitions and configs surely equal the source's."""
+    """Whether the mirror's partitions and configs surely equal the source's."""
     progress: Callable[[JobProgress], None] | None = None
 
 
@@ -140,7 +140,7 @@ class Copier:
 
 
 def is_still_followed(provider: Provider, mirror: ObservedMirror) -> bool:
-    """Return whether a mirror was neither paused nor stopped since the copy began."""
+    """Return whether a mirror still copies: it was neither paused nor stopped since the copy began."""
     now = links_of(provider).mirror(mirror.name)
     is_wanted = now.status in FETCHING or now.status is mirror.status is _M.PAUSED
     same = (now.topic_id, now.link, None if now.operation is None else now.operation.id)
@@ -152,7 +152,7 @@ def is_still_followed(provider: Provider, mirror: ObservedMirror) -> bool:
 
 
 def start_offsets(log: TopicLog, start_offset: str) -> dict[int, int]:
-    """Return the start offsets of a mirror that does not start with its source."""
+    """Return the offsets at which a mirror begins that does not start where its source starts."""
     from reconciler.records.schema import parse_ms
 
     bounds = log.bounds()
@@ -166,7 +166,10 @@ def start_offsets(log: TopicLog, start_offset: str) -> dict[int, int]:
 
 
 def classify_trouble(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble | None:
-    """Return a mirror's trouble for an error; `None` if it may pass. `is_gone`: the source does not exist."""
+    """Return the trouble to record on a mirror for an error; `None` if it may pass.
+
+    `is_gone`: the source does not exist.
+    """
     match error:
         case SourceChangedError():
             return Trouble(error.code, error.message, now_ms)
@@ -190,7 +193,7 @@ def record_refused_copy(links: LinksByJobs, mirror: ObservedMirror, error: Recon
 
 
 def is_denied(mirror: ObservedMirror) -> bool:
-    """Return whether the link may not read the source, so nothing is copied for now."""
+    """Return whether the link may not read the mirror's source, so that nothing is copied."""
     return mirror.trouble is not None and mirror.trouble.code == NOT_READABLE
 
 
@@ -210,7 +213,7 @@ def record_mirror_trouble(
 def record_link_statuses(
     links: LinksByJobs, seen: Mapping[str, ObservedLink], lost: Mapping[str, ReconcilerError], now_ms: int
 ) -> None:
-    """Record which links reach their sources; `lost` are unreachable clusters. A FAILED link stays so."""
+    """Record which links reach their sources; `lost` are unreachable clusters. A FAILED link stays FAILED."""
     for name, link in seen.items():
         error = lost.get(link.declared.spec.source)
         if error is not None and link.status is LinkStatus.ACTIVE:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class CopyTotals:
-    """Copies of one action, and their totals."""
+    """Copies mirrors for one action, and counts records and bytes."""
 
     copier: Copier
     name: str
@@ -122,7 +122,7 @@ _S: Final = MigrationState
 
 @dataclass(frozen=True)
 class MountPorts:
-    """Access of mounts, unmounts and moves to their cluster."""
+    """The cluster and engine that a mount, unmount or move uses."""
 
     provider: Provider
     engine: Engine
@@ -132,7 +132,7 @@ class MountPorts:
 
     @property
     def by_jobs(self) -> MovesByJobs:
-        """Moves by jobs of the cluster."""
+        """Functions of the cluster for moves that jobs execute."""
         return part_of(self.provider, migrations_of(self.provider).by_jobs, "mounts and moves that jobs make")
 
     def log(self, cluster: str, topic: str) -> TopicLog:
@@ -140,7 +140,7 @@ class MountPorts:
         return self.provider.log(address_of("topic", cluster, topic))
 
     def archive(self, location: str) -> Archive:
-        """Return a location in the cluster's object storage."""
+        """Return the archive at a location in the cluster's object storage."""
         from reconciler.archives.archive import Archive
         from reconciler.archives.location import TopicLocation
         from reconciler.archives.storage import read_storage_id

@@ -79,7 +79,7 @@ class ObservedClusters:
     hidden: Mapping[Address, NotAuthorizedError]
     """Resources hidden from the caller, and why."""
     lost: Mapping[str, RetryableError | UserError] = field(default_factory=dict)
-    """Errors of clusters that may be missing."""
+    """Unreadable clusters that the plan may do without → their errors."""
 
     @property
     def topics(self) -> int:
@@ -329,7 +329,7 @@ def pause_garbage_collection() -> Iterator[None]:
 def read_followed_groups(
     providers: Mapping[str, Provider], desired: Desired, seen: ObservedClusters
 ) -> Mapping[str, Sequence[str]]:
-    """Return group names of source clusters whose links filter groups, for warnings."""
+    """Return the groups of source clusters whose links filter groups, for warnings."""
     links = (declared.resource for declared in desired.values() if isinstance(declared.resource, MirrorLink))
     sources = {link.spec.source for link in links if _follows_by_name(link)}
     sources_read = (name for name in sorted(sources) if seen.identities.get(name) is not None)
@@ -349,7 +349,10 @@ def _list_group_names(provider: Provider) -> Sequence[str] | None:
 
 
 def find_leaving_topics(desired: Desired, record: Record, inventory: Inventory) -> Iterator[Address]:
-    """Yield tiered topics that a plan unmounts or deletes: their ownership decides about their records."""
+    """Yield tiered topics that a plan unmounts or deletes.
+
+    The cluster that owns their remote objects decides what happens to these.
+    """
     mountings = (declared.resource for declared in desired.values())
     unmounted = {
         mounted_by(mounting)
@@ -364,14 +367,14 @@ def find_leaving_topics(desired: Desired, record: Record, inventory: Inventory) 
 
 
 def is_lost(seen: Observed, cluster_id: str, registered: MountableTopic | None) -> bool:
-    """Return whether the register gives a topic to another cluster; normal during a migration."""
+    """Return whether a topic's register in object storage names another cluster as owner; normal during a migration."""
     if registered is None or seen.state == MIGRATING:
         return False
     return registered.state == "detached" or registered.owner != cluster_id
 
 
 def mark_lost(inventory: Inventory, lost: Collection[Address]) -> Inventory:
-    """Mark lost topics, whose remote records belong to another cluster."""
+    """Return the inventory with those topics marked whose remote records belong to another cluster."""
     result = dict(inventory)
     for address in lost:
         legacy = result[address].topic.legacy
@@ -382,7 +385,10 @@ def mark_lost(inventory: Inventory, lost: Collection[Address]) -> Inventory:
 
 
 def read_id_in_storage(provider: Provider, cluster_id: str) -> str:
-    """Return the cluster's id in object storage. Kafka cluster ids are not UUIDs and are mapped."""
+    """Return the id that a cluster has in object storage.
+
+    Kafka cluster ids are not UUIDs and are mapped.
+    """
     moves = migrations_of(provider).by_jobs if provider.capabilities.mountings_by_jobs else None
     return cluster_id if moves is None else moves.cluster_id
 
@@ -680,7 +686,7 @@ class _StorageIndex:
 
 
 def find_recoverables(providers: Mapping[str, Provider], desired: Desired, seen: ObservedClusters) -> Recoveries:
-    """Find recoveries for new topics, on clusters that support it."""
+    """Find what new topics can be recovered from, on clusters that support recovery."""
     wanted: dict[str, dict[Address, str | None]] = {}
     for address, declared in desired.items():
         topic = declared.resource
@@ -713,7 +719,7 @@ def _find_new_replicas(desired: Desired, seen: ObservedClusters) -> Mapping[str,
 
 
 def reject_other_cluster(site: Site, name: str, snapshot: Snapshot | None) -> None:
-    """Reject a write to another or missing cluster than the recorded one."""
+    """Reject a write if the cluster is missing, or is not the recorded one."""
     identity = site.providers[name].identify()
     recorded = snapshot.record.get(cluster_address(name)) if snapshot is not None else None
     if identity is None and recorded is not None:
@@ -736,7 +742,10 @@ def reject_unexpected_cluster(
 
 
 def read_overviews(site: Site, clusters: Sequence[str], recorded: Mapping[Address, str | None]) -> dict[str, Overview]:
-    """Read overviews in parallel; empty for clusters that do not exist yet. `recorded`: expected ids."""
+    """Read an overview of each cluster in parallel.
+
+    Empty for clusters that do not exist yet. `recorded`: expected ids.
+    """
     with pause_garbage_collection(), ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="look") as threads:
         futures = {name: threads.submit(_read_overview, site, name, recorded) for name in clusters}
         overviews, lost = wait_for_all(futures, RetryableError)
@@ -767,7 +776,7 @@ def _read_overview(site: Site, name: str, recorded: Mapping[Address, str | None]
 
 
 def check_exists(site: Site, name: str, recorded: Mapping[Address, str | None]) -> bool:
-    """Return whether a cluster exists; reject another, or a missing recorded one."""
+    """Return whether a cluster exists. Reject another cluster, or a missing recorded one."""
     identity, address = site.providers[name].identify(), cluster_address(name)
     if identity is not None:
         reject_unexpected_cluster(

@@ -98,7 +98,7 @@ def plan_orders(
     *,
     is_measured: bool = True,
 ) -> Plan:
-    """Plan orders over their observed clusters; a refused order is an error of the plan.
+    """Plan orders after observing their clusters; a refused order is an error of the plan.
 
     `allow` lifts guards, as `VERB:ADDR`.
     """
@@ -228,7 +228,7 @@ _WITH_STATES: Final = frozenset({"mirror", "link"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderResult:
-    """Plan and outcome of orders."""
+    """Plan of a command's orders, and what came of each."""
 
     command: str
     noun: str
@@ -254,7 +254,7 @@ class OrderResult:
 
     @property
     def resources(self) -> tuple[OrderedResource, ...]:
-        """The named resources, in the order of the arguments."""
+        """The ordered resources, in the order of the arguments."""
         untouched = {*self.unchanged, *self.failed}
         return tuple(
             OrderedResource(address, address not in untouched, self.states.get(address), self.failed.get(address))
@@ -264,7 +264,7 @@ class OrderResult:
 
 @dataclass(frozen=True, slots=True)
 class OrderedResource:
-    """A named resource after the command."""
+    """A resource that a command names, after the command."""
 
     address: Address
     is_changed: bool
@@ -289,7 +289,7 @@ class OrderRun:
     """Called once with the plan before any change; `None`: no confirmation."""
     is_dry_run: bool = False
     names_parts: bool = False
-    """Whether the result names changed resources, instead of the named one."""
+    """Whether the result names the resources that changed, instead of the ordered one."""
 
     def carry_out(self) -> OrderResult:
         """Carry out all orders."""
@@ -480,7 +480,7 @@ def _read_live_mirrors(site: Site, optional: Collection[str]) -> Inventory:
 
 @dataclass(frozen=True, slots=True)
 class ReadClusters:
-    """Observations for orders."""
+    """What was observed for orders."""
 
     inventory: Inventory
     unread: Mapping[str, ReconcilerError]

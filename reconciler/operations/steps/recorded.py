@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def describe_open_run(store: ObjectStore, lockfile: Lockfile, unfinished: UnfinishedRun | None) -> str | None:
-    """Return a line about a running or interrupted run, or `None`."""
+    """Return a line about a run that is running or was interrupted; `None` without one."""
     if lockfile.lease.status == "held":
         return _describe_running(store, lockfile, lockfile.lease)
     return _describe_open(unfinished) if unfinished is not None else None
@@ -90,7 +90,7 @@ def warn_of_outdated(site: Site, lockfile: Lockfile | None, rows: Sequence[Snaps
 
 
 def find_copies(site: Site, lockfile: Lockfile | None, inventory: Inventory) -> Iterator[PlanFinding]:
-    """Yield findings about other states with this lineage that clusters name: one is a copy."""
+    """Yield findings about clusters that name another state with this lineage: one state is a copy."""
     if lockfile is None:
         return
     me = site.me(lockfile.lineage)
@@ -119,7 +119,7 @@ def read_state(site: Site) -> Snapshot | None:
 
 
 def require_state(site: Site) -> None:
-    """Reject a missing state: an empty one must not replace it."""
+    """Reject a missing state, so that no empty one replaces it."""
     if read_lockfile(site.state) is None:
         message = f"there is no state at {site.state.url}"
         hint = "Restore the state, or act without one: --no-state. Nothing was written."
@@ -146,13 +146,13 @@ class RecordedState:
 
     @property
     def record(self) -> Record:
-        """Return the record with an open run's journal."""
+        """Return the record with the results in an open run's journal."""
         if self.unfinished is not None:
             return self.unfinished.fold().record
         return self.snapshot.record if self.snapshot else {}
 
     def settled(self, seen: ObservedClusters) -> Record:
-        """Return the record with doubtful actions that are done on clusters."""
+        """Return the record, counting actions in doubt whose result the clusters have."""
         if self.unfinished is None:
             return self.record
         ended = []
@@ -192,7 +192,7 @@ SPOOL: Final = "reconciler.spool/1"
 
 
 class LocalSpool:
-    """Spool in a folder of this machine."""
+    """Stores unwritten journal entries in a folder of this machine."""
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         self._folder = folder / ".reconciler" / "spool"
@@ -226,7 +226,7 @@ class LocalSpool:
         return ()
 
     def runs(self) -> Sequence[str]:
-        """Return the runs with a file."""
+        """Return the runs that have a file in the spool."""
         return sorted(path.stem for path in self._folder.glob("[!.]*.json"))
 
     def forget(self, run: str) -> None:

@@ -125,7 +125,7 @@ class OwnerMarks:
         return decide_and_take
 
     def settle(self, record: Record) -> None:
-        """Mark exactly the recorded resources as owned on the clusters."""
+        """Mark exactly the recorded resources on the clusters as owned by this workspace."""
         for cluster, written in self._written.items():
             keys = _owned_keys(record, cluster)
             if keys == written or cluster in self._warned:
@@ -263,7 +263,7 @@ class Stop:
         return self._is_requested
 
     def request(self) -> bool:
-        """Request a stop; return whether a running operation now ends."""
+        """Request a stop; return whether something is running that will now end."""
         self._is_requested = True
         self._bell.put(None)
         for end in tuple(self._enders):
@@ -296,7 +296,10 @@ class Stop:
 
 @contextmanager
 def interruptible(jobs: SparkJobs, stop: Stop) -> Iterator[None]:
-    """Stop read-only jobs when a stop is requested. Spark is stopped: an exception would print a long trace."""
+    """During the block, stop read-only jobs when a stop is requested.
+
+    Spark is stopped: an exception would print a long trace.
+    """
     failed: Exception | None = None
     with stop.call_on_stop(jobs.stop):
         try:
@@ -340,7 +343,7 @@ class SiteOptions:
             raise
 
     def recorded(self, site: Site) -> Mapping[Address, str | None]:
-        """Return the recorded cluster ids."""
+        """Return the ids of clusters in the state, by address."""
         return {} if self.no_state else read_recorded_clusters(site)
 
     def check_answers(self, site: Site, cluster: str) -> None:
@@ -365,7 +368,7 @@ FAILOVER: Final = "mirror failover"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emergency(SiteOptions):
-    """Options of a command that acts at once."""
+    """Options of a command that acts at once, without the files."""
 
     command: str
     lock_timeout_s: float
@@ -373,7 +376,7 @@ class Emergency(SiteOptions):
     stop: Stop
 
     def snapshot(self, site: Site) -> Snapshot | None:
-        """Return the state; `None` without one."""
+        """Return the state, or `None` if there is none."""
         if self.no_state:
             return None
         require_state(site)
@@ -424,7 +427,7 @@ def _skipped_error(because: str) -> ReconcilerError:
 
 
 def require_confirmation(is_confirmed: bool) -> None:  # noqa: FBT001 - the answer is the only argument
-    """Reject a missing confirmation."""
+    """Raise an error if the user did not confirm."""
     if not is_confirmed:
         raise UserError("not confirmed: nothing was done", hint="Only 'yes' confirms.")
 
@@ -432,7 +435,7 @@ def require_confirmation(is_confirmed: bool) -> None:  # noqa: FBT001 - the answ
 def verdict_on_each(
     verb: str, errors: Sequence[ReconcilerError | None], what: str, *, is_rehearsal: bool
 ) -> ReconcilerError | None:
-    """Return the final error if some orders failed; `errors` has an entry per order."""
+    """Return the error of a command some of whose orders failed, or `None`; `errors` has an entry per order."""
     failed = [error for error in errors if error is not None]
     if not failed or len(errors) == 1:
         return failed[0] if failed else None

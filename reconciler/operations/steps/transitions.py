@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 def mirror_at(links: Links, full_name: str) -> ObservedMirror | None:
-    """Return the mirror that a topic is or was, or `None`."""
+    """Return the mirror of this name, also after it was stopped, or `None`."""
     return next(iter(links.mirrors(name=full_name)), None)
 
 
@@ -116,7 +116,7 @@ class StoppedMirrors:
 def stopped_mirrors(
     providers: Mapping[str, Provider], cluster: str, full_name: str, link_names: Collection[str] | None = None
 ) -> StoppedMirrors:
-    """Return the mirrors from which a topic may be restored, limited to `link_names`.
+    """Return the stopped mirrors from which a topic may be restored, limited to `link_names`.
 
     Queries clusters at bidirectional links; without a result also the others, for a better error.
     """
@@ -197,7 +197,7 @@ def _never_followed(provider: Provider, own: ObservedMirror) -> bool:
 
 
 def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: ObservedMirror) -> dict[int, int]:
-    """Return the offset at which to cut each partition of an original source: the last common one.
+    """Return the offset at which to truncate each partition of an original source: the last in common.
 
     With an offset map, the last common records are compared. Records of other producers end the common part.
     """
@@ -222,7 +222,7 @@ def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: 
 
 
 def add_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], measures: Measures) -> Measures:
-    """Add records that only restored topics have to the measures; incomparable topics become unmeasured."""
+    """Return the measures with the records that only restored topics have; incomparable topics become unmeasured."""
     targets = [action.after for action in actions if isinstance(action, Transition) and action.verb == RESTORE]
     restored = [mirror for mirror in targets if isinstance(mirror, MirrorTopic)]
 
@@ -281,7 +281,7 @@ def check_source_ends(providers: Mapping[str, Provider], mirror: ObservedMirror)
 
 
 def check_shut(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
-    """Reject opening a mirror whose source has left the reversal: both would accept records."""
+    """Reject opening a mirror to writes after its source has left the reversal: both would accept records."""
     source_mirror = links_of(get_provider(providers, mirror.source_cluster)).mirror(mirror.source)
     if source_mirror.operation is None or mirror.operation is None or source_mirror.operation.id != mirror.operation.id:
         raise broken_reversal_error(mirror, source_mirror)
@@ -408,7 +408,7 @@ class Driver:
         return check_outcome(self.drive(cluster, full_name, cut), {RESTORE}), cut
 
     def restorable(self, cluster: str, full_name: str, link: str | None = None) -> ObservedMirror:
-        """Return the stopped mirror of an original source over `link`, or the only one."""
+        """Return the stopped mirror over `link` from which an original source can be restored; else the only one."""
         return stopped_mirrors(self.providers, cluster, full_name, None if link is None else {link}).only()
 
     def _choose_peer(
@@ -439,7 +439,7 @@ class Driver:
         return at
 
     def cuts(self, cluster: str, full_name: str, peer: ObservedMirror) -> dict[int, int]:
-        """Return where to cut each partition of an original source."""
+        """Return the offset at which to truncate each partition of an original source."""
         return cuts(self.providers, cluster, full_name, peer)
 
     def drive(self, cluster: str, full_name: str, cut: dict[int, TruncatedPartition] | None = None) -> ObservedMirror:
@@ -749,7 +749,7 @@ _CONTINUE_HINT: Final = "Continue with: reconciler run --once --only mirror"
 
 
 def explain_halted(providers: Mapping[str, Provider], address: Address) -> IncompleteError | None:
-    """Return the error for an interrupted transition, or `None`."""
+    """Return the error that explains a mirror's interrupted transition; `None` if none was interrupted."""
     try:
         links = links_of(providers[cluster_of(address) or ""]).by_jobs
         mirror = None if links is None else mirror_at(links, full_name_of(address))
@@ -818,7 +818,7 @@ _SLICE_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """Lag of one partition; `stable` is the start of an open transaction."""
+    """Lag of one mirror partition; `stable` is the offset at which an open transaction begins."""
 
     partition: int
     lag: int
@@ -866,7 +866,7 @@ class CatchUp:
             self._pause(full_name)
 
     def behind(self, mirror: ObservedMirror) -> list[Behind]:
-        """Return the partitions that lag."""
+        """Return the partitions of a mirror that lag."""
         source = address_of("topic", mirror.source_cluster, mirror.source)
         bounds = self.providers[mirror.source_cluster].log(source).bounds()
         own = links_of(self.providers[mirror.cluster]).positions(mirror.name)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class SentSecret(NamedTuple):
-    """A secret, and the addresses that receive it; `reference` of a token signed here is its mechanism."""
+    """A secret, and the addresses that receive it; for a token signed here, `reference` is the mechanism."""
 
     field: str
     reference: str
@@ -79,7 +79,7 @@ class Trust:
         self._check_files(about, cluster)
 
     def check_state(self) -> None:
-        """Raise `BlockedError` if a pull request moves the state to a location unknown to its base."""
+        """Raise `BlockedError` if a pull request moves the state to a location that its base does not name."""
         self._check_location("reconciler.yaml: spec.state", "state", self.loaded.workspace.spec.state)
 
     @cached_property
@@ -92,7 +92,7 @@ class Trust:
 
     @cached_property
     def base_guards(self) -> Guards | None:
-        """Guards of the base; `None`: no pull request, or a new workspace."""
+        """Guards of the pull request's base; `None`: no pull request, or the workspace is new."""
         if self._base is None:
             return None
         folder = self._base.of(self.loaded.folder)
@@ -139,7 +139,7 @@ class Trust:
         return file
 
     def refused_references(self) -> Iterator[PlanFinding]:
-        """Yield a finding for each reference to a secret that opening its cluster would refuse. Contacts nothing."""
+        """Yield a finding for each secret reference for which opening its cluster would fail. Contacts nothing."""
         for address, declared in self.loaded.desired.items():
             if isinstance(declared.resource, Cluster):
                 for sent in self._not_allowed(declared.resource):

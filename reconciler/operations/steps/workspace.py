@@ -157,7 +157,7 @@ class Site:
 
     @property
     def to_read(self) -> tuple[str, ...]:
-        """Names of the clusters to read."""
+        """Names of the clusters that the command reads."""
         return tuple(sorted(self.clusters))
 
     @cached_property
@@ -166,13 +166,13 @@ class Site:
         return Providers(self.clusters, self.edge, self.check_trusted)
 
     def check_trusted(self, cluster: Cluster) -> None:
-        """Accept every cluster of the command line."""
+        """Accept the cluster: the user named it on the command line."""
 
     def _check_state(self) -> None:
         pass
 
     def me(self, lineage: str) -> ResourceOwner:
-        """Return this workspace as an owner."""
+        """Return this workspace as an owner of resources."""
         return ResourceOwner.of(self.owner.workspace, self.owner.environment, lineage, self.state_settings.url)
 
     def relative_root(self, name: str) -> str | None:
@@ -200,7 +200,7 @@ class Work(Site):
 
     @cached_property
     def trust(self) -> Trust:
-        """Checks where secrets may be sent."""
+        """Checks of where the workspace's secrets may be sent."""
         variables = read_variables(self.invocation, self.select)
         return Trust(self.invocation, self.select, variables, self.loaded, self._recorded)
 
@@ -224,7 +224,7 @@ class Work(Site):
         """Return `None`: roots are relative to this workspace."""
 
     def check_trusted(self, cluster: Cluster) -> None:
-        """Check that a cluster's secrets may be sent where the files specify."""
+        """Reject a cluster if its secrets may not be sent where the files say."""
         self.trust.check(cluster)
 
     def _check_state(self) -> None:
@@ -380,7 +380,7 @@ def build_edge(
     *,
     is_reader: bool = False,
 ) -> Edge:
-    """Return the environment of providers."""
+    """Return what providers need of the environment: folder, clocks, names."""
     return Edge(
         folder=folder,
         environ=invocation.environ,
@@ -422,12 +422,12 @@ def parse_topic_address(text: str) -> Address:
 
 
 def get_provider_of(site: Site, address: Address) -> Provider:
-    """Return the provider of an address."""
+    """Return the provider of the cluster that an address names."""
     return site.providers[cluster_of(address) or ""]
 
 
 def list_possible_clusters(site: Site, texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the clusters that the arguments can name, sorted; others are not contacted."""
+    """Return the clusters that the arguments may mean, sorted; others are not contacted."""
     meant: set[str] = set()
     for text in texts:
         cluster = cluster_of(Address(text)) or "*"
