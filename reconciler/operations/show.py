@@ -28,7 +28,7 @@ from reconciler.operations.steps.observe import ObservedClusters, observe
 from reconciler.operations.steps.recorded import read_recorded
 from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.planning.actions import Action, Create, Transition, Update
-from reconciler.planning.checks.limit_checks import partitions_of
+from reconciler.planning.checks.limit_checks import count_partitions
 from reconciler.planning.checks.mount_checks import find_sealed_topics
 from reconciler.planning.resolve.mirror_sources import find_current_role
 from reconciler.planning.saved_plan import read_plan_to_show
@@ -180,7 +180,7 @@ def _build_rows(work: Work, only: Address | None) -> tuple[ResourceView, ...]:
         return rows
     limits = read_limits(seen.inventory.get(only)) or read_limits(desired.get(only))
     topics = [topic for topic in seen.inventory if kind_of(topic) in {"topic", "mirror"}]
-    partitions = {full_name_of(topic): partitions_of(seen.inventory[topic].resource) for topic in topics}
+    partitions = {full_name_of(topic): count_partitions(seen.inventory[topic].resource) for topic in topics}
     return (replace(rows[0], quotas=compute_quota_usage(work.providers[name], only, limits, partitions)),)
 
 

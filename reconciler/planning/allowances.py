@@ -56,7 +56,7 @@ class Grant:
         is_short = len(self.pattern) >= SHORT_COMMIT and commit.startswith(self.pattern)
         return self.verb == OLDER and (is_short or matches(self.pattern, commit))
 
-    def takes(self, address: Address) -> bool:
+    def allows_takeover(self, address: Address) -> bool:
         """Return whether the allowance lets this workspace take a resource from another one."""
         return self.verb == ADOPT and matches(self.pattern, address)
 

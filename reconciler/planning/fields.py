@@ -44,7 +44,7 @@ LINK_FEATURES: Final[Mapping[str, str]] = {
 """Link field → the feature that a platform needs for it."""
 
 
-def fields_of(resource: Resource) -> dict[str, Value]:
+def list_fields(resource: Resource) -> dict[str, Value]:
     """Return the fields that a platform stores; unset fields are omitted."""
     match resource:
         case Topic():
@@ -66,7 +66,7 @@ def fields_of(resource: Resource) -> dict[str, Value]:
             assert_never(resource)
 
 
-def record_fields_of(resource: Resource) -> dict[str, Value]:
+def list_record_fields(resource: Resource) -> dict[str, Value]:
     """Return the fields that only the record stores; changing them calls no platform."""
     if isinstance(resource, Cluster):
         shown = resource.spec.to_json()

@@ -13,7 +13,7 @@ from reconciler.planning.diff.mirror_changes import CATCH_UP
 from reconciler.planning.diff.moves import JOBS, MountDependencies, find_moved_from, find_unmounted_topic
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.mirror_sources import link_of
-from reconciler.planning.selection import namespace_of
+from reconciler.planning.selection import parent_namespace_of
 from reconciler.planning.situation import STOPPED, Situation, mirror_at, source_of
 from reconciler.resources.address import (
     Address,
@@ -138,7 +138,7 @@ class Needs:
     def _find_home_creators(self, address: Address, resource: Resource, cluster: str) -> Iterator[str]:
         """Yield the creators of the nearest tier, or changes of the cluster if all tiers exist."""
         if kind_of(address) != "link":
-            for tier in self._situation.nearest(cluster, namespace_of(address, resource)):
+            for tier in self._situation.nearest(cluster, parent_namespace_of(address, resource)):
                 if made := list(self._find_creators(tier)):
                     yield from made
                     return
@@ -201,7 +201,7 @@ class Needs:
         if kind_of(address) == "cluster" or resource is None:
             return
         if kind_of(address) != "link":
-            namespace = namespace_of(address, resource)
+            namespace = parent_namespace_of(address, resource)
             if namespace:
                 yield address_of("namespace", cluster, namespace)
         if isinstance(resource, MirrorTopic):

@@ -33,7 +33,7 @@ from reconciler.planning.order import sort_actions
 from reconciler.planning.plan import Plan, PlanFinding, PlanInput
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.resolve.effective import resolve_desired
-from reconciler.planning.resolve.mirror_sources import changed_by_roles, held_mirrors, replace_held_roles
+from reconciler.planning.resolve.mirror_sources import find_held_mirrors, map_role_changes, replace_held_roles
 from reconciler.planning.resolve.physical_names import rekey_observed
 from reconciler.planning.selection import build_selector, is_partial
 from reconciler.planning.situation import Review, Situation
@@ -70,7 +70,7 @@ def decide(desired: Desired, recorded: Record, observed: Inventory, *, request: 
     if request.orders:
         return _decide_ordered(desired, recorded, observed, request)
     situation, findings = _build_situation(desired, recorded, observed, request)
-    decision = Decision(errors=findings, held=[*held_mirrors(situation)])
+    decision = Decision(errors=findings, held=[*find_held_mirrors(situation)])
     decide_wanted(situation, frozenset(item.address for item in findings if item.address), decision)
     decide_removed(situation, decision)
     decide_automatic(situation, decision)
@@ -187,7 +187,7 @@ def _build_situation(
         ignored=build_drift_filter(request.guards, request.today),
     )
     if is_partial(request.selection):
-        roles = changed_by_roles(situation) if request.selection.targets or request.selection.excludes else {}
+        roles = map_role_changes(situation) if request.selection.targets or request.selection.excludes else {}
         chosen_by = build_selector(request, desired, wanted, recorded, observed, roles)
         situation = replace(situation, is_chosen=chosen_by, changed_by_roles=roles)
     chosen = [finding for finding in unclear if finding.address and situation.can_plan(finding.address)]

@@ -386,7 +386,7 @@ def list_dependencies(address: Address, resource: Resource | None) -> Iterator[A
         yield Address(source_of(resource).replace("topic/", "mirror/", 1))
 
 
-def namespace_of(address: Address, resource: Resource) -> str:
+def parent_namespace_of(address: Address, resource: Resource) -> str:
     """Return the namespace of a resource; for a namespace, its parent."""
     if isinstance(resource, Namespace):
         return resource.metadata.name.rpartition(":")[0]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
 from reconciler.lifecycles import LIFECYCLES, MIRROR, MOUNT, MirrorStatus, is_under_way
 from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Forget, RunJob, Transition, Update, Value
 from reconciler.planning.diff.mount_changes import RECOVERING
-from reconciler.planning.fields import fields_of, is_equal_value
+from reconciler.planning.fields import is_equal_value, list_fields
 from reconciler.planning.situation import mounted_by, topic_of
 from reconciler.resources.address import Address
 from reconciler.resources.mirror_link import MirrorTopic
@@ -109,7 +109,7 @@ def _is_hidden(action: Action, observed: Inventory) -> bool:
 def _settle_create(action: Create, current: Observed | None, catalog: Mapping[str, ConfigKey]) -> Settlement:
     if current is None:
         return Settlement("absent")
-    want, have = fields_of(action.after), fields_of(current.resource)
+    want, have = list_fields(action.after), list_fields(current.resource)
     differing = [path for path in want if not is_equal_value(path, want[path], have.get(path), catalog)]
     if type(current.resource) is not type(action.after) or "partitions" in differing:
         return Settlement("conflict")
@@ -119,7 +119,7 @@ def _settle_create(action: Create, current: Observed | None, catalog: Mapping[st
 def _settle_update(action: Update, current: Observed | None, catalog: Mapping[str, ConfigKey]) -> Settlement:
     if current is None:
         return Settlement("conflict")
-    have = fields_of(current.resource)
+    have = list_fields(current.resource)
     sides = {_find_matching_side(change, have.get(change.path), catalog) for change in action.changes}
     if "other" in sides:
         return Settlement("conflict")

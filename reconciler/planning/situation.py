@@ -57,7 +57,7 @@ class WantedResource:
         return self.origins.get(IMPLIED)
 
 
-def unset_paths(origins: Mapping[str, str]) -> frozenset[str]:
+def list_unset_paths(origins: Mapping[str, str]) -> frozenset[str]:
     """Return the paths that are declared to be unset."""
     return frozenset(path for path, origin in origins.items() if origin == DEFAULT) if origins else frozenset()
 
@@ -66,7 +66,7 @@ ALTERED: Final = "a command"
 """Origin of a recorded field that a command set first; the next plan removes the field."""
 
 
-def altered_paths(last: Recorded | None) -> frozenset[str]:
+def list_altered_paths(last: Recorded | None) -> frozenset[str]:
     """Return the paths of a record that a command set and that files never set."""
     origins = last.origins if last is not None else {}
     return frozenset(path for path, origin in origins.items() if origin == ALTERED) if origins else frozenset()

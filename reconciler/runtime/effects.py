@@ -42,7 +42,7 @@ class Effects(Protocol):
         """Start work concurrent with the caller."""
         ...
 
-    def apart(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> Callable[[], None]:
+    def run_on_thread(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> Callable[[], None]:
         """Start work on a thread of its own, with other effects; return an idempotent function that ends the work."""
         ...
 

@@ -224,7 +224,7 @@ class ThreadEffects:
         """Accept no more calls; running ones are not awaited."""
         self._workers.close()
 
-    def apart(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> Callable[[], None]:
+    def run_on_thread(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> Callable[[], None]:
         """Start work on a thread with its own loop and threads; return a function that ends it."""
         apart = _LoopThread(work)
         apart.start()

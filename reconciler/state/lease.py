@@ -156,7 +156,7 @@ class Lease:
 
     def start_renewing(self) -> None:
         """Renew on a separate thread, with its own client, until the lease ends."""
-        self._end_renewing = self._effects.apart(self._renew_forever)
+        self._end_renewing = self._effects.run_on_thread(self._renew_forever)
 
     async def snapshot(self) -> Snapshot:
         """Return the state under this lease."""

@@ -76,7 +76,7 @@ def test_work_apart_goes_on_while_the_loop_and_its_pool_are_held_up(effects: Thr
             await own.sleep(0.001)
 
     async def run() -> None:
-        end = effects.apart(beat)
+        end = effects.run_on_thread(beat)
         # This blocks the loop itself, as a long fold or a slow callback would.
         assert all(beats.acquire(timeout=10) for _ in range(5))
         end()
@@ -95,7 +95,7 @@ def test_work_apart_that_ended_by_itself_can_still_be_ended(effects: ThreadEffec
 
     async def run() -> None:
         before = set(threading.enumerate())
-        end = effects.apart(once)
+        end = effects.run_on_thread(once)
         assert ended.wait(10)
         for thread in set(threading.enumerate()) - before:
             thread.join(10)  # until its loop is closed
@@ -110,7 +110,7 @@ def test_work_apart_that_was_ended_leaves_no_thread(effects: ThreadEffects) -> N
 
     async def run() -> None:
         before = {thread.ident for thread in threading.enumerate()}
-        end = effects.apart(forever)
+        end = effects.run_on_thread(forever)
         (apart,) = [thread for thread in threading.enumerate() if thread.ident not in before]
         end()
         apart.join(10)

@@ -13,7 +13,7 @@ import pytest
 
 from reconciler.errors import StalePlanError, UserError
 from reconciler.planning.actions import Change
-from reconciler.planning.fields import fields_of
+from reconciler.planning.fields import list_fields
 from reconciler.providers.embedded import measures as embedded_vitals
 from reconciler.providers.kafka import vitals as kafka_vitals
 from reconciler.providers.protocol import Done, Edge, Failed, Provider, Scope
@@ -199,7 +199,7 @@ def test_access_rules_are_made_with_what_they_lie_on_and_changed_one_by_one(prov
     for _ in range(2):
         done(provider, create(orders), create(shop))
     seen = look(provider, shop)
-    assert fields_of(seen[orders.address].resource) == fields_of(orders)
+    assert list_fields(seen[orders.address].resource) == list_fields(orders)
     assert seen[shop.address].resource == shop
     changes = (
         Change("acls.allow User:a", ("read", "write"), ("read",)),
@@ -212,7 +212,7 @@ def test_access_rules_are_made_with_what_they_lie_on_and_changed_one_by_one(prov
         update(shop, Change("acls.deny User:a from 10.0.0.7 on groups named pay-*", ("describe", "read"), None)),
     )
     seen = look(provider, shop)
-    rules = {path: value for path, value in fields_of(seen[orders.address].resource).items() if "acls" in path}
+    rules = {path: value for path, value in list_fields(seen[orders.address].resource).items() if "acls" in path}
     assert rules == {"acls.allow User:a": ("read",), "acls.deny User:b from 10.0.0.7": ("all",)}
     assert seen[shop.address].resource == namespace("shop")
 

@@ -96,7 +96,7 @@ class Machine(Simulation):
         self._tasks.append(task)
         return task
 
-    def apart(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> Callable[[], None]:
+    def run_on_thread(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> Callable[[], None]:
         task = self.spawn(work(self))
 
         def end() -> None:

@@ -76,7 +76,7 @@ class Simulation:
     def spawn(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
         return asyncio.get_running_loop().create_task(work)
 
-    def apart(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> Callable[[], None]:
+    def run_on_thread(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> Callable[[], None]:
         return self.spawn(work(self)).cancel
 
     async def _pause(self, seconds: float) -> None:

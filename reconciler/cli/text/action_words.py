@@ -34,7 +34,7 @@ from reconciler.planning.actions import (
     Update,
     Value,
 )
-from reconciler.planning.fields import CONFIGS, PROPERTIES, fields_of
+from reconciler.planning.fields import CONFIGS, PROPERTIES, list_fields
 from reconciler.resources.acls import ACLS, TopicAcl, to_rule_fields
 from reconciler.resources.address import kind_of
 from reconciler.resources.base import UNLIMITED, format_duration
@@ -528,10 +528,10 @@ def summary(resource: Resource) -> str:
 
 def details(resource: Resource) -> list[str]:
     """Return a new resource's fields that `summary` omits or only counts."""
-    fields = fields_of(resource)
+    fields = list_fields(resource)
     if isinstance(resource, MirrorLink):
         usual = MirrorLinkSpec(source=resource.spec.source, prefix=resource.spec.prefix)
-        defaults = fields_of(resource.model_copy(update={"spec": usual}))
+        defaults = list_fields(resource.model_copy(update={"spec": usual}))
         return [
             text for path, value in fields.items() if defaults.get(path) != value for text in _field_texts(path, value)
         ]

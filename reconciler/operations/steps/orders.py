@@ -25,7 +25,7 @@ from reconciler.operations.steps.observe import (
     measure_on,
     reject_other_cluster,
 )
-from reconciler.operations.steps.runner import Emergency, require_confirmation, verdict_on_each
+from reconciler.operations.steps.runner import Emergency, require_confirmation, summarize_errors
 from reconciler.operations.steps.transitions import add_diverged, check_restorable, explain_halted
 from reconciler.operations.steps.workspace import Site, Work
 from reconciler.planning import planner
@@ -244,7 +244,7 @@ class OrderResult:
     def verdict(self) -> ReconcilerError | None:
         """Error if an order failed."""
         errors = [self.failed.get(address) for address in self.addresses]
-        return verdict_on_each(self.command, errors, self.noun, is_rehearsal=self.is_dry_run)
+        return summarize_errors(self.command, errors, self.noun, is_rehearsal=self.is_dry_run)
 
     @property
     def unchanged(self) -> frozenset[Address]:

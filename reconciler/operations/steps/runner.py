@@ -432,7 +432,7 @@ def require_confirmation(is_confirmed: bool) -> None:  # noqa: FBT001 - the answ
         raise UserError("not confirmed: nothing was done", hint="Only 'yes' confirms.")
 
 
-def verdict_on_each(
+def summarize_errors(
     verb: str, errors: Sequence[ReconcilerError | None], what: str, *, is_rehearsal: bool
 ) -> ReconcilerError | None:
     """Return the error of a command some of whose orders failed, or `None`; `errors` has an entry per order."""

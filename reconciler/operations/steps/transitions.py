@@ -113,7 +113,7 @@ class StoppedMirrors:
         return UserError(message, hint=hint)
 
 
-def stopped_mirrors(
+def find_stopped_mirrors(
     providers: Mapping[str, Provider], cluster: str, full_name: str, link_names: Collection[str] | None = None
 ) -> StoppedMirrors:
     """Return the stopped mirrors from which a topic may be restored, limited to `link_names`.
@@ -126,7 +126,7 @@ def stopped_mirrors(
         for link in links
         if link.declared.spec.source in providers and (link_names is None or link.name in link_names)
     ]
-    both_ways = [link for link in linked if is_both_ways(link)]
+    both_ways = [link for link in linked if can_swap_roles(link)]
 
     def look(link: ObservedLink) -> Sequence[ObservedMirror] | ReconcilerError:
         try:
@@ -146,13 +146,13 @@ def stopped_mirrors(
 
     mirrors, unanswered = over_links(both_ways)
     if not mirrors and not unanswered:
-        mirrors, _ = over_links([link for link in linked if not is_both_ways(link)])
+        mirrors, _ = over_links([link for link in linked if not can_swap_roles(link)])
     return StoppedMirrors(
         providers, cluster, full_name, tuple(mirrors), tuple(unanswered), tuple(sorted(link_names or ()))
     )
 
 
-def is_both_ways(link: ObservedLink) -> bool:
+def can_swap_roles(link: ObservedLink) -> bool:
     """Return whether mirrors can swap roles over a link, as seen from this half."""
     spec = link.declared.spec
     return spec.mode == "bidirectional" and not spec.prefix
@@ -196,7 +196,7 @@ def _never_followed(provider: Provider, own: ObservedMirror) -> bool:
     return own.is_untouched or all(at.is_renumbered and at.fetched == NEVER_FETCHED for at in positions)
 
 
-def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: ObservedMirror) -> dict[int, int]:
+def find_cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: ObservedMirror) -> dict[int, int]:
     """Return the offset at which to truncate each partition of an original source: the last in common.
 
     With an offset map, the last common records are compared. Records of other producers end the common part.
@@ -232,7 +232,7 @@ def add_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], m
             if links is None or links.diverged(mirror.name, {}) is None:
                 return None
             peer = links_of(get_provider(providers, mirror.source_cluster)).mirror(mirror.source)
-            return links.diverged(mirror.name, cuts(providers, mirror.cluster, mirror.name, peer))
+            return links.diverged(mirror.name, find_cuts(providers, mirror.cluster, mirror.name, peer))
         except ReconcilerError as error:
             return error
 
@@ -280,7 +280,7 @@ def check_source_ends(providers: Mapping[str, Provider], mirror: ObservedMirror)
         raise UserError(message, hint=f"Promote or fail over {mirror.source} of cluster {mirror.source_cluster} first.")
 
 
-def check_shut(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
+def check_source_shut(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
     """Reject opening a mirror to writes after its source has left the reversal: both would accept records."""
     source_mirror = links_of(get_provider(providers, mirror.source_cluster)).mirror(mirror.source)
     if source_mirror.operation is None or mirror.operation is None or source_mirror.operation.id != mirror.operation.id:
@@ -409,7 +409,7 @@ class Driver:
 
     def restorable(self, cluster: str, full_name: str, link: str | None = None) -> ObservedMirror:
         """Return the stopped mirror over `link` from which an original source can be restored; else the only one."""
-        return stopped_mirrors(self.providers, cluster, full_name, None if link is None else {link}).only()
+        return find_stopped_mirrors(self.providers, cluster, full_name, None if link is None else {link}).only()
 
     def _choose_peer(
         self, cluster: str, full_name: str, current: ObservedMirror | None, wanted: MirrorTopic | None
@@ -432,15 +432,15 @@ class Driver:
         self, cluster: str, full_name: str, peer: ObservedMirror, approved: Sequence[Stretch] | None
     ) -> dict[int, int]:
         links = self._links(cluster)
-        at = self.cuts(cluster, full_name, peer)
+        at = self.find_cuts(cluster, full_name, peer)
         if approved is not None and links.diverged(full_name, {}) is None:  # otherwise the platform cuts nothing itself
             lost = list_cut_ranges(links.positions(full_name), at)
             check_approved((cluster, full_name), (peer.cluster, peer.link), lost, approved)
         return at
 
-    def cuts(self, cluster: str, full_name: str, peer: ObservedMirror) -> dict[int, int]:
+    def find_cuts(self, cluster: str, full_name: str, peer: ObservedMirror) -> dict[int, int]:
         """Return the offset at which to truncate each partition of an original source."""
-        return cuts(self.providers, cluster, full_name, peer)
+        return find_cuts(self.providers, cluster, full_name, peer)
 
     def drive(self, cluster: str, full_name: str, cut: dict[int, TruncatedPartition] | None = None) -> ObservedMirror:
         """Take steps until a transition ends; return the mirror. Errors are recorded on it and raised."""
@@ -482,7 +482,7 @@ class Driver:
                 return self._synchronize(links, mirror, operation)
             case _M.PENDING_STOPPED:
                 self.sync(mirror)
-                check_shut(self.providers, mirror)
+                check_source_shut(self.providers, mirror)
                 self._recheck(links, mirror, operation)
                 return self._advance(links, mirror, _M.STOPPED)
             case _M.PENDING_MIRROR:

@@ -25,7 +25,7 @@ from reconciler.planning.actions import (
 from reconciler.planning.allowances import ADOPT, Grant, collect_allowances, find_grant
 from reconciler.planning.checks.offline import find_violations, resource_for_rules
 from reconciler.planning.diff.removals import ContainerGuard
-from reconciler.planning.fields import fields_of
+from reconciler.planning.fields import list_fields
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.acting_configs import SwitchReader
 from reconciler.planning.resolve.limits import FIXED
@@ -162,7 +162,7 @@ def apply_guards(
         return GuardResult(tuple(judged))
     judged = list(advise_unmounts(_block_excess_deletes(judged, situation, allowed), situation))
     holding = ContainerGuard(judged, situation)
-    return GuardResult(holding.judged(), holding.errors, holding.warnings)
+    return GuardResult(holding.judge_all(), holding.errors, holding.warnings)
 
 
 def apply_order_guards(
@@ -218,7 +218,7 @@ def _judge(action: Action, guards: Sequence[Guard], situation: Situation, allowe
 def find_lifting_allowance(action: Action, block: Block, allowed: Sequence[Grant]) -> str | None:
     """Return the origin of the allowance that lifts a block, or `None`."""
     if block.guard == OWNER:
-        return next((allowance.origin for allowance in allowed if allowance.takes(action.address)), None)
+        return next((allowance.origin for allowance in allowed if allowance.allows_takeover(action.address)), None)
     return find_grant(replace(action, owner=None), allowed) if block.allow else None
 
 
@@ -252,7 +252,7 @@ def _guard_link_fields(action: Action, situation: Situation) -> Block | None:
     wanted, seen = situation.wanted.get(address), situation.observed.get(address)
     if wanted is None or seen is None:
         return None
-    before, after = fields_of(seen.resource), fields_of(wanted.resource)
+    before, after = list_fields(seen.resource), list_fields(wanted.resource)
     fixed = [path for path in sorted(FIXED) if before.get(path) != after.get(path)]
     if not fixed:
         return None

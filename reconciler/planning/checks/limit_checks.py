@@ -233,7 +233,7 @@ def _collect_usage(
 ) -> dict[Address, NamespaceUsage]:
     # A stopped mirror is also observed as a topic.
     before = {
-        _topic_address(address): partitions_of(seen.resource)
+        _topic_address(address): count_partitions(seen.resource)
         for address, seen in situation.observed.items()
         if kind_of(address) in {"topic", "mirror"}
     }
@@ -286,7 +286,7 @@ def _find_added_topics(action: Action, before: Mapping[Address, int]) -> Iterato
             # a mirror's partitions depend on its source
             yield (
                 address,
-                partitions if isinstance(partitions, int) else partitions_of(made) if isinstance(made, Topic) else 1,
+                partitions if isinstance(partitions, int) else count_partitions(made) if isinstance(made, Topic) else 1,
             )
         case Transition(after=Mounting() as mounting):
             if action.machine != UNMOUNT.name:
@@ -344,7 +344,7 @@ def _check_bytes_quota(
         judged.warnings.append(PlanFinding(address, limit.source, message, "Check with: reconciler topic list"))
 
 
-def partitions_of(resource: Resource) -> int:
+def count_partitions(resource: Resource) -> int:
     """Return the partitions of a topic or mirror, at least 1; 0 for other kinds."""
     match resource:
         case Topic():

@@ -44,7 +44,7 @@ from reconciler.planning.diff.retention_loss import (
     find_expiry_reason,
     parse_config_key,
 )
-from reconciler.planning.fields import fields_of
+from reconciler.planning.fields import list_fields
 from reconciler.planning.resolve.acting_configs import ActingConfigs
 from reconciler.planning.situation import Situation, mirror_at
 from reconciler.resources.acls import ACLS, ALLOWS
@@ -79,7 +79,7 @@ def find_access_reason(action: Update, situation: Situation) -> Reason | None:
     changes = {change.path: change.after for change in action.changes if change.path.startswith(ACLS)}
     if not changes or isinstance(action.after, MirrorTopic):  # a mirror's rules only deny writers
         return None
-    before = {path for path in fields_of(action.before) if path.startswith(ACLS)}
+    before = {path for path in list_fields(action.before) if path.startswith(ACLS)}
     after = {path for path in before if changes.get(path, path) is not None}
     after |= {path for path, value in changes.items() if value is not None}
     above = _collect_rules_above(action, situation)
@@ -96,7 +96,7 @@ def _collect_rules_above(action: Update, situation: Situation) -> set[str]:
     namespace, _ = split_name(full_name_of(action.address))
     tiers = situation.nearest(cluster_of(action.address) or "", namespace)
     seen = (situation.observed[tier].resource for tier in tiers if tier in situation.observed)
-    return {path for resource in seen for path in fields_of(resource) if path.startswith(ACLS)}
+    return {path for resource in seen for path in list_fields(resource) if path.startswith(ACLS)}
 
 
 class Impact:

@@ -174,7 +174,8 @@ class TieringImpact:
         tiers = self._situation.nearest(cluster_of(topic) or "", split_name(full_name_of(topic))[0])
         nearer = (topic, *takewhile(lambda tier: tier != address, tiers))
         return any(
-            self._switch_reader.own_then(address_below) != self._switch_reader.read_own_switches(address_below)
+            self._switch_reader.read_planned_switches(address_below)
+            != self._switch_reader.read_own_switches(address_below)
             for address_below in nearer
         )
 

@@ -21,7 +21,7 @@ from reconciler.planning.actions import (
     Value,
 )
 from reconciler.planning.diff.field_differences import Comparison, Differences, find_differences, report_drift
-from reconciler.planning.fields import CONFIGS, LINK_FEATURES, OBJECT_STORAGE, PARTITIONS, QUOTAS, fields_of
+from reconciler.planning.fields import CONFIGS, LINK_FEATURES, OBJECT_STORAGE, PARTITIONS, QUOTAS, list_fields
 from reconciler.planning.plan import DriftFinding, Held, Mark, PlanFinding, UnfinishedTransition
 from reconciler.planning.plan_rows import fingerprint
 from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, SwitchReader, find_hidden_values
@@ -96,7 +96,7 @@ def compute_precondition(address: Address, before: Observed | None, paths: Itera
     if before is None:
         return ""
     wanted = sorted(paths)
-    seen = fields_of(before.resource) if wanted else {}
+    seen = list_fields(before.resource) if wanted else {}
     rests_on = {path: plain(seen.get(path)) for path in wanted}
     return fingerprint({"address": address, "incarnation": before.incarnation, "observed": rests_on})
 
@@ -582,7 +582,7 @@ def compare(sides: AddressView, before: Observed, situation: Situation) -> Diffe
 def _find_leftover_configs(sides: AddressView, before: Observed) -> Iterator[Change]:
     if before.topic.filled is None or before.resource.address != sides.address:
         return
-    wanted, seen = fields_of(sides.wanted.resource), fields_of(before.resource)
+    wanted, seen = list_fields(sides.wanted.resource), list_fields(before.resource)
     live_configs = {path: value for path, value in seen.items() if path.startswith(CONFIGS)}
     whole = {CONFIGS + key: value for key, value in before.topic.filled.items()}
     for path in sorted({*live_configs, *whole} - wanted.keys()):
@@ -719,6 +719,6 @@ def _find_cluster_record_changes(sides: AddressView, before: Observed, differing
         return
     if sides.last.incarnation is None:
         yield Change("incarnation", None, before.incarnation)
-    was, want = (fields_of(one.resource).get(OBJECT_STORAGE) for one in (sides.last, sides.wanted))
+    was, want = (list_fields(one.resource).get(OBJECT_STORAGE) for one in (sides.last, sides.wanted))
     if was != want and all(change.path != OBJECT_STORAGE for change in differing.changes):
         yield Change(OBJECT_STORAGE, was, want)

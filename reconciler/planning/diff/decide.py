@@ -275,7 +275,7 @@ def adopt_again(situation: Situation, decision: Decision) -> None:
     for address, _ in find_taken_over(situation.recorded, situation.observed, situation.request.me):
         last, seen = situation.recorded[address], situation.observed.get(address)
         is_ours = address in situation.wanted and address not in changed and situation.can_plan(address)
-        if seen is not None and is_ours and any(allowance.takes(address) for allowance in allowed):
+        if seen is not None and is_ours and any(allowance.allows_takeover(address) for allowance in allowed):
             decision.actions.append(
                 Adopt(
                     address=address,

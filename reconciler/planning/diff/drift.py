@@ -23,10 +23,10 @@ from reconciler.planning.actions import (
     Value,
 )
 from reconciler.planning.diff.converge import UNSEAL, Decision, compute_precondition
-from reconciler.planning.fields import fields_of
+from reconciler.planning.fields import list_fields
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.limits import check_changes
-from reconciler.planning.situation import Review, Situation, altered_paths
+from reconciler.planning.situation import Review, Situation, list_altered_paths
 from reconciler.resources.address import Address, cluster_of, matches
 from reconciler.resources.mirror_link import MirrorTopic
 
@@ -84,7 +84,7 @@ def _list_known_addresses(situation: Situation) -> Iterator[Address]:
 def _has_field(situation: Situation, address: Address, rule: IgnoredDrift) -> bool:
     sides = (situation.wanted.get(address), situation.recorded.get(address), situation.observed.get(address))
     return any(
-        matches(rule.field, path) for side in sides if side is not None for path in fields_of(side.resource)
+        matches(rule.field, path) for side in sides if side is not None for path in list_fields(side.resource)
     ) or any(matches(rule.field, path) for path in _list_other_paths(situation, address))
 
 
@@ -162,7 +162,7 @@ def _revert_update(action: Update, situation: Situation, decision: Decision) -> 
 
 
 def _drop_altered_origins(last: Recorded, changes: Iterable[Change]) -> dict[str, str]:
-    back = altered_paths(last) & {change.path for change in changes}
+    back = list_altered_paths(last) & {change.path for change in changes}
     return {path: origin for path, origin in last.origins.items() if path not in back}
 
 

@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.lifecycles import TieringState
 from reconciler.planning.actions import Change, Reason, Value
-from reconciler.planning.fields import OBJECT_STORAGE, canonicalize_field, fields_of, is_equal_value, record_fields_of
+from reconciler.planning.fields import (
+    OBJECT_STORAGE,
+    canonicalize_field,
+    is_equal_value,
+    list_fields,
+    list_record_fields,
+)
 from reconciler.planning.plan import DriftFinding
 from reconciler.planning.plan_rows import fingerprint
-from reconciler.planning.situation import ALTERED, WantedResource, altered_paths, unset_paths
+from reconciler.planning.situation import ALTERED, WantedResource, list_altered_paths, list_unset_paths
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import plain
@@ -87,13 +93,13 @@ def find_differences(
     address: Address, wanted: WantedResource, last: Recorded | None, before: Observed, how: Comparison
 ) -> Differences:
     """Compare the fields of one address. Without a record in `last`, nothing is drift or reset."""
-    want, seen = fields_of(wanted.resource), fields_of(before.resource)
-    was = fields_of(last.resource) if last else {}
+    want, seen = list_fields(wanted.resource), list_fields(before.resource)
+    was = list_fields(last.resource) if last else {}
     fields = _Fields(address, want, was, seen, wanted, last, before)
     changes: list[Change] = []
     drift: list[DriftFinding] = []
     held: list[tuple[Change, str]] = []
-    paths = {*want, *was, *unset_paths(wanted.origins), *altered_paths(last)} - {
+    paths = {*want, *was, *list_unset_paths(wanted.origins), *list_altered_paths(last)} - {
         hidden_config.path for hidden_config in how.hiding
     }
     for path in sorted(paths):
@@ -159,7 +165,9 @@ class _Fields:
     def is_stale(self, how: Comparison) -> bool:
         if self.last is None:
             return False
-        unset = (unset_paths(self.wanted.origins) ^ unset_paths(self.last.origins)) | altered_paths(self.last)
+        unset = (list_unset_paths(self.wanted.origins) ^ list_unset_paths(self.last.origins)) | list_altered_paths(
+            self.last
+        )
         moved = {path for path in {*self.want, *self.was} if self.want.get(path) != self.was.get(path)}
         return any(
             how.is_compared(path)
@@ -221,7 +229,10 @@ def _record_changes(wanted: WantedResource, last: Recorded | None, how: Comparis
     if isinstance(wanted.resource, Topic) and wanted.resource.spec.protect not in (None, last.protect):
         changes.append(Change("protect", last.protect, wanted.resource.spec.protect))
     want, was = (
-        {**record_fields_of(item), **{path: value for path, value in fields_of(item).items() if how.is_recorded(path)}}
+        {
+            **list_record_fields(item),
+            **{path: value for path, value in list_fields(item).items() if how.is_recorded(path)},
+        }
         for item in (wanted.resource, last.resource)
     )
     changes.extend(

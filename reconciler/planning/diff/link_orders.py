@@ -13,7 +13,7 @@ from reconciler.errors import UserError
 from reconciler.planning.actions import Block, Create, Reason, Risk
 from reconciler.planning.diff.converge import AddressView, compare, plan_deletion, plan_update
 from reconciler.planning.diff.mirror_orders import plan_role_actions
-from reconciler.planning.fields import fields_of
+from reconciler.planning.fields import list_fields
 from reconciler.planning.orders import AlterLinkOrder, CreateLinkOrder, DeleteLinkOrder, RoleOrder
 from reconciler.planning.resolve.limits import check_changes, find_unsupported_features
 from reconciler.planning.resolve.mirror_sources import link_of
@@ -96,7 +96,7 @@ def _create_action(wanted: WantedResource) -> Create:
 def _is_alike(wanted: WantedResource, seen: Observed | None, *, whole: bool) -> bool:
     if seen is None:
         return False
-    want, live = fields_of(wanted.resource), fields_of(seen.resource)
+    want, live = list_fields(wanted.resource), list_fields(seen.resource)
     return all(want.get(path) == live.get(path) for path in ({*want, *live} if whole else _PAIRING_FIELDS))
 
 
@@ -136,7 +136,7 @@ def _update_link(
     risk = Risk.DISRUPTIVE if spec.paused and not link.spec.paused else Risk.NONE
     decision.actions.append(replace(plan_update(sides, seen, differing), reasons=(Reason.BY_COMMAND,), risk=risk))
     last = situation.recorded.get(address)
-    if last is not None and fields_of(last.resource) != fields_of(after):
+    if last is not None and list_fields(last.resource) != list_fields(after):
         hint = f"To write it into the files: reconciler drift --accept {address}"
         decision.warn(address, None, "the next apply reverts it unless the files declare it", hint)
 

@@ -36,14 +36,14 @@ from reconciler.planning.resolve.mirror_sources import (
     find_entry_behind,
     find_freed_topics,
     find_mirror_status,
+    find_way_to_role,
     follows_other_source,
-    is_left,
+    is_kept_for_command,
     is_link_paused,
     link_of,
     parse_role_mark,
+    predict_resumed_status,
     read_source_parameters,
-    status_once_resumed,
-    way_to_role,
 )
 from reconciler.planning.selection import format_required_option
 from reconciler.planning.situation import (
@@ -86,7 +86,7 @@ def decide_mirror(sides: AddressView, situation: Situation, decision: Decision) 
     mirror = sides.wanted.resource
     if not isinstance(mirror, MirrorTopic) or not situation.capabilities(mirror.cluster).links:
         return  # the link is refused
-    way = way_to_role(mirror, situation)
+    way = find_way_to_role(mirror, situation)
     if follows_other_source(mirror, sides.before):  # half of another link in a chain, with its own entry
         sides = replace(sides, before=None)
     if way is None:
@@ -118,7 +118,7 @@ def _is_deleted(address: Address, current: Observed, situation: Situation) -> bo
     last = situation.recorded.get(address)
     if last is None or address in situation.wanted or is_another(last, current) or not situation.can_plan(address):
         return False
-    return not (is_left(address, situation) or is_kept_by_link(current, situation))
+    return not (is_kept_for_command(address, situation) or is_kept_by_link(current, situation))
 
 
 def _suggest_selection(address: Address, situation: Situation) -> str | None:
@@ -319,7 +319,7 @@ def _record_role(sides: AddressView, mirror: MirrorTopic, before: Observed, deci
 def _needs_first_copy(mirror: MirrorTopic, before: Observed, way: VerbsToRole, situation: Situation) -> bool:
     status = find_mirror_status(before)
     is_resumed = any(step.verb == "resume" and step.mirror is mirror for step in way.steps)
-    is_active = status is not None and status_once_resumed(mirror, status, situation) in _COPYING_STATES
+    is_active = status is not None and predict_resumed_status(mirror, status, situation) in _COPYING_STATES
     is_copying = is_resumed or (not way.steps and is_active)
     is_lacking = is_copying and not before.mirror.first_copy_done
     return mirror.state == "mirroring" and is_lacking and is_copied_by_jobs(mirror, situation)
@@ -563,7 +563,7 @@ def is_freed_topic(topic: Address, situation: Situation) -> bool:
     own = situation.entries.get(mirror_at(topic))
     entries = (*((own,) if own is not None else ()), *situation.entries_of.get(topic, ()))
     return any(
-        topic in find_freed_topics(way_to_role(entry, situation))
+        topic in find_freed_topics(find_way_to_role(entry, situation))
         for entry in entries
         if situation.can_plan(entry.address)
     )
@@ -593,7 +593,7 @@ def decide_freed_topic(sides: AddressView, stopped: Observed, situation: Situati
 def belongs_to_entry(topic: Address, situation: Situation) -> bool:
     """Return whether a topic is a former mirror that its link's manifest still declares as a mirror."""
     entry = situation.entries.get(mirror_at(topic))
-    return entry is not None and (entry.state not in COPYING or way_to_role(entry, situation) is not None)
+    return entry is not None and (entry.state not in COPYING or find_way_to_role(entry, situation) is not None)
 
 
 def find_remaining_mirrors(topic: Address, situation: Situation) -> tuple[Address, ...]:

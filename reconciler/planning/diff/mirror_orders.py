@@ -26,16 +26,16 @@ from reconciler.planning.resolve.mirror_sources import (
     NOT_DECLARED,
     RoleRefusal,
     Step,
+    build_restore_step,
     check_sides,
     check_source_exists,
     check_source_mirrors,
+    count_partitions,
     derive_peer,
     explain_unread,
     find_mirror_status,
     link_of,
-    partitions_of,
     read_source_parameters,
-    restore_step,
 )
 from reconciler.planning.situation import WantedResource, mirror_at, source_of, topic_of
 from reconciler.resources.address import (
@@ -425,13 +425,13 @@ def _find_restorable(order: RoleOrder, was: MirrorTopic | None, situation: Situa
             if why is not None:
                 raise UserError(why.message, hint=why.hint)
         raise _no_stopped_error(order, was)
-    steps = [restore_step(derive_peer(stopped_mirror), _M.REGULAR, situation) for stopped_mirror in fitting]
+    steps = [build_restore_step(derive_peer(stopped_mirror), _M.REGULAR, situation) for stopped_mirror in fitting]
     able = [step.mirror for step in steps if isinstance(step, Step)]
     match able, steps[0]:
         case [mirror], _:
             return mirror
         case [], RoleRefusal(message=message):
-            more = f"Declare {topic_of(fitting[0])} with `partitions: {partitions_of(topic, situation)}`"
+            more = f"Declare {topic_of(fitting[0])} with `partitions: {count_partitions(topic, situation)}`"
             raise UserError(message, hint=f"{more}, and apply that first.")
         case _:
             raise _ambiguous_error(address, [derive_peer(mirror) for mirror in able])

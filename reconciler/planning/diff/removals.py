@@ -30,7 +30,7 @@ from reconciler.planning.diff.mirror_changes import (
 )
 from reconciler.planning.diff.moves import find_moved_from, find_unmounted_topic
 from reconciler.planning.plan import PlanFinding, UnfinishedTransition
-from reconciler.planning.resolve.mirror_sources import is_left
+from reconciler.planning.resolve.mirror_sources import is_kept_for_command
 from reconciler.planning.selection import format_required_option
 from reconciler.planning.situation import IMPLIED, STOPPED, Situation, is_another, is_live, mirror_at
 from reconciler.resources.address import (
@@ -116,7 +116,9 @@ def decide_removed(situation: Situation, decision: Decision) -> None:
         if cluster not in situation.clusters:
             decision.actions.append(Forget(address=address, reasons=(Reason.CLUSTER_REMOVED,)))
             undeclared[cluster or ""] += kind_of(address) in _LEFT_KINDS
-        elif cluster in situation.trusted and not (address in situation.observed and is_left(address, situation)):
+        elif cluster in situation.trusted and not (
+            address in situation.observed and is_kept_for_command(address, situation)
+        ):
             _remove(address, situation.recorded[address], situation, decision)
     if situation.request.options.is_destroy:
         for cluster, count in sorted(undeclared.items()):
@@ -219,7 +221,7 @@ class ContainerGuard:
         self.errors: list[PlanFinding] = []
         self.warnings: list[PlanFinding] = []
 
-    def judged(self) -> tuple[Action, ...]:
+    def judge_all(self) -> tuple[Action, ...]:
         """Return the actions; deletes of containers that must stay are blocked, or forgotten if only implied.
 
         Deletes of links with live mirrors, and of namespaces that are left in part, become findings.

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from reconciler.lifecycles import TieringState
 from reconciler.planning.actions import Change, Create, Reason, Update
 from reconciler.planning.diff.converge import GOING, compute_precondition, find_part_to_delete, plan_deletion
-from reconciler.planning.fields import CONFIGS, fields_of
+from reconciler.planning.fields import CONFIGS, list_fields
 from reconciler.planning.resolve.acting_configs import ActingConfigs
 from reconciler.planning.resolve.limits import check_changes, check_partitions
 from reconciler.planning.situation import ALTERED, COPYING, STOPPED, WantedResource, mirror_at, source_of
@@ -104,7 +104,7 @@ def alter_topic(order: AlterTopicOrder, situation: Situation, decision: Decision
 
 def plan_changes(before: Observed, values: Mapping[str, Value]) -> tuple[Change, ...]:
     """Return the changes that set fields of a resource; `None` resets one."""
-    own = fields_of(before.resource)
+    own = list_fields(before.resource)
     moved = ((path, own.get(path), value) for path, value in sorted(values.items()))
     return tuple(Change(path, old, new) for path, old, new in moved if old != new)
 
@@ -154,7 +154,7 @@ def _set_values(resource: Resource, configs: Mapping[str, str | None], partition
 
 
 def _mark_altered(last: Recorded, changes: Iterable[Change]) -> dict[str, str]:
-    origins, applied = dict(last.origins), fields_of(last.resource)
+    origins, applied = dict(last.origins), list_fields(last.resource)
     for change in changes:
         if change.after is None and origins.get(change.path) == ALTERED:
             del origins[change.path]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 from reconciler.planning.actions import Change
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.plan import PlanFinding
-from reconciler.planning.situation import Situation, WantedResource, altered_paths, unset_paths
+from reconciler.planning.situation import Situation, WantedResource, list_altered_paths, list_unset_paths
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -131,7 +131,7 @@ class ActingConfigs:
         if goal == live:
             return dict(goal)
         ours = {*(_read_own_configs(last.resource) if last is not None else ())}
-        ours |= {path.partition(".")[2] for path in unset_paths(wanted.origins) | altered_paths(last)}
+        ours |= {path.partition(".")[2] for path in list_unset_paths(wanted.origins) | list_altered_paths(last)}
         ours |= find_reset_keys(situation, wanted, last, seen)
         return {**{key: value for key, value in live.items() if key not in ours}, **goal}
 
@@ -168,7 +168,7 @@ def find_hidden_values(
     if not situation.capabilities(topic.cluster).inherits_configs:
         return ()
     ours = last.resource.spec.configs if last is not None and isinstance(last.resource, Topic) else {}
-    unset = {} if last is None else last.origins.keys() - altered_paths(last)
+    unset = {} if last is None else last.origins.keys() - list_altered_paths(last)
     named = {*topic.spec.configs, *ours, *(path.removeprefix(CONFIGS) for path in (*wanted.origins, *unset))}
     strange = sorted(live.spec.configs.keys() - named)
     candidates = (_find_hidden(situation, topic, key, live.spec.configs[key]) for key in strange)
@@ -382,13 +382,15 @@ class SwitchReader:
 
     def then(self, address: Address, seen: Observed, old: Address | None = None) -> Configs:
         """Return the tiering switches that a topic at this address has after the plan; `old` is its present address."""
-        return self._merge_tiering_switches(address, self.own_then(address, old), seen, self.own_then)
+        return self._merge_tiering_switches(
+            address, self.read_planned_switches(address, old), seen, self.read_planned_switches
+        )
 
     def moved(self, address: Address, seen: Observed) -> Configs:
         """Return the tiering switches that an unchanged topic would have after a move to this address."""
-        return self._merge_tiering_switches(address, _pick_switches(seen.resource), seen, self.own_then)
+        return self._merge_tiering_switches(address, _pick_switches(seen.resource), seen, self.read_planned_switches)
 
-    def own_then(self, address: Address, old: Address | None = None) -> Mapping[str, str]:
+    def read_planned_switches(self, address: Address, old: Address | None = None) -> Mapping[str, str]:
         """Return the tiering switches set on a topic or namespace itself after the plan, including unmanaged ones."""
         place = old or address
         own, wanted = self.read_own_switches(place), self.situation.wanted.get(address)
@@ -423,7 +425,7 @@ def _pick_switches(resource: Resource | None) -> Mapping[str, str]:
 
 
 def _find_unset_keys(origins: Mapping[str, str]) -> frozenset[str]:
-    return frozenset(path.removeprefix(CONFIGS) for path in unset_paths(origins))
+    return frozenset(path.removeprefix(CONFIGS) for path in list_unset_paths(origins))
 
 
 def compute_mounted_configs(

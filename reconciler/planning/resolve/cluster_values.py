@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.planning.fields import PROPERTIES
 from reconciler.planning.plan import PlanFinding
-from reconciler.planning.resolve.mirror_sources import held_role
+from reconciler.planning.resolve.mirror_sources import find_held_role
 from reconciler.planning.situation import Review, WantedResource
 from reconciler.resources.address import cluster_address
 from reconciler.resources.cluster import TIERING_PROPERTIES, Cluster
@@ -133,7 +133,7 @@ def find_abandoned_sources(desired: Desired, recorded: Record, observed: Invento
         mirror.source_cluster
         for link in links
         for mirror in link.mirrors()
-        if (held_role(mirror, recorded.get(mirror.address), observed) or mirror.state) == "failed-over"
+        if (find_held_role(mirror, recorded.get(mirror.address), observed) or mirror.state) == "failed-over"
     )
 
 

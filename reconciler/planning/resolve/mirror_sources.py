@@ -205,7 +205,7 @@ def _find_mirror_back(mirror: MirrorTopic, observed: Inventory) -> Observed | No
     return seen if is_it else None
 
 
-def way_to_role(mirror: MirrorTopic, situation: Situation) -> Way | None:
+def find_way_to_role(mirror: MirrorTopic, situation: Situation) -> Way | None:
     """Return the verbs that give a mirror its desired role, none if it has the role, or why there are none.
 
     `None` if neither cluster has the mirror.
@@ -301,9 +301,9 @@ def find_taken_topics(way: Way | None) -> frozenset[Address]:
     return frozenset((*swapped, *(topic_of(step.mirror) for step in steps if step.verb == "truncate-and-restore")))
 
 
-def changed_by_roles(situation: Situation) -> Mapping[Address, frozenset[Address]]:
+def map_role_changes(situation: Situation) -> Mapping[Address, frozenset[Address]]:
     """Return declared mirror → mirrors and topics that change when the mirror gets its role."""
-    ways = {address: way_to_role(entry, situation) for address, entry in situation.entries.items()}
+    ways = {address: find_way_to_role(entry, situation) for address, entry in situation.entries.items()}
     changed: dict[Address, frozenset[Address]] = {}
     for address, way in ways.items():
         steps = way.steps if isinstance(way, VerbsToRole) else ()
@@ -316,7 +316,7 @@ def changed_by_roles(situation: Situation) -> Mapping[Address, frozenset[Address
 def _find_way_of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) -> Way:
     peer = situation.observed.get(derive_peer(mirror).address)
     is_suspended = status is MirrorStatus.PAUSED and peer is not None and peer.state == MirrorStatus.PENDING_MIRROR
-    status = status_once_resumed(mirror, status, situation)
+    status = predict_resumed_status(mirror, status, situation)
     verdict = towards(mirror.state, status, is_suspended=is_suspended)
     is_for_both = isinstance(verdict, Ask) and mirror.state in {"promoted", "reversed"}
     if is_for_both and mirror.source_cluster not in situation.trusted:
@@ -331,7 +331,7 @@ def _find_way_of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situ
     return refused or _find_way_by_verdict(mirror, status, verdict, is_suspended=is_suspended)
 
 
-def status_once_resumed(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) -> MirrorStatus:
+def predict_resumed_status(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) -> MirrorStatus:
     """Return a mirror's status after this plan resumes its link; clusters only report the paused link.
 
     A promotion accepts ACTIVE and PAUSED. Pausing a paused mirror changes nothing.
@@ -463,15 +463,15 @@ def _assess_stopped(mirror: MirrorTopic) -> Verdict:
 
 
 def _find_way_to_restore(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> VerbsToRole | RoleRefusal:
-    step = restore_step(mirror, state, situation)
+    step = build_restore_step(mirror, state, situation)
     return VerbsToRole((step,)) if isinstance(step, Step) else step
 
 
-def restore_step(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> Step | RoleRefusal:
+def build_restore_step(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> Step | RoleRefusal:
     """Return the verb that restores a stopped mirror's original source, or why it has too few partitions."""
     verb = "truncate-and-restore"
     topic, source = topic_of(mirror), source_of(mirror)
-    needed, has = partitions_of(topic, situation), partitions_of(source, situation)
+    needed, has = count_partitions(topic, situation), count_partitions(source, situation)
     wanted = situation.wanted.get(source)
     if wanted is not None and isinstance(wanted.resource, Topic) and situation.is_chosen(source):
         has = max(has, wanted.resource.spec.partitions or 0)
@@ -485,7 +485,7 @@ def restore_step(mirror: MirrorTopic, state: MirrorStatus, situation: Situation)
     return Step(mirror, verb, state, ENDS[verb])
 
 
-def partitions_of(topic: Address, situation: Situation) -> int:
+def count_partitions(topic: Address, situation: Situation) -> int:
     """Return the partition count of a topic or mirror; 0 if unknown."""
     counts = [0]
     for item in (situation.observed.get(topic), situation.observed.get(mirror_at(topic))):
@@ -533,7 +533,11 @@ def find_entry_behind(topic: Address, situation: Situation) -> tuple[MirrorTopic
         if back is not None and live is back:
             return entry, back
         is_planned = situation.can_plan(entry.address)
-        if is_planned and is_two_way(entry, situation) and topic in find_taken_topics(way_to_role(entry, situation)):
+        if (
+            is_planned
+            and is_two_way(entry, situation)
+            and topic in find_taken_topics(find_way_to_role(entry, situation))
+        ):
             return entry, None
     return None
 
@@ -831,7 +835,7 @@ def replace_held_roles(
         mirror = item.resource
         if not isinstance(mirror, MirrorTopic):
             continue
-        role, last = held_role(mirror, recorded.get(address), observed), recorded.get(address)
+        role, last = find_held_role(mirror, recorded.get(address), observed), recorded.get(address)
         marks = {} if role is None else {STATE: make_role_mark(mirror.state)}
         if (role or mirror.state) == "reversed" and last is not None and PEER in last.origins:
             marks[PEER] = last.origins[PEER]
@@ -841,7 +845,7 @@ def replace_held_roles(
     return wanted
 
 
-def is_left(address: Address, situation: Situation) -> bool:
+def is_kept_for_command(address: Address, situation: Situation) -> bool:
     """Return whether an undeclared mirror is kept because a command created it."""
     last = situation.recorded[address]
     if situation.request.options.is_destroy or not isinstance(last.resource, MirrorTopic):
@@ -850,7 +854,7 @@ def is_left(address: Address, situation: Situation) -> bool:
     return is_made_by_command(last) and (link in situation.wanted or link not in situation.recorded)
 
 
-def held_mirrors(situation: Situation) -> Iterator[Held]:
+def find_held_mirrors(situation: Situation) -> Iterator[Held]:
     """Yield the mirrors that keep the role that a command set."""
     for address, item in sorted(situation.wanted.items()):
         mirror = item.resource
@@ -885,7 +889,7 @@ def held_mirrors(situation: Situation) -> Iterator[Held]:
 def _is_made_by_command(address: Address, mirror: MirrorTopic, situation: Situation) -> bool:
     """Return whether a command, not a link or a reversal, created a mirror over a declared link."""
     if address in situation.recorded:
-        return is_left(address, situation)
+        return is_kept_for_command(address, situation)
     seen, topic, peer = situation.observed[address], topic_of(mirror), derive_peer(mirror).address
     known = (situation.wanted, situation.recorded, situation.observed)
     is_reversed = topic in situation.recorded or any(peer in inventory for inventory in known)
@@ -899,7 +903,7 @@ def _is_stopped_by_command(address: Address, mirror: MirrorTopic, role: Role, si
     return role in _STOPPED_ROLES and made is not None and link_of(made) == link_of(mirror) and not is_named
 
 
-def held_role(mirror: MirrorTopic, last: Recorded | None, observed: Inventory) -> Role | None:
+def find_held_role(mirror: MirrorTopic, last: Recorded | None, observed: Inventory) -> Role | None:
     """Return the role that a command set on a mirror whose declared role is the recorded one."""
     role, was = find_current_role(mirror, observed), last.resource if last is not None else None
     if last is not None and isinstance(was, MirrorTopic):

@@ -13,7 +13,7 @@ from moto import mock_aws
 from reconciler.objectstore.s3_store import S3Store
 from reconciler.objectstore.settings import StoreSettings
 from reconciler.planning.actions import Change, Create, Update
-from reconciler.planning.fields import fields_of
+from reconciler.planning.fields import list_fields
 from reconciler.providers.protocol import Done, Edge, Failed, Scope
 from reconciler.providers.registry import open_provider
 from reconciler.resources.cluster import Cluster
@@ -98,7 +98,7 @@ def test_a_plan_sets_changes_and_removes_the_key_of_a_namespace(aws: Any, tmp_pa
         assert [type(outcome) for outcome in provider.apply([action])] == [Done]
     for before, after in (("alias/a", "alias/b"), ("alias/b", None), (None, "alias/c")):
         seen = provider.observe(Scope())[namespace.address].resource
-        assert fields_of(seen).get("encryption.kmsKeyId") == before
+        assert list_fields(seen).get("encryption.kmsKeyId") == before
         change = Change("encryption.kmsKeyId", before, after)
         update = Update(address=namespace.address, before=seen, after=namespace, changes=(change,))
         assert [type(outcome) for outcome in provider.apply([update])] == [Done]
