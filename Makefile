@@ -92,7 +92,7 @@ dist: .venv-release/.locked ## the package in dist/, tried in an empty environme
 	@.venv-release/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-release.lock
 	@touch $@
 
-schemas: setup ## write schemas/*.json, docs/reference, docs/facts.md, docs/plan.svg and the list of messages anew
+schemas: setup ## write schemas/*.json, docs/reference, docs/facts.md, the pictures of the README and the list of messages again
 	@$(BIN)/reconciler schema --out schemas
 	@$(BIN)/python -m tests.docs.reference
 	@$(BIN)/python -m tests.docs.catalog
