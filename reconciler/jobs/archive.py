@@ -30,7 +30,7 @@ _PASSES: Final = 3
 
 @dataclass(frozen=True)
 class ArchiveJob:
-    """An archive to make."""
+    """A topic to archive, with the logs to read and write."""
 
     name: str
     source: TopicLog
@@ -97,6 +97,7 @@ def _copy_and_compare(
 
 
 def _compare(job: ArchiveJob, since: Mapping[int, int]) -> None:
+    """Compare the copy with its source from the offsets `since` on."""
     if job.engine.is_stopped():
         raise IncompleteError(
             "stopped before all records were compared", hint="Run the same command again: it continues."

@@ -19,7 +19,7 @@ Difference = Literal["partition", "start", "end", "records", "digest"]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A partition of one log up to its last stable offset."""
+    """Bounds and digest of a partition of one of the logs, up to its last stable offset."""
 
     start: int
     end: int
@@ -41,7 +41,7 @@ class PartitionComparison:
     first_difference: int | None = None
     """First common offset whose record differs or is missing; only searched in some partitions."""
     superseded: int = 0
-    """Records that compaction removed from one log: no difference."""
+    """Number of records that compaction removed from one log: no difference."""
 
     @property
     def is_equal(self) -> bool:
@@ -84,7 +84,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One partition of two logs."""
+    """Bounds of one partition in both logs."""
 
     partition: int
     left: Bounds | None
@@ -96,12 +96,12 @@ class Pair:
         return any(bounds is not None and bounds.compacted_to > 0 for bounds in (self.left, self.right))
 
     def since(self, offset: int) -> Pair:
-        """Return the pair from an offset on."""
+        """Return the pair, limited to the offsets from `offset` on."""
         return Pair(self.partition, _bounds_since(self.left, offset), _bounds_since(self.right, offset))
 
     @property
     def common(self) -> OffsetRange:
-        """Common offsets; empty if one log lacks the partition."""
+        """Offsets that both logs have; empty if one log lacks the partition."""
         if self.left is None or self.right is None:
             return OffsetRange(0, 0)
         start = max(self.left.start, self.right.start)
@@ -149,7 +149,7 @@ def _side_of(bounds: Bounds | None, tally: Tally) -> Side | None:
 
 
 class Records(Protocol):
-    """The reads that a comparison needs."""
+    """The reads of a log that a comparison needs."""
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Yield the records in `offsets`, in order."""
@@ -161,7 +161,7 @@ class RenumberedLog(Protocol):
     """A log read by another log's offsets, which some records lack."""
 
     foreign: int | None
-    """First record without an offset in the other log, by its own offset."""
+    """First record without an offset in the other log, by its offset in this one."""
 
 
 LEFT, RIGHT = 0, 1
@@ -193,7 +193,7 @@ class DisputeResult:
     superseded: int
     first_difference: int | None
     foreign: int | None = None
-    """First record, by its own offset, that the other log lacks."""
+    """First record that the other log lacks, by its own offset."""
 
 
 def pair_partitions(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> tuple[Pair, ...]:

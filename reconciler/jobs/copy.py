@@ -61,7 +61,7 @@ class CommitFlowRun(FlowRun):
         return self.flow.source, cast("TransactionalSink", self._sink)
 
     def pieces(self, budget: int) -> list[Piece]:
-        """Return each partition's next piece, unless the copy is no longer wanted."""
+        """Return the next piece of each partition, unless the copy is no longer wanted."""
         # After the read of the sink: tasks detect later changes themselves.
         if not self.flow.is_wanted():
             self._is_halted = True
@@ -72,7 +72,7 @@ class CommitFlowRun(FlowRun):
         return pieces
 
     def publish(self, staged: Sequence[Any]) -> None:
-        """Count what tasks committed."""
+        """Count the records that tasks committed."""
         ends: dict[int, OffsetRange] = {}
         for one in staged:
             had = self._gained.get(one.partition, PartitionGain())
@@ -92,7 +92,7 @@ class CommitFlowRun(FlowRun):
         self._lost_race = self._lost_race or error
 
     def end_pass(self) -> None:
-        """Recompute what is missing, counting what other processes have copied."""
+        """Recompute missing ranges, counting what other processes have copied."""
         self._check_progress()
         reached = self._read_both_ends()
         self._set_missing(reached)
@@ -128,7 +128,7 @@ _WORDS: Final = "reconciler: mirror"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of a flow, and the error if it is incomplete."""
+    """Result of a flow; `error`: why it is incomplete."""
 
     copy: Copy
     error: ReconcilerError | None = None

@@ -55,7 +55,7 @@ class Piece:
 
     @property
     def cost(self) -> int:
-        """Its share of a round."""
+        """Cost of the piece in a round, in bytes."""
         return self.stored_bytes + PIECE_COST
 
 
@@ -188,7 +188,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class PartitionGain:
-    """What one partition gained, and its end, lag and source start."""
+    """What a copy's partition gained, its end and lag, and the source's start."""
 
     records: int = 0
     bytes: int = 0
@@ -208,7 +208,7 @@ class Copy:
     seconds: float = 0.0
     partitions: Mapping[int, PartitionGain] = field(default_factory=dict)
     is_whole: bool = True
-    """Whether it copied everything up to the source's end at the start."""
+    """Whether everything was copied up to the source's end at the start."""
 
     @property
     def lag(self) -> int:
@@ -246,11 +246,11 @@ class FlowRun:
         return self.error is None and not self._is_halted and bool(self._missing)
 
     def refuse(self, error: ReconcilerError) -> None:
-        """Record the first error, which ends the flow."""
+        """Record the flow's first error, which ends it."""
         self.error = self.error or error
 
     def cut_short(self, error: ReconcilerError) -> None:
-        """Record the job's error, unless the flow is complete."""
+        """Record the job's error for this flow, unless it is complete."""
         if not self._has_all:
             self.refuse(error)
 
@@ -291,7 +291,7 @@ class FlowRun:
         self._report_progress(gained)
 
     def end_pass(self) -> None:
-        """Recompute what is missing. Raises `RetryableError` if another process kept publishing."""
+        """Recompute missing ranges."""
         if self._has_all:
             self._missing = {}
             return

@@ -216,7 +216,7 @@ def _min_offset(*offsets: int | None) -> int | None:
 
 
 def find_compacted_to(log: TopicLog, partition: int) -> int:
-    """Return the offset below which superseded records may be missing; brokers do not report it."""
+    """Return the offset below which a log may lack superseded records; brokers do not report it."""
     if isinstance(log, CompactingLog):
         return MAX_OFFSET if log.compacts() else 0
     return log.bounds([partition])[partition].compacted_to
@@ -246,7 +246,7 @@ def align_by_map(copy: TopicLog, source: TopicLog, number: int, spans: Spans) ->
 
 
 def find_first_in_copy(why: DisputeResult, offsets: OffsetMap) -> int | None:
-    """Return the first difference in the copy's own offsets."""
+    """Return the first difference by the offsets of the copy."""
     first = why.first_difference
     if first is None:
         return why.foreign
@@ -335,7 +335,7 @@ def verify_renumbered(
 
 
 def make_whole_spans(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> dict[int, Spans]:
-    """Return the whole ranges of two logs' partitions; a missing partition is empty."""
+    """Return the complete ranges of all partitions of two logs; a missing partition is empty."""
 
     def whole(bounds: Bounds | None) -> OffsetRange:
         return OffsetRange(0, 0) if bounds is None else OffsetRange(bounds.start, bounds.stable)

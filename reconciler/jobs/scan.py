@@ -44,12 +44,12 @@ class Column:
 
     @property
     def sql(self) -> str:
-        """Its type in a written schema."""
+        """Spark type of the column in a schema."""
         return "timestamp_ltz" if self.type == "timestamp" else self.type
 
     @property
     def ddl(self) -> str:
-        """Its type and nullability."""
+        """Spark type and nullability of the column."""
         return f"{self.sql} not null" if self.is_never_null else self.sql
 
 
@@ -66,7 +66,7 @@ COLUMNS: Final = {
 
 
 def build_ddl(options: Mapping[str, str]) -> str:
-    """Return the columns of option `columns`, or all; headers are optional as in Kafka's source."""
+    """Return the Spark schema of the option `columns`, or of all columns; headers are optional as in Kafka's source."""
     listed = options.get("columns")
     names = list(COLUMNS) if listed is None else [name.strip() for name in listed.split(",")]
     if listed is None and not parse_truth(options, "includeHeaders", otherwise=True):
@@ -151,7 +151,7 @@ ENDS: Final = {"stable": _LATEST, "latest": _LATEST}
 
 @dataclass(frozen=True)
 class OffsetOption:
-    """Start or end offsets: one for all partitions, or by partition."""
+    """Start or end offsets that a query's option gives: one for all partitions, or by partition."""
 
     option: str
     everywhere: int | None
@@ -344,14 +344,14 @@ class Range(InputPartition):
 
 @dataclass(frozen=True)
 class LossHandling:
-    """Treatment of lost offsets: error or warning."""
+    """Treatment of lost offsets in a query: error or warning."""
 
     topic: str
     is_error: bool
 
     @classmethod
     def of(cls, topic: str, options: Mapping[str, str]) -> LossHandling:
-        """Return the treatment selected by the options."""
+        """Return the treatment that a query's options select."""
         return cls(topic, parse_truth(options, "failOnDataLoss", otherwise=True))
 
     def report(self, lost: Sequence[str]) -> None:
@@ -364,7 +364,7 @@ class LossHandling:
 
 
 def describe_start_beyond_end(partition: int, start: int, end: int) -> str:
-    """Describe a start that is not written yet."""
+    """Describe a requested start beyond the partition's end."""
     return f"partition {partition}: it ends at offset {end}, before the start {start} that was requested"
 
 
@@ -374,7 +374,7 @@ def describe_removed(partition: int, begin: int, stop: int) -> str:
 
 
 class Rows:
-    """Reads ranges of a log as Arrow batches of some columns."""
+    """Reads ranges of a topic as Arrow batches of some columns."""
 
     def __init__(self, log: TopicLog, schema: StructType, losses: LossHandling) -> None:
         self.log = log

@@ -83,7 +83,7 @@ _CONNECT_TIMEOUT_S: Final = 10
 
 
 def check_answers(url: str) -> None:
-    """Reject a server that does not answer: Spark's own client would try for minutes."""
+    """Reject a Spark Connect server that does not answer: Spark's own client would try for minutes."""
     host, port = connect_address(url)
     try:
         socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S).close()
@@ -98,7 +98,7 @@ def check_answers(url: str) -> None:
 
 
 def connect(url: str, conf: Mapping[str, str | int | bool]) -> SparkSession:
-    """Return a session of a server after a first answer."""
+    """Return a session of a Spark Connect server, after its first answer."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and an extra: only jobs need it
 
     builder = SparkSession.builder.remote(url)
@@ -113,7 +113,7 @@ def connect(url: str, conf: Mapping[str, str | int | bool]) -> SparkSession:
 
 
 def as_text(value: str | int | bool) -> str:  # noqa: FBT001 - what YAML gives
-    """Return a setting as Spark reads it."""
+    """Return a Spark setting as text."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -105,7 +105,7 @@ def attempt(do: Callable[[W], Iterable[R]], task: W) -> Iterator[R | TaskError]:
 
 
 class Cores:
-    """Number of parallel tasks; executors come and go."""
+    """Number of tasks that can run in parallel; executors come and go."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
@@ -155,7 +155,7 @@ _MAX_THREADS: Final = 16
 
 @dataclass(slots=True)
 class EngineUse:
-    """Where tasks have run; thread-safe."""
+    """Counts the tasks run in Spark and in this process; thread-safe."""
 
     spark_tasks: int = 0
     in_process: int = 0
@@ -235,7 +235,7 @@ class Tasks:
 
     @contextmanager
     def over(self, stored_bytes: int, words: str) -> Iterator[None]:
-        """Prepare for so many bytes; `words` describe the work in Spark's UI."""
+        """Choose threads or Spark for so many bytes; `words` describe the work in Spark's UI."""
         if self._spark is None and not self.engine.starts_spark(stored_bytes):
             yield
             return
@@ -288,7 +288,7 @@ class StoredWork(Costly, Protocol):
 
     @property
     def bytes(self) -> int:
-        """The stored bytes."""
+        """The stored bytes to read."""
         ...
 
 
@@ -317,5 +317,5 @@ def run_rounds_in_spark(
 
 
 def stopped_upkeep_error() -> IncompleteError:
-    """Return the error for stopped upkeep."""
+    """Return the error for upkeep that was stopped."""
     return IncompleteError("maintenance was stopped; the work done so far stays", hint="The next run continues it.")

@@ -106,7 +106,7 @@ def find_newest(records: DataFrame) -> DataFrame:
 
 
 def mark_explained(differences: DataFrame, newest_of_keys: DataFrame) -> DataFrame:
-    """Return whether compaction explains each difference."""
+    """Return each difference, and whether compaction explains it."""
     is_over = fn.col("is_tombstone") | (fn.col("newest") > fn.col("offset"))
     is_explained = fn.col("is_alone") & fn.col("may_be_gone") & is_over
     return differences.join(newest_of_keys, ["partition", "key"], "left").select(

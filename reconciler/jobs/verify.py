@@ -130,11 +130,11 @@ class LogSince:
 
     @property
     def topic_id(self) -> str | None:
-        """The id of the topic."""
+        """Id of the log's topic."""
         return self.log.topic_id
 
     def check_shared(self) -> None:
-        """Reject a machine that cannot reach it."""
+        """Reject a machine that cannot reach the log."""
         self.log.check_shared()
 
     def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:

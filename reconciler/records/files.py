@@ -175,7 +175,7 @@ class Input:
 
 
 def detect_format(name: str) -> InputFormat:
-    """Return a file's format by the suffix of its name."""
+    """Return the format of a file by its name's suffix."""
     form = _ENDINGS.get(PurePath(name).suffix.lower())
     if form is None:
         what = "standard input has no name to guess its format by" if name == "-" else f"{name}: not a format we know"
@@ -214,7 +214,7 @@ def _read_batches(source: Input) -> Iterator[pa.RecordBatch]:
 
 
 def _read_lines(source: Input) -> Iterator[bytes]:
-    """Reject a file without line breaks instead of loading it."""
+    """Yield an input's lines; reject a file without line breaks instead of loading it."""
     number = 0
     while line := source.stream.readline(_LONGEST_LINE):
         number += 1

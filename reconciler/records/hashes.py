@@ -32,7 +32,7 @@ Words = npt.NDArray[np.uint32]
 
 @dataclass(slots=True)
 class RoundRobinPosition:
-    """Progress of round robin over the batches of one input."""
+    """Position of round robin across the batches of one input."""
 
     keyless: int = 0
 

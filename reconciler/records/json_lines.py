@@ -72,7 +72,7 @@ def dump_line(value: object) -> bytes:
 
 
 def to_json_value(content: bytes | None) -> str | dict[str, str] | None:
-    """Return bytes as a JSON value."""
+    """Return the bytes of a key or value as a JSON value."""
     if content is None:
         return None
     try:
@@ -348,7 +348,7 @@ def to_records(rows: Rows, fields: Fields) -> pa.RecordBatch:
 
 
 def input_batch(keys: pa.Array, times: pa.Array, values: pa.Array) -> pa.RecordBatch:
-    """Return records without headers and partitions."""
+    """Return records of `INPUT_SCHEMA`, without headers and partitions."""
     size = len(values)
     kinds = pa.array(np.full(size, CREATE_TIME, np.int8))
     headers = pa.ListArray.from_arrays(pa.array(np.zeros(size + 1, np.int32)), pa.array([], HEADERS.value_type))

@@ -95,11 +95,11 @@ class Bounds:
         return self.end if isolation == "read_uncommitted" else self.stable
 
     def same_to(self, epoch: int) -> int:
-        """Return the offset up to which the log is unchanged since `epoch` was its newest."""
+        """Return the end of the offsets unchanged since `epoch` was the log's newest."""
         return min((start for number, start in self.epochs if number > epoch), default=MAX_OFFSET)
 
     def only_local(self) -> Bounds:
-        """Return the bounds without the remote tier."""
+        """Return the bounds of the local tier alone."""
         return self if self.start == self.local_start else replace(self, start=self.local_start)
 
 
@@ -115,7 +115,7 @@ class LostOffsets:
     """The object's key in the store `url`."""
     url: str
     damage: str = ""
-    """Damage of an object that exists."""
+    """Damage of an object that exists; empty if it is missing."""
 
     def __str__(self) -> str:
         where = f"{self.topic}, partition {self.partition}"
@@ -275,7 +275,7 @@ class StagedSink(Protocol):
         ...
 
     def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return each partition's end and the source it was copied from; `only` limits the partitions."""
+        """Return each partition's end, and the source that it was copied from; `only` limits the partitions."""
         ...
 
     def following(self, source: ObservedSource) -> StagedSink:
@@ -314,7 +314,7 @@ class TransactionalSink(Protocol):
         ...
 
     def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return the position in the source for each partition; `only` limits them."""
+        """Return the position in the source of each partition; `only` limits them."""
         ...
 
     def spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:

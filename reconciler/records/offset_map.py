@@ -23,7 +23,7 @@ CHUNK_PIECES: Final = 500
 
 
 class Piece(NamedTuple):
-    """A run of records without gaps on both sides."""
+    """A run of copied records without gaps in source and copy."""
 
     source: int
     target: int
@@ -31,18 +31,18 @@ class Piece(NamedTuple):
 
     @property
     def source_end(self) -> int:
-        """The offset after its last one in the source."""
+        """Offset after the run in the source."""
         return self.source + self.length
 
     @property
     def target_end(self) -> int:
-        """The offset after its last one in the copy."""
+        """Offset after the run in the copy."""
         return self.target + self.length
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some pieces in order of both offsets. A partition's chunks count from 0."""
+    """Some pieces of an offset map, in order of both offsets. A partition's chunks count from 0."""
 
     number: int = 0
     pieces: tuple[Piece, ...] = ()
@@ -70,7 +70,7 @@ def parse_chunk(number: int, document: Mapping[str, Any]) -> Chunk:
 
 
 def make_pieces(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) -> tuple[Piece, ...]:
-    """Return the pieces of records with these offsets, in order."""
+    """Return the pieces for records with these offsets in source and copy, in order."""
     if not len(sources):
         return ()
     import numpy as np

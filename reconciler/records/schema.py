@@ -54,7 +54,7 @@ _TO_BYTES: Final = {text: surrogate for surrogate, text in _TO_TEXT.items()}
 
 
 def encode_name_as_text(name: bytes) -> str:
-    """Return the text of a header name."""
+    """Return a header name as text, with bytes that are not UTF-8 as private characters."""
     text = name.decode("utf-8", "surrogateescape")
     if any(mark in name for mark in _MARKS):
         text = _ESCAPED.sub(lambda one: one[0].encode().decode("ascii", "surrogateescape"), text)
@@ -62,7 +62,7 @@ def encode_name_as_text(name: bytes) -> str:
 
 
 def decode_text_as_name(text: str) -> bytes:
-    """Return the header name of a text."""
+    """Return the header name that a text encodes."""
     return text.encode() if text.isascii() else text.translate(_TO_BYTES).encode("utf-8", "surrogateescape")
 
 
@@ -124,7 +124,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class BadTimeError(ValueError):
-    """A cell that is no time; `row` counts from 0 in its batch. `is_early`: before 1970."""
+    """A cell that is not a time; `row` counts from 0 in its batch. `is_early`: before 1970."""
 
     def __init__(self, row: int, cell: object, *, is_early: bool = False) -> None:
         super().__init__(f"{cell!r} is before 1970" if is_early else f"{cell!r} is not a time")
