@@ -58,7 +58,7 @@ class CommittedOffset:
 
     def clamped(self, bounds: Bounds) -> CommittedOffset:
         """Return the offset limited to the log's bounds, and to the cut of a truncated log."""
-        end = bounds.end if self.epoch is None else min(bounds.end, bounds.same_to(self.epoch))
+        end = bounds.end if self.epoch is None else min(bounds.end, bounds.unchanged_end(self.epoch))
         offset = max(min(self.offset, end), bounds.start)
         return self if offset == self.offset else CommittedOffset(offset, self.metadata, self.at_ms)
 

@@ -378,6 +378,6 @@ def follow_starts(cluster: Admin, full_name: str, starts: Mapping[int, int]) -> 
         head = read_head(cluster.store, topic.id, number)
         if head is not None:
             tier = TieredPartition(cluster.store, partition, policy, policy.tiering, remote)
-            tier.expire(*tier.sound(head), later[number])
+            tier.expire(*tier.read_sound_state(head), later[number])
 
     run_in_parallel(follow, behind, name="starts")

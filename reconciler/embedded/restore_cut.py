@@ -279,7 +279,7 @@ class TopicCut:
         if head.truncated is None or head.start >= int(head.truncated["offset"]):
             return False
         learned_in, learned_to = self._learned(partition)
-        return learned_in < head.truncated_in and learned_to > int(head.truncated["offset"])
+        return learned_in < head.last_cut_epoch and learned_to > int(head.truncated["offset"])
 
     def _learned(self, partition: Partition) -> tuple[int, int]:
         remote = self._remote(partition)

@@ -116,7 +116,7 @@ class CompactionPass:
             def do(group: PieceGroup) -> Iterator[GroupRewrite]:
                 task.check_shared(chore)
                 offsets = np.frombuffer(b"".join(table.column("offsets").to_pylist()), np.int64)
-                yield compaction.cleaned(cleaning, group, SurvivingOffsets(offsets, cleaning.through))
+                yield compaction.clean_group(cleaning, group, SurvivingOffsets(offsets, cleaning.through))
 
             outcomes = pa.Table.from_batches([stage.pack_outcomes(stage.attempt(do, groups[number]))])
             return outcomes.add_column(0, "file", pa.array([number] * outcomes.num_rows, pa.int32()))

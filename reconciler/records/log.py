@@ -94,7 +94,7 @@ class Bounds:
         """Return the log end, or the last stable offset for `read_committed`."""
         return self.end if isolation == "read_uncommitted" else self.stable
 
-    def same_to(self, epoch: int) -> int:
+    def unchanged_end(self, epoch: int) -> int:
         """Return the end of the offsets unchanged since `epoch` was the log's newest."""
         return min((start for number, start in self.epochs if number > epoch), default=MAX_OFFSET)
 

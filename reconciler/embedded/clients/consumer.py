@@ -71,7 +71,7 @@ class Stream:
         if self._batches is None:
             bounds = self.bounds()
             # Below a cut of the log, records are new (KIP-320).
-            same_to = MAX_OFFSET if self.epoch is None else bounds.same_to(self.epoch)
+            same_to = MAX_OFFSET if self.epoch is None else bounds.unchanged_end(self.epoch)
             if self._is_strict:
                 self._check_within(bounds.start, min(bounds.end, same_to))
             self.position = min(self.position, same_to)

@@ -113,7 +113,7 @@ def publish(
 def _append_to_head(head: Head, parts: list[Entry], batch: SequencedBatch, epoch: int, now_ms: int) -> Head:
     return replace(
         head,
-        entries=(*head.entries, *[part.shift(head.end, epoch) for part in batch.signed(parts)]),
+        entries=(*head.entries, *[part.shift(head.end, epoch) for part in batch.mark_entries(parts)]),
         end=head.end + batch.count,
         producers=remember_producer(head, batch.identity, batch.last, now_ms),
         transactions=_open_transactions(head, batch.identity),

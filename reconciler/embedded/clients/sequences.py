@@ -61,7 +61,7 @@ class SequencedBatch:
         """Sequence number of its last record."""
         return advance_sequence(self.first, self.count - 1)
 
-    def signed(self, parts: Iterable[Entry]) -> list[Entry]:
+    def mark_entries(self, parts: Iterable[Entry]) -> list[Entry]:
         """Return the parts as entries that name the batch's producer and transaction."""
         return [
             replace(

@@ -89,7 +89,7 @@ _BUFFERED_ROWS: Final = 1 << 20
 class Survivors(Protocol):
     """Decides which records no later record of their key supersedes."""
 
-    def among(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    def mask_survivors(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Mask the surviving records of a batch with `offset` and `key`."""
         ...
 
@@ -159,7 +159,7 @@ class NewestOffsets:
             at[looking] += 1
         return offsets
 
-    def among(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    def mask_survivors(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Mask the records that are not below their key's newest offset."""
         has_key = batch.column("key").is_valid()
         is_keyed = to_bool_array(has_key)
@@ -178,7 +178,7 @@ class SurvivingOffsets:
     def __init__(self, offsets: Offsets, through: int) -> None:
         self._offsets, self._through = np.sort(offsets), through
 
-    def among(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    def mask_survivors(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Mask the surviving records."""
         offsets = batch.column("offset").to_numpy()
         stays = np.isin(offsets, self._offsets, assume_unique=True)
@@ -203,10 +203,10 @@ class Sieve:
         self.tombstones = 0
         """Surviving tombstones."""
 
-    def kept(self, batches: Iterable[pa.RecordBatch], *, tombstones_to: int) -> Iterator[pa.RecordBatch]:
+    def filter_records(self, batches: Iterable[pa.RecordBatch], *, tombstones_to: int) -> Iterator[pa.RecordBatch]:
         """Yield the surviving records, without tombstones below `tombstones_to`."""
         for batch in batches:
-            stays = self._survivors.among(batch)
+            stays = self._survivors.mask_survivors(batch)
             is_tombstone = to_bool_array(batch.column("key").is_valid()) & to_bool_array(
                 batch.column("value").is_null()
             )
@@ -376,7 +376,7 @@ class Compaction:
             return None
         newest, through = self._learn_keys(cleaning.pieces, cleaning.dirty_from)
         cleaning = replace(cleaning, through=through)
-        return self.rewritten(cleaning, (self.cleaned(cleaning, group, newest) for group in self.groups(cleaning)))
+        return self.rewritten(cleaning, (self.clean_group(cleaning, group, newest) for group in self.groups(cleaning)))
 
     def cleaning(self, head: Head, *, now_ms: int) -> CompactionScope | None:
         """Return what to clean, or `None`."""
@@ -462,7 +462,7 @@ class Compaction:
             return None if is_due(entry, now_ms) else entry.horizon_ms
         return now_ms + self._policy.tombstones_ms if entry.last >= dirty_from else None
 
-    def cleaned(self, cleaning: CompactionScope, group: PieceGroup, survivors: Survivors) -> GroupRewrite:
+    def clean_group(self, cleaning: CompactionScope, group: PieceGroup, survivors: Survivors) -> GroupRewrite:
         """Write a group's records without superseded ones."""
         return GroupRewrite(group.first.is_remote, self._replacement(cleaning, group, survivors))
 
@@ -478,7 +478,7 @@ class Compaction:
         entry = self._writer(group).write_one(
             records
             for piece in group.pieces
-            for records in sieve.kept(
+            for records in sieve.filter_records(
                 read_part(piece.store, piece.entry, self._partition.number, cleaning.live(piece.entry)),
                 # Beyond the learned offsets older records of the key may remain.
                 tombstones_to=cleaning.through if is_due(piece.entry, now_ms) else 0,
@@ -499,9 +499,9 @@ class Compaction:
     def _writer(self, group: PieceGroup) -> PartWriter:
         if self._place is None or not group.first.is_remote:
             return PartWriter.of(self._store, self._rules, self._partition.number)
-        return SegmentWriter.under(group.first.store, self._rules, self._place, group.first.entry.epoch)
+        return SegmentWriter.for_partition(group.first.store, self._rules, self._place, group.first.entry.epoch)
 
 
 def _has_superseded(piece: CleaningPiece, offsets: OffsetRange, survivors: Survivors) -> bool:
     """Whether a part has superseded records; reads only its keys."""
-    return any(not survivors.among(batch).all() for batch in read_keys(piece.store, piece.entry, offsets))
+    return any(not survivors.mask_survivors(batch).all() for batch in read_keys(piece.store, piece.entry, offsets))

@@ -68,7 +68,7 @@ class LocalTrim:
         capacity = capacity_of(properties, self.disk_bytes(self.retaining.store))
         if capacity is None:
             return
-        survey = Survey.begun(self.retaining.store, cluster_id, _JOB)
+        survey = Survey.load(self.retaining.store, cluster_id, _JOB)
         now_ms = self.retaining.now_ms()
         interval_ms = int(read_property(properties, "retention_local_trim_interval") or 0)
         if survey.notes.get("capacity") == capacity and now_ms < survey.notes.get("at_ms", 0) + interval_ms:
@@ -142,7 +142,7 @@ class LocalTrim:
 
         freed = 0
         for (partition, _), size in zip(chosen, map_in_parallel(leave, chosen, name="space"), strict=True):
-            self.heads.changed(partition.partition)
+            self.heads.mark_changed(partition.partition)
             if size:
                 tended.count(records=0, stored=size)
                 freed += size
@@ -205,7 +205,7 @@ class RetentionJob:
         if surveyed.policy.tiering is None:
             return EvictionCandidates()
         tier = self._tiered_partition(surveyed, surveyed.policy.tiering)
-        head, manifest = tier.sound(head)
+        head, manifest = tier.read_sound_state(head)
         return find_evictable(
             self.store, head, surveyed.policy, lambda: tier.same_below(head, manifest), now_ms=self.now_ms()
         )

@@ -115,7 +115,7 @@ class Upkeep:
         if remote is None:
             return tended
 
-        uploads, survey = Uploads(self.store, remote, self.now_ms), Survey.begun(self.store, self.cluster_id, "upload")
+        uploads, survey = Uploads(self.store, remote, self.now_ms), Survey.load(self.store, self.cluster_id, "upload")
         for full_name, error in write_changed_descriptions(
             remote, catalog, self.is_wanted, survey.notes.setdefault("topics", {})
         ):
@@ -269,7 +269,7 @@ class Upkeep:
         *,
         begin: Callable[[Survey], None] = lambda _survey: None,
     ) -> Iterator[tuple[Partition, T]]:
-        survey = Survey.begun(self.store, self.cluster_id, job)
+        survey = Survey.load(self.store, self.cluster_id, job)
         begin(survey)
         yield from self._iter_due_work(survey, tended, asks, look)
         survey.end()
@@ -296,7 +296,7 @@ class Upkeep:
         due = list(survey.find_due(self.catalog.read(), self.heads, is_asked, now_ms=self.now_ms()))
         for surveyed, work in zip(due, _map_in_parallel(check, due), strict=True):
             if work is not None:
-                self.heads.changed(surveyed.partition)
+                self.heads.mark_changed(surveyed.partition)
                 yield surveyed.partition, work
 
     def _publish(self, taken: Iterable[Outcome], put_ms: int, tended: MaintenanceResult) -> None:
@@ -403,7 +403,7 @@ class _Scrubs:
 
     def over(self, may_tidy: Callable[[], bool], *, is_named: bool) -> None:
         upkeep, now_ms = self._upkeep, self._upkeep.now_ms()
-        survey = Survey.begun(upkeep.store, upkeep.cluster_id, "scrub")
+        survey = Survey.load(upkeep.store, upkeep.cluster_id, "scrub")
         done_ms: dict[str, int] = dict(survey.notes.get("done_ms", {}))
         if is_named:
             survey.rows.clear()

@@ -321,7 +321,7 @@ class Merge:
 
     def _write_merged(self, run: tuple[Entry, ...], place: RemotePartition) -> Entry:
         storage = self.remote.storage
-        writer = SegmentWriter.under(storage, self.rules, place, run[0].epoch)
+        writer = SegmentWriter.for_partition(storage, self.rules, place, run[0].epoch)
         written = writer.write_one(read_records_of(storage, run, self.partition.number))
         is_same = written is not None and (written.base, written.last) == (run[0].base, run[-1].last)
         if written is None or not is_same or written.digest != merged_digest(run):

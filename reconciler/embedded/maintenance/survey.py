@@ -93,7 +93,7 @@ class HeadCache:
             changes = self._changes.get(key, 0)
             yield key, f"{hint}+{changes}" if changes else hint, changes > 0
 
-    def changed(self, partition: Partition) -> None:
+    def mark_changed(self, partition: Partition) -> None:
         """Record that this pass changes a head."""
         key = head_key(partition.topic_id, partition.number)
         self._changes[key] = self._changes.get(key, 0) + 1
@@ -124,7 +124,7 @@ class Survey:
     _noted: bytes = b"{}"
 
     @classmethod
-    def begun(cls, store: ObjectStore, cluster_id: str, job: str) -> Survey:
+    def load(cls, store: ObjectStore, cluster_id: str, job: str) -> Survey:
         """Load the job's results of the last pass; empty if lost or damaged."""
         rows, notes = load_results(store, job)
         return cls(store, cluster_id, job, rows, notes, {}, orjson.dumps(notes))

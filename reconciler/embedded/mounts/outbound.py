@@ -103,7 +103,7 @@ class Flush:
             stored += tended.bytes
         return stored
 
-    def finished(self) -> Mapping[int, Manifest]:
+    def finish_manifests(self) -> Mapping[int, Manifest]:
         """Make every manifest end where its sealed log ends; return the manifests."""
         partitions = list(self._iter_partitions())
 
@@ -261,7 +261,7 @@ class Outbound:
                 self._each(lambda topic: self._settle_transactions(self._seal(topic)))
                 self._finish_offsets()
                 self._each(self._flush)
-                self._each(lambda topic: self._flush_of(topic).finished())
+                self._each(lambda topic: self._flush_of(topic).finish_manifests())
                 self._each(self._make_whole)  # From the next state on, lost objects cannot be uploaded again.
                 self._follow(MigrationState.EXECUTED)
             case MigrationState.CUT_OVER:

@@ -87,7 +87,7 @@ class Fetch:
     since_ms: int | None = None
     bytes: int | None = None
 
-    def newest(self, entries: list[Entry]) -> list[Entry]:
+    def select_newest(self, entries: list[Entry]) -> list[Entry]:
         """Return the newest segments within both limits; without limits, none."""
         taken: list[Entry] = []
         room = self.bytes
@@ -234,7 +234,7 @@ class Recovery:
     def _fetch_newest(self, number: int, manifest: Manifest) -> list[Entry]:
         fetched_entries: list[Entry] = []
         try:
-            for entry in self.fetch.newest(list(iter_all_entries(self.storage, manifest))):
+            for entry in self.fetch.select_newest(list(iter_all_entries(self.storage, manifest))):
                 self.may_go_on()
                 key = part_key(self.full_name, number)
                 self.store.copy_in(key, self.storage, entry.key, kms_key_id=self.kms_key_id)

@@ -96,7 +96,7 @@ class Head:
         return self.writer != NOBODY and (self.is_settled or (epoch > 0 and self.end > 0))
 
     @property
-    def truncated_in(self) -> int:
+    def last_cut_epoch(self) -> int:
         """Leader epoch that the last cut began, or 0: records read under older epochs may be gone."""
         return 0 if self.truncated is None else int(self.truncated["epoch"])
 
@@ -418,14 +418,14 @@ class PageWriter:
         if count < TAIL // 2:
             return head
         oldest = head.entries[:count]
-        leaves = [self.leaf(oldest[at : at + TAIL]) for at in range(0, count, TAIL)]
+        leaves = [self.write_leaf(oldest[at : at + TAIL]) for at in range(0, count, TAIL)]
         return replace(head, pages=self.packed([*head.pages, *leaves]), entries=head.entries[count:])
 
-    def leaf(self, entries: Sequence[Entry]) -> PageRef:
+    def write_leaf(self, entries: Sequence[Entry]) -> PageRef:
         """Write a page of entries."""
         return self._page(encode_entries_page(entries), lambda key: PageRef.of(key, entries))
 
-    def branch(self, pages: Sequence[PageRef]) -> PageRef:
+    def write_branch(self, pages: Sequence[PageRef]) -> PageRef:
         """Write a page of pages."""
         return self._page(encode_pages_page(pages), lambda key: PageRef.over(key, pages))
 
@@ -435,7 +435,7 @@ class PageWriter:
         while any(page.level >= level for page in packed):
             while sum(page.level == level for page in packed) > 2 * BRANCHES:
                 first = next(at for at, page in enumerate(packed) if page.level <= level)
-                packed[first : first + BRANCHES] = [self.branch(packed[first : first + BRANCHES])]
+                packed[first : first + BRANCHES] = [self.write_branch(packed[first : first + BRANCHES])]
             level += 1
         return tuple(packed)
 

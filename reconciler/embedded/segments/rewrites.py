@@ -98,7 +98,7 @@ class RunReplacer:
             entry for replacement in self.holding for entry in self._runs[replacement] if entry.key not in added_keys
         ]
 
-    def rebuilt(self, leaves: Leaves) -> tuple[list[PageRef], tuple[Entry, ...]]:
+    def rebuild(self, leaves: Leaves) -> tuple[list[PageRef], tuple[Entry, ...]]:
         """Return pages and entries with unchanged runs replaced.
 
         Neighbouring opened pages are merged; at most `TAIL` entries move to the head.

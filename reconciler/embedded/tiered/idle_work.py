@@ -64,7 +64,7 @@ class TierHousekeeping:
     def __post_init__(self) -> None:
         self._began_ms = self.now_ms()
 
-    def begins(self, job: str, limits: IdleLimits, *, drains: bool = False) -> bool:
+    def begin_job(self, job: str, limits: IdleLimits, *, drains: bool = False) -> bool:
         """Start a job if that is allowed now; return whether it started. `drains` ignores traffic."""
         with self._lock:
             if self.state is HousekeepingState.STOPPED:
@@ -77,7 +77,7 @@ class TierHousekeeping:
                 self._move(HousekeepingState.ACTIVE)
             return self.state in _WORKS
 
-    def goes_on(self) -> bool:
+    def may_continue(self) -> bool:
         """Return whether the running job may continue; traffic pauses it."""
         with self._lock:
             is_idle = self._is_idle()
@@ -88,7 +88,7 @@ class TierHousekeeping:
                 self._move(HousekeepingState.ACTIVE)
             return self.state in _WORKS
 
-    def ends(self, job: str) -> None:
+    def end_job(self, job: str) -> None:
         """Record the end of a job; a paused one counts as unfinished."""
         with self._lock:
             if self.state not in _WORKS:
@@ -135,10 +135,10 @@ class HousekeepingTurn:
             yield lambda: True
             return
         keeping = self.keeping
-        if not keeping.begins(job, IdleLimits.of(properties), drains=self.drains):
+        if not keeping.begin_job(job, IdleLimits.of(properties), drains=self.drains):
             yield lambda: False
             return
         try:
-            yield keeping.goes_on
+            yield keeping.may_continue
         finally:
-            keeping.ends(job)
+            keeping.end_job(job)

@@ -119,7 +119,7 @@ class _ManifestRewrite:
             return None
         if self._rewrite.is_whole and manifest.epochs[-1][0] > self._rewrite.epoch:
             return None
-        pages, entries = rebuilding.rebuilt(self._leaves)
+        pages, entries = rebuilding.rebuild(self._leaves)
         garbage = Garbage(manifest.garbage.pages, (*manifest.garbage.entries, *rebuilding.replaced))
         # The head learns this later; a cut in between needs it.
         learned = max(manifest.learned, (self._rewrite.epoch, self._rewrite.learned_to), key=lambda known: known[1])
@@ -167,7 +167,7 @@ class SegmentWriter(PartWriter):
         self._epoch = epoch
 
     @classmethod
-    def under(cls, storage: ObjectStore, rules: Rules, remote: RemotePartition, epoch: int) -> SegmentWriter:
+    def for_partition(cls, storage: ObjectStore, rules: Rules, remote: RemotePartition, epoch: int) -> SegmentWriter:
         """Return a writer of a remote partition, with the codec and KMS key of its topic."""
         return cls(storage, remote, epoch, compression=rules.compression, kms_key_id=rules.kms_key_id)
 
@@ -299,17 +299,17 @@ class _HeadRewrite:
         if compacted_to is None:
             return self._rebuilt() if self.holding else None
         is_whole = len(self.holding) == len(self._rewritten.replacements)
-        if not is_whole or compacted_to > self._head.end or self._head.truncated_in > self._rewritten.epoch:
+        if not is_whole or compacted_to > self._head.end or self._head.last_cut_epoch > self._rewritten.epoch:
             return None
         head = self._rebuilt() if self.holding else self._head
         return replace(head, compacted_to=max(head.compacted_to, compacted_to))
 
     def _rebuilt(self) -> Head:
-        pages, entries = self._rebuilding.rebuilt(self._leaves)
+        pages, entries = self._rebuilding.rebuild(self._leaves)
         return replace(self._head, pages=self._spill.packed(pages), entries=entries)
 
     def _leaves(self, entries: Sequence[Entry]) -> list[PageRef]:
-        return [self._spill.leaf(entries[at : at + TAIL]) for at in range(0, len(entries), TAIL)]
+        return [self._spill.write_leaf(entries[at : at + TAIL]) for at in range(0, len(entries), TAIL)]
 
 
 def iter_segments_to_roll(segments: Iterable[Segment], *, stable: int) -> Iterator[Segment]:

@@ -191,7 +191,7 @@ def add_garbage(garbage: Garbage, pages: Sequence[PageRef], entries: Sequence[En
 
 def is_uncut(manifest: Manifest, head: Head) -> bool:
     """Whether a head was cut and its manifest not yet."""
-    return manifest.epochs[-1][0] < head.truncated_in
+    return manifest.epochs[-1][0] < head.last_cut_epoch
 
 
 def cut_manifest(swap: ManifestSwap, place: RemotePartition, head: Head, *, makes: bool = False) -> Manifest | None:
@@ -396,7 +396,7 @@ def _without_local(store: ObjectStore, head: Head, local_start: int, spill: Page
     if pages and pages[0].base < local_start:
         left = [entry for entry in read_page(store, pages[0]) if entry.last >= local_start]
         emptied.append(pages[0].key)
-        pages[:1] = [spill.leaf(left)] if left else []
+        pages[:1] = [spill.write_leaf(left)] if left else []
     entries = tuple(entry for entry in head.entries if entry.last >= local_start)
     return replace(head, local_start=local_start, pages=tuple(pages), entries=entries), emptied
 
@@ -431,7 +431,7 @@ class TieredPartition:
             OwnershipLostError: Another cluster owns the partition.
         """
         uploaded_to = head.uploaded_to
-        head, manifest = self.sound(head)
+        head, manifest = self.read_sound_state(head)
         total = self._total_expiry(head, manifest, now_ms)
         gone = self.expire(head, manifest, total.start)
         if gone is not None:
@@ -439,7 +439,7 @@ class TieredPartition:
             newer_head = read_head(self.store, self.partition.topic_id, self.partition.number)
             if newer_head is None:
                 return gone, None
-            head, manifest = self.sound(newer_head)
+            head, manifest = self.read_sound_state(newer_head)
         free = find_evictable(self.store, head, self.policy, lambda: self.same_below(head, manifest), now_ms=now_ms)
         evicted = evict(self.store, self.partition, free.segments[: free.beyond]) if self._is_strict else None
         if gone is not None or evicted is not None:
@@ -461,7 +461,7 @@ class TieredPartition:
         check_own(self.place, current, self.remote.cluster_id)
         return current
 
-    def sound(self, head: Head) -> tuple[Head, Manifest]:
+    def read_sound_state(self, head: Head) -> tuple[Head, Manifest]:
         """Return the head, with at most what the manifest names as uploaded, and the manifest.
 
         With an older copy of the manifest nothing is deleted.

@@ -188,7 +188,7 @@ class Scrub:
         """Upload a segment's local records again; empty if compaction removed all of them."""
         offsets = OffsetRange(entry.base, entry.last + 1)
         parts = list(iter_entries_within(self.store, head, offsets))
-        writer = SegmentWriter.under(self.remote.storage, self.rules, self._place, entry.epoch)
+        writer = SegmentWriter.for_partition(self.remote.storage, self.rules, self._place, entry.epoch)
         written = writer.write_one(
             batch for part in parts for batch in read_part(self.store, part, self.number, offsets)
         )

@@ -139,7 +139,7 @@ class Upload:
 
     def _write_one_file(self, segment: Segment, offsets: OffsetRange) -> Entry | None:
         """Write a segment's records in the range as one file; `None`: it has none."""
-        writer = SegmentWriter.under(self.storage, self.rules, self.remote, segment.epoch)
+        writer = SegmentWriter.for_partition(self.storage, self.rules, self.remote, segment.epoch)
         written = writer.write_one(
             batch for entry in segment.entries for batch in read_part(self.store, entry, self.partition.number, offsets)
         )

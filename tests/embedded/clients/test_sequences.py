@@ -184,7 +184,7 @@ def test_producers_that_come_once_do_not_swell_a_head() -> None:
 
 
 def taken(head: Head, batch: SequencedBatch) -> Head:
-    entries = batch.signed([Entry(0, batch.count - 1, 0, 0, 1, 0, "key", Digest(batch.count, 0, 0))])
+    entries = batch.mark_entries([Entry(0, batch.count - 1, 0, 0, 1, 0, "key", Digest(batch.count, 0, 0))])
     return replace(
         head.extended([entry.shift(head.end, 0) for entry in entries], end=head.end + batch.count),
         producers=remember_producer(head, batch.identity, batch.last, NOW),

@@ -156,7 +156,7 @@ def test_the_share_is_set_anew_once_an_interval_and_told() -> None:
     assert levels["upload_backlog_controller_backlog_size"] > 0
     assert levels["upload_backlog_controller_error"] < 0
     assert 100 < levels["upload_backlog_controller_shares"] < 1000
-    noted = Survey.begun(tier.store, tier.cluster.cluster_id, "upload").notes["controller"]
+    noted = Survey.load(tier.store, tier.cluster.cluster_id, "upload").notes["controller"]
     tier.fill(40)
     tier.clock.now_ms += 59_999
     assert tier.upload().levels == levels
@@ -166,7 +166,7 @@ def test_the_share_is_set_anew_once_an_interval_and_told() -> None:
     assert later["upload_backlog_controller_shares"] > levels["upload_backlog_controller_shares"]
     tier.clock.now_ms += 60_000
     assert tier.upload().levels["upload_backlog_controller_shares"] == 100
-    assert Survey.begun(tier.store, tier.cluster.cluster_id, "upload").notes["controller"] != noted
+    assert Survey.load(tier.store, tier.cluster.cluster_id, "upload").notes["controller"] != noted
 
 
 def test_the_partition_with_most_to_upload_comes_first() -> None:

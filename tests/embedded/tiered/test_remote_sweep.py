@@ -243,7 +243,7 @@ def test_idle_is_at_most_the_threshold_times_the_window(requests: int, begins: b
     kept = Kept()
     kept.ask(requests)
     kept.wait(9_000)
-    assert kept.keeping.begins("merge", LIMITS) is begins
+    assert kept.keeping.begin_job("merge", LIMITS) is begins
     assert kept.keeping.state is (ACTIVE if begins else IDLE)
 
 
@@ -252,35 +252,35 @@ def test_the_window_slides() -> None:
     kept = Kept()
     kept.ask(11)
     kept.wait(10_099)
-    assert kept.keeping.begins("merge", LIMITS)
+    assert kept.keeping.begin_job("merge", LIMITS)
     wider = IdleLimits.of({"cloud_storage_idle_timeout_ms": "60000", "cloud_storage_idle_threshold_rps": "0.1"})
     assert wider.requests == pytest.approx(6)
     other = Kept()
     other.ask(7)
     other.wait(50_000)
-    assert not other.keeping.begins("merge", wider)
+    assert not other.keeping.begin_job("merge", wider)
 
 
 @pytest.mark.fact("F-R-058")
 def test_it_starts_when_idle_pauses_on_traffic_and_goes_on_when_idle_again() -> None:
     kept = Kept()
-    assert kept.keeping.begins("merge", LIMITS)
-    assert kept.keeping.goes_on()
+    assert kept.keeping.begin_job("merge", LIMITS)
+    assert kept.keeping.may_continue()
     kept.ask(11)
-    assert not kept.keeping.goes_on()
+    assert not kept.keeping.may_continue()
     assert kept.keeping.state is PAUSE
     kept.wait(11_000)
-    assert kept.keeping.goes_on()
+    assert kept.keeping.may_continue()
     assert kept.keeping.state is ACTIVE
 
 
 @pytest.mark.fact("F-R-058")
 def test_its_own_requests_are_no_traffic() -> None:
     kept = Kept()
-    assert kept.keeping.begins("merge", LIMITS)
+    assert kept.keeping.begin_job("merge", LIMITS)
     for _ in range(100):
         kept.storage.inner.get("topics/none")
-    assert kept.keeping.goes_on()
+    assert kept.keeping.may_continue()
 
 
 @pytest.mark.fact("F-R-059")
@@ -290,12 +290,12 @@ def test_where_storage_is_never_idle_every_job_runs_once_an_interval() -> None:
     for second in range(1_000):
         kept.ask(20)
         for job, times in ran.items():
-            if kept.keeping.begins(job, LIMITS):
+            if kept.keeping.begin_job(job, LIMITS):
                 assert kept.keeping.state is DRAINING
                 kept.ask(20)
-                assert kept.keeping.goes_on()
+                assert kept.keeping.may_continue()
                 times.append(second)
-                kept.keeping.ends(job)
+                kept.keeping.end_job(job)
         kept.wait(1_000)
     assert ran == {"merge": [300, 600, 900], "scrub": [300, 600, 900]}
 
@@ -304,48 +304,48 @@ def test_where_storage_is_never_idle_every_job_runs_once_an_interval() -> None:
 def test_what_was_paused_has_not_run_and_is_drained_once_the_interval_has_passed() -> None:
     kept = Kept()
     kept.wait(299_000)
-    assert kept.keeping.begins("merge", LIMITS)
+    assert kept.keeping.begin_job("merge", LIMITS)
     kept.ask(11)
-    assert not kept.keeping.goes_on()
-    kept.keeping.ends("merge")
+    assert not kept.keeping.may_continue()
+    kept.keeping.end_job("merge")
     assert kept.keeping.state is PAUSE
-    assert not kept.keeping.begins("merge", LIMITS)
+    assert not kept.keeping.begin_job("merge", LIMITS)
     kept.wait(1_000)
-    assert kept.keeping.begins("merge", LIMITS)
+    assert kept.keeping.begin_job("merge", LIMITS)
     assert kept.keeping.state is DRAINING
-    kept.keeping.ends("merge")
+    kept.keeping.end_job("merge")
     assert kept.keeping.state is IDLE
-    assert not kept.keeping.begins("merge", LIMITS)
+    assert not kept.keeping.begin_job("merge", LIMITS)
 
 
 def test_a_job_that_went_on_after_a_pause_has_something_left_for_the_interval() -> None:
     kept = Kept()
     kept.wait(200_000)
-    assert kept.keeping.begins("merge", LIMITS)
+    assert kept.keeping.begin_job("merge", LIMITS)
     kept.ask(11)
-    assert not kept.keeping.goes_on()
+    assert not kept.keeping.may_continue()
     kept.wait(20_000)
-    assert kept.keeping.goes_on()
-    kept.keeping.ends("merge")
+    assert kept.keeping.may_continue()
+    kept.keeping.end_job("merge")
     kept.wait(80_000)
     kept.ask(11)
-    assert kept.keeping.begins("merge", LIMITS)
+    assert kept.keeping.begin_job("merge", LIMITS)
     assert kept.keeping.state is DRAINING
 
 
 def test_who_waits_for_it_gets_it_at_once() -> None:
     kept = Kept()
     kept.ask(1_000)
-    assert kept.keeping.begins("merge", LIMITS, drains=True)
-    assert kept.keeping.goes_on()
+    assert kept.keeping.begin_job("merge", LIMITS, drains=True)
+    assert kept.keeping.may_continue()
 
 
 def test_what_is_stopped_never_begins_again() -> None:
     kept = Kept()
     kept.keeping.stop()
     kept.keeping.stop()
-    assert not kept.keeping.begins("merge", LIMITS, drains=True)
-    assert not kept.keeping.goes_on()
+    assert not kept.keeping.begin_job("merge", LIMITS, drains=True)
+    assert not kept.keeping.may_continue()
     assert kept.keeping.state is STOPPED
 
 

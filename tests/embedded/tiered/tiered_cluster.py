@@ -113,7 +113,7 @@ def begin_at(it: Tiered, start: int) -> None:
     policy = cleanup_policy(catalog, TOPIC, cluster.cluster_id)
     remote = remote_tier(it.storage, cluster.cluster_id, catalog.cluster)
     tier = TieredPartition(it.store, Partition(TOPIC, cluster.topic(TOPIC).id, 0), policy, it.tiering(), remote)
-    tier.expire(*tier.sound(head_of(cluster)), start)
+    tier.expire(*tier.read_sound_state(head_of(cluster)), start)
 
 
 # A topic of which the older part lies in object storage alone: parts copied there as they are, then evicted.
