@@ -115,7 +115,7 @@ def test_what_somebody_else_published_meanwhile_is_not_published_again(
 
 @pytest.mark.usefixtures("filled")
 def test_a_copy_that_never_fits_gives_up(spark: SparkSession, west: EmbeddedCluster, east: EmbeddedCluster) -> None:
-    with pytest.raises(RetryableError, match="another writer kept advancing this mirror"):
+    with pytest.raises(RetryableError, match="another process kept writing to this mirror"):
         in_spark(spark, west.log(TOPIC), Unlucky(east.sink(TOPIC)))
     assert east.sink(TOPIC).ends() == {0: 0, 1: 0, 2: 0}
 

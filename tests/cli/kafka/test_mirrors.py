@@ -151,7 +151,7 @@ def test_what_its_link_made_is_paused_without_a_record_and_a_name_that_is_taken_
     demo.applied(None)
     ran = demo.typed("run", "--once", "--only", "mirror")
     bills = f"{demo.prefix}:bills"
-    message = f"topic {bills} of cluster east is in the way of a mirror of {bills}"
+    message = f"topic {bills} of cluster east is in use already, so autoCreate cannot make a mirror of {bills}"
     assert (ran.code, message in ran.out + ran.err) == (8, True), ran.out + ran.err
     assert message in demo.typed("mirror", "errors").out
     link = f"link/east/link-{demo.prefix}"
@@ -352,7 +352,7 @@ def test_a_mirror_that_lost_its_beginning_differs_unless_its_retention_may_have_
     if differences:
         assert (first["left"]["start"], first["right"]["start"], first["right"]["end"]) == (2, 0, 3)
         said = demo.typed("verify", demo.mirror)
-        assert "Copying what comes next does not mend that" in said.err
+        assert "More copying does not repair the difference" in said.err
 
 
 def test_a_source_that_was_created_again_is_no_source_of_the_mirror(demo: Demo) -> None:
@@ -658,7 +658,7 @@ def test_drift_says_that_others_records_are_not_known_to_who_may_not_read_a_mirr
     deny(ACLOperation.READ)
     drift = demo.typed("drift")
     assert drift.code == 0, drift.out + drift.err
-    assert "whether others wrote to its mirrors is not known" in drift.out + drift.err
+    assert "it cannot be checked whether others wrote to its mirrors" in drift.out + drift.err
 
 
 def test_drift_says_that_others_records_are_not_known_where_a_mirror_has_no_leader(

@@ -21,7 +21,7 @@ from tests.servers.kafkasecured import Secured
 pytestmark = pytest.mark.thorough
 
 UNTOLD: Final = "cluster live does not have the list of what this workspace owns"
-UNKNOWN: Final = "which workspace owns what on it is not known"
+UNKNOWN: Final = "the owners of its resources cannot be read"
 
 
 @pytest.fixture

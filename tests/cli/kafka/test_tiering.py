@@ -165,7 +165,7 @@ def test_a_policy_that_is_taken_away_leaves_no_switch_to_chance(tiered: Tiered) 
     desk.topic("orders", configs=QUICK)
     said = desk.plan()
     assert said.code == 1
-    assert "would be left to chance" in said.out + said.err
+    assert "would be unmanaged" in said.out + said.err
     assert desk.own(tiered.name)["remote.storage.enable"] == "true"
 
 

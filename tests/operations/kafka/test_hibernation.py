@@ -184,7 +184,7 @@ def test_a_topic_that_could_not_be_deleted_and_took_records_since_is_never_said_
     site.produce(3, first=90)
     site.kafka.topics("--delete", "--topic", site.physical)
     verdict = str(site.bench.apply().verdict)
-    assert "is gone, and was not deleted by us" in verdict
+    assert "no longer exists, and was not deleted by this unmount" in verdict
     (move,) = site.live.migrations.list_unfinished()
     assert site.live.migrations.ask(move.id, "cancel").state == "cancelled"
     assert site.live.migrations.list_unfinished() == []
@@ -408,7 +408,7 @@ def test_a_topic_that_is_created_again_once_a_mount_has_filled_it_is_not_taken_f
             taken(site)
 
     monkeypatch.setattr(KafkaMoves, "keep", keeping)
-    assert "was deleted and created again while it was filled" in str(site.bench.apply().verdict)
+    assert "was deleted and created again while its records were copied" in str(site.bench.apply().verdict)
     monkeypatch.undo()
     assert [each.state for each in site.cold.mounts.mountable()] == ["claimed"]
     (move,) = site.live.migrations.list_unfinished()
