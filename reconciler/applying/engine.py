@@ -136,7 +136,7 @@ def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: LeasePo
     except ReconcilerError as error:
         unanswered = error
     except Exception as error:  # noqa: BLE001 - a bug in one platform must not lose the results of others
-        unanswered = _wrap_bug(error)
+        unanswered = _bug_error(error)
         rest = [action for action in actions if action.id not in outcomes]
         if len(rest) > 1:  # Halve, so that only the action with the bug fails; actions are idempotent.
             middle = len(rest) // 2
@@ -145,7 +145,7 @@ def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: LeasePo
                 for half in (rest[:middle], rest[middle:])
                 for answer in do_batch(provider, half, turn)
             }
-    return [outcomes.get(action.id) or Failed(action.id, unanswered or _report_no_answer()) for action in actions]
+    return [outcomes.get(action.id) or Failed(action.id, unanswered or _no_answer_error()) for action in actions]
 
 
 def do_job(job: DataAction, jobs: Jobs, turn: LeasePort, say: Callable[[Event], None]) -> tuple[Outcome, JobResult]:
@@ -157,14 +157,14 @@ def do_job(job: DataAction, jobs: Jobs, turn: LeasePort, say: Callable[[Event], 
     except ReconcilerError as error:
         return Failed(job.id, error), JobResult()
     except Exception as error:  # noqa: BLE001 - as in `do_batch`
-        return Failed(job.id, _wrap_bug(error)), JobResult()
+        return Failed(job.id, _bug_error(error)), JobResult()
 
 
-def _report_no_answer() -> BrokenInvariantError:
+def _no_answer_error() -> BrokenInvariantError:
     return BrokenInvariantError("the platform gave no answer for it", hint="Please report this, with the run's files.")
 
 
-def _wrap_bug(error: Exception) -> ReconcilerError:
+def _bug_error(error: Exception) -> ReconcilerError:
     if missing := MissingRecordsError.of(error):
         missing.__cause__ = error
         return missing

@@ -120,7 +120,7 @@ class Completion:
             if isinstance(outcome.error, LeaseError):
                 raise outcome.error
             if self.resumes or self.setting.stop.is_requested:
-                raise _report_not_ended(action, outcome.error)
+                raise _not_ended_error(action, outcome.error)
         entries = list(build_entries(action, outcome, {action.id: ()}))
         await journal.append(entries)
         return entries
@@ -130,7 +130,7 @@ def _refuse(action: Action, error: str, hint: str) -> Entry:
     return ActionRefused(id=action.id, error=error, hint=hint)
 
 
-def _report_not_ended(action: Transition, error: ReconcilerError) -> IncompleteError:
+def _not_ended_error(action: Transition, error: ReconcilerError) -> IncompleteError:
     return IncompleteError(
         f"{action.id} has been in progress since the last run, and does not end: {error.message}",
         hint=f"{end_sentence(error.hint)} Nothing else was done. Continue with: reconciler apply --resume",
@@ -268,7 +268,7 @@ class Recovery:
                 if settlement.verdict == "moving" and self._completion.resumes:
                     settlement = replace(settlement, verdict="partial")  # noqa: PLW2901 - repeating it waits for the move
                 verdicts[name] = settlement.verdict
-                entries += _settlement_entries(name, settlement)
+                entries += _build_settlement_entries(name, settlement)
         await journal.append(entries)
         halves = [action for action in known if verdicts[action.id] == "partial"]
         completed = await self._completion.complete(halves, journal)
@@ -341,7 +341,7 @@ def _collect_scope(actions: Iterable[Action]) -> frozenset[Address]:
     return frozenset(address for action in actions for address in list_settled_addresses(action))
 
 
-def _settlement_entries(action: str, settlement: Settlement) -> list[Entry]:
+def _build_settlement_entries(action: str, settlement: Settlement) -> list[Entry]:
     match settlement.verdict:
         case "done":
             return [

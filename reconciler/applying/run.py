@@ -76,7 +76,7 @@ class RunEnd:
         except LeaseError as error:
             self._give_up(result, error, began)
         except ReconcilerError as error:
-            result = replace(result, unknown=_report_unknown(error))
+            result = replace(result, unknown=_unknown_error(error))
         is_over = result.is_changed or not (result.not_started or result.unknown)
         if is_over and not self.setting.stop.is_requested:
             # A stop must not wait; the next apply marks ownership on the clusters.
@@ -118,7 +118,7 @@ class RunEnd:
             done=(*result.done, *(entry.id for entry in ended)),
             failed=tuple(item for item in result.failed if item.id not in done_ids),
             in_doubt=waiting,
-            unknown=_report_unanswered(waiting) if waiting else None,
+            unknown=_unanswered_error(waiting) if waiting else None,
             is_changed=result.is_changed or bool(ended or half_made),
         )
 
@@ -240,7 +240,7 @@ def _merge_results(first: RunResult | None, second: RunResult | None) -> RunResu
     )
 
 
-def _report_unanswered(waiting: Sequence[Action]) -> IncompleteError:
+def _unanswered_error(waiting: Sequence[Action]) -> IncompleteError:
     names = list_first([action.id for action in waiting])
     return IncompleteError(
         f"the platform did not answer, and these changes are not on the clusters: {names}. The platform may still do "
@@ -249,7 +249,7 @@ def _report_unanswered(waiting: Sequence[Action]) -> IncompleteError:
     )
 
 
-def _report_unknown(error: ReconcilerError) -> IncompleteError:
+def _unknown_error(error: ReconcilerError) -> IncompleteError:
     """Results are committed whatever prevented the observation."""
     return error if isinstance(error, IncompleteError) else IncompleteError(error.message, hint=error.hint)
 
@@ -385,7 +385,7 @@ class Run:
         wish, resumes = self._request, self._request.options.resumes
         async with await self._acquire_lease() as lease:
             if self._setting.stop.is_requested:
-                raise _report_not_begun("Nothing was changed.")
+                raise _not_begun_error("Nothing was changed.")
             recovery = Recovery(lease, self._setting, gives_up=wish.gives_up, drives=wish.drives, resumes=resumes)
             settled = await recovery.settle_open_run(closes=not resumes)
             if settled is None and resumes:
@@ -419,14 +419,14 @@ class Run:
         try:
             todo = await self._effects.call(lambda: decide(basis))
         except StoppedError as error:
-            raise _report_stop(basis) from error
+            raise _stop_error(basis) from error
         except ReconcilerError as error:
             if basis.is_again:
-                raise _report_failed_check(error) from error
+                raise _failed_check_error(error) from error
             raise
         if self._setting.stop.is_requested:
             await self._restore_ownership(basis)
-            raise _report_stop(basis)
+            raise _stop_error(basis)
         if todo.plan is not None and not basis.is_again:
             self._setting.report(PlanMade(todo.plan))
         if not todo.actions:
@@ -480,7 +480,7 @@ class Run:
 
     async def _check_again(self, lease: Lease, decide: Decide, settled: SettledJournal | None) -> RunResult | None:
         if self._setting.stop.is_requested:
-            raise _report_unchecked()
+            raise _unchecked_error()
         doubtful = settled.doubtful if settled else frozenset()
 
         def decide_again(basis: DecisionBasis) -> RunWork:
@@ -534,27 +534,27 @@ class Run:
         )
 
 
-def _report_stop(basis: DecisionBasis) -> ReconcilerError:
+def _stop_error(basis: DecisionBasis) -> ReconcilerError:
     if basis.is_again:
-        return _report_unchecked()
+        return _unchecked_error()
     is_settled = basis.settled is not None
-    return _report_not_begun(
+    return _not_begun_error(
         "The run before it is settled; nothing else was changed." if is_settled else "Nothing was changed."
     )
 
 
-def _report_not_begun(hint: str) -> InterruptedRunError:
+def _not_begun_error(hint: str) -> InterruptedRunError:
     return InterruptedRunError("stopped before anything started", hint=hint)
 
 
-def _report_unchecked() -> IncompleteError:
+def _unchecked_error() -> IncompleteError:
     return IncompleteError(
         "stopped: the plan is done, but actions of an earlier run with an unknown outcome were not checked again",
         hint="Check with: reconciler plan",
     )
 
 
-def _report_failed_check(error: ReconcilerError) -> IncompleteError:
+def _failed_check_error(error: ReconcilerError) -> IncompleteError:
     return IncompleteError(
         f"the plan is done, but unfinished actions of an earlier run were not continued: {error.without(NOTHING_DONE)}",
         hint=f"{end_sentence(error.hint)} Check with: reconciler plan",

@@ -200,9 +200,9 @@ def _add_approval(work: Work, options: ApplyOptions) -> ApplyOptions:
     if options.approved_by:
         message = "--approved-by cannot be combined with --approved-in: only who approved the pull request counts"
         raise UsageError(message, hint="Leave --approved-by out, and unset RECONCILER_APPROVED_BY.")
-    from reconciler.operations.comment import approved_request  # noqa: PLC0415 - only needed to query a forge
+    from reconciler.operations.comment import read_approved_request  # noqa: PLC0415 - only needed to query a forge
 
-    request = approved_request(
+    request = read_approved_request(
         work.invocation, work.loaded.workspace.metadata.name, work.select.environment, options.approved_in
     )
     if options.approved_digest not in {None, request.digest}:
@@ -278,7 +278,7 @@ class _ApplyRun:
                 return self._build_work(planned, decided)
             check = approved.hold(planned.plan, basis, self._work.state) if approved is not None else None
             if self._options.resumes and basis.settled is not None:
-                rest = find_rest_of_plan(basis.settled, planned.plan, _rest_of_run(decided))
+                rest = find_rest_of_plan(basis.settled, planned.plan, _build_rest_of_run(decided))
                 planned, check = replace(planned, plan=rest.plan), ApprovalCheck(SameOrLess((), rest.not_needed))
             checked_plans.append((planned, check))
             if check is not None:
@@ -368,7 +368,7 @@ class _ApplyRun:
             raise combine_errors(planned.plan.errors, can_exclude=is_selecting)
 
 
-def _rest_of_run(decided: PlanDecision) -> RestOfRun:
+def _build_rest_of_run(decided: PlanDecision) -> RestOfRun:
     return RestOfRun(decided.seen.inventory, decided.seen.capabilities, decided.recorded)
 
 
@@ -394,7 +394,7 @@ class RefusalPlaces:
 
     def add_place(self, address: Address, message: str) -> str:
         """Prefix a refusal with the file and line that set its config or property, if any."""
-        for layer in _config_layers(address):
+        for layer in _list_config_layers(address):
             for key, place in self._keys_of(layer).items():
                 if key in message:
                     return f"{place}: {message}"
@@ -424,7 +424,7 @@ class RefusalPlaces:
         return self._keys[layer]
 
 
-def _config_layers(address: Address) -> Iterator[Address]:
+def _list_config_layers(address: Address) -> Iterator[Address]:
     yield address
     if kind_of(address) == "topic":
         namespace, _ = split_name(full_name_of(address))
@@ -448,13 +448,13 @@ def destroy(invocation: Invocation, select: Select, options: DestroyOptions, hoo
             message, hint="Name each resource to remove: reconciler destroy --target ADDR. Nothing was done."
         )
     if options.recursive:
-        below = tuple(pattern for target in select.targets for pattern in _patterns_below(target))
+        below = tuple(pattern for target in select.targets for pattern in _list_patterns_below(target))
         select = replace(select, targets=(*select.targets, *below))
     wanted = PlanOptions(is_destroy=True, include_adopted=options.include_adopted)
     return apply_files(invocation, select, options, hooks, wanted)
 
 
-def _patterns_below(target: str) -> Iterator[str]:
+def _list_patterns_below(target: str) -> Iterator[str]:
     address = Address(target)
     match kind_of(address):
         case "cluster":

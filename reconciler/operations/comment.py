@@ -181,7 +181,7 @@ class ApprovedRequest:
     """Number of approvals required: the base may have required more than the merged files do."""
 
 
-def approved_request(
+def read_approved_request(
     invocation: Invocation, workspace: str, environment: str | None, options: ForgeRequest
 ) -> ApprovedRequest:
     """Return the plan approved in the pull request of this run, or merged with its commit.

@@ -253,7 +253,7 @@ def _parse_marks(held: Mapping[str, Any]) -> _Marks:
 def _replace(path: Path, entries: Mapping[DriftScope, _Marks]) -> None:
     ordered = sorted(entries, key=lambda whose: [part or "" for part in whose])
     body = orjson.dumps(
-        {"format": FORMAT, "told": [_entry_json(whose, entries[whose]) for whose in ordered]},
+        {"format": FORMAT, "told": [_format_entry(whose, entries[whose]) for whose in ordered]},
         option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS,
     )
     try:
@@ -262,7 +262,7 @@ def _replace(path: Path, entries: Mapping[DriftScope, _Marks]) -> None:
         raise _unwritable_error(path, error) from error
 
 
-def _entry_json(whose: DriftScope, marks: _Marks) -> dict[str, Any]:
+def _format_entry(whose: DriftScope, marks: _Marks) -> dict[str, Any]:
     places = {mark: place for mark in sorted(marks) if (place := marks[mark]) is not None}
     return {**whose._asdict(), "fingerprints": sorted(marks), "addresses": places}
 
@@ -291,16 +291,20 @@ _Field = tuple["Address", str]
 def sort_findings(plan: Plan) -> tuple[DriftItem, ...]:
     """Return the plan's findings as drift items, in its order."""
     agreed = _find_agreed_fields(plan)
-    moved = tuple(_drift_item(finding) for finding in plan.drift if (finding.address, finding.path) not in agreed)
-    waiting = tuple(_agreed_item(finding) for finding in plan.drift if (finding.address, finding.path) in agreed)
+    moved = tuple(_build_drift_item(finding) for finding in plan.drift if (finding.address, finding.path) not in agreed)
+    waiting = tuple(_build_agreed_item(finding) for finding in plan.drift if (finding.address, finding.path) in agreed)
     fields = frozenset((finding.address, finding.path) for finding in plan.drift)
-    unmanaged = tuple(_unmanaged_item(address, plan.owners.get(address)) for address in plan.unmanaged)
+    unmanaged = tuple(_build_unmanaged_item(address, plan.owners.get(address)) for address in plan.unmanaged)
     return (
         *moved,
         *waiting,
-        *_pending_items(plan, fields),
-        *map(_held_item, plan.held),
-        *(_blocked_item(action) for action in plan.blocked if action.owner is None or not _is_covered(action, fields)),
+        *_list_pending_items(plan, fields),
+        *map(_build_held_item, plan.held),
+        *(
+            _build_blocked_item(action)
+            for action in plan.blocked
+            if action.owner is None or not _is_covered(action, fields)
+        ),
         *unmanaged,
     )
 
@@ -320,7 +324,7 @@ def _find_agreed_fields(plan: Plan) -> frozenset[_Field]:
     )
 
 
-def _drift_item(finding: DriftFinding) -> DriftItem:
+def _build_drift_item(finding: DriftFinding) -> DriftItem:
     return DriftItem(
         "drift" if finding.path else "missing",
         finding.address,
@@ -338,20 +342,20 @@ def _field(finding: DriftFinding) -> str:
     return finding.path if finding.origin is None else f"{finding.path} (from {finding.origin})"
 
 
-def _agreed_item(finding: DriftFinding) -> DriftItem:
+def _build_agreed_item(finding: DriftFinding) -> DriftItem:
     message = f"{finding.path} was changed on the cluster, and the files have the same value: apply records it"
     mark = compute_fingerprint("pending", finding.address, plain(finding.observed), finding.path)
     return DriftItem("pending", finding.address, message, mark, finding.path, finding.recorded, finding.observed)
 
 
-def _pending_items(plan: Plan, fields: AbstractSet[_Field]) -> Iterator[DriftItem]:
+def _list_pending_items(plan: Plan, fields: AbstractSet[_Field]) -> Iterator[DriftItem]:
     for action in plan.actions:
         if not action.blocked and not _is_covered(action, fields):
             mark = compute_fingerprint("pending", action.address, _identity_of(action))
             yield DriftItem("pending", action.address, f"{action.verb} is planned", mark)
 
 
-def _held_item(held: Held) -> DriftItem:
+def _build_held_item(held: Held) -> DriftItem:
     mark = compute_fingerprint("pending", held.address, held.now, "state")
     return DriftItem("pending", held.address, held.message, mark)
 
@@ -373,13 +377,13 @@ def _identity_of(action: Action) -> object:
     return action.id
 
 
-def _blocked_item(action: Action) -> DriftItem:
+def _build_blocked_item(action: Action) -> DriftItem:
     guard, why = (action.blocked.guard, action.blocked.message) if action.blocked else ("", "")
     mark = compute_fingerprint("blocked", action.address, [guard, _identity_of(action)])
     return DriftItem("blocked", action.address, f"{action.verb} is blocked: {why}", mark)
 
 
-def _unmanaged_item(address: Address, owner: ResourceOwner | None) -> DriftItem:
+def _build_unmanaged_item(address: Address, owner: ResourceOwner | None) -> DriftItem:
     message = "exists, but no file declares it" if owner is None else f"is owned by {owner}, and no file declares it"
     return DriftItem("unmanaged", address, message, compute_fingerprint("unmanaged", address), owner=owner)
 
@@ -419,7 +423,7 @@ class DriftResult:
         rules = (finding for finding in plan.warnings if finding.source == WORKSPACE_FILE or finding.is_of_drift)
         return (
             *rules,
-            *(_sealed_finding(waiting) for waiting in plan.waiting if waiting.is_shut),
+            *(_build_sealed_finding(waiting) for waiting in plan.waiting if waiting.is_shut),
             *self.sealed,
             *self.untold,
         )
@@ -454,7 +458,7 @@ class DriftResult:
             self.known.remember()
 
 
-def _sealed_finding(waiting: UnfinishedTransition) -> PlanFinding:
+def _build_sealed_finding(waiting: UnfinishedTransition) -> PlanFinding:
     message = f"it is unfinished ({waiting.state}): it accepts no records until that is finished"
     return PlanFinding(waiting.address, None, message, "Finish it with: reconciler run --once --only mirror")
 
@@ -471,15 +475,15 @@ def drift(
     work = open_work(invocation, select, is_reader=True)
     decided = decide_unlocked(work, PlanOptions(is_comparison=True))
     planned = build_plan_result(work, decided, started_ms)
-    doubtful = find_doubts(work.state, decided.remembered, _selector(select))
+    doubtful = find_doubts(work.state, decided.remembered, _build_selector(select))
     foreign, untold = _find_foreign(work, decided, select)
     items = (
-        *_find_takeovers(work, decided, _selector(select)),
+        *_find_takeovers(work, decided, _build_selector(select)),
         *foreign,
         *sort_findings(planned.plan),
     )
     findings = put_doubtful_first(items, doubtful)
-    unknown, lost = _unknown_run(work, decided), _unread_clusters(decided)
+    unknown, lost = _find_unknown_run(work, decided), _find_unread_clusters(decided)
     known_file = None
     if known is not None:
         known_file = KnownFile.read(
@@ -496,7 +500,7 @@ def drift(
         verdict = unreachable_clusters_error(decided.seen.lost)
     else:
         verdict = _find_verdict(planned.plan, fails, lost)
-    is_chosen = _selector(select)
+    is_chosen = _build_selector(select)
     shut = tuple(find_sealed_topics({a: o for a, o in decided.seen.inventory.items() if is_chosen(a)}))
     compared = ComparisonInput(work.loaded, decided, doubtful)
     return DriftResult(planned, findings, fails, verdict, known_file, unknown, shut, lost, compared, untold)
@@ -528,7 +532,7 @@ FOREIGN: Final = "records"
 def _find_foreign(work: Work, decided: PlanDecision, select: Select) -> tuple[list[DriftItem], tuple[PlanFinding, ...]]:
     items: list[DriftItem] = []
     untold: list[PlanFinding] = []
-    is_chosen = _selector(select)
+    is_chosen = _build_selector(select)
     ours = {*work.desired, *decided.recorded}
     clusters: dict[str, list[str]] = {}
     for address, seen in decided.seen.inventory.items():
@@ -562,12 +566,12 @@ def _find_foreign(work: Work, decided: PlanDecision, select: Select) -> tuple[li
     return items, tuple(untold)
 
 
-def _unknown_run(work: Work, decided: PlanDecision) -> PlanFinding | None:
+def _find_unknown_run(work: Work, decided: PlanDecision) -> PlanFinding | None:
     why = check_readable(work.state, decided.remembered)
     return None if why is None else PlanFinding(None, None, why.message, why.hint)
 
 
-def _unread_clusters(decided: PlanDecision) -> tuple[PlanFinding, ...]:
+def _find_unread_clusters(decided: PlanDecision) -> tuple[PlanFinding, ...]:
     declared = {finding.address: finding.source for finding in decided.plan.warnings}
     errors = {name: unreachable_clusters_error({name: why}) for name, why in sorted(decided.seen.lost.items())}
     return tuple(
@@ -583,10 +587,10 @@ def _scope_of(plan: Plan) -> DriftScope:
 def _build_compared_check(plan: Plan, select: Select) -> Callable[[Address], bool]:
     if _find_obstacles(plan) or select.labels or select.changed_since is not None:
         return lambda _address: False
-    return _selector(select)
+    return _build_selector(select)
 
 
-def _selector(select: Select) -> Callable[[Address], bool]:
+def _build_selector(select: Select) -> Callable[[Address], bool]:
     def test(address: Address) -> bool:
         is_target = not select.targets or any(matches(pattern, address) for pattern in select.targets)
         return is_target and not any(matches(pattern, address) for pattern in select.excludes)

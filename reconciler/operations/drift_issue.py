@@ -12,7 +12,7 @@ from reconciler.forges.environment import ForgeRequest, open_forge
 from reconciler.forges.owners import owners_of, repository_of
 from reconciler.forges.protocol import Forge, Issue, Kind, Marker, fit_comment, mark_message_unsent
 from reconciler.operations.comment import is_same, write_newest
-from reconciler.operations.drift_patch import AcceptResult, patch_for
+from reconciler.operations.drift_patch import AcceptResult, build_patch
 
 if TYPE_CHECKING:
     from reconciler.operations.drift import DriftResult
@@ -79,7 +79,7 @@ def _find_remedy(drifted: DriftResult, kind: Kind) -> Remedy:
     loaded, decided, doubtful = drifted.compared
     addresses = dict.fromkeys(item.address for item in drifted.failing)
     try:
-        accepted = patch_for(loaded, decided, tuple(addresses), doubtful)
+        accepted = build_patch(loaded, decided, tuple(addresses), doubtful)
     except UserError:
         accepted = None
     root = repository_of(loaded.folder)

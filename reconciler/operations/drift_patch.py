@@ -106,7 +106,7 @@ def accept_elsewhere(manifests: Manifests, mounted: RemountedTopic) -> None:
 
 def accept_moved(manifests: Manifests, old: Address, new: Address) -> None:
     """Write the new name of a moved topic and `movedFrom` into its manifest."""
-    written = _moved_fields(old, new)
+    written = _list_moved_fields(old, new)
     (spot, *_) = [manifests.spot(old, path) for path in written]  # all fields are in one document
     with _translate_uneditable(spot), spot.file.together():
         for path, value in written.items():
@@ -116,7 +116,7 @@ def accept_moved(manifests: Manifests, old: Address, new: Address) -> None:
                 spot.file.set(spot.place.number, path, value)
 
 
-def _moved_fields(old: Address, new: Address) -> dict[FieldPath, str | None]:
+def _list_moved_fields(old: Address, new: Address) -> dict[FieldPath, str | None]:
     namespace, name = split_name(full_name_of(new))
     return {
         ("metadata", "name"): name,
@@ -143,7 +143,7 @@ def build_link_entry(mirror: MirrorTopic) -> dict[str, Any]:
 
 def format_manifest(address: Address, resource: Topic | Namespace | MirrorLink, inventory: Inventory) -> str:
     """Return the manifest of a resource in canonical form."""
-    spec = dict(spec_of(resource, inventory))
+    spec = dict(build_spec(resource, inventory))
     metadata = build_metadata(address, resource)
     lines = ["apiVersion: reconciler/v1", f"kind: {resource.kind}", f"metadata: {yaml_text(metadata)}"]
     if spec:
@@ -164,7 +164,7 @@ def _role_of(mirror: MirrorTopic, inventory: Inventory) -> Role | None:
     return find_current_role(mirror, inventory) or ("promoted" if is_stopped else None)
 
 
-def spec_of(resource: Resource, inventory: Inventory) -> Iterator[tuple[str, Any]]:
+def build_spec(resource: Resource, inventory: Inventory) -> Iterator[tuple[str, Any]]:
     """Yield the fields of a manifest's spec in canonical order."""
     if isinstance(resource, Topic):
         spec = resource.spec
@@ -176,24 +176,26 @@ def spec_of(resource: Resource, inventory: Inventory) -> Iterator[tuple[str, Any
             yield "replicationFactor", spec.replication_factor
         if spec.recover_from is not None:
             yield "recoverFrom", spec.recover_from
-        yield from _common_fields(resource)
+        yield from _build_common_fields(resource)
         if spec.protect is not None:
             yield "protect", spec.protect
     elif isinstance(resource, Namespace):
-        yield from _common_fields(resource)
+        yield from _build_common_fields(resource)
         if resource.spec.quotas is not None:
             quotas = resource.spec.quotas.to_json()
             yield "quotas", {key: format_field(f"quotas.{key}", value) for key, value in quotas.items()}
         if resource.spec.encryption is not None:
             yield "encryption", resource.spec.encryption.to_json()
     elif isinstance(resource, MirrorLink):
-        yield from _link_fields(resource)
-        mirrors = [dict(_mirror_fields(inventory, address)) for address in _declared_mirrors(resource, inventory)]
+        yield from _build_link_fields(resource)
+        mirrors = [
+            dict(_build_mirror_fields(inventory, address)) for address in _list_declared_mirrors(resource, inventory)
+        ]
         if mirrors:
             yield "mirrorTopics", mirrors
 
 
-def _common_fields(resource: Topic | Namespace) -> Iterator[tuple[str, Any]]:
+def _build_common_fields(resource: Topic | Namespace) -> Iterator[tuple[str, Any]]:
     if resource.spec.configs:
         yield "configs", format_configs(resource.spec.configs)
     if resource.spec.tiering_policy is not None:
@@ -203,7 +205,7 @@ def _common_fields(resource: Topic | Namespace) -> Iterator[tuple[str, Any]]:
         yield "acls", [format_rule(path, operations) for path, operations in rules.items()]
 
 
-def _link_fields(link: MirrorLink) -> Iterator[tuple[str, Any]]:
+def _build_link_fields(link: MirrorLink) -> Iterator[tuple[str, Any]]:
     fields = link.spec.to_json()
     usual = MirrorLinkSpec(source=link.spec.source).to_json()
     for key, value in fields.items():
@@ -211,7 +213,7 @@ def _link_fields(link: MirrorLink) -> Iterator[tuple[str, Any]]:
             yield key, format_field(key, value)
 
 
-def _declared_mirrors(link: MirrorLink, inventory: Inventory) -> Iterable[Address]:
+def _list_declared_mirrors(link: MirrorLink, inventory: Inventory) -> Iterable[Address]:
     making = link.spec.auto_create
     filters = making.filters if making is not None and making.enabled else ()
     for address in sorted(inventory):
@@ -221,7 +223,7 @@ def _declared_mirrors(link: MirrorLink, inventory: Inventory) -> Iterable[Addres
             yield address
 
 
-def _mirror_fields(inventory: Inventory, address: Address) -> Iterator[tuple[str, Any]]:
+def _build_mirror_fields(inventory: Inventory, address: Address) -> Iterator[tuple[str, Any]]:
     seen = inventory[address]
     if isinstance(seen.resource, MirrorTopic):
         role = _role_of(seen.resource, inventory) or "mirroring"
@@ -229,7 +231,7 @@ def _mirror_fields(inventory: Inventory, address: Address) -> Iterator[tuple[str
 
 
 def _free_name(manifests: Manifests, address: Address) -> str:
-    folder = _manifest_folder(manifests.loaded)
+    folder = _find_manifest_folder(manifests.loaded)
     kind, cluster = kind_of(address), address.split("/")[1]
     stem = _ODD.sub("-", f"{kind}-{cluster}-{full_name_of(address)}")[:_MAX_STEM].strip("-.")
     number = 1
@@ -241,7 +243,7 @@ def _free_name(manifests: Manifests, address: Address) -> str:
         number += 1
 
 
-def _manifest_folder(loaded: LoadedWorkspace) -> str:
+def _find_manifest_folder(loaded: LoadedWorkspace) -> str:
     workspace = loaded.folder.resolve()
     for listed in loaded.workspace.spec.manifests:
         path = (loaded.folder / listed).resolve()  # no link leads a patch out of the workspace
@@ -272,10 +274,10 @@ def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> A
     if unknown is not None:
         raise unknown
     doubtful = find_doubts(work.state, decided.remembered, lambda _address: True)
-    return patch_for(work.loaded, decided, patterns, doubtful)
+    return build_patch(work.loaded, decided, patterns, doubtful)
 
 
-def patch_for(
+def build_patch(
     loaded: LoadedWorkspace, decided: PlanDecision, patterns: Sequence[str], doubtful: Sequence[DriftItem] = ()
 ) -> AcceptResult:
     """Return a patch of loaded files that accepts the differences at `patterns`, except of addresses in doubt."""
@@ -481,7 +483,7 @@ class _PatchBuilder:
         if held.mirror is not None:
             return f"{place} {format_path(MIRRORS)}: {yaml_text(build_link_entry(held.mirror))}"
         if held.now.startswith(MOVED_TO):
-            fields = _moved_fields(held.address, Address(held.now.removeprefix(MOVED_TO)))
+            fields = _list_moved_fields(held.address, Address(held.now.removeprefix(MOVED_TO)))
             lines = (f"{format_path(path)}: {yaml_text(value or '')}" for path, value in fields.items())
             return f"{place} {', '.join(lines)}"
         return describe_edit_by_hand(self.manifests.loaded, held.address, "state", held.now, place)

@@ -123,14 +123,18 @@ class _ManifestBuilder:
         self._done: set[str] = set()
 
     def add(self, versions: list[tuple[str, RecoverableTopic]]) -> None:
-        versions.sort(key=lambda item: _revision_of(item[1].location))
+        versions.sort(key=lambda item: _parse_revision(item[1].location))
         place, newest = versions[-1]
         address = address_of("topic", self._cluster, newest.full_name)
         known = self._metadata.places.get(place)
         self._done.add(place)
         if known is not None and known in self.inventory:
             return  # a live mirror: its link copies it again
-        if self._metadata.has("topics") and known is None and _revision_of(newest.location) <= self._metadata.revision:
+        if (
+            self._metadata.has("topics")
+            and known is None
+            and _parse_revision(newest.location) <= self._metadata.revision
+        ):
             hint = f"To recover it: recoverFrom: {newest.location}"
             message = f"topic {newest.full_name} was deleted from the cluster, and its records were kept"
             self.unsaid += [OmittedResource(key, UserError(message, hint=hint)) for key, _ in versions]
@@ -160,7 +164,7 @@ class _ManifestBuilder:
             if source is None and self._is_mounted(place):
                 continue
             try:
-                declared = self._declare(_empty_topic(seen, source), seen)
+                declared = self._declare(_build_empty_topic(seen, source), seen)
             except ValueError as error:
                 message = f"it cannot be declared: {str(error).splitlines()[0]}"
                 self.left_out.append(OmittedResource(address, UserError(message, hint="Declare it by hand.")))
@@ -245,7 +249,7 @@ class _ManifestBuilder:
         return configs
 
 
-def _empty_topic(seen: Observed, source: str | None) -> RecoverableTopic:
+def _build_empty_topic(seen: Observed, source: str | None) -> RecoverableTopic:
     topic = seen.resource
     if not isinstance(topic, Topic):
         raise TypeError(topic)
@@ -263,14 +267,14 @@ def _empty_topic(seen: Observed, source: str | None) -> RecoverableTopic:
 def describe_ends(recoverable: RecoverableTopic) -> str:
     """Describe the next offset of each partition of a recoverable topic; later records were not uploaded."""
     shown = range(min(recoverable.partitions, _SHOWN_PARTITIONS))
-    named = [f"{_next_offset(recoverable.ends.get(number))} of partition {number}" for number in shown]
+    named = [f"{_format_next_offset(recoverable.ends.get(number))} of partition {number}" for number in shown]
     more = recoverable.partitions - len(named)
     return ", ".join(named) + (f" and those of {more} more" if more else "")
 
 
-def _next_offset(bounds: tuple[int, int] | None) -> str:
+def _format_next_offset(bounds: tuple[int, int] | None) -> str:
     return f"{0 if bounds is None else bounds[1]:,}"
 
 
-def _revision_of(location: str) -> int:
+def _parse_revision(location: str) -> int:
     return int(location.rpartition("/")[2])

@@ -14,7 +14,7 @@ from reconciler.errors import UserError
 from reconciler.manifests.edit import format_document
 from reconciler.manifests.references import is_refused_key
 from reconciler.objectstore.directory import write_atomically
-from reconciler.operations.drift_patch import build_metadata, format_manifest, spec_of
+from reconciler.operations.drift_patch import build_metadata, build_spec, format_manifest
 from reconciler.operations.init import SCHEMA, add_schema_lines
 from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, compile_policy
 from reconciler.planning.resolve.limits import check_hosts
@@ -64,11 +64,11 @@ def document_text(resource: Resource, inventory: Inventory) -> str:
     match resource:
         case Topic() | Namespace() | MirrorLink():
             metadata: dict[str, Any] = build_metadata(resource.address, resource)
-            spec: Mapping[str, Any] = dict(spec_of(resource, inventory))
+            spec: Mapping[str, Any] = dict(build_spec(resource, inventory))
         case TieringPolicy():
-            metadata, spec = {"name": resource.metadata.name}, _policy_fields(resource)
+            metadata, spec = {"name": resource.metadata.name}, _build_policy_fields(resource)
         case Cluster():
-            metadata, spec = {"name": resource.metadata.name}, _cluster_fields(resource)
+            metadata, spec = {"name": resource.metadata.name}, _build_cluster_fields(resource)
         case Mounting() | MirrorTopic():
             message = f"{resource.address} is declared by another workspace"
             raise ValueError(message)
@@ -85,7 +85,7 @@ def document_text(resource: Resource, inventory: Inventory) -> str:
     )
 
 
-def _policy_fields(policy: TieringPolicy) -> dict[str, Any]:
+def _build_policy_fields(policy: TieringPolicy) -> dict[str, Any]:
     fields = policy.spec.to_json()
     if fields.get("onDisable") == "retain":
         del fields["onDisable"]
@@ -100,7 +100,7 @@ def _format_quantity(key: str, value: Any) -> Any:
     return format_size(value) if key in _SIZES else value
 
 
-def _cluster_fields(cluster: Cluster) -> dict[str, Any]:
+def _build_cluster_fields(cluster: Cluster) -> dict[str, Any]:
     fields = cluster.spec.to_json()
     for key in _DEFAULTS.keys() & fields.keys():
         if fields[key] == _DEFAULTS[key]:
@@ -135,7 +135,7 @@ def share_configs(topics: Mapping[str, Mapping[str, str]]) -> SharedConfigs:
     """
     facts = {name: _to_facts(configs) for name, configs in topics.items()}
     tallies = _tally_namespaces(facts)
-    fullest = _largest_children(tallies)
+    fullest = _find_largest_children(tallies)
     held: dict[str, Facts] = {"": {}}
     own: dict[str, Configs] = {}
     for namespace in sorted(tallies, key=lambda name: (name.count(":"), name)):
@@ -183,7 +183,7 @@ def _tally_namespaces(facts: Mapping[str, Facts]) -> dict[str, _Tally]:
     return tallies
 
 
-def _largest_children(tallies: Mapping[str, _Tally]) -> dict[str, int]:
+def _find_largest_children(tallies: Mapping[str, _Tally]) -> dict[str, int]:
     """Return the largest direct child's size: a child with all topics makes its parent redundant."""
     largest: dict[str, int] = {}
     for name, tally in tallies.items():
@@ -233,7 +233,7 @@ class Policies:
         capabilities: Capabilities,
         taken: Mapping[str, TieringPolicy],
     ) -> None:
-        counted = Counter(words for layer in layers if (words := _tiering_configs(layer)))
+        counted = Counter(words for layer in layers if (words := _pick_tiering_configs(layer)))
         self._names: dict[TieringConfigs, str] = {}
         self.declared: dict[str, TieringPolicy] = {}
         for words, _count in sorted(counted.items(), key=lambda item: (-item[1], item[0])):
@@ -241,14 +241,14 @@ class Policies:
             if spec is None or compile_policy(spec, capabilities) != dict(words):
                 continue
             known = next((name for name in sorted(taken) if taken[name].spec == spec), None)
-            name = known or _free_policy_name(_policy_name(spec), {*taken, *self.declared})
+            name = known or _free_policy_name(_make_policy_name(spec), {*taken, *self.declared})
             self._names[words] = name
             if known is None:
                 self.declared[name] = TieringPolicy(metadata=NameOnly(name=name), spec=spec)
 
     def split(self, layer: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
         """Return the remaining configs of a namespace or topic, and the name of its policy."""
-        name = self._names.get(_tiering_configs(layer))
+        name = self._names.get(_pick_tiering_configs(layer))
         if name is None:
             return dict(layer), None
         return {key: value for key, value in layer.items() if key not in NEEDS_TIERING}, name
@@ -261,12 +261,12 @@ def _free_policy_name(stem: str, taken: Collection[str]) -> str:
     return name
 
 
-def _tiering_configs(layer: Mapping[str, str]) -> TieringConfigs:
+def _pick_tiering_configs(layer: Mapping[str, str]) -> TieringConfigs:
     return tuple(sorted((key, value) for key, value in layer.items() if key in NEEDS_TIERING))
 
 
 def _to_spec(words: Mapping[str, str]) -> TieringPolicySpec | None:
-    fields: dict[str, Any] = dict(_policy_switches(words))
+    fields: dict[str, Any] = dict(_list_policy_switches(words))
     for key, value in words.items():
         path = _FIELDS.get(key)
         if path is None or value == _TOTAL:
@@ -281,7 +281,7 @@ def _to_spec(words: Mapping[str, str]) -> TieringPolicySpec | None:
         return None
 
 
-def _policy_switches(words: Mapping[str, str]) -> Iterator[tuple[str, object]]:
+def _list_policy_switches(words: Mapping[str, str]) -> Iterator[tuple[str, object]]:
     stored = words.get("remote.storage.enable")
     if stored is not None:
         yield "remoteWrite", stored == "true" and words.get("remote.log.copy.disable") != "true"
@@ -294,7 +294,7 @@ def _parse_number(value: str) -> int | str:
     return int(value) if value.removeprefix("-").isdecimal() else value
 
 
-def _policy_name(spec: TieringPolicySpec) -> str:
+def _make_policy_name(spec: TieringPolicySpec) -> str:
     """Return a name for what a policy does: `tiered`, `tiered-local-6h`, `read-only`, `untiered`."""
     stem = {(True, True): "tiered", (False, True): "read-only", (False, False): "untiered"}.get(
         (bool(spec.remote_write), bool(spec.remote_read)), "write-only"
@@ -358,7 +358,7 @@ def find_spaces(
     counts, spoiled = _count_prefixes(names, separator)
     namespaces = {tier for namespace in known for tier in tiers_of(namespace)}
     for prefix in sorted(reserved):
-        ends = [end for end, _ in _legal_prefixes(prefix[: prefix.rfind(separator) + 1], separator)]
+        ends = [end for end, _ in _list_legal_prefixes(prefix[: prefix.rfind(separator) + 1], separator)]
         if ends and len(ends[-1]) == prefix.rfind(separator) + 1 and spoiled.isdisjoint(ends):
             namespaces.update(_to_namespace(end, separator) for end in ends)
     for prefix in sorted(counts, key=lambda prefix_text: (prefix_text.count(separator), prefix_text)):
@@ -372,14 +372,14 @@ def _count_prefixes(names: Iterable[str], separator: str) -> tuple[Counter[str],
     counts: Counter[str] = Counter()
     spoiled: set[str] = set()
     for name in set(names):
-        for prefix, rest in _legal_prefixes(name, separator):
+        for prefix, rest in _list_legal_prefixes(name, separator):
             counts[prefix] += 1
             if not _is_topic_name(rest):
                 spoiled.add(prefix)
     return counts, spoiled
 
 
-def _legal_prefixes(name: str, separator: str) -> Iterator[tuple[str, str]]:
+def _list_legal_prefixes(name: str, separator: str) -> Iterator[tuple[str, str]]:
     start = 0
     while (end := name.find(separator, start)) >= 0 and end <= MAX_NAMESPACE:
         if not _is_tier(name[start:end], separator):
@@ -584,7 +584,9 @@ def factor_layout(
     spaces = _find_spaces(contents, topics, at_least)
     placed = {spaces.full_name(spaces.flat(topic.full_name)): topic for topic in topics}
     refused: list[OmittedResource] = []
-    configs = {name: dict(_declarable_configs(topic, contents.capabilities, refused)) for name, topic in placed.items()}
+    configs = {
+        name: dict(_pick_declarable_configs(topic, contents.capabilities, refused)) for name, topic in placed.items()
+    }
     shared = share_configs(configs) if _may_share(contents) else SharedConfigs({}, configs)
     namespace_configs = [resource.spec.configs for resource in contents.resources if isinstance(resource, Namespace)]
     layers = [*namespace_configs, *shared.namespaces.values(), *shared.topics.values()]
@@ -601,7 +603,7 @@ def factor_layout(
     return FactoredLayout(dict(sorted(draft.made.items())), tuple(sorted(draft.unsaid, key=lambda left: left.place)))
 
 
-def _declarable_configs(
+def _pick_declarable_configs(
     topic: Topic, capabilities: Capabilities, unsaid: list[OmittedResource]
 ) -> Iterator[tuple[str, str]]:
     catalog = CATALOGS.get(capabilities.platform, capabilities.configs)
@@ -720,11 +722,11 @@ def _choose_file(address: Address, resource: Resource, names: dict[tuple[str, st
         return _FILES.get(kind_of(address))
     place = str(resource.cluster), namespace
     if place not in names:
-        names[place] = _free_file_name(_namespace_path(namespace), names.values())
+        names[place] = _free_file_name(_make_namespace_path(namespace), names.values())
     return names[place]
 
 
-def _namespace_path(namespace: str) -> str:
+def _make_namespace_path(namespace: str) -> str:
     """Avoid hidden files, and folders named like files: no tier contains `_`."""
     tiers = [f"_{tier}" if tier.startswith(".") else tier for tier in namespace.split(":")]
     return "/".join([NAMESPACES, *(f"{tier}_" if "." in tier else tier for tier in tiers[:-1]), tiers[-1]])

@@ -139,12 +139,12 @@ def _count_files(files: tuple[Path, ...], cwd: Path) -> dict[str, int]:
     counts["terraform"] = sum(map(is_state, files))
     for file in files:
         if file.suffix in YAML:
-            for name in _claiming_tools(file, cwd):
+            for name in _find_claiming_tools(file, cwd):
                 counts[name] += 1
     return counts
 
 
-def _claiming_tools(file: Path, cwd: Path) -> list[str]:
+def _find_claiming_tools(file: Path, cwd: Path) -> list[str]:
     try:
         documents = read_documents([file], cwd)
     except UserError:
@@ -294,14 +294,14 @@ def read_surroundings(invocation: Invocation, select: Select, out: Path) -> Surr
     loaded = load_files(within, select)
     resources = (declared.resource for declared in loaded.desired.values())
     policies = {policy.metadata.name: policy for policy in resources if isinstance(policy, TieringPolicy)}
-    return Surroundings(folder, listed, {target.name: target for target in _declared_targets(loaded)}, policies)
+    return Surroundings(folder, listed, {target.name: target for target in _list_declared_targets(loaded)}, policies)
 
 
 def choose_targets(
     reading: Reading, around: Surroundings, options: Iterable[str], separator: str | None
 ) -> dict[str, Target]:
     """Return our cluster for each cluster name in the tool's files."""
-    theirs = _cluster_names(reading)
+    theirs = _list_cluster_names(reading)
     wanted = _parse_clusters(options, theirs)
     several = [name for name in theirs if name]
     # A nameless reference means the only named cluster, unless a nameless one is declared.
@@ -331,7 +331,7 @@ def _find_folder(invocation: Invocation, out: Path) -> Path | None:
     return None
 
 
-def _declared_targets(loaded: LoadedWorkspace) -> Iterable[Target]:
+def _list_declared_targets(loaded: LoadedWorkspace) -> Iterable[Target]:
     for declared in loaded.desired.values():
         cluster = declared.resource
         if isinstance(cluster, Cluster):
@@ -350,7 +350,7 @@ def _declared_targets(loaded: LoadedWorkspace) -> Iterable[Target]:
             )
 
 
-def _cluster_names(reading: Reading) -> list[str]:
+def _list_cluster_names(reading: Reading) -> list[str]:
     clusters = {cluster.name for cluster in reading.clusters}
     used = {topic.cluster for topic in reading.topics} | {rule.cluster for rule in reading.rules}
     return sorted(clusters | used)

@@ -103,7 +103,7 @@ def init(invocation: Invocation, directory: Path, *, state: str | None = None) -
 def format_workspace_file(folder: Path, state: str = f"file://{_STATE}", *, references: Sequence[str] = ()) -> str:
     """Return the text of a new `reconciler.yaml`; `references`: secrets that manifests may use, as `env:NAME`."""
     advice = "" if state.startswith("s3:") else _ADVICE
-    text = _WORKSPACE.format(name=_workspace_name(folder), state=state, advice=advice)
+    text = _WORKSPACE.format(name=_make_workspace_name(folder), state=state, advice=advice)
     quoted = ", ".join(f'"{reference}"' for reference in ("env:RECONCILER_*", *references))
     return f"{text}  references: {{allow: [{quoted}]}} # the secrets that manifests may name\n" if references else text
 
@@ -155,6 +155,6 @@ def _add_ignores(folder: Path) -> tuple[Path, ...]:
     return (path,)
 
 
-def _workspace_name(folder: Path) -> str:
+def _make_workspace_name(folder: Path) -> str:
     cleaned = re.sub(r"[^a-z0-9-]+", "-", folder.name.lower()).strip("-")
     return cleaned[:40].strip("-") or "workspace"

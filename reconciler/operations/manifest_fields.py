@@ -189,19 +189,19 @@ class Manifests:
 
 
 def _has_variable(value: Any) -> bool:
-    return any("${" in text for text in _all_texts(value))
+    return any("${" in text for text in _list_texts(value))
 
 
-def _all_texts(content: Any) -> Iterator[str]:
+def _list_texts(content: Any) -> Iterator[str]:
     match content:
         case str():
             yield content
         case dict():
             for value in content.values():
-                yield from _all_texts(value)
+                yield from _list_texts(value)
         case list():
             for value in content:
-                yield from _all_texts(value)
+                yield from _list_texts(value)
         case _:
             pass
 
@@ -215,7 +215,7 @@ _DURATIONS: Final = frozenset({"retryTimeout", "metadataInterval", "consumerOffs
 
 def format_config(key: str, stored: str, like: Any = None) -> Any:
     """Format a stored config as the manifest writes the present value: `604800000` → `7d`, a number, list or text."""
-    for form in _candidate_forms(key, stored, like):
+    for form in _list_candidate_forms(key, stored, like):
         try:
             if canonicalize_value(key, form) == stored:
                 return form
@@ -252,7 +252,7 @@ def format_configs(configs: Mapping[str, str]) -> dict[str, Any]:
     return {key: format_config(key, configs[key]) for key in sorted(configs)}
 
 
-def _candidate_forms(key: str, stored: str, like: Any) -> Iterator[Any]:
+def _list_candidate_forms(key: str, stored: str, like: Any) -> Iterator[Any]:
     number = _parse_number(stored)
     if isinstance(like, int) and not isinstance(like, bool) and number is not None:
         yield number
@@ -344,7 +344,7 @@ def _accept_rule(
     spot: Spot, address: Address, path: str, observed: Value, operations: Mapping[str, frozenset[str]]
 ) -> None:
     """Set one rule's operations. If the platform splits rules, the path names one part: others stay."""
-    parts = [_part_paths(address, rule, operations) for rule in spot.get_value(_RULES) or ()]
+    parts = [_list_part_paths(address, rule, operations) for rule in spot.get_value(_RULES) or ()]
     places = [position for position, paths in enumerate(parts) if path in paths]
     if observed is None and not places:
         raise ByHandError(spot.place, "no single rule there declares it")
@@ -362,7 +362,7 @@ def _accept_rule(
                 _remove_part(spot, position, path, operations)
 
 
-def _part_paths(
+def _list_part_paths(
     address: Address, written_rule_content: Any, operations: Mapping[str, frozenset[str]]
 ) -> AbstractSet[str]:
     is_topics = kind_of(address) == "topic"

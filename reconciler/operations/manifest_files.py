@@ -55,7 +55,7 @@ class FormatResult:
 
 def fmt(invocation: Invocation, paths: Sequence[Path], *, check: bool) -> FormatResult:
     """Format files, folders or the whole workspace; with `check` only report changes."""
-    files = _named_files(invocation, paths) if paths else _workspace_files(invocation)
+    files = _list_named_files(invocation, paths) if paths else _list_workspace_files(invocation)
     texts: dict[Path, str] = {}
     problems: list[Problem] = []
     for path in files:
@@ -90,12 +90,12 @@ def _read_and_format(path: Path, label: str) -> tuple[str, str]:
     return text, format_text(text, label)
 
 
-def _named_files(invocation: Invocation, paths: Sequence[Path]) -> tuple[Path, ...]:
+def _list_named_files(invocation: Invocation, paths: Sequence[Path]) -> tuple[Path, ...]:
     cwd = invocation.cwd
     return _list_files(cwd, [label_of(cwd / path, cwd) for path in paths], invocation.read_limit(cwd))
 
 
-def _workspace_files(invocation: Invocation) -> tuple[Path, ...]:
+def _list_workspace_files(invocation: Invocation) -> tuple[Path, ...]:
     folder = find_workspace_folder(invocation).resolve()
     variables = Variables.of((), environ=invocation.environ)
     within = invocation.read_limit(folder)

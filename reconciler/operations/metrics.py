@@ -96,7 +96,7 @@ def find_task_states(link: ObservedLink) -> dict[str, str]:
         (ACL_SYNC, spec.acl_sync),
     )
     configured = {TOPIC_CONFIGS_SYNC, *(task for task, switch in switches if switch is not None and switch.enabled)}
-    return {task: _task_state(link, task, is_configured=task in configured) for task in TASKS}
+    return {task: _find_task_state(link, task, is_configured=task in configured) for task in TASKS}
 
 
 def build_link_metrics(
@@ -114,10 +114,16 @@ def build_link_metrics(
         for link in cluster_links:
             for state, number in sorted(Counter(find_task_states(link).values()).items()):
                 tasks.add(number, cluster=cluster, link=link.name, state=state)
-    yield from (count, tasks, *_mirror_metrics(mirrors), *_lag_metrics(mirrors, vitals), _link_bytes(totals))
+    yield from (
+        count,
+        tasks,
+        *_build_mirror_metrics(mirrors),
+        *_build_lag_metrics(mirrors, vitals),
+        _link_bytes(totals),
+    )
 
 
-def _task_state(link: ObservedLink, task: str, *, is_configured: bool) -> str:
+def _find_task_state(link: ObservedLink, task: str, *, is_configured: bool) -> str:
     if not is_configured:
         return "NOT_CONFIGURED"
     if task in link.tasks:
@@ -125,7 +131,7 @@ def _task_state(link: ObservedLink, task: str, *, is_configured: bool) -> str:
     return _STATES_OF_LINK.get(link.status, "ACTIVE")
 
 
-def _mirror_metrics(mirrors: Mapping[str, Sequence[ObservedMirror]]) -> Iterator[Metric]:
+def _build_mirror_metrics(mirrors: Mapping[str, Sequence[ObservedMirror]]) -> Iterator[Metric]:
     count = Metric("cluster_link_mirror_topic_count", "Mirrors by link and state; stopped ones too.")
     stuck = Metric("cluster_link_mirror_transition_in_error", "Mirrors whose transition something keeps from ending.")
     for cluster, cluster_mirrors in mirrors.items():
@@ -141,7 +147,9 @@ def _mirror_metrics(mirrors: Mapping[str, Sequence[ObservedMirror]]) -> Iterator
     yield from (count, stuck)
 
 
-def _lag_metrics(mirrors: Mapping[str, Sequence[ObservedMirror]], vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
+def _build_lag_metrics(
+    mirrors: Mapping[str, Sequence[ObservedMirror]], vitals: Mapping[str, Vitals]
+) -> Iterator[Metric]:
     records = Metric(
         "cluster_link_mirror_topic_offset_lag",
         "Offsets a mirror is behind its source, summed over partitions; of mirrors whose source was measured.",
@@ -272,8 +280,8 @@ def build_metrics(
     vitals = {measurement.cluster: measurement.vitals for measurement in measured if measurement.vitals is not None}
     return [
         up,
-        *_cluster_metrics(vitals),
-        *_topic_metrics(vitals),
+        *_build_cluster_metrics(vitals),
+        *_build_topic_metrics(vitals),
         *build_remote_metrics(vitals, upkeep.jobs, totals or {}),
         _group_metrics(vitals),
         *build_link_metrics(
@@ -282,12 +290,12 @@ def build_metrics(
             vitals,
             totals or {},
         ),
-        *_job_metrics(upkeep, now_ms),
+        *_build_job_metrics(upkeep, now_ms),
         *_pass_metrics(upkeep, now_ms),
     ]
 
 
-def _cluster_metrics(vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
+def _build_cluster_metrics(vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
     counts = (
         ("topics", "Topics and mirrors on the cluster."),
         ("partitions", "Partitions of all topics and mirrors."),
@@ -310,7 +318,7 @@ def _cluster_metrics(vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
         yield metric
 
 
-def _topic_metrics(vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
+def _build_topic_metrics(vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
     sums = (
         ("partitions", "topic_partitions", "Partitions of the topic."),
         ("start", "topic_log_start_offset", "First offset that can be read, summed over partitions."),
@@ -339,7 +347,7 @@ def _group_metrics(vitals: Mapping[str, Vitals]) -> Metric:
     return metric
 
 
-def _job_metrics(upkeep: Upkeep, now_ms: int) -> Iterator[Metric]:
+def _build_job_metrics(upkeep: Upkeep, now_ms: int) -> Iterator[Metric]:
     when = Metric("job_last_run_timestamp_seconds", "When the pass that ran the job ended, since 1970.")
     took = Metric("job_last_run_duration_seconds", "How long the job took.")
     good = Metric("job_last_run_success", "Whether all of it was done.")
@@ -350,8 +358,8 @@ def _job_metrics(upkeep: Upkeep, now_ms: int) -> Iterator[Metric]:
         when.add(now_ms / 1000, **labels)
         took.add(sum(outcome.seconds for outcome in outcomes), **labels)
         good.add(float(not any(outcome.errors for outcome in outcomes)), **labels)
-        done.add(sum(_units_done(outcome) for outcome in outcomes), **labels)
-        size.add(sum(_bytes_done(outcome) for outcome in outcomes), **labels)
+        done.add(sum(_count_units_done(outcome) for outcome in outcomes), **labels)
+        size.add(sum(_count_bytes_done(outcome) for outcome in outcomes), **labels)
     yield from (when, took, good, done, size)
 
 
@@ -364,7 +372,7 @@ def _group_by_job(upkeep: Upkeep) -> dict[tuple[str, str], list[MirrorOutcome | 
     return outcomes
 
 
-def _units_done(outcome: MirrorOutcome | JobOutcome) -> int:
+def _count_units_done(outcome: MirrorOutcome | JobOutcome) -> int:
     match outcome:
         case MirrorOutcome():
             return outcome.records
@@ -374,7 +382,7 @@ def _units_done(outcome: MirrorOutcome | JobOutcome) -> int:
             assert_never(outcome)
 
 
-def _bytes_done(outcome: MirrorOutcome | JobOutcome) -> int:
+def _count_bytes_done(outcome: MirrorOutcome | JobOutcome) -> int:
     match outcome:
         case MirrorOutcome():
             return outcome.bytes

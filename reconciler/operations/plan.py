@@ -147,7 +147,7 @@ def _plan_input(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, w
         source=PlanSource(
             environment=work.select.environment,
             git_commit=commit,
-            applied=_last_applied(work, snapshot, commit, wanted),
+            applied=_find_last_applied(work, snapshot, commit, wanted),
             tool=invocation.tool,
         ),
         options=wanted,
@@ -155,7 +155,7 @@ def _plan_input(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, w
     )
 
 
-def _last_applied(
+def _find_last_applied(
     work: Work, snapshot: Snapshot | None, commit: str | None, wanted: PlanOptions
 ) -> AppliedCommit | None:
     applied = snapshot.lockfile.commit if snapshot and snapshot.lockfile else None

@@ -130,7 +130,7 @@ def collect_views(
     is_other = observed is not None and last is not None and is_another(last, observed)
     if address in seen.hidden or (observed is not None and not (is_other and away is not None and away.location)):
         away = None
-    owner = _owner_of(address, item.resource if item else None, recorded, seen)
+    owner = _find_owner(address, item.resource if item else None, recorded, seen)
     platform = seen.capabilities.get(cluster_of(address) or "")
     return ResourceView(
         address,
@@ -154,7 +154,7 @@ def _replace_role(observed: Observed | None, inventory: Inventory) -> Observed |
     return replace(observed, resource=mirror.model_copy(update={"state": role}))
 
 
-def _owner_of(
+def _find_owner(
     address: Address, wanted: Resource | None, recorded: Record, seen: ObservedClusters
 ) -> ResourceOwner | None:
     cluster = seen.inventory.get(cluster_address(cluster_of(address) or ""))
@@ -218,13 +218,13 @@ def explain(invocation: Invocation, select: Select, address: str) -> ExplainedRe
     if not shown.is_known and not any(action.address == target for action in plan.actions):
         raise unknown_address_error(address, {*desired, *decided.recorded})
     _warn_of_sealed(invocation, [shown])
-    acting = _effective_configs(work, decided, target)
-    tiering, planned = _tiering_rows(decided, target)
+    acting = _compute_effective_configs(work, decided, target)
+    tiering, planned = _build_tiering_rows(decided, target)
     return ExplainedResource(
         shown=shown,
         origins=_find_origins(work, shown),
         effective={row.key: row.value for row in acting},
-        effective_origins=dict(_config_places(work, acting)),
+        effective_origins=dict(_find_config_places(work, acting)),
         tiering=tiering,
         tiering_planned=planned,
         acls=list_effective_acls(target, decided.seen.inventory),
@@ -236,7 +236,9 @@ def explain(invocation: Invocation, select: Select, address: str) -> ExplainedRe
     )
 
 
-def _tiering_rows(decided: PlanDecision, address: Address) -> tuple[tuple[TieringRow, ...], tuple[TieringRow, ...]]:
+def _build_tiering_rows(
+    decided: PlanDecision, address: Address
+) -> tuple[tuple[TieringRow, ...], tuple[TieringRow, ...]]:
     inventory, actions = decided.seen.inventory, decided.plan.actions
     known = {place: recorded.origins for place, recorded in decided.recorded.items() if recorded.origins}
     now = compute_effective_tiering(address, inventory, known)
@@ -248,10 +250,10 @@ def _tiering_rows(decided: PlanDecision, address: Address) -> tuple[tuple[Tierin
 def _find_origins(work: Work, shown: ResourceView) -> Mapping[str, str]:
     recorded = dict(shown.recorded.origins) if shown.recorded else {}
     written = explain_origin(work.loaded, shown.address) if shown.desired is not None else {}
-    return dict(sorted({**recorded, **written, **dict(_rule_origins(shown, written))}.items()))
+    return dict(sorted({**recorded, **written, **dict(_find_rule_origins(shown, written))}.items()))
 
 
-def _rule_origins(shown: ResourceView, written: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _find_rule_origins(shown: ResourceView, written: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     if isinstance(shown.desired, Topic | Namespace):
         for index, rule in enumerate(shown.desired.spec.acls):
             place = written.get(f"spec.acls[{index}].principal")
@@ -259,14 +261,14 @@ def _rule_origins(shown: ResourceView, written: Mapping[str, str]) -> Iterator[t
                 yield rule_path(rule), place
 
 
-def _effective_configs(work: Work, decided: PlanDecision, address: Address) -> Sequence[ConfigRow]:
+def _compute_effective_configs(work: Work, decided: PlanDecision, address: Address) -> Sequence[ConfigRow]:
     if address not in decided.seen.inventory or kind_of(address) not in {"topic", "mirror", "namespace"}:
         return ()
     provider = work.providers[cluster_of(address) or ""]
     return read_effective_configs(provider, address, decided.seen.inventory)
 
 
-def _config_places(work: Work, rows: Sequence[ConfigRow]) -> Iterator[tuple[str, str]]:
+def _find_config_places(work: Work, rows: Sequence[ConfigRow]) -> Iterator[tuple[str, str]]:
     written = {origin: explain_origin(work.loaded, Address(origin)) for origin in {row.origin for row in rows}}
     for row in rows:
         names = (f"spec.properties.{name}" for name, config in CONFIG_DEFAULTS.items() if config == row.key)
@@ -364,7 +366,7 @@ def draw_workspace(invocation: Invocation, select: Select) -> Picture:
             *(Node(url, "storage") for url in sorted(set(storages.values()))),
         ),
         arrows=(
-            *(arrow for arrow in _link_arrows(loaded.desired) if {arrow.start, arrow.end} <= clusters.keys()),
+            *(arrow for arrow in _build_link_arrows(loaded.desired) if {arrow.start, arrow.end} <= clusters.keys()),
             *(
                 Arrow(url, name, count) if verb == "mount" else Arrow(name, url, count)
                 for name, url in sorted(storages.items())
@@ -390,13 +392,13 @@ def draw_plan(plan: Plan) -> Picture:
     )
 
 
-def _link_arrows(desired: Desired) -> Iterator[Arrow]:
+def _build_link_arrows(desired: Desired) -> Iterator[Arrow]:
     for _, item in sorted(desired.items()):
         if isinstance(item.resource, MirrorLink):
-            yield _link_arrow(item.resource)
+            yield _build_link_arrow(item.resource)
 
 
-def _link_arrow(link: MirrorLink) -> Arrow:
+def _build_link_arrow(link: MirrorLink) -> Arrow:
     spec = link.spec
     parts = [link.metadata.name]
     if spec.mode != "destination":

@@ -120,11 +120,11 @@ def state_mv(
     if forbidden is not None:
         message, hint = forbidden
         raise UsageError(message, hint=hint)
-    plan = surgery.carry_out([order], lambda plan, _record: confirm(_moves_of(plan)))
-    return _moves_of(plan)
+    plan = surgery.carry_out([order], lambda plan, _record: confirm(_list_moves(plan)))
+    return _list_moves(plan)
 
 
-def _moves_of(plan: Plan) -> tuple[ReaddressOrder, ...]:
+def _list_moves(plan: Plan) -> tuple[ReaddressOrder, ...]:
     adopted = ((action.moved_from, action.address) for action in plan.actions if isinstance(action, Adopt))
     return tuple(ReaddressOrder(before, after) for before, after in adopted if before is not None)
 

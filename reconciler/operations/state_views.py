@@ -116,11 +116,11 @@ def state_history(invocation: Invocation, select: Select, *, limit: int | None =
         )
     shown = stored[:limit]
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="history") as threads:
-        rows = threads.map(lambda row: _history_row(site, row, pointer.key if pointer else None), shown)
+        rows = threads.map(lambda row: _read_history_row(site, row, pointer.key if pointer else None), shown)
         return History(tuple(rows), len(stored) - len(shown))
 
 
-def _history_row(site: Site, row: SnapshotRow, current: str | None) -> HistoryRow:
+def _read_history_row(site: Site, row: SnapshotRow, current: str | None) -> HistoryRow:
     runs = read_snapshot_runs(site.state, row)
     run = None if runs is None else runs.settles or runs.run
     known = read_run(site.state, run) if run else None
@@ -202,15 +202,15 @@ def compare_records(before: Record, after: Record) -> tuple[StateDifference, ...
 def _compare(address: Address, before: Recorded | None, after: Recorded | None) -> StateDifference | None:
     # cheap check first: most resources are equal
     is_same = before is not None and after is not None and before.resource == after.resource
-    fields = () if is_same else _changes_between(_fields_of(before), _fields_of(after))
-    facts = _changes_between(_facts_of(before), _facts_of(after))
-    origins = _changes_between(_origins_of(before), _origins_of(after))
+    fields = () if is_same else _find_changes(_list_fields(before), _list_fields(after))
+    facts = _find_changes(_list_facts(before), _list_facts(after))
+    origins = _find_changes(_list_origins(before), _list_origins(after))
     if before is None or after is None:
         return StateDifference(address, "created" if before is None else "deleted", fields, facts, origins)
     return StateDifference(address, "changed", fields, facts, origins) if fields or facts or origins else None
 
 
-def _changes_between(before: Mapping[str, Value], after: Mapping[str, Value]) -> tuple[Change, ...]:
+def _find_changes(before: Mapping[str, Value], after: Mapping[str, Value]) -> tuple[Change, ...]:
     if before == after:
         return ()
     return tuple(
@@ -220,18 +220,18 @@ def _changes_between(before: Mapping[str, Value], after: Mapping[str, Value]) ->
     )
 
 
-def _fields_of(recorded: Recorded | None) -> dict[str, Value]:
+def _list_fields(recorded: Recorded | None) -> dict[str, Value]:
     if recorded is None:
         return {}
     fields = {path: value for path, value in _flatten("", recorded.resource.to_json()) if path not in _NAMES}
-    return {path.removeprefix("spec."): value for path, value in fields.items()} | _rules_of(recorded.resource)
+    return {path.removeprefix("spec."): value for path, value in fields.items()} | _list_rules(recorded.resource)
 
 
-def _rules_of(resource: Resource) -> dict[str, Value]:
+def _list_rules(resource: Resource) -> dict[str, Value]:
     return {path: tuple(operations) for path, operations in list_own_rules(resource).items()}
 
 
-def _facts_of(recorded: Recorded | None) -> dict[str, Value]:
+def _list_facts(recorded: Recorded | None) -> dict[str, Value]:
     if recorded is None:
         return {}
     return {
@@ -242,7 +242,7 @@ def _facts_of(recorded: Recorded | None) -> dict[str, Value]:
     }
 
 
-def _origins_of(recorded: Recorded | None) -> Mapping[str, Value]:
+def _list_origins(recorded: Recorded | None) -> Mapping[str, Value]:
     return dict(recorded.origins) if recorded else {}
 
 
@@ -257,7 +257,7 @@ def _flatten(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Value
             yield path, tuple(inside) if isinstance(inside, list) else inside
 
 
-def rollback_plan(invocation: Invocation, select: Select, serial: int, *, out: Path | None = None) -> PlanResult:
+def plan_rollback(invocation: Invocation, select: Select, serial: int, *, out: Path | None = None) -> PlanResult:
     """Plan back to state `serial`; with `out` save the plan for `apply FILE`."""
     started_ms = invocation.now_ms()
     work = open_rollback(invocation, select, serial, is_reader=True)

@@ -148,7 +148,7 @@ def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkCo
         if mirror.status is MirrorStatus.STOPPED
     ]
     verified: list[TopicComparison] = []
-    failed = [_missing_topic(link, mirror_name) for mirror_name in links.list_lost_mirrors(name)]
+    failed = [_report_missing_topic(link, mirror_name) for mirror_name in links.list_lost_mirrors(name)]
     hidden, cluster = links.hidden({mirror.name for mirror in mirrors}, name), cluster_of(link) or ""
     failed += [
         NotCompared(address_of("mirror", cluster, mirror_name), error) for mirror_name, error in sorted(hidden.items())
@@ -204,7 +204,7 @@ class _LogComparer:
             if foreign_by_name is None:
                 foreign_by_name = links_by_jobs(get_provider_of(site, ours)).find_foreign_records([mirror.name])
             foreign = foreign_by_name.get(mirror.name, ())
-        verdict = _foreign_error(named, theirs, foreign) or _verdict(named, theirs, comparison, mirror)
+        verdict = _foreign_error(named, theirs, foreign) or _choose_verdict(named, theirs, comparison, mirror)
         return TopicComparison(named, theirs, comparison, verdict, tuple(foreign))
 
     def _tell(self, ours: Address, progress: JobProgress) -> None:
@@ -301,7 +301,7 @@ def _read_foreign(links: Links, mirrors: Sequence[ObservedMirror]) -> Mapping[st
         return None
 
 
-def _missing_topic(link: Address, name: str) -> NotCompared:
+def _report_missing_topic(link: Address, name: str) -> NotCompared:
     address = address_of("mirror", cluster_of(link) or "", name)
     message = f"its topic was deleted from cluster {cluster_of(link)}, or another one has its name"
     return NotCompared(
@@ -358,7 +358,7 @@ def _drop_expected(comparison: Comparison, mirror: ObservedMirror, links: Sequen
     return replace(comparison, partitions=tuple(map(meant, comparison.partitions)))
 
 
-def _verdict(
+def _choose_verdict(
     left: Address, right: Address, comparison: Comparison, mirror: ObservedMirror | None
 ) -> ReconcilerError | None:
     if comparison.is_equal:

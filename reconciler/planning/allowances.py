@@ -124,7 +124,7 @@ def group_allowances(names: list[str]) -> list[str]:
     grants: list[str] = []
     for _, same in groupby(sorted(names, key=_kind_of), key=_kind_of):
         alike = list(same)
-        grants += alike if len(alike) <= _MAX_SINGLE_ALLOWANCES else [_common_pattern(alike)]
+        grants += alike if len(alike) <= _MAX_SINGLE_ALLOWANCES else [_find_common_pattern(alike)]
     return grants if len(grants) < len(names) else names
 
 
@@ -132,7 +132,7 @@ def _kind_of(name: str) -> str:
     return name[: name.rfind("/") + 1]
 
 
-def _common_pattern(names: list[str]) -> str:
+def _find_common_pattern(names: list[str]) -> str:
     """The pattern ends after a namespace tier."""
     shared = commonprefix(names)  # noqa: RUF071 - characters are meant: half a tier is cut off below
     return shared[: max(shared.rfind(":"), shared.rfind("/")) + 1] + "*"

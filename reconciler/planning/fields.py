@@ -48,9 +48,9 @@ def list_fields(resource: Resource) -> dict[str, Value]:
     """Return the fields that a platform stores; unset fields are omitted."""
     match resource:
         case Topic():
-            return _topic_fields(resource)
+            return _list_topic_fields(resource)
         case Namespace():
-            return _namespace_fields(resource)
+            return _list_namespace_fields(resource)
         case MirrorLink():
             return dict(
                 _flatten("", resource.spec.model_copy(update={"mirror_topics": (), "moved_from": None}).to_json())
@@ -59,7 +59,7 @@ def list_fields(resource: Resource) -> dict[str, Value]:
             configs: dict[str, Value] = {CONFIGS + key: value for key, value in resource.configs.items()}
             return {**configs, **{denial_path(principal): DENIED for principal in resource.denied}}
         case Cluster():
-            return _cluster_fields(resource)
+            return _list_cluster_fields(resource)
         case Mounting() | TieringPolicy():
             return {}
         case _:
@@ -106,7 +106,7 @@ def canonicalize_field(path: str, value: Value, catalog: Mapping[str, ConfigKey]
         return value
 
 
-def _topic_fields(topic: Topic) -> dict[str, Value]:
+def _list_topic_fields(topic: Topic) -> dict[str, Value]:
     spec = topic.spec
     fields: dict[str, Value] = {CONFIGS + key: value for key, value in spec.configs.items()}
     if spec.partitions is not None:
@@ -120,7 +120,7 @@ def _topic_fields(topic: Topic) -> dict[str, Value]:
     return fields
 
 
-def _cluster_fields(cluster: Cluster) -> dict[str, Value]:
+def _list_cluster_fields(cluster: Cluster) -> dict[str, Value]:
     spec = cluster.spec
     fields: dict[str, Value] = {PROPERTIES + key: value for key, value in spec.properties.items()}
     if spec.object_storage is not None:
@@ -128,7 +128,7 @@ def _cluster_fields(cluster: Cluster) -> dict[str, Value]:
     return fields
 
 
-def _namespace_fields(namespace: Namespace) -> dict[str, Value]:
+def _list_namespace_fields(namespace: Namespace) -> dict[str, Value]:
     spec = namespace.spec
     fields: dict[str, Value] = {CONFIGS + key: value for key, value in spec.configs.items()}
     if spec.quotas is not None:

@@ -121,23 +121,23 @@ _SUMMARY_ORDER: Final = ("create", "update", "delete", "transition", "job", "ado
 def build_plan_document(plan: Plan) -> dict[str, Any]:
     """Return a plan as `reconciler.plan/1`."""
     base, last, counts = plan.base, plan.applied, count_by_kind(plan)
-    applied = last and _row(last)
+    applied = last and _build_row(last)
     return {
         "format": FORMAT,
         "workspace": plan.workspace,
         "environment": plan.environment,
         "tool": plan.tool,
         "git": {"commit": plan.git_commit, "applied": applied} if plan.git_commit else None,
-        "base": base and _row(base),
+        "base": base and _build_row(base),
         "back_to": plan.back_to,
         "digest": plan.digest,
         "summary": {name: counts[name] for name in _SUMMARY_ORDER},
         "actions": [build_action_row(action) for action in plan.actions],
-        "drift": list(map(_row, plan.drift)),
-        "waiting": list(map(_row, plan.waiting)),
+        "drift": list(map(_build_row, plan.drift)),
+        "waiting": list(map(_build_row, plan.waiting)),
         "unmanaged": list(plan.unmanaged),
-        "errors": list(map(_row, plan.errors)),
-        "warnings": list(map(_row, plan.warnings)),
+        "errors": list(map(_build_row, plan.errors)),
+        "warnings": list(map(_build_row, plan.warnings)),
     }
 
 
@@ -156,7 +156,7 @@ def build_action_row(action: Action) -> dict[str, Any]:
         "verb": action.verb,
         "risk": action.risk.value,
         "reasons": [reason.value for reason in action.reasons],
-        "changes": list(map(_row, list_changes(action))),
+        "changes": list(map(_build_row, list_changes(action))),
         "after": read_result_json(action),
         "parameters": collect_parameters(action),
         "source": action.declared_at if isinstance(action, RunJob) else action.source,
@@ -164,7 +164,7 @@ def build_action_row(action: Action) -> dict[str, Any]:
         "wave": action.wave,
         "precondition": action.precondition,
         "estimate": _estimate_row(action.estimate),
-        "blocked": action.blocked and _row(action.blocked),
+        "blocked": action.blocked and _build_row(action.blocked),
         "grant": action.granted_by,
         "owner": None if action.owner is None else action.owner.to_json(),
     }
@@ -182,7 +182,7 @@ PRINTED_FIELDS: Final[Mapping[type, tuple[str, ...]]] = {
 """Fields of records that the JSON has; the others are not printed."""
 
 
-def _row(record: object) -> dict[str, Any]:
+def _build_row(record: object) -> dict[str, Any]:
     return {name: plain(getattr(record, name)) for name in PRINTED_FIELDS[type(record)]}
 
 
@@ -209,14 +209,14 @@ def digest(actions: Sequence[Action]) -> str:
             action.risk.value,
             action.precondition,
             action.granted_by,
-            *_denials(action),
+            *_list_denials(action),
         ]
         total.update(encode_canonical(row))
         total.update(b"\n")
     return total.hexdigest()
 
 
-def _denials(action: Action) -> Iterator[list[list[Any]]]:
+def _list_denials(action: Action) -> Iterator[list[list[Any]]]:
     """Yield the denied principals of a mirror, which no `after` contains."""
     if kind_of(action.address) == "mirror":
         denials = [

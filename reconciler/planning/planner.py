@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from reconciler.planning.allowances import collect_allowances, find_applied_commit
 from reconciler.planning.checks.checks import ERRORS, MEASURED, REFUSALS, WARNINGS, check_resources
-from reconciler.planning.checks.cluster_checks import check_clusters, declared_clusters, trusted_clusters
+from reconciler.planning.checks.cluster_checks import check_clusters, find_trusted_clusters, list_declared_clusters
 from reconciler.planning.checks.guards import (
     apply_guards,
     apply_order_guards,
@@ -86,7 +86,7 @@ def _decide_ordered(desired: Desired, recorded: Record, observed: Inventory, req
 
     decision = Decision()
     wanted, trusted = build_ordered_resources(request.orders, decision), frozenset(request.capabilities)
-    situation = Situation(wanted, recorded, observed, request, declared_clusters(desired), trusted)
+    situation = Situation(wanted, recorded, observed, request, list_declared_clusters(desired), trusted)
     decision.errors += [*check_resources(situation), *check_links(situation)]
     decide_ordered(situation, decision)
     return Draft(desired, situation, decision)
@@ -172,8 +172,8 @@ def _build_situation(
     desired: Desired, recorded: Record, observed: Inventory, request: PlanInput
 ) -> tuple[Situation, list[PlanFinding]]:
     findings = [*check_expired(request.guards, request.today), *check_clusters(desired, recorded, request)]
-    trusted = trusted_clusters(desired, request, tuple(findings))
-    clusters = declared_clusters(desired)
+    trusted = find_trusted_clusters(desired, request, tuple(findings))
+    clusters = list_declared_clusters(desired)
     observed = rekey_observed(observed, desired, sorted(desired) + sorted(recorded), clusters)
     wanted, unclear = ({}, []) if request.options.is_destroy else resolve_desired(desired, request, observed)
     wanted = add_implied_moves(replace_held_roles(wanted, recorded, observed), recorded, observed)

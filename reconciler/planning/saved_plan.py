@@ -163,10 +163,10 @@ def encode_saved_plan(plan: Plan, options: Mapping[str, Any]) -> bytes:
         "options": dict(options),
         "stored_actions": list(map(encode_action, plan.actions)),
     }
-    return encode_canonical({**row, "seal": _seal(row)})
+    return encode_canonical({**row, "seal": _compute_seal(row)})
 
 
-def _seal(row: Mapping[str, Any]) -> str:
+def _compute_seal(row: Mapping[str, Any]) -> str:
     return hashlib.sha256(encode_canonical({key: value for key, value in row.items() if key != "seal"})).hexdigest()
 
 
@@ -187,7 +187,7 @@ def read_plan_to_show(body: bytes) -> SavedPlan:
             raise _printed_error("it does not hold its actions whole")
         raise _read_error(row, "was written by an earlier version: it does not hold its actions whole")
     try:
-        if row.get("seal") not in {None, _seal(row)}:
+        if row.get("seal") not in {None, _compute_seal(row)}:
             raise _read_error(row, "was changed after it was written: its seal does not match")
         plan = _plan_of(row)
         printed = {key: value for key, value in row.items() if key not in _ONLY_WHEN_SAVED}
@@ -288,7 +288,7 @@ def encode_action(action: Action) -> dict[str, Any]:
     """Return an action as JSON without default values."""
     kind = kind_name_of(action)
     row: dict[str, Any] = {"action": kind, "id": action.id}
-    for name, usual in _defaults(kind).items():
+    for name, usual in _list_defaults(kind).items():
         value = getattr(action, name)
         if value is not usual and value != usual:
             row[name] = _to_stored(value)
@@ -303,11 +303,11 @@ def read_action(stored: Mapping[str, Any]) -> Action:
     """
     values = {key: value for key, value in stored.items() if key not in {"action", "id"}}
     try:
-        action = _reader(stored["action"]).validate_python(values, context=KEPT)
+        action = _build_reader(stored["action"]).validate_python(values, context=KEPT)
     except (KeyError, TypeError, ValidationError) as error:
         why = str(error).splitlines()[0]
         raise UserError(f"a stored action cannot be read: {why}", hint="Restore the run's files.") from error
-    unknown = values.keys() - _defaults(stored["action"]).keys()
+    unknown = values.keys() - _list_defaults(stored["action"]).keys()
     if unknown:
         message = f"a stored action cannot be read: {', '.join(sorted(unknown))} means nothing to this version"
         raise UserError(message, hint="A newer version wrote it: pip install --upgrade stream-reconciler.")
@@ -318,16 +318,16 @@ def read_action(stored: Mapping[str, Any]) -> Action:
 
 
 @cache
-def _reader(name: str) -> TypeAdapter[Action]:
+def _build_reader(name: str) -> TypeAdapter[Action]:
     return TypeAdapter(ACTIONS[name])
 
 
 @cache
-def _defaults(kind: str) -> Mapping[str, object]:
-    return {part.name: _default(part) for part in fields(ACTIONS[kind])}
+def _list_defaults(kind: str) -> Mapping[str, object]:
+    return {part.name: _find_default(part) for part in fields(ACTIONS[kind])}
 
 
-def _default(part: dataclasses.Field[Any]) -> object:
+def _find_default(part: dataclasses.Field[Any]) -> object:
     return part.default_factory() if part.default_factory is not MISSING else part.default
 
 

@@ -529,7 +529,7 @@ def read_runs(store: ObjectStore, *, at_most: int, is_too_old: Callable[[RunFile
     return tuple(sorted(files, key=lambda file: (-file.epoch, file.run)))
 
 
-def completed_actions(store: ObjectStore, run: str) -> frozenset[str]:
+def read_completed_actions(store: ObjectStore, run: str) -> frozenset[str]:
     """Return the ids of a run's finished actions by its result or its journal; empty if unreadable."""
     end = read_run_end(store, run)
     ended_ids = frozenset(() if end is None else end.done)

@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.manifests.load import LoadedWorkspace, load
 from reconciler.manifests.overlays import Variables
-from reconciler.operations.drift_patch import AcceptResult, patch_for
+from reconciler.operations.drift_patch import AcceptResult, build_patch
 from reconciler.operations.plan import PlanDecision
 from reconciler.operations.steps.observe import ObservedClusters
 from reconciler.operations.steps.recorded import RecordedState
@@ -102,7 +102,7 @@ class Two:
     def accepted(self, pattern: str = "*") -> AcceptResult:
         """Accept with git what the clusters have, and check that only the record is left to learn it."""
         seen = ObservedClusters(self.observed, self.given.capabilities, self.given.identities, {})
-        found = patch_for(self.loaded, PlanDecision(self.plan, None, self.recorded, seen, RecordedState()), [pattern])
+        found = build_patch(self.loaded, PlanDecision(self.plan, None, self.recorded, seen, RecordedState()), [pattern])
         if found.patch:
             subprocess.run(["git", "apply", "-"], input=found.patch.encode(), cwd=self.folder, check=True)
             left = self.plan

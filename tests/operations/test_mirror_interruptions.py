@@ -12,7 +12,7 @@ from reconciler.applying.events import ActionFailed, RunRecovered
 from reconciler.errors import PartialError, UserError
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.drift import drift
-from reconciler.operations.state_views import rollback_plan, state_history
+from reconciler.operations.state_views import plan_rollback, state_history
 from reconciler.operations.steps.invocation import Select
 from tests.operations.stage import (
     BACK,
@@ -236,7 +236,7 @@ def test_the_way_back_to_a_state_that_was_failed_over_does_not_finish_a_restore_
     produce(shop, "east", "since then")
     want(shop, "reversed")
     die(shop, "join", "after", f"truncate-and-restore:{BACK}")
-    rollback_plan(shop.invocation, Select(), serial, out=Path("back.json"))
+    plan_rollback(shop.invocation, Select(), serial, out=Path("back.json"))
     assert shop.apply(options=ApplyOptions(file=Path("back.json"))).verdict is None
     (recovered,) = [event for event in shop.events if isinstance(event, RunRecovered)]
     assert recovered.settled == {f"truncate-and-restore:{BACK}": "under way"}

@@ -24,7 +24,7 @@ from reconciler.operations.clusters.consume import ConsumeOptions, ProduceOption
 from reconciler.operations.clusters.topics import describe_topic
 from reconciler.operations.show import explain, show
 from reconciler.operations.state_edit import RecordEdit, state_mv
-from reconciler.operations.state_views import rollback_plan
+from reconciler.operations.state_views import plan_rollback
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions, Stop
 from reconciler.planning.actions import Reason
@@ -113,14 +113,14 @@ class TestThereAndBack:
         shop.apply(sleep=mounting("orders", "west", "mounted"))
         location, serial = shop.location(), shop.serial()
         shop.apply(sleep=mounting("orders", "west", "unmounted"))
-        planned = rollback_plan(shop.bench.invocation, Select(), serial)
+        planned = plan_rollback(shop.bench.invocation, Select(), serial)
         assert ids_of(planned) == ["mount:mounting/west/shop:orders"]
         assert location_of(planned, "mount:mounting/west/shop:orders") == location
 
     def test_back_to_a_state_without_the_mounting_says_where_the_topic_lies(self, shop: MountShop) -> None:
         location, serial = shop.location(), shop.serial()
         shop.apply(sleep=mounting("orders", "west", "unmounted"))
-        planned = rollback_plan(shop.bench.invocation, Select(), serial)
+        planned = plan_rollback(shop.bench.invocation, Select(), serial)
         assert [each.message for each in planned.plan.errors] == [
             f"it is detached at {location}, and its Mounting is no longer declared"
         ]

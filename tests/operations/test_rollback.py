@@ -10,7 +10,7 @@ import pytest
 from reconciler.applying.events import ActionDone, Event
 from reconciler.errors import BlockedError, IncompleteError, StalePlanError, UserError
 from reconciler.operations.apply import ApplyOptions
-from reconciler.operations.state_views import rollback_plan, state_diff, state_history, state_show
+from reconciler.operations.state_views import plan_rollback, state_diff, state_history, state_show
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import Stop
 
@@ -35,7 +35,7 @@ def change(bench: Bench, old: str, new: str) -> None:
 def back(bench: Bench, serial: int, *allow: str) -> Path:
     """Save the plan back, and return where it is."""
     out = Path("back.json")
-    rollback_plan(bench.invocation, Select(allow=allow), serial, out=out)
+    plan_rollback(bench.invocation, Select(allow=allow), serial, out=out)
     return out
 
 
@@ -64,7 +64,7 @@ def test_before_anything_is_applied_there_is_nothing_to_compare_or_to_go_back_to
     with pytest.raises(UserError, match="holds no state yet"):
         state_diff(bench.invocation, Select(), 1)
     with pytest.raises(UserError, match="holds no state yet"):
-        rollback_plan(bench.invocation, Select(), 1)
+        plan_rollback(bench.invocation, Select(), 1)
 
 
 def test_going_back_needs_no_manifests(applied: Bench) -> None:
@@ -86,7 +86,7 @@ def test_what_came_since_is_deleted_only_where_that_is_allowed(applied: Bench) -
 def test_what_was_protected_since_is_not_deleted_at_all(applied: Bench) -> None:
     applied.write("manifests/refunds.yaml", REFUNDS.replace("{partitions", "{protect: true, partitions"))
     assert applied.apply().verdict is None
-    plan = rollback_plan(applied.invocation, Select(allow=("delete:*",)), 1).plan
+    plan = plan_rollback(applied.invocation, Select(allow=("delete:*",)), 1).plan
     assert [action.blocked.guard for action in plan.blocked if action.blocked] == ["protected"]
 
 
@@ -99,14 +99,14 @@ def test_protection_that_came_since_goes_with_the_rest(applied: Bench) -> None:
 def test_a_topic_that_is_gone_is_made_anew_and_that_it_is_empty_is_said(applied: Bench) -> None:
     (applied.folder / "manifests/orders.yaml").unlink()
     assert applied.apply(Select(allow=(f"delete:{ORDERS}",))).verdict is None
-    plan = rollback_plan(applied.invocation, Select(), 1).plan
+    plan = plan_rollback(applied.invocation, Select(), 1).plan
     assert [action.id for action in plan.actions] == [f"create:{ORDERS}"]
     assert "created again, empty" in plan.warnings[0].message
 
 
 def test_partitions_stay_and_that_is_said(applied: Bench) -> None:
     change(applied, "partitions: 3", "partitions: 6")
-    planned = rollback_plan(applied.invocation, Select(), 1)
+    planned = plan_rollback(applied.invocation, Select(), 1)
     assert planned.plan.is_empty
     (warning,) = planned.warnings
     assert warning.startswith(f"state #1: {ORDERS} had 3 partitions and keeps its 6. Partitions are never removed")

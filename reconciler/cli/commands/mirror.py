@@ -197,9 +197,9 @@ def errors_command(
     """List what is wrong: of links and their tasks, and what keeps mirrors from fetching or transitions from ending."""
     from reconciler.cli.json.mirrors_json import MIRROR_ERRORS
     from reconciler.cli.text.mirrors_text import errors_text
-    from reconciler.operations.mirrors.mirror_views import mirror_errors
+    from reconciler.operations.mirrors.mirror_views import read_mirror_errors
 
-    mirror_problems = mirror_errors(by_state.reach(files, place), tuple(addresses or ()))
+    mirror_problems = read_mirror_errors(by_state.reach(files, place), tuple(addresses or ()))
     present(form, lambda: errors_text(mirror_problems), lambda: MIRROR_ERRORS.row(mirror_problems))
     raise_verdict(mirror_problems.verdict)
 

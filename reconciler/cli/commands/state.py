@@ -190,13 +190,13 @@ def rollback_plan_command(
 
     from reconciler.cli.output_files import check_output
     from reconciler.cli.show import print_apply_command, show_planned, warn_about
-    from reconciler.operations.state_views import rollback_plan
+    from reconciler.operations.state_views import plan_rollback
 
     file = None if out is None else check_output("--out", out, "a saved plan")
     select = replace(
         files.select(), targets=tuple(target or ()), excludes=tuple(exclude or ()), allow=tuple(allow or ())
     )
-    planned = rollback_plan(place.invocation(), select, serial, out=file)
+    planned = plan_rollback(place.invocation(), select, serial, out=file)
     warn_about(planned)
     show_planned(planned, form)
     if file is not None:

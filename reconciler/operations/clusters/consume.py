@@ -406,7 +406,7 @@ def consume(
     Offsets are committed after a flush: a crash repeats records but loses none.
     """
     check_start(options.start)
-    form, options = _output_format(options), replace(options, isolation=parse_isolation(options.isolation))
+    form, options = _choose_output_format(options), replace(options, isolation=parse_isolation(options.isolation))
     site = reach.site()
     source, where = _open_source(reach, site, address, options)
     named = nullcontext() if options.regex is not None else explain_unmounted(site, source.address)
@@ -450,7 +450,7 @@ def _open_progress(
     return Progress(groups, group, stream, site.invocation.now_ms, is_whole=is_whole)
 
 
-def _output_format(options: ConsumeOptions) -> OutputFormat:
+def _choose_output_format(options: ConsumeOptions) -> OutputFormat:
     for form in OUTPUT_FORMATS:
         if form == options.output_format:
             if form == "parquet" and options.follow:

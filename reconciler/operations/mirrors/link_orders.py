@@ -106,7 +106,7 @@ def parse_link_changes(fields: Mapping[str, str], resets: Sequence[str]) -> dict
     try:
         plain = MirrorLinkSpec.model_validate(values_of(content)).to_json()
     except ValidationError as error:
-        raise _refusal(error, MirrorLinkSpec, content) from error
+        raise _invalid_link_error(error, MirrorLinkSpec, content) from error
     return {**{key: plain.get(key) for key in fields}, **dict.fromkeys(resets)}
 
 
@@ -131,10 +131,10 @@ def _build_link(address: Address, fields: Mapping[str, object]) -> MirrorLink:
     try:
         return MirrorLink.model_validate(values_of(content))
     except ValidationError as error:
-        raise _refusal(error, MirrorLink, content, f"{address}: ") from error
+        raise _invalid_link_error(error, MirrorLink, content, f"{address}: ") from error
 
 
-def _refusal(
+def _invalid_link_error(
     error: ValidationError, model: type[MirrorLink | MirrorLinkSpec], content: object, subject: str = ""
 ) -> UserError:
     first = next(iter(translate_validation_error(error, model, content)))

@@ -75,7 +75,7 @@ class CompleteMarks:
     def change(self, mirror: ObservedMirror, source: TopicMark, own: TopicMark | None) -> Change:
         """Return what a mirror may have to copy, comparing stored marks with current ones."""
         fingerprint, known = self.rows.get(mirror.name, ["", {}])
-        is_followed = fingerprint == _fingerprint(mirror, source.topic)
+        is_followed = fingerprint == _compute_fingerprint(mirror, source.topic)
         if not is_followed:
             return Change(range(source.topic.partitions), is_followed=False)
         own_marks = {} if own is None else own.partitions
@@ -96,7 +96,7 @@ class CompleteMarks:
         is_complete: bool,
     ) -> None:
         """Store the listed marks of a mirror; for `changed` partitions only if `is_complete`."""
-        fingerprint = _fingerprint(mirror, source.topic)
+        fingerprint = _compute_fingerprint(mirror, source.topic)
         known = self.rows.get(mirror.name, ["", {}])
         before = known[1] if known[0] == fingerprint else {}
         if not is_complete and not before:
@@ -131,7 +131,7 @@ def _is_row(row: object) -> bool:
     return isinstance(row, list) and len(row) == len(["fingerprint", "marks"]) and isinstance(row[1], dict)
 
 
-def _fingerprint(mirror: ObservedMirror, source: SourceTopic) -> str:
+def _compute_fingerprint(mirror: ObservedMirror, source: SourceTopic) -> str:
     """Return a digest of mirror, source and partition count, without configs: the link's pass syncs those."""
     text = repr((mirror.topic_id, mirror.link, mirror.since_ms, source.incarnation, source.partitions))
     return hashlib.sha256(text.encode()).hexdigest()[:_FINGERPRINT_DIGITS]
@@ -158,12 +158,12 @@ def group_by_distance(mirrors: Sequence[ObservedMirror]) -> Iterator[tuple[Obser
 
 def sort_sources_first(inventories: Mapping[str, Inventory]) -> list[str]:
     """Return the names of clusters, each source before its destinations."""
-    follows = {name: list(_source_clusters(inventory)) for name, inventory in sorted(inventories.items())}
+    follows = {name: list(_list_source_clusters(inventory)) for name, inventory in sorted(inventories.items())}
     depths = _find_depths(follows)
     return sorted(follows, key=lambda name: (depths[name], name))
 
 
-def _source_clusters(inventory: Inventory) -> Iterable[str]:
+def _list_source_clusters(inventory: Inventory) -> Iterable[str]:
     return sorted({item.resource.spec.source for item in inventory.values() if isinstance(item.resource, MirrorLink)})
 
 

@@ -220,7 +220,7 @@ def describe_mirrors(reach: SiteOptions, addresses: Sequence[str]) -> tuple[Mirr
     )
 
 
-def mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorErrors:
+def read_mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorErrors:
     """Return the troubles of the named mirrors and links, by default of all."""
     site = reach.site(is_reader=True)
     links = [Address(address) for address in addresses if kind_of(Address(address)) == "link"]
@@ -237,7 +237,7 @@ def mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorErrors:
         if its is None:
             return []
         links_by_cluster[name] = its.links()
-        return [*_link_errors(name, links_by_cluster[name]), *_mirror_errors(its.mirrors())]
+        return [*_list_link_errors(name, links_by_cluster[name]), *_list_mirror_errors(its.mirrors())]
 
     errors_by_cluster, lost = query_clusters(names, look)
     _check_links(links, {name: links_by_cluster[name] for name in errors_by_cluster})
@@ -279,7 +279,7 @@ def _concerns(
     return place in links or MirrorName(error.cluster, error.mirror).address in mirrors
 
 
-def _link_errors(cluster: str, links: Iterable[ObservedLink]) -> Iterator[MirrorError]:
+def _list_link_errors(cluster: str, links: Iterable[ObservedLink]) -> Iterator[MirrorError]:
     for link in links:
         if link.trouble is not None:
             yield MirrorError(cluster, link.name, link.trouble)
@@ -287,7 +287,7 @@ def _link_errors(cluster: str, links: Iterable[ObservedLink]) -> Iterator[Mirror
             yield MirrorError(cluster, link.name, trouble, task=task)
 
 
-def _mirror_errors(mirrors: Iterable[ObservedMirror]) -> Iterator[MirrorError]:
+def _list_mirror_errors(mirrors: Iterable[ObservedMirror]) -> Iterator[MirrorError]:
     for seen in mirrors:
         if seen.trouble is not None:
             yield MirrorError(seen.cluster, seen.link, seen.trouble, mirror=seen.name)
@@ -336,10 +336,10 @@ def measure_lags(site: Site, mirrors: Sequence[ObservedMirror]) -> Iterator[Mirr
 
 def compute_lags(own: Mapping[int, Position], source: Mapping[int, Position]) -> tuple[PartitionLag, ...]:
     """Return the lag of each partition of a mirror behind its source."""
-    return tuple(_partition_lag(partition, position, source) for partition, position in sorted(own.items()))
+    return tuple(_compute_partition_lag(partition, position, source) for partition, position in sorted(own.items()))
 
 
-def _partition_lag(partition: int, position: Position, source: Mapping[int, Position]) -> PartitionLag:
+def _compute_partition_lag(partition: int, position: Position, source: Mapping[int, Position]) -> PartitionLag:
     source_position = source.get(partition)
     behind = None if source_position is None else max(0, source_position.end - position.end)
     return PartitionLag(partition, position.end, behind, max(position.fetched - 1, NEVER_FETCHED))

@@ -38,8 +38,8 @@ from reconciler.runtime.text import counted, list_first, shorten_run_id
 from reconciler.state.journal import (
     RunFile,
     StateAdvance,
-    completed_actions,
     find_state_advance,
+    read_completed_actions,
     read_runs,
     require_run,
 )
@@ -220,7 +220,7 @@ def _check_unused(
     wanted = {action.id for action in now.actions}
     ours = {file.run for file in runs}
     for file in filter(use.is_by, runs):
-        ids = wanted & completed_actions(store, file.run)
+        ids = wanted & read_completed_actions(store, file.run)
         done = (read_action(stored) for stored in file.actions if stored["id"] in ids)
         address = next(
             (changed for action in done if (changed := _find_later_change(action, basis.snapshot.record, ours))), None

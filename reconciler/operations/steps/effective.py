@@ -56,7 +56,7 @@ class AclRow:
 def list_effective_acls(address: Address, observed: Inventory) -> tuple[AclRow, ...]:
     """Return the rules that apply to an address, in order of evaluation."""
     rows: list[AclRow] = []
-    for place in _acl_levels(address):
+    for place in _list_acl_levels(address):
         observed_level = observed.get(place)
         if observed_level is None or observed_level.hidden is not None:
             continue
@@ -71,7 +71,7 @@ def list_own_rules(resource: Resource) -> Mapping[str, tuple[str, ...]]:
     return to_rule_fields(resource.spec.acls) if isinstance(resource, Topic | Namespace) else {}
 
 
-def _acl_levels(address: Address) -> Iterator[Address]:
+def _list_acl_levels(address: Address) -> Iterator[Address]:
     cluster, name = cluster_of(address) or "", full_name_of(address)
     is_namespace = kind_of(address) == "namespace"
     for tier in tiers_of(name if is_namespace else split_name(name)[0]):
@@ -106,7 +106,7 @@ def compute_effective_configs(
     }
     rows |= {key: ConfigRow(key, value, BROKERS) for key, value in capabilities.defaults.items()}
     acting: dict[str, tuple[str, str]] = {}
-    for layer, configs in _config_layers(address, observed, capabilities):
+    for layer, configs in _list_config_layers(address, observed, capabilities):
         apply_layer(acting, configs, layer)
     rows |= {key: ConfigRow(key, value, origin) for key, (value, origin) in acting.items()}
     return tuple(rows[key] for key in sorted(rows))
@@ -128,7 +128,7 @@ def read_effective_configs(provider: Provider, address: Address, observed: Inven
     )
 
 
-def _config_layers(
+def _list_config_layers(
     address: Address, observed: Inventory, capabilities: Capabilities
 ) -> Iterator[tuple[Address, Mapping[str, str]]]:
     """Yield the layers of configs, the farthest first."""
@@ -138,12 +138,12 @@ def _config_layers(
         properties = cluster.resource.spec.properties
         yield of_all, {config: properties[name] for name, config in CONFIG_DEFAULTS.items() if name in properties}
     yield of_all, seen.topic.initial if seen is not None else {}
-    for place in _config_tiers(address, capabilities):
+    for place in _list_config_tiers(address, capabilities):
         observed_tier = observed.get(place)
         yield place, configs_of(observed_tier.resource) if observed_tier is not None else {}
 
 
-def _config_tiers(address: Address, capabilities: Capabilities) -> Iterator[Address]:
+def _list_config_tiers(address: Address, capabilities: Capabilities) -> Iterator[Address]:
     cluster, name = cluster_of(address) or "", full_name_of(address)
     is_namespace = kind_of(address) == "namespace"
     namespace = name if is_namespace else split_name(name)[0]
@@ -177,14 +177,14 @@ def compute_effective_tiering(
     topic = inventory.get(address)
     if topic is None or not isinstance(topic.resource, Topic):
         return ()
-    configs = _tiering_configs(address, topic, inventory, origins)
+    configs = _read_tiering_configs(address, topic, inventory, origins)
     is_tiered = any(state == topic.state for state in TieringState)
     if not is_tiered and SWITCHES.isdisjoint(configs):
         return ()
-    return tuple(_tiering_rows(topic, configs, inventory))
+    return tuple(_build_tiering_rows(topic, configs, inventory))
 
 
-def _tiering_rows(topic: Observed, configs: Configs, inventory: Inventory) -> Iterator[TieringRow]:
+def _build_tiering_rows(topic: Observed, configs: Configs, inventory: Inventory) -> Iterator[TieringRow]:
     targets, rules = read_targets(configs), explain_switches(configs)
     switches, off = read_switches(configs), _explain_off(topic, configs, inventory)
     for key, is_on in (("remote.write", switches.write), ("remote.read", switches.read)):
@@ -194,7 +194,7 @@ def _tiering_rows(topic: Observed, configs: Configs, inventory: Inventory) -> It
         else:
             yield TieringRow(key, _bool_text(is_on and off is None), off if is_on and off is not None else rules[key])
     yield TieringRow("remote.delete", _value_of("remote.delete", configs, _TRUE), _rule("remote.delete", configs))
-    yield TieringRow(_POLICY, read_disable_policy(configs), _policy_rule(configs))
+    yield TieringRow(_POLICY, read_disable_policy(configs), _describe_policy(configs))
     numbers = {
         "retention.ms": targets.total_ms,
         "retention.bytes": targets.total_bytes,
@@ -227,7 +227,7 @@ def _is_kept(topic: Observed, switches: Switches, configs: Configs) -> bool:
     return is_off and switches.is_off and read_disable_policy(configs) == "retain"
 
 
-def _tiering_configs(
+def _read_tiering_configs(
     address: Address, seen_topic: Observed, inventory: Inventory, origins: Mapping[Address, Mapping[str, str]]
 ) -> Configs:
     topic = seen_topic.resource
@@ -251,7 +251,7 @@ def _tiering_configs(
     return acting
 
 
-def _policy_rule(configs: Configs) -> str:
+def _describe_policy(configs: Configs) -> str:
     if _POLICY in configs or "remote.log.delete.on.disable" not in configs:
         return _rule(_POLICY, configs)
     return f"remote.log.delete.on.disable, {_rule('remote.log.delete.on.disable', configs)}"
@@ -276,7 +276,9 @@ def predict_inventory(inventory: Inventory, actions: Sequence[Action]) -> dict[A
         seen = after.get(action.address)
         match action:
             case Create():
-                after[action.address] = Observed(action.after, topic=LiveTopic(_creation_configs(action.after, after)))
+                after[action.address] = Observed(
+                    action.after, topic=LiveTopic(_read_creation_configs(action.after, after))
+                )
             case Update() | Transition() if seen is not None:
                 after[action.address] = replace(
                     seen, resource=_apply_changes(seen.resource, action.after, action.changes)
@@ -311,7 +313,7 @@ def _apply_to_configs(before: Mapping[str, str], group: str, changes: Sequence[C
     return after
 
 
-def _creation_configs(made: Resource, inventory: Mapping[Address, Observed]) -> dict[str, str]:
+def _read_creation_configs(made: Resource, inventory: Mapping[Address, Observed]) -> dict[str, str]:
     cluster = inventory.get(cluster_address(made.cluster or ""))
     if not isinstance(made, Topic) or cluster is None or not isinstance(cluster.resource, Cluster):
         return {}

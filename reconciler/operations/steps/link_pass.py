@@ -103,13 +103,13 @@ def write_offsets(
     offsets, below = ends
     names = {mirror.source: mirror.name for mirror in mirrors}
     of_mirrors = {name: _rename_topics(group_offsets, names) for name, group_offsets in offsets.items()}
-    wanted = {_destination_group(spec, name): renamed for name, renamed in of_mirrors.items() if renamed}
+    wanted = {_name_destination_group(spec, name): renamed for name, renamed in of_mirrors.items() if renamed}
     outcomes = below.sync_group_offsets(wanted) if wanted else {}
     errors = {f"group {name}": error for name, error in refused.items()}
     in_use: dict[str, ReconcilerError] = {}
     count = 0
     for name in offsets:
-        outcome = outcomes.get(_destination_group(spec, name), GroupOffsetsResult())
+        outcome = outcomes.get(_name_destination_group(spec, name), GroupOffsetsResult())
         if isinstance(outcome, ReconcilerError):
             errors[f"group {name}"] = outcome
             continue
@@ -131,7 +131,7 @@ def _rename_topics(offsets: GroupOffsets, names: Mapping[str, str]) -> GroupOffs
     return {(names[topic], part): offset for (topic, part), offset in offsets.items() if topic in names}
 
 
-def _destination_group(spec: MirrorLinkSpec, group: str) -> str:
+def _name_destination_group(spec: MirrorLinkSpec, group: str) -> str:
     sync = spec.consumer_offset_sync
     if sync is None or not sync.prefix_groups:
         return group
@@ -194,12 +194,12 @@ def auto_create_mirrors(sides: LinkView, offered: Mapping[str, OfferedTopic]) ->
     of_link = (
         {}
         if errors
-        else _find_blocking(sides, [source for source in wanted if _mirror_name(sides, source) not in outcomes])
+        else _find_blocking(sides, [source for source in wanted if _make_mirror_name(sides, source) not in outcomes])
     )
     return _report_blocking(sides, of_link, done) if of_link else done
 
 
-def _mirror_name(sides: LinkView, source: str) -> str:
+def _make_mirror_name(sides: LinkView, source: str) -> str:
     namespace, own = split_name(source)
     return join_name(namespace, sides.spec.prefix + own)
 
@@ -212,7 +212,7 @@ def _find_blocking(sides: LinkView, sources: Collection[str]) -> dict[str, str]:
     source_mirrors = {mirror.name: mirror for mirror in links_of(sides.source).mirrors()}
     of_link: dict[str, str] = {}
     for source in sources:
-        name = _mirror_name(sides, source)
+        name = _make_mirror_name(sides, source)
         own, back = own_mirrors.get(name), source_mirrors.get(source)
         is_own = own is not None and own.link == sides.link.name
         is_same = own is not None and own.status in LIVE and (own.source_cluster, own.source) == (above, source)

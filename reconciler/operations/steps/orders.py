@@ -326,7 +326,7 @@ class OrderRun:
         return self._result(plan, failed)
 
     def _add_errors(self, plan: Plan, failed: Mapping[Address, ReconcilerError]) -> Plan:
-        refused = {address for address, _ in self._refusals(plan)}
+        refused = {address for address, _ in self._list_refusals(plan)}
         errors = [
             PlanFinding(at, None, refusal.without(f"{at}: "), refusal.hint)
             for at, refusal in failed.items()
@@ -336,9 +336,11 @@ class OrderRun:
         actions = tuple(action for action in plan.actions if self._ordered_resource(action.address) not in left)
         return replace(plan, errors=(*plan.errors, *errors), actions=actions)
 
-    def _refusals(self, plan: Plan) -> Iterator[tuple[Address, ReconcilerError]]:
+    def _list_refusals(self, plan: Plan) -> Iterator[tuple[Address, ReconcilerError]]:
         is_whole = len(self.orders) == 1
-        yield from ((self._ordered_resource(address), error) for address, error in _refusals(plan, is_whole=is_whole))
+        yield from (
+            (self._ordered_resource(address), error) for address, error in _list_refusals(plan, is_whole=is_whole)
+        )
 
     def _explain_stop(self, action: Action | None, error: ReconcilerError) -> ReconcilerError | None:
         is_two_sided = isinstance(action, Transition) and action.verb in TWO_SIDED
@@ -395,7 +397,7 @@ class OrderRun:
         failed.update(
             (named, unread[name])
             for named, order in orders.items()
-            for name in sorted(_own_clusters(named, order) & unread.keys())
+            for name in sorted(_list_own_clusters(named, order) & unread.keys())
         )
         rest = [order for address, order in orders.items() if address not in failed]
         if not rest:
@@ -410,7 +412,7 @@ class OrderRun:
             self.allow,
             is_measured=not (is_again and all(isinstance(order, RoleOrder) for order in rest)),
         )
-        for address, error in self._refusals(plan):
+        for address, error in self._list_refusals(plan):
             failed.setdefault(address, error)
         return plan
 
@@ -442,12 +444,12 @@ def _list_changed_by(named: Address, order: Order) -> tuple[Address, ...]:
     return (named,)
 
 
-def _own_clusters(named: Address, order: Order) -> AbstractSet[str]:
+def _list_own_clusters(named: Address, order: Order) -> AbstractSet[str]:
     source = {order.resource.spec.source} if isinstance(order, CreateLinkOrder) else set()
     return {cluster_of(named) or ""} | source
 
 
-def _mirrors_over(site: Site, links: AbstractSet[Address]) -> Iterator[Address]:
+def _find_mirrors_over(site: Site, links: AbstractSet[Address]) -> Iterator[Address]:
     for cluster in sorted({cluster_of(link) or "" for link in links}):
         with suppress(ReconcilerError):  # the next observation reports the error
             for mirror in links_of(site.providers[cluster]).mirrors():
@@ -498,16 +500,16 @@ def observe_orders(
     """
     unread, orders = dict(known_unread), list(named.values())
     deleted = {order.link for order in orders if isinstance(order, DeleteLinkOrder)}
-    mirrors = tuple(_mirrors_over(site, deleted)) if deleted else ()
+    mirrors = tuple(_find_mirrors_over(site, deleted)) if deleted else ()
     observed: dict[Address, Observed] = {}
     queried: set[Address] = set()
     needed: set[str] = set()
     while True:
-        needed.update(cluster for order in orders for cluster in _required_clusters(order, observed))
+        needed.update(cluster for order in orders for cluster in _list_required_clusters(order, observed))
         addresses = dict.fromkeys(
             address
             for order in orders
-            for address in _scope_of(order, observed, site.clusters)
+            for address in _list_scope(order, observed, site.clusters)
             if address not in queried
             and (cluster_of(address) or "") not in unread
             and (has_costs or cluster_of(address) in needed or not _is_failover(order))
@@ -562,16 +564,16 @@ def _is_failover(order: Order) -> bool:
     return is_forced or (isinstance(order, RoleOrder) and order.verb == FAILOVER)
 
 
-def _required_clusters(order: Order, observed: Inventory) -> Iterator[str]:
+def _list_required_clusters(order: Order, observed: Inventory) -> Iterator[str]:
     if isinstance(order, RoleOrder | CreateMirrorOrder | DeleteMirrorOrder):
         yield from list_needed_clusters(order, observed)
     elif isinstance(order, DeleteLinkOrder):
         yield cluster_of(order.link) or ""
     else:
-        yield from (cluster_of(address) or "" for address in _scope_of(order, observed, ()))
+        yield from (cluster_of(address) or "" for address in _list_scope(order, observed, ()))
 
 
-def _scope_of(order: Order, observed: Inventory, clusters: Collection[str]) -> Iterator[Address]:
+def _list_scope(order: Order, observed: Inventory, clusters: Collection[str]) -> Iterator[Address]:
     match order:
         case CreateTopicOrder() | AlterTopicOrder() | DeleteTopicOrder() | MountOrder():
             cluster = cluster_of(order.topic) or ""
@@ -585,12 +587,12 @@ def _scope_of(order: Order, observed: Inventory, clusters: Collection[str]) -> I
             yield cluster_address(cluster)
             yield from (address_of("namespace", cluster, level) for level in tiers_of(name))
             if isinstance(order, AlterNamespaceOrder) and order.configs:  # topics inherit them
-                yield from _patterns_below(cluster, name)
+                yield from _list_patterns_below(cluster, name)
         case DeleteNamespaceOrder(cluster=cluster, name=name):
             yield from (
                 cluster_address(cluster),
                 address_of("namespace", cluster, name),
-                *_patterns_below(cluster, name),
+                *_list_patterns_below(cluster, name),
             )
         case MoveTopicsOrder(cluster=cluster):
             yield cluster_address(cluster)
@@ -605,7 +607,7 @@ def _scope_of(order: Order, observed: Inventory, clusters: Collection[str]) -> I
             if has_two_halves(link):
                 yield _make_link_pattern(link.spec.source)
         case AlterLinkOrder() | PauseLinkOrder() | DeleteLinkOrder():
-            yield from _scope_of_link(order, observed)
+            yield from _list_link_scope(order, observed)
         case RoleOrder() | CreateMirrorOrder() | DeleteMirrorOrder():
             yield from list_mirror_scope(order, observed, clusters)
         case _:
@@ -613,7 +615,9 @@ def _scope_of(order: Order, observed: Inventory, clusters: Collection[str]) -> I
             raise TypeError(message)
 
 
-def _scope_of_link(order: AlterLinkOrder | PauseLinkOrder | DeleteLinkOrder, observed: Inventory) -> Iterator[Address]:
+def _list_link_scope(
+    order: AlterLinkOrder | PauseLinkOrder | DeleteLinkOrder, observed: Inventory
+) -> Iterator[Address]:
     cluster = cluster_of(order.link) or ""
     yield from (cluster_address(cluster), _make_link_pattern(cluster))
     if isinstance(order, DeleteLinkOrder) and order.is_forced:  # a failover loses records that only its source has
@@ -623,7 +627,7 @@ def _scope_of_link(order: AlterLinkOrder | PauseLinkOrder | DeleteLinkOrder, obs
                 yield from (cluster_address(mirror.source_cluster), source_of(mirror))
 
 
-def _patterns_below(cluster: str, name: str) -> Iterator[Address]:
+def _list_patterns_below(cluster: str, name: str) -> Iterator[Address]:
     yield from (Address(f"{kind}/{cluster}/{name}:*") for kind in ("namespace", "topic", "mirror"))
 
 
@@ -714,7 +718,7 @@ def _hint_for(guard: str, address: Address) -> str:
     return _GUARD_HINTS.get(guard, "Nothing was done.").format(address)
 
 
-def _refusals(plan: Plan, *, is_whole: bool) -> Iterator[tuple[Address, ReconcilerError]]:
+def _list_refusals(plan: Plan, *, is_whole: bool) -> Iterator[tuple[Address, ReconcilerError]]:
     allows = group_allowances(
         [action.blocked.allow for action in plan.blocked if action.blocked and action.blocked.allow]
     )

@@ -68,7 +68,7 @@ def run_under_lease(
     try:
         with SparkJobs(site.providers, site.spark, site.invocation) as jobs, stop.call_on_stop(effects.hurry):
             setting = Setting(
-                state=site.state if keeps_state else _memory_state(),
+                state=site.state if keeps_state else _create_memory_state(),
                 providers=site.providers,
                 jobs=jobs,
                 effects=effects,
@@ -111,9 +111,9 @@ class OwnerMarks:
                 for action in todo.actions
                 if isinstance(action, Create) and action.cluster is not None and kind_of(action.address) == "cluster"
             }
-            self._written = {name: frozenset() if name in new else _owned_keys(record, name) for name in clusters}
+            self._written = {name: frozenset() if name in new else _list_owned_keys(record, name) for name in clusters}
             if todo.plan is not None:
-                taken = {**{name: {} for name in new}, **_keys_to_take(todo)}
+                taken = {**{name: {} for name in new}, **_find_keys_to_take(todo)}
                 try:  # new clusters last: another cluster's refusal must precede a creation
                     for cluster, keys in sorted(taken.items(), key=lambda item: (item[0] in new, item[0])):
                         self._take_keys(cluster, keys, record, makes=cluster in new)
@@ -127,7 +127,7 @@ class OwnerMarks:
     def settle(self, record: Record) -> None:
         """Mark exactly the recorded resources on the clusters as owned by this workspace."""
         for cluster, written in self._written.items():
-            keys = _owned_keys(record, cluster)
+            keys = _list_owned_keys(record, cluster)
             if keys == written or cluster in self._warned:
                 continue
             try:
@@ -139,7 +139,7 @@ class OwnerMarks:
     def _take_keys(
         self, cluster: str, keys: Mapping[str, ResourceOwner | None], record: Record, *, makes: bool
     ) -> None:
-        keep = _owned_keys(record, cluster)
+        keep = _list_owned_keys(record, cluster)
         self._written[cluster] = keep | keys.keys()  # even if the write gets no answer
         try:
             refused = self._write_marks(cluster, keys, keep, makes=makes)
@@ -181,11 +181,11 @@ class OwnerMarks:
             )
 
 
-def _owned_keys(record: Record, cluster: str) -> frozenset[str]:
+def _list_owned_keys(record: Record, cluster: str) -> frozenset[str]:
     return frozenset(list_owner_keys(record, cluster))
 
 
-def _keys_to_take(todo: RunWork) -> dict[str, dict[str, ResourceOwner | None]]:
+def _find_keys_to_take(todo: RunWork) -> dict[str, dict[str, ResourceOwner | None]]:
     taken: dict[str, dict[str, ResourceOwner | None]] = {cluster: {} for cluster in todo.unowned}
     for action in todo.actions:
         match action:
@@ -211,7 +211,7 @@ def _run_to_end(run: Coroutine[object, object, RunOutcome]) -> RunOutcome:
     return results[0]
 
 
-def _memory_state() -> ObjectStore:
+def _create_memory_state() -> ObjectStore:
     from reconciler.objectstore.memory import MemoryStore  # noqa: PLC0415 - only a run without a state needs it
 
     return MemoryStore()

@@ -871,7 +871,7 @@ class CatchUp:
         bounds = self.providers[mirror.source_cluster].log(source).bounds()
         own = links_of(self.providers[mirror.cluster]).positions(mirror.name)
         return [
-            _lag_of(partition, bound, own[partition].end if partition in own else 0)
+            _compute_lag(partition, bound, own[partition].end if partition in own else 0)
             for partition, bound in sorted(bounds.items())
             if partition not in own or own[partition].end < bound.end
         ]
@@ -895,7 +895,7 @@ class CatchUp:
             )
 
 
-def _lag_of(partition: int, bound: Bounds, end: int) -> Behind:
+def _compute_lag(partition: int, bound: Bounds, end: int) -> Behind:
     return Behind(partition, bound.end - end, bound.stable if bound.stable < bound.end else None)
 
 

@@ -74,7 +74,7 @@ class Trust:
             raise UserError(f"{about}: {message}", hint=f"Nothing was read. {hint}.")
         for sent in list_secrets(cluster):
             self._check_sent(about, cluster, sent)
-        for location in _locations_of(cluster):
+        for location in _list_locations(cluster):
             self._check_location(about, str(cluster.address), location)
         self._check_files(about, cluster)
 
@@ -121,7 +121,7 @@ class Trust:
                 message, hint="Its manifests decide where secrets may be sent. Correct it there."
             ) from error
         clusters = [declared.resource for declared in base.desired.values() if isinstance(declared.resource, Cluster)]
-        locations = [base.workspace.spec.state, *(place for cluster in clusters for place in _locations_of(cluster))]
+        locations = [base.workspace.spec.state, *(place for cluster in clusters for place in _list_locations(cluster))]
         return _TrustedFacts(
             base.workspace.spec.references.allow,
             {cluster.metadata.name: cluster for cluster in clusters},
@@ -188,11 +188,11 @@ class Trust:
         return f"{sent.field}: {whose} does not allow the reference {sent.reference}", hint
 
     def _check_files(self, about: str, cluster: Cluster) -> None:
-        named = tuple(_files_of(cluster))
+        named = tuple(_list_files(cluster))
         if not named or not self._is_pull_request:
             return
         before = self._trusted_facts.clusters.get(cluster.metadata.name)
-        known = set() if before is None else {path for _, path in _files_of(before)}
+        known = set() if before is None else {path for _, path in _list_files(before)}
         for field, name in named:
             path = (self.loaded.folder / name).resolve()
             if name not in known and not path.is_relative_to(self.loaded.folder.resolve()):
@@ -245,10 +245,10 @@ def list_secrets(cluster: Cluster) -> Iterator[SentSecret]:
         yield SentSecret(f"{spec.provider}.{field}", reference, to)
     for name in (ACCESS_KEY, SECRET_KEY, AZURE_KEY) if spec.root is not None else ():
         if SECRET_REFERENCE.fullmatch(spec.properties.get(name, "")):
-            yield SentSecret(f"properties.{name}", spec.properties[name], _storage_of(cluster))
+            yield SentSecret(f"properties.{name}", spec.properties[name], _list_storage_addresses(cluster))
 
 
-def _storage_of(cluster: Cluster) -> frozenset[str]:
+def _list_storage_addresses(cluster: Cluster) -> frozenset[str]:
     storage = cluster.spec.object_storage if cluster.spec.root is not None else None
     return frozenset() if storage is None else frozenset({storage.endpoint or storage.url})
 
@@ -256,15 +256,15 @@ def _storage_of(cluster: Cluster) -> frozenset[str]:
 def list_receiving_addresses(cluster: Cluster) -> frozenset[str]:
     """Return all addresses that may receive a cluster's secrets."""
     sent = frozenset(address for sent in list_secrets(cluster) for address in sent.to)
-    return sent | cluster.spec.connection.targets() | _storage_of(cluster)
+    return sent | cluster.spec.connection.targets() | _list_storage_addresses(cluster)
 
 
-def _locations_of(cluster: Cluster) -> Iterator[LocationSpec]:
+def _list_locations(cluster: Cluster) -> Iterator[LocationSpec]:
     locations = cluster.spec.root, cluster.spec.object_storage
     yield from (location for location in locations if location is not None)
 
 
-def _files_of(cluster: Cluster) -> Iterator[tuple[str, str]]:
+def _list_files(cluster: Cluster) -> Iterator[tuple[str, str]]:
     spec, security = cluster.spec, cluster.spec.connection.login()
     if security is not None:
         named = {"caFile": security.ca_file, "certFile": security.cert_file, "keyFile": security.key_file}

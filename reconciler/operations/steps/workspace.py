@@ -277,7 +277,7 @@ def open_work(invocation: Invocation, select: Select, *, is_reader: bool = False
         invocation=invocation,
         edge=build_edge(invocation, loaded.folder, loaded.desired, is_reader=is_reader),
         owner=Owner(loaded.workspace.metadata.name, select.environment),
-        state_settings=_state_settings(loaded.workspace, loaded.folder, select),
+        state_settings=_build_state_settings(loaded.workspace, loaded.folder, select),
         clusters={item.metadata.name: item for item in declared if isinstance(item, Cluster)},
         spark=loaded.workspace.spec.spark,
         select=select,
@@ -301,14 +301,14 @@ def open_state(invocation: Invocation, select: Select, *, is_reader: bool = Fals
         invocation=invocation,
         edge=build_edge(invocation, folder, is_reader=is_reader),
         owner=Owner(workspace.metadata.name, select.environment),
-        state_settings=_state_settings(workspace, folder, select),
+        state_settings=_build_state_settings(workspace, folder, select),
         clusters={},
         spark=workspace.spec.spark,
         trust=Trust(invocation, select, read_variables(invocation, select), alone, dict),
     )
 
 
-def _state_settings(workspace: Workspace, folder: Path, select: Select) -> StoreSettings:
+def _build_state_settings(workspace: Workspace, folder: Path, select: Select) -> StoreSettings:
     state = build_store_settings(workspace.spec.state, folder)
     return state.below(f"env/{select.environment}") if select.environment else state
 
@@ -388,13 +388,13 @@ def build_edge(
         now_ms=invocation.now_ms,
         principal=invocation.principal,
         host=invocation.host,
-        declared=frozenset((*declared, *_mirror_sources(declared.values()))),
+        declared=frozenset((*declared, *_list_mirror_sources(declared.values()))),
         is_reader=is_reader,
         warn=invocation.warn,
     )
 
 
-def _mirror_sources(items: Iterable[DeclaredResource | Recorded]) -> Iterator[Address]:
+def _list_mirror_sources(items: Iterable[DeclaredResource | Recorded]) -> Iterator[Address]:
     """Yield sources whose full names a platform with flat names must know."""
     for item in items:
         match item.resource:

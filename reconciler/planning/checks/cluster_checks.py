@@ -37,25 +37,25 @@ if TYPE_CHECKING:
     from reconciler.resources.kafka_configs import ConfigKey
 
 
-def declared_clusters(desired: Desired) -> dict[str, Cluster]:
+def list_declared_clusters(desired: Desired) -> dict[str, Cluster]:
     """Return the declared clusters by name."""
     resources = (declared.resource for address, declared in desired.items() if address.startswith("cluster/"))
     return {resource.metadata.name: resource for resource in resources if isinstance(resource, Cluster)}
 
 
-def trusted_clusters(desired: Desired, request: PlanInput, refused: tuple[PlanFinding, ...]) -> frozenset[str]:
+def find_trusted_clusters(desired: Desired, request: PlanInput, refused: tuple[PlanFinding, ...]) -> frozenset[str]:
     """Return the clusters that may be planned: declared, read, and without errors."""
     wrong = {cluster_of(finding.address) for finding in refused if finding.address}
     return frozenset(
         name
-        for name in declared_clusters(desired)
+        for name in list_declared_clusters(desired)
         if name in request.identities and name in request.capabilities and name not in wrong
     )
 
 
 def check_clusters(desired: Desired, recorded: Record, request: PlanInput) -> Iterator[PlanFinding]:
     """Yield problems of clusters."""
-    clusters = declared_clusters(desired)
+    clusters = list_declared_clusters(desired)
     for name in sorted(clusters):
         if name in request.identities:
             address = cluster_address(name)
@@ -66,7 +66,7 @@ def check_clusters(desired: Desired, recorded: Record, request: PlanInput) -> It
 
 def _check_overlaps(desired: Desired) -> Iterator[PlanFinding]:
     """A cluster's sweep deletes unknown objects below its root, and so remote objects."""
-    clusters = declared_clusters(desired)
+    clusters = list_declared_clusters(desired)
     located = ((name, cluster.spec.root) for name, cluster in sorted(clusters.items()))
     roots = {name: root for name, root in located if root is not None}
     for name in sorted(clusters):
@@ -133,7 +133,7 @@ def _explain_changed_identity(name: str, last: Recorded, identity: ClusterIdenti
 
 def check_undeclared(desired: Desired) -> Iterator[PlanFinding]:
     """Yield an error for each undeclared cluster that declared resources name."""
-    clusters = declared_clusters(desired)
+    clusters = list_declared_clusters(desired)
     first: dict[str, Address] = {}
     for address in sorted(desired):
         name = cluster_of(address)

@@ -23,7 +23,7 @@ from reconciler.planning.actions import (
     addresses_of,
 )
 from reconciler.planning.allowances import ADOPT, Grant, collect_allowances, find_grant
-from reconciler.planning.checks.offline import find_violations, resource_for_rules
+from reconciler.planning.checks.offline import build_resource_for_rules, find_violations
 from reconciler.planning.diff.removals import ContainerGuard
 from reconciler.planning.fields import list_fields
 from reconciler.planning.plan import PlanFinding
@@ -60,12 +60,12 @@ def advise_unmounts(actions: Sequence[Action], situation: Situation) -> Iterator
     """Add the advice to unmount to blocked deletes of topics."""
     for action in actions:
         if _is_blocked_loss(action) and isinstance(action, Delete) and _can_unmount(action, situation):
-            yield add_advice(action, mounting_yaml(action.address))
+            yield add_advice(action, format_mounting(action.address))
         else:
             yield action
 
 
-def mounting_yaml(topic: Address) -> str:
+def format_mounting(topic: Address) -> str:
     """Return the Mounting that detaches a topic, as one line."""
     namespace, name = split_name(full_name_of(topic))
     where = f"{name}, namespace: {json.dumps(namespace)}" if namespace else name
@@ -79,7 +79,7 @@ def warnings_of_unmountable(actions: Iterable[Action], situation: Situation) -> 
     if topics:
         others = f" and those of {counted(len(topics) - 1, 'more topic')}" if topics[1:] else ""
         message = f"its records{others} can be kept in object storage, if it is unmounted instead"
-        yield PlanFinding(topics[0], None, message, f"Declare and apply first: {mounting_yaml(topics[0])}")
+        yield PlanFinding(topics[0], None, message, f"Declare and apply first: {format_mounting(topics[0])}")
 
 
 def add_advice(action: Delete, instead: str | None) -> Delete:
@@ -351,7 +351,7 @@ def _guard_rules(action: Action, situation: Situation) -> Block | None:
     if situation.request.options.is_destroy or not isinstance(action, Create | Update | Adopt | Transition):
         return None
     wanted = None if situation.request.options.is_only_drift else situation.wanted.get(action.address)
-    resource = action.after if wanted is None else resource_for_rules(wanted)
+    resource = action.after if wanted is None else build_resource_for_rules(wanted)
     broken = find_violations(action.address, resource, situation.request.guards)
     return Block("rule", "; ".join(broken), f"{action.verb}:{action.address}") if broken else None
 

@@ -38,7 +38,7 @@ def find_violations(address: Address, resource: Resource, guards: Guards) -> tup
     )
 
 
-def resource_for_rules(wanted: WantedResource) -> Resource:
+def build_resource_for_rules(wanted: WantedResource) -> Resource:
     """Return the resource that rules check; a namespace includes the configs of its topics."""
     resource = wanted.resource
     if not isinstance(resource, Namespace) or not wanted.passed_on:
@@ -94,7 +94,7 @@ def warnings_of_rules(review: Review) -> Iterator[PlanFinding]:
         if address in changed or not situation.can_plan(address):
             continue
         wanted = situation.wanted[address]
-        for broken in find_violations(address, resource_for_rules(wanted), situation.request.guards):
+        for broken in find_violations(address, build_resource_for_rules(wanted), situation.request.guards):
             yield PlanFinding(
                 address,
                 wanted.source,

@@ -117,7 +117,7 @@ def find_differences(
             changes.append(change)
     for hidden in how.hiding:
         rule = how.ignored(address, hidden.path)
-        moved = _hidden_drift(address, hidden, how.catalog) if last is not None else None
+        moved = _find_hidden_drift(address, hidden, how.catalog) if last is not None else None
         if moved:
             drift.append(replace(moved, ignored=rule))
         if not rule:
@@ -213,7 +213,7 @@ def report_drift(
     return DriftFinding(address, path, recorded, observed, mark)
 
 
-def _hidden_drift(address: Address, hidden: HiddenValue, catalog: Mapping[str, ConfigKey]) -> DriftFinding | None:
+def _find_hidden_drift(address: Address, hidden: HiddenValue, catalog: Mapping[str, ConfigKey]) -> DriftFinding | None:
     """`None` if the hidden value was never applied."""
     path, value = hidden.path, hidden.value
     if hidden.recorded is None or is_equal_value(path, hidden.recorded, value, catalog):
