@@ -540,7 +540,7 @@ _update, _work, _detach, _cut_over, _upload = (
     Inbound._cut_over,
     Flush.upload,
 )
-_seal, _flush, _hand_over = Outbound._seal, Outbound._flush, outbound.hand_over
+_seal, _flush, _hand_over = Outbound._seal, Outbound._flush, outbound.change_topic_manifest
 
 
 def _nothing(*_asked: Any, **_named: Any) -> None:
