@@ -157,7 +157,7 @@ def _addresses(request: _CompletionRequest) -> Iterator[str]:
     kinds = _KINDS.get(request.group) or _KINDS.get(request.context.info_name or "")
     return (
         address
-        for address in declared(request.folder, request.environment)
+        for address in list_declared_addresses(request.folder, request.environment)
         if kinds is None or kind_of(address) in kinds
     )
 
@@ -168,17 +168,19 @@ def _allowances(request: _CompletionRequest) -> Iterator[str]:
 
 
 def _environments(request: _CompletionRequest) -> Iterable[str]:
-    from reconciler.manifests.files import environments
+    from reconciler.manifests.files import list_environments
 
-    return environments(request.folder)
+    return list_environments(request.folder)
 
 
 def _clusters(request: _CompletionRequest) -> Iterable[str]:
-    return sorted({cluster_of(address) or "" for address in declared(request.folder, request.environment)} - {""})
+    return sorted(
+        {cluster_of(address) or "" for address in list_declared_addresses(request.folder, request.environment)} - {""}
+    )
 
 
 def _links(request: _CompletionRequest) -> Iterable[str]:
-    addresses = declared(request.folder, request.environment)
+    addresses = list_declared_addresses(request.folder, request.environment)
     return sorted({full_name_of(address) for address in addresses if kind_of(address) == "link"})
 
 
@@ -212,7 +214,7 @@ _HEAD: Final = re.compile(rb"^(?:kind:[^\n]*|metadata:[^\n]*(?:\n(?:[ \t#][^\n]*
 _LINK: Final = re.compile(rb"^kind:\s*MirrorLink\b", re.MULTILINE)
 
 
-def declared(folder: Path, environment: str | None) -> list[Address]:
+def list_declared_addresses(folder: Path, environment: str | None) -> list[Address]:
     """Return the declared addresses, sorted, without names that contain a variable."""
     from reconciler.manifests.files import OVERLAYS, manifest_files
 

@@ -25,7 +25,7 @@ _BUG_HINT: Final = (
 )
 
 
-def exit_code_of(error: BaseException, *, is_verbose: bool) -> int:
+def report_error(error: BaseException, *, is_verbose: bool) -> int:
     """Print an error and return its exit code."""
     screen = err()
     match error:
@@ -88,7 +88,7 @@ def _problem(problem: object, error: ReconcilerError) -> list[Line]:
     return [line(str(problem)), *(line(Span(source_line, Tone.QUIET)) for source_line in excerpt)]
 
 
-def usage_error_of(error: BaseException) -> tuple[str, str] | None:
+def find_usage_error(error: BaseException) -> tuple[str, str] | None:
     """Return message and hint of a command line that cannot be parsed, or `None`."""
     if not isinstance(error, TyperException) or type(error).__name__ == "NoArgsIsHelpError":
         return None
@@ -101,7 +101,7 @@ def _print_usage_error(screen: Screen, error: TyperException) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         screen.write(f"{error.format_message()}\n")
         return USAGE
-    if (message_and_hint := usage_error_of(error)) is not None:
+    if (message_and_hint := find_usage_error(error)) is not None:
         _print_error(screen, "Error", *message_and_hint)
     return USAGE
 
@@ -142,7 +142,7 @@ def _print_error(screen: Screen, word: str, message: str, hint: str, code: str |
 
 
 def _code_of(message: str) -> str | None:
-    explanation = explanation_of(message)
+    explanation = find_explanation(message)
     return None if explanation is None else explanation.code
 
 
@@ -418,7 +418,7 @@ def wrap_explanation(text: str) -> str:
     return "\n".join(paragraph if paragraph.startswith(" ") else fill(paragraph, 100) for paragraph in text.split("\n"))
 
 
-def explanation_of(message: str) -> Explanation | None:
+def find_explanation(message: str) -> Explanation | None:
     """Return an error's explanation by its message, or `None`."""
     first = message.split("\n", 1)[0]
     return next((explanation for explanation in EXPLANATIONS if re.search(explanation.message, first)), None)

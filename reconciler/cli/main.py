@@ -44,9 +44,9 @@ def _code(words: list[str], *, is_verbose: bool) -> int:
     except SystemExit as leaving:
         return _code_of(leaving)
     except BaseException as error:  # noqa: BLE001 - nothing may get past the one place that knows exit codes
-        from reconciler.cli.errors import exit_code_of, usage_error_of
+        from reconciler.cli.errors import find_usage_error, report_error
 
-        code, message_and_hint = exit_code_of(error, is_verbose=is_verbose), usage_error_of(error)
+        code, message_and_hint = report_error(error, is_verbose=is_verbose), find_usage_error(error)
         if message_and_hint is not None and any(word.startswith(("--report", "--format")) for word in words):
             from reconciler.cli.reports import report_usage_error
 

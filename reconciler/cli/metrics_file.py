@@ -61,7 +61,7 @@ class MetricsFile:
                 if instrument.error is not None:
                     self._invocation.warn(f"no metrics of cluster {instrument.cluster}: {instrument.error.message}")
             metrics = build_metrics(measured, upkeep, now_ms=self._invocation.now_ms(), totals=self._totals)
-            put_metrics(self._path, metrics_body(self._path, metrics))
+            write_metrics_file(self._path, format_metrics(self._path, metrics))
         except ReconcilerError as error:
             self.trouble = PartialError(
                 "metrics are missing", hint="The run itself is complete. The reason is shown above."
@@ -69,7 +69,7 @@ class MetricsFile:
             err().show([line(Span("Error: ", Tone.DANGER), f"{error.message}. {error.hint}")])
 
 
-def metrics_body(path: Path, metrics: Sequence[Metric]) -> bytes:
+def format_metrics(path: Path, metrics: Sequence[Metric]) -> bytes:
     """Return the file's content in the format of its name."""
     if path.suffix != _JSON:
         return prometheus_text(metrics).encode()
@@ -111,7 +111,7 @@ def _counter_name(name: str) -> str | None:
     return short if is_remote or short == MIRROR_BYTES else None
 
 
-def put_metrics(path: Path, body: bytes) -> None:
+def write_metrics_file(path: Path, body: bytes) -> None:
     """Replace the file's content.
 
     Raises:

@@ -205,7 +205,7 @@ def _option_words(option: str, values: Iterable[object] | None) -> Iterator[str]
         yield from (option, str(value))
 
 
-def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
+def parse_pairs(option: str, texts: list[str] | None) -> dict[str, str]:
     """Parse `KEY=VALUE` options."""
     values: dict[str, str] = {}
     for text in texts or ():
@@ -220,14 +220,14 @@ def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
 
 def set_or_reset(set_: list[str] | None, delete: list[str] | None) -> dict[str, str | None]:
     """Return the values of `--set KEY=VALUE`, and `None` for each `--delete KEY`."""
-    values, reset = pairs("--set", set_), set(delete or ())
+    values, reset = parse_pairs("--set", set_), set(delete or ())
     both = sorted(values.keys() & reset)
     if both:
         raise UsageError(f"{both[0]} is set and deleted", hint="Give --set or --delete for it, not both.")
     return {**values, **dict.fromkeys(sorted(reset))}
 
 
-def seconds(option: str, text: str) -> float:
+def parse_seconds(option: str, text: str) -> float:
     """Return the seconds of a duration such as 90s or 10m."""
     from reconciler.resources.base import parse_duration
 
@@ -351,7 +351,7 @@ class ForgeOptions:
             forge=self.forge,
             repository=self.repository,
             pull_request=pull_request,
-            timeout_s=seconds("--timeout", self.timeout),
+            timeout_s=parse_seconds("--timeout", self.timeout),
             allows_http=self.allow_http,
         )
 
@@ -456,18 +456,18 @@ class ActOptions:
         _check_one_way(self.state, no_state=self.no_state)
         if self.at and not self.no_state:
             raise UsageError("--cluster works only without a workspace and a state", hint="Give --no-state with it.")
-        from reconciler.cli.progress import reporter
+        from reconciler.cli.progress import open_reporter
         from reconciler.operations.steps.runner import Emergency, Stop
 
         stop = Stop()
-        with signals.forward_signals(stop, patience_s=signals.RUN_S), reporter(form) as report:
+        with signals.forward_signals(stop, patience_s=signals.RUN_S), open_reporter(form) as report:
             yield Emergency(
                 invocation=place.invocation(),
                 select=files.select(),
                 command=command,
                 no_state=self.no_state,
                 state_url=self.state,
-                lock_timeout_s=seconds("--lock-timeout", self.lock_timeout),
+                lock_timeout_s=parse_seconds("--lock-timeout", self.lock_timeout),
                 report=report,
                 stop=stop,
                 at=tuple(self.at or ()),

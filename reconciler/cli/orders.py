@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from reconciler.applying.events import ActionFailed, Event
 from reconciler.cli.console import err, out
 from reconciler.cli.options import ActOptions, Files, Place, TextOrJson
-from reconciler.cli.present import finding_line, last_line, raise_verdict
-from reconciler.cli.show import approved
+from reconciler.cli.present import finding_line, print_error_as_json, raise_verdict
+from reconciler.cli.show import confirm_effects
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.planning.actions import Risk, Transition, Update, addresses_of
 from reconciler.resources.address import kind_of
@@ -40,7 +40,7 @@ def open_emergency(
     As text, failures are shown once, with their resource.
     """
     streamed: TextOrJson = "text" if is_dry_run else form
-    with last_line(streamed), acting.emergency(files, place, command, form=streamed) as emergency:
+    with print_error_as_json(streamed), acting.emergency(files, place, command, form=streamed) as emergency:
         yield replace(emergency, report=_without_failures(emergency.report)) if streamed == "text" else emergency
 
 
@@ -55,26 +55,26 @@ def _without_failures(report: Callable[[Event], None]) -> Callable[[Event], None
 _ASKED: Final = frozenset({Risk.DATA_LOSS, Risk.IRREVERSIBLE})
 
 
-def confirmation_of_loss(verb: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
+def ask_before_loss(verb: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
     """Return a function that shows a plan with risks or warnings, and asks before a loss or an irreversible change."""
 
     def confirm(plan: Plan) -> bool:
         risks = {action.risk for action in plan.actions}
         if risks <= {Risk.NONE} and not plan.warnings:
             return True
-        return confirmation(verb, "resources", yes=yes or risks.isdisjoint(_ASKED), form=form)(plan)
+        return ask_before_change(verb, "resources", yes=yes or risks.isdisjoint(_ASKED), form=form)(plan)
 
     return confirm
 
 
-def confirmation(verb: str, noun: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
+def ask_before_change(verb: str, noun: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
     """Return a function that shows a plan and asks: `Delete these 3 topics?`."""
 
     def confirm(plan: Plan) -> bool:
         changed = {at for action in plan.actions if action.blocked is None for at in addresses_of(action)}
         count = len([at for at in changed if f"{kind_of(at)}s" == noun] or changed)  # without mirrors of deleted links
         question = f"{verb.capitalize()} {'it' if count == 1 else f'these {format_count(count)} {noun}'}?"
-        return approved(_plan_lines(plan), question, yes=yes, form=form)
+        return confirm_effects(_plan_lines(plan), question, yes=yes, form=form)
 
     return confirm
 
@@ -108,7 +108,7 @@ def show_plan(plan: Plan, form: TextOrJson) -> None:
         out().show(_plan_lines(plan))
 
 
-def show_ordered(result: OrderResult, done: str, form: TextOrJson) -> None:
+def show_order_result(result: OrderResult, done: str, form: TextOrJson) -> None:
     """Show the plan of a dry run, or the results; then raise the verdict.
 
     `done` is the verb's past participle: `deleted`. Call it inside `open_emergency`.

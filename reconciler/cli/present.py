@@ -72,7 +72,7 @@ def printed_blocked_error(plan: Plan, consequence: str = "") -> BlockedError:
 
 
 @contextmanager
-def last_line(form: Literal["text", "json"]) -> Iterator[None]:
+def print_error_as_json(form: Literal["text", "json"]) -> Iterator[None]:
     """Print the block's error as a last line of JSON, and raise it."""
     try:
         yield

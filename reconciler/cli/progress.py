@@ -34,7 +34,7 @@ _PIPE_S: Final = 5.0
 
 
 @contextmanager
-def counting(word: str) -> Iterator[Callable[[int, int], None]]:
+def show_counts(word: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a function that takes the number of records and bytes moved."""
     screen = err()
     every = _TERMINAL_S if screen.can_redraw else _PIPE_S
@@ -80,7 +80,9 @@ class FinishedRun:
 
 
 @contextmanager
-def reporter(form: Literal["text", "json"], ending: FinishedRun | None = None) -> Iterator[Callable[[Event], None]]:
+def open_reporter(
+    form: Literal["text", "json"], ending: FinishedRun | None = None
+) -> Iterator[Callable[[Event], None]]:
     """Yield a function that takes a run's events, from any thread; `ending` receives the outcome."""
     lock = threading.Lock()
     ending = ending or FinishedRun()

@@ -47,7 +47,7 @@ _ROOM: Final = 100
 
 
 @contextmanager
-def errors_shown(form: Form, command: Command, invocation: Invocation, environment: str | None) -> Iterator[None]:
+def show_errors(form: Form, command: Command, invocation: Invocation, environment: str | None) -> Iterator[None]:
     """Print the block's error on standard output in a format for programs, and raise it."""
     try:
         yield
@@ -64,10 +64,10 @@ def errors_shown(form: Form, command: Command, invocation: Invocation, environme
 def annotate(remarks: Remarks, folder: Path) -> None:
     """Let GitHub annotate the workspace's files with remarks."""
     if pipeline() == "github":
-        from reconciler.cli.text.job_log import at_lines
+        from reconciler.cli.text.job_log import annotation_commands
         from reconciler.process import prefix_of
 
-        for command in at_lines(remarks, prefix_of(folder, os.environ)):
+        for command in annotation_commands(remarks, prefix_of(folder, os.environ)):
             err().command(command)
 
 
@@ -91,7 +91,7 @@ def _remarks(error: BaseException, command: Command, invocation: Invocation, env
     return Remarks(command, read_workspace_name(invocation), environment, invocation.tool, rows, is_whole=False)
 
 
-def plan_failed(why: str, invocation: Invocation, environment: str | None) -> str:
+def plan_failure_comment(why: str, invocation: Invocation, environment: str | None) -> str:
     """Return the comment of a plan that failed, as another program reports it."""
     error = UsageError(to_one_line(why) or "it is not known why", hint="The log of the job has details.")
     return remarks_markdown(_remarks(error, "plan", invocation, environment))
@@ -101,9 +101,9 @@ def show_remarks(remarks: Remarks, form: Form, invocation: Invocation) -> None:
     """Print remarks as markdown, JUnit or SARIF."""
     match form:
         case "junit":
-            from reconciler.cli.text.remarks import junit
+            from reconciler.cli.text.remarks import format_junit
 
-            out().write_bytes(junit(remarks))
+            out().write_bytes(format_junit(remarks))
         case "sarif":
             from reconciler.cli.json.base import document_bytes
             from reconciler.cli.json.sarif import SarifDocument
@@ -136,21 +136,21 @@ def problems_of(error: BaseException) -> Sequence[Problem]:
 
 def remarks_of(error: BaseException, command: Command) -> Iterator[Remark]:
     """Yield every problem of the files, or the error itself."""
-    from reconciler.cli.text.remarks import of_error, of_problem
+    from reconciler.cli.text.remarks import error_remark, problem_remark
     from reconciler.planning.plan import PlanFinding
 
     problems = problems_of(error)
-    yield from map(of_problem, problems)
+    yield from map(problem_remark, problems)
     if not problems:
         _, message, hint = error_texts(error)
-        yield of_error(PlanFinding(None, None, message, add_typed_options(hint)), command)
+        yield error_remark(PlanFinding(None, None, message, add_typed_options(hint)), command)
 
 
 def validation_remarks(validated: ValidationResult, tool: str, environment: str | None) -> Remarks:
     """Return errors and warnings of valid files."""
-    from reconciler.cli.text.remarks import Remarks, of_error, warning_remark
+    from reconciler.cli.text.remarks import Remarks, error_remark, warning_remark
 
-    rows = [of_error(finding, "validate") for finding in validated.findings]
+    rows = [error_remark(finding, "validate") for finding in validated.findings]
     rows += map(warning_remark, validated.warnings)
     return Remarks("validate", validated.workspace, environment, tool, tuple(rows))
 
@@ -232,7 +232,7 @@ class Reports:
     def errors(self) -> Iterator[None]:
         """Print the block's error as every command does, and write it in each format."""
         try:
-            with errors_shown(self.form, self.command, self.invocation, self.environment):
+            with show_errors(self.form, self.command, self.invocation, self.environment):
                 yield
         except Exception as error:
             show = partial(_show, error, command=self.command, invocation=self.invocation, environment=self.environment)
@@ -240,7 +240,7 @@ class Reports:
             raise
 
 
-def reports(
+def parse_reports(
     texts: Sequence[str] | None, form: Form, command: Command, invocation: Invocation, environment: str | None
 ) -> Reports:
     """Parse `--report`; `form` is the printed format."""
@@ -294,7 +294,7 @@ def report_usage_error(typed: Sequence[str], message: str, hint: str) -> None:
     environment = values_of("--environment", "-e")[-1:]
     with suppress(ReconcilerError, OSError):
         invocation = Place(workspace=Path(folder[0]) if folder else None).invocation()
-        failure_reports = reports(
+        failure_reports = parse_reports(
             values_of("--report"), form, command, invocation, environment[0] if environment else None
         )
         with failure_reports.errors():
@@ -429,9 +429,9 @@ class DriftReport:
         """Check issue and webhook before clusters are queried."""
         environ = self.invocation.environ
         if self.has_issue:
-            from reconciler.forges.environment import settings_of
+            from reconciler.forges.environment import read_forge_settings
 
-            settings_of(environ, self.forge_request, self.invocation.tool)
+            read_forge_settings(environ, self.forge_request, self.invocation.tool)
         if self.webhook is not None:
             from reconciler.forges.webhook import address_of
 

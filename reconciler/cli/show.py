@@ -19,9 +19,9 @@ from typer import Option
 from reconciler.cli import signals
 from reconciler.cli.console import Screen, err, out, pipeline, share_one_target, stdin_is_terminal
 from reconciler.cli.environment import is_log_enabled
-from reconciler.cli.options import Form, TextOrJson, seconds
-from reconciler.cli.present import last_line, printed_blocked_error, raise_verdict, show_page, warn_all
-from reconciler.cli.text.lines import Line, Span, Tone, cut, line, text_of
+from reconciler.cli.options import Form, TextOrJson, parse_seconds
+from reconciler.cli.present import print_error_as_json, printed_blocked_error, raise_verdict, show_page, warn_all
+from reconciler.cli.text.lines import Line, Span, Tone, cut_text, line, text_of
 from reconciler.errors import BlockedError, InterruptedRunError, StalePlanError, UsageError
 from reconciler.runtime.text import escape_invisible, escape_json, format_elapsed
 
@@ -40,7 +40,7 @@ _INPUT_WAIT_S: Final = 0.2
 """Limit of one wait for input: a signal that comes just before a read does not end it."""
 
 
-def ask(question: str) -> bool:
+def ask_question(question: str) -> bool:
     """Ask on the terminal; return whether the answer was `yes`.
 
     Raises:
@@ -48,7 +48,7 @@ def ask(question: str) -> bool:
     """
     screen = err()
     try:
-        with signals.asking():
+        with signals.interruptible_prompt():
             screen.show([line(Span(question, Tone.STRONG))])
             screen.write(text_of([line("Type 'yes' to continue: ")]).rstrip("\n") + " ")
             while not select.select([sys.stdin], [], [], _INPUT_WAIT_S)[0]:
@@ -63,12 +63,12 @@ def ask(question: str) -> bool:
     return answer.strip() == "yes"
 
 
-def approved(lines: Iterable[Line], question: str, *, yes: bool, form: Literal["text", "json"]) -> bool:
+def confirm_effects(lines: Iterable[Line], question: str, *, yes: bool, form: Literal["text", "json"]) -> bool:
     """Show the effects and ask for confirmation; with JSON on standard error."""
     (out() if form == "text" else err()).show(lines)
     if not yes:
         require_terminal("Give --yes")
-    return yes or ask(question)
+    return yes or ask_question(question)
 
 
 def require_terminal(instead: str) -> None:
@@ -97,9 +97,9 @@ def show_planned(planned: PlanResult, form: Form) -> None:
 
             show_page(plan_report(planned.plan), planned.folder)
         case "junit":
-            from reconciler.cli.text.remarks import junit, plan_remarks
+            from reconciler.cli.text.remarks import format_junit, plan_remarks
 
-            screen.write_bytes(junit(plan_remarks(planned.plan)))
+            screen.write_bytes(format_junit(plan_remarks(planned.plan)))
         case "sarif":
             from reconciler.cli.json.base import document_bytes
             from reconciler.cli.json.sarif import SarifDocument
@@ -248,7 +248,7 @@ class ApplyMode:
 
     def options(self, kind: type[Options], **more: Any) -> Options:
         """Return a step's options: these, and `more`."""
-        timeout_s = seconds("--lock-timeout", self.lock_timeout)
+        timeout_s = parse_seconds("--lock-timeout", self.lock_timeout)
         for name in self.approved_by or ():
             if not name.isprintable() or "," in name or not name.strip():
                 message = "--approved-by takes one name, without commas and control characters"
@@ -285,11 +285,11 @@ def carry_out(
         UsageError: A confirmation is needed, and there is no terminal.
         ReconcilerError: The run's verdict, after its result was shown.
     """
-    with last_line(doing.form):
+    with print_error_as_json(doing.form):
         if not is_approved:
             require_terminal(instead)
-        seconds("--lock-timeout", doing.lock_timeout)
-        from reconciler.cli.progress import FinishedRun, reporter
+        parse_seconds("--lock-timeout", doing.lock_timeout)
+        from reconciler.cli.progress import FinishedRun, open_reporter
         from reconciler.operations.apply import Hooks
         from reconciler.operations.steps.runner import Stop
 
@@ -297,7 +297,7 @@ def carry_out(
         try:
             with (
                 signals.forward_signals(stop, patience_s=signals.RUN_S),
-                reporter(doing.form, ending) as report,
+                open_reporter(doing.form, ending) as report,
                 phases() as before,
             ):
                 talk = _PlanDialog(doing, question, before, is_approved=is_approved)
@@ -329,7 +329,7 @@ class _PlanDialog:
                 self._show(planned)
         else:
             self._show(planned)
-        return self._is_approved or ask(self._question)
+        return self._is_approved or ask_question(self._question)
 
     def show_blocked(self, error: BlockedError) -> BlockedError:
         """Show the blocked plan and return an error that does not repeat it."""
@@ -433,7 +433,7 @@ class Phases:
     def _draw(self) -> None:
         if not self._is_over.is_set():
             text = f"{escape_invisible(self._text)} ({format_elapsed(float(int(time.monotonic() - self._began)))})"
-            self._screen.write(f"\r{cut(text, (self._screen.width or _NARROWEST) - _CTRL_C)}{_TO_THE_END}")
+            self._screen.write(f"\r{cut_text(text, (self._screen.width or _NARROWEST) - _CTRL_C)}{_TO_THE_END}")
             self._is_drawn = True
 
     def _erase(self) -> None:

@@ -85,7 +85,7 @@ def leave_if_held_up(code: int) -> None:
 
 
 @contextmanager
-def asking() -> Iterator[None]:
+def interruptible_prompt() -> Iterator[None]:
     """Let signals interrupt a prompt: nothing has started."""
     _WATCH.is_asking = True
     try:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from reconciler.cli import signals
-from reconciler.cli.options import Files, Place, seconds
-from reconciler.cli.show import approved
+from reconciler.cli.options import Files, Place, parse_seconds
+from reconciler.cli.show import confirm_effects
 
 if TYPE_CHECKING:
     from reconciler.operations.clusters.mounts import ClusterMigration, MigrationVerb
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def surgery(
+def open_state_edit(
     files: Files, place: Place, command: str, lock_timeout: str, show: Callable[[Plan], None] | None
 ) -> Iterator[RecordEdit]:
     """Yield the run, which a signal stops before it starts."""
-    lock_timeout_s = seconds("--lock-timeout", lock_timeout)
+    lock_timeout_s = parse_seconds("--lock-timeout", lock_timeout)
     from reconciler.operations.state_edit import RecordEdit
     from reconciler.operations.steps.runner import Stop
 
@@ -51,12 +51,14 @@ def request_migration(
     reach: SiteOptions, which: MigrationId, verb: MigrationVerb, *, yes: bool, form: Literal["text", "json"]
 ) -> ClusterMigration:
     """Cancel or delete a migration after a confirmation; return its new state."""
-    from reconciler.cli.text.mounts_text import asking_text
+    from reconciler.cli.text.mounts_text import migration_question_text
     from reconciler.operations.clusters.mounts import request_migration
     from reconciler.operations.steps.runner import Stop
 
     def confirm(underway: ClusterMigration) -> bool:
-        return approved(asking_text(underway, verb), f"{verb.capitalize()} the migration?", yes=yes, form=form)
+        return confirm_effects(
+            migration_question_text(underway, verb), f"{verb.capitalize()} the migration?", yes=yes, form=form
+        )
 
     stop = Stop()
     with signals.forward_signals(stop, patience_s=signals.RUN_S):

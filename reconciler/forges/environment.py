@@ -78,7 +78,7 @@ _MAX_BYTES: Final = 32 << 20
 
 def open_forge(environ: Mapping[str, str], request: ForgeRequest, *, tool: str, now_ms: Callable[[], int]) -> Forge:
     """Return the client of the forge; no request is made."""
-    settings = settings_of(environ, request, tool)
+    settings = read_forge_settings(environ, request, tool)
     match settings.kind:
         case "github":
             from reconciler.forges.github import GitHub  # noqa: PLC0415 - lazy import: slow
@@ -94,7 +94,7 @@ def open_forge(environ: Mapping[str, str], request: ForgeRequest, *, tool: str, 
             return Gitea(settings, now_ms)
 
 
-def settings_of(environ: Mapping[str, str], request: ForgeRequest, tool: str) -> ForgeSettings:
+def read_forge_settings(environ: Mapping[str, str], request: ForgeRequest, tool: str) -> ForgeSettings:
     """Return the address of the forge, and the token; raises as `open_forge`."""
     kind = request.forge or _kind_of(environ)
     names = _NAMES[kind]
@@ -119,7 +119,7 @@ def settings_of(environ: Mapping[str, str], request: ForgeRequest, tool: str) ->
     return ForgeSettings(kind, api, repository, token, name, tool, request.timeout_s, *trusted)
 
 
-def pull_request_of(environ: Mapping[str, str], request: ForgeRequest) -> int:
+def find_pull_request(environ: Mapping[str, str], request: ForgeRequest) -> int:
     """Return the number of this run's pull request."""
     if request.pull_request is not None:
         return request.pull_request

@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from reconciler.forges.github import SharedApi, comment_of, issue_of, latest_approvals, login_of, request_of
+from reconciler.forges.github import (
+    SharedApi,
+    author_login,
+    latest_approvals,
+    parse_comment,
+    parse_issue,
+    parse_pull_request,
+)
 from reconciler.forges.http import Advice, Api
 from reconciler.forges.protocol import (
     Approval,
@@ -16,8 +23,8 @@ from reconciler.forges.protocol import (
     Kind,
     PullRequest,
     collapse_comment_text,
-    marker_of,
-    ms_of,
+    parse_marker,
+    parse_time_ms,
 )
 
 _ADVICE: Final = Advice(
@@ -55,12 +62,12 @@ class Gitea(SharedApi):
         if not matching:
             return []
         me = self._api.get("/user", "see whose token this is").item()["id"]
-        own = (comment_of(item) for item in matching if (item.get("user") or {}).get("id") == me)
+        own = (parse_comment(item) for item in matching if (item.get("user") or {}).get("id") == me)
         return sorted(own, key=lambda item: item.id)
 
     def collapse_comment(self, number: int, comment: Comment) -> None:
         """Collapse its text."""
-        marker = marker_of(comment.body)
+        marker = parse_marker(comment.body)
         if marker is not None:
             self.edit_comment(number, comment, collapse_comment_text(marker, comment.body, self.limit, self.size))
 
@@ -71,21 +78,21 @@ class Gitea(SharedApi):
         if not matching:
             return []
         me = self._api.get("/user", "see whose token this is").item()["id"]
-        own = (issue_of(item) for item in matching if (item.get("user") or {}).get("id") == me)
+        own = (parse_issue(item) for item in matching if (item.get("user") or {}).get("id") == me)
         return sorted(own, key=lambda item: item.number)
 
     def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
         """Create an issue; missing labels are left out."""
         numbers = list(self._label_keys(labels).values()) if labels else []
         content = {"title": title, "body": body, "labels": numbers}
-        return issue_of(self._api.send("POST", self._issues, "open an issue", body=content).item())
+        return parse_issue(self._api.send("POST", self._issues, "open an issue", body=content).item())
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
         """Edit or close an issue."""
         content = {"body": body, **({"state": "closed"} if closes else {})}
         path = f"{self._issues}/{issue.number}"
         answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_GONE,))
-        return None if answer.status == _GONE else issue_of(answer.item())
+        return None if answer.status == _GONE else parse_issue(answer.item())
 
     def find_merged_requests(self, commit: str) -> list[int]:
         """Return the merged pull request of a commit."""
@@ -93,7 +100,7 @@ class Gitea(SharedApi):
         answer = self._api.get(path, "see which pull request a commit is of", accepts=(_GONE,))
         if answer.status == _GONE:
             return []
-        pull_request = request_of(answer.item())
+        pull_request = parse_pull_request(answer.item())
         return [pull_request.number] if pull_request.is_merged else []
 
     def approvals(self, request: PullRequest) -> list[Approval]:
@@ -103,7 +110,9 @@ class Gitea(SharedApi):
             (review for review in rows if not review.get("dismissed")), "APPROVED", ("REQUEST_CHANGES",)
         )
         return [
-            Approval(login_of(review), ms_of(review.get("submitted_at")), review.get("commit_id") == request.head)
+            Approval(
+                author_login(review), parse_time_ms(review.get("submitted_at")), review.get("commit_id") == request.head
+            )
             for review in latest
             if review.get("official")
         ]

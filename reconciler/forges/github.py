@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.forges.http import Advice, Answer, Api, Trouble
-from reconciler.forges.protocol import Approval, Comment, ForgeSettings, Issue, Kind, PullRequest, ms_of
+from reconciler.forges.protocol import Approval, Comment, ForgeSettings, Issue, Kind, PullRequest, parse_time_ms
 from reconciler.runtime.text import to_one_line
 
 
@@ -57,13 +57,13 @@ class SharedApi:
     def post_comment(self, number: int, body: str) -> Comment:
         """Create a comment."""
         path = f"{self._issues}/{number}/comments"
-        return comment_of(self._api.send("POST", path, "post a comment", body={"body": body}).item())
+        return parse_comment(self._api.send("POST", path, "post a comment", body={"body": body}).item())
 
     def edit_comment(self, number: int, comment: Comment, body: str) -> Comment | None:  # noqa: ARG002 - the protocol's
         """Edit a comment."""
         path = f"{self._issues}/comments/{comment.id}"
         answer = self._api.send("PATCH", path, "edit its comment", body={"body": body}, accepts=(_GONE,))
-        return None if answer.status == _GONE else comment_of(answer.item())
+        return None if answer.status == _GONE else parse_comment(answer.item())
 
     def delete_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002 - the protocol's
         """Delete a comment."""
@@ -86,7 +86,7 @@ class SharedApi:
 
     def pull_request(self, number: int) -> PullRequest:
         """Return a pull request."""
-        return request_of(self._api.get(f"{self._repository}/pulls/{number}", "see the pull request").item())
+        return parse_pull_request(self._api.get(f"{self._repository}/pulls/{number}", "see the pull request").item())
 
     def close(self) -> None:
         """Close the connections."""
@@ -133,7 +133,7 @@ class GitHub(SharedApi):
         Lists all open issues: search indexes new ones late, and labels may be edited.
         """
         rows = self._rows(f"{self._issues}?state=open&per_page={_AT_ONCE}", "list the issues")
-        issues = [issue_of(issue) for issue in rows if "pull_request" not in issue]
+        issues = [parse_issue(issue) for issue in rows if "pull_request" not in issue]
         wanted = [issue for issue in issues if is_wanted(issue.body)]
         own = self._own_visible_nodes([issue.node for issue in wanted])
         return sorted((issue for issue in wanted if issue.node in own), key=lambda issue: issue.number)
@@ -141,29 +141,31 @@ class GitHub(SharedApi):
     def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
         """Create an issue; missing labels are created."""
         content = {"title": title, "body": body, "labels": list(labels)}
-        return issue_of(self._api.send("POST", self._issues, "open an issue", body=content).item())
+        return parse_issue(self._api.send("POST", self._issues, "open an issue", body=content).item())
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
         """Edit or close an issue."""
         content = {"body": body, **({"state": "closed", "state_reason": "completed"} if closes else {})}
         path = f"{self._issues}/{issue.number}"
         answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_GONE, _DELETED))
-        return None if answer.status in {_GONE, _DELETED} else issue_of(answer.item())
+        return None if answer.status in {_GONE, _DELETED} else parse_issue(answer.item())
 
     def find_merged_requests(self, commit: str) -> list[int]:
         """Return the merged pull requests of a commit."""
         path = f"{self._repository}/commits/{quote(commit)}/pulls?per_page={_AT_ONCE}"
         pulls = self._rows(path, "see which pull request a commit is of")
-        return sorted(request_of(pull).number for pull in pulls if pull.get("merged_at"))
+        return sorted(parse_pull_request(pull).number for pull in pulls if pull.get("merged_at"))
 
     def approvals(self, request: PullRequest) -> list[Approval]:
         """Return approvals by people with write access; others may review, too."""
         path = f"{self._repository}/pulls/{request.number}/reviews?per_page={_AT_ONCE}"
         latest = latest_approvals(self._rows(path, "list the reviews"), "APPROVED", ("CHANGES_REQUESTED", "DISMISSED"))
         return [
-            Approval(login_of(review), ms_of(review.get("submitted_at")), review.get("commit_id") == request.head)
+            Approval(
+                author_login(review), parse_time_ms(review.get("submitted_at")), review.get("commit_id") == request.head
+            )
             for review in latest
-            if self._may_write(login_of(review))
+            if self._may_write(author_login(review))
         ]
 
     def _may_write(self, login: str) -> bool:
@@ -173,7 +175,7 @@ class GitHub(SharedApi):
 
     def _comments(self, number: int) -> Iterator[Comment]:
         path = f"{self._issues}/{number}/comments?per_page={_AT_ONCE}"
-        return map(comment_of, self._rows(path, "list the comments"))
+        return map(parse_comment, self._rows(path, "list the comments"))
 
     def _rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
         place: str | None = path
@@ -214,18 +216,18 @@ _GONE: Final = 404
 _DELETED: Final = 410
 
 
-def comment_of(row: Mapping[str, Any]) -> Comment:
+def parse_comment(row: Mapping[str, Any]) -> Comment:
     """Parse a comment."""
     return Comment(
         int(row["id"]),
         str(row.get("body") or ""),
         str(row.get("html_url") or ""),
         str(row.get("node_id") or ""),
-        ms_of(row.get("updated_at")),
+        parse_time_ms(row.get("updated_at")),
     )
 
 
-def request_of(row: Mapping[str, Any]) -> PullRequest:
+def parse_pull_request(row: Mapping[str, Any]) -> PullRequest:
     """Parse a pull request."""
     number = row.get("number")
     is_merged = bool(row.get("merged") or row.get("merged_at"))
@@ -233,13 +235,13 @@ def request_of(row: Mapping[str, Any]) -> PullRequest:
         number if isinstance(number, int) else 0,
         str(row.get("html_url") or ""),
         str((row.get("head") or {}).get("sha") or ""),
-        login_of(row),
+        author_login(row),
         is_merged,
         is_closed=not is_merged and row.get("state") == "closed",
     )
 
 
-def login_of(row: Mapping[str, Any]) -> str:
+def author_login(row: Mapping[str, Any]) -> str:
     """Return the author's login."""
     return str((row.get("user") or {}).get("login") or "")
 
@@ -248,11 +250,11 @@ def latest_approvals(
     reviews: Iterable[Mapping[str, Any]], approved: str, others: Collection[str]
 ) -> list[Mapping[str, Any]]:
     """Return each person's latest deciding review, if it is an approval."""
-    newest = {login_of(review): review for review in reviews if review.get("state") in {approved, *others}}
+    newest = {author_login(review): review for review in reviews if review.get("state") in {approved, *others}}
     return [review for review in newest.values() if review.get("state") == approved]
 
 
-def issue_of(row: Mapping[str, Any]) -> Issue:
+def parse_issue(row: Mapping[str, Any]) -> Issue:
     """Parse an issue."""
     number = row.get("number")
     return Issue(

@@ -15,8 +15,8 @@ from reconciler.forges.protocol import (
     Kind,
     PullRequest,
     collapse_comment_text,
-    marker_of,
-    ms_of,
+    parse_marker,
+    parse_time_ms,
 )
 
 _ADVICE: Final = Advice(
@@ -75,7 +75,7 @@ class GitLab:
 
     def collapse_comment(self, number: int, comment: Comment) -> None:
         """Collapse its text."""
-        marker = marker_of(comment.body)
+        marker = parse_marker(comment.body)
         if marker is not None:
             self.edit_comment(number, comment, collapse_comment_text(marker, comment.body, self.limit))
 
@@ -126,18 +126,18 @@ class GitLab:
         if not rows:
             return []
         versions = self._rows(f"{place}/versions?", "see when commits were pushed")
-        pushed_ms = max((ms_of(row.get("created_at")) for row in versions), default=0)
+        pushed_ms = max((parse_time_ms(row.get("created_at")) for row in versions), default=0)
         noted = self._approval_times(request.number) if any(not row.get("approved_at") for row in rows) else {}
         approvals: list[Approval] = []
         for row in rows:
             by = str((row.get("user") or {}).get("username") or "")
-            at_ms = ms_of(row.get("approved_at")) or noted.get(by, 0)
+            at_ms = parse_time_ms(row.get("approved_at")) or noted.get(by, 0)
             approvals.append(Approval(by, at_ms, at_ms > pushed_ms > 0))
         return approvals
 
     def _approval_times(self, number: int) -> dict[str, int]:
         return {
-            str((note.get("author") or {}).get("username") or ""): ms_of(note.get("created_at"))
+            str((note.get("author") or {}).get("username") or ""): parse_time_ms(note.get("created_at"))
             for note in self._all(number)
             if note.get("system") and str(note.get("body")).startswith("approved this merge request")
         }
@@ -194,4 +194,4 @@ def _request(row: Mapping[str, Any]) -> PullRequest:
 def _note(row: Mapping[str, Any], page: str) -> Comment:
     number = int(row["id"])
     url = f"{page}#note_{number}" if page else ""
-    return Comment(number, str(row.get("body") or ""), url, changed_ms=ms_of(row.get("updated_at")))
+    return Comment(number, str(row.get("body") or ""), url, changed_ms=parse_time_ms(row.get("updated_at")))

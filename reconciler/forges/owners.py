@@ -37,7 +37,7 @@ class _Section:
     lines: list[tuple[re.Pattern[str], list[str]]] = field(default_factory=list)
 
 
-def owners_of(root: Path, kind: Kind, files: Iterable[str]) -> tuple[str, ...]:
+def find_owners(root: Path, kind: Kind, files: Iterable[str]) -> tuple[str, ...]:
     """Return the owners of files (relative to `root`), sorted; empty without a readable CODEOWNERS."""
     text = _read(root, kind)
     named = list(files)
@@ -50,7 +50,7 @@ def owners_of(root: Path, kind: Kind, files: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(owner for owner in owners if _OWNER.fullmatch(owner)))
 
 
-def repository_of(folder: Path) -> Path | None:
+def find_repository_root(folder: Path) -> Path | None:
     """Return the root of the folder's repository, or `None`."""
     folder = folder.resolve()
     return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), None)

@@ -45,8 +45,8 @@ class Marker:
     def line(self) -> str:
         """The marker as an HTML comment, hidden in the rendered text."""
         fields = {
-            "workspace": comment_safe(self.workspace),
-            "environment": comment_safe(self.environment or ""),
+            "workspace": escape_for_comment(self.workspace),
+            "environment": escape_for_comment(self.environment or ""),
             "digest": self.digest,
             "items": "" if self.items is None else str(self.items),
             "approvers": str(self.approvers or ""),
@@ -57,7 +57,7 @@ class Marker:
 
     def is_of(self, text: str) -> bool:
         """Return whether a text has the same command, workspace and environment."""
-        other = marker_of(text)
+        other = parse_marker(text)
         return other is not None and _identity(other) == _identity(self)
 
     def is_in(self, text: str) -> bool:
@@ -65,7 +65,7 @@ class Marker:
         return any(line.startswith("<!--") and self.is_of(line) for line in text.splitlines())
 
 
-def marker_of(text: str) -> Marker | None:
+def parse_marker(text: str) -> Marker | None:
     """Return the marker in the first line, or `None`."""
     match = _MARKER.fullmatch(text.partition("\n")[0].strip())
     if match is None:
@@ -91,13 +91,13 @@ def mark_message_unsent(text: str) -> str:
     return f"{first.removesuffix('-->')}message=owed -->{end}{rest}"
 
 
-def comment_safe(text: str) -> str:
+def escape_for_comment(text: str) -> str:
     """Escape `text` for an HTML comment."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", escape_invisible(text)).replace("--", "-_")
 
 
 def _identity(marker: Marker) -> tuple[str, str, str]:
-    return marker.command, comment_safe(marker.workspace), comment_safe(marker.environment or "")
+    return marker.command, escape_for_comment(marker.workspace), escape_for_comment(marker.environment or "")
 
 
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
@@ -231,7 +231,7 @@ class Issue:
     """Id in GitHub's GraphQL API."""
 
 
-def ms_of(stamp: object) -> int:
+def parse_time_ms(stamp: object) -> int:
     """Parse a time to milliseconds since 1970; 0 if malformed."""
     try:
         return round(datetime.fromisoformat(str(stamp)).timestamp() * 1000)

@@ -15,7 +15,7 @@ from reconciler.manifests.positions import FieldPath, is_text, resolve
 from reconciler.manifests.yaml_documents import parse
 
 
-def at(content: Any, path: FieldPath) -> Any:
+def value_at(content: Any, path: FieldPath) -> Any:
     """Return the value at a path in a document, or `None`."""
     for part in path:
         match content, part:
@@ -28,19 +28,19 @@ def at(content: Any, path: FieldPath) -> Any:
     return content
 
 
-def put(content: Any, path: FieldPath, value: Any) -> None:
+def set_at(content: Any, path: FieldPath, value: Any) -> None:
     """Set the value at a path in a document, creating mappings."""
     for part in path[:-1]:
         content = content.setdefault(part, {}) if isinstance(content, dict) else content[part]
     content[path[-1]] = value
 
 
-def take(content: Any, path: FieldPath) -> None:
+def remove_at(content: Any, path: FieldPath) -> None:
     """Remove the value at a path in a document, and mappings left empty above it, except the root."""
-    parent = at(content, path[:-1])
+    parent = value_at(content, path[:-1])
     del parent[path[-1]]
     if not parent and len(path) > 1:
-        take(content, path[:-1])
+        remove_at(content, path[:-1])
 
 
 def copy_value(content: Any) -> Any:
@@ -303,19 +303,19 @@ class EditedFile:
         Raises:
             UneditableError: More than this value would change; nothing was changed.
         """
-        self._edit(number, lambda text: set_text(text, path, value), lambda content: put(content, path, value))
+        self._edit(number, lambda text: set_text(text, path, value), lambda content: set_at(content, path, value))
 
     def append(self, number: int, path: FieldPath, value: Any) -> None:
         """Append an entry to a list of a document, or raise `UneditableError`."""
         self._edit(
             number,
             lambda text: append_text(text, path, value),
-            lambda content: put(content, path, [*(at(content, path) or []), value]),
+            lambda content: set_at(content, path, [*(value_at(content, path) or []), value]),
         )
 
     def remove(self, number: int, path: FieldPath) -> None:
         """Remove an entry of a document and collections left empty, or raise `UneditableError`."""
-        self._edit(number, lambda text: remove_text(text, path), lambda content: take(content, path))
+        self._edit(number, lambda text: remove_text(text, path), lambda content: remove_at(content, path))
 
     @contextmanager
     def together(self) -> Iterator[None]:

@@ -49,7 +49,7 @@ def find_workspace(start: Path) -> Path:
     )
 
 
-def environments(folder: Path) -> tuple[str, ...]:
+def list_environments(folder: Path) -> tuple[str, ...]:
     """Return the names of a workspace's environments."""
     try:
         names = [child.name for child in (folder / OVERLAYS).iterdir() if child.is_dir()]
@@ -78,7 +78,7 @@ def is_outside(path: Path, within: Path | None) -> bool:
     return within is not None and not Path(os.path.realpath(path)).is_relative_to(within)
 
 
-def outside(label: str) -> Problem:
+def outside_problem(label: str) -> Problem:
     """Return the problem of a file outside a pull request's repository."""
     message = "is outside the repository, and a pull request reads nothing there"
     return Problem(label, None, None, "", message, "Move it into the repository")
@@ -152,7 +152,7 @@ class _Walk:
     def visit(self, path: Path, name: str) -> None:
         path = Path(os.path.normpath(path))
         if is_outside(path, self._within):
-            self.problems.append(outside(name))
+            self.problems.append(outside_problem(name))
             return
         try:
             mode = path.stat().st_mode
@@ -186,7 +186,7 @@ class _Walk:
             return  # a link to a parent, or already read
         self._visited.add(real)
         if is_outside(folder, self._within):
-            self.problems.append(outside(escape_non_utf8(label_of(folder, self._folder))))
+            self.problems.append(outside_problem(escape_non_utf8(label_of(folder, self._folder))))
             return
         try:
             with os.scandir(folder) as entries:
@@ -278,7 +278,7 @@ class Findings:
         if self.within is not None and is_outside(path, self.within):
             is_typed = path in self._typed and not pathlib.Path(os.path.abspath(path)).is_relative_to(self.within)  # noqa: PTH100 - links stay
             if not is_typed:
-                return outside(label)
+                return outside_problem(label)
         return read_bounded(path, label)
 
     def add_unreadable(self, problem: Problem) -> None:

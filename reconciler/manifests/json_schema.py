@@ -30,7 +30,7 @@ _FIXED: Final = ("apiVersion", "kind")
 """Fields read before variables."""
 
 
-def identity(name: str) -> dict[str, str]:
+def schema_identity(name: str) -> dict[str, str]:
     """Return the dialect and id of a schema, at this version's site."""
     return {"$schema": DIALECT, "$id": f"{__site__}/{__version__}/schemas/{name}.json"}
 
@@ -44,12 +44,12 @@ def schemas() -> Mapping[str, dict[str, Any]]:
 
 def _of_kind(kind: str, definitions: Mapping[str, Any]) -> dict[str, Any]:
     used = {name: definitions[name] for name in sorted(_collect_references(definitions[kind], definitions, set()))}
-    return {**identity(kind.lower()), "title": kind, **definitions[kind], "$defs": used}
+    return {**schema_identity(kind.lower()), "title": kind, **definitions[kind], "$defs": used}
 
 
 def _schema_of_any(definitions: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        **identity("manifest"),
+        **schema_identity("manifest"),
         "title": "Manifest",
         "description": "Any document of a workspace; `kind` names its type.",
         "type": "object",

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from reconciler.errors import UsageError, UserError
-from reconciler.manifests.files import ENVIRONMENT, OVERLAYS, Findings, Place, environments, label_of, read_bounded
+from reconciler.manifests.files import ENVIRONMENT, OVERLAYS, Findings, Place, label_of, list_environments, read_bounded
 from reconciler.manifests.positions import FieldPath, Problem, Spot, as_written, kind_of_value, spots, values_of
 from reconciler.manifests.yaml_documents import Document, parse
 from reconciler.resources.base import Complaint
@@ -95,13 +95,13 @@ def read_values(
         known.update(_read_values_file(read(file, label), label, problems))
     for name, text in sorted(variables.environ.items()):
         if name.startswith(ENVIRONMENT_PREFIX):
-            known[name.removeprefix(ENVIRONMENT_PREFIX)] = typed(text, name)
+            known[name.removeprefix(ENVIRONMENT_PREFIX)] = parse_typed_value(text, name)
     for name, text in variables.texts.items():
-        known[name] = typed(text, FROM_COMMAND_LINE)
+        known[name] = parse_typed_value(text, FROM_COMMAND_LINE)
     return Values(known), problems
 
 
-def typed(text: str, origin: str) -> Value:
+def parse_typed_value(text: str, origin: str) -> Value:
     """Parse a value of `--var` as a YAML scalar; quotes make it text: `--var 'n="12"'`."""
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
         return Value(text[1:-1], origin)
@@ -258,7 +258,7 @@ def overlay_folder(folder: Path, environment: str) -> Path:
         raise UsageError(f"{environment!r} is not a name of an environment", hint="Up to 40 of [a-z0-9-]")
     names = folder / OVERLAYS / environment
     if not names.is_dir():
-        known = environments(folder)
+        known = list_environments(folder)
         otherwise = f"Create {OVERLAYS}/{environment}/; known: {list_choices(known)}"
         hint = did_you_mean(nearest_spelling(environment, known), otherwise=otherwise)
         raise UserError(f"there is no environment {environment}", hint=hint)

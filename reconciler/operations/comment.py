@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from reconciler.errors import BlockedError, RetryableError, UnansweredError, UsageError, UserError
-from reconciler.forges.environment import ForgeRequest, commit_of_run, open_forge, pull_request_of
+from reconciler.forges.environment import ForgeRequest, commit_of_run, find_pull_request, open_forge
 from reconciler.forges.protocol import (
     OUTDATED,
     RESULTS,
@@ -19,7 +19,7 @@ from reconciler.forges.protocol import (
     Marker,
     PullRequest,
     fit_comment,
-    marker_of,
+    parse_marker,
 )
 from reconciler.runtime.retry import Backoff, Tries
 from reconciler.runtime.text import counted, list_first
@@ -56,11 +56,11 @@ def comment(
     With `deletes_empty`, a text without findings deletes them. Comments of other accounts stay. With `labels`, the pull
     request gets the gravest result of its plans as a label.
     """
-    marker = marker_of(text)
+    marker = parse_marker(text)
     if marker is None or marker.command == OUTDATED:
         message = "the text does not begin with reconciler's marker, so its comment would never be found again"
         raise UserError(message, hint="Write it with: reconciler plan --format markdown > comment.md")
-    number = pull_request_of(invocation.environ, options)
+    number = find_pull_request(invocation.environ, options)
     forge = open_forge(invocation.environ, options, tool=invocation.tool, now_ms=invocation.now_ms)
     try:
         body = fit_comment(text, forge.limit, forge.size)
@@ -153,9 +153,9 @@ def _collapse(invocation: Invocation, forge: Forge, number: int, older: list[Com
 def _label(invocation: Invocation, forge: Forge, number: int) -> None:
     """Label a pull request by the gravest result of all its plans. Missing permission is only a warning."""
     texts = forge.own_comments(
-        number, lambda text: (marker := marker_of(text)) is not None and marker.command == "plan"
+        number, lambda text: (marker := parse_marker(text)) is not None and marker.command == "plan"
     )
-    results = [RESULTS.index(marker.result) for text in texts if (marker := marker_of(text.body)) is not None]
+    results = [RESULTS.index(marker.result) for text in texts if (marker := parse_marker(text.body)) is not None]
     names = [f"plan: {result}" for result in RESULTS]
     label = names[max(results, default=0)]
     try:
@@ -199,7 +199,7 @@ def read_approved_request(
             message = f"pull request {request.number} was closed without a merge, so nothing of it is approved"
             raise BlockedError(message, hint=f"Open it again if it is wanted: {request.url}")
         comment = _find_plan(forge, request, workspace, environment)
-        marker = marker_of(comment.body)
+        marker = parse_marker(comment.body)
         digest = "" if marker is None else marker.digest
         if not digest:
             message = f"the last plan in pull request {request.number} failed, so nothing was approved"
@@ -222,7 +222,7 @@ def read_approved_request(
 
 def _find_number(invocation: Invocation, forge: Forge, options: ForgeRequest) -> int:
     with suppress(UsageError):  # after a merge only the commit names one
-        return pull_request_of(invocation.environ, options)
+        return find_pull_request(invocation.environ, options)
     commit = commit_of_run(invocation.environ)
     hint = "Name the pull request: --approved-in N"
     if commit is None:
@@ -239,14 +239,14 @@ def _find_plan(forge: Forge, request: PullRequest, workspace: str, environment: 
     texts: list[str] = []
 
     def is_plan(text: str) -> bool:
-        marker = marker_of(text)
+        marker = parse_marker(text)
         texts.append(text)
         return marker is not None and marker.command == wanted.command
 
     own = forge.own_comments(request.number, is_plan)
     if of_workspace := [own_comment for own_comment in own if wanted.is_of(own_comment.body)]:
         return of_workspace[-1]
-    plans = {_describe_marker(marker) for own_comment in own if (marker := marker_of(own_comment.body)) is not None}
+    plans = {_describe_marker(marker) for own_comment in own if (marker := parse_marker(own_comment.body)) is not None}
     others = f"; it has plans of {list_first(sorted(plans))}" if plans else ""
     others += (
         "; the one that is there was written by another account, or is hidden" if any(map(wanted.is_of, texts)) else ""

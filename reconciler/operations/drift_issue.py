@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from reconciler.errors import UserError
 from reconciler.forges.environment import ForgeRequest, open_forge
-from reconciler.forges.owners import owners_of, repository_of
+from reconciler.forges.owners import find_owners, find_repository_root
 from reconciler.forges.protocol import Forge, Issue, Kind, Marker, fit_comment, mark_message_unsent
 from reconciler.operations.comment import is_same, write_newest
 from reconciler.operations.drift_patch import AcceptResult, build_patch
@@ -82,12 +82,12 @@ def _find_remedy(drifted: DriftResult, kind: Kind) -> Remedy:
         accepted = build_patch(loaded, decided, tuple(addresses), doubtful)
     except UserError:
         accepted = None
-    root = repository_of(loaded.folder)
+    root = find_repository_root(loaded.folder)
     files = dict.fromkeys(place.file for address in addresses for place in loaded.places.get(address, ()))
     if root is None:
         return Remedy(accepted, ())
     below = PurePosixPath(loaded.folder.resolve().relative_to(root))
-    return Remedy(accepted, owners_of(root, kind, [str(below / file) for file in files]))
+    return Remedy(accepted, find_owners(root, kind, [str(below / file) for file in files]))
 
 
 def record_message_sent(invocation: Invocation, filed: FiledIssue, options: ForgeRequest) -> None:

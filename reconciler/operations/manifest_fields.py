@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from reconciler.manifests.edit import EditedFile, UneditableError, at, format_patch, yaml_text
+from reconciler.manifests.edit import EditedFile, UneditableError, format_patch, value_at, yaml_text
 from reconciler.manifests.files import OVERLAYS, Place, label_of, manifest_files
 from reconciler.manifests.load import LoadedWorkspace, explain_origin
 from reconciler.manifests.positions import FieldPath, format_path
@@ -59,7 +59,7 @@ class Spot:
 
     def get_value(self, path: FieldPath) -> Any:
         """Return the value at a path, or `None`."""
-        return at(self.file.content(self.place.number), (*self.within, *path))
+        return value_at(self.file.content(self.place.number), (*self.within, *path))
 
 
 @dataclass
@@ -128,7 +128,7 @@ class Manifests:
         resource = self.loaded.desired[link].resource
         mirrors = resource.mirrors() if isinstance(resource, MirrorLink) else ()
         source = next(mirror.source for mirror in mirrors if mirror.address == address)
-        entries = at(self._open_file(place).content(place.number), ("spec", "mirrorTopics")) or []
+        entries = value_at(self._open_file(place).content(place.number), ("spec", "mirrorTopics")) or []
         for position, entry in enumerate(entries):
             if isinstance(entry, dict) and entry.get("source") == source:
                 return ("spec", "mirrorTopics", position)
@@ -146,9 +146,9 @@ class Manifests:
         """Return whether a document sets the path, something below it, or a whole parent."""
         content = self._open_file(place).content(place.number)
         for length in range(1, len(path) + 1):
-            value = at(content, path[:length])
+            value = value_at(content, path[:length])
             if value is None:
-                parent = at(content, path[: length - 1])
+                parent = value_at(content, path[: length - 1])
                 return isinstance(parent, dict) and path[length - 1] in parent
             if not isinstance(value, dict):
                 return True
@@ -158,7 +158,7 @@ class Manifests:
         whole = (*spot.within, *path)
         content = spot.file.content(spot.place.number)
         for length in range(1, len(whole) + 1):
-            value = at(content, whole[:length])
+            value = value_at(content, whole[:length])
             if _has_variable(value if length == len(whole) or not isinstance(value, dict | list) else None):
                 known = explain_origin(self.loaded, address)
                 where = known.get(format_path(path)) or next(iter(known.values()), str(spot.place))

@@ -16,7 +16,7 @@ from reconciler.manifests.files import (
     is_outside,
     label_of,
     manifest_files,
-    outside,
+    outside_problem,
     read_bounded,
 )
 from reconciler.manifests.format import format_text
@@ -108,7 +108,7 @@ def _list_files(folder: Path, names: Sequence[str], within: Path | None) -> tupl
     listing = manifest_files(folder, names, apart=frozenset(), may_be_empty=True, within=within)
     problems = [
         *listing.problems,
-        *(outside(label_of(file, folder)) for file in listing.files if is_outside(file, within)),
+        *(outside_problem(label_of(file, folder)) for file in listing.files if is_outside(file, within)),
     ]
     if problems:
         raise ManifestError(problems, hint=_HINT)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.forges.protocol import RESULTS, Marker, marker_of
+from reconciler.forges.protocol import RESULTS, Marker, parse_marker
 from tests.cli.conftest import Call, Said
 from tests.servers.certificates import Authority
 from tests.servers.forge import BOT, KINDS, NUMBER, STRANGER, TOKEN, Fault, ForgeServer, Kind, enter
@@ -197,7 +197,7 @@ def test_a_plan_says_in_its_marker_whether_anything_is_to_do(forge: ForgeServer,
         return call("plan", "--format", "markdown").out
 
     first = plan()
-    found = marker_of(first)
+    found = parse_marker(first)
     assert found is not None
     assert found.items
     assert call("comment", "-", "--delete-when-empty", stdin=first.encode()).code == 0

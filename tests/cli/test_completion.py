@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.completion import COMPLETION_VARIABLE, declared
+from reconciler.cli.completion import COMPLETION_VARIABLE, list_declared_addresses
 from tests.cli import terminals
 from tests.cli.conftest import COMMAND, Call, environment
 
@@ -147,7 +147,7 @@ def test_a_thousand_topics_are_found_without_reading_what_they_say(tmp_path: Pat
     )
     done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["1000", "[]"]
-    assert declared(tmp_path, None)[0] == "topic/west/orders-0"
+    assert list_declared_addresses(tmp_path, None)[0] == "topic/west/orders-0"
 
 
 SHELL: Mapping[str, str] = {"PS1": "$ ", "INPUTRC": "/dev/null", "HISTFILE": "/dev/null"}

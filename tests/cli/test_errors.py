@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from reconciler import errors
-from reconciler.cli.errors import EXPLANATIONS, Explanation, exit_code_of, explanation_of
+from reconciler.cli.errors import EXPLANATIONS, Explanation, find_explanation, report_error
 from reconciler.cli.main import main
 from reconciler.errors import UserError
 from reconciler.manifests.positions import ManifestError, Problem, format_excerpt
@@ -47,7 +47,7 @@ CODES = {
 def test_every_error_has_its_exit_code(
     kind: type[errors.ReconcilerError], code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert exit_code_of(kind("it broke", hint="Mend it."), is_verbose=False) == code
+    assert report_error(kind("it broke", hint="Mend it."), is_verbose=False) == code
     shown = capsys.readouterr()
     assert not shown.out
     assert shown.err.count("Traceback") == 0
@@ -83,7 +83,7 @@ def test_a_name_of_a_user_that_is_not_utf_8_is_written_out(call: Call, monkeypat
 
 
 def test_pending_changes_are_no_error_to_talk_about(capsys: pytest.CaptureFixture[str]) -> None:
-    exit_code_of(errors.PendingError("2 changes are pending", hint="Apply."), is_verbose=False)
+    report_error(errors.PendingError("2 changes are pending", hint="Apply."), is_verbose=False)
     assert capsys.readouterr().err == ""
 
 
@@ -103,7 +103,7 @@ def test_pending_changes_are_no_error_to_talk_about(capsys: pytest.CaptureFixtur
 def test_what_nobody_raised_on_purpose_is_still_one_line(
     error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert exit_code_of(error, is_verbose=False) == code
+    assert report_error(error, is_verbose=False) == code
     shown = capsys.readouterr().err
     assert said in shown
     assert "Traceback" not in shown
@@ -113,13 +113,13 @@ def test_what_nobody_raised_on_purpose_is_still_one_line(
 def test_verbose_adds_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         _ = 1 / 0
-    exit_code_of(caught.value, is_verbose=True)
+    report_error(caught.value, is_verbose=True)
     assert "Traceback (most recent call last)" in capsys.readouterr().err
 
 
 def test_problems_of_files_stand_alone_before_the_error(capsys: pytest.CaptureFixture[str]) -> None:
     problem = Problem("manifests/a.yaml", 3, 5, "spec.partitions", "is required", "Add it.")
-    exit_code_of(ManifestError([problem], hint="Mend them."), is_verbose=False)
+    report_error(ManifestError([problem], hint="Mend them."), is_verbose=False)
     assert capsys.readouterr().err.splitlines() == [
         "manifests/a.yaml:3:5: spec.partitions: is required. Add it.",
         "Error: 1 problem in 1 file",
@@ -128,12 +128,12 @@ def test_problems_of_files_stand_alone_before_the_error(capsys: pytest.CaptureFi
 
 
 def test_an_error_of_many_lines_is_indented(capsys: pytest.CaptureFixture[str]) -> None:
-    exit_code_of(errors.UserError("two things:\nfirst\nsecond", hint="Mend both."), is_verbose=False)
+    report_error(errors.UserError("two things:\nfirst\nsecond", hint="Mend both."), is_verbose=False)
     assert capsys.readouterr().err == "Error: two things:\n  first\n  second\n  hint: Mend both\n"
 
 
 def test_a_message_cannot_speak_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    exit_code_of(errors.UserError("no topic \x1b[2J[red]x", hint="See \x07."), is_verbose=False)
+    report_error(errors.UserError("no topic \x1b[2J[red]x", hint="See \x07."), is_verbose=False)
     assert capsys.readouterr().err == "Error: no topic \\x1b[2J[red]x\n  hint: See \\x07\n"
 
 
@@ -313,7 +313,7 @@ def test_destroying_from_emptied_files_says_that_it_only_forgets(applied: Run, t
 @pytest.mark.parametrize("explanation", EXPLANATIONS, ids=lambda each: each.code)
 def test_an_explained_error_is_one_that_the_code_raises(explanation: Explanation) -> None:
     said = catalog.FILE.read_text(encoding="utf-8").splitlines()
-    assert any(explanation_of(line) == explanation for line in said)
+    assert any(find_explanation(line) == explanation for line in said)
 
 
 def test_codes_are_numbered_in_order() -> None:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from reconciler.cli.errors import exit_code_of
+from reconciler.cli.errors import report_error
 from reconciler.cli.text.lines import Span, align_rows, line, text_of
-from reconciler.cli.text.markdown import block, cell, code, picture, plan_markdown, sentence
+from reconciler.cli.text.markdown import block, cell, code, dependency_picture, plan_markdown, sentence
 from reconciler.cli.text.plan_text import plan_text
-from reconciler.forges.protocol import comment_safe
+from reconciler.forges.protocol import escape_for_comment
 from reconciler.planning.actions import Forget
 from reconciler.planning.plan import Plan, PlanFinding
 from reconciler.providers.kafka.faults import error_of_code
@@ -134,7 +134,7 @@ def test_what_brokers_and_libraries_say(capsys: pytest.CaptureFixture[str], word
         OSError(5, words, f"file{words[:200]}"),
         ValueError(words),
     ):
-        exit_code_of(error, is_verbose=True)
+        report_error(error, is_verbose=True)
         said = capsys.readouterr()
         check(type("Said", (), {"out": said.out, "err": said.err})())  # type: ignore[arg-type]
 
@@ -260,11 +260,11 @@ def test_a_code_span_is_fenced_longer_than_anything_in_it() -> None:
 
 
 def test_a_hidden_marker_holds_nothing_that_could_end_it() -> None:
-    assert comment_safe("--> <b>") == "-____b_"
+    assert escape_for_comment("--> <b>") == "-____b_"
 
 
 def test_a_picture_holds_names_as_entities() -> None:
-    lines = picture(_plan('x"] --> evil["y'))
+    lines = dependency_picture(_plan('x"] --> evil["y'))
     assert not any("evil[" in line for line in lines)
     assert lines[0] == "```mermaid"
 

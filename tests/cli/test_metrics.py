@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import jsonschema
 import pytest
 
-from reconciler.cli.metrics_file import metrics_body, prometheus_text, put_metrics, read_totals
+from reconciler.cli.metrics_file import format_metrics, prometheus_text, read_totals, write_metrics_file
 from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.embedded.catalog.model import DeletionEntry, RewriteEntry
 from reconciler.embedded.segments.groups import commit_offsets
@@ -302,7 +302,7 @@ _STATES = ("ACTIVE", "IN_ERROR", "NOT_CONFIGURED")
 def totals_of(name: str, metrics: list[Metric]) -> dict[tuple[str, str], float]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
-        path.write_bytes(metrics_body(path, metrics))
+        path.write_bytes(format_metrics(path, metrics))
         return read_totals(path)
 
 
@@ -347,7 +347,7 @@ def test_the_file_is_replaced_at_once_and_may_be_read_by_others(tmp_path: Path) 
     path = tmp_path / "m.prom"
     path.write_text("before")
     with path.open() as before:
-        put_metrics(path, b"after\n")
+        write_metrics_file(path, b"after\n")
         assert before.read() == "before"
     assert path.read_text() == "after\n"
     assert [each.name for each in tmp_path.iterdir()] == ["m.prom"]
@@ -361,7 +361,7 @@ def test_a_file_that_cannot_be_leaves_what_was_there(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "folder", tmp_path / "missing" / "m.prom", tmp_path / "file" / "m.prom"):
         with pytest.raises(UserError, match="cannot write the metrics to"):
-            put_metrics(path, b"x")
+            write_metrics_file(path, b"x")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "folder"]
 
 
@@ -467,7 +467,7 @@ def test_counters_go_on_from_what_the_file_says(name: str, tmp_path: Path) -> No
     totals = add_totals({}, upkeep)
     metrics = build_metrics([], upkeep, now_ms=0, totals=totals)
     path = tmp_path / name
-    path.write_bytes(metrics_body(path, metrics))
+    path.write_bytes(format_metrics(path, metrics))
     assert read_totals(path) == totals == {("uploaded_bytes", "west"): 1 << 40, ("cache_op_hit", "west"): 2}
 
 

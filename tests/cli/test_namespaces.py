@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from reconciler.cli.options import pairs
+from reconciler.cli.options import parse_pairs
 from reconciler.errors import UsageError
 from reconciler.runtime.text import format_bytes
 from tests.cli.sample_workspaces import SCHEMAS
@@ -216,5 +216,8 @@ def test_without_the_state_it_is_said_that_the_state_does_not_know(workspace: Ru
 
 def test_a_key_that_is_given_twice_is_refused() -> None:
     with pytest.raises(UsageError, match=r"--set retention\.ms is given twice"):
-        pairs("--set", ["retention.ms=3d", "retention.ms=4d"])
-    assert pairs("--set", ["retention.ms=3d", "cleanup.policy=a=b"]) == {"retention.ms": "3d", "cleanup.policy": "a=b"}
+        parse_pairs("--set", ["retention.ms=3d", "retention.ms=4d"])
+    assert parse_pairs("--set", ["retention.ms=3d", "cleanup.policy=a=b"]) == {
+        "retention.ms": "3d",
+        "cleanup.policy": "a=b",
+    }

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.text.action_words import reason_text, summary
+from reconciler.cli.text.action_words import reason_text, resource_summary
 from reconciler.cli.text.amounts import change_text, change_texts
 from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.markdown import LIMIT, plan_markdown
 from reconciler.cli.text.plan_text import plan_text
-from reconciler.cli.text.remarks import junit, plan_remarks
+from reconciler.cli.text.remarks import format_junit, plan_remarks
 from reconciler.cli.text.sections import sections
 from reconciler.cli.text.states_text import diff_text, difference_lines
 from reconciler.operations import state_views as state_diffs
@@ -329,14 +329,14 @@ def test_a_namespace_that_is_made_says_its_limits_and_its_key(spec: dict[str, ob
     made = RESOURCE.validate_python(
         {"apiVersion": "reconciler/v1", "kind": "Namespace", "metadata": {"name": "n", "cluster": "west"}, "spec": spec}
     )
-    assert summary(made) == said
+    assert resource_summary(made) == said
 
 
 CONFIGS = {"cleanup_policy": "compact", "min_insync_replicas": "2", "retention_ms": "7d", "segment_bytes": "256MiB"}
 FORMS = {
     "text": lambda plan: text_of(plan_text(plan)),
     "comment": plan_markdown,
-    "junit": lambda plan: junit(plan_remarks(plan)).decode(),
+    "junit": lambda plan: format_junit(plan_remarks(plan)).decode(),
 }
 
 
@@ -569,7 +569,7 @@ def test_markdown_has_them_in_one_row() -> None:
 
 def test_what_programs_read_is_as_it_was() -> None:
     assert change_text(MOVED).startswith(f'{PATH} -{{"name": "a", "patternType": "literal"}} -{{"name": "d"')
-    assert "filters[" not in junit(plan_remarks(plan_with(MOVED))).decode()
+    assert "filters[" not in format_junit(plan_remarks(plan_with(MOVED))).decode()
 
 
 def test_state_diff_has_a_line_for_each() -> None:

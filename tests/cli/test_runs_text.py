@@ -30,7 +30,7 @@ from reconciler.applying.events import (
     group_failures,
 )
 from reconciler.cli.json.runs_json import PIPELINE, error_line, event_line
-from reconciler.cli.progress import FinishedRun, Lines, reporter
+from reconciler.cli.progress import FinishedRun, Lines, open_reporter
 from reconciler.cli.text.inventory_text import action_lines
 from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.markdown import plan_markdown
@@ -310,7 +310,7 @@ EVENTS: tuple[Event, ...] = (
 
 
 def test_in_json_every_event_is_one_line_that_follows_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
-    with reporter("json") as report:
+    with open_reporter("json") as report:
         for event in EVENTS:
             report(event)
     lines = capsys.readouterr().out.splitlines()
@@ -349,7 +349,7 @@ def test_an_event_is_the_same_line_every_time() -> None:
 
 def test_how_a_run_ended_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     ending = FinishedRun()
-    with reporter("text", ending) as report:
+    with open_reporter("text", ending) as report:
         for event in EVENTS:
             report(event)
     assert ending.summary == EVENTS[-2]

@@ -19,7 +19,7 @@ from reconciler.cli.json.base import document_bytes
 from reconciler.cli.json.checks_json import DRIFT
 from reconciler.cli.json.sarif import MOST_RESULTS, SarifDocument
 from reconciler.cli.text.drift_text import drift_junit, drift_markdown, drift_remarks
-from reconciler.cli.text.remarks import junit, plan_remarks
+from reconciler.cli.text.remarks import format_junit, plan_remarks
 from reconciler.operations.drift import DriftItem, DriftResult
 from reconciler.operations.plan import Header, PlanResult
 from reconciler.operations.steps.invocation import Select
@@ -60,7 +60,7 @@ def hostile(name: str) -> Plan:
 
 def test_every_action_is_a_test_case_and_only_what_is_blocked_fails() -> None:
     plan = sample_plans.everything()
-    (suite,) = tree(junit(plan_remarks(plan)))
+    (suite,) = tree(format_junit(plan_remarks(plan)))
     cases = suite.findall("testcase")
     failed = [case.get("name") for case in cases if case.find("failure") is not None]
     assert failed == [action.id for action in plan.blocked]
@@ -73,20 +73,20 @@ def test_every_action_is_a_test_case_and_only_what_is_blocked_fails() -> None:
 
 
 def test_errors_of_a_plan_fail() -> None:
-    (suite,) = tree(junit(plan_remarks(sample_plans.refused())))
+    (suite,) = tree(format_junit(plan_remarks(sample_plans.refused())))
     assert [case.find("failure") is not None for case in suite] == [True, True]
 
 
 def test_an_empty_plan_is_one_case_that_passes() -> None:
-    (suite,) = tree(junit(plan_remarks(sample_plans.empty())))
+    (suite,) = tree(format_junit(plan_remarks(sample_plans.empty())))
     assert (suite.get("tests"), len(suite), suite.find("testcase/failure")) == ("1", 1, None)
 
 
 @pytest.mark.parametrize("name", NOT_IN_XML)
 def test_a_hostile_name_leaves_the_xml_well_formed_and_stays_one_name(name: str) -> None:
     plan = hostile(name)
-    (suite,) = tree(junit(plan_remarks(plan)))
-    plain = tree(junit(plan_remarks(hostile("plain"))))[0]
+    (suite,) = tree(format_junit(plan_remarks(plan)))
+    plain = tree(format_junit(plan_remarks(hostile("plain"))))[0]
     assert [case.tag for case in suite.iter()] == [case.tag for case in plain.iter()]
     assert all("\n" not in (case.get("name") or "") for case in suite)
 
@@ -176,7 +176,7 @@ def test_more_results_than_a_file_may_hold_leave_out_the_mildest_and_say_so(monk
 
 def test_the_same_plan_gives_the_same_bytes() -> None:
     plan = sample_plans.everything()
-    assert junit(plan_remarks(plan)) == junit(plan_remarks(plan))
+    assert format_junit(plan_remarks(plan)) == format_junit(plan_remarks(plan))
     assert document_bytes(SarifDocument.of(plan_remarks(plan))) == document_bytes(SarifDocument.of(plan_remarks(plan)))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reconciler.errors import ReconcilerError, UsageError, UserError
-from reconciler.forges.environment import ForgeRequest, pull_request_of, settings_of
+from reconciler.forges.environment import ForgeRequest, find_pull_request, read_forge_settings
 
 GITHUB = {"GITHUB_ACTIONS": "true", "GITHUB_API_URL": "https://api.github.com", "GITHUB_REPOSITORY": "acme/topics"}
 GITLAB = {"GITLAB_CI": "true", "CI_API_V4_URL": "https://gitlab.example.com/api/v4/", "CI_PROJECT_ID": "42"}
@@ -58,7 +58,7 @@ FOUND = [
 def test_the_forge_is_found_as_its_runner_says_it(
     environ: dict[str, str], asked: ForgeRequest, found: tuple[str, ...]
 ) -> None:
-    settings = settings_of(environ, asked, "1")
+    settings = read_forge_settings(environ, asked, "1")
     assert (settings.kind, settings.api, settings.repository, settings.token_name) == found
     assert "'t" not in repr(settings)
     assert settings.token == environ[settings.token_name].strip()
@@ -98,7 +98,7 @@ def test_what_is_missing_or_wrong_is_said_without_the_secret(
     environ: dict[str, str], asked: ForgeRequest, kind: type[ReconcilerError], message: str
 ) -> None:
     with pytest.raises(kind) as found:
-        settings_of(environ, asked, "1")
+        read_forge_settings(environ, asked, "1")
     assert message in found.value.message
     assert found.value.hint
     assert "secret" not in str(found.value)
@@ -107,9 +107,9 @@ def test_what_is_missing_or_wrong_is_said_without_the_secret(
 @pytest.mark.parametrize("url", ["http://127.0.0.1:3000", "http://localhost", "http://[::1]:1"])
 def test_http_is_for_this_machine_or_where_it_is_allowed(url: str) -> None:
     environ = GITHUB | {"GITHUB_API_URL": url, "GITHUB_TOKEN": "t"}
-    assert settings_of(environ, ForgeRequest(), "1").api == url
+    assert read_forge_settings(environ, ForgeRequest(), "1").api == url
     away = environ | {"GITHUB_API_URL": "http://gitea:3000"}
-    assert settings_of(away, ForgeRequest(allows_http=True), "1").api == "http://gitea:3000"
+    assert read_forge_settings(away, ForgeRequest(allows_http=True), "1").api == "http://gitea:3000"
 
 
 EVENTS: list[tuple[Any, int | None]] = [
@@ -132,12 +132,12 @@ def test_the_pull_request_is_the_one_of_the_event(tmp_path: Path, event: Any, nu
     file.write_text(json.dumps(event))
     environ = GITHUB | {"GITHUB_EVENT_PATH": str(file), "GITHUB_EVENT_NAME": "push"}
     if number is not None:
-        assert pull_request_of(environ, ForgeRequest()) == number
+        assert find_pull_request(environ, ForgeRequest()) == number
         return
     with pytest.raises(UsageError, match="pull request") as found:
-        pull_request_of(environ, ForgeRequest())
+        find_pull_request(environ, ForgeRequest())
     assert "--pull-request N" in found.value.hint
-    assert pull_request_of(environ, ForgeRequest(pull_request=3)) == 3
+    assert find_pull_request(environ, ForgeRequest(pull_request=3)) == 3
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ def test_the_pull_request_is_the_one_of_the_event(tmp_path: Path, event: Any, nu
 )
 def test_the_merge_request_is_the_one_of_the_pipeline(environ: dict[str, str], number: int | None) -> None:
     if number is not None:
-        assert pull_request_of(GITLAB | environ, ForgeRequest()) == number
+        assert find_pull_request(GITLAB | environ, ForgeRequest()) == number
     else:
         with pytest.raises(UsageError, match="pull request"):
-            pull_request_of(GITLAB | environ, ForgeRequest())
+            find_pull_request(GITLAB | environ, ForgeRequest())
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "\xff"])
@@ -163,4 +163,4 @@ def test_an_event_that_cannot_be_read_is_said(tmp_path: Path, text: str | None) 
     if text is not None:
         file.write_bytes(text.encode("latin-1"))
     with pytest.raises(UsageError, match="cannot be read"):
-        pull_request_of(GITHUB | {"GITHUB_EVENT_PATH": str(file)}, ForgeRequest())
+        find_pull_request(GITHUB | {"GITHUB_EVENT_PATH": str(file)}, ForgeRequest())

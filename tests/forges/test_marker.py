@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.forges.protocol import Marker, collapse_comment_text, fit_comment, marker_of
+from reconciler.forges.protocol import Marker, collapse_comment_text, fit_comment, parse_marker
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from reconciler.forges.protocol import Marker, collapse_comment_text, fit_commen
 )
 @pytest.mark.parametrize("end", ["", "\n", "\r\n", " \nmore"])
 def test_a_marker_is_read_as_it_was_written(marker: Marker, end: str) -> None:
-    assert marker_of(f"{marker.line}{end}") == marker
+    assert parse_marker(f"{marker.line}{end}") == marker
 
 
 def test_a_marker_of_an_older_or_newer_version_is_about_the_same() -> None:

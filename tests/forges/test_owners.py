@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.forges.owners import owners_of, repository_of
+from reconciler.forges.owners import find_owners, find_repository_root
 from reconciler.forges.protocol import Kind
 
 SAME = """\
@@ -75,7 +75,7 @@ def test_owners_are_those_that_the_forge_would_ask(
     tmp_path: Path, kind: Kind, text: str, file: str, owners: tuple[str, ...]
 ) -> None:
     (tmp_path / "CODEOWNERS").write_text(text)
-    assert owners_of(tmp_path, kind, [file]) == owners
+    assert find_owners(tmp_path, kind, [file]) == owners
 
 
 def test_a_link_out_of_the_repository_is_no_file_of_owners(tmp_path: Path) -> None:
@@ -83,13 +83,13 @@ def test_a_link_out_of_the_repository_is_no_file_of_owners(tmp_path: Path) -> No
     root.mkdir()
     (tmp_path / "elsewhere").write_text("* @all")
     (root / "CODEOWNERS").symlink_to(tmp_path / "elsewhere")
-    assert owners_of(root, "github", ["a"]) == ()
+    assert find_owners(root, "github", ["a"]) == ()
     (root / "docs").mkdir()
     (root / "docs/CODEOWNERS").write_text("* @docs")
-    assert owners_of(root, "github", ["a"]) == ("@docs",)
+    assert find_owners(root, "github", ["a"]) == ("@docs",)
 
 
 def test_the_repository_is_the_nearest_folder_with_git(tmp_path: Path) -> None:
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a/.git").write_text("gitdir: elsewhere")
-    assert repository_of(tmp_path / "a/b") == (tmp_path / "a").resolve()
+    assert find_repository_root(tmp_path / "a/b") == (tmp_path / "a").resolve()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.manifests.edit import EditedFile, UneditableError, format_patch, put, take, yaml_text
+from reconciler.manifests.edit import EditedFile, UneditableError, format_patch, remove_at, set_at, yaml_text
 from reconciler.manifests.yaml_documents import parse
 
 
@@ -97,7 +97,7 @@ def test_what_would_change_more_is_left_to_its_author(text: str, path: tuple[str
     except UneditableError:
         return
     before, now = (parse(each.encode(), "x").documents[0].content for each in (text, changed))
-    put(before, path, "new")
+    set_at(before, path, "new")
     assert now == before
 
 
@@ -149,7 +149,7 @@ def test_whatever_the_layout_a_change_means_itself_or_is_refused(content: Any, v
     except UneditableError:
         assert after(file) == text
         return
-    take(content, path) if is_removal else put(content, path, value)
+    remove_at(content, path) if is_removal else set_at(content, path, value)
     assert [document.content for document in parse(after(file).encode(), "y").documents] == [content]
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from reconciler.errors import UsageError, UserError
-from reconciler.manifests.files import environments
+from reconciler.manifests.files import list_environments
 from reconciler.manifests.load import load
-from reconciler.manifests.overlays import Variables, typed
+from reconciler.manifests.overlays import Variables, parse_typed_value
 
 TOPIC = (
     "apiVersion: reconciler/v1\nkind: Topic\nmetadata: {name: orders, cluster: west}\nspec: {partitions: '${var.n}'}\n"
@@ -29,7 +29,7 @@ TOPIC = (
     ],
 )
 def test_a_variable_of_the_command_line_is_a_scalar_and_quotes_make_it_text(text: str, meant: Any) -> None:
-    value = typed(text, "--var").value
+    value = parse_typed_value(text, "--var").value
     assert value == meant
     assert type(value) is type(meant)
 
@@ -76,7 +76,7 @@ def test_what_cannot_name_an_environment_is_a_wrong_call(workspace: Any, name: s
 
 def test_an_unknown_environment_is_an_error_that_names_the_nearest(workspace: Any) -> None:
     folder = workspace({"overlays/prod/a.yaml": "", "overlays/stage/a.yaml": "", "overlays/README.md": ""})
-    assert environments(folder) == ("prod", "stage")
+    assert list_environments(folder) == ("prod", "stage")
     with pytest.raises(UserError, match=r"there is no environment prd. Did you mean prod\?"):
         load(folder, environment="prd", variables=Variables())
     with pytest.raises(UserError, match="Create overlays/qa/; known: prod, stage"):

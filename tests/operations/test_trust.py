@@ -18,7 +18,7 @@ import pytest
 from reconciler.cli.json.base import document_bytes
 from reconciler.cli.json.sarif import SarifDocument
 from reconciler.cli.text.markdown import plan_markdown
-from reconciler.cli.text.remarks import junit, plan_remarks
+from reconciler.cli.text.remarks import format_junit, plan_remarks
 from reconciler.errors import BlockedError, ReconcilerError, UserError
 from reconciler.manifests.json_schema import schemas
 from reconciler.manifests.overlays import Variables
@@ -642,7 +642,7 @@ def test_whatever_is_made_of_an_action_holds_the_reference(far: Bench) -> None:
         saved,
         orjson.dumps([encode_action(action) for action in actions]),
         plan_markdown(plan).encode(),
-        junit(plan_remarks(plan)),
+        format_junit(plan_remarks(plan)),
         document_bytes(SarifDocument.of(plan_remarks(plan))),
     ]
     assert not [body for body in made if SECRET.encode() in body]

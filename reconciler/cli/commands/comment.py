@@ -78,10 +78,10 @@ def comment_command(
     request = at.asked(pull_request)
     if failed is not None:
         from reconciler.cli.options import Place
-        from reconciler.cli.reports import plan_failed
+        from reconciler.cli.reports import plan_failure_comment
 
         invocation = Place(workspace=workspace, verbose=place.verbose).invocation()
-        text = plan_failed(failed, invocation, environment)
+        text = plan_failure_comment(failed, invocation, environment)
     else:
         invocation = place.invocation()
         text = _text(invocation.cwd / str(file), Path(str(file)))

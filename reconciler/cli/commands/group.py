@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from reconciler.cli.options import Files, Place, StateOptions, TextOrJson, expand_bundles
 from reconciler.cli.present import present
-from reconciler.cli.show import approved
+from reconciler.cli.show import confirm_effects
 from reconciler.cli.text.topics_text import deletion_done_text, group_deletion_text, reset_done_text, reset_text
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def delete_command(
     from reconciler.operations.clusters.groups import GroupChange, delete_group
 
     def confirm(deletion: GroupDeletion) -> bool:
-        return approved(group_deletion_text(deletion), "Delete the group?", yes=yes, form=form)
+        return confirm_effects(group_deletion_text(deletion), "Delete the group?", yes=yes, form=form)
 
     change = GroupChange(cluster=cluster, group=group, topic=topic, force=force)
     done = delete_group(by_state.reach(files, place), change, confirm=confirm)
@@ -101,7 +101,7 @@ def reset_command(
     from reconciler.operations.clusters.groups import GroupChange, reset_group
 
     def confirm(reset: GroupReset) -> bool:
-        return approved(reset_text(reset), "Reset the offsets?", yes=yes, form=form)
+        return confirm_effects(reset_text(reset), "Reset the offsets?", yes=yes, form=form)
 
     change = GroupChange(cluster=cluster, group=group, topic=topic, partition=partition, force=force)
     done = reset_group(by_state.reach(files, place), change, to, confirm=confirm)

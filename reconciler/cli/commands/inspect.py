@@ -149,7 +149,7 @@ def verify_command(
     form: TextOrJson = "text",
 ) -> None:
     """Compare two topic logs, partition by partition, by count, ends and digest; exits 1 where they differ."""
-    from reconciler.cli.progress import reporter
+    from reconciler.cli.progress import open_reporter
     from reconciler.resources.address import Address, kind_of
 
     if kind_of(Address(left)) == "link":
@@ -161,7 +161,7 @@ def verify_command(
     from reconciler.operations.verify import VerifyOptions, verify
 
     stop = Stop()
-    with signals.forward_signals(stop, patience_s=signals.RUN_S), reporter("text") as report:
+    with signals.forward_signals(stop, patience_s=signals.RUN_S), open_reporter("text") as report:
         how = VerifyOptions(deep=deep, report=report, stop=stop)
         verified = verify(from_state.reach(files, place), left, right, how)
     present(form, lambda: verification_text(verified), lambda: VERIFICATION.row(verified))
@@ -179,8 +179,8 @@ def _verify_link(
     form: Literal["text", "json"],
 ) -> None:
     from reconciler.cli.json.verify_json import LINK_VERIFICATION
-    from reconciler.cli.progress import reporter
-    from reconciler.cli.text.runs_text import link_verified_text
+    from reconciler.cli.progress import open_reporter
+    from reconciler.cli.text.runs_text import link_comparison_text
     from reconciler.operations.mirrors.mirror_selection import parse_link_address
     from reconciler.operations.steps.runner import Stop
     from reconciler.operations.verify import VerifyOptions, verify_link
@@ -191,10 +191,10 @@ def _verify_link(
             hint="Give only the link: each of its mirrors is compared with its source.",
         )
     stop, address = Stop(), parse_link_address(link)
-    with signals.forward_signals(stop, patience_s=signals.RUN_S), reporter("text") as report:
+    with signals.forward_signals(stop, patience_s=signals.RUN_S), open_reporter("text") as report:
         how = VerifyOptions(deep=deep, report=report, stop=stop)
         verified = verify_link(from_state.reach(files, place), address, how)
-    present(form, lambda: link_verified_text(verified), lambda: LINK_VERIFICATION.row(verified))
+    present(form, lambda: link_comparison_text(verified), lambda: LINK_VERIFICATION.row(verified))
     raise_verdict(verified.verdict)
 
 

@@ -61,11 +61,11 @@ def init_command(
 def validate_command(files: Files, place: Place, form: ForLists = "text", report: Report = None) -> None:
     """Check manifests, life cycles and the guards that need no cluster. Reads files only."""
     from reconciler.cli.present import validation_lines
-    from reconciler.cli.reports import annotate, reports, show_remarks, validation_outcome, validation_remarks
+    from reconciler.cli.reports import annotate, parse_reports, show_remarks, validation_outcome, validation_remarks
     from reconciler.operations.manifest_files import validate
 
     invocation = place.invocation()
-    wanted_reports = reports(report, form, "validate", invocation, files.environment)
+    wanted_reports = parse_reports(report, form, "validate", invocation, files.environment)
     with wanted_reports.errors():
         validated = validate(invocation, files.select())
 

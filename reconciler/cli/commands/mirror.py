@@ -17,8 +17,8 @@ from reconciler.cli.options import (
     TextOrJson,
     Yes,
     expand_bundles,
-    pairs,
-    seconds,
+    parse_pairs,
+    parse_seconds,
     set_or_reset,
 )
 from reconciler.cli.present import present, raise_verdict
@@ -85,24 +85,24 @@ def _order(
     keeps_diverged: bool = False,
 ) -> None:
     """Apply a verb to mirrors and show the result; `yes` is `None` for a verb without a question."""
-    from reconciler.cli.orders import confirmation, open_emergency, show_ordered
+    from reconciler.cli.orders import ask_before_change, open_emergency, show_order_result
     from reconciler.operations.mirrors.mirror_orders import RoleOptions, order_roles
     from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 
     word = {"truncate-and-restore": "restore"}.get(verb, verb.partition("-")[0])
     options = RoleOptions(
-        timeout_ms=None if timeout is None else int(seconds("--timeout", timeout) * 1000),
+        timeout_ms=None if timeout is None else int(parse_seconds("--timeout", timeout) * 1000),
         keeps_diverged=keeps_diverged,
         is_dry_run=typed.dry_run,
     )
     choice = MirrorChoice(tuple(typed.addresses or ()), tuple(typed.links or ()))
-    confirm = None if yes is None else confirmation(word, "mirrors", yes=yes, form=typed.form)
+    confirm = None if yes is None else ask_before_change(word, "mirrors", yes=yes, form=typed.form)
     command = f"mirror {word}"
     with open_emergency(
         typed.acting, typed.files, typed.place, command, typed.form, is_dry_run=typed.dry_run
     ) as emergency:
         result = order_roles(emergency, verb, choice, confirm=confirm, options=options)
-        show_ordered(result, _DONE[verb], typed.form)
+        show_order_result(result, _DONE[verb], typed.form)
 
 
 @expand_bundles
@@ -129,12 +129,12 @@ def create_command(
     form: TextOrJson = "text",
 ) -> None:
     """Make mirrors over a link that is there. For emergencies: the next drift shows what the files do not say."""
-    from reconciler.cli.orders import open_emergency, show_ordered
+    from reconciler.cli.orders import open_emergency, show_order_result
     from reconciler.operations.mirrors.mirror_orders import NewMirrors, create_mirrors
 
-    new = NewMirrors(link=link, source=source, configs=pairs("--config", config))
+    new = NewMirrors(link=link, source=source, configs=parse_pairs("--config", config))
     with open_emergency(acting, files, place, "mirror create", form, is_dry_run=dry_run) as emergency:
-        show_ordered(create_mirrors(emergency, addresses, new, is_dry_run=dry_run), "created", form)
+        show_order_result(create_mirrors(emergency, addresses, new, is_dry_run=dry_run), "created", form)
 
 
 @expand_bundles
@@ -152,18 +152,18 @@ def delete_command(
     form: TextOrJson = "text",
 ) -> None:
     """Delete mirrors now, with their records. For emergencies: the next plan creates again what files name."""
-    from reconciler.cli.orders import confirmation, open_emergency, show_ordered
+    from reconciler.cli.orders import ask_before_change, open_emergency, show_order_result
     from reconciler.operations.mirrors.mirror_orders import delete_mirrors
 
     with open_emergency(acting, files, place, "mirror delete", form, is_dry_run=dry_run) as emergency:
         result = delete_mirrors(
             emergency,
             addresses,
-            confirm=confirmation("delete", "mirrors", yes=yes, form=form),
+            confirm=ask_before_change("delete", "mirrors", yes=yes, form=form),
             allow=tuple(allow or ()),
             is_dry_run=dry_run,
         )
-        show_ordered(result, "deleted", form)
+        show_order_result(result, "deleted", form)
 
 
 @expand_bundles
@@ -363,16 +363,16 @@ def link_alter_command(
     """Change fields of links now. For emergencies: the next drift shows what the files do not say."""
     if not set_or_reset(set_, delete):
         raise UsageError("there is nothing to alter", hint="Give --set FIELD=YAML or --delete FIELD")
-    from reconciler.cli.orders import open_emergency, show_ordered
+    from reconciler.cli.orders import open_emergency, show_order_result
     from reconciler.operations.mirrors.link_orders import order_links, parse_link_changes
     from reconciler.planning.orders import AlterLinkOrder
 
-    changes = parse_link_changes(pairs("--set", set_), delete or ())
+    changes = parse_link_changes(parse_pairs("--set", set_), delete or ())
     with open_emergency(acting, files, place, "link alter", form, is_dry_run=dry_run) as emergency:
         result = order_links(
             emergency, addresses or (), lambda link, _is_named: AlterLinkOrder(link, changes), is_dry_run=dry_run
         )
-        show_ordered(result, "altered", form)
+        show_order_result(result, "altered", form)
 
 
 @expand_bundles
@@ -396,16 +396,16 @@ def link_create_command(
     form: TextOrJson = "text",
 ) -> None:
     """Make links now, without mirrors. For emergencies: the next drift shows what the files do not say."""
-    from reconciler.cli.orders import open_emergency, show_ordered
+    from reconciler.cli.orders import open_emergency, show_order_result
     from reconciler.operations.mirrors.link_orders import create_links, parse_link_fields
 
-    fields = pairs("--set", set_)
+    fields = parse_pairs("--set", set_)
     for key, option in (("source", "--source"), ("mode", "--mode"), ("prefix", "--prefix")):
         if key in fields:
             raise UsageError(f"--set {key} has its own option", hint=f"Give it with {option}.")
     spec = {"source": source, "mode": mode, "prefix": prefix, **parse_link_fields(fields)}
     with open_emergency(acting, files, place, "link create", form, is_dry_run=dry_run) as emergency:
-        show_ordered(create_links(emergency, addresses or (), spec, is_dry_run=dry_run), "created", form)
+        show_order_result(create_links(emergency, addresses or (), spec, is_dry_run=dry_run), "created", form)
 
 
 @expand_bundles
@@ -422,11 +422,11 @@ def link_delete_command(
     form: TextOrJson = "text",
 ) -> None:
     """Delete links; the topics of their stopped mirrors stay. Refused while mirrors follow, unless that is forced."""
-    from reconciler.cli.orders import confirmation, open_emergency, show_ordered
+    from reconciler.cli.orders import ask_before_change, open_emergency, show_order_result
     from reconciler.operations.mirrors.link_orders import order_links
     from reconciler.planning.orders import DeleteLinkOrder
 
-    confirm = confirmation("delete", "links", yes=yes, form=form)
+    confirm = ask_before_change("delete", "links", yes=yes, form=form)
     with open_emergency(acting, files, place, "link delete", form, is_dry_run=dry_run) as emergency:
         result = order_links(
             emergency,
@@ -435,7 +435,7 @@ def link_delete_command(
             confirm=confirm,
             is_dry_run=dry_run,
         )
-        show_ordered(result, "deleted", form)
+        show_order_result(result, "deleted", form)
 
 
 @expand_bundles
@@ -512,7 +512,7 @@ def _pause_links(
     is_dry_run: bool,
     form: TextOrJson,
 ) -> None:
-    from reconciler.cli.orders import open_emergency, show_ordered
+    from reconciler.cli.orders import open_emergency, show_order_result
     from reconciler.operations.mirrors.link_orders import order_links
     from reconciler.planning.orders import PauseLinkOrder
 
@@ -524,4 +524,4 @@ def _pause_links(
             lambda link, is_named: PauseLinkOrder(link, is_paused, is_named),
             is_dry_run=is_dry_run,
         )
-        show_ordered(result, done, form)
+        show_order_result(result, done, form)

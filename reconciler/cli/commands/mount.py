@@ -22,9 +22,9 @@ from reconciler.cli.options import (
     Yes,
     expand_bundles,
 )
-from reconciler.cli.orders import confirmation, open_emergency, show_ordered
+from reconciler.cli.orders import ask_before_change, open_emergency, show_order_result
 from reconciler.cli.present import present, raise_verdict
-from reconciler.cli.show import approved
+from reconciler.cli.show import confirm_effects
 from reconciler.cli.text.lines import Line, line
 from reconciler.cli.verbs import MigrationId, request_migration
 from reconciler.errors import UsageError
@@ -132,7 +132,7 @@ def release_command(
     from reconciler.operations.steps.runner import Stop
 
     def confirm(release: Release) -> bool:
-        return approved(release_text(release), "Release the topic?", yes=yes, form=form)
+        return confirm_effects(release_text(release), "Release the topic?", yes=yes, form=form)
 
     stop, request = Stop(), ReleaseRequest(location=location, owner=owner, cluster=cluster, allow=tuple(allow or ()))
     with signals.forward_signals(stop, patience_s=signals.RUN_S):
@@ -248,9 +248,9 @@ def _migrate(
 
     is_prepared = request.phase == "prepare"
     with open_emergency(acting, files, place, f"topic {request.verb}", form, is_dry_run=dry_run) as emergency:
-        confirm = confirmation(request.verb, "topics", yes=yes, form=form)
+        confirm = ask_before_change(request.verb, "topics", yes=yes, form=form)
         result = migrate_topics(emergency, request, confirm=confirm, is_dry_run=dry_run)
         prepared = [address for address in result.addresses if address not in result.failed]
         if is_prepared and prepared and form == "text" and not dry_run:
             err().show([line(f"To continue: reconciler topic {request.verb} --finish {' '.join(prepared)}")])
-        show_ordered(result, "prepared" if is_prepared else f"{request.verb}ed", form)
+        show_order_result(result, "prepared" if is_prepared else f"{request.verb}ed", form)

@@ -15,7 +15,7 @@ from reconciler.cli.options import (
     TextOrJson,
     Yes,
     expand_bundles,
-    pairs,
+    parse_pairs,
     set_or_reset,
 )
 from reconciler.cli.present import present
@@ -41,13 +41,13 @@ def create_command(
     form: TextOrJson = "text",
 ) -> None:
     """Make a namespace now. For emergencies: the next plan shows what the files do not say."""
-    from reconciler.cli.orders import open_emergency, show_ordered
+    from reconciler.cli.orders import open_emergency, show_order_result
     from reconciler.operations.clusters.namespaces import change_namespace
     from reconciler.planning.orders import CreateNamespaceOrder
 
-    order = CreateNamespaceOrder(cluster.removeprefix("cluster/"), namespace, pairs("--set", set_))
+    order = CreateNamespaceOrder(cluster.removeprefix("cluster/"), namespace, parse_pairs("--set", set_))
     with open_emergency(acting, files, place, "namespace create", form, is_dry_run=dry_run) as emergency:
-        show_ordered(change_namespace(emergency, order, is_dry_run=dry_run), "created", form)
+        show_order_result(change_namespace(emergency, order, is_dry_run=dry_run), "created", form)
 
 
 @expand_bundles
@@ -82,7 +82,7 @@ def alter_command(
     configs = set_or_reset(set_, delete)
     if not (configs or acl or delete_acl):
         raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE, --delete KEY, --acl or --delete-acl")
-    from reconciler.cli.orders import confirmation_of_loss, open_emergency, show_ordered
+    from reconciler.cli.orders import ask_before_loss, open_emergency, show_order_result
     from reconciler.operations.clusters.namespaces import change_namespace, parse_rule
     from reconciler.planning.orders import AlterNamespaceOrder
 
@@ -94,8 +94,8 @@ def alter_command(
         removed_acls=tuple(parse_rule("--delete-acl", text, {"operations": ["all"]}) for text in delete_acl or ()),
     )
     with open_emergency(acting, files, place, "namespace alter", form, is_dry_run=dry_run) as emergency:
-        confirm = confirmation_of_loss("change", yes=yes, form=form)
-        show_ordered(change_namespace(emergency, order, confirm=confirm, is_dry_run=dry_run), "altered", form)
+        confirm = ask_before_loss("change", yes=yes, form=form)
+        show_order_result(change_namespace(emergency, order, confirm=confirm, is_dry_run=dry_run), "altered", form)
 
 
 @expand_bundles
@@ -115,7 +115,7 @@ def delete_command(
     form: TextOrJson = "text",
 ) -> None:
     """Delete a namespace with its topics now. What goes is shown first."""
-    from reconciler.cli.orders import confirmation, open_emergency, show_ordered
+    from reconciler.cli.orders import ask_before_change, open_emergency, show_order_result
     from reconciler.operations.clusters.namespaces import change_namespace
     from reconciler.planning.orders import DeleteNamespaceOrder
 
@@ -124,11 +124,11 @@ def delete_command(
         result = change_namespace(
             emergency,
             order,
-            confirm=confirmation("delete", "resources", yes=yes, form=form),
+            confirm=ask_before_change("delete", "resources", yes=yes, form=form),
             allow=tuple(allow or ()),
             is_dry_run=dry_run,
         )
-        show_ordered(result, "deleted", form)
+        show_order_result(result, "deleted", form)
 
 
 @expand_bundles
@@ -173,11 +173,11 @@ def move_command(
     form: TextOrJson = "text",
 ) -> None:
     """Move topics to another namespace now, with records, offsets and ids. The next plan shows what the files say."""
-    from reconciler.cli.orders import open_emergency, show_ordered
+    from reconciler.cli.orders import open_emergency, show_order_result
     from reconciler.operations.clusters.namespaces import change_namespace
     from reconciler.planning.orders import MoveTopicsOrder
 
     order = MoveTopicsOrder(cluster.removeprefix("cluster/"), source, target, tuple(topic or ()))
     with open_emergency(acting, files, place, "namespace move", form, is_dry_run=dry_run) as emergency:
         result = change_namespace(emergency, order, allow=tuple(allow or ()), is_dry_run=dry_run)
-        show_ordered(result, "moved", form)
+        show_order_result(result, "moved", form)

@@ -21,7 +21,7 @@ from reconciler.cli.options import (
     StateOptions,
     TextOrJson,
     expand_bundles,
-    seconds,
+    parse_seconds,
 )
 from reconciler.cli.present import present, printed_blocked_error, raise_verdict
 from reconciler.cli.show import ApplyMode, Phases, carry_out
@@ -65,7 +65,7 @@ def plan_command(
     from reconciler.cli.output_files import check_output
 
     invocation = place.invocation()
-    from reconciler.cli.reports import plan_outcome, reports
+    from reconciler.cli.reports import parse_reports, plan_outcome
     from reconciler.cli.show import phases, print_apply_command, show_planned, warn_about
     from reconciler.operations.plan import parse_failing, plan
 
@@ -73,7 +73,7 @@ def plan_command(
         with phases() as line_of_phases:
             return plan(line_of_phases.show_progress_of(invocation), chosen.select(), out=file)
 
-    wanted_reports = reports(report, form, "plan", invocation, chosen.environment)
+    wanted_reports = parse_reports(report, form, "plan", invocation, chosen.environment)
     with wanted_reports.errors():
         file = None if out is None else check_output("--out", out, "a saved plan")
         fails = parse_failing([*(fail_on or ()), *(["changes,blocked"] if detailed_exitcode else [])])
@@ -251,7 +251,7 @@ def drift_command(
         _print_patch(chosen, place, accept)
         return
     from reconciler.cli.output_files import check_output
-    from reconciler.cli.reports import DriftReport, drift_outcome, reports
+    from reconciler.cli.reports import DriftReport, drift_outcome, parse_reports
     from reconciler.cli.show import phases, show_drifted, warn_about_drift
     from reconciler.operations.drift import drift
 
@@ -278,7 +278,7 @@ def drift_command(
             seen = line_of_phases.show_progress_of(invocation)
             return drift(seen, chosen.select(), fail_on=tuple(fail_on or ()), known=known)
 
-    wanted_reports = reports(report, form, "drift", invocation, chosen.environment)
+    wanted_reports = parse_reports(report, form, "drift", invocation, chosen.environment)
     with wanted_reports.errors():
         filed = open_report()
         drifted = find_drift()
@@ -286,11 +286,11 @@ def drift_command(
     warn_about_drift(drifted)
     show_drifted(drifted, form)
     if metrics is not None:
-        from reconciler.cli.metrics_file import metrics_body, put_metrics
+        from reconciler.cli.metrics_file import format_metrics, write_metrics_file
         from reconciler.operations.metrics import build_drift_result_metrics
 
         path = invocation.cwd / metrics
-        put_metrics(path, metrics_body(path, build_drift_result_metrics(drifted, now_ms=invocation.now_ms())))
+        write_metrics_file(path, format_metrics(path, build_drift_result_metrics(drifted, now_ms=invocation.now_ms())))
     if filed is not None:
         filed.tell(drifted)
     drifted.remember()
@@ -356,7 +356,7 @@ def run_command(
     from reconciler.applying.events import ActionFailed
     from reconciler.cli.metrics_file import MetricsFile
     from reconciler.cli.output_files import check_output
-    from reconciler.cli.progress import reporter
+    from reconciler.cli.progress import open_reporter
     from reconciler.cli.text.runs_text import upkeep_text
     from reconciler.operations.run import run_every, run_once
     from reconciler.operations.steps.runner import Stop
@@ -367,7 +367,7 @@ def run_command(
     jobs = tuple(name for text in only or () for name in text.split(",") if name)
     if interval is not None:
         every = _interval_s(interval)
-        with signals.forward_signals(stop), reporter("text") as report:
+        with signals.forward_signals(stop), open_reporter("text") as report:
 
             def report_failure(event: Event) -> None:
                 if isinstance(event, ActionFailed):
@@ -382,7 +382,7 @@ def run_command(
         return
     from reconciler.cli.json.runs_json import PIPELINE
 
-    with signals.forward_signals(stop), reporter("text") as report:
+    with signals.forward_signals(stop), open_reporter("text") as report:
         upkeep = run_once(reach, only=jobs, report=report, stop=stop)
     present(
         form,
@@ -396,7 +396,7 @@ def run_command(
 
 
 def _interval_s(text: str) -> float:
-    every = seconds("--interval", text)
+    every = parse_seconds("--interval", text)
     if every < _SHORTEST_S:
         raise UsageError(f"--interval {text} is too short", hint="It is at least 1s; write --interval 30s")
     return every

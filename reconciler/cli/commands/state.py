@@ -11,8 +11,8 @@ from typer import Argument, Option
 from reconciler.cli import signals
 from reconciler.cli.options import AnyForm, DryRun, Files, Place, TextOrJson, Yes, expand_bundles
 from reconciler.cli.present import present, raise_verdict
-from reconciler.cli.show import approved, ask, require_terminal
-from reconciler.cli.verbs import surgery
+from reconciler.cli.show import ask_question, confirm_effects, require_terminal
+from reconciler.cli.verbs import open_state_edit
 
 if TYPE_CHECKING:
     from reconciler.planning.orders import ReaddressOrder
@@ -89,10 +89,10 @@ def mv_command(
     from reconciler.operations.state_edit import state_mv
 
     def confirm(moves: tuple[ReaddressOrder, ...]) -> bool:
-        return approved(moves_text(moves), "Record them like that?", yes=yes, form=form)
+        return confirm_effects(moves_text(moves), "Record them like that?", yes=yes, form=form)
 
     show = partial(show_plan, form=form) if dry_run else None
-    with surgery(files, place, "state mv", lock_timeout, show) as cut:
+    with open_state_edit(files, place, "state mv", lock_timeout, show) as cut:
         moves = state_mv(cut, before, after, confirm=confirm)
     if not dry_run:
         present(form, list, lambda: STATE_MOVES.row(moves))
@@ -125,7 +125,7 @@ def repair_command(
     from reconciler.state.repair import RepairChoice
 
     def confirm(repair: Repair) -> bool:
-        return approved(repair_text(repair), "Repair it like that?", yes=yes, form=form)
+        return confirm_effects(repair_text(repair), "Repair it like that?", yes=yes, form=form)
 
     choice = RepairChoice(snapshot=snapshot, without_run=without_run)
     repaired = state_repair(place.invocation(), files.select(), choice, confirm=confirm)
@@ -150,17 +150,17 @@ def rm_command(
     """Stop owning resources. Touches no cluster; what the files still declare, the next apply adopts again."""
     from reconciler.cli.json.states_json import STATE_REMOVAL
     from reconciler.cli.orders import show_plan
-    from reconciler.cli.text.states_text import forgetting_text, forgotten_text
+    from reconciler.cli.text.states_text import forget_question_text, forget_result_text
     from reconciler.operations.state_edit import state_rm
 
     def confirm(rows: tuple[tuple[Address, Recorded], ...]) -> bool:
-        return approved(forgetting_text(rows), "Forget them?", yes=yes, form=form)
+        return confirm_effects(forget_question_text(rows), "Forget them?", yes=yes, form=form)
 
     show = partial(show_plan, form=form) if dry_run else None
-    with surgery(files, place, "state rm", lock_timeout, show) as cut:
+    with open_state_edit(files, place, "state rm", lock_timeout, show) as cut:
         forgotten = state_rm(cut, addresses, recursive=recursive, confirm=confirm)
     if not dry_run:
-        present(form, lambda: forgotten_text(forgotten), lambda: STATE_REMOVAL.row(forgotten))
+        present(form, lambda: forget_result_text(forgotten), lambda: STATE_REMOVAL.row(forgotten))
 
 
 @expand_bundles
@@ -239,7 +239,7 @@ def unlock_command(
     def confirm(question: str) -> bool:
         if not yes:
             require_terminal("Give --yes if that run is dead for certain")
-        return yes or ask(f"{question} Take it away?")
+        return yes or ask_question(f"{question} Take it away?")
 
     stop = Stop()
     with signals.forward_signals(stop):

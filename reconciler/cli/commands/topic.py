@@ -18,8 +18,8 @@ from reconciler.cli.options import (
     TextOrJson,
     Yes,
     expand_bundles,
-    pairs,
-    seconds,
+    parse_pairs,
+    parse_seconds,
     set_or_reset,
 )
 from reconciler.cli.present import present, raise_verdict
@@ -55,7 +55,7 @@ def alter_command(
     configs = set_or_reset(set_, delete)
     if not configs and partitions is None:
         raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE, --delete KEY or --partitions N")
-    from reconciler.cli.orders import confirmation_of_loss, open_emergency, show_ordered
+    from reconciler.cli.orders import ask_before_loss, open_emergency, show_order_result
     from reconciler.operations.clusters.topic_orders import change_topic
     from reconciler.planning.orders import AlterTopicOrder
     from reconciler.resources.address import Address
@@ -63,9 +63,9 @@ def alter_command(
     with open_emergency(acting, files, place, "topic alter", form, is_dry_run=dry_run) as emergency:
         order = AlterTopicOrder(Address(address), configs, partitions)
         result = change_topic(
-            emergency, order, confirm=confirmation_of_loss("change", yes=yes, form=form), is_dry_run=dry_run
+            emergency, order, confirm=ask_before_loss("change", yes=yes, form=form), is_dry_run=dry_run
         )
-        show_ordered(result, "altered", form)
+        show_order_result(result, "altered", form)
 
 
 @expand_bundles
@@ -86,7 +86,7 @@ def create_command(
     form: TextOrJson = "text",
 ) -> None:
     """Create a topic now. For emergencies: the next plan lists it as unmanaged until a file declares it."""
-    from reconciler.cli.orders import open_emergency, show_ordered
+    from reconciler.cli.orders import open_emergency, show_order_result
     from reconciler.operations.clusters.topic_orders import change_topic
     from reconciler.planning.orders import CreateTopicOrder
     from reconciler.resources.address import Address
@@ -95,10 +95,10 @@ def create_command(
         topic=Address(address),
         partitions=partitions,
         replication_factor=replication_factor,
-        configs=pairs("--set", set_),
+        configs=parse_pairs("--set", set_),
     )
     with open_emergency(acting, files, place, "topic create", form, is_dry_run=dry_run) as emergency:
-        show_ordered(change_topic(emergency, order, is_dry_run=dry_run), "created", form)
+        show_order_result(change_topic(emergency, order, is_dry_run=dry_run), "created", form)
 
 
 @expand_bundles
@@ -116,18 +116,18 @@ def delete_command(
     form: TextOrJson = "text",
 ) -> None:
     """Delete topics now, with their records. For emergencies: the next plan shows what files still declare."""
-    from reconciler.cli.orders import confirmation, open_emergency, show_ordered
+    from reconciler.cli.orders import ask_before_change, open_emergency, show_order_result
     from reconciler.operations.clusters.topic_orders import delete_topics
 
     with open_emergency(acting, files, place, "topic delete", form, is_dry_run=dry_run) as emergency:
         result = delete_topics(
             emergency,
             addresses,
-            confirm=confirmation("delete", "topics", yes=yes, form=form),
+            confirm=ask_before_change("delete", "topics", yes=yes, form=form),
             allow=tuple(allow or ()),
             is_dry_run=dry_run,
         )
-        show_ordered(result, "deleted", form)
+        show_order_result(result, "deleted", form)
 
 
 @expand_bundles
@@ -287,7 +287,7 @@ def produce_command(
     ] = None,
 ) -> None:
     """Write records from a file or standard input into a topic."""
-    from reconciler.cli.progress import counting
+    from reconciler.cli.progress import show_counts
     from reconciler.operations.clusters.consume import ProduceOptions, produce
 
     options = ProduceOptions(
@@ -298,7 +298,7 @@ def produce_command(
         partition=partition,
     )
     try:
-        with counting("producing") as report:
+        with show_counts("producing") as report:
             made = produce(by_state.reach(files, place), address, options, stdin=binary_stdin(), report=report)
     except KeyboardInterrupt as error:
         message = f"Interrupted: some of the records may be in {address}"
@@ -323,7 +323,7 @@ def profile_command(
     from reconciler.operations.clusters.topics import profile_topic
     from reconciler.operations.steps.runner import Stop
 
-    retention_ms = None if retention is None else round(seconds("--retention", retention) * 1000)
+    retention_ms = None if retention is None else round(parse_seconds("--retention", retention) * 1000)
     stop = Stop()
     with signals.forward_signals(stop, patience_s=signals.RUN_S):
         profiled = profile_topic(by_state.reach(files, place), address, retention_ms, stop=stop)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from reconciler.cli.html.plan_report import error_entry, owner_by_labels
-from reconciler.cli.html.report import Cells, Entry, Fact, Report, Section, cells, named, section
-from reconciler.cli.text.action_words import mark
+from reconciler.cli.html.report import Cells, Entry, Fact, Report, Section, build_sections, cells, workspace_title
+from reconciler.cli.text.action_words import action_mark
 from reconciler.cli.text.amounts import field_change_values, field_name, is_nested, leaves
 from reconciler.cli.text.drift_text import SIGNS, finding_text
 from reconciler.cli.text.lines import Tone
@@ -35,7 +35,7 @@ def drift_report(drifted: DriftResult) -> Report:
     errors = [counted(len(drifted.errors), "error")] if drifted.errors else []
     return Report(
         title="Drift of {}",
-        subject=named(plan.workspace, plan.environment),
+        subject=workspace_title(plan.workspace, plan.environment),
         lead=" · ".join([", ".join(texts) or "nothing found", *errors]),
         facts=tuple(
             Fact(label, value)
@@ -47,7 +47,7 @@ def drift_report(drifted: DriftResult) -> Report:
             if value
         ),
         sections=(
-            *section("Not compared", Tone.DANGER, map(error_entry, drifted.errors), is_open=True),
+            *build_sections("Not compared", Tone.DANGER, map(error_entry, drifted.errors), is_open=True),
             *(part for fails in (True, False) for kind in CLASSES for part in _of_class(kind, fails, drifted, actions)),
         ),
         columns=("last applied", "on the cluster"),
@@ -66,7 +66,7 @@ def _of_class(
         if item.kind == kind and (item.fingerprint in marks) is fails
     ]
     title = _TITLES[kind] if fails else f"{_TITLES[kind]}, fails nothing"
-    yield from section(title, Tone.DANGER if fails else Tone.STRONG, rows, is_open=fails, grouped=not fails)
+    yield from build_sections(title, Tone.DANGER if fails else Tone.STRONG, rows, is_open=fails, grouped=not fails)
 
 
 def _of_finding(item: DriftItem, fails: bool, action: Action | None) -> Entry:
@@ -85,7 +85,7 @@ def _of_finding(item: DriftItem, fails: bool, action: Action | None) -> Entry:
         notes=(f"left as it is: {item.ignored}",) if item.ignored else (),
         fields=tuple(_moved_fields(item)),
         facts=(
-            *((("planned", f"{mark(action)[0]} {action.id}"),) if action is not None else ()),
+            *((("planned", f"{action_mark(action)[0]} {action.id}"),) if action is not None else ()),
             ("fingerprint", item.fingerprint),
         ),
         source=action.source if action is not None else None,

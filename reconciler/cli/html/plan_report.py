@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.cli.html.report import Cells, Entry, Fact, Report, cells, named, owner_of, section
+from reconciler.cli.html.report import Cells, Entry, Fact, Report, build_sections, cells, owner_of, workspace_title
 from reconciler.cli.text.amounts import field_change_values, field_name, is_nested, leaves, value_text
 from reconciler.cli.text.inventory_text import fields_of, mermaid_text
 from reconciler.cli.text.lines import Tone, text_of
-from reconciler.cli.text.plan_text import back_lines
+from reconciler.cli.text.plan_text import rollback_warning_lines
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.operations.show import draw_plan
 from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Risk, RunJob, Transition, Update
@@ -35,25 +35,31 @@ def plan_report(plan: Plan) -> Report:
     stuck = [entry for entry in danger if "blocked" in entry.flags]
     return Report(
         title="Plan for {}",
-        subject=named(plan.workspace, plan.environment),
+        subject=workspace_title(plan.workspace, plan.environment),
         lead=format_totals(plan),
         facts=tuple(_plan_facts(plan)),
         sections=(
-            *section("Errors", Tone.DANGER, map(error_entry, plan.errors), is_open=True),
-            *section(
+            *build_sections("Errors", Tone.DANGER, map(error_entry, plan.errors), is_open=True),
+            *build_sections(
                 "Blocked", Tone.DANGER, stuck, is_open=True, hint="Nothing is applied while anything here is blocked."
             ),
-            *section("Danger", Tone.DANGER, (entry for entry in danger if "blocked" not in entry.flags), is_open=True),
-            *section("Warnings", Tone.CHANGE, map(_warning_entry, plan.warnings)),
-            *section("Drift", Tone.CHANGE, _drift_entries(plan_sections, plan)),
-            *section("Waiting", Tone.QUIET, map(_waiting_entry, plan_sections.waiting)),
-            *section("Changes", Tone.STRONG, (_action_entry(row) for row in plan_sections.changes), grouped=True),
-            *section("Jobs", Tone.STRONG, (_action_entry(row) for row in plan_sections.jobs)),
-            *section("Not in the files, left alone", Tone.QUIET, map(_unmanaged_entry, plan.unmanaged), grouped=True),
+            *build_sections(
+                "Danger", Tone.DANGER, (entry for entry in danger if "blocked" not in entry.flags), is_open=True
+            ),
+            *build_sections("Warnings", Tone.CHANGE, map(_warning_entry, plan.warnings)),
+            *build_sections("Drift", Tone.CHANGE, _drift_entries(plan_sections, plan)),
+            *build_sections("Waiting", Tone.QUIET, map(_waiting_entry, plan_sections.waiting)),
+            *build_sections(
+                "Changes", Tone.STRONG, (_action_entry(row) for row in plan_sections.changes), grouped=True
+            ),
+            *build_sections("Jobs", Tone.STRONG, (_action_entry(row) for row in plan_sections.jobs)),
+            *build_sections(
+                "Not in the files, left alone", Tone.QUIET, map(_unmanaged_entry, plan.unmanaged), grouped=True
+            ),
         ),
         nothing="Nothing to do: the clusters match the files.",
         tool=plan.tool,
-        remarks=tuple(text_of([entry]).strip() for entry in back_lines(plan)),
+        remarks=tuple(text_of([entry]).strip() for entry in rollback_warning_lines(plan)),
         **_order_picture(plan),
     )
 

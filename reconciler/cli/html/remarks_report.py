@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.html.report import Entry, Fact, Report, named, section
+from reconciler.cli.html.report import Entry, Fact, Report, build_sections, workspace_title
 from reconciler.cli.text.lines import Tone
 from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.runtime.text import counted
@@ -25,14 +25,16 @@ def remarks_report(remarks: Remarks, title: str) -> Report:
     errors = sum(remark.level == "error" for remark in remarks.rows)
     return Report(
         title=title,
-        subject=named(remarks.workspace, remarks.environment),
+        subject=workspace_title(remarks.workspace, remarks.environment),
         lead=counted(len(remarks.rows), "problem"),
         facts=(
             Fact("workspace", remarks.workspace),
             *((Fact("environment", remarks.environment),) if remarks.environment else ()),
         ),
         sections=tuple(
-            section("Problems", Tone.DANGER if errors else Tone.CHANGE, map(_of_remark, remarks.rows), is_open=True)
+            build_sections(
+                "Problems", Tone.DANGER if errors else Tone.CHANGE, map(_of_remark, remarks.rows), is_open=True
+            )
         ),
         nothing="The files are valid.",
         tool=remarks.tool,

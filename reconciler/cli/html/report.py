@@ -113,7 +113,7 @@ class Report:
     picture_note: str = ""
 
 
-def section(
+def build_sections(
     title: str, tone: Tone, entries: Iterable[Entry], *, hint: str = "", is_open: bool = False, grouped: bool = False
 ) -> Iterator[Section]:
     """Yield a section unless it is empty; `grouped` makes groups by cluster and kind."""
@@ -297,7 +297,7 @@ def _make_visible(value: object) -> object:
     return [_make_visible(item) for item in value] if isinstance(value, Iterable) else value
 
 
-def named(workspace: str, environment: str | None) -> str:
+def workspace_title(workspace: str, environment: str | None) -> str:
     """Return a workspace's display name, with its environment."""
     return f"{workspace} ({environment})" if environment else workspace
 

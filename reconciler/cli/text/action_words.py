@@ -416,7 +416,7 @@ def _is_unmount(action: Transition | RunJob) -> bool:
 _FEW = 3
 
 
-def mark(action: Action) -> tuple[str, Tone]:
+def action_mark(action: Action) -> tuple[str, Tone]:
     """Return an action's sign and tone."""
     match action:
         case Create():
@@ -452,7 +452,7 @@ def headline(action: Action) -> str:
     """Return a short text of an action's effect."""
     match action:
         case Create():
-            return summary(action.after)
+            return resource_summary(action.after)
         case Update():
             return ", ".join(change_text(change) for change in action.changes)
         case Delete():
@@ -470,7 +470,7 @@ def headline(action: Action) -> str:
         case RunJob() if action.is_migration:
             return ", ".join(_migration_lines(action))
         case RunJob():
-            return amount(action.estimate)
+            return amount_text(action.estimate)
         case _:
             assert_never(action)
 
@@ -478,7 +478,7 @@ def headline(action: Action) -> str:
 def headlines(action: Action) -> list[str]:
     """Return an action's effect, with a line for each value that changes inside a list."""
     if isinstance(action, Create):
-        return [summary(action.after), *details(action.after)]
+        return [resource_summary(action.after), *detail_lines(action.after)]
     if isinstance(action, Update):
         return _list_changes(action.changes)
     if isinstance(action, Adopt) and action.changes:
@@ -496,7 +496,7 @@ def _list_changes(changes: Sequence[Change]) -> list[str]:
     return [text for change in ordered for text in change_texts(change)]
 
 
-def summary(resource: Resource) -> str:
+def resource_summary(resource: Resource) -> str:
     """Return a resource's main properties."""
     match resource:
         case Topic():
@@ -526,7 +526,7 @@ def summary(resource: Resource) -> str:
             assert_never(resource)
 
 
-def details(resource: Resource) -> list[str]:
+def detail_lines(resource: Resource) -> list[str]:
     """Return a new resource's fields that `summary` omits or only counts."""
     fields = list_fields(resource)
     if isinstance(resource, MirrorLink):
@@ -576,7 +576,7 @@ def note(action: Action) -> str:
     return ": ".join(part for part in (risk, ", ".join(says)) if part)
 
 
-def amount(estimate: Estimate) -> str:
+def amount_text(estimate: Estimate) -> str:
     """Return a job's amount: `4.1 M records, 1.2 GiB, about 2 min`."""
     parts = [f"{format_rough_count(estimate.records)} record{'' if estimate.records == 1 else 's'}"]
     if estimate.bytes:

@@ -14,15 +14,15 @@ from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, align_rows, line
 from reconciler.cli.text.markdown import (
     LIMIT,
     NamedLine,
-    as_many_as_fit,
     block,
     cell,
     code,
-    folded,
+    fit_names,
+    fold_lines,
     named_lines,
     row,
 )
-from reconciler.cli.text.remarks import Remark, Remarks, junit, of_error, sort_remarks
+from reconciler.cli.text.remarks import Remark, Remarks, error_remark, format_junit, sort_remarks
 from reconciler.forges.protocol import Marker
 from reconciler.operations.drift import CLASSES, FOREIGN, DriftClass, DriftItem, DriftResult
 from reconciler.runtime.text import counted, escape_invisible, format_count
@@ -132,7 +132,7 @@ def _comment_forms(drifted: DriftResult) -> Iterator[list[str]]:
     for kind in CLASSES:
         named += named_lines(kind, [finding.address for finding in fails if finding.kind == kind])
     room = LIMIT - len("\n".join(head).encode()) - 2
-    yield [*head, *as_many_as_fit(named, room)]
+    yield [*head, *fit_names(named, room)]
 
 
 def _head_lines(drifted: DriftResult) -> list[str]:
@@ -168,7 +168,7 @@ def _fold_rest(rest: Sequence[DriftItem]) -> list[str]:
         return []
     lines = [f"{finding.kind}  {finding.address}  {finding_text(finding)}" for finding in rest]
     title = counted(len(rest), "finding that fails nothing", "findings that fail nothing")
-    return [*folded(title, block("", lines)), ""]
+    return [*fold_lines(title, block("", lines)), ""]
 
 
 _PATCH_ROOM: Final = 12_000
@@ -191,7 +191,7 @@ def issue_markdown(drifted: DriftResult, remedy: Remedy) -> str:
         lines = accepted.patch.removesuffix("\n").split("\n")
         is_short = len(accepted.patch.encode()) <= _PATCH_ROOM
         if is_short and all(escape_invisible(text) == text for text in lines):
-            parts += ["", *folded("The patch, for git apply", block("diff", lines))]
+            parts += ["", *fold_lines("The patch, for git apply", block("diff", lines))]
         else:
             command = code(add_typed_options("reconciler drift --accept '*' > accept.patch"))
             why = "has characters that cannot be shown here" if is_short else "is too long for here"
@@ -216,7 +216,7 @@ def drift_message(drifted: DriftResult, link: str) -> str:
 
 def drift_junit(drifted: DriftResult) -> bytes:
     """Return findings as JUnit XML."""
-    return junit(drift_remarks(drifted))
+    return format_junit(drift_remarks(drifted))
 
 
 def drift_remarks(drifted: DriftResult) -> Remarks:
@@ -224,7 +224,7 @@ def drift_remarks(drifted: DriftResult) -> Remarks:
     plan = drifted.planned.plan
     sources = {action.address: action.source for action in plan.actions if action.source}
     failing = drifted.failing_marks
-    rows = [*map(of_error, drifted.errors), *(_remark_of(item, sources, failing) for item in drifted.findings)]
+    rows = [*map(error_remark, drifted.errors), *(_remark_of(item, sources, failing) for item in drifted.findings)]
     return Remarks("drift", plan.workspace, plan.environment, plan.tool, sort_remarks(rows))
 
 

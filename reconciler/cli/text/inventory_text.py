@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.cli.text.action_words import headline, mark, note, title
+from reconciler.cli.text.action_words import action_mark, headline, note, title
 from reconciler.cli.text.amounts import usage_text, value_text
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, align_rows, line, table
-from reconciler.cli.text.markdown import label
+from reconciler.cli.text.markdown import escape_mermaid_label
 from reconciler.cli.text.sections import drift_text, waiting_text
 from reconciler.cli.text.topics_text import UNSET, acls_lines, defaults_lines
 from reconciler.operations.steps.effective import TieringRow, list_own_rules
@@ -35,7 +35,7 @@ _NOT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 def show_text(rows: Sequence[ResourceView], *, one: bool) -> list[Line]:
     """Return a resource field by field, or a table of several."""
     if one:
-        return [part for row in rows for part in shown_lines(row)]
+        return [part for row in rows for part in resource_lines(row)]
     if not rows:
         return [line("Nothing is declared, recorded or observed.")]
     ticks = [
@@ -54,7 +54,7 @@ def show_text(rows: Sequence[ResourceView], *, one: bool) -> list[Line]:
     return table(("address", "files", "state", "cluster", "declared in", "owner"), owned)
 
 
-def shown_lines(shown: ResourceView, origins: Mapping[str, str] | None = None) -> list[Line]:
+def resource_lines(shown: ResourceView, origins: Mapping[str, str] | None = None) -> list[Line]:
     """Return a resource; `origins` adds each value's source."""
     sides = [fields_of(shown.desired), fields_of(shown.recorded.resource if shown.recorded else None)]
     sides.append(fields_of(shown.observed.resource if shown.observed else None))
@@ -73,7 +73,7 @@ def explain_text(explained: ExplainedResource, *, is_whole: bool = False) -> lis
 
     `is_whole`: with configs at their defaults.
     """
-    lines = shown_lines(explained.shown, explained.origins)
+    lines = resource_lines(explained.shown, explained.origins)
     if explained.effective:
         places = explained.effective_origins
         keys = [key for key in sorted(explained.effective) if is_whole or places[key] not in UNSET]
@@ -107,7 +107,7 @@ def _tiering_row(row: TieringRow, rule: str, tone: Tone) -> tuple[Span, ...]:
 
 def action_lines(action: Action) -> list[Line]:
     """Return an action with reasons, risk, dependencies and block."""
-    sign, tone = mark(action)
+    sign, tone = action_mark(action)
     lines = [line("Planned  ", Span(f"{sign} {title(action)}", tone), f"  {headline(action)}")]
     facts = {
         "because": ", ".join(_reason_text(reason, action) for reason in action.reasons),
@@ -301,13 +301,13 @@ def _flow_chart(picture: Picture) -> Iterator[str]:
     yield "graph LR"
     yield from (f"  {_shape_node(node, names[node.name])}" for node in picture.nodes)
     for (start, end, _), verb in _merge_arrows(picture).items():
-        beside = f'|"{label(verb)}"|' if verb else ""
+        beside = f'|"{escape_mermaid_label(verb)}"|' if verb else ""
         yield f"  {names[start]} -->{beside} {names[end]}"
 
 
 def _shape_node(node: Node, name: str) -> str:
     before, after = _MERMAID[node.shape]
-    return f'{name}{before}"{label(node.name)}"{after}'
+    return f'{name}{before}"{escape_mermaid_label(node.name)}"{after}'
 
 
 def _merge_arrows(picture: Picture) -> dict[tuple[str, str, bool], str]:

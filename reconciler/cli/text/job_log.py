@@ -64,7 +64,7 @@ class Fold:
         return re.sub(r"[^a-z0-9_]", "_", f"{self.title.lower()}_{self.began * 1000:.0f}")
 
 
-def at_lines(remarks: Remarks, prefix: str) -> Iterator[str]:
+def annotation_commands(remarks: Remarks, prefix: str) -> Iterator[str]:
     """Yield commands that annotate errors and warnings in a pull request on GitHub.
 
     `prefix`: path from the repository's root to the workspace.

@@ -49,12 +49,12 @@ def line(*pieces: str | Span) -> Line:
     return tuple(Span(piece) if isinstance(piece, str) else piece for piece in pieces)
 
 
-def joined(spans: Sequence[Span]) -> Line:
+def join_spans(spans: Sequence[Span]) -> Line:
     """Join spans with gaps."""
     return tuple(piece for position, span in enumerate(spans) for piece in ([Span(_GAP)] if position else []) + [span])
 
 
-def packed(cells: Sequence[Span], width: int) -> list[Line]:
+def pack_cells(cells: Sequence[Span], width: int) -> list[Line]:
     """Return cells in few lines of `width`; a longer cell breaks between words, with a hanging indent."""
     lines: list[list[Span]] = [[]]
     used = 0
@@ -74,7 +74,7 @@ def packed(cells: Sequence[Span], width: int) -> list[Line]:
     return [tuple(part) for part in lines]
 
 
-def broken(lines: Iterable[Line], width: int | None) -> list[Line]:
+def break_lines(lines: Iterable[Line], width: int | None) -> list[Line]:
     """Return lines that fit `width`: long ones break between words, and only their first span keeps its tone."""
     fitting: list[Line] = []
     for whole in lines:
@@ -113,7 +113,7 @@ def width_of(text: str) -> int:
     return cell_len(text)
 
 
-def cut(text: str, width: int) -> str:
+def cut_text(text: str, width: int) -> str:
     """Cut a text to `width` cells, with an ellipsis."""
     if width_of(text) <= width:
         return text

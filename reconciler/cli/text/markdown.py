@@ -10,10 +10,10 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from reconciler.cli.text.action_words import mark, title
+from reconciler.cli.text.action_words import action_mark, title
 from reconciler.cli.text.amounts import json_text
 from reconciler.cli.text.lines import text_of
-from reconciler.cli.text.plan_text import back_lines, last_lines
+from reconciler.cli.text.plan_text import closing_lines, rollback_warning_lines
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.forges.protocol import Marker
 from reconciler.planning.actions import Create, Risk, is_dangerous
@@ -76,7 +76,7 @@ def block(language: str, lines: Sequence[str]) -> list[str]:
     return [f"{fence}{language}", *safe, fence]
 
 
-def folded(summary: str, lines: Sequence[str]) -> list[str]:
+def fold_lines(summary: str, lines: Sequence[str]) -> list[str]:
     """Return a closed fold. `summary` is not escaped."""
     return ["<details>", f"<summary>{summary}</summary>", "", *lines, "", "</details>"]
 
@@ -117,7 +117,7 @@ def named_lines(head: str, addresses: Iterable[str]) -> list[NamedLine]:
     return lines
 
 
-def as_many_as_fit(lines: Sequence[NamedLine], room: int) -> list[str]:
+def fit_names(lines: Sequence[NamedLine], room: int) -> list[str]:
     """Return lines up to `room` bytes, and a line that counts the omitted names."""
     if sum(len(line.text.encode()) + 1 for line in lines) <= room:
         return [line.text for line in lines]
@@ -136,7 +136,7 @@ MOST: Final = 25
 """Limit of actions in a readable picture."""
 
 
-def picture(plan: Plan) -> list[str]:
+def dependency_picture(plan: Plan) -> list[str]:
     """Return a plan's dependencies as a Mermaid block; empty without any, or with too many actions."""
     by_id = {action.id: action for action in plan.actions}
     pairs = [(before, action.id) for action in plan.actions for before in action.depends_on if before in by_id]
@@ -145,12 +145,15 @@ def picture(plan: Plan) -> list[str]:
     if not shown or len(by_id) > MOST:
         return []
     names = {name: f"a{position}" for position, name in enumerate(shown)}
-    nodes = [f'  {names[name]}["{label(f"{mark(by_id[name])[0]} {title(by_id[name])}")}"]' for name in shown]
+    nodes = [
+        f'  {names[name]}["{escape_mermaid_label(f"{action_mark(by_id[name])[0]} {title(by_id[name])}")}"]'
+        for name in shown
+    ]
     arrows = [f"  {names[before]} --> {names[after]}" for before, after in pairs]
     return [*block("mermaid", ["graph LR", *nodes, *arrows]), ""]
 
 
-def label(text: str) -> str:
+def escape_mermaid_label(text: str) -> str:
     """Escape every character that Mermaid or HTML could interpret."""
     return "".join(
         character if character.isalnum() or character in " /:.-_+~±≠»▶=…" else f"#{ord(character)};"
@@ -173,7 +176,7 @@ def ordinary_rows(parts: Sections) -> list[str]:
     return _folded_rows(_ordinary_entries(parts), parts.drift, parts.waiting)
 
 
-def as_many_rows_as_fit(parts: Sections, room: int) -> list[str]:
+def fit_rows(parts: Sections, room: int) -> list[str]:
     """Return rows up to `room` bytes, drifted and waiting ones first, and counts of the rest."""
     room -= len("\n".join(ordinary_counts(parts)).encode()) + _FRAME
     chosen: list[Sequence[Row]] = []
@@ -229,7 +232,7 @@ def _folded_rows(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequenc
         line
         for rows, title in named
         if rows
-        for line in folded(title, block("diff", [text for entry in rows for text in _diff_lines(entry)]))
+        for line in fold_lines(title, block("diff", [text for entry in rows for text in _diff_lines(entry)]))
     ]
     return [*parts, ""] if parts else []
 
@@ -276,10 +279,10 @@ def _comment_forms(plan: Plan, plan_sections: Sections, forge: Forge | None, tod
         danger, tail = _danger_lines(plan_sections.danger, forge, with_words=True), _tail_lines(plan, today)
         if len(plan_sections.changes) + len(plan_sections.jobs) < MOST_ROWS:
             rest = ordinary_rows(plan_sections)
-            yield [*head, *errors, *danger, *rest, *picture(plan), *tail]
+            yield [*head, *errors, *danger, *rest, *dependency_picture(plan), *tail]
             yield [*head, *errors, *danger, *rest, *tail]
         room = LIMIT - len("\n".join([*head, *errors, *danger, *tail]).encode())
-        yield [*head, *errors, *danger, *as_many_rows_as_fit(plan_sections, room), *tail]
+        yield [*head, *errors, *danger, *fit_rows(plan_sections, room), *tail]
     for rest in (ordinary_counts(plan_sections), few_counts(plan_sections)):
         room = LIMIT - len("\n".join([*head, *rest, *_end_lines(plan)]).encode())
         if len(plan_sections.danger) < MOST_ROWS:
@@ -305,7 +308,7 @@ def _address_lines(plan_sections: Sections, room: int) -> list[str]:
         )
     for head, names in by_head.items():
         lines += named_lines(head, names)
-    return [*as_many_as_fit(lines, room), ""]
+    return [*fit_names(lines, room), ""]
 
 
 def _gravest_first(entry: Row) -> tuple[bool, int]:
@@ -325,7 +328,7 @@ def _head_lines(plan: Plan, forge: Forge | None) -> list[str]:
         ).line,
         f"### Plan for {code(name)}",
         "",
-        *([text_of(back_lines(plan))] if plan.back_to is not None else []),
+        *([text_of(rollback_warning_lines(plan))] if plan.back_to is not None else []),
         f"**{format_totals(plan)}**{_where_text(forge)}",
         "",
         *_approval_lines(plan),
@@ -395,7 +398,7 @@ def _is_blocked(entry: Row) -> bool:
 
 
 def _tail_lines(plan: Plan, today: date | None) -> list[str]:
-    _, *rest = text_of(last_lines(plan)).splitlines()  # The head has the counts.
+    _, *rest = text_of(closing_lines(plan)).splitlines()  # The head has the counts.
     return [*_allowance_lines(plan, today), *(block("", rest) if rest else []), *_end_lines(plan)]
 
 
@@ -412,7 +415,7 @@ def _allowance_lines(plan: Plan, today: date | None) -> list[str]:
         f'      - {{action: {json_text(allow)}, until: {until}, reason: "why"}}' for allow in group_allowances(allows)
     ]
     title = "Allow it in this pull request: add this to reconciler.yaml, with the reason"
-    return [*folded(title, block("yaml", ["spec:", "  guards:", "    allow:", *rows])), ""]
+    return [*fold_lines(title, block("yaml", ["spec:", "  guards:", "    allow:", *rows])), ""]
 
 
 def _end_lines(plan: Plan) -> list[str]:

@@ -147,7 +147,7 @@ def _next_commands(underway: ClusterMigration) -> str:
     return ", ".join(texts + commands) or "nothing can be asked for"
 
 
-def asking_text(underway: ClusterMigration, verb: str) -> list[Line]:
+def migration_question_text(underway: ClusterMigration, verb: str) -> list[Line]:
     """Return the migration about to be cancelled or deleted, and the effect."""
     return [*migration_text(underway)[:-1], line("  ", _effect_text(underway, verb))]
 

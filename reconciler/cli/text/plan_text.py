@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, align_rows, broken, line, packed, width_of
+from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, align_rows, break_lines, line, pack_cells, width_of
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.planning.actions import Action, Delete, Reason
 from reconciler.planning.allowances import group_allowances
@@ -60,8 +60,8 @@ def plan_text(plan: Plan, reading: Reading | None = None, *, width: int | None =
     `width`: of the terminal; longer lines are wrapped.
     """
     plan_sections = sections(plan)
-    head = [_header(plan, reading), *back_lines(plan)] if plan.workspace else []
-    lines = [*broken(head, width), EMPTY] if head else []
+    head = [_header(plan, reading), *rollback_warning_lines(plan)] if plan.workspace else []
+    lines = [*break_lines(head, width), EMPTY] if head else []
     for name, rows, tone in _sections_in_order(plan_sections):
         if rows:
             lines.append(line(Span(f"{name:<8}{format_count(len(rows))}", tone)))
@@ -70,10 +70,10 @@ def plan_text(plan: Plan, reading: Reading | None = None, *, width: int | None =
         lines.append(line(Span(f"{counted(len(plan.unmanaged), 'resource')} not in the files, left alone", Tone.QUIET)))
     if lines and lines[-1] != EMPTY:
         lines.append(EMPTY)
-    return [*lines, *last_lines(plan, width)]
+    return [*lines, *closing_lines(plan, width)]
 
 
-def back_lines(plan: Plan) -> list[Line]:
+def rollback_warning_lines(plan: Plan) -> list[Line]:
     """Return a warning if a plan restores an earlier state instead of the files."""
     if plan.back_to is None:
         return []
@@ -81,7 +81,7 @@ def back_lines(plan: Plan) -> list[Line]:
     return [line(Span(where, Tone.DANGER), "Change the files too, or the next plan undoes it.")]
 
 
-def last_lines(plan: Plan, width: int | None = None) -> list[Line]:
+def closing_lines(plan: Plan, width: int | None = None) -> list[Line]:
     """Return counts, the digest, and the flags that lift each block; flags in several lines can be pasted."""
     # The rows say what is blocked, and the error that follows counts it.
     counts = format_totals(plan, with_blocked=False)
@@ -95,7 +95,7 @@ def last_lines(plan: Plan, width: int | None = None) -> list[Line]:
             lines[-1:] = [line(Span(f"{what}:", Tone.DANGER)), *(line("  ", flag) for flag in flags)]
     if stuck := [action.id for action in plan.blocked if action.blocked and action.blocked.allow is None]:
         lines.append(line(Span("Nothing allows: ", Tone.DANGER), _join_first(stuck)))
-    return broken([*lines, *_alternative_lines(plan)], width)
+    return break_lines([*lines, *_alternative_lines(plan)], width)
 
 
 def _alternative_lines(plan: Plan) -> list[Line]:
@@ -192,7 +192,7 @@ def _wrap_row(whole: Line, cells: Sequence[Span], width: int, longest: int) -> l
     longest_word = max((width_of(word) for cell in rest for word in cell.text.split()), default=0)
     is_beside = beside <= width * _NAMES_SHARE and beside + len("  ") + longest_word <= width
     indent = beside if is_beside else len("  + ") + 2
-    body = packed(rest, width - indent)
+    body = pack_cells(rest, width - indent)
     if is_beside:
         first = Span(name.text + " " * (beside - 2 - width_of(name.text)), name.tone)
         return [line("  ", first, *body[0]), *(line(" " * indent, *part) for part in body[1:])]

@@ -59,7 +59,7 @@ class Remarks:
 
 def plan_remarks(plan: Plan) -> Remarks:
     """Return a plan's remarks: errors and blocked actions as errors, danger and drift as warnings, others as notes."""
-    rows = [*map(of_error, plan.errors), *map(_of_action, plan.actions), *map(_of_warning, plan.warnings)]
+    rows = [*map(error_remark, plan.errors), *map(_of_action, plan.actions), *map(_of_warning, plan.warnings)]
     rows += [*map(_of_drift, plan.drift), *map(_of_waiting, plan.waiting)]
     return Remarks("plan", plan.workspace, plan.environment, plan.tool, sort_remarks(rows))
 
@@ -69,12 +69,12 @@ def sort_remarks(rows: Sequence[Remark]) -> tuple[Remark, ...]:
     return tuple(sorted(rows, key=lambda row: LEVELS.index(row.level)))
 
 
-def of_error(finding: PlanFinding, command: str = "plan") -> Remark:
+def error_remark(finding: PlanFinding, command: str = "plan") -> Remark:
     """Return a plan's error."""
     return _of_finding(finding, f"{command}-error", "error")
 
 
-def of_problem(problem: Problem) -> Remark:
+def problem_remark(problem: Problem) -> Remark:
     """Return a file's problem, at its line."""
     about = problem.field or problem.file
     message = f"{problem.field}: {problem.message}" if problem.field else problem.message
@@ -182,7 +182,7 @@ def _rule_word(name: str) -> str:
     return name.replace("_", "-")
 
 
-def junit(remarks: Remarks) -> bytes:
+def format_junit(remarks: Remarks) -> bytes:
     """Return one test case a remark; errors that are not ignored are failures. Equal remarks give equal bytes.
 
     XML 1.0 cannot express most control characters: `escape_invisible` writes them as text.

@@ -133,7 +133,7 @@ _NOTABLE_S: Final = 0.1
 def done_line(event: ActionDone) -> Line:
     """Return a job's result."""
     moved = f"{counted(event.records, 'record')}, {format_bytes(event.bytes)}"
-    ran = f", {ran_text(event.ran)}" if event.ran.engine else ""
+    ran = f", {execution_text(event.ran)}" if event.ran.engine else ""
     start = (
         f", {format_elapsed(event.ran.starting_s)} of it to start Spark" if event.ran.starting_s >= _NOTABLE_S else ""
     )
@@ -146,7 +146,7 @@ def _rate(amount: int, seconds: float, ran: Execution) -> int:
     return round(amount / max(0.001, seconds - ran.starting_s))
 
 
-def ran_text(ran: Execution) -> str:
+def execution_text(ran: Execution) -> str:
     """Return where tasks ran: `Spark local[*], 12 tasks`."""
     return f"{ran.engine}, {counted(ran.spark_tasks, 'task')}" if ran.spark_tasks else ran.engine
 
@@ -250,7 +250,7 @@ def _count_texts(applied: ApplyOutcome, result: RunResult, summary: Summary | No
     yield from (f"{format_count(count)} {name}" for name, count in named.items() if count)
     yield from _unstarted_texts(applied.planned, result)
     if result.ran.engine:
-        yield ran_text(result.ran)
+        yield execution_text(result.ran)
     if summary is not None:
         if summary.serial is not None:
             yield f"state #{summary.serial}"
@@ -304,7 +304,7 @@ def _omitted_lines(reasons: Sequence[object], what: str) -> Iterator[Line]:
 def upkeep_text(upkeep: Upkeep, *, with_failures: bool = True) -> list[Line]:
     """Return tables of mirrors and jobs, and failures not printed before."""
     failures = list(_upkeep_failures(upkeep)) if with_failures else []
-    ran = [line(Span("Ran: ", Tone.STRONG), ran_text(upkeep.ran))] if upkeep.ran.engine else []
+    ran = [line(Span("Ran: ", Tone.STRONG), execution_text(upkeep.ran))] if upkeep.ran.engine else []
     notes = [line(f"{outcome.name}: {note}") for outcome in upkeep.jobs for note in outcome.upkept.notes]
     blocks = [block for block in (_mirror_table(upkeep), _job_table(upkeep), notes, failures, ran) if block]
     others = _left_to_others(upkeep)
@@ -332,7 +332,7 @@ def pass_line(upkeep: Upkeep, number: int) -> Line:
     did = [f"{counted(sum(outcome.records for outcome in upkeep.synced), 'record')} mirrored"] if upkeep.synced else []
     did += [f"{outcome.job} {_amount_text(outcome)}" for outcome in upkeep.jobs if outcome.upkept.done]
     failed = [outcome.name for outcome in upkeep.outcomes if outcome.errors]
-    ran = f", {ran_text(upkeep.ran)}" if upkeep.ran.engine else ""
+    ran = f", {execution_text(upkeep.ran)}" if upkeep.ran.engine else ""
     text = f"pass {number}: {', '.join(did) or 'nothing to do'} in {format_elapsed(upkeep.seconds)}{ran}"
     return line(text, *([Span(f"; failed: {', '.join(failed)}", Tone.DANGER)] if failed else []))
 
@@ -402,7 +402,7 @@ def _foreign_lines(foreign: Sequence[ForeignRecords]) -> Iterator[Line]:
         yield line(f"and {format_count(more)} more (--format json has all)")
 
 
-def link_verified_text(verified: LinkComparison) -> list[Line]:
+def link_comparison_text(verified: LinkComparison) -> list[Line]:
     """Return a row for each mirror of a link, and whether all equal their sources."""
     rows: list[tuple[str, str, str, Span]] = []
     total = 0

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
-from reconciler.cli.text.action_words import headlines, mark, note, title
+from reconciler.cli.text.action_words import action_mark, headlines, note, title
 from reconciler.cli.text.amounts import change_texts, field_change_text, field_name, is_nested
 from reconciler.cli.text.lines import Tone
 from reconciler.lifecycles import MigrationState
@@ -118,7 +118,7 @@ def waiting_text(wait: UnfinishedTransition) -> str:
 
 def _action_row(action: Action, shown: dict[tuple[str, ...], str]) -> Row:
     """Return an action's row; details equal to an earlier row's in `shown` are not repeated."""
-    sign, tone = mark(action)
+    sign, tone = action_mark(action)
     what, *more = headlines(action)
     if more and isinstance(action, Create):
         first = shown.setdefault(tuple(more), title(action))

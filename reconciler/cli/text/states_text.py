@@ -259,7 +259,7 @@ def moves_text(moves: Sequence[ReaddressOrder]) -> list[Line]:
     return [line(Span("» ", Tone.MOVE), move.before, " → ", move.after) for move in moves]
 
 
-def forgetting_text(rows: Sequence[tuple[Address, Recorded]]) -> list[Line]:
+def forget_question_text(rows: Sequence[tuple[Address, Recorded]]) -> list[Line]:
     """Return the resources to forget, and which are protected."""
     return [
         line(Span("- ", Tone.REMOVE), address, Span("  protected" if recorded.protect else "", Tone.CHANGE))
@@ -267,7 +267,7 @@ def forgetting_text(rows: Sequence[tuple[Address, Recorded]]) -> list[Line]:
     ]
 
 
-def forgotten_text(forgotten: Sequence[Address]) -> list[Line]:
+def forget_result_text(forgotten: Sequence[Address]) -> list[Line]:
     """Return the result and what follows."""
     text = f"Forgot {counted(len(forgotten), 'resource')}; what is on the clusters stays, "
     return [line(text, "and this workspace does not own it. What the files still declare, the next apply adopts again")]

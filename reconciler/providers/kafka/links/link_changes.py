@@ -371,9 +371,9 @@ class MirrorCreation:
             except ReconcilerError as error:
                 results[name] = error
                 del shapes[name]
-        from reconciler.providers.kafka.links.link_groups import deny  # noqa: PLC0415 - lazy import
+        from reconciler.providers.kafka.links.link_groups import deny_writes  # noqa: PLC0415 - lazy import
 
-        deny(self.site, link, {self.site.naming.physical(name): wanted[name].denied for name in shapes})
+        deny_writes(self.site, link, {self.site.naming.physical(name): wanted[name].denied for name in shapes})
         results_by_name = self.site.create_topics(shapes, self.may_go_on)
         ids = {name: topic_id for name, topic_id in results_by_name.items() if isinstance(topic_id, str)}
         self._record_ids(link, ids)

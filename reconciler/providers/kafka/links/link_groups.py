@@ -85,7 +85,7 @@ def sync_group_offsets(
     return _OffsetSync(site, groups).run() if groups else {}
 
 
-def release(site: Site, link: str, topic: str) -> None:
+def mark_offsets_synced(site: Site, link: str, topic: str) -> None:
     """Record the offsets of groups in a topic as synced, so that its source overrides them."""
     current, _ = _try_committed(site, read_group_states(site.client))  # unreadable groups were not synced either
     read = {group: {place: at for place, at in of.items() if place[0] == topic} for group, of in current.items()}
@@ -421,7 +421,7 @@ def protect(site: Site, link: str) -> int:
         is_mirror = mirror.follows and topic in topics and topics[topic].id == mirror.topic_id
         wanted[topic] = _find_writers(site, topic, mirror.denied, bindings) if is_on and is_mirror else ()
     open_to_all = sorted(mirrors[topic].name for topic, principals in wanted.items() if EVERYONE in principals)
-    changed = deny(
+    changed = deny_writes(
         site, link, {topic: principals for topic, principals in wanted.items() if EVERYONE not in principals}, bindings
     )
     if open_to_all:
@@ -452,7 +452,7 @@ def _find_writers(
     return find_denied_writers(bindings, topic, own=own, denied=denied)
 
 
-def deny(
+def deny_writes(
     site: Site, link: str, wanted: Mapping[str, tuple[str, ...]], bindings: frozenset[AccessBinding] | None = None
 ) -> int:
     """Deny exactly these principals writing to mirrors, by flat name; return the number of changed mirrors."""

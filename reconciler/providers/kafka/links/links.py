@@ -284,7 +284,7 @@ class KafkaLinks(MirrorEntries):
             message = f"mirror {full_name} cannot continue at its source's offsets: its own differ"
             raise UserError(message, hint="Delete the topic, and mirror it again.")
         self._make_failback(go_on).record_agreement(full_name, source_topic_id, bounds, maps, operation)
-        link_groups.release(self.site, self.mirror(full_name).link, self.site.naming.physical(full_name))
+        link_groups.mark_offsets_synced(self.site, self.mirror(full_name).link, self.site.naming.physical(full_name))
 
     def begin(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
         """Record the source offsets at which a new mirror begins, with the copiers' progress, in one write."""
@@ -525,11 +525,11 @@ class _LinkWorker:
         self._site.change_topic(mirror.name, (partitions, own), (partitions, wanted.configs), self._may_go_on)
         if wanted.rules:
             self._may_go_on()
-            from reconciler.providers.kafka.links.link_groups import deny  # noqa: PLC0415 - lazy import
+            from reconciler.providers.kafka.links.link_groups import deny_writes  # noqa: PLC0415 - lazy import
 
             denials = {parse_rule(path, DENIED).principal: after is not None for path, after in wanted.rules.items()}
             denied = {who for who in {*current.denied, *denials} if denials.get(who, True)}
-            deny(self._site, current.link, {topic: tuple(sorted(denied))})
+            deny_writes(self._site, current.link, {topic: tuple(sorted(denied))})
         return current.topic_id or ""
 
 
