@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -39,6 +42,17 @@ Report: TypeAlias = Callable[[JobProgress], None]
 
 def ignore_progress(progress: JobProgress) -> None:
     """Ignore progress."""
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Let Spark's Python workers report our errors by their message: by default they send the traceback too."""
+    try:
+        yield
+    except ReconcilerError:
+        if "pyspark.worker_util" in sys.modules:  # a worker, which ends with the error
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # noqa: TID251 - PySpark reads it
+        raise
 
 
 _NOISE: Final = re.compile(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyspark
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -20,6 +22,7 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 
 from reconciler.errors import UserError
 from reconciler.jobs.flows import iter_pieces
+from reconciler.jobs.progress import plain_errors
 from reconciler.records.log import MAX_OFFSET, Bounds, OffsetRange, Selection, SelectiveLog, TopicLog
 from reconciler.runtime.text import did_you_mean, nearest
 
@@ -177,25 +180,47 @@ class OffsetOption:
         return offsets
 
 
-def parse_topics(options: Mapping[str, str]) -> list[str]:
-    """Return the topics of option `topic`, or of Kafka's `subscribe`."""
-    listed = options.get("subscribe")
+def parse_topics(options: Mapping[str, str], list_topics: Callable[[], Iterable[str]]) -> Sequence[str]:
+    """Return the topics of option `topic`, or of Kafka's `subscribe` or `subscribePattern`."""
+    names = [name for name in ("topic", "subscribe", "subscribePattern") if options.get(name.lower()) is not None]
+    if len(names) > 1:
+        message = f"options {' and '.join(names)} of {NAME} both name topics"
+        raise UserError(message, hint="Leave one of them out.")
+    pattern, listed = options.get("subscribepattern"), options.get("subscribe")
+    if pattern is not None:
+        return _match_topics(pattern, list_topics)
     if listed is None:
         return [options.get("topic", "")]
-    if options.get("topic") is not None:
-        message = f"options topic and subscribe of {NAME} both name topics"
-        raise UserError(message, hint="Leave one of them out.")
-    names = [name.strip() for name in listed.split(",")]
-    if not all(names):
+    topics = [name.strip() for name in listed.split(",")]
+    if not all(topics):
         message = f"option subscribe of {NAME}: {listed!r} has a name that is empty"
         raise UserError(message, hint="Write the full names of topics: orders, payments.")
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(topics))
+
+
+def _match_topics(pattern: str, list_topics: Callable[[], Iterable[str]]) -> Sequence[str]:
+    hint = "Write a regular expression for whole names of topics: shop:eu:.*"
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        message = f"option subscribePattern of {NAME}: {pattern!r} is no regular expression: {error}"
+        raise UserError(message, hint=hint) from error
+    topics = sorted(filter(compiled.fullmatch, list_topics()))
+    if not topics:
+        raise UserError(f"option subscribePattern of {NAME}: {pattern!r} matches no topic", hint=hint)
+    return topics
 
 
 def parse_places(
-    options: Mapping[str, str], names: Sequence[str], words: Mapping[str, int], default: str, *, topic: str
+    options: Mapping[str, str],
+    names: Sequence[str],
+    words: Mapping[str, int],
+    default: str,
+    *,
+    topic: str,
+    topics: Collection[str],
 ) -> OffsetOption:
-    """Parse the start or end offsets from our option or its equivalent in Spark's Kafka source."""
+    """Parse the start or end offsets from our option or that of Spark's Kafka source; JSON may name all `topics`."""
     ours, kafkas = names
     if options.get(ours) is not None and options.get(kafkas.lower()) is not None:
         message = f"options {ours} and {kafkas} of {NAME} mean the same, and both are given"
@@ -208,7 +233,7 @@ def parse_places(
         return OffsetOption(option, int(text))
     try:
         parsed = json.loads(text)
-        if set(parsed) == set(parse_topics(options)):
+        if set(parsed) == set(topics):
             parsed = parsed[topic]
         by_partition = {int(partition): offset for partition, offset in parsed.items()}
     except (ValueError, AttributeError, TypeError):
@@ -237,6 +262,13 @@ def parse_truth(options: Mapping[str, str], name: str, *, otherwise: bool) -> bo
     if text not in {"true", "false"}:
         raise UserError(f"option {name} of {NAME} is true or false, not {text!r}", hint="Write true or false.")
     return text == "true"
+
+
+def check_version(what: str, oldest: str, *, is_supported: bool) -> None:
+    """Reject a use that this PySpark does not support."""
+    if not is_supported:
+        message = f"{what} needs PySpark {oldest} or newer, and this is {pyspark.__version__}"
+        raise UserError(message, hint=f"Install it: pip install 'pyspark>={oldest}'.")
 
 
 def _parse_numbers(options: Mapping[str, str], name: str) -> _NumberRange:
@@ -337,6 +369,8 @@ class Range(InputPartition):
     topic: str
     partition: int
     offsets: OffsetRange
+    rows: Rows | None = None
+    """What reads it; `None`: the reader that planned it."""
 
     def __post_init__(self) -> None:
         pass
@@ -381,7 +415,7 @@ class Rows:
         self.losses = losses
         self._schema = schema
 
-    def plan(self, wanted: Mapping[int, OffsetRange]) -> list[InputPartition]:
+    def plan(self, wanted: Mapping[int, OffsetRange]) -> list[Range]:
         """Return a task for each run of stored parts."""
         return [
             Range(self.losses.topic, partition, piece.offsets)
@@ -442,6 +476,7 @@ class TopicLogReader(DataSourceReader):
         self._wanted = _QueryFilter(_parse_numbers(options, "partitions"))
         self._listed_partitions = self._wanted.partition.among or frozenset()
 
+    @plain_errors()
     def partitions(self) -> Sequence[InputPartition]:
         """Return a task for each run of stored parts that may match."""
         bounds = {topic: rows.log.bounds() for topic, rows in self._rows.items()}
@@ -458,12 +493,15 @@ class TopicLogReader(DataSourceReader):
         """Yield the rows of one task."""
         if isinstance(partition, Range):  # Spark plans an empty topic as one task without a range
             wanted, rows = self._wanted, self._rows[partition.topic]
-            yield from rows.read(partition, since_ms=wanted.since_ms, until_ms=wanted.until_ms)
+            with plain_errors():
+                yield from rows.read(partition, since_ms=wanted.since_ms, until_ms=wanted.until_ms)
 
     def _read_places(
         self, options: Mapping[str, str], names: Sequence[str], words: Mapping[str, int], default: str
     ) -> dict[str, OffsetOption]:
-        return {topic: parse_places(options, names, words, default, topic=topic) for topic in self._rows}
+        return {
+            topic: parse_places(options, names, words, default, topic=topic, topics=self._rows) for topic in self._rows
+        }
 
     def _select_ranges(self, topic: str, rows: Rows, bounds: Mapping[int, Bounds]) -> dict[int, OffsetRange]:
         starts, ends = self._starts[topic].resolve(bounds), self._ends[topic].resolve(bounds)

@@ -5,14 +5,12 @@ The process that registers it defines the options that name a log (`cluster`, `t
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypeVar
 
 import pyarrow as pa
-import pyspark
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
@@ -22,41 +20,34 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    InputPartition,
     WriterCommitMessage,
 )
 
-from reconciler.errors import ProducerFencedError, SourceChangedError, UserError
+from reconciler.errors import ProducerFencedError, UserError
+from reconciler.jobs.progress import plain_errors
 from reconciler.jobs.scan import (
     COLUMNS,
     NAME,
-    STARTS,
     LossHandling,
     PushingReader,
-    Range,
     Rows,
     TopicLogReader,
     build_ddl,
     check_schema,
-    describe_removed,
-    describe_start_beyond_end,
-    parse_places,
+    check_version,
     parse_topics,
     parse_truth,
-    parse_whole_number,
 )
-from reconciler.records.log import AppendSink, Bounds, NumberedBatch, OffsetRange, StagedAppend, TopicLog
-from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
+from reconciler.jobs.stream import HAS_LIMITS, TopicLogStream
+from reconciler.records.log import AppendSink, NumberedBatch, StagedAppend, TopicLog
 from reconciler.runtime.text import did_you_mean, nearest_spelling
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
-except ImportError:  # before PySpark 4.2, streams have no limits and are not written
-    DataSourceStreamArrowWriter, SupportsTriggerAvailableNow = DataSourceStreamWriter, object  # type: ignore[assignment,misc]
+except ImportError:  # PySpark 4.0 writes no streams of Arrow
+    DataSourceStreamArrowWriter = DataSourceStreamWriter  # type: ignore[assignment,misc]
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
 
@@ -67,6 +58,7 @@ _READ: Final = (
     "cluster",
     "topic",
     "subscribe",
+    "subscribePattern",
     "columns",
     "includeHeaders",
     "start",
@@ -88,20 +80,28 @@ def _cannot_write(_options: Mapping[str, str]) -> NoReturn:
     raise UserError(message, hint="Pass a function to register that opens the topic for writing.")
 
 
+def _cannot_list(_options: Mapping[str, str]) -> NoReturn:
+    message = f"{NAME} was registered without a list of topics, which option subscribePattern needs"
+    raise UserError(message, hint="Hand register a function that lists topics, or name them in option subscribe.")
+
+
 def register(
     session: Session,
     open_log: Callable[[Mapping[str, str]], TopicLog],
     open_appends: Callable[[Mapping[str, str]], AppendSink] = _cannot_write,
+    list_topics: Callable[[Mapping[str, str]], Iterable[str]] = _cannot_list,
 ) -> None:
     """Register `topic-log` in a session. `open_log` gets a read's options (names in lower case) and is pickled.
 
     It runs on the driver and its log in executors, so Spark's options, columns and configuration contain no secrets.
-    `open_appends` does the same for writes. Workers of a local session use this interpreter by default.
+    `open_appends` does the same for writes; `list_topics` returns the names that `subscribePattern` may match.
+    Workers of a local session use this interpreter by default.
     """
 
     class TopicLogSource(_TopicLogSource):
         opener = staticmethod(open_log)
         append_opener = staticmethod(open_appends)
+        lister = staticmethod(list_topics)
 
     _set_worker_python(session)
     session.dataSource.register(TopicLogSource)
@@ -113,52 +113,45 @@ def _set_worker_python(session: Session) -> None:
         context.pythonExec = context.getConf().get("spark.pyspark.python") or sys.executable
 
 
-def _check_version(what: str, oldest: str, *, is_supported: bool) -> None:
-    if not is_supported:
-        message = f"{what} needs PySpark {oldest} or newer, and this is {pyspark.__version__}"
-        raise UserError(message, hint=f"Install it: pip install 'pyspark>={oldest}'.")
-
-
 class _TopicLogSource(DataSource):
     opener: Callable[[Mapping[str, str]], TopicLog]
     append_opener: Callable[[Mapping[str, str]], AppendSink]
+    lister: Callable[[Mapping[str, str]], Iterable[str]]
 
     @classmethod
     def name(cls) -> str:
         return NAME
 
+    @plain_errors()
     def schema(self) -> StructType | str:
         return build_ddl(self.options)
 
+    @plain_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
         pushes = parse_truth(self.options, "pushFilters", otherwise=False)
         if pushes:
-            _check_version(
-                f"option pushFilters of {NAME}", "4.1", is_supported=hasattr(DataSourceReader, "pushFilters")
-            )
+            is_supported = hasattr(DataSourceReader, "pushFilters")
+            check_version(f"option pushFilters of {NAME}", "4.1", is_supported=is_supported)
+        options = self._read_options(schema, _STREAM_ONLY, "streams")
         kind = PushingReader if pushes else TopicLogReader
-        options, topics = self._read_options(schema, _STREAM_ONLY, "streams")
-        return kind({topic: self._build_rows(topic, options, schema) for topic in topics}, options)
+        return kind({topic: self._open_rows(topic, options, schema) for topic in self._find_topics(options)}, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         try:
-            return self._open_stream(schema)
+            options = self._read_options(schema, _BATCH_ONLY, "batch reads")
+            return TopicLogStream(
+                lambda: self._find_topics(options), lambda topic: self._open_rows(topic, options, schema), options
+            )
         except Exception as error:  # noqa: BLE001 - an opener is the user's own
             return _RefusedStream(error)
 
-    def _open_stream(self, schema: StructType) -> DataSourceStreamReader:
-        options, topics = self._read_options(schema, _BATCH_ONLY, "batch reads")
-        if len(topics) > 1:
-            message = f"a stream of {NAME} reads one topic, not {len(topics)}"
-            raise UserError(message, hint="Load a stream for each topic, and join them by union().")
-        return _TopicLogStream(self._build_rows(topics[0], options, schema), topics[0], options)
-
+    @plain_errors()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's, as below
         return BatchWriter(self._open_appends(schema, overwrites=overwrite)[0])
 
+    @plain_errors()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, FBT001
-        is_supported = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
-        _check_version(f"writing streams to {NAME}", "4.2", is_supported=is_supported)
+        check_version(f"writing streams to {NAME}", "4.2", is_supported=HAS_LIMITS)
         return StreamWriter(*self._open_appends(schema, overwrites=overwrite))
 
     def _open_appends(self, schema: StructType, *, overwrites: bool) -> tuple[AppendSink, str]:
@@ -169,102 +162,24 @@ class _TopicLogSource(DataSource):
         options: dict[str, str] = dict(self.options)
         return type(self).append_opener(options), options.get("topic", "")
 
-    def _read_options(
-        self, schema: StructType, others: Sequence[str], where: str
-    ) -> tuple[Mapping[str, str], Sequence[str]]:
+    def _read_options(self, schema: StructType, others: Sequence[str], where: str) -> Mapping[str, str]:
         for name in others:
             if name in self.options:
                 raise UserError(f"option {name} of {NAME} is for {where} only", hint="Leave it out.")
         check_schema(schema)
-        options: dict[str, str] = dict(self.options)
-        return options, parse_topics(options)
+        return dict(self.options)
 
-    def _build_rows(self, topic: str, options: Mapping[str, str], schema: StructType) -> Rows:
-        named = {name: value for name, value in options.items() if name not in {"topic", "subscribe"}}
-        log = type(self).opener({**named, "topic": topic} if topic else named)
+    def _find_topics(self, options: Mapping[str, str]) -> Sequence[str]:
+        return parse_topics(options, lambda: type(self).lister(_without_topics(options)))
+
+    def _open_rows(self, topic: str, options: Mapping[str, str], schema: StructType) -> Rows:
+        cluster = _without_topics(options)
+        log = type(self).opener({**cluster, "topic": topic} if topic else cluster)
         return Rows(log, schema, LossHandling.of(topic, options))
 
 
-class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, rows: Rows, topic: str, options: Mapping[str, str]) -> None:
-        self._build_rows = rows
-        self._topic = topic
-        self._start = parse_places(options, ("start", "startingOffsets"), STARTS, "latest", topic=topic)
-        self._max_offsets = parse_whole_number(options, "maxOffsetsPerTrigger", least=1)
-        if self._max_offsets is not None:
-            is_supported = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
-            _check_version(f"option maxOffsetsPerTrigger of {NAME}", "4.2", is_supported=is_supported)
-        self._available_now: Mapping[int, int] | None = None
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
-        bounds = self._build_rows.log.bounds()
-        begins = self._start.resolve(bounds)
-        beyond = [number for number, begin in begins.items() if begin > bounds[number].end]
-        self._build_rows.losses.report(
-            [describe_start_beyond_end(number, begins[number], bounds[number].end) for number in beyond]
-        )
-        return self._to_position({partition: min(begin, bounds[partition].end) for partition, begin in begins.items()})
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadAllAvailable() if self._max_offsets is None else ReadMaxRows(self._max_offsets)
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._available_now = {partition: bounds.stable for partition, bounds in self._build_rows.log.bounds().items()}
-
-    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:  # noqa: N802
-        bounds = self._build_rows.log.bounds()
-        if start is None:  # before PySpark 4.2; `partitions` then reports what is lost
-            begins = {partition: partition_bounds.start for partition, partition_bounds in bounds.items()}
-        else:
-            begins = self._parse_position(start)
-        ends = {
-            partition: partition_bounds.stable
-            if self._available_now is None
-            else min(partition_bounds.stable, self._available_now[partition])
-            for partition, partition_bounds in bounds.items()
-            if self._available_now is None or partition in self._available_now
-        }
-        # Lost offsets do not count; `partitions` reports and skips them.
-        ranges, lost = _find_readable_ranges(begins, ends, bounds)
-        if self._build_rows.losses.is_error:
-            self._build_rows.losses.report(lost)
-        if (max_rows := getattr(limit, "max_rows", None)) is not None:
-            ranges = _limit_ranges(ranges, max_rows)
-        return self._to_position({**begins, **{partition: offsets.stop for partition, offsets in ranges.items()}})
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        ranges, lost = _find_readable_ranges(
-            self._parse_position(start), self._parse_position(end), self._build_rows.log.bounds()
-        )
-        self._build_rows.losses.report(lost)
-        return self._build_rows.plan(ranges)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, Range):
-            yield from self._build_rows.read(partition)
-
-    def _to_position(self, offsets: Mapping[int, int]) -> dict[str, Any]:
-        by_partition = {str(partition): offset for partition, offset in sorted(offsets.items())}
-        return {"topic": self._topic, "topic_id": self._build_rows.log.topic_id, "offsets": by_partition}
-
-    def _parse_position(self, position: dict[str, Any]) -> dict[int, int]:
-        try:
-            topic, topic_id = position["topic"], position["topic_id"]
-            offsets = {int(partition): int(offset) for partition, offset in position["offsets"].items()}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            message = f"the checkpoint has no valid position in a topic of {NAME}: {position}"
-            raise UserError(message, hint="Use another checkpointLocation.") from error
-        own_id = self._build_rows.log.topic_id
-        if topic_id != own_id if topic_id is not None and own_id is not None else topic != self._topic:
-            message = f"the checkpoint is of topic {topic} with id {topic_id}, and {self._topic} has id {own_id}"
-            at = json.dumps({self._topic: {str(partition): offset for partition, offset in sorted(offsets.items())}})
-            hint = (
-                "The topic is another one, or was created or mounted again. Use another checkpointLocation. A topic "
-                "that was mounted, or is the mirror of the other, has the same offsets: continue with "
-                f"startingOffsets {at}"
-            )
-            raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
-        return offsets
+def _without_topics(options: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in options.items() if name not in {"topic", "subscribe", "subscribepattern"}}
 
 
 class _RefusedStream(DataSourceStreamReader):
@@ -273,56 +188,11 @@ class _RefusedStream(DataSourceStreamReader):
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    def initialOffset(self) -> NoReturn:  # noqa: N802 - Spark's name, as those below
+    @plain_errors()
+    def _refuse(self, *_arguments: object) -> NoReturn:
         raise self._error
 
-    def latestOffset(self, _start: dict[str, Any] | None = None, _limit: ReadLimit | None = None) -> NoReturn:  # noqa: N802
-        raise self._error
-
-    def getDefaultReadLimit(self) -> NoReturn:  # noqa: N802
-        raise self._error
-
-    def partitions(self, _start: dict[str, Any], _end: dict[str, Any]) -> NoReturn:
-        raise self._error
-
-    def read(self, _partition: InputPartition) -> NoReturn:
-        raise self._error
-
-
-def _find_readable_ranges(
-    begins: Mapping[int, int], ends: Mapping[int, int], bounds: Mapping[int, Bounds]
-) -> tuple[dict[int, OffsetRange], list[str]]:
-    ranges: dict[int, OffsetRange] = {}
-    lost: list[str] = []
-    for partition, end in sorted({**begins, **ends}.items()):
-        begin, partition_bounds = begins.get(partition, 0), bounds.get(partition)
-        if partition_bounds is None:
-            lost.append(f"partition {partition}: it was deleted, with all offsets from {begin}")
-            continue
-        if partition_bounds.end < max(begin, end):
-            lost.append(
-                f"partition {partition}: offsets {partition_bounds.end} to {max(begin, end) - 1} were cut off its end"
-            )
-            ranges[partition] = OffsetRange(min(begin, partition_bounds.end), min(end, partition_bounds.end))
-        elif begin < min(partition_bounds.start, end):
-            stop = min(partition_bounds.start, end)
-            lost.append(describe_removed(partition, begin, stop))
-            ranges[partition] = OffsetRange(stop, end)
-        else:
-            ranges[partition] = OffsetRange(begin, max(begin, end))
-    return ranges, lost
-
-
-def _limit_ranges(ranges: Mapping[int, OffsetRange], most: int) -> dict[int, OffsetRange]:
-    total = sum(offsets.length for offsets in ranges.values())
-    if total <= most:
-        return dict(ranges)
-    return {
-        partition: OffsetRange(
-            offsets.start, offsets.start + min(offsets.length, max(1, most * offsets.length // total))
-        )
-        for partition, offsets in ranges.items()
-    }
+    initialOffset = latestOffset = getDefaultReadLimit = partitions = read = _refuse  # type: ignore[assignment]  # noqa: N815 - Spark's
 
 
 # Tasks stage rows; the driver publishes a batch completely or not at all. Its query id and number prevent a second
@@ -387,10 +257,12 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, sink: AppendSink) -> None:
         self._sink = sink
 
+    @plain_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
         return StagedRows(_stage(self._sink, iterator))
 
+    @plain_errors()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Publish the rows of all tasks."""
         self._sink.publish([staged.append for staged in _require_all(messages, StagedRows)])
@@ -403,6 +275,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._sink = sink
         self._topic = topic
 
+    @plain_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
         # Python writers get the query only from this property of the JVM's thread.
@@ -413,6 +286,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise UserError(message, hint="Streams into topic-log need PySpark 4.2 or newer.")
         return StagedBatch(_stage(self._sink, iterator), query)
 
+    @plain_errors()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Publish the rows of all tasks, once per batch."""
         staged = _require_all(messages, StagedBatch)

@@ -79,6 +79,15 @@ def test_the_guide_about_streams_does_what_it_says() -> None:
 
 
 @pytest.mark.usefixtures("workspace")
+def test_a_pattern_finds_topics_of_the_workspace(spark: SparkSession) -> None:
+    from reconciler import Workspace, register_topics  # noqa: PLC0415 - as the guide does
+
+    register_topics(spark, Workspace.open(environ={}))
+    frame = spark.read.format("topic-log").options(cluster="west", subscribePattern="shop:.*").load()
+    assert [tuple(row) for row in frame.groupBy("topic").count().collect()] == [(TOPIC, 4)]
+
+
+@pytest.mark.usefixtures("workspace")
 @pytest.mark.parametrize(
     ("options", "problem"),
     [

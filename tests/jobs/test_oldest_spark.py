@@ -1,4 +1,4 @@
-"""Topics are read, and written by batches, with the oldest PySpark that pyproject.toml accepts.
+"""Topics are read, copied, and written by batches with the oldest PySpark that pyproject.toml accepts.
 
 It is kept in the user's cache folder, next to the Kafka of the tests, and comes from PyPI.
 """
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 ROOT: Final = Path(__file__).parents[2]
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stream-reconciler" / "pyspark"
-FILES: Final = ("test_source.py", "test_guide.py", "test_topic_write.py")
+FILES: Final = ("test_source.py", "test_guide.py", "test_topic_write.py", "test_copy.py", "test_profile.py")
 REFUSED: Final = {
     "test_a_filtered_read_has_the_rows_of_the_filtered_topic": "option pushFilters of topic-log needs PySpark 4.1",
     "test_what_a_query_does_not_want_is_not_fetched": "option pushFilters of topic-log needs PySpark 4.1",

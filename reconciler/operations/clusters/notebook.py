@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -12,7 +12,7 @@ from reconciler.errors import BrokenInvariantError, UserError
 from reconciler.jobs.source import OPTIONS, OPTIONS_TEXT, WRITE_OPTIONS, Session, register
 from reconciler.operations.steps.invocation import Invocation, Select
 from reconciler.operations.steps.workspace import get_provider_of, open_work
-from reconciler.resources.address import address_of
+from reconciler.resources.address import address_of, cluster_address, full_name_of
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def register_opener(session: Session, folder: Path, *, environ: Mapping[str, str
     `environ` resolves secrets. It is pickled, but not shown in plans, options or logs.
     """
     opener = _Opener(folder, select, dict(environ))
-    register(session, opener.log, opener.appends)
+    register(session, opener.log, opener.appends, opener.topics)
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,10 @@ class _Opener:
         provider, address = self._resolve(options, OPTIONS)
         return provider.log(address)
 
+    def topics(self, options: Mapping[str, str]) -> Iterable[str]:
+        provider = self._provider(options, OPTIONS, ("cluster",))
+        return [full_name_of(topic.address) for topic in provider.overview().topics]
+
     def appends(self, options: Mapping[str, str]) -> AppendSink:
         provider, address = self._resolve(options, WRITE_OPTIONS)
         sink = provider.appends(address)
@@ -55,16 +59,19 @@ class _Opener:
         return sink
 
     def _resolve(self, options: Mapping[str, str], names: Sequence[str]) -> tuple[Provider, TopicAddress]:
+        provider = self._provider(options, names, ("cluster", "topic"))
+        return provider, address_of("topic", options["cluster"], options["topic"])
+
+    def _provider(self, options: Mapping[str, str], names: Sequence[str], required: Sequence[str]) -> Provider:
         known = {name.lower() for name in names}  # Spark passes option names in lower case
         for name in options:
             if name not in known:
                 known_text = OPTIONS_TEXT if names is OPTIONS else ", ".join(names)
                 hint = did_you_mean(nearest(name, names), otherwise=f"Options: {known_text}.")
                 raise UserError(f"topic-log has no option {name}", hint=hint)
-        for name in ("cluster", "topic"):
+        for name in required:
             if not options.get(name):
                 raise UserError(f"topic-log needs the option {name}", hint=_OPTIONS_HINT)
-        address = address_of("topic", options["cluster"], options["topic"])
         invocation = Invocation(
             cwd=self.workspace,
             environ=self.environ,
@@ -75,8 +82,7 @@ class _Opener:
             who="",
             workspace=self.workspace,
         )
-        work = open_work(invocation, self.select)
-        return get_provider_of(work, address), address
+        return get_provider_of(open_work(invocation, self.select), cluster_address(options["cluster"]))
 
 
 def _now_ms() -> int:
