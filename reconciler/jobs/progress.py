@@ -51,7 +51,7 @@ def plain_errors() -> Iterator[None]:
         yield
     except ReconcilerError:
         if "pyspark.worker_util" in sys.modules:  # a worker, which ends with the error
-            os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # noqa: TID251 - PySpark reads it
+            os.environ.update(SPARK_HIDE_TRACEBACK="1")  # noqa: TID251 - PySpark reads it
         raise
 
 

@@ -141,8 +141,8 @@ def test_a_thousand_topics_are_found_without_reading_what_they_say(tmp_path: Pat
     (tmp_path / "reconciler.yaml").write_text("kind: Workspace\nmetadata: {name: many}\n")
     (tmp_path / "manifests" / "a.yaml").write_text("---\n".join(topic.format(number) for number in range(1000)))
     program = (
-        "import sys; from pathlib import Path; from reconciler.cli.completion import declared; "
-        "print(len(declared(Path(sys.argv[1]), None))); "
+        "import sys; from pathlib import Path; from reconciler.cli.completion import list_declared_addresses; "
+        "print(len(list_declared_addresses(Path(sys.argv[1]), None))); "
         "print(sorted({'pyarrow', 'boto3', 'pydantic', 'reconciler.manifests.load'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True)

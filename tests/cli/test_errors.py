@@ -226,9 +226,9 @@ def test_a_file_that_is_no_plan_is_named(applied: Run, tmp_path: Path) -> None:
 def test_an_inherited_value_says_where_it_is_written(applied: Run) -> None:
     said = applied("explain", TOPIC)
     row = next(line for line in said.stdout.splitlines() if line.startswith("retention.ms"))
-    assert row.split(maxsplit=2) == ["retention.ms", "30d", "namespace/west/shop (manifests/example.yaml:13)"]
+    assert row.split(maxsplit=2) == ["retention.ms", "30d", "namespace/west/shop (manifests/example.yaml:14)"]
     printed = json.loads(applied("explain", TOPIC, "--format", "json").stdout)
-    assert printed["effective_origins"]["retention.ms"] == "namespace/west/shop (manifests/example.yaml:13)"
+    assert printed["effective_origins"]["retention.ms"] == "namespace/west/shop (manifests/example.yaml:14)"
     assert printed["effective_origins"]["flush.ms"] == "default"
 
 
@@ -267,7 +267,7 @@ def test_a_warning_about_a_rule_names_the_address(applied: Run, tmp_path: Path) 
     said = applied("plan")
     assert said.returncode == 0, said.stderr
     assert said.stderr.startswith(
-        f"Warning: manifests/example.yaml:15: {TOPIC}: it violates a rule of guards.rules: ask platform"
+        f"Warning: manifests/example.yaml:17: {TOPIC}: it violates a rule of guards.rules: ask platform"
     )
 
 

@@ -112,13 +112,13 @@ PROGRAM = """
 import os, termios
 from reconciler.applying.events import ActionDone, Summary
 from reconciler.cli import signals
-from reconciler.cli.progress import reporter
+from reconciler.cli.progress import open_reporter
 from tests.cli.test_live import HALF, MIRROR, ORDERS, STARTED, plan_of
 flags = termios.tcgetattr(0)
 flags[3] &= ~(termios.ECHO | termios.ICANON)
 termios.tcsetattr(0, termios.TCSANOW, flags)
 signals.install()
-with reporter("text") as report:
+with open_reporter("text") as report:
     for event in (plan_of(2), *STARTED, HALF):
         report(event)
     os.read(0, 1)

@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.thorough]
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
 ROOT: Final = Path(__file__).parents[2]
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stream-reconciler" / "pyspark"

@@ -15,8 +15,8 @@ import pytest
 from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
-    "lines of the package": 124_754,
-    "lines of the tests": 118_521,
+    "lines of the package": 123_420,
+    "lines of the tests": 120_000,
     "actions made outside planning": 0,
     "methods of platforms": 58,
     "methods of platforms by jobs": 53,
@@ -27,12 +27,12 @@ LIMITS: Final[Mapping[str, float]] = {
     "fields of PlanInput": 19,
     "fields of Observed": 11,
     "fields of Capabilities": 34,
-    "words of prose": 183_711,
-    "idioms per 1,000 words": 1.9,
-    "vague locals": 202,
-    "vague parameters": 52,
+    "words of prose": 157_800,
+    "idioms per 1,000 words": 0.3,
+    "vague locals": 2,
+    "vague parameters": 0,
     "classes that are a participle": 0,
-    "modules with three or more sections": 14,
+    "modules with three or more sections": 0,
 }
 TRACED: Final[Mapping[str, float]] = {
     "functions that hand actions to a platform": 1,

@@ -666,7 +666,7 @@ def test_drift_says_that_others_records_are_not_known_where_a_mirror_has_no_lead
 ) -> None:
     demo.applied("mirroring")
     error = RetryableError("orders has a partition without a leader", hint="See whether its brokers are alive.")
-    monkeypatch.setattr(KafkaLinks, "foreign", lambda *_, **__: (_ for _ in ()).throw(error))
+    monkeypatch.setattr(KafkaLinks, "find_foreign_records", lambda *_, **__: (_ for _ in ()).throw(error))
     drift = demo.typed("drift")
     assert drift.code == 0, drift.out + drift.err
     assert "it cannot be checked whether others wrote to its mirrors: orders has a partition" in drift.out + drift.err
@@ -682,7 +682,7 @@ def test_drift_tells_others_records_in_mirrors_also_where_one_has_no_leader(
         how["on_unknown"]("lonely", RetryableError("lonely has a partition without a leader", hint="See."))
         return foreign(links, names, **how)
 
-    monkeypatch.setattr(KafkaLinks, "foreign", without_leader)
+    monkeypatch.setattr(KafkaLinks, "find_foreign_records", without_leader)
     drift = demo.typed("drift")
     assert "another producer wrote 1 record" in drift.out
     assert "it cannot be checked whether others wrote to its mirrors: lonely has a partition" in drift.out + drift.err

@@ -383,7 +383,7 @@ def test_a_topic_that_is_created_again_while_an_apply_begins_is_not_archived(
         taken(site)
         return kept(self, mounting)
 
-    monkeypatch.setattr(KafkaMoves, "kept", recreating)
+    monkeypatch.setattr(KafkaMoves, "load_job", recreating)
     site.declare("live", "unmounted")
     assert "was deleted and created again after it was read" in str(site.bench.apply().verdict)
     planned = site.plan().plan

@@ -243,7 +243,7 @@ def test_a_mirror_whose_topic_was_never_made_leaves_no_rule_behind_its_link(
     assert isinstance(creation.after, MirrorTopic)
     after = creation.after.model_copy(update={"denied": (guarded.user("app"),)})
     with monkeypatch.context() as dying:
-        dying.setattr(Site, "make", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        dying.setattr(Site, "create_topics", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             linked.apply(replace(creation, after=after))
     guarded.settle({guarded.user("app")})
