@@ -173,7 +173,7 @@ def test_a_profile_that_is_not_there_is_named(
 
 SAID = [
     (FailedChore(400, "ExpiredToken"), "the credentials have expired", "Renew"),
-    (FailedChore(403, "RequestTimeTooSkewed"), "the clock of this machine is off", "Set it right"),
+    (FailedChore(403, "RequestTimeTooSkewed"), "the clock of this machine is off", "Correct the clock"),
     (FailedChore(503, "SlowDown"), "throttling", "Wait a little"),
     (FailedChore(301, "PermanentRedirect", headers={"x-amz-bucket-region": "eu-west-1"}), "eu-west-1", "region"),
     (FailedChore(507, "XMinioStorageFull"), "the store is full", "Free some space"),

@@ -654,7 +654,7 @@ VARIANTS: Mapping[str, Broken] = {
     "eviction takes what was never uploaded": Broken(
         "retention before any upload",
         (
-            (remote_retention, "evictable", _all_is_uploaded),
+            (remote_retention, "find_evictable", _all_is_uploaded),
             (remote_retention, "swap_head", _swaps_as_if_all_were_uploaded),
         ),
     ),
@@ -672,7 +672,7 @@ VARIANTS: Mapping[str, Broken] = {
     "a merge deletes its run before its swap": Broken("merge", ((roll, "publish_remote", _deletes_its_run_first),)),
     "a reader looks below the start": Broken("retention", ((remote_reads, "read_head", _begins_at_zero),)),
     "an upload takes what is not decided": Broken(
-        "upload beside a transaction", ((uploads, "to_upload", _unstable_too),)
+        "upload beside a transaction", ((uploads, "iter_segments_to_upload", _unstable_too),)
     ),
     "a sweep waits for nobody": Broken(("upload", "sweep"), ((remote_sweep, "OLD_MS", -1),)),
     "a disabling that deletes leaves the head": Broken(

@@ -339,7 +339,7 @@ def test_a_mirror_whose_maker_was_killed_is_made_though_its_source_has_changed_s
     is_ours: bool,  # noqa: FBT001 - the case
 ) -> None:
     with monkeypatch.context() as dying:
-        owner, step = (MirrorCreation, "_record_ids") if is_ours else (Site, "make")
+        owner, step = (MirrorCreation, "_record_ids") if is_ours else (Site, "create_topics")
         dying.setattr(owner, step, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             linked.apply(linked.creation())
