@@ -214,7 +214,7 @@ class PendingError(ReconcilerError):
 
 
 class InterruptedRunError(ReconcilerError):
-    """The user interrupted a command that cannot be continued; the hint says what may be done."""
+    """The user interrupted a command that cannot be continued; the hint says what may have been done."""
 
     exit_code = 130
 

@@ -21,7 +21,7 @@ _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 _INTERRUPTED: Final = 130
 _INCOMPLETE: Final = 4
 _TWICE_MESSAGE: Final = (
-    b"\nInterrupted twice: left at once. What was under way is as after a crash: the next run goes on.\n"
+    b"\nInterrupted twice: ended at once. Unfinished actions are as after a crash: the next run continues.\n"
 )
 _LATE: Final = b"\nInterrupted, and something still gave no answer: left. Whatever it did, the next run goes on.\n"
 _IDLE_S: Final = 2.5

@@ -72,7 +72,6 @@ def _paths_in(value: object, at: FieldPath) -> Iterator[FieldPath]:
 
 
 def dotted(word: str, path: FieldPath) -> str:
-    """Return the way to a field as text."""
     return ".".join(map(str, (word, *path)))
 
 

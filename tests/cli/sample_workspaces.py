@@ -110,7 +110,6 @@ class Twins:
         self.said("run", "--once", "--only", "mirror")
 
     def status(self, address: str) -> str:
-        """Return the state a mirror is shown in."""
         (found,) = self.printed("mirror-description", "mirror", "describe", address)["mirrors"]
         return str(found["mirror_status"])
 

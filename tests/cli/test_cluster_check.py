@@ -150,7 +150,6 @@ def test_an_empty_lockfile_is_made_anew_by_state_repair(bucket: Bucket) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("left", [b"", b"\x1f\x8b\x08"])
 def test_an_empty_snapshot_that_no_lockfile_names_stops_nothing(bucket: Bucket, left: bytes) -> None:
-    """The one that was written when the command was killed."""
     bucket.store.put("state/state/000000000002-0123456789ab.json.gz", left)
     bucket.finds_all_applied()
     manifest = Path("manifests/all.yaml")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 import pytest
@@ -48,7 +49,7 @@ from reconciler.resources.namespace import Namespace
 from reconciler.state.snapshots import Snapshot
 from tests.cli import sample_results
 from tests.cli.conftest import environment
-from tests.cli.golden import FOLDER, TEXTS
+from tests.cli.golden import FOLDER, FORGE, TEXTS
 from tests.cli.sample_results import everything, roles, switching
 from tests.cli.terminals import Size, pictures
 
@@ -133,6 +134,26 @@ def test_a_blocked_delete_says_why() -> None:
     assert "blocked: it may hold records" in text_of(
         plan_text(dataclasses.replace(sample_results.empty(), actions=(delete,)))
     )
+
+
+def test_a_comment_names_each_delete_that_counts_and_at_most_twenty_of_them() -> None:
+    (first, *_) = sample_results.dangerous()
+    assert first.blocked is not None
+    names = [f"topic/west/kill:k{number:02}" for number in range(30)]
+    deletes = tuple(
+        replace(
+            first,
+            address=Address(name),
+            source="manifests/half\udcff.yaml:3",
+            reasons=(Reason.NO_LONGER_DECLARED,),
+            blocked=replace(first.blocked, allow=f"delete:{name}", instead=None),
+        )
+        for name in names
+    )
+    text = plan_markdown(replace(sample_results.empty(), actions=deletes), FORGE, date(2026, 1, 31))
+    allowed = [name for name in names if f'{{action: "delete:{name}", until: 2026-02-14' in text]
+    assert (allowed, "# and 10 more" in text) == (names[:20], True)
+    assert "manifests/half%FF.yaml#L3" in text
 
 
 def test_many_blocks_are_lifted_by_one_pattern_that_can_be_pasted() -> None:

@@ -83,7 +83,7 @@ def test_the_second_signal_leaves_at_once(second: signal.Signals) -> None:
         assert process.stdout.readline() == b"asked\n"
         process.send_signal(second)
         assert process.wait(timeout=60) == LEFT_AT_ONCE
-        assert b"left at once" in process.stderr.read()
+        assert b"ended at once" in process.stderr.read()
 
 
 def test_asking_may_interrupt_whoever_waits_or_asks() -> None:
@@ -320,7 +320,7 @@ def test_the_second_signal_leaves_at_once_and_the_next_run_goes_on(place: Place)
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=DEADLINE_S)
-    assert (process.returncode, "left at once" in said) == (INTERRUPTED, True)
+    assert (process.returncode, "ended at once" in said) == (INTERRUPTED, True)
     place.proxy.heal()
     place.is_finished_by_the_next()
 

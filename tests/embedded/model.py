@@ -171,7 +171,6 @@ class Model:
             self.groups.setdefault(group, {}).update(kept)
 
     def overdue(self, now_ms: int) -> list[str]:
-        """Return the transactions that have taken too long."""
         return sorted(owner for owner, began_ms in self.began_ms.items() if now_ms - began_ms > TIMEOUT_MS)
 
     # -- access rules

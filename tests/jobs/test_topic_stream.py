@@ -57,14 +57,12 @@ class Registry:
 
 
 def source(cluster: EmbeddedCluster, **options: str) -> Any:
-    """Return the data source as Spark gets it."""
     registry, log = Registry(), cluster.log(TOPIC)
     register(registry, lambda _options: log)  # type: ignore[arg-type]  # all that is asked of a session
     return registry.found(CaseInsensitiveDict(topic=TOPIC, **options))
 
 
 def reader(cluster: EmbeddedCluster, **options: str) -> Any:
-    """Return the stream reader as Spark gets it."""
     return source(cluster, **options).streamReader(SCHEMA)
 
 

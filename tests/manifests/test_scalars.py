@@ -44,7 +44,6 @@ def test_not_a_number_is_a_number() -> None:
 
 @given(st.text(alphabet="0123456789+-.eExXoOabfF_:", max_size=12))
 def test_numbers_are_those_of_the_core_schema_and_no_others(text: str) -> None:
-    """The regular expressions are those of the specification, section 10.3.2."""
     is_number = re.fullmatch(
         r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+|[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", text
     )

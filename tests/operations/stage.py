@@ -363,7 +363,6 @@ class Runner:
     """Other workspaces that own links, by the name of the link."""
 
     def __call__(self, cluster: str = "east") -> LinkOutcome:
-        """Do a pass over the one link of a cluster."""
         (done,) = self.all(cluster)
         return done
 

@@ -79,7 +79,6 @@ def cost(shop: Bench, id_: str) -> RoleCost:
 
 
 def named(found: RoleCost) -> NamedObjects:
-    """Return the offsets that are named as lost."""
     return {(each.partition, offset) for each in found.lost for offset in range(each.start, each.stop)}
 
 

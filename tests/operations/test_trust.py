@@ -459,7 +459,6 @@ def test_a_pull_request_leads_no_cluster_or_state_out_of_the_repository_by_a_lin
 
 
 def test_files_of_a_repository_within_the_repository_are_not_taken_for_it(forked: Bench) -> None:
-    """A commit may hold HEAD, objects and refs in a folder, and a config that names programs."""
     place = forked.folder / "below"
     subprocess.run(["git", "init", "-q", "--bare", str(place)], env=ENVIRON, check=True)
     (place / "reconciler.yaml").write_text("kind: Workspace\n")

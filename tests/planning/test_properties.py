@@ -196,6 +196,5 @@ def _takes_a_record_along(action: Action) -> bool:
 
 
 def after_all(world: World) -> list[Update]:
-    """Return the updates an ordinary plan still has."""
     plain = replace(world, given=replace(world.given, options=PlanOptions()))
     return [action for action in plain.plan().actions if isinstance(action, Update)]

@@ -171,7 +171,6 @@ def test_stored_values_are_shown_with_their_units(key: str, stored: str | None, 
 
 
 def test_kafka_knows_the_names_of_its_documentation() -> None:
-    """Tiering and its end (KIP-405, KIP-950, KIP-1241) beside the old ones."""
     assert {"remote.storage.enable", "remote.log.copy.disable", "remote.log.delete.on.disable"} <= KAFKA_CONFIGS.keys()
     assert {"local.retention.ms", "local.retention.bytes", "remote.copy.lag.ms"} <= KAFKA_CONFIGS.keys()
     assert not TIERING_CONFIGS.keys() & KAFKA_CONFIGS.keys()

@@ -32,7 +32,6 @@ def _from_the_lease_on(faults: list[Fault]) -> list[Fault]:
 
 @pytest.mark.soak
 def test_after_a_crash_of_the_recovery_the_next_one_finishes() -> None:
-    """The second crash at every point of the recovery, the first at some."""
     firsts = list(each(steps(), {"written"}, "crash"))[7::24]
     assert failures(scenarios(firsts, resumes=False)) == []
 

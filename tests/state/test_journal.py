@@ -125,7 +125,6 @@ async def test_a_page_whose_answer_was_lost_is_written_once(harms: list[str]) ->
 
 @simulated
 async def test_a_journal_that_could_not_be_written_writes_nothing_more() -> None:
-    """What is behind it would stand there without what is before it."""
     store = Faulty()
     _, _, journal = await begun(store)
     store.harms = ["refuse"]

@@ -366,7 +366,6 @@ def test_a_watch_counts_from_the_answer_that_first_showed_it_to_the_last_questio
 @pytest.mark.parametrize("seed", range(25))
 @simulated
 async def test_however_holders_freeze_and_race_no_commit_is_lost_or_built_on_an_old_state(seed: int) -> None:
-    """Each holder adds one to a counter kept in the state. Freezes outlast leases, so turns are taken over."""
     store = MemoryStore()
     committed: list[int] = []
 

@@ -183,8 +183,6 @@ def test_beats_and_checkpoints_of_many_threads_build_one_on_the_other() -> None:
 
 
 def test_a_commit_is_never_overtaken_by_another_of_its_process() -> None:
-    """However slow its swap is, and however many others commit meanwhile."""
-
     class Slow(MemoryStore):
         def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
             if key != KEY and first.is_set() is False:
@@ -299,7 +297,6 @@ class Overtaken(MemoryStore):
 
 @simulated
 async def test_whoever_finds_its_own_acquire_and_is_overtaken_before_it_renews_does_not_act() -> None:
-    """Reading one's own record is no proof of still holding it."""
     store = Overtaken()
     effects = Simulation()
     await (await acquire(store, effects, claim("before"))).release()

@@ -13,11 +13,10 @@ from urllib.parse import quote
 from reconciler.cli.text.action_words import action_mark, title
 from reconciler.cli.text.amounts import json_text
 from reconciler.cli.text.lines import text_of
-from reconciler.cli.text.plan_text import closing_lines, rollback_warning_lines
+from reconciler.cli.text.plan_text import NAMED, closing_lines, list_allowances, rollback_warning_lines
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.forges.protocol import Marker
 from reconciler.planning.actions import Create, Risk, is_dangerous
-from reconciler.planning.allowances import group_allowances
 from reconciler.planning.plan import SHORT_COMMIT
 from reconciler.planning.plan_rows import format_totals, kind_name_of
 from reconciler.resources.address import kind_of
@@ -386,7 +385,7 @@ def _link_address(entry: Row, forge: Forge | None) -> str:
     if forge is None or not source:
         return name
     path, _, number = source.rpartition(":")
-    return f"[{name}]({forge.files}{quote(path)}#L{number})" if number.isdecimal() else name
+    return f"[{name}]({forge.files}{quote(path, errors='surrogateescape')}#L{number})" if number.isdecimal() else name
 
 
 def _brief_line(entry: Row) -> str:
@@ -407,13 +406,12 @@ _ALLOWED_DAYS: Final = 14
 
 def _allowance_lines(plan: Plan, today: date | None) -> list[str]:
     """Return the lines of `reconciler.yaml` that allow what is blocked: a pull request has no command line."""
-    allows = [action.blocked.allow for action in plan.blocked if action.blocked and action.blocked.allow]
+    allows = list_allowances(plan)
     if not allows or today is None:
         return []
     until = today + timedelta(days=_ALLOWED_DAYS)
-    rows = [
-        f'      - {{action: {json_text(allow)}, until: {until}, reason: "why"}}' for allow in group_allowances(allows)
-    ]
+    rows = [f'      - {{action: {json_text(allow)}, until: {until}, reason: "why"}}' for allow in allows[:NAMED]]
+    rows += [f"      # and {format_count(len(allows) - NAMED)} more"] if len(allows) > NAMED else []
     title = "Allow it in this pull request: add this to reconciler.yaml, with the reason"
     return [*fold_lines(title, block("yaml", ["spec:", "  guards:", "    allow:", *rows])), ""]
 

@@ -25,7 +25,7 @@ _LIMITS: Final = (72, 48, 48, 28, 48)
 _NAMES_SHARE: Final = 0.45
 """Share of the terminal up to which names have their own column."""
 
-_NAMED: Final = 20
+NAMED: Final = 20
 """Limit of blocked actions in the last lines; each also has a row."""
 _SHORT_DIGEST: Final = 8
 
@@ -86,13 +86,16 @@ def closing_lines(plan: Plan, width: int | None = None) -> list[Line]:
     # The rows say what is blocked, and the error that follows counts it.
     counts = format_totals(plan, with_blocked=False)
     lines = [line(Span("Plan: ", Tone.STRONG), counts, f" · digest {plan.digest[:_SHORT_DIGEST]}")]
-    if allows := _list_allowances(plan):
+    allows = list_allowances(plan)
+    allows += [plan.applied.allow] if plan.applied and plan.applied.allow else []
+    if allows:
         # blocked by older files, not by an action
         what = "Allow once with" if plan.blocked else "Apply is blocked; allow once with"
-        lines.append(line(Span(f"{what}: ", Tone.DANGER), _join_first(allows)))
+        flags = [f"--allow {shlex.quote(name)}" for name in allows]
+        lines.append(line(Span(f"{what}: ", Tone.DANGER), _join_first(flags)))
         if width is not None and sum(width_of(span.text) for span in lines[-1]) > width:
-            flags = _join_first(allows).replace(" --allow ", " \\\n--allow ").split("\n")
-            lines[-1:] = [line(Span(f"{what}:", Tone.DANGER)), *(line("  ", flag) for flag in flags)]
+            shown = _join_first(flags, " \\\n  ").split("\n")
+            lines[-1:] = [line(Span(f"{what}:", Tone.DANGER)), line("  ", shown[0]), *map(line, shown[1:])]
     if stuck := [action.id for action in plan.blocked if action.blocked and action.blocked.allow is None]:
         lines.append(line(Span("Nothing allows: ", Tone.DANGER), _join_first(stuck)))
     return break_lines([*lines, *_alternative_lines(plan)], width)
@@ -110,20 +113,19 @@ def _alternative_lines(plan: Plan) -> list[Line]:
     return [line(Span("Safer: ", Tone.STRONG), text)]
 
 
-def _join_first(words: list[str]) -> str:
+def _join_first(words: list[str], gap: str = " ") -> str:
     """Join the first words; a pattern in ADDR allows many at once."""
-    more = len(words) - _NAMED
-    return " ".join(words[:_NAMED]) + (f" … and {format_count(more)} more" if more > 0 else "")
+    more = len(words) - NAMED
+    return gap.join(words[:NAMED]) + (f" … and {format_count(more)} more" if more > 0 else "")
 
 
-def _list_allowances(plan: Plan) -> list[str]:
+def list_allowances(plan: Plan) -> list[str]:
+    """Return what lifts the blocks of a plan, as `--allow` and `guards.allow` take it; many share a pattern."""
     allowed = {action.blocked.allow: action for action in plan.blocked if action.blocked and action.blocked.allow}
     # `guards.maxDeletes` counts deletes that only a pattern allows, but none of a destroy.
     others = [name for name, action in allowed.items() if not _is_counted(action)]
     short = group_allowances(others)
-    names = list(allowed) if short == others else [*short, *(name for name in allowed if name not in others)]
-    names += [plan.applied.allow] if plan.applied and plan.applied.allow else []
-    return [f"--allow {shlex.quote(name)}" for name in names]
+    return list(allowed) if short == others else [*short, *(name for name in allowed if name not in others)]
 
 
 def _is_counted(action: Action) -> bool:
@@ -188,12 +190,12 @@ def _wrap_row(whole: Line, cells: Sequence[Span], width: int, longest: int) -> l
     if sum(width_of(span.text) for span in whole) <= width:
         return [whole]
     name, *rest = cells
-    beside = len("  + ") + longest + len("  ")
+    column = len("  + ") + longest + len("  ")
     longest_word = max((width_of(word) for cell in rest for word in cell.text.split()), default=0)
-    is_beside = beside <= width * _NAMES_SHARE and beside + len("  ") + longest_word <= width
-    indent = beside if is_beside else len("  + ") + 2
+    has_column = column <= width * _NAMES_SHARE and column + len("  ") + longest_word <= width
+    indent = column if has_column else len("  + ") + 2
     body = pack_cells(rest, width - indent)
-    if is_beside:
-        first = Span(name.text + " " * (beside - 2 - width_of(name.text)), name.tone)
+    if has_column:
+        first = Span(name.text + " " * (column - 2 - width_of(name.text)), name.tone)
         return [line("  ", first, *body[0]), *(line(" " * indent, *part) for part in body[1:])]
     return [*([line("  ", name)] if name.text else []), *(line(" " * indent, *part) for part in body)]

@@ -180,7 +180,6 @@ def test_configs_that_only_its_topics_have_are_no_difference_of_a_namespace(
 
 
 def test_rules_that_no_file_can_declare_are_left_alone_and_shown(desk: Desk) -> None:
-    """KIP-939 has an operation of transactional ids, Kafka 4 has configs of groups."""
     desk.namespace(
         acls=[
             {"principal": "User:flink", "operations": ["write"], "resources": ["transactional-ids"], "names": ["tx*"]},

@@ -122,7 +122,6 @@ KINDS = (
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_edited_by_hand_is_read_or_refused_in_a_sentence(kind: str) -> None:
-    """Two wrong values in every place, and of what is done with each two things, in turn."""
     objects = busy()
     key = kinds(objects)[kind]
     acts, turn = [*READS.values(), *WRITES.values()], count()

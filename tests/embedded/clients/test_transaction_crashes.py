@@ -242,7 +242,6 @@ def test_what_was_acknowledged_stays_whatever_dies_after_it(prepared: Prepared) 
 
 
 def test_two_may_finish_the_same_at_once(prepared: Prepared) -> None:
-    """At every write of the one, the other does all of it."""
     copy = prepared(began)
     for number in itertools.count():
         store, writes = copy(), itertools.count()

@@ -112,7 +112,6 @@ def test_a_closed_topic_is_left_alone_by_every_job(bucket: Bucket, job: str, sta
 
 @pytest.mark.parametrize("job", JOBS)
 def test_the_same_job_has_work_with_the_same_topic_once_it_is_open(bucket: Bucket, job: str) -> None:
-    """What the test above shows would be shown by a topic that nobody has anything to do with, too."""
     bucket.west.mounts.cancel(closed(bucket, job))
     bucket.clock.now_ms += 10 * OLD_MS
     before = contents(bucket.stores["west"]), contents(bucket.storage)

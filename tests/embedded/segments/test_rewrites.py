@@ -210,7 +210,6 @@ def test_a_reader_on_its_way_sees_every_record_while_they_are_written_anew(
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_an_append_in_flight_ends_under_the_key_that_holds_when_it_is_published(*, is_first: bool) -> None:
-    """Its part is durable under the old key when the key changes, and everything is written anew, before its swap."""
     inner = KeyedStore()
     other = cluster_in(inner)
     other.create_namespace("eu", kms_key_id="key-old")

@@ -113,7 +113,6 @@ class Case:
         return sum(path.stat().st_size for path in self.files())
 
     def cached(self) -> dict[str, str]:
-        """Return the properties as the catalog has them."""
         return dict(self.cluster.catalog.read().cluster.properties)
 
 

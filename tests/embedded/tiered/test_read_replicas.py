@@ -549,7 +549,6 @@ def test_a_reader_goes_on_over_a_merge_that_deletes_what_it_was_about_to_read(pa
 
 
 def test_readers_get_the_right_records_or_an_error_whatever_the_source_does(quick: Pair) -> None:
-    """Uploads, merges and retention run against readers and followers, in threads of their own."""
     quick.west.switch_on(segment_size_target="9000", segment_size_min="1")
     quick.west.cluster.alter_topic(TOPIC, {"retention.ms": str(DAY)})
     quick.upload(6)

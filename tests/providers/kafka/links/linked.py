@@ -97,7 +97,6 @@ class Linked:
         return self.links.mirror(self.mirror)
 
     def other(self) -> Linked:
-        """Return the same as another process sees it."""
         return Linked(
             self.broker,
             self.topic,

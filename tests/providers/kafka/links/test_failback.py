@@ -352,7 +352,6 @@ def test_a_transaction_that_is_open_on_the_old_side_is_waited_for(pair: Pair, mo
 
 
 def test_an_end_that_was_rewritten_is_found_by_the_records_themselves(pair: Pair) -> None:
-    """A map alone would say that nothing diverged where brokers lost the end of a log and got another since."""
     pair.failed_over(diverged=3)
     links = pair.at["east"].links
     entries = links.site.ledger.read("progress", "map")

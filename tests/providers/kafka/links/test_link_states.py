@@ -77,7 +77,6 @@ def driven(kafka_broker: Kafka, kafka_prefix: str) -> Driven:
 
 @pytest.fixture
 def from_embedded(kafka_broker: Kafka, kafka_prefix: str) -> Iterator[Driven]:
-    """Return the same with an embedded source."""
     store, new_id, ticks = MemoryStore(), ids(), count(NOW_MS)
     cluster = EmbeddedCluster.create(store, now_ms=lambda: next(ticks), new_id=new_id)
     linked = Linked.of(kafka_broker, kafka_prefix, make=False)
