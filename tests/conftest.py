@@ -67,7 +67,7 @@ def _shared(item: pytest.Item) -> str | None:
     chosen = getattr(getattr(item, "callspec", None), "params", {}).values()
     if any(str(name).startswith(("kafka", "start_kafka")) for name in (*fixtures, *chosen)):
         # Three workers with brokers of their own: records and links take as long as all the rest.
-        if item.nodeid.startswith("tests/providers/kafka/links"):
+        if item.nodeid.startswith("tests/providers/brokers/links"):
             return "kafka-links"
         return "kafka-records" if item.nodeid.startswith(("tests/jobs", "tests/operations")) else "kafka"
     return "spark" if "running" in fixtures or "read in Spark" in chosen else None

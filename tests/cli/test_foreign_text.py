@@ -21,7 +21,7 @@ from reconciler.cli.text.plan_text import plan_text
 from reconciler.forges.protocol import escape_for_comment
 from reconciler.planning.actions import Forget
 from reconciler.planning.plan import Plan, PlanFinding
-from reconciler.providers.kafka.faults import error_of_code
+from reconciler.providers.brokers.faults import error_of_code
 from reconciler.resources.address import Address
 from reconciler.runtime.text import escape_commands, escape_invisible, escape_json, to_one_line
 from tests.cli import sample_results as sample_plans

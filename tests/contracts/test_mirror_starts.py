@@ -18,7 +18,7 @@ from tests.embedded.links.linked import ORDERS, mirrored
 from tests.embedded.links.linked import Linked as EmbeddedLinked
 from tests.engines import here
 from tests.operations.stage import rounds
-from tests.providers.kafka.links.linked import EAST, OPENED, WEST, Linked
+from tests.providers.brokers.links.linked import EAST, OPENED, WEST, Linked
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import forget_links
 

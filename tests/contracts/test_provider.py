@@ -14,8 +14,8 @@ import pytest
 from reconciler.errors import StalePlanError, UserError
 from reconciler.planning.actions import Change
 from reconciler.planning.fields import list_fields
+from reconciler.providers.brokers import vitals as kafka_vitals
 from reconciler.providers.embedded import measures as embedded_vitals
-from reconciler.providers.kafka import vitals as kafka_vitals
 from reconciler.providers.protocol import Done, Edge, Failed, Provider, Scope
 from reconciler.providers.registry import open_provider
 from reconciler.records.log import OffsetRange

@@ -77,7 +77,7 @@ class KafkaTopic:
             self._ends[partition] = start + count
 
     def append(self, records: pa.RecordBatch) -> None:
-        from reconciler.providers.kafka.records.record_producer import KafkaProducer  # noqa: PLC0415 - brings the client
+        from reconciler.providers.brokers.records.record_producer import KafkaProducer  # noqa: PLC0415 - brings the client
 
         producer = KafkaProducer(self.name, record_settings(self._kafka), "west")
         producer.append(records)

@@ -25,7 +25,7 @@ from reconciler.jobs.profile import profile
 from reconciler.jobs.source import register
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink
+from reconciler.providers.brokers.records.rekey_copy import KafkaRekeySink
 from tests.embedded.mounts.shared_bucket import Bucket
 from tests.embedded.samples import NOW, ids, read
 from tests.engines import here, on

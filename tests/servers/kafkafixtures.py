@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from examples.kafkajars import OLDER, KafkaMissingError
-from reconciler.providers.kafka.client import KafkaClient
-from reconciler.providers.kafka.records import record_log
+from reconciler.providers.brokers.client import KafkaClient
+from reconciler.providers.brokers.records import record_log
 from tests.servers.kafka import Kafka
 from tests.servers.kafkasecured import Secured, secured
 

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from reconciler.providers.kafka.records.record_log import KafkaLog
+    from reconciler.providers.brokers.records.record_log import KafkaLog
     from reconciler.records.log import Isolation
     from tests.servers.kafka import Kafka
 
@@ -54,7 +54,7 @@ def delete_topic(kafka: Kafka, name: str) -> None:
 
 def forget_links(kafka: Kafka) -> None:
     """Forget every link and mirror of a broker that tests share: `run` and plans look after all there are."""
-    from reconciler.providers.kafka.ledger import Ledger
+    from reconciler.providers.brokers.ledger import Ledger
 
     ledger = Ledger(record_settings(kafka), "shared")
     ledger.change("tests", dict.fromkeys)
@@ -62,7 +62,7 @@ def forget_links(kafka: Kafka) -> None:
 
 
 def kafka_log(kafka: Kafka, name: str, isolation: Isolation = "read_committed") -> KafkaLog:
-    from reconciler.providers.kafka.records.record_log import KafkaLog
+    from reconciler.providers.brokers.records.record_log import KafkaLog
 
     return KafkaLog(name, record_settings(kafka), {"bootstrap_servers": [kafka.bootstrap()]}, "west", isolation)
 

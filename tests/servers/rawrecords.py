@@ -17,7 +17,7 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
-from reconciler.providers.kafka.connection import open_admin
+from reconciler.providers.brokers.connection import open_admin
 
 if TYPE_CHECKING:
     from tests.servers.kafka import Kafka

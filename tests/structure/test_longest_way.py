@@ -15,15 +15,15 @@ pytestmark = pytest.mark.thorough
 LIMIT: Final = {"kafka": 114, "embedded": 120}
 """How many modules a changed retention enters at most; see them with `python -m tests.structure.longest_way`.
 
-`resources.owners` is on both ways, and `providers.kafka.ledger` on that to brokers: before anything is changed, a plan
-asks the cluster which workspace owns it.
+`resources.owners` is on both ways, and `providers.brokers.ledger` on that to brokers: before anything is changed, a
+plan asks the cluster which workspace owns it.
 """
 
 
 def test_a_changed_retention_reaches_brokers_through_few_modules(start_kafka: Callable[..., Kafka]) -> None:
     way = way_of_a_changed_retention(on_kafka(start_kafka()))
     modules = [each.module for each in way]
-    assert {"cli.main", "planning.planner", "providers.kafka.provider"} <= set(modules)
+    assert {"cli.main", "planning.planner", "providers.brokers.provider"} <= set(modules)
     assert len(modules) <= LIMIT["kafka"], modules
 
 

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from mirrormaker import EXACTLY_ONCE, TUNED, seconds_for
 from reconciler.jobs.copy import mirror
 from reconciler.jobs.session import start_session
-from reconciler.providers.kafka.records.copy_sink import CopySink, Target
+from reconciler.providers.brokers.records.copy_sink import CopySink, Target
 from reconciler.resources.workspace import SparkSpec
 from tests.engines import on
 from tests.servers.kafka import Kafka

@@ -19,8 +19,8 @@ from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, Resourc
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import RetryableError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.providers.kafka.links.links import KafkaLinks
-from reconciler.providers.kafka.records.record_batches import LENGTH_END, PREFIX
+from reconciler.providers.brokers.links.links import KafkaLinks
+from reconciler.providers.brokers.records.record_batches import LENGTH_END, PREFIX
 from tests.cli.conftest import Call, Said
 from tests.cli.kafka.conftest import CLUSTER, WORKSPACE
 from tests.cli.kafka.mirrored import FILES, Pair

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from reconciler.errors import RetryableError
-from reconciler.providers.kafka import admin_requests
+from reconciler.providers.brokers import admin_requests
 from tests.cli.kafka.conftest import Desk
 from tests.servers.kafka import Kafka
 

@@ -21,7 +21,7 @@ from kafka.admin import (
 )
 from kafka.admin import ACLResourcePatternType as PatternType
 
-from reconciler.providers.kafka.client import KafkaClient, create_bindings, read_bindings
+from reconciler.providers.brokers.client import KafkaClient, create_bindings, read_bindings
 from reconciler.resources.acls import AccessBinding
 from tests.cli.kafka.conftest import Desk
 

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from kafka import TopicPartition
 
-from reconciler.providers.kafka import admin_requests
+from reconciler.providers.brokers import admin_requests
 from tests.cli.conftest import environment
 from tests.cli.kafka.conftest import Desk
 from tests.servers.kafka import Kafka
@@ -28,7 +28,7 @@ HARDLY: Final = 1024
 SLOWLY: Final = """
 import sys
 from reconciler.cli.main import main
-from reconciler.providers.kafka import admin_requests as replicas
+from reconciler.providers.brokers import admin_requests as replicas
 replicas.RATE = {}
 sys.exit(main(["apply", "--yes"]))
 """

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import TopicPartition as KafkaPlace
 
-from reconciler.providers.kafka import admin_requests
+from reconciler.providers.brokers import admin_requests
 from tests.cli.kafka.conftest import CLUSTER, TOPIC, Desk
 from tests.servers.kafka import Kafka
 from tests.servers.rawrecords import ODD, read_raw, write_raw

@@ -18,10 +18,10 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from reconciler.jobs.copy import mirror
-from reconciler.providers.kafka.ledger import CONFIGS, MAP, PROGRESS, TOPIC, Ledger
-from reconciler.providers.kafka.records.copy_progress import map_of
-from reconciler.providers.kafka.records.copy_sink import CopySink, Limits, Target
-from reconciler.providers.kafka.records.record_log import KafkaLog
+from reconciler.providers.brokers.ledger import CONFIGS, MAP, PROGRESS, TOPIC, Ledger
+from reconciler.providers.brokers.records.copy_progress import map_of
+from reconciler.providers.brokers.records.copy_sink import CopySink, Limits, Target
+from reconciler.providers.brokers.records.record_log import KafkaLog
 from tests.engines import here
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import until_known

@@ -19,8 +19,8 @@ from reconciler.jobs.ordered import make_whole_spans, verify_renumbered
 from reconciler.jobs.progress import JobProgress
 from reconciler.jobs.verify import verify
 from reconciler.operations.verify import compare_renumbered
-from reconciler.providers.kafka.records.copy_sink import Limits
-from reconciler.providers.kafka.records.record_log import KafkaLog
+from reconciler.providers.brokers.records.copy_sink import Limits
+from reconciler.providers.brokers.records.record_log import KafkaLog
 from reconciler.records.log import OffsetRange, Spans
 from tests.engines import here, on
 from tests.jobs.doubles import TOPIC

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from reconciler.errors import ReconcilerError, SourceChangedError
 from reconciler.jobs.copy import mirror
 from reconciler.jobs.rekey import rekey
-from reconciler.providers.kafka.ledger import (
+from reconciler.providers.brokers.ledger import (
     MAP,
     PROGRESS,
     Changes,
@@ -23,9 +23,9 @@ from reconciler.providers.kafka.ledger import (
     progress_key,
     writer_of,
 )
-from reconciler.providers.kafka.records import copy_sink
-from reconciler.providers.kafka.records.copy_sink import CopySink, Limits
-from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink
+from reconciler.providers.brokers.records import copy_sink
+from reconciler.providers.brokers.records.copy_sink import CopySink, Limits
+from reconciler.providers.brokers.records.rekey_copy import KafkaRekeySink
 from reconciler.records.log import ObservedSource, OffsetRange
 from reconciler.records.offset_map import Chunk, Piece, parse_chunk
 from tests.engines import here, on

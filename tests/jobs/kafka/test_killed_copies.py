@@ -15,8 +15,8 @@ import pytest
 from reconciler.errors import LostRaceError, RetryableError
 from reconciler.jobs.copy import mirrors
 from reconciler.jobs.flows import Flow
-from reconciler.providers.kafka.ledger import TOPIC as LEDGER
-from reconciler.providers.kafka.records.copy_sink import CopySink, Limits
+from reconciler.providers.brokers.ledger import TOPIC as LEDGER
+from reconciler.providers.brokers.records.copy_sink import CopySink, Limits
 from reconciler.records.log import OffsetRange, TopicLog
 from tests.engines import here
 from tests.jobs.kafka.copies import Place, assert_copied, copied, produce

@@ -19,10 +19,10 @@ from reconciler.errors import IncompleteError, ReconcilerError, RetryableError, 
 from reconciler.jobs import rekey as rekey_job
 from reconciler.jobs.copy import TopicCopyJob, fill
 from reconciler.jobs.rekey import rekey
-from reconciler.providers.kafka.ledger import REKEYED, Ledger, message
-from reconciler.providers.kafka.ledger import TOPIC as LEDGER
-from reconciler.providers.kafka.records.copy_sink import Limits
-from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink, RekeyedEntries
+from reconciler.providers.brokers.ledger import REKEYED, Ledger, message
+from reconciler.providers.brokers.ledger import TOPIC as LEDGER
+from reconciler.providers.brokers.records.copy_sink import Limits
+from reconciler.providers.brokers.records.rekey_copy import KafkaRekeySink, RekeyedEntries
 from reconciler.records.log import OffsetRange, TopicLog, Written
 from tests.engines import here, on
 from tests.jobs.doubles import TOPIC, append

@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Producer
 
 from reconciler.errors import RetryableError
-from reconciler.providers.kafka.records import copy_sink
-from reconciler.providers.kafka.records.copy_sink import CopyMethod, Limits, Target, open_writer
-from reconciler.providers.kafka.records.record_batches import Leader, fetch_batches, parse_heads
-from reconciler.providers.kafka.records.whole_batches import select_whole_batches
+from reconciler.providers.brokers.records import copy_sink
+from reconciler.providers.brokers.records.copy_sink import CopyMethod, Limits, Target, open_writer
+from reconciler.providers.brokers.records.record_batches import Leader, fetch_batches, parse_heads
+from reconciler.providers.brokers.records.whole_batches import select_whole_batches
 from reconciler.records.log import OffsetRange, TopicLog
 from tests.jobs.kafka.copies import Place, assert_copied, copied, produce
 from tests.servers.rawrecords import NOW, ODD, Raw, read_raw, write_raw

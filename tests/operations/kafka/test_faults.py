@@ -14,7 +14,7 @@ import pytest
 
 from reconciler.errors import ReconcilerError, RetryableError
 from reconciler.operations.steps.invocation import Select
-from reconciler.providers.kafka.seal import Seals
+from reconciler.providers.brokers.seal import Seals
 from tests.operations.kafka import conftest, hibernated
 from tests.operations.kafka.conftest import made
 from tests.operations.kafka.hibernated import Site, read_all

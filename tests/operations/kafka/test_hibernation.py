@@ -15,8 +15,8 @@ from reconciler.operations.clusters.mount_orders import MountRequest, migrate_to
 from reconciler.operations.clusters.mounts import ClusterMigration, ReleaseRequest, release_topic
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions, Stop
-from reconciler.providers.kafka.admin import configure
-from reconciler.providers.kafka.mounts import KafkaMoves
+from reconciler.providers.brokers.admin import configure
+from reconciler.providers.brokers.mounts import KafkaMoves
 from reconciler.resources.address import address_of
 from tests.operations.kafka.deaths import die_after
 from tests.operations.kafka.hibernated import SITES, TOPIC, Site, read_all, unnumbered
@@ -272,7 +272,7 @@ def test_a_mount_that_is_cancelled_right_after_its_topic_was_made_leaves_no_topi
     site.declare("live", "unmounted")
     site.apply()
     site.declare("live", "mounted")
-    die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.make", 1)
+    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.make", 1)
     assert site.physical in site.kafka.names()
     (move,) = site.live.migrations.list_unfinished()
     site.live.migrations.ask(move.id, "cancel")
@@ -290,7 +290,7 @@ def test_a_mounted_topic_never_keeps_less_than_its_manifest_says(site: Site, *, 
     site.declare("live", "mounted")
     site.write("topic", TOPIC.replace("infinite", "20000d"))
     if is_killed:
-        die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.make", 1)
+        die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.make", 1)
     seen = []
 
     def report(event: object) -> None:
@@ -310,7 +310,7 @@ def test_an_unmount_is_cancelled_while_it_is_prepared_and_while_it_is_executed(
 ) -> None:
     before = read_all(site.log)
     site.declare("live", "unmounted")
-    die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.keep", nth)
+    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.keep", nth)
     (move,) = site.live.migrations.list_unfinished()
     assert move.state == state
     site.live.migrations.ask(move.id, "cancel")
@@ -422,7 +422,7 @@ def test_a_topic_that_is_created_again_once_a_mount_has_filled_it_is_not_taken_f
 # Killed between any two steps of a mount or unmount by jobs: the next apply goes on; nothing is lost or doubled.
 
 
-CLUSTER = "reconciler.providers.kafka.mounts"
+CLUSTER = "reconciler.providers.brokers.mounts"
 WRITING = "reconciler.archives.archive"
 TAKING = "reconciler.archives.archive"
 
@@ -437,9 +437,9 @@ UNMOUNTING = [
     rarely(WRITING, "begin", 1),
     (CLUSTER, "KafkaMoves.keep", 2),
     rarely("reconciler.embedded.mounts.archive_log", "ArchiveSink.publish", 1),
-    ("reconciler.providers.kafka.ledger", "Ledger.change", 4),
-    ("reconciler.providers.kafka.admin", "configure", 1),
-    rarely("reconciler.providers.kafka.seal", "Seals.put", 1),
+    ("reconciler.providers.brokers.ledger", "Ledger.change", 4),
+    ("reconciler.providers.brokers.admin", "configure", 1),
+    rarely("reconciler.providers.brokers.seal", "Seals.put", 1),
     rarely("reconciler.jobs.archive", "archive", 1),
     rarely(WRITING, "describe", 1),
     rarely(CLUSTER, "KafkaMoves.keep", 3),

@@ -19,8 +19,8 @@ from reconciler.errors import RetryableError, UserError
 from reconciler.operations.drift import drift
 from reconciler.operations.show import explain, show
 from reconciler.operations.steps.invocation import Select
-from reconciler.providers.kafka.mounts import KafkaMoves
-from reconciler.providers.kafka.seal import Seals
+from reconciler.providers.brokers.mounts import KafkaMoves
+from reconciler.providers.brokers.seal import Seals
 from reconciler.resources.address import address_of
 from tests.operations.kafka.deaths import die_after
 from tests.operations.kafka.hibernated import TOPIC, Site, read_all
@@ -167,7 +167,7 @@ def test_a_seal_that_a_killed_apply_left_is_named_keeps_producers_out_and_goes_w
     )
     site.apply()
     site.declare("live", "unmounted")
-    die_after(site, "reconciler.providers.kafka.seal", "Seals.put", 1)
+    die_after(site, "reconciler.providers.brokers.seal", "Seals.put", 1)
     assert own_configs(site) == {**SAID, "max.message.bytes": "80", "compression.type": "gzip"}
     (move,) = site.live.migrations.list_unfinished()
     assert any("is sealed" in each for each in move.waits)
@@ -191,7 +191,7 @@ def test_an_unmount_that_is_killed_and_taken_back_keeps_the_topic_and_lets_produ
     manifests = site.bench.folder / "manifests"
     before = {file: file.read_text() for file in manifests.iterdir()}
     site.declare("live", "unmounted")
-    die_after(site, "reconciler.providers.kafka.seal", "Seals.put", 1)
+    die_after(site, "reconciler.providers.brokers.seal", "Seals.put", 1)
     for file in manifests.iterdir():
         file.write_text(before[file]) if file in before else file.unlink()
     assert [action.id for action in site.plan().plan.actions] == [f"update:topic/live/{site.topic}"]
@@ -204,7 +204,7 @@ def test_an_unmount_that_is_killed_and_taken_back_keeps_the_topic_and_lets_produ
 
 def test_a_seal_that_a_person_took_off_is_not_named_and_is_put_on_anew(site: Site) -> None:
     site.declare("live", "unmounted")
-    die_after(site, "reconciler.providers.kafka.seal", "Seals.put", 1)
+    die_after(site, "reconciler.providers.brokers.seal", "Seals.put", 1)
     say(site)
     planned = site.plan().plan
     assert f"topic/live/{site.topic}" not in sealed(planned.warnings)

@@ -12,8 +12,8 @@ from reconciler.applying.events import ActionDone
 from reconciler.errors import RetryableError, UserError
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.actions import Update
-from reconciler.providers.kafka.admin import configure
-from reconciler.providers.kafka.mounts import KafkaMoves
+from reconciler.providers.brokers.admin import configure
+from reconciler.providers.brokers.mounts import KafkaMoves
 from reconciler.resources.address import address_of
 from tests.operations.kafka.deaths import die_after
 from tests.operations.kafka.hibernated import Site, read_all, unnumbered
@@ -104,10 +104,10 @@ def unplaced(rows: object) -> list[dict[str, object]]:
     ("module", "name", "nth"),
     [
         ("reconciler.jobs.copy", "fill", 1),
-        ("reconciler.providers.kafka.mounts", "KafkaMoves.begin", 1),
-        ("reconciler.providers.kafka.mounts", "KafkaMoves.refuse_all_producers", 1),
-        ("reconciler.providers.kafka.mounts", "KafkaMoves.switch_groups", 1),
-        ("reconciler.providers.kafka.mounts", "KafkaMoves.end", 1),
+        ("reconciler.providers.brokers.mounts", "KafkaMoves.begin", 1),
+        ("reconciler.providers.brokers.mounts", "KafkaMoves.refuse_all_producers", 1),
+        ("reconciler.providers.brokers.mounts", "KafkaMoves.switch_groups", 1),
+        ("reconciler.providers.brokers.mounts", "KafkaMoves.end", 1),
     ],
 )
 def test_a_move_that_is_killed_is_completed_by_the_next_apply(site: Site, module: str, name: str, nth: int) -> None:
@@ -125,7 +125,7 @@ def test_a_group_that_read_on_under_the_new_name_is_not_set_back_by_a_move_that_
     site.live.groups.commit("readers", {(site.topic, number): before[number][5]["offset"] for number in before})
     new = moves(site)
     allow = f"delete:topic/live/{site.topic}"
-    die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.switch_groups", 1, allow=allow)
+    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.switch_groups", 1, allow=allow)
     switched = site.live.groups.committed("readers", [new])
     site.live.groups.commit("readers", {(new, 1): switched[new, 1] + 3})
     apply(site)
@@ -139,7 +139,7 @@ def test_a_move_that_is_killed_before_its_delete_ends_while_the_new_topic_is_in_
     site.live.groups.commit("readers", {(site.topic, number): 1 for number in range(3)})
     new, name = moves(site, partitions), f"{site.prefix}.moved"
     allow = f"delete:topic/live/{site.topic}"
-    die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.end", 1, allow=allow)
+    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.end", 1, allow=allow)
     producer = Producer({"bootstrap.servers": site.kafka.bootstrap()})
     producer.produce(name, key="k", value="written to the new name")
     assert producer.flush(30) == 0
@@ -168,7 +168,7 @@ def test_a_move_that_is_killed_before_its_delete_ends_while_the_new_topic_is_in_
 def test_a_move_whose_new_topic_is_deleted_before_the_old_one_is_copied_anew(site: Site) -> None:
     before = read_all(site.log)
     new, allow = moves(site), f"delete:topic/live/{site.topic}"
-    die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.end", 1, allow=allow)
+    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.end", 1, allow=allow)
     site.kafka.topics("--delete", "--topic", f"{site.prefix}.moved")
     deadline = monotonic() + 30
     while f"{site.prefix}.moved" in site.kafka.names():
@@ -204,7 +204,7 @@ def test_a_move_that_was_killed_ends_with_the_configs_that_its_manifest_has_by_t
     site: Site, said: str, now: str | None, after: str
 ) -> None:
     site.write("topic", MOVED.replace("COUNT", "3").replace("{retention.ms: infinite}", said))
-    die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.begin", 1, allow="delete:*")
+    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.begin", 1, allow="delete:*")
     if now is not None:
         site.write("topic", MOVED.replace("COUNT", "3").replace("{retention.ms: infinite}", now))
     updates = [each for each in site.planned() if each.startswith("update:")]
@@ -221,7 +221,7 @@ def test_a_topic_that_a_killed_move_was_filling_has_its_own_configs_once_the_mov
     declared = (site.bench.folder / "manifests/topic.yaml").read_text()
     said = MOVED.replace("COUNT", "3").replace("{retention.ms: infinite}", "{retention.ms: 10000d}")
     site.write("topic", said)
-    die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.begin", 1, allow="delete:*")
+    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.begin", 1, allow="delete:*")
     stays = said.replace(', movedFrom: "PREFIX:orders"', "")
     site.write("topic", f"{stays}---\n{declared}")
     site.apply()
@@ -252,7 +252,7 @@ def test_a_move_that_is_killed_and_taken_back_lets_producers_in_again(site: Site
     before = {file: file.read_text() for file in manifests.iterdir()}
     moves(site)
     allow = f"delete:topic/live/{site.topic}"
-    die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.refuse_all_producers", 1, allow=allow)
+    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.refuse_all_producers", 1, allow=allow)
     for file in manifests.iterdir():
         file.write_text(before[file]) if file in before else file.unlink()
     planned = site.plan().plan
@@ -275,8 +275,8 @@ def test_why_a_move_failed_is_told_also_where_producers_cannot_be_let_in_again(
         raise RetryableError("cluster live does not answer", hint="Try again.")
 
     moves(site)
-    monkeypatch.setattr("reconciler.providers.kafka.mounts.KafkaMoves.switch_groups", refuse)
-    monkeypatch.setattr("reconciler.providers.kafka.mounts.KafkaMoves.accept_producers", say_nothing)
+    monkeypatch.setattr("reconciler.providers.brokers.mounts.KafkaMoves.switch_groups", refuse)
+    monkeypatch.setattr("reconciler.providers.brokers.mounts.KafkaMoves.accept_producers", say_nothing)
     verdict = site.bench.apply(Select(allow=(f"delete:topic/live/{site.topic}",))).verdict
     assert "group readers is reading" in str(verdict)
     assert "Until then its producers are refused: cluster live does not answer." in str(verdict)
@@ -293,7 +293,7 @@ def test_why_an_old_topic_is_not_deleted_is_told_also_where_producers_cannot_be_
             client = site.live.migrations.by_jobs.client
             configure(client, site.physical, {"max.message.bytes": None, "compression.type": None})
             site.produce(3, first=100)
-            monkeypatch.setattr("reconciler.providers.kafka.seal.Seals.remove_seal", say_nothing)
+            monkeypatch.setattr("reconciler.providers.brokers.seal.Seals.remove_seal", say_nothing)
 
     moves(site)
     verdict = site.bench.apply(Select(allow=(f"delete:topic/live/{site.topic}",)), report=report).verdict
@@ -335,7 +335,7 @@ def test_a_move_refuses_a_new_topic_that_was_created_again_and_fills_one_that_is
     before = read_all(site.log)
     new, name = moves(site), f"{site.prefix}.moved"
     allow = f"delete:topic/live/{site.topic}"
-    die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.end", 1, allow=allow)
+    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.end", 1, allow=allow)
     recreated(site, name)
     (refused,) = site.plan().plan.errors
     assert refused.message.startswith("it was deleted and created again outside reconciler while ")

@@ -1,0 +1,345 @@
+"""Actions on topics: one request per kind of change, until brokers show it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import ReconcilerError, RetryableError, StalePlanError, UserError
+from reconciler.planning.fields import CONFIGS, is_equal_value
+from reconciler.providers.brokers import admin_requests
+from reconciler.providers.brokers.admin_requests import (
+    EXISTS,
+    PendingChange,
+    alter,
+    creation_request,
+    deletion_request,
+    drop_failed,
+    to_pending_change,
+)
+from reconciler.providers.brokers.client import ABSENT, KafkaClient, read_bindings
+from reconciler.providers.brokers.faults import error_of_code
+from reconciler.providers.brokers.translate import (
+    TOPIC,
+    ClusterNaming,
+    ConfigState,
+    TopicMetadata,
+    assign_bindings,
+    own_values,
+)
+from reconciler.providers.models import check_unchanged
+from reconciler.providers.protocol import Done, Failed, Outcome, silent
+from reconciler.resources.acls import ACLS, to_rule_fields
+from reconciler.resources.address import cluster_of
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS
+from reconciler.runtime.retry import pause
+
+if TYPE_CHECKING:
+    from reconciler.planning.actions import ControlAction, Value
+
+
+# Brokers' metadata lag behind the controller's answers (6.2), and the next process must not decide on them.
+
+
+_PATIENCE_S: Final = 30.0
+_FIRST_S, _MOST_S = 0.005, 0.25
+
+
+def wait_until_created(client: KafkaClient, names: Sequence[str]) -> None:
+    """Wait until new topics are visible and all their partitions have leaders."""
+
+    def missing(left: Sequence[str]) -> list[str]:
+        seen = client.topics(left)
+        return [name for name in left if name not in seen or seen[name].error or not seen[name].is_led]
+
+    _wait(missing, names, "new topics do not show")
+
+
+def wait_until_deleted(client: KafkaClient, ids: Mapping[str, str]) -> None:
+    """Wait until deleted topics, by name and id, are no longer visible."""
+
+    def left_of(names: Sequence[str]) -> list[str]:
+        seen = client.topics(names)
+        return [name for name in names if name in seen and not seen[name].error and seen[name].id == ids[name]]
+
+    _wait(left_of, sorted(ids), "deleted topics still show")
+
+
+def wait_until_changed(client: KafkaClient, changes: Sequence[PendingChange]) -> None:
+    """Wait until topics show their new configs and partitions."""
+    wanted = {change.name: change for change in changes}
+    keys = sorted({key for change in changes for key in change.configs})
+
+    def old(names: Sequence[str]) -> list[str]:
+        seen = client.topics(names)
+        configs = dict(client.configs(names, keys)) if keys else {}
+        return [name for name in names if name in seen and not _shows(wanted[name], seen[name], configs.get(name))]
+
+    _wait(old, sorted(wanted), "changed topics still show what they had")
+
+
+def wait_until_rules_shown(client: KafkaClient, changes: Sequence[PendingChange]) -> None:
+    """Wait until brokers show the requested access rules."""
+    created = {bound for change in changes for bound in change.binds}
+    deleted = {bound for change in changes for bound in change.unbinds} - created
+
+    def waiting(names: Sequence[str]) -> list[str]:
+        current = set(read_bindings(client)[0])
+        return [] if created <= current and not deleted & current else list(names)
+
+    _wait(waiting, sorted({change.name for change in changes}), "brokers still report other access rules")
+
+
+def _shows(change: PendingChange, seen: TopicMetadata, configs: Mapping[str, ConfigState] | int | None) -> bool:
+    if change.partitions is not None and len(seen.replicas) < change.partitions:
+        return False
+    if change.replicas is not None and any(len(brokers) != change.replicas for brokers in seen.replicas):
+        return False
+    own = own_values(configs) if isinstance(configs, Mapping) else {}
+    return all(_is_same(key, own.get(key), value) for key, value in change.configs.items())
+
+
+def _is_same(key: str, left: str | None, right: str | None) -> bool:
+    """Brokers format some values differently, such as 2.0E-4."""
+    return is_equal_value(CONFIGS + key, left, right, KAFKA_CONFIGS)
+
+
+def _are_same(left: Mapping[str, str], right: Mapping[str, str]) -> bool:
+    return left.keys() == right.keys() and all(_is_same(key, value, right[key]) for key, value in left.items())
+
+
+def _wait(left_of: Callable[[Sequence[str]], list[str]], names: Sequence[str], words: str) -> None:
+    """Wait until `left_of` returns no names; each name that disappears extends the deadline."""
+    deadline, wait = time.monotonic() + _PATIENCE_S, _FIRST_S
+    left = left_of(names) if names else []
+    while left:
+        if time.monotonic() > deadline:
+            message = f"{len(left)} {words} after {_PATIENCE_S:.0f} s, such as {left[0]}"
+            raise RetryableError(message, hint="The brokers lag behind their controller: plan again.")
+        pause(wait)
+        began, before = time.monotonic(), len(left)
+        left = left_of(left)
+        if len(left) < before:
+            deadline = time.monotonic() + _PATIENCE_S
+        # Slow brokers are polled less often.
+        wait = max(min(2 * wait, _MOST_S), time.monotonic() - began)
+
+
+def pending_changes(actions: Iterable[ControlAction], naming: ClusterNaming) -> Iterator[PendingChange | Failed]:
+    """Yield the change of each action, or its failure."""
+    for action in actions:
+        try:
+            yield to_pending_change(action, naming)
+        except ReconcilerError as error:
+            yield Failed(action.id, error)
+
+
+class TopicBatch:
+    """Changes of one `apply`, and their progress."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        naming: ClusterNaming,
+        changes: Iterable[PendingChange | Failed],
+        may_go_on: Callable[[], None],
+        warn: Callable[[str], None] = silent,
+    ) -> None:
+        self._client, self._naming, self._may_go_on, self._warn = client, naming, may_go_on, warn
+        self._pending = list(changes)
+        self._changes = [change for change in self._pending if isinstance(change, PendingChange)]
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """Make all changes and yield one outcome each, in order.
+
+        Raises:
+            ReconcilerError: The brokers do not answer; the caller must read what was done.
+        """
+        if self._changes:
+            self._read_current()
+            self._create()
+            self._change()
+            self._delete()
+            self._bind_access_rules()
+        for change in self._pending:
+            if isinstance(change, Failed):
+                yield change
+            elif change.error is not None:
+                creation = Done(change.id, change.incarnation, change.name) if change.is_made else None
+                yield Failed(change.id, change.error, creation)
+            else:
+                name = None if change.is_gone else change.name
+                yield Done(change.id, change.incarnation if not change.is_gone else None, name)
+
+    def _read_current(self) -> None:
+        """Read the topics' current state, and reject actions planned on an outdated one."""
+        named = [change for change in self._changes if not change.is_namespace and change.new is None]
+        self._topics = self._client.topics(sorted({change.name for change in named}))
+        if any(change.replicas for change in named):
+            self._topics = admin_requests.apply_reassignments(
+                self._topics, admin_requests.read_reassignments(self._client)
+            )
+        changed = sorted({change.name for change in named if change.changes})
+        readable = [name for name in changed if (seen := self._topics.get(name)) is not None and not seen.error]
+        configs = {
+            name: own_values(values) for name, values in self._client.configs(readable) if not isinstance(values, int)
+        }
+        rules = self._rules() if any(_is_about_rules(change) for change in self._changes) else {}
+        for change in named:
+            try:
+                self._check(change, configs.get(change.name, {}), rules.get(change.address, {}))
+            except ReconcilerError as error:
+                change.error = error
+        for change in self._changes:
+            if change.is_namespace and _is_about_rules(change):
+                try:
+                    check_unchanged(change.address, change.changes, rules.get(change.address, {}))
+                except ReconcilerError as error:
+                    change.error = error
+
+    def _check(self, change: PendingChange, configs: Mapping[str, str], rules: Mapping[str, Value]) -> None:
+        seen = self._topic_of(change)
+        if seen is None:
+            if not change.is_gone:
+                raise UserError(f"{change.address}: there is no topic {change.name}", hint="Plan again.")
+            return
+        if seen.error:
+            raise error_of_code(seen.error, "", what=str(change.address))
+        if change.is_gone:
+            if change.incarnation not in {None, seen.id}:
+                message = f"{change.address}: topic {change.name} was deleted and created again after it was read"
+                raise StalePlanError(message, hint="Plan again.")
+            return
+        change.incarnation = seen.id
+        current: dict[str, Value] = {CONFIGS + key: value for key, value in configs.items()}
+        current |= {
+            "partitions": len(seen.replicas),
+            "replicationFactor": admin_requests.replication_factor_of(seen),
+            **rules,
+        }
+        check_unchanged(change.address, change.changes, current, KAFKA_CONFIGS)
+        if change.partitions is not None and change.partitions < len(seen.replicas):
+            message = f"{change.address}: a topic cannot have fewer partitions than it has ({len(seen.replicas)})"
+            raise UserError(message, hint="Copy it to a new topic.")
+
+    def _topic_of(self, change: PendingChange) -> TopicMetadata | None:
+        seen = self._topics.get(change.name)
+        return None if seen is None or seen.error in ABSENT else seen
+
+    def _rules(self) -> dict[str, Mapping[str, Value]]:
+        """Return the access rules by address."""
+        bindings, code = read_bindings(self._client)
+        if code:
+            return {}
+        topics = {change.name for change in self._changes if not change.is_namespace}
+        by_carrier = assign_bindings(bindings, self._naming, topics)
+        cluster = cluster_of(self._changes[0].address)
+        return {
+            **{f"namespace/{cluster}/{name}": to_rule_fields(rules) for name, rules in by_carrier.namespaces.items()},
+            **{f"topic/{cluster}/{name}": to_rule_fields(rules) for name, rules in by_carrier.topics.items()},
+        }
+
+    def _create(self) -> None:
+        new = [change for change in drop_failed(self._changes) if change.new is not None]
+        if not new:
+            return
+        self._may_go_on()
+        existing = admin_requests.create(self._client, new, self._may_go_on)
+        if existing:
+            self._recognize(existing)
+        wait_until_created(self._client, sorted(change.name for change in drop_failed(new)))
+
+    def _recognize(self, existing: Sequence[PendingChange]) -> None:
+        """Accept an existing topic that equals the requested one: the answer may have been lost."""
+        topics = self._client.topics([change.name for change in existing])
+        configs = dict(self._client.configs([change.name for change in existing]))
+        for change in existing:
+            seen, current = topics.get(change.name), configs.get(change.name)
+            spec = change.spec
+            is_alike = isinstance(current, Mapping) and _are_same(own_values(current), spec.configs)
+            if seen is None or len(seen.replicas) != spec.partitions or not is_alike:
+                message = f"topic {change.name} exists and differs from what was to be created"
+                change.error = UserError(message, hint="It was created after the plan: plan again.")
+            else:
+                change.incarnation = seen.id
+
+    def _change(self) -> None:
+        """Validate actions of several requests first: they are done completely or not at all."""
+        changed = [change for change in drop_failed(self._changes) if change.changes and not change.is_namespace]
+        growing = [change for change in changed if change.partitions and not self._is_grown(change)]
+        mixed = [change for change in growing if change.configs]
+        admin_requests.configure(self._client, mixed, is_trial=True)
+        admin_requests.grow(self._client, drop_failed(mixed), is_trial=True)
+        self._do(admin_requests.configure, [change for change in changed if change.configs])
+        self._do(admin_requests.grow, growing)
+        at_once = [change for change in drop_failed(changed) if change.configs or change.partitions]
+        # replicas move below
+        wait_until_changed(self._client, [replace(change, replicas=None) for change in at_once])
+        moved = drop_failed([change for change in changed if change.replicas])
+        if moved:
+            self._may_go_on()
+            admin_requests.reassign(self._client, moved, self._may_go_on, self._warn)
+            wait_until_changed(self._client, drop_failed(moved))
+
+    def _is_grown(self, change: PendingChange) -> bool:
+        """Return whether a topic already has the requested partitions: brokers reject an equal number."""
+        seen = self._topic_of(change)
+        return seen is not None and len(seen.replicas) == change.partitions
+
+    def _do(
+        self,
+        change: Callable[[KafkaClient, Sequence[PendingChange], Callable[[], None]], None],
+        wanted: Sequence[PendingChange],
+    ) -> None:
+        some = drop_failed(wanted)
+        if some:
+            self._may_go_on()
+            change(self._client, some, self._may_go_on)
+
+    def _delete(self) -> None:
+        gone = [change for change in drop_failed(self._changes) if change.is_gone and not change.is_namespace]
+        ids = {change.name: seen.id for change in gone if (seen := self._topic_of(change)) is not None}
+        if ids:
+            self._may_go_on()
+            admin_requests.delete(self._client, [change for change in gone if change.name in ids], ids, self._may_go_on)
+            wait_until_deleted(
+                self._client, {change.name: ids[change.name] for change in drop_failed(gone) if change.name in ids}
+            )
+
+    def _bind_access_rules(self) -> None:
+        bound = [change for change in drop_failed(self._changes) if change.binds or change.unbinds]
+        if bound:
+            self._may_go_on()
+            admin_requests.bind(self._client, bound)
+            wait_until_rules_shown(self._client, drop_failed(bound))
+
+
+def _is_about_rules(pending_change: PendingChange) -> bool:
+    return any(change.path.startswith(ACLS) for change in pending_change.changes)
+
+
+def create(client: KafkaClient, name: str, shape: tuple[int, int], configs: Mapping[str, str]) -> str | None:
+    """Create a topic with numbers of partitions and replicas; return its id, or `None` if the name is taken."""
+    request = creation_request([(name, *shape, configs)])
+    (answer,) = client.send(request, doing=f"creating topic {name}").topics
+    if answer.error_code == EXISTS:
+        return None
+    if answer.error_code:
+        raise error_of_code(answer.error_code, answer.error_message or "", what=f"topic {name}")
+    wait_until_created(client, [name])
+    return str(answer.topic_id)
+
+
+def configure(client: KafkaClient, name: str, configs: Mapping[str, str | None]) -> None:
+    """Set a topic's configs in one request, all or none; `None` resets one."""
+    alter(client, [(TOPIC, name, configs)], doing=f"changing configs of topic {name}", what=f"topic {name}")
+
+
+def delete(client: KafkaClient, name: str, topic_id: str) -> None:
+    """Delete a topic by its id, and wait until it is no longer visible."""
+    (answer,) = client.send(deletion_request([topic_id]), doing=f"deleting topic {name}").responses
+    if answer.error_code and answer.error_code not in ABSENT:
+        raise error_of_code(answer.error_code, answer.error_message or "", what=f"topic {name}")
+    wait_until_deleted(client, {name: topic_id})

@@ -1,0 +1,706 @@
+"""Requests that change topics, configs and replicas."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from reconciler.errors import BrokenInvariantError, ReconcilerError, RetryableError, UserError
+from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
+from reconciler.providers.brokers.client import ABSENT, KafkaClient, create_bindings, delete_bindings, repeat_undone
+from reconciler.providers.brokers.faults import TRANSIENT, error_of_code
+from reconciler.providers.brokers.translate import (
+    BROKER,
+    TOPIC,
+    ClusterNaming,
+    TopicMetadata,
+    bindings_of_topic,
+    own_values,
+)
+from reconciler.providers.models import field_changes
+from reconciler.providers.protocol import silent
+from reconciler.resources.acls import AccessBinding, expand_namespace_rules, parse_rule
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.topic import Topic, TopicSpec
+from reconciler.runtime.retry import go_on, pause
+from reconciler.runtime.text import counted
+
+if TYPE_CHECKING:
+    from reconciler.providers.brokers.offsets import Place
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Resource
+
+# ruff: noqa: PLC0415
+
+
+PLATFORM: Final = "a Kafka cluster"
+T = TypeVar("T")
+
+
+@dataclass
+class PendingChange:
+    """One change of a topic or namespace: its remaining work and result."""
+
+    id: str
+    """Id of its action."""
+    address: Address
+    name: str
+    """Flat name, or name prefix of a namespace."""
+    is_namespace: bool = False
+    is_creation: bool = False
+    new: TopicSpec | None = None
+    is_gone: bool = False
+    incarnation: str | None = None
+    """Topic id before a deletion, or after another change."""
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+    partitions: int | None = None
+    replicas: int | None = None
+    binds: tuple[AccessBinding, ...] = ()
+    unbinds: tuple[AccessBinding, ...] = ()
+    changes: Sequence[Change] = ()
+    error: ReconcilerError | None = None
+    is_bound: bool = False
+    """Whether any access rule was created."""
+
+    @property
+    def is_made(self) -> bool:
+        """Whether it was created, perhaps without access rules."""
+        return self.is_creation and (self.incarnation is not None or self.is_bound)
+
+    @property
+    def spec(self) -> TopicSpec:
+        """Spec of a new topic."""
+        if self.new is None:
+            message = f"{self.address} makes no topic"
+            raise BrokenInvariantError(message, hint="Please report it.")
+        return self.new
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not failed."""
+        return self.error is None
+
+
+def to_pending_change(action: ControlAction, naming: ClusterNaming) -> PendingChange:
+    """Return the change of an action; rejects what a Kafka cluster cannot do."""
+    of = partial(PendingChange, action.id, action.address)
+    match action:
+        case Create(after=Topic() as topic):
+            name = naming.physical(topic.full_name)
+            return of(name, is_creation=True, new=topic.spec, binds=tuple(bindings_of_topic(name, topic.spec.acls)))
+        case Create(after=Namespace() as namespace):
+            prefix = naming.prefix(namespace.metadata.name)
+            rules = tuple(expand_namespace_rules(prefix, namespace.spec.acls))
+            return of(prefix, is_namespace=True, is_creation=True, binds=rules)
+        case Delete(before=Topic() as topic):
+            name = naming.physical(topic.full_name)
+            rules = tuple(bindings_of_topic(name, topic.spec.acls))
+            return of(name, is_gone=True, incarnation=action.incarnation, unbinds=rules)
+        case Delete(before=Namespace() as namespace):
+            prefix = naming.prefix(namespace.metadata.name)
+            rules = tuple(expand_namespace_rules(prefix, namespace.spec.acls))
+            return of(prefix, is_namespace=True, is_gone=True, unbinds=rules)
+        case Update() | Transition(after=Topic()):
+            return _to_altering_change(action, action.after, naming)
+        case _:
+            raise unsupported_error(action)
+
+
+def _to_altering_change(action: Update | Transition, after: Resource, naming: ClusterNaming) -> PendingChange:
+    if isinstance(after, Namespace):
+        name, is_namespace = naming.prefix(after.metadata.name), True
+    elif isinstance(after, Topic) and (action.changes or isinstance(action, Update)):
+        name, is_namespace = naming.physical(after.full_name), False
+    else:
+        raise unsupported_error(action)
+    wanted = field_changes(action.address, action.changes, platform=PLATFORM)
+    if wanted.keys or (is_namespace and wanted.configs):
+        raise unsupported_error(action)
+    rules = [change for change in action.changes if change.path in wanted.rules]
+    before = {
+        binding for rule in rules for binding in _make_bindings(name, rule.path, rule.before, is_namespace=is_namespace)
+    }
+    now = {
+        binding for rule in rules for binding in _make_bindings(name, rule.path, rule.after, is_namespace=is_namespace)
+    }
+    if rules and before == now:
+        raise unsupported_error(action)  # nothing would be sent
+    return PendingChange(
+        action.id,
+        action.address,
+        name,
+        is_namespace,
+        configs=wanted.configs,
+        partitions=wanted.partitions,
+        replicas=wanted.replication_factor,
+        binds=tuple(sorted(now - before)),
+        unbinds=tuple(sorted(before - now)),
+        changes=action.changes,
+    )
+
+
+def _make_bindings(name: str, path: str, operations: object, *, is_namespace: bool) -> Iterator[AccessBinding]:
+    if not isinstance(operations, tuple):
+        return
+    rule = parse_rule(path, operations)
+    yield from expand_namespace_rules(name, [rule]) if is_namespace else bindings_of_topic(name, [rule])
+
+
+def unsupported_error(action: ControlAction) -> UserError:
+    """Return the error for a change that Kafka cannot make in place."""
+    message = f"{action.address}: {PLATFORM} cannot {action.verb} it"
+    return UserError(message, hint="Set it back in the files, and plan again.")
+
+
+def drop_failed(changes: Iterable[PendingChange]) -> list[PendingChange]:
+    """Return the changes that have not failed."""
+    return [change for change in changes if change.is_open]
+
+
+_SET, _DELETE = 0, 1
+
+
+def send_alterations(
+    client: KafkaClient,
+    wanted: Sequence[tuple[int, str, Mapping[str, str | None]]],
+    *,
+    doing: str,
+    is_trial: bool = False,
+) -> Sequence[Any]:
+    """Alter configs of resources (type, name, configs; `None` resets); return the results. A trial changes nothing."""
+    from kafka.protocol.admin import IncrementalAlterConfigsRequest
+
+    resources = [
+        (kind, name, [(key, _DELETE if value is None else _SET, value) for key, value in sorted(configs.items())])
+        for kind, name, configs in wanted
+    ]
+    request = IncrementalAlterConfigsRequest(resources=resources, validate_only=is_trial)
+    answers: Sequence[Any] = client.send(request, doing=doing).responses
+    return answers
+
+
+def alter(
+    client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]], *, doing: str, what: str
+) -> None:
+    """Set and reset configs of resources; `what` names a nameless one in errors."""
+    for answer in send_alterations(client, wanted, doing=doing):
+        if answer.error_code:
+            raise error_of_code(answer.error_code, answer.error_message or "", what=answer.resource_name or what)
+
+
+RECORDS_AT_ONCE: Final = 9_000
+"""The controller accepts 10,000 records per operation: one per topic, partition and config (6.2)."""
+TIMEOUT_MS: Final = 60_000
+EXISTS: Final = 36
+
+
+def creation_request(
+    topics: Iterable[tuple[str, int | None, int | None, Mapping[str, str]]], *, is_trial: bool = False
+) -> Any:
+    """Return the request that creates topics (name, partitions, replicas, configs); a trial creates none.
+
+    `None`: the brokers' default.
+    """
+    from kafka.protocol.admin import CreateTopicsRequest
+
+    kind = CreateTopicsRequest.CreatableTopic
+    made = [
+        kind(
+            name=name,
+            num_partitions=partitions or -1,
+            replication_factor=replicas or -1,
+            assignments=[],
+            configs=[kind.CreatableTopicConfig(name=key, value=value) for key, value in sorted(configs.items())],
+        )
+        for name, partitions, replicas, configs in topics
+    ]
+    return CreateTopicsRequest(topics=made, timeout_ms=TIMEOUT_MS, validate_only=is_trial, min_version=7)
+
+
+def deletion_request(ids: Iterable[str]) -> Any:
+    """Return the request that deletes topics by id: later topics of the same name stay."""
+    from uuid import UUID
+
+    from kafka.protocol.admin import DeleteTopicsRequest
+
+    topics = [DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=UUID(topic_id)) for topic_id in ids]
+    return DeleteTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS, min_version=6)
+
+
+def create(
+    client: KafkaClient, changes: Sequence[PendingChange], may_go_on: Callable[[], None] = go_on
+) -> list[PendingChange]:
+    """Create topics; return those that exist already."""
+    existing: list[PendingChange] = []
+
+    def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
+        request = creation_request(
+            (change.name, change.spec.partitions, change.spec.replication_factor, change.spec.configs)
+            for change in some
+        )
+        answers = {change.name: change for change in client.send(request, doing="creating topics").topics}
+        return [(change, answers[change.name]) for change in some]
+
+    for some in _split_by_records(changes, _count_creation_records):
+        for change, answer in repeat_undone(some, ask, _code, may_go_on):
+            if answer.error_code == EXISTS:
+                existing.append(change)
+            elif answer.error_code:
+                change.error = _refusal(change, answer)
+            else:
+                change.incarnation = str(answer.topic_id)
+    return existing
+
+
+def grow(
+    client: KafkaClient,
+    changes: Sequence[PendingChange],
+    may_go_on: Callable[[], None] = go_on,
+    *,
+    is_trial: bool = False,
+) -> None:
+    """Add partitions; a trial only reports rejections."""
+    from kafka.protocol.admin import CreatePartitionsRequest
+
+    kind = CreatePartitionsRequest.CreatePartitionsTopic
+
+    def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
+        topics = [kind(name=change.name, count=change.partitions, assignments=None) for change in some]
+        request = CreatePartitionsRequest(topics=topics, timeout_ms=TIMEOUT_MS, validate_only=is_trial)
+        answers = {change.name: change for change in client.send(request, doing="adding partitions").results}
+        return [(change, answers[change.name]) for change in some]
+
+    for some in _split_by_records(changes, lambda change: change.partitions or 0):
+        _record_refusals(repeat_undone(some, ask, _code, may_go_on))
+
+
+def configure(
+    client: KafkaClient,
+    changes: Sequence[PendingChange],
+    may_go_on: Callable[[], None] = go_on,
+    *,
+    is_trial: bool = False,
+) -> None:
+    """Set and reset configs, all of a topic at once; a trial only reports rejections."""
+
+    def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
+        wanted = [(TOPIC, change.name, change.configs) for change in some]
+        results = send_alterations(client, wanted, doing="changing configs of topics", is_trial=is_trial)
+        answers = {result.resource_name: result for result in results}
+        return [(change, answers[change.name]) for change in some]
+
+    for some in _split_by_records(changes, lambda change: len(change.configs)):
+        _record_refusals(repeat_undone(some, ask, _code, may_go_on))
+
+
+def configure_brokers(client: KafkaClient, wanted: Mapping[str, str | None]) -> None:
+    """Set and reset properties of all brokers.
+
+    Raises:
+        ReconcilerError: The brokers reject one; nothing was changed.
+    """
+    alter(client, [(BROKER, "", wanted)], doing="changing properties", what=f"cluster {client.name}")
+
+
+def is_reset_refused(client: KafkaClient, key: str) -> bool:
+    """Return whether the brokers would reject a reset."""
+    answers = send_alterations(client, [(BROKER, "", {key: None})], doing="trying to reset a property", is_trial=True)
+    return any(answer.error_code for answer in answers)
+
+
+def delete(
+    client: KafkaClient, changes: Sequence[PendingChange], ids: Mapping[str, str], may_go_on: Callable[[], None] = go_on
+) -> None:
+    """Delete topics by id: later topics of the same name stay."""
+
+    def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
+        request = deletion_request(ids[change.name] for change in some)
+        answers = {str(change.topic_id): change for change in client.send(request, doing="deleting topics").responses}
+        return [(change, answers[ids[change.name]]) for change in some]
+
+    for some in _split_by_records(changes, lambda _each: 1):
+        for change, answer in repeat_undone(some, ask, _code, may_go_on):
+            if answer.error_code and answer.error_code not in ABSENT:
+                change.error = _refusal(change, answer)
+
+
+def bind(client: KafkaClient, changes: Sequence[PendingChange]) -> None:
+    """Create and delete the access rules of changes."""
+    _bind_each(client, changes, create_bindings, lambda change: change.binds)
+    _bind_each(client, changes, delete_bindings, lambda change: change.unbinds)
+
+
+def _bind_each(
+    client: KafkaClient,
+    changes: Sequence[PendingChange],
+    do: Callable[[KafkaClient, Sequence[AccessBinding]], list[tuple[int, str]]],
+    wanted: Callable[[PendingChange], Sequence[AccessBinding]],
+) -> None:
+    for some in _split_by_records(
+        [change for change in changes if change.is_open and wanted(change)], lambda change: len(wanted(change))
+    ):
+        answers = iter(do(client, [bound for change in some for bound in wanted(change)]))
+        for change in some:
+            for _ in wanted(change):
+                code, message = next(answers)
+                change.is_bound |= not code
+                if code and change.error is None:
+                    change.error = error_of_code(code, message, what=str(change.address))
+
+
+def _count_creation_records(change: PendingChange) -> int:
+    return 1 + (change.spec.partitions or 1) + len(change.spec.configs)
+
+
+def _split_by_records(items: Iterable[T], records: Callable[[T], int]) -> Iterator[list[T]]:
+    """Split items into requests within the controller's limit; the broker rejects a single item above it."""
+    portion: list[T] = []
+    taken = 0
+    for item in items:
+        count = records(item)
+        if portion and taken + count > RECORDS_AT_ONCE:
+            yield portion
+            portion, taken = [], 0
+        portion.append(item)
+        taken += count
+    if portion:
+        yield portion
+
+
+def _record_refusals(answered: Iterable[tuple[PendingChange, Any]]) -> None:
+    for change, answer in answered:
+        if answer.error_code:
+            change.error = _refusal(change, answer)
+
+
+def _code(answer: Any) -> int:
+    return int(answer.error_code)
+
+
+def _refusal(change: PendingChange, answer: Any) -> Any:
+    return error_of_code(answer.error_code, answer.error_message or "", what=str(change.address))
+
+
+# Replication factors change by throttled moves of replicas (6.2). They continue in the brokers after their process has
+# ended; observation counts the final replicas. Restoring the old number cancels the rest. Our limits are removed when
+# nothing moves.
+
+
+RATE: Final = 50 * 1024 * 1024 + 1
+"""Default rate of moving replicas in bytes per second, sent and received; not round, so that it differs from an
+operator's value, which stays.
+"""
+LEADERS: Final = "leader.replication.throttled.replicas"
+FOLLOWERS: Final = "follower.replication.throttled.replicas"
+_RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+MARK: Final = "0:2147483647"
+"""Separates an operator's throttled replicas from ours, which follow; no broker has this number."""
+_NOTHING_MOVES: Final = 85
+"""Code: no reassignment to cancel."""
+_LOOK_S: Final = 0.5
+_BETWEEN_LINES_S: Final = 10.0
+"""Interval of progress messages and of checks of the copied bytes."""
+_STALLED_S: Final = 120.0
+"""Time without progress after which a reassignment is not awaited."""
+_AT_ONCE: Final = 200
+"""Partitions of a topic that move at once: a config must list their replicas."""
+_LONGEST: Final = 32_767
+"""Limit of a config's value; brokers close the connection for longer ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """Brokers that a reassignment adds to a partition's replicas, and removes."""
+
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+STILL: Final = Reassignment((), ())
+
+
+def replication_factor_of(seen: TopicMetadata) -> int:
+    """Return the number of replicas, the smallest if partitions differ: too few is the risk."""
+    return min(map(len, seen.replicas), default=1)
+
+
+def apply_reassignments(
+    topics: Mapping[str, TopicMetadata], moving: Mapping[Place, Reassignment]
+) -> dict[str, TopicMetadata]:
+    """Return topics with their replicas after reassignments, so that these are not planned again."""
+    planned = dict(topics)
+    for (name, number), reassignment in moving.items():
+        # The broker hides partitions of hidden topics, and new ones.
+        if name in planned and number < len(planned[name].replicas):
+            replicas = list(planned[name].replicas)
+            replicas[number] = tuple(broker for broker in replicas[number] if broker not in reassignment.removing)
+            planned[name] = replace(planned[name], replicas=tuple(replicas), is_moving=True)
+    return planned
+
+
+def reassign(
+    client: KafkaClient,
+    changes: Sequence[PendingChange],
+    may_go_on: Callable[[], None],
+    warn: Callable[[str], None] = silent,
+) -> None:
+    """Change the number of replicas, and wait until they have moved.
+
+    `warn` receives progress. A change whose replicas stop moving fails.
+
+    Raises:
+        LeaseError: By `may_go_on`; brokers continue, and the next plan counts the new replicas.
+    """
+    every, cluster = client.topics(), client.cluster()
+    seen = {name: topic for name, topic in every.items() if not topic.error}
+    moving = read_reassignments(client)
+    wanted: dict[Place, list[int] | None] = {}
+    loads = Counter(broker for topic in every.values() for replicas in topic.replicas for broker in replicas)
+    for change in changes:
+        if change.name not in seen:
+            change.error = UserError(f"{change.address}: there is no topic {change.name}", hint="Plan again.")
+            continue
+        factor = change.replicas or 1
+        if factor > len(cluster.brokers):
+            message = f"{change.address}: {factor} replicas need as many brokers, and {len(cluster.brokers)} are alive"
+            change.error = UserError(message, hint="Set a smaller replicationFactor, or add brokers.")
+            continue
+        for number, replicas in enumerate(seen[change.name].replicas):
+            place = change.name, number
+            held = Replicas(replicas, seen[change.name].in_sync[number], moving.get(place, STILL))
+            if not held.will_have(factor, cluster.racks):
+                wanted[place] = choose_brokers(held, factor, loads, cluster.racks)
+    for turn in sorted({number // _AT_ONCE for _, number in wanted} or {0}):
+        names = {change.name for change in changes if change.is_open}
+        some = {place: of for place, of in wanted.items() if place[0] in names and place[1] // _AT_ONCE == turn}
+        may_go_on()
+        throttle(client, {place: replicas or [] for place, replicas in some.items()}, seen)
+        _start(client, changes, some)
+        left = _wait(client, {change.name for change in changes if change.is_open}, may_go_on, warn)
+        for change in changes:
+            if stuck := {place: of for place, of in left.items() if place[0] == change.name}:
+                message = f"{change.address}: nothing moved for {_STALLED_S:.0f} s: "
+                change.error = RetryableError(
+                    message + _describe_moves(stuck, client.cluster().brokers), hint=_WAY_BACK
+                )
+    unthrottle(client, sorted({change.name for change in changes if change.is_open}))
+
+
+def read_reassignments(client: KafkaClient) -> dict[Place, Reassignment]:
+    """Return the partitions being reassigned; empty if they are hidden."""
+    from kafka.protocol.admin import ListPartitionReassignmentsRequest
+
+    request = ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=None)
+    answer = client.send(request, doing="looking for reassignments")
+    if answer.error_code in TRANSIENT:
+        raise error_of_code(answer.error_code, answer.error_message or "", what=f"cluster {client.name}: reassignments")
+    if answer.error_code:
+        return {}
+    return {
+        (topic.name, partition.partition_index): Reassignment(
+            tuple(partition.adding_replicas), tuple(partition.removing_replicas)
+        )
+        for topic in answer.topics
+        for partition in topic.partitions
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Brokers of a partition, its preferred leader first, and those in sync."""
+
+    brokers: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    moving: Reassignment = STILL
+
+    def will_have(self, factor: int, alive: Collection[int]) -> bool:
+        """Return whether the partition has `factor` replicas, or gets them by a reassignment that can finish."""
+        adding, staying = self.moving.adding, set(self.brokers).difference(self.moving.removing)
+        can_end = set(alive).issuperset(adding) and not staying.isdisjoint((*self.in_sync, *adding))
+        return len(staying) == factor and (self.moving == STILL or can_end)
+
+
+def choose_brokers(
+    held: Replicas, factor: int, loads: Counter[int], racks: Mapping[int, str | None]
+) -> list[int] | None:
+    """Return the brokers for a partition, its preferred leader first; `None` cancels its reassignment.
+
+    Prefers replicas in sync, then spread over racks, then preferred leaders. `racks` has the live brokers.
+    """
+    before = set(held.brokers).difference(held.moving.adding)
+    if held.moving != STILL and len(before) == factor and not before.isdisjoint(held.in_sync):
+        return None
+    chosen: list[int] = []
+
+    def is_near(broker: int) -> bool:
+        return racks.get(broker) is not None and racks.get(broker) in {racks.get(other) for other in chosen}
+
+    left = [broker for broker in held.brokers if broker in racks or broker in before]
+    while left and len(chosen) < factor:
+        # The original order breaks ties: the preferred leader comes first.
+        leaving = held.moving.removing
+        best = min(left, key=lambda b: (b not in held.in_sync, b not in racks, b in leaving, is_near(b)))
+        chosen.append(best)
+        left.remove(best)
+    chosen.sort(key=held.brokers.index)
+    while len(chosen) < factor:
+        # Least loaded broker of another rack, ties by number.
+        free = [broker for broker in racks if broker not in chosen]
+        best = min(free, key=lambda broker: (is_near(broker), loads[broker], broker))
+        chosen.append(best)
+        loads[best] += 1
+    return chosen
+
+
+def sweep_throttles(client: KafkaClient) -> int:
+    """Remove throttles of moves that were not awaited; return the number of topics."""
+    configs = client.broker_configs()
+    if not any(key in configs for key in _RATES):
+        return 0  # limits of topics, if any, are not ours
+    moving = {name for name, _ in read_reassignments(client)}
+    return unthrottle(client, sorted({name for name, seen in client.topics().items() if not seen.error} - moving))
+
+
+def _start(client: KafkaClient, changes: Sequence[PendingChange], wanted: Mapping[Place, list[int] | None]) -> None:
+    from kafka.protocol.admin import AlterPartitionReassignmentsRequest as Request
+
+    refused: dict[str, tuple[int, str]] = {}
+    for some in _split_by_records(wanted.items(), lambda _each: 1):
+        topics: dict[str, list[Any]] = {}
+        for (name, number), replicas in some:
+            part = Request.ReassignableTopic.ReassignablePartition(partition_index=number, replicas=replicas)
+            topics.setdefault(name, []).append(part)
+        named = [Request.ReassignableTopic(name=name, partitions=parts) for name, parts in topics.items()]
+        answer = client.send(Request(timeout_ms=TIMEOUT_MS, topics=named), doing="moving replicas")
+        if answer.error_code:
+            refused |= dict.fromkeys(topics, (answer.error_code, answer.error_message or ""))
+        refused |= {
+            topic.name: (part.error_code, part.error_message or "")
+            for topic in answer.responses
+            for part in topic.partitions
+            if part.error_code and part.error_code != _NOTHING_MOVES
+        }
+    for change in changes:
+        code, message = refused.get(change.name, (0, ""))
+        if code and change.error is None:
+            change.error = error_of_code(code, message, what=str(change.address))
+
+
+_WAY_BACK: Final = (
+    "It ends by itself once those brokers are back; the next plan shows its progress. To cancel it, set the "
+    "replicationFactor that the topic had, and apply."
+)
+
+
+def _wait(
+    client: KafkaClient, names: set[str], may_go_on: Callable[[], None], warn: Callable[[str], None]
+) -> dict[Place, Reassignment]:
+    """Wait until replicas of these topics have moved; return the reassignments that stalled."""
+    began = changed = warned_at = monotonic()
+    before: object = None
+    copied: int | None = 0
+    while moving := {
+        place: reassignment for place, reassignment in read_reassignments(client).items() if place[0] in names
+    }:
+        may_go_on()
+        now = monotonic()
+        if now - warned_at > _BETWEEN_LINES_S:
+            alive = client.cluster().brokers
+            warn(f"waiting for replicas for {now - began:.0f} s: {_describe_moves(moving, alive)}")
+            copied, warned_at = _count_copied_bytes(client, moving, alive), now
+        if copied is None or (moving, copied) != before:
+            before, changed = (moving, copied), now
+        if now - changed > _STALLED_S:
+            return moving
+        pause(_LOOK_S)
+    return {}
+
+
+def _describe_moves(moving: Mapping[Place, Reassignment], alive: Collection[int]) -> str:
+    places = [f"{name}-{number}" for name, number in sorted(moving)]
+    coming = sorted({broker for reassignment in moving.values() for broker in reassignment.adding})
+    to = f" to brokers {', '.join(map(str, coming))}" if coming else ""
+    dead = [str(broker) for broker in coming if broker not in alive]
+    gone = f"; of these {', '.join(dead)} are not alive" if dead else ""
+    return f"replicas of {counted(len(places), 'partition')} move{to}, such as {places[0]}{gone}"
+
+
+def _count_copied_bytes(
+    client: KafkaClient, moving: Mapping[Place, Reassignment], alive: Collection[int]
+) -> int | None:
+    """Return the bytes to copy; `None`: unknown."""
+    from reconciler.providers.brokers.offsets import read_replica_bytes
+
+    topics: dict[str, list[int]] = {}
+    for name, number in moving:
+        topics.setdefault(name, []).append(number)
+    coming = sorted({broker for reassignment in moving.values() for broker in reassignment.adding if broker in alive})
+    try:
+        return read_replica_bytes(client, topics, coming) if coming else 0
+    except ReconcilerError:
+        return None
+
+
+def throttle(client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: Mapping[str, TopicMetadata]) -> None:
+    """Throttle moving replicas and their sources to the configured rate, or ours."""
+    limits: dict[str, dict[str, list[str]]] = {}
+    for (name, number), replicas in wanted.items():
+        has = seen[name].replicas[number]
+        if coming := [broker for broker in replicas if broker not in has]:
+            ours = limits.setdefault(name, {LEADERS: [], FOLLOWERS: []})
+            ours[LEADERS].extend(f"{number}:{broker}" for broker in has)
+            ours[FOLLOWERS].extend(f"{number}:{broker}" for broker in coming)
+    if not limits:
+        return
+    configs = client.broker_configs()
+    if missing := {key: str(RATE) for key in _RATES if key not in configs}:
+        _set_limits(client, [(BROKER, "", missing)])
+    _set_limits(
+        client,
+        [
+            (
+                TOPIC,
+                name,
+                {key: value for key, ours in limits[name].items() if (value := _add_throttled(own.get(key), ours))},
+            )
+            for name, own in _read_own_limits(client, sorted(limits))
+        ],
+    )
+
+
+def _read_own_limits(client: KafkaClient, names: Sequence[str]) -> Iterator[tuple[str, Mapping[str, str]]]:
+    for name, configs in client.configs(names, (LEADERS, FOLLOWERS)):
+        if not isinstance(configs, int):
+            yield name, own_values(configs)
+
+
+def _add_throttled(theirs: str | None, ours: Sequence[str]) -> str | None:
+    """Return an operator's throttled replicas plus ours; `None`: all are limited, or the list gets too long."""
+    entries = theirs.split(",") if theirs else []
+    value = ",".join([*entries, *([] if MARK in entries else [MARK]), *ours])
+    return None if theirs == "*" or len(value) > _LONGEST else value
+
+
+def unthrottle(client: KafkaClient, names: Sequence[str]) -> int:
+    """Remove our throttles from topics, and our rate when nothing moves; return the number of topics."""
+    limits: list[tuple[int, str, Mapping[str, str | None]]] = []
+    for name, own in _read_own_limits(client, names):
+        ours = {key: value.split(",") for key, value in own.items() if MARK in value.split(",")}
+        if ours:
+            theirs = {key: ",".join(entries[: entries.index(MARK)]) or None for key, entries in ours.items()}
+            limits.append((TOPIC, name, theirs))
+    _set_limits(client, limits)
+    configs = client.broker_configs()
+    rates = {key: None for key in _RATES if (config := configs.get(key)) is not None and config.value == str(RATE)}
+    if rates and not read_reassignments(client):
+        _set_limits(client, [(BROKER, "", rates)])
+    return len(limits)
+
+
+def _set_limits(client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]]) -> None:
+    for some in _split_by_records([item for item in wanted if item[2]], lambda item: len(item[2])):
+        alter(client, some, doing="limiting moves", what="the brokers")

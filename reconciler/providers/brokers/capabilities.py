@@ -1,0 +1,293 @@
+"""Capabilities of a Kafka cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+from reconciler.errors import NotAuthorizedError, RetryableError
+from reconciler.planning.fields import CONFIGS, LINK_FEATURES, canonicalize_field
+from reconciler.providers.brokers.client import KafkaClient, read_bindings
+from reconciler.providers.brokers.faults import SECURITY_DISABLED
+from reconciler.providers.brokers.translate import OWN, ClusterDescription, ConfigState
+from reconciler.resources.acls import OPERATIONS, AccessBinding, is_about_writing
+from reconciler.resources.inventory import AccessControl, Capabilities, MirrorSupport
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, ConfigKey, ConfigType, kafka_configs
+
+
+@dataclass(frozen=True)
+class ClusterFacts:
+    """Facts of a cluster, read from its brokers once and shared."""
+
+    client: KafkaClient
+
+    @cached_property
+    def cluster(self) -> ClusterDescription:
+        """The cluster and its live brokers."""
+        return self.client.cluster()
+
+    @cached_property
+    def bindings(self) -> tuple[list[AccessBinding], int]:
+        """All access rules, and the error code."""
+        return read_bindings(self.client)
+
+    @cached_property
+    def configs(self) -> tuple[Mapping[str, ConfigState], Mapping[str, ConfigState]] | NotAuthorizedError:
+        """Configs of one broker, and cluster-wide ones; or why they are hidden."""
+        first, *others = self.cluster.brokers
+        try:
+            return self._configs_of(first, others)
+        except NotAuthorizedError as error:
+            return error
+
+    def overrides(self, keys: AbstractSet[str]) -> Iterator[tuple[str, int, str]]:
+        """Yield values of `keys` that single brokers override, with one request per broker."""
+        if not keys or isinstance(self.configs, NotAuthorizedError):
+            return
+        first = self.configs[0]
+        number = first["node.id"].value if "node.id" in first else None
+        for broker in self.cluster.brokers:
+            with suppress(RetryableError):  # a dead broker serves nothing
+                own = first if str(broker) == number else self.client.own_broker_configs(broker)
+                for key in sorted(keys & own.keys()):
+                    value = own[key].value
+                    if own[key].source == _DYNAMIC_BROKER and value is not None:
+                        yield key, broker, value
+
+    def _configs_of(
+        self, broker: int, others: Sequence[int]
+    ) -> tuple[Mapping[str, ConfigState], Mapping[str, ConfigState]]:
+        """The next broker is queried if one has just died."""
+        try:
+            return self.client.both_broker_configs(broker, is_only_once=bool(others))
+        except RetryableError:
+            if not others:
+                raise
+            return self._configs_of(others[0], others[1:])
+
+
+_DYNAMIC_BROKER: Final = 2
+"""Config source: set for one broker at run time."""
+_SYSTEM_SWITCH: Final = "remote.log.storage.system.enable"
+_TIERING: Final = "remote.storage.enable"
+_COPY_SWITCH: Final = "remote.log.copy.disable"
+_OPEN: Final = "allow.everyone.if.no.acl.found"
+_GONE_IN_FOUR: Final = "message.timestamp.difference.max.ms"
+_PROBE_TOPIC: Final = "reconciler-defaults"
+"""Never created: the controller only validates it."""
+_OFFSETS: Final = "__consumer_offsets"
+"""Exists nearly everywhere and uses the brokers' retention."""
+_SAMPLE: Final = 20
+"""Limit of topics queried for one with the brokers' default."""
+_RETENTION_SOURCES: Final[Mapping[str, Mapping[str, int | None]]] = {
+    "retention.ms": {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000},
+    "retention.bytes": {"log.retention.bytes": None},
+    "cleanup.policy": {"log.cleanup.policy": None},
+}
+"""Retention configs of topics, and the broker properties behind their default, in order, with unit."""
+_TYPES: Final[Mapping[int, ConfigType]] = {
+    1: "boolean",
+    3: "integer",
+    4: "integer",
+    5: "integer",
+    6: "double",
+    7: "list",
+}
+"""Types in config descriptions (6.1); others are text."""
+
+KAFKA: Final = Capabilities(
+    platform="kafka",
+    namespaces_are_rules=True,
+    untiering=False,
+    tiering_words="kip-405",
+    mountings=True,
+    mountings_by_jobs=True,
+    copy_move=True,
+    mirrors=MirrorSupport(
+        by_jobs=True,
+        roles=frozenset({"mirroring", "paused", "promoted", "failed-over", "reversed"}),
+        features=frozenset({*LINK_FEATURES.values(), "bidirectional-mode", "mode-change"}),
+        read_only=False,
+    ),
+    acls=True,
+    access=AccessControl(hosts_are_addresses=True, denies_are_final=True, operations=OPERATIONS),
+    quotas=True,
+    keeps_quotas=False,
+    cluster_properties=True,
+    replication_moves=True,
+    internal_topics=KAFKA_INTERNAL,
+    max_partitions=9_999,
+    batch=10_000,
+)
+"""The same in all versions; the rest is read from the brokers."""
+
+
+def read_capabilities(look: ClusterFacts, known: Sequence[str] = (), principal: str | None = None) -> Capabilities:
+    """Return the limits of a cluster; `known`: topics that probably exist; `principal`: see `AccessControl`.
+
+    `may_hide` stays off: declared and recorded topics are queried by name, which reveals hidden ones.
+    """
+    seen, (bindings, acl_code) = look.cluster, look.bindings
+    # empty if hidden
+    broker = {} if isinstance(look.configs, NotAuthorizedError) else look.configs[0]
+    topic = _topic_configs(look, known)
+    configs = dict(kafka_configs(topic, "3.9" if _GONE_IN_FOUR in topic else "4.0"))
+    # unknown defaults are not Kafka's: brokers may keep less
+    configs |= {
+        key: replace(configs[key], default=None) for key in _RETENTION_SOURCES if key in configs and topic[key] is None
+    }
+    lacks = {"max_replication_factor": _count_alive(len(seen.brokers)), **_explain_missing_tiering(broker, topic)}
+    if acl_code:
+        lacks["acls"] = (
+            "no authorizer is configured"
+            if acl_code == SECURITY_DISABLED
+            else "the principal of reconciler may not see its access rules: it needs DESCRIBE on the cluster"
+        )
+    return replace(
+        KAFKA,
+        tiering="tiering" not in lacks,
+        untiering="untiering" not in lacks,
+        acls=not acl_code,
+        access=replace(
+            KAFKA.access,
+            write_rules=frozenset(entry for entry in bindings if is_about_writing(entry)),
+            principal=principal,
+            is_open=acl_code == SECURITY_DISABLED or _is_open(broker),
+        ),
+        max_replication_factor=len(seen.brokers),
+        lacks=lacks,
+        configs=configs,
+        defaults={
+            key: str(canonicalize_field(CONFIGS + key, value, configs))
+            for key, value in topic.items()
+            if value is not None
+        },
+        properties={
+            name: _property(name, entry)
+            for name, entry in broker.items()
+            if not entry.is_read_only and not entry.is_sensitive
+        },
+    )
+
+
+def _explain_missing_tiering(broker: Mapping[str, ConfigState], topic: Mapping[str, str | None]) -> dict[str, str]:
+    """Return why tiering is unavailable; hidden switches are left to the brokers."""
+    if _TIERING not in topic:
+        return dict.fromkeys(("tiering", "untiering"), f"this version does not know {_TIERING}")
+    if broker and ((switch := broker.get(_SYSTEM_SWITCH)) is None or switch.value != "true"):
+        return dict.fromkeys(("tiering", "untiering"), f"{_SYSTEM_SWITCH} is not true at the brokers")
+    if _COPY_SWITCH not in topic:
+        return {"untiering": f"this version does not know {_COPY_SWITCH}, which is there from 3.9 on"}
+    return {}
+
+
+def _is_open(broker: Mapping[str, ConfigState]) -> bool:
+    """Brokers list this setting but hide its value; it is only set to switch it on."""
+    setting = broker.get(_OPEN)
+    return setting is not None and setting.value != "false"
+
+
+def _count_alive(brokers: int) -> str:
+    return "one broker is alive" if brokers == 1 else f"{brokers} brokers are alive"
+
+
+def _topic_configs(look: ClusterFacts, known: Sequence[str]) -> dict[str, str | None]:
+    """Return the default of each topic config; `None`: unknown.
+
+    The controller knows all but the retention, which brokers report for existing topics: `known` or visible ones.
+    """
+    client = look.client
+    by_brokers = _defaults_of_brokers(look, [_OFFSETS, *known[:_SAMPLE]])
+    if not by_brokers:
+        shown = [name for name, topic in client.topics().items() if not topic.error]
+        by_brokers = _defaults_of_brokers(look, shown[:_SAMPLE]) if shown else {}
+    by_controller = _defaults_of_controller(client)
+    defaults = {
+        key: value if value is not None or key in _RETENTION_SOURCES else by_controller.get(key)
+        for key, value in by_brokers.items()
+    }
+    return defaults or dict(by_controller) or dict.fromkeys(KAFKA_CONFIGS)
+
+
+def _defaults_of_brokers(look: ClusterFacts, names: Sequence[str]) -> dict[str, str | None]:
+    """Return the default configs; a retention default is `None` unless all brokers agree."""
+    answers: list[dict[str, str | None]] = []
+    is_known = True
+    for broker in look.cluster.brokers:
+        try:
+            answers.append(_defaults_of_broker(look.client, broker, names))
+        except RetryableError:
+            is_known = False  # it has just died, or hangs
+    if not any(answers):
+        return {}
+    differing = {key for key in _RETENTION_SOURCES if not is_known or len({answer.get(key) for answer in answers}) > 1}
+    return {**next(filter(None, answers)), **dict.fromkeys(differing)}
+
+
+def _defaults_of_broker(client: KafkaClient, broker: int, names: Sequence[str]) -> dict[str, str | None]:
+    """Return a broker's default topic configs; empty if no topic may be described."""
+    defaults: dict[str, str | None] = {}
+    for _, configs in client.configs(names, node=broker):
+        if not isinstance(configs, int):
+            for key, config in configs.items():
+                if defaults.get(key) is None:
+                    defaults[key] = config.value if config.source != OWN else None
+    if defaults and any(defaults.get(key) is None for key in _RETENTION_SOURCES):
+        defaults.update(_retention_of(client, broker))
+    return defaults
+
+
+def _retention_of(client: KafkaClient, broker: int) -> dict[str, str]:
+    """Return the broker's retention defaults; empty if the caller may not describe its configs."""
+    try:
+        properties, _ = client.both_broker_configs(broker)
+    except NotAuthorizedError:
+        return {}
+    retention = {}
+    for key, names in _RETENTION_SOURCES.items():
+        for name, unit_ms in names.items():
+            value = properties[name].value if name in properties else None
+            if value is not None:
+                retention[key] = value if unit_ms is None else str(max(-1, int(value) * unit_ms))
+                break
+    return retention
+
+
+def _defaults_of_controller(client: KafkaClient) -> Mapping[str, str | None]:
+    """Return the controller's topic defaults; empty if the caller may not create topics."""
+    from kafka.protocol.admin import CreateTopicsRequest
+
+    topic = CreateTopicsRequest.CreatableTopic(
+        name=_PROBE_TOPIC, num_partitions=-1, replication_factor=-1, assignments=[], configs=[]
+    )
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=True, min_version=5)
+    (answer,) = client.send(request, doing="asking for the defaults of topics").topics
+    return {} if answer.error_code else {config.name: config.value for config in answer.configs or ()}
+
+
+def _property(name: str, seen: ConfigState) -> ConfigKey:
+    kind: Any = _TYPES.get(seen.type, "string")
+    if kind == "integer":
+        kind = "duration" if name.endswith(".ms") else "size" if name.endswith(".bytes") else "integer"
+    low = high = None
+    if name in _THREADS and (seen.value or "").isdecimal():
+        now = int(seen.value or 0)
+        low, high = max(1, now // 2), 2 * now
+    return ConfigKey(name, kind, minimum=low, maximum=high, description="A property that brokers take while they run.")
+
+
+_THREADS: Final = frozenset(
+    {
+        "background.threads",
+        "log.cleaner.threads",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+    }
+)
+"""A running broker at most doubles these pools, and at most halves them."""

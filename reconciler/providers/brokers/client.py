@@ -1,0 +1,518 @@
+"""Requests to a Kafka cluster, with retries; access rules."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from importlib.util import find_spec
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UnansweredError, UserError
+from reconciler.providers.brokers.faults import UNDONE, error_of_code, translate_error
+from reconciler.providers.brokers.security import admin_settings
+from reconciler.providers.brokers.translate import BROKER, TOPIC, ClusterDescription, ConfigState, TopicMetadata
+from reconciler.resources.acls import AccessBinding
+from reconciler.runtime.retry import Backoff, pause
+
+if TYPE_CHECKING:
+    from reconciler.providers.brokers.connection import ConfigDescription
+    from reconciler.providers.protocol import Edge
+    from reconciler.resources.cluster import Cluster
+
+
+# Unsent requests and reads are retried. A change whose answer is lost is not: the caller checks its effect. Items that
+# brokers report as undone (`faults.UNDONE`) are repeated while others succeed, no faster than brokers throttle.
+
+
+T = TypeVar("T")
+A = TypeVar("A")
+
+READ_MS: Final = 30_000
+WRITE_MS: Final = 90_000
+"""More than the brokers' own limit, so that they report a timeout."""
+_AGAIN_SECONDS: Final = 30.0
+"""Retries since the last answer; the controller replaces a dead broker's leaders in ten seconds."""
+_THROTTLED_SECONDS: Final = 120.0
+"""Maximum pause of a throttled connection."""
+_STALLED_SECONDS: Final = 60.0
+"""Time without progress after which undone items are given up."""
+_TRIES: Final = 8
+"""Tries if no broker is reachable."""
+_BACKOFF: Final = Backoff(first_s=0.2, longest_s=2.0)
+_READING: Final = ("Describe", "List", "Metadata", "Find", "Fetch", "OffsetFetch", "ApiVersions")
+"""Prefixes of requests that change nothing."""
+
+
+def send_request(
+    connections: Any, request: Any, node: int | None, *, doing: str, cluster: str, is_only_once: bool = False
+) -> Any:
+    """Send a request to one broker or any, and return the answer.
+
+    `is_only_once`: no retry; the caller finds the right broker again.
+
+    Raises:
+        UnansweredError: A change whose effect is unknown.
+        ReconcilerError: It was not sent or changes nothing, and retries did not help.
+    """
+    reads = _is_read_only(request)
+    limit = READ_MS if reads else WRITE_MS
+
+    def may_repeat(error: BaseException) -> bool:
+        return reads or _is_unsent(error)
+
+    try:
+        return _retry(
+            connections,
+            lambda: connections.run(connections.send, request, node, limit),
+            may_repeat,
+            lambda error: translate_error(error, doing=doing, cluster=cluster),
+            is_only_once=is_only_once,
+        )
+    except RetryableError as error:
+        if error.__cause__ is None or may_repeat(error.__cause__):
+            raise
+        message = f"{error.message}; whether it was done is not known"
+        raise UnansweredError(message, hint=error.hint) from error.__cause__
+
+
+def call_library(connections: Any, call: Callable[[], T], *, doing: str, cluster: str) -> T:
+    """Return the result of an idempotent call of the library.
+
+    Raises:
+        ReconcilerError: Retries did not help.
+    """
+
+    def translate(error: Exception) -> ReconcilerError:
+        connections.cluster._coordinators.clear()  # noqa: SLF001 - the library never drops them, even when they move
+        return translate_error(error, doing=doing, cluster=cluster)
+
+    return _retry(connections, call, lambda _error: True, translate)
+
+
+def _retry(
+    connections: Any,
+    call: Callable[[], T],
+    may_repeat: Callable[[BaseException], bool],
+    translate: Callable[[Exception], ReconcilerError],
+    *,
+    is_only_once: bool = False,
+) -> T:
+    tries = 0
+    while True:
+        try:
+            answer = call()
+        except Exception as error:
+            translated_error = translate(error)
+            tries += not _is_throttled(error)
+            connections.silent_since = connections.silent_since or monotonic()
+            patience = _THROTTLED_SECONDS if _is_throttled(error) else _AGAIN_SECONDS
+            if not isinstance(translated_error, RetryableError) or not may_repeat(error) or is_only_once:
+                raise translated_error from error
+            is_down = tries >= _TRIES and not connections.route.is_any_up()
+            if is_down or monotonic() - connections.silent_since > patience:
+                raise translated_error from error
+        else:
+            connections.silent_since = None
+            return answer
+        pause(_BACKOFF.after(tries))
+
+
+def repeat_undone(
+    items: Sequence[T],
+    ask: Callable[[Sequence[T]], Iterable[tuple[T, A]]],
+    code: Callable[[A], int],
+    may_go_on: Callable[[], None],
+) -> Iterator[tuple[T, A]]:
+    """Send all items, repeat those left undone, and yield each with its last answer.
+
+    `may_go_on` is called before every round but the first.
+    """
+    left, changed, tries = list(items), monotonic(), 0
+    while left:
+        undone: list[tuple[T, A]] = []
+        for item, answer in ask(left):
+            if code(answer) in UNDONE:
+                undone.append((item, answer))
+            else:
+                yield item, answer
+        if len(undone) < len(left):
+            changed, tries = monotonic(), 0
+        if undone and monotonic() - changed > _STALLED_SECONDS:
+            yield from undone
+            return
+        left = [item for item, _ in undone]
+        if left:
+            tries += 1
+            pause(_BACKOFF.after(tries))
+            may_go_on()
+
+
+def _is_read_only(request: Any) -> bool:
+    return type(request).__name__.startswith(_READING) or bool(getattr(request, "validate_only", False))
+
+
+def _is_throttled(error: BaseException) -> bool:
+    return "throttle" in str(error) and type(error).__name__ == "NodeNotReadyError"
+
+
+def _is_unsent(error: BaseException) -> bool:
+    """Return whether a request was not sent; `connection.py` marks connections that failed before sending."""
+    return type(error).__name__ == "NodeNotReadyError" or getattr(error, "is_unsent", False)
+
+
+def check_installed(*, cluster: str) -> None:
+    """Check that both client libraries are installed.
+
+    Raises:
+        UserError: One is missing.
+    """
+    missing = [name for name, module in _CLIENTS.items() if find_spec(module) is None]
+    if missing:
+        message = f"cluster {cluster}: Apache Kafka needs {' and '.join(missing)}, not installed here"
+        raise UserError(message, hint="Install it: pip install 'stream-reconciler[kafka]'.")
+
+
+_CLIENTS = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka"}
+
+
+_COORDINATING: Final = frozenset({14, 15, 16})
+"""Codes: a group's coordinator is loading, missing or moving."""
+ABSENT: Final = frozenset({3, 100})
+"""Codes of a missing topic."""
+UNAUTHORIZED: Final = 29
+"""Code of a hidden topic, which may not exist."""
+_CONFIGS_AT_ONCE: Final = 5_000
+"""Topics per config request: an answer of about 10 MB."""
+
+
+class KafkaClient:
+    """Connection to one cluster, opened on first use. Thread-safe."""
+
+    def __init__(self, name: str, settings: Callable[[], Mapping[str, Any]]) -> None:
+        self.name, self._settings = name, settings
+        self._admin: Any = None
+        self._opening = threading.Lock()
+
+    @classmethod
+    def of(cls, declared: Cluster, edge: Edge) -> Self:
+        """Return the client of a cluster; secrets are resolved when it connects."""
+        return cls(declared.metadata.name, lambda: admin_settings(declared, edge))
+
+    @property
+    def admin(self) -> Any:
+        """The library's client; call its methods through `ask`, which translates errors."""
+        with self._opening:
+            if self._admin is None:
+                check_installed(cluster=self.name)
+                from reconciler.providers.brokers.connection import close_unused, open_admin
+
+                self._admin = open_admin(self._settings(), cluster=self.name)
+                # A dropped client's thread would never end; process exit does not wait for it.
+                weakref.finalize(self, close_unused, self._admin).atexit = False
+            return self._admin
+
+    def ask(self, doing: str, call: Any, *arguments: Any, **options: Any) -> Any:
+        """Return the result of an idempotent call of the library; translates errors."""
+        connections = self.admin._manager  # noqa: SLF001 - retries share its state
+        return call_library(connections, partial(call, *arguments, **options), doing=doing, cluster=self.name)
+
+    def ask_group(self, doing: str, call: Any, *arguments: Any) -> Mapping[Any, Any]:
+        """Return the answers of a group's coordinator by item; waits for one that moves or loads.
+
+        Errors of items are values: the library's error classes.
+        """
+
+        def read_answers() -> Mapping[Any, Any]:
+            answers = {item: _error_of(answer) for item, answer in call(*arguments).items()}
+            for answer in answers.values():
+                if getattr(answer, "errno", 0) in _COORDINATING:
+                    raise answer
+            return answers
+
+        by_item: Mapping[Any, Any] = self.ask(doing, read_answers)
+        return by_item
+
+    def send(self, request: Any, *, doing: str, node: int | None = None, is_only_once: bool = False) -> Any:
+        """Send a request to any broker or `node`, and return the answer.
+
+        `is_only_once`: no retry; the caller finds the right broker again.
+        """
+        connections = self.admin._manager  # noqa: SLF001 - no public method
+        return send_request(connections, request, node, doing=doing, cluster=self.name, is_only_once=is_only_once)
+
+    def cluster(self) -> ClusterDescription:
+        """Return the cluster's id, live brokers and our rights."""
+        description = self.ask("describing the cluster", self.admin.describe_cluster)
+        alive = sorted(
+            (broker["broker_id"], broker["rack"]) for broker in description["brokers"] if not broker.get("is_fenced")
+        )
+        return ClusterDescription(
+            description["cluster_id"], dict(alive), frozenset(description.get("authorized_operations") or ())
+        )
+
+    def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
+        """Return topics by name in one request; all visible ones without `names`."""
+        from kafka.protocol.metadata import MetadataRequest
+
+        wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        if wanted == []:
+            return {}
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, min_version=10)
+        answer = self.send(request, doing="listing topics")
+        return {topic.name: _topic(topic) for topic in answer.topics}
+
+    def topic(self, name: str) -> TopicMetadata | None:
+        """Return a topic; `None` if it does not exist or is being deleted.
+
+        Raises:
+            NotAuthorizedError: It may not be described, and may not exist.
+            ReconcilerError: The brokers cannot answer now, or the name is invalid.
+        """
+        seen = self.topics([name]).get(name)
+        if seen is None or seen.error in ABSENT:
+            return None
+        if seen.error == UNAUTHORIZED:
+            raise self.hidden(name)
+        if seen.error:
+            raise error_of_code(seen.error, "", what=f"topic {name} of cluster {self.name}")
+        return seen
+
+    def hidden(self, name: str) -> NotAuthorizedError:
+        """Return the error for a hidden topic."""
+        message = f"cluster {self.name}: the principal of reconciler may not describe topic {name}"
+        return NotAuthorizedError(message, hint="Allow DESCRIBE on it, then run the same command again.")
+
+    def configs(
+        self, names: Sequence[str], keys: Sequence[str] | None = None, *, node: int | None = None
+    ) -> Iterator[tuple[str, Mapping[str, ConfigState] | int]]:
+        """Yield topics' configs as one broker knows them, or a rejection's code; `keys` limits them."""
+        for begin in range(0, len(names), _CONFIGS_AT_ONCE):
+            wanted = [(TOPIC, name, None if keys is None else list(keys)) for name in names[begin:][:_CONFIGS_AT_ONCE]]
+            # A single broker may be gone: no retries.
+            is_only_once = node is not None
+            for result in self._describe_configs(
+                wanted, node, doing="reading configs of topics", is_only_once=is_only_once
+            ):
+                yield result.resource_name, result.error_code or result.configs
+
+    def broker_configs(self) -> Mapping[str, ConfigState]:
+        """Return the dynamic configs of all brokers."""
+        return self._of_brokers([""])[""]
+
+    def own_broker_configs(self, broker: int) -> Mapping[str, ConfigState]:
+        """Return one broker's configs, including its own dynamic ones."""
+        return self._of_brokers([str(broker)], broker, is_only_once=True)[str(broker)]
+
+    def both_broker_configs(
+        self, broker: int, *, is_only_once: bool = True
+    ) -> tuple[Mapping[str, ConfigState], Mapping[str, ConfigState]]:
+        """Return one broker's configs, and the dynamic ones of all, in one request.
+
+        `is_only_once`: no retry; the caller tries another broker.
+        """
+        by_name = self._of_brokers([str(broker), ""], broker, is_only_once=is_only_once)
+        return by_name[str(broker)], by_name[""]
+
+    def _of_brokers(
+        self, names: Sequence[str], node: int | None = None, *, is_only_once: bool = False
+    ) -> Mapping[str, Mapping[str, ConfigState]]:
+        by_name = {}
+        wanted = [(BROKER, name, None) for name in names]
+        for result in self._describe_configs(
+            wanted, node, doing="reading configs of brokers", is_only_once=is_only_once
+        ):
+            if result.error_code:
+                raise error_of_code(result.error_code, result.error_message or "", what=f"cluster {self.name}")
+            by_name[result.resource_name] = result.configs
+        return by_name
+
+    def close(self) -> None:
+        """Close the connection until the next call."""
+        with self._opening:
+            if self._admin is not None:
+                self._admin.close()
+                self._admin = None
+
+    def _describe_configs(
+        self,
+        wanted: Sequence[tuple[int, str, list[str] | None]],
+        node: int | None,
+        *,
+        doing: str,
+        is_only_once: bool,
+    ) -> Sequence[ConfigDescription]:
+        from reconciler.providers.brokers.connection import DescribeAllConfigsRequest
+
+        request = DescribeAllConfigsRequest(wanted)
+        answer = self.send(request, doing=doing, node=node, is_only_once=is_only_once)
+        results: Sequence[ConfigDescription] = answer.results
+        return results
+
+
+def _error_of(answer: Any) -> Any:
+    """Return an error's class, also if a call returned its name."""
+    from kafka import errors
+
+    return getattr(errors, answer, answer) if isinstance(answer, str) else answer
+
+
+def _topic(topic: Any) -> TopicMetadata:
+    partitions = sorted(topic.partitions, key=lambda partition: partition.partition_index)
+    return TopicMetadata(
+        topic.name,
+        str(topic.topic_id),
+        bool(topic.is_internal),
+        tuple(tuple(partition.replica_nodes) for partition in partitions),
+        topic.error_code,
+        all(partition.leader_id >= 0 for partition in partitions) and bool(partitions),
+        tuple(partition.leader_id for partition in partitions),
+        tuple(tuple(partition.isr_nodes) for partition in partitions),
+    )
+
+
+_ANY: Final = 1
+_LITERAL, _PREFIXED = 3, 4
+_MADE_AT_ONCE: Final = 9_000
+"""The controller accepts 10,000 records per operation, one per binding (6.2)."""
+_TAKEN_AT_ONCE: Final = 1_000
+"""Each deletion scans all bindings: 9,000 of 10,000 timed out."""
+
+_RESOURCES: Final[Mapping[int, str]] = {
+    2: "topics",
+    3: "groups",
+    4: "cluster",
+    5: "transactional-ids",
+    6: "delegation-token",
+    7: "user",
+}
+_OPERATIONS: Final[Mapping[int, str]] = {
+    2: "all",
+    3: "read",
+    4: "write",
+    5: "create",
+    6: "delete",
+    7: "alter",
+    8: "describe",
+    9: "cluster-action",
+    10: "describe-configs",
+    11: "alter-configs",
+    12: "idempotent-write",
+    13: "create-tokens",
+    14: "describe-tokens",
+    15: "two-phase-commit",
+}
+_PERMISSIONS: Final[Mapping[int, str]] = {2: "deny", 3: "allow"}
+
+
+def _codes(words: Mapping[int, str]) -> dict[str, int]:
+    return {word: code for code, word in words.items()}
+
+
+_RESOURCE_CODES, _OPERATION_CODES, _PERMISSION_CODES = _codes(_RESOURCES), _codes(_OPERATIONS), _codes(_PERMISSIONS)
+
+
+def read_bindings(client: KafkaClient) -> tuple[list[AccessBinding], int]:
+    """Return all bindings, and the error code if they cannot be read."""
+    answer = _describe_acls(client)
+    return list(parse_bindings(answer)), answer.error_code
+
+
+def parse_bindings(answer: Any) -> Iterator[AccessBinding]:
+    """Yield an answer's bindings; unknown codes become words such as `unknown-16`."""
+    for resource in answer.resources:
+        kind = _word(_RESOURCES, resource.resource_type)
+        if resource.pattern_type not in {_LITERAL, _PREFIXED}:
+            kind = f"{kind} by pattern type {resource.pattern_type}"
+        for acl in resource.acls:
+            yield AccessBinding(
+                kind,
+                resource.resource_name,
+                resource.pattern_type == _PREFIXED,
+                acl.principal,
+                acl.host,
+                _word(_OPERATIONS, acl.operation),
+                _word(_PERMISSIONS, acl.permission_type),
+            )
+
+
+def _word(words: Mapping[int, str], code: int) -> str:
+    return words.get(code, f"unknown-{code}")
+
+
+def _describe_acls(client: KafkaClient) -> Any:
+    from kafka.protocol.admin import DescribeAclsRequest
+
+    request = DescribeAclsRequest(
+        resource_type_filter=_ANY,
+        resource_name_filter=None,
+        pattern_type_filter=_ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=_ANY,
+        permission_type=_ANY,
+        min_version=1,
+    )
+    return client.send(request, doing="reading access rules")
+
+
+def create_bindings(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
+    """Create bindings; return a code and message each, in order. Existing ones stay."""
+    return [answer for some in _split_evenly(bindings, _MADE_AT_ONCE) for answer in _create_some(client, some)]
+
+
+def delete_bindings(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
+    """Delete bindings; return a code and message each, in order. Missing ones count as deleted."""
+    return [answer for some in _split_evenly(bindings, _TAKEN_AT_ONCE) for answer in _delete_some(client, some)]
+
+
+def _split_evenly(bindings: Sequence[AccessBinding], most: int) -> Iterator[Sequence[AccessBinding]]:
+    for begin in range(0, len(bindings), most):
+        yield bindings[begin : begin + most]
+
+
+def _create_some(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
+    from kafka.protocol.admin import CreateAclsRequest
+
+    creations = [
+        CreateAclsRequest.AclCreation(
+            resource_type=_RESOURCE_CODES[binding.resource],
+            resource_name=binding.name,
+            resource_pattern_type=_PREFIXED if binding.is_prefix else _LITERAL,
+            principal=binding.principal,
+            host=binding.host,
+            operation=_OPERATION_CODES[binding.operation],
+            permission_type=_PERMISSION_CODES[binding.permission],
+        )
+        for binding in bindings
+    ]
+    answer = client.send(CreateAclsRequest(creations=creations, min_version=1), doing="making access rules")
+    return [(binding.error_code, binding.error_message or "") for binding in answer.results]
+
+
+def _delete_some(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
+    from kafka.protocol.admin import DeleteAclsRequest
+
+    filters: list[Any] = [
+        DeleteAclsRequest.DeleteAclsFilter(
+            resource_type_filter=_RESOURCE_CODES[binding.resource],
+            resource_name_filter=binding.name,
+            pattern_type_filter=_PREFIXED if binding.is_prefix else _LITERAL,
+            principal_filter=binding.principal,
+            host_filter=binding.host,
+            operation=_OPERATION_CODES[binding.operation],
+            permission_type=_PERMISSION_CODES[binding.permission],
+        )
+        for binding in bindings
+    ]
+    answer = client.send(DeleteAclsRequest(filters=filters, min_version=1), doing="taking access rules away")
+    return list(parse_deletions(answer))
+
+
+def parse_deletions(answer: Any) -> Iterator[tuple[int, str]]:
+    """Yield a code and message per filter; a filter succeeds even if deleting a matching rule fails."""
+    for result in answer.filter_results:
+        refused = next((one for one in (result, *result.matching_acls) if one.error_code), result)
+        yield refused.error_code, refused.error_message or ""

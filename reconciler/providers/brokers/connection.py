@@ -1,0 +1,339 @@
+"""Admin connections to brokers by kafka-python, and a fast parser of config descriptions.
+
+kafka-python hides why no broker was reached (even a wrong password), retries hopeless attempts, and hangs on silent
+brokers. It has no public hooks, so private methods are overridden, and its minor release is pinned.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final
+
+from kafka import errors as theirs
+from kafka.admin import KafkaAdminClient
+from kafka.net.compat import KafkaNetClient
+from kafka.net.inet import KafkaNetSocket, create_connection
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.sasl.oauth import AbstractTokenProvider
+from kafka.net.selector import NetworkSelector
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
+from kafka.protocol.api_header import RequestHeader
+
+from reconciler.providers.brokers.faults import translate_error
+from reconciler.providers.brokers.reachability import Route
+from reconciler.providers.brokers.security import CONNECT_MS, MskTokens, Tokens
+from reconciler.providers.brokers.translate import ConfigState
+from reconciler.providers.secrets import Secret
+
+_RECEIVED_BYTES: Final = 64 << 10
+_TLS_WAITS: Final = frozenset({"SSLWantReadError", "SSLWantWriteError"})
+"""Exceptions of `ssl`, which is imported only for TLS."""
+_log: Final = logging.getLogger("kafka")
+
+
+def open_admin(settings: Mapping[str, Any], *, cluster: str) -> Any:
+    """Return a connected client for `security.admin_settings`.
+
+    Raises:
+        UserError: The brokers reject these settings, or do not exist.
+        NotAuthorizedError: The brokers reject the credentials.
+        RetryableError: No broker answers.
+    """
+    # The library logs errors, with its settings: keep that off the terminal.
+    _log.addHandler(logging.NullHandler())
+    _log.propagate = False
+    route = Route.of(settings, cluster)
+    clear = _library_options(settings, route)
+    open_connections: list[_Connections] = []
+    try:
+        admin = KafkaAdminClient(**clear, kafka_client=_client_over(route, open_connections))
+    except Exception as error:
+        for connections in open_connections:
+            connections.end()
+        raise route.why(doing="connecting") or translate_error(error, doing="connecting", cluster=cluster) from error
+    route.is_open = True
+    return admin
+
+
+def close_unused(admin: Any) -> None:
+    """Close an unused client. Its own thread, which may run this finalizer, cannot wait for itself."""
+    if threading.current_thread() is admin._net._io_thread:  # noqa: SLF001 - as the module says
+        threading.Thread(target=admin.close, name="kafka-closing", daemon=True).start()
+    else:
+        admin.close()
+
+
+def _library_options(settings: Mapping[str, Any], route: Route) -> dict[str, Any]:
+    """Return the options of the library, secrets in clear."""
+    options: dict[str, Any] = {
+        name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()
+    }
+    tls, tokens = options.pop("tls", None), options.pop("tokens", None)
+    if tls is not None:
+        options["ssl_context"] = tls.context(where=f"cluster {route.cluster}: spec.kafka.security")
+    if tokens is not None:
+        options["sasl_mechanism"] = "OAUTHBEARER"
+        options["sasl_oauth_token_provider"] = _TokenProvider(tokens)
+    return options
+
+
+class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
+    def __init__(self, tokens: Tokens | MskTokens) -> None:
+        super().__init__()
+        self._tokens = tokens
+
+    def token(self) -> str:
+        return self._tokens.token()
+
+
+def _client_over(route: Route, open_connections: list[_Connections]) -> Any:
+    def client(**configs: Any) -> KafkaNetClient:
+        net = NetworkSelector(**configs)
+        open_connections.append(_Connections(net, route, **configs))
+        return KafkaNetClient(net=net, manager=open_connections[-1], **configs)
+
+    return client
+
+
+class _Sockets(KafkaNetSocket):  # type: ignore[misc]  # the library has no types
+    SCHEMES = ("closing",)
+
+    async def sock_connect(self, net: Any, sock: Any, sockaddr: Any, timeout_at: float | None = None) -> Any:
+        try:
+            return await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
+        except BaseException:
+            sock.close()
+            raise
+
+
+class _PlainTransport(KafkaTCPTransport):  # type: ignore[misc]  # as above
+    def _sock_recv(self) -> tuple[bytes, Any]:
+        return _receive(self._sock) or super()._sock_recv()
+
+
+class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]  # as above
+    """Transport over TLS whose handshake has a deadline."""
+
+    def _sock_recv(self) -> tuple[bytes, Any]:
+        return _receive(self._sock) or super()._sock_recv()
+
+    async def greet(self, until: float) -> None:
+        import ssl  # noqa: PLC0415 - only TLS needs it
+
+        while True:
+            try:
+                self._sock.do_handshake()
+            except ssl.SSLWantReadError:
+                await self._net.wait_read(self._sock, timeout_at=until)
+            except ssl.SSLWantWriteError:
+                await self._net.wait_write(self._sock, timeout_at=until)
+            else:
+                return
+
+
+def _receive(sock: Any) -> tuple[bytes, Any] | None:
+    """Return arrived bytes, more than the library's 4 KiB at once; `None`: none have arrived.
+
+    A refused login and the end of the connection are reported separately: the library drops the reason.
+    """
+    chunks: list[bytes] = []
+    try:
+        while chunk := sock.recv(_RECEIVED_BYTES):
+            chunks.append(chunk)
+    except OSError as error:
+        is_empty = isinstance(error, BlockingIOError | InterruptedError) or type(error).__name__ in _TLS_WAITS
+        if not chunks and not is_empty:
+            return b"", theirs.KafkaConnectionError(error)
+    return (b"".join(chunks), None) if chunks else None
+
+
+class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library has no types
+    """Records failures, stops hopeless retries, and never hangs."""
+
+    def __init__(self, net: Any, route: Route, **configs: Any) -> None:
+        super().__init__(net, **configs)
+        self.route = route
+        self.silent_since: float | None = None
+        """Time of the first failure since the last success (`client.py`)."""
+
+    def get_connection(self, node_id: Any, *args: Any, **named: Any) -> Any:
+        """Return a broker's connection; until one succeeded, raise errors that retries cannot change."""
+        if (failure := self.route.find_final_error()) is not None:
+            raise failure
+        known = self._conns.get(node_id)
+        connection = super().get_connection(node_id, *args, **named)
+        if connection is not known:
+            node = self.cluster.broker_metadata(node_id)
+            address = (node.host, node.port)
+            connection.init_future.add_callback(lambda _: self.route.record_greeting(address))
+            connection.close_future.add_errback(lambda error: self.route.record_failure(address, error))
+        return connection
+
+    def end(self) -> None:
+        """Close all connections, and stop the reconnecting thread."""
+        self.close()
+        self._net.close()
+
+    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
+        try:
+            return await self._made(node, timeout_at)
+        except Exception as error:
+            error.is_unsent = True  # type: ignore[attr-defined]  # see client.py
+            raise
+
+    async def _made(self, node: Any, timeout_at: float | None) -> Any:
+        until = monotonic() + CONNECT_MS / 1000
+        until = until if timeout_at is None else min(until, timeout_at)
+        options = self.config["socket_options"]
+        sock = await create_connection(self._net, node.host, node.port, options, proxy_url=_DIRECT, timeout_at=until)
+        if not self.ssl_enabled:
+            return _PlainTransport(self._net, sock, host=node.host)
+        transport = _TlsTransport(self._net, sock, host=node.host, ssl_context=self.config["ssl_context"])
+        try:
+            await transport.greet(until)
+        except Exception as error:
+            transport.close()
+            raise theirs.KafkaConnectionError(f"Handshake failed: {error}") from error
+        return transport
+
+
+_DIRECT: Final = "closing://"
+"""The library's scheme for `_Sockets`."""
+
+
+# Brokers send all 33 keys of each topic, mostly the same: bytes equal to the previous topic's are not parsed again.
+# Objects of the library would take most of an observation's time.
+
+
+VERSION: Final = 4
+"""Every broker with topic ids (2.8) supports it, and `KafkaClient.topics` needs these."""
+_MORE: Final = 0x80
+"""Marks the bytes of a varint before its last."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigDescription:
+    """Configs of a topic or broker; immutable, as equal ones are shared."""
+
+    resource_name: str
+    error_code: int
+    error_message: str | None
+    configs: Mapping[str, ConfigState]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A parsed config and its bytes."""
+
+    raw: bytes
+    name: str
+    seen: ConfigState
+
+
+class _Answer:
+    """Response class with `ConfigDescription` results."""
+
+    parse_header = DescribeConfigsResponse[VERSION].parse_header
+
+    @staticmethod
+    def decode(came: Any) -> Any:
+        reading = _ResponseParser(came.read())
+        throttled = reading.number(4)
+        return DescribeConfigsResponse(throttle_time_ms=throttled, results=list(reading.results()), version=VERSION)
+
+
+class _Header(RequestHeader, init=False):  # type: ignore[misc, call-arg]  # the library has no types
+    def get_response_class(self) -> type[_Answer]:
+        return _Answer
+
+
+class DescribeAllConfigsRequest(DescribeConfigsRequest, init=False):  # type: ignore[misc, call-arg]  # as above
+    """Request for configs, with its own response parser."""
+
+    header_class = _Header
+
+    def __init__(self, resources: Sequence[tuple[int, str, list[str] | None]]) -> None:
+        super().__init__(resources=list(resources), min_version=VERSION, max_version=VERSION)
+
+
+class _ResponseParser:
+    def __init__(self, buffer: bytes) -> None:
+        self._buffer, self._at = buffer, 0
+        self._before: list[_Entry] = []
+        """Of the previous topic."""
+        self._same: tuple[bytes, Mapping[str, ConfigState]] = (b"", {})
+
+    def results(self) -> Iterator[ConfigDescription]:
+        for _ in range(self._length()):
+            code, message = self.number(2), self._text()
+            self.number(1)
+            name = self._text() or ""
+            yield ConfigDescription(name, code, message, self._configs())
+            self._skip_tags()
+
+    def number(self, width: int) -> int:
+        """Read a signed integer of `width` bytes."""
+        begin, self._at = self._at, self._at + width
+        if self._at > len(self._buffer):
+            message = f"the answer ends after {len(self._buffer)} bytes"
+            raise ValueError(message)
+        return int.from_bytes(self._buffer[begin : self._at], "big", signed=True)
+
+    def _configs(self) -> Mapping[str, ConfigState]:
+        begin, (raw, same) = self._at, self._same
+        if raw and self._buffer.startswith(raw, begin):
+            self._at += len(raw)
+            return same
+        entries = [self._entry(place) for place in range(self._length())]
+        configs = {entry.name: entry.seen for entry in entries}
+        self._before, self._same = entries or self._before, (self._buffer[begin : self._at], configs)
+        return configs
+
+    def _entry(self, place: int) -> _Entry:
+        if place < len(self._before):
+            before = self._before[place]
+            if self._buffer.startswith(before.raw, self._at):
+                self._at += len(before.raw)
+                return before
+        begin = self._at
+        name, value = self._text() or "", self._text()
+        is_read_only, source, is_sensitive = bool(self.number(1)), self.number(1), bool(self.number(1))
+        for _ in range(self._length()):  # unused synonyms
+            self._text(), self._text(), self.number(1)
+            self._skip_tags()
+        kind = self.number(1)
+        self._text()
+        self._skip_tags()
+        state = ConfigState(value, source, is_read_only, is_sensitive, kind)
+        return _Entry(self._buffer[begin : self._at], name, state)
+
+    def _text(self) -> str | None:
+        length = self._length()
+        if length < 0:
+            return None
+        begin, self._at = self._at, self._at + length
+        return self._buffer[begin : self._at].decode()
+
+    def _length(self) -> int:
+        """Return a compact length, sent plus one; -1 is null."""
+        return self._read_unsigned() - 1
+
+    def _read_unsigned(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.number(1) & 0xFF
+            value |= (byte & ~_MORE) << shift
+            if not byte & _MORE:
+                return value
+            shift += 7
+
+    def _skip_tags(self) -> None:
+        for _ in range(self._read_unsigned()):
+            self._read_unsigned()
+            size = self._read_unsigned()  # advances first
+            self._at += size

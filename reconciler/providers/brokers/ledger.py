@@ -1,0 +1,533 @@
+"""The ledger of links and mounts: the compacted topic `__reconciler`, written in small transactions.
+
+There are no locks; processes fence each other by transactional ids:
+
+* A transition decides on what it reads, writes with its link's id (`writer_of`), and, once the new state is committed,
+  fences the ids of all partitions (`copier_of`). Then it acts.
+* A copier initialises its id, reads the state, copies, and commits its progress together with the records.
+
+So a copier from before a transition is fenced, and a later one reads the new state. Of two transitions of a link, the
+slower one decides again. Topics have their brokers' names here.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic
+from typing import Any, Final, TypeAlias, cast
+
+import orjson
+
+from reconciler.errors import ProducerFencedError, ReconcilerError, RetryableError, UserError
+from reconciler.providers.brokers.faults import find_cause, find_original_error
+from reconciler.providers.brokers.reachability import LEADERLESS, check_hope, read_watermarks, translate_record_error
+from reconciler.providers.brokers.security import reveal_secrets
+from reconciler.resources.kafka_configs import LEDGER
+from reconciler.resources.owners import OwnerChange, Owners, ResourceOwner
+from reconciler.runtime.retry import pause, shorten_randomly
+
+# ruff: noqa: PLC0415, SLF001
+
+TRANSACTION_MS: Final = 60_000
+"""Limit after which the cluster aborts a dead producer's transaction."""
+WAIT_S: Final = TRANSACTION_MS / 1000 + 15.0
+SLICE_S: Final = 10.0
+"""Interval of checks whether waiting still helps."""
+_WRITING: Final = "writing what links keep"
+_ANSWER_S: Final = 30.0
+_POLL_S: Final = 0.1
+_MISSING: Final = -1
+_QUICKLY: Final = {"retry.backoff.ms": 20}
+"""Callers wait for these small writes."""
+_READING: Final = {
+    "group.id": "reconciler",  # the library requires it; nothing is committed
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+    "fetch.wait.max.ms": 1,
+    **_QUICKLY,
+}
+"""Every read ends with an empty fetch, which brokers delay by default; a restore reads 30 times."""
+
+
+class LedgerReader:
+    """Reader of the ledger that continues at its last offset."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        cluster: str,
+        start: int = 0,
+        *,
+        is_needed: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._settings, self._cluster, self._is_needed = settings, cluster, is_needed
+        self._consumer: Any = None
+        self._next = start
+
+    @property
+    def position(self) -> int:
+        """Offset at which a reader with the same knowledge continues."""
+        return self._next
+
+    def read_new(self, forget: Callable[[], None]) -> Iterator[tuple[bytes, bytes | None]]:
+        """Yield new records, awaiting open transactions; calls `forget` first if the topic was recreated."""
+        from confluent_kafka import TopicPartition
+
+        stable = self._stable()
+        if self._next and stable < self._next:
+            forget()
+            self.close()
+            self._next = 0
+            stable = self._stable()
+        if stable == _MISSING:
+            return
+        self._consumer.assign([TopicPartition(TOPIC, 0, self._next)])
+        try:
+            yield from self._read_to_end()
+        finally:
+            self._consumer.unassign()
+
+    def close(self) -> None:
+        """Close the connection until the next read."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _read_to_end(self) -> Iterator[tuple[bytes, bytes | None]]:
+        from confluent_kafka import KafkaError
+
+        until, has_looked = monotonic() + WAIT_S, False
+        while not (has_looked and self._next >= self._end()):
+            received = self._consumer.poll(_POLL_S)
+            if received is None:
+                pass
+            elif (error := received.error()) is None:
+                if _is_key(received.key()):
+                    yield received.key(), received.value()
+                self._next, until = received.offset() + 1, monotonic() + WAIT_S
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._next, has_looked = max(self._next, received.offset()), True
+            elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                pass  # needlessly asked for by the library
+            elif not error.retriable() and error.code() not in LEADERLESS:
+                raise translate_ledger_error(error, self._settings, f"reading {TOPIC}", self._cluster)
+            if monotonic() > until:
+                message = f"{TOPIC} of cluster {self._cluster} is not readable from offset {self._next} on"
+                hint = "A transaction is open there, or brokers are down: it ends within a minute. Try again then."
+                raise RetryableError(message, hint=hint)
+
+    def _end(self) -> int:
+        """Return the log end including uncommitted records, so that transactions just ended are awaited."""
+        from confluent_kafka import TopicPartition
+
+        place = TopicPartition(TOPIC, 0)
+        return cast("int", self._consumer.get_watermark_offsets(place, cached=True)[1])
+
+    def _stable(self) -> int:
+        """Return the last stable offset; `_MISSING` if the topic does not exist."""
+        from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+        if self._consumer is None:
+            self._consumer = Consumer(reveal_secrets({**self._settings, **_READING}))
+        try:
+            place = TopicPartition(TOPIC, 0)
+            return read_watermarks(self._consumer, place, self._settings)[1]
+        except KafkaException as error:
+            missing = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
+            cause = error.args[0]
+            if cause.code() in missing and (cause := self._hidden()) is None:
+                self.close()  # the client caches that it is missing
+                return _MISSING
+            raise translate_ledger_error(cause, self._settings, f"reading {TOPIC}", self._cluster) from error
+
+    def _hidden(self) -> Any:
+        """Return the error of a hidden ledger, which the client reports as missing."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        if not self._is_needed():
+            return None
+        try:
+            error = self._consumer.list_topics(TOPIC, _ANSWER_S).topics[TOPIC].error
+        except KafkaException as failed:
+            return failed.args[0]
+        return error if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED else None
+
+
+def read_start_offsets(
+    settings: Mapping[str, Any], cluster: str, places: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], int]:
+    """Return the first offsets of partitions."""
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    consumer: Any = Consumer(reveal_secrets({**settings, **_READING}))
+    try:
+        return {place: read_watermarks(consumer, TopicPartition(*place), settings)[0] for place in places}
+    except KafkaException as error:
+        raise translate_ledger_error(error.args[0], settings, "looking where partitions begin", cluster) from error
+    finally:
+        consumer.close()
+
+
+class LedgerWriter:
+    """Transactional producer; its creation fences others of its id."""
+
+    def __init__(
+        self, settings: Mapping[str, Any], transactional_id: str, cluster: str, *, patience_s: float = WAIT_S
+    ) -> None:
+        from confluent_kafka import Producer
+
+        how = {
+            "transactional.id": transactional_id,
+            "linger.ms": 0,
+            "transaction.timeout.ms": TRANSACTION_MS,
+            **_QUICKLY,
+        }
+        self._producer, self._settings, self._cluster = Producer(reveal_secrets({**settings, **how})), settings, cluster
+        self._patience_s = patience_s
+        self._call(self._producer.init_transactions, SLICE_S)
+
+    def write(self, topic: str, messages: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Write records to partition 0 of a topic in one transaction.
+
+        Raises:
+            ProducerFencedError: A newer producer of this id exists; nothing was written.
+            RetryableError: The cluster does not answer; the records may have been written.
+        """
+        self._call(self._producer.begin_transaction)
+        for key, value in messages:
+            self._call(self._producer.produce, topic, key=key, value=value, partition=0)
+        self._call(self._producer.commit_transaction, SLICE_S)
+
+    def _call(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        from confluent_kafka import KafkaException
+
+        try:
+            repeat_patiently(
+                partial(call, *arguments, **options),
+                self._settings,
+                doing=_WRITING,
+                cluster=self._cluster,
+                patience_s=self._patience_s,
+            )
+        except (KafkaException, SystemError) as error:
+            if (cause := find_cause(error)) is None:
+                raise
+            cause = find_original_error(self._producer, cause)
+            if cause.txn_requires_abort():
+                with suppress(KafkaException):
+                    self._producer.abort_transaction(_ANSWER_S)
+            raise translate_ledger_error(cause, self._settings, _WRITING, self._cluster) from error
+
+
+def repeat_patiently(
+    call: Callable[[], object], settings: Mapping[str, Any], *, doing: str, cluster: str, patience_s: float = WAIT_S
+) -> None:
+    """Repeat a call of a transactional producer while that may help."""
+    from confluent_kafka import KafkaException
+
+    until = monotonic() + patience_s
+    while True:
+        try:
+            call()
+        except KafkaException as error:
+            if not error.args[0].retriable() or monotonic() > until:
+                raise
+            check_hope(settings, doing=doing, cluster=cluster)
+        else:
+            return
+
+
+def is_fenced(error: Any) -> bool:
+    """Return whether a newer producer of the id exists, or brokers have dropped an idle id.
+
+    After `transactional.id.expiration.ms` a new producer gets the id again.
+    """
+    from confluent_kafka import KafkaError
+
+    return error.code() in {
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    }
+
+
+def translate_ledger_error(error: Any, settings: Mapping[str, Any], doing: str, cluster: str) -> ReconcilerError:
+    """Translate a client's error."""
+    if is_fenced(error):
+        message = f"{doing} on cluster {cluster}: {error.str()}"
+        return ProducerFencedError(message, hint="Another process took over: run the same command again.")
+    return translate_record_error(error, settings, doing=doing, cluster=cluster)
+
+
+TOPIC: Final = LEDGER
+CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(16 << 20),
+    "min.cleanable.dirty.ratio": "0.1",
+    # Readers with old caches must still receive removals.
+    "delete.retention.ms": str(7 * 86_400_000),
+}
+REPLICAS: Final = 3
+"""Fewer if there are fewer brokers."""
+
+LINK_ENTRY: Final = "link"
+MIRROR_ENTRY: Final = "mirror"
+PROGRESS: Final = "progress"
+MAP: Final = "map"
+REKEYED: Final = "rekeyed"
+STATES: Final = (LINK_ENTRY, MIRROR_ENTRY)
+"""Kinds of links and mirrors."""
+COPIES: Final = (*STATES, PROGRESS, MAP)
+"""States and copied progress."""
+OWNER: Final = "owner"
+"""Kind of a resource's owner, a state: `topic/<name on the brokers>`, `namespace/<prefix>`, `link/<name>`."""
+WORKSPACE: Final = "workspace"
+"""Kind of an owning state, by its lineage."""
+OWNERS_WRITER: Final = "reconciler.owners"
+"""Transactional id of both: of two claims, one is fenced and decides again."""
+_LARGE: Final = frozenset({PROGRESS, MAP, REKEYED})
+"""Kinds that grow with every copy; the others are cached completely."""
+
+Key: TypeAlias = tuple[str | int, ...]
+Value: TypeAlias = "Mapping[str, Any]"
+Entries: TypeAlias = "Mapping[Key, Value]"
+Changes: TypeAlias = "Mapping[Key, Value | None]"
+"""`None` removes an entry."""
+_ATTEMPTS: Final = 20
+_PAUSE_S: Final = 0.02
+
+
+def link_key(name: str) -> Key:
+    """Return a link's key."""
+    return (LINK_ENTRY, name)
+
+
+def mirror_key(topic: str) -> Key:
+    """Return a mirror's key."""
+    return (MIRROR_ENTRY, topic)
+
+
+def progress_key(topic: str, partition: int) -> Key:
+    """Return the key of a partition's progress."""
+    return (PROGRESS, topic, partition)
+
+
+def map_key(topic: str, partition: int, chunk: int) -> Key:
+    """Return the key of a chunk of a partition's offset map."""
+    return (MAP, topic, partition, chunk)
+
+
+def writer_of(link: str) -> str:
+    """Return the transactional id for states of a link and its mirrors."""
+    return f"reconciler.link.{link}"
+
+
+def copier_of(link_id: str, topic: str, partition: int) -> str:
+    """Return the transactional id for copying a mirror's partition."""
+    return f"reconciler.{link_id}.{topic}.{partition}"
+
+
+def message(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
+    """Return an entry as a record's key and value; `None` removes it."""
+    return _bytes(list(key)), None if value is None else _bytes(value)
+
+
+def parse_entry(key: bytes, value: bytes | None) -> tuple[Key, Value | None]:
+    """Parse a record of the ledger.
+
+    Raises:
+        UserError: Its value was not written by reconciler.
+    """
+    place = tuple(json.loads(key))
+    try:
+        return place, None if value is None else json.loads(value)
+    except ValueError as error:
+        raise foreign_entry_error(place, error) from error
+
+
+def foreign_entry_error(key: Key, error: Exception) -> UserError:
+    """Return the error for another writer's entry; only a record with the same key bytes removes it."""
+    text = _bytes(list(key)).decode()
+    message = f"topic {TOPIC} has an entry {text} that reconciler did not write: {error!r} in it"
+    hint = f"Only reconciler may write there. Remove it by a record with the key {text} and no value."
+    return UserError(message, hint=hint)
+
+
+def _is_key(key: bytes | None) -> bool:
+    """Return whether a record's key has our bytes: compaction would not replace others."""
+    try:
+        parts = orjson.loads(key or b"")
+    except ValueError:
+        return False
+    is_place = isinstance(parts, list) and len(parts) > 1 and all(isinstance(part, str | int) for part in parts)
+    return is_place and orjson.dumps(parts) == key
+
+
+def _bytes(document: object) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@dataclass
+class _CachedEntries:
+    """Cached entries of some kinds, and their reader."""
+
+    tail: LedgerReader
+    entries: dict[Key, Value] = field(default_factory=dict)
+    begun: int = 0
+    """Number of started reads."""
+    done: int = 0
+    """Number of the last completed read."""
+
+
+@dataclass
+class Ledger:
+    """The ledger of one cluster. Thread-safe; pickling drops the cache.
+
+    `settings` are those of confluent-kafka, with hidden secrets. `create` creates a missing topic. `is_needed`: a
+    hidden ledger is an error; otherwise it counts as empty.
+    """
+
+    settings: Mapping[str, Any]
+    cluster: str
+    create: Callable[[], None] | None = None
+    is_needed: Callable[[], bool] = lambda: True
+    _reads: dict[frozenset[str | int], _CachedEntries] = field(default_factory=dict, repr=False, compare=False)
+    _writers: dict[str, LedgerWriter] = field(default_factory=dict, repr=False, compare=False)
+    _reading: Any = field(default_factory=threading.Lock, repr=False, compare=False)
+    _writing: Any = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without connections."""
+        return type(self), (dict(self.settings), self.cluster)
+
+    def read(self, *kinds: str) -> Entries:
+        """Return the committed entries of some kinds (default `STATES`); empty if the topic does not exist.
+
+        Raises:
+            RetryableError: The cluster does not answer, or a transaction stays open.
+            NotAuthorizedError: The ledger is hidden.
+        """
+        wanted = frozenset(kinds or STATES)
+        large = wanted & _LARGE
+        before = self._reads.get(large)
+        begun = 0 if before is None else before.begun
+        with self._reading:
+            known = self._reads.get(large)
+            if known is None:
+                known = self._reads[large] = _CachedEntries(
+                    LedgerReader(self.settings, self.cluster, is_needed=self.is_needed)
+                )
+            if known.done <= begun:  # else another thread has read since
+                known.begun += 1
+                self._read_on(known, _LARGE - large)
+                known.done = known.begun
+            return {place: entry for place, entry in known.entries.items() if place[0] in wanted}
+
+    def change(
+        self, writer: str, decide: Callable[[Entries], Changes], *kinds: str, patience_s: float = WAIT_S
+    ) -> Entries:
+        """Decide on current entries, write the changes in one transaction, and return the resulting entries.
+
+        `decide` is called again after a lost race; if it raises, nothing is written. `kinds` are those it needs
+        (default `STATES`). `patience_s` limits each wait for brokers.
+
+        Raises:
+            RetryableError: Every race was lost, or the cluster does not answer.
+        """
+        with self._writing:
+            for attempt in range(_ATTEMPTS):
+                if writer not in self._writers and not decide(entries := self.read(*kinds)):
+                    return entries  # nothing to fence
+                self._create_topic()
+                try:
+                    return self._change_once(writer, decide, kinds, patience_s)
+                except BaseException as error:
+                    self._writers.pop(writer, None)  # its transaction may be open
+                    if not isinstance(error, ProducerFencedError):
+                        raise
+                # Random pauses stop two processes from fencing each other for ever.
+                pause(shorten_randomly(2 * _PAUSE_S * (attempt + 1), 0.5))
+        message = f"{TOPIC} of cluster {self.cluster}: another process keeps writing as {writer} all the time"
+        raise RetryableError(message, hint="Run the same command again.")
+
+    def close(self) -> None:
+        """Close connections until the next call."""
+        with self._writing, self._reading:
+            self._writers.clear()
+            for known in self._reads.values():
+                known.tail.close()
+
+    def _read_on(self, known: _CachedEntries, unwanted: AbstractSet[str | int]) -> None:
+        for key, value in known.tail.read_new(known.entries.clear):
+            place, entry = parse_entry(key, value)
+            if place[0] in unwanted:
+                continue
+            if entry is None:
+                known.entries.pop(place, None)
+            else:
+                known.entries[place] = entry
+
+    def _change_once(
+        self, writer: str, decide: Callable[[Entries], Changes], kinds: tuple[str, ...], patience_s: float
+    ) -> Entries:
+        if writer not in self._writers:
+            self._writers[writer] = LedgerWriter(self.settings, writer, self.cluster, patience_s=patience_s)
+        entries = self.read(*kinds)  # a later writer aborts our commit
+        changes = decide(entries)
+        if not changes:
+            return entries
+        self._writers[writer].write(TOPIC, [message(key, value) for key, value in changes.items()])
+        unchanged = {key: value for key, value in entries.items() if key not in changes}
+        return {**unchanged, **{key: value for key, value in changes.items() if value is not None}}
+
+    def _create_topic(self) -> None:
+        if self.create is not None:
+            self.create()
+            self.create = None
+
+
+def parse_owners(entries: Entries) -> Owners:
+    """Return the owners of resources."""
+    who = {str(key[1]): ResourceOwner.from_json(value) for key, value in entries.items() if key[0] == WORKSPACE}
+    return Owners(who, {str(key[1]): value["lineage"] for key, value in entries.items() if key[0] == OWNER})
+
+
+_OWNERS_S: Final = 20.0
+"""As long as other requests are retried: the user waits for it before the first change."""
+
+
+def record_owners(ledger: Ledger, change: OwnerChange) -> Mapping[str, ResourceOwner]:
+    """Record owners in one transaction. Returns resources owned by others; then nothing is written."""
+    refused: dict[str, ResourceOwner] = {}
+
+    def decide(entries: Entries) -> Changes:
+        nonlocal refused
+        held = parse_owners(entries)
+        changes, refused = change.on(held)
+        if refused:
+            return {}
+        who = {} if not (changes or held.what) else change.find_changed_workspaces(held, changes)
+        return {
+            **{(WORKSPACE, lineage): None if owner is None else owner.to_json() for lineage, owner in who.items()},
+            **{
+                (OWNER, key): None if owner_lineage is None else {"lineage": owner_lineage}
+                for key, owner_lineage in changes.items()
+            },
+        }
+
+    if not decide(ledger.read(OWNER, WORKSPACE)):
+        return refused
+    try:
+        ledger.change(OWNERS_WRITER, decide, OWNER, WORKSPACE, patience_s=_OWNERS_S)
+    except RetryableError as error:
+        hint = "See transaction.state.log.replication.factor of the brokers, and whether they are alive."
+        raise UserError(f"it can be read, but no transaction writes it: {error.message}", hint=hint) from error
+    return refused

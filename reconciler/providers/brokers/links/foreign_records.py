@@ -1,0 +1,154 @@
+"""Find records in a mirror that its link did not copy: brokers accept every producer that access rules do not stop.
+
+The offset map has the offsets that the link wrote. The others are markers, one per copying transaction, unreadable
+records of killed copiers, and foreign records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError
+from reconciler.providers.brokers.ledger import COPIES, Entries, progress_key
+from reconciler.providers.brokers.links.link_states import states_of
+from reconciler.providers.brokers.offsets import EARLIEST, LATEST, read_offsets
+from reconciler.providers.brokers.records.copy_progress import map_of
+from reconciler.records.log import OffsetRange, TopicLog
+from reconciler.resources.mirrors import ForeignRecords
+
+if TYPE_CHECKING:
+    from reconciler.providers.brokers.links.link_site import Site
+    from reconciler.records.offset_map import OffsetMap
+
+
+_READ_APART: Final = 50
+"""Limit of gaps of a partition that are read one by one; with more, the whole range is read."""
+
+
+def foreign_records(
+    site: Site,
+    full_names: Collection[str],
+    *,
+    is_stopped: bool = False,
+    on_unknown: Callable[[str, ReconcilerError], None] | None = None,
+) -> dict[str, list[ForeignRecords]]:
+    """Return foreign records in mirrors by full name, in order; topics that are no mirrors have none.
+
+    `is_stopped` includes stopped mirrors, up to the last copied record. `on_unknown` receives mirrors that are
+    unreadable or have no leader; without it the error is raised. Reads records only if the map does not explain all
+    offsets.
+
+    Raises:
+        RetryableError: The cluster does not answer, or a partition has no leader.
+        NotAuthorizedError: A mirror may not be read.
+    """
+    names = {site.naming.physical(name): name for name in full_names}
+    topics = site.seen(sorted(names))
+    for topic in sorted(topic for topic, seen in topics.items() if not seen.is_led):
+        message = f"cluster {site.cluster}: {names[topic]} has a partition without a leader"
+        error = RetryableError(message, hint="See whether its brokers are alive.")
+        if on_unknown is None:
+            raise error
+        on_unknown(names[topic], error)
+        del topics[topic]
+    places = [(topic, number) for topic, seen in topics.items() for number in range(len(seen.replicas))]
+    # Read ends before the ledger, so that it explains all records below them.
+    starts, ends = (
+        read_offsets(site.client, places, EARLIEST),
+        read_offsets(site.client, places, LATEST, is_stable=True),
+    )
+    entries = site.ledger.read(*COPIES)
+    live = states_of(entries).live({topic: seen.id for topic, seen in topics.items()}).mirrors
+    by_mirror: dict[str, list[ForeignRecords]] = {}
+    for topic, mirror in sorted(live.items()):
+        try:
+            for number in range(len(topics[topic].replicas)) if mirror.follows or is_stopped else ():
+                partition = _Partition.of(entries, topic, topics[topic].id, number)
+                end = ends[topic, number] if mirror.follows else min(ends[topic, number], partition.copied_to)
+                suspects = partition.find_suspect_gaps(OffsetRange(min(starts[topic, number], end), end))
+                if suspects:
+                    log = _open_log(site, topic, topics[topic].id)
+                    by_mirror.setdefault(names[topic], []).extend(partition.read(log, suspects))
+        except NotAuthorizedError as error:
+            if on_unknown is None:
+                raise
+            on_unknown(names[topic], error)
+    return {name: of for name, of in by_mirror.items() if of}
+
+
+def _open_log(site: Site, topic: str, topic_id: str) -> TopicLog:
+    from reconciler.providers.brokers.records.record_log import KafkaLog  # noqa: PLC0415 - imports Arrow
+    from reconciler.providers.brokers.security import to_admin_settings  # noqa: PLC0415 - as above
+
+    settings = site.ledger.settings
+    return KafkaLog(topic, settings, to_admin_settings(settings), site.cluster, id=topic_id)
+
+
+@dataclass(frozen=True)
+class _Partition:
+    """One partition of a mirror, and what the link wrote to it."""
+
+    number: int
+    offsets: OffsetMap
+    commits: int | None
+    """Transactions that left a marker; `None` if an earlier version copied without counting."""
+
+    @classmethod
+    def of(cls, entries: Entries, topic: str, topic_id: str, number: int) -> _Partition:
+        progress: Mapping[str, object] | None = entries.get(progress_key(topic, number))
+        if progress is None or progress.get("copy_id") not in {None, topic_id}:
+            return cls(number, map_of({}, topic, number), 0)
+        commits = progress.get("commits")
+        return cls(number, map_of(entries, topic, number), commits if isinstance(commits, int) else None)
+
+    @property
+    def copied_to(self) -> int:
+        """Offset after the last record of the link."""
+        return max((piece.target_end for piece in self.offsets), default=0)
+
+    def find_suspect_gaps(self, within: OffsetRange) -> list[OffsetRange]:
+        """Return the gaps of the map that may contain records, in order.
+
+        A gap of one offset is a marker if there are no more gaps than transactions. A gap at the beginning is not: a
+        marker follows copied records.
+        """
+        gaps = list(self._gaps(within.stop))
+        before, between = ([gap for gap in gaps if (gap.start == 0) is is_first] for is_first in (True, False))
+        if self.commits is None:
+            before = []  # an earlier version began it, perhaps on a topic with records
+        are_all_marked = self.commits is None or len(between) <= self.commits
+        wanted = [*before, *(gap for gap in between if gap.length > 1 or not are_all_marked)]
+        cut = (OffsetRange(max(gap.start, within.start), gap.stop) for gap in wanted)
+        return [gap for gap in cut if gap.start < gap.stop]
+
+    def _gaps(self, end: int) -> Iterator[OffsetRange]:
+        at = 0
+        for piece in self.offsets:
+            if at < min(piece.target, end):
+                yield OffsetRange(at, min(piece.target, end))
+            at = max(at, piece.target_end)
+        if at < end:
+            yield OffsetRange(at, end)
+
+    def read(self, log: TopicLog, gaps: Sequence[OffsetRange]) -> Iterator[ForeignRecords]:
+        """Yield runs of readable records in gaps, without records of the link in between."""
+        spans = gaps if len(gaps) <= _READ_APART else [OffsetRange(gaps[0].start, gaps[-1].stop)]
+        run: ForeignRecords | None = None
+        for span in spans:
+            for batch in log.read(self.number, span):
+                offsets = batch.column("offset").to_numpy()
+                for offset in offsets[self.offsets.sources_of(offsets) < 0].tolist():
+                    if run is not None and not self._is_ours_between(run.end, offset):
+                        run = ForeignRecords(self.number, run.start, offset + 1, run.records + 1)
+                        continue
+                    if run is not None:
+                        yield run
+                    run = ForeignRecords(self.number, offset, offset + 1, 1)
+        if run is not None:
+            yield run
+
+    def _is_ours_between(self, start: int, end: int) -> bool:
+        at = self.offsets.source_of(start)
+        return self.offsets.source_of(end) != at

@@ -1,0 +1,553 @@
+"""Create, change and delete mirrors: ledger first, copiers fenced.
+
+The end of mirroring is recorded first, so that no copier starts. The mirror is PENDING_STOPPED until all running
+copiers are fenced; a repeated request continues from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.errors import LeaseError, ReconcilerError, RetryableError
+from reconciler.providers.brokers.client import UNAUTHORIZED
+from reconciler.providers.brokers.faults import error_of_code
+from reconciler.providers.brokers.ledger import (
+    MAP,
+    PROGRESS,
+    STATES,
+    TRANSACTION_MS,
+    WAIT_S,
+    Changes,
+    Entries,
+    Key,
+    copier_of,
+    mirror_key,
+    writer_of,
+)
+from reconciler.providers.brokers.links.link_states import (
+    CREATING,
+    PINNED,
+    RecordedMirror,
+    States,
+    link_changes,
+    mirror_changes,
+    resolve_configs,
+    states_of,
+)
+from reconciler.providers.brokers.mount_ledger import SEALED, seal_key
+from reconciler.providers.brokers.offsets import bounds_of
+from reconciler.providers.brokers.translate import own_values
+from reconciler.providers.models import already_exists_error
+from reconciler.resources.mirrors import (
+    ACTIVE,
+    FAILOVER,
+    LinkEntry,
+    MirrorEntry,
+    Operation,
+    SourceTopic,
+    TransitionRequest,
+    advance_mirror,
+    check_deletable,
+    check_mirror_name,
+    check_own,
+    check_unused,
+    is_done,
+    request_verb,
+    synced_configs,
+)
+from reconciler.runtime.retry import go_on, pause
+
+if TYPE_CHECKING:
+    from reconciler.lifecycles import MirrorStatus
+    from reconciler.providers.brokers.client import KafkaClient
+    from reconciler.providers.brokers.links.link_site import Site
+    from reconciler.providers.brokers.translate import TopicMetadata
+
+
+# Fencing copiers by taking over their transactional ids.
+
+
+_MOVED: Final = frozenset({14, 15, 16})
+"""The coordinator is loading, or has moved to another broker."""
+_RETRIED: Final = _MOVED | {51}
+"""Also: the coordinator is still ending a transaction of the fenced producer."""
+_PAUSE_S: Final = 0.05
+
+
+def fence(client: KafkaClient, transactional_ids: Iterable[str]) -> None:
+    """Fence producers and abort their open transactions.
+
+    Raises:
+        RetryableError: A coordinator does not answer.
+        NotAuthorizedError: The principal may not write with such ids.
+    """
+    left = sorted(transactional_ids)
+    until = monotonic() + WAIT_S
+    while left:
+        answers = client.ask("fencing copiers", _init_producers, client, left)
+        left = [name for name, code in answers.items() if code in _RETRIED]
+        for name, code in answers.items():
+            if code and code not in _RETRIED:
+                raise error_of_code(code, "", what=f"transactional id {name}")
+        if left and monotonic() > until:
+            message = f"{len(left)} copiers of cluster {client.name} could not be fenced, such as {left[0]}"
+            raise RetryableError(message, hint="Its transaction coordinator does not answer: try again.")
+        if left:
+            pause(_PAUSE_S)
+
+
+def _init_producers(client: KafkaClient, transactional_ids: list[str]) -> dict[str, int]:
+    from kafka.protocol.metadata import CoordinatorType  # noqa: PLC0415 - lazy import
+    from kafka.protocol.producer.transaction import InitProducerIdRequest  # noqa: PLC0415 - as above
+
+    admin: Any = client.admin
+    connections = admin._manager  # noqa: SLF001 - the library has no method for it
+
+    async def send() -> dict[str, int]:
+        codes = {}
+        coordinators = await admin._find_coordinator_ids(transactional_ids, key_type=CoordinatorType.TRANSACTION)  # noqa: SLF001
+        for name, node in coordinators.items():
+            request = InitProducerIdRequest(
+                transactional_id=name, transaction_timeout_ms=TRANSACTION_MS, producer_id=-1, producer_epoch=-1
+            )
+            codes[name] = (await connections.send(request, node_id=node)).error_code
+            if codes[name] in _MOVED:  # The library caches coordinators even if they move.
+                connections.cluster._coordinators.pop((CoordinatorType.TRANSACTION, name), None)  # noqa: SLF001
+        return codes
+
+    return dict(connections.run(send))
+
+
+@dataclass(frozen=True)
+class LinkChanges:
+    """Changes of one destination's links and mirrors."""
+
+    site: Site
+    may_go_on: Callable[[], None] = go_on
+    """Called before every write; may raise, and the next process continues."""
+
+    def ask(self, full_names: Mapping[str, str], verb: str, operation: str = "") -> dict[str, str | ReconcilerError]:
+        """Request a verb for mirrors, full names to links; return topic ids, or errors. Idempotent per operation."""
+        topics = self._read_topics(full_names)
+        request = TransitionRequest(self.site.now_ms(), operation)
+
+        def decide(name: str, mirror: RecordedMirror, states: States) -> RecordedMirror:
+            if verb == FAILOVER and mirror.opening is not None:
+                return mirror
+            return self._apply_entry(
+                mirror, request_verb(name, mirror.entry, states.link_of(mirror), verb, request), verb, operation
+            )
+
+        return self._decide(full_names, topics, decide)
+
+    def request_once(self, full_names: Mapping[str, str], verb: str) -> dict[str, str | ReconcilerError]:
+        """Request a verb for mirrors; those that have carried it out already are unchanged."""
+        topics = self._read_topics(full_names)
+        request = TransitionRequest(self.site.now_ms())
+
+        def decide(name: str, mirror: RecordedMirror, states: States) -> RecordedMirror:
+            if is_done(mirror.entry, verb):
+                return mirror
+            return self._apply_entry(
+                mirror, request_verb(name, mirror.entry, states.link_of(mirror), verb, request), verb, ""
+            )
+
+        return self._decide(full_names, topics, decide)
+
+    def advance(self, full_name: str, link: str, to: MirrorStatus, request: TransitionRequest) -> None:
+        """Move a mirror to the next state of its operation; it is unsealed before it becomes ACTIVE.
+
+        Raises:
+            UserError: The mirror has another operation, or the transition is not legal.
+        """
+        operation = request.operation
+
+        def decide(name: str, mirror: RecordedMirror, _states: States) -> RecordedMirror:
+            if mirror.opening is not None and mirror.opening.id == operation:
+                return mirror
+            return self._apply_entry(mirror, advance_mirror(name, mirror.entry, to, request), "", operation)
+
+        if to == ACTIVE:
+            self._unseal({mirror_key(self.site.naming.physical(full_name))})
+        names = {full_name: link}
+        (result,) = self._decide(names, self._read_topics(names), decide).values()
+        if isinstance(result, ReconcilerError):
+            raise result
+
+    def change(self, full_name: str, link: str, of: Callable[[MirrorEntry], MirrorEntry]) -> None:
+        """Change the entry of a mirror without fencing copiers."""
+        topic, seen = self.site.topic(full_name)
+
+        def decide(entries: Entries) -> Changes:
+            mirror = states_of(entries).mirror(topic, full_name, None if seen is None else seen.id)
+            after = replace(mirror, entry=of(mirror.entry))
+            return {} if after == mirror else mirror_changes(topic, after)
+
+        self.may_go_on()
+        self.site.ledger.change(writer_of(link), decide)
+
+    def change_link(self, name: str, of: Callable[[LinkEntry], LinkEntry]) -> LinkEntry:
+        """Change the entry of a link, and return it."""
+
+        def decide(entries: Entries) -> Changes:
+            link = states_of(entries).link(name)
+            after = of(link)
+            return {} if after == link else link_changes(name, after)
+
+        self.may_go_on()
+        return states_of(self.site.ledger.change(writer_of(name), decide)).links[name]
+
+    def _apply_entry(self, mirror: RecordedMirror, entry: MirrorEntry, verb: str, operation: str) -> RecordedMirror:
+        if not entry.is_stopped or mirror.entry.is_stopped:
+            return replace(mirror, entry=entry)
+        by_hand = Operation("", FAILOVER)  # No process drives it; the user repeats the request after a crash.
+        ended = by_hand if verb == FAILOVER else mirror.entry.operation or Operation(operation, verb)
+        return replace(mirror, entry=entry, opening=ended)
+
+    def _read_topics(self, full_names: Iterable[str]) -> dict[str, TopicMetadata]:
+        return self.site.seen([self.site.naming.physical(name) for name in full_names])
+
+    def _decide(
+        self,
+        full_names: Mapping[str, str],
+        topics: Mapping[str, TopicMetadata],
+        decide: Callable[[str, RecordedMirror, States], RecordedMirror],
+    ) -> dict[str, str | ReconcilerError]:
+        """Decide for mirrors, link by link, then fence copiers and open stopped mirrors.
+
+        An error of one link does not stop the others.
+        """
+        results: dict[str, str | ReconcilerError] = {}
+        for link in sorted(set(full_names.values())):
+            names = [name for name, of in full_names.items() if of == link]
+            try:
+                self._fence_and_open(link, self._write_decisions(link, names, topics, decide, results), topics)
+            except LeaseError:
+                raise
+            except ReconcilerError as error:
+                results |= {name: error for name in names if not isinstance(results.get(name), ReconcilerError)}
+        return results
+
+    def _fence_and_open(
+        self, link: str, shut: Mapping[str, RecordedMirror], before: Mapping[str, TopicMetadata]
+    ) -> None:
+        self.may_go_on()
+        # Read partitions after the ledger was written: a copier of a newer one may have read the ledger before. The
+        # broker may lag behind the earlier answer, so both count.
+        now = self.site.seen(shut)
+        fence(
+            self.site.client,
+            [
+                copier_of(mirror.entry.link_id, topic, number)
+                for topic, mirror in shut.items()
+                for number in range(max(len(seen[topic].replicas) for seen in (before, now) if topic in seen))
+            ],
+        )
+        self._open_topics(link, [topic for topic, mirror in shut.items() if mirror.opening is not None])
+
+    def _write_decisions(
+        self,
+        link: str,
+        names: Iterable[str],
+        topics: Mapping[str, TopicMetadata],
+        decide: Callable[[str, RecordedMirror, States], RecordedMirror],
+        results: dict[str, str | ReconcilerError],
+    ) -> dict[str, RecordedMirror]:
+        shut: dict[str, RecordedMirror] = {}
+
+        def changes(entries: Entries) -> Changes:
+            states = states_of(entries)
+            written: dict[str, Changes] = {}
+            shut.clear()
+            for name in names:
+                topic = self.site.naming.physical(name)
+                seen = topics.get(topic)
+                try:
+                    mirror = states.mirror(topic, name, None if seen is None else seen.id)
+                    after = decide(name, mirror, states)
+                except ReconcilerError as error:
+                    results[name] = error
+                    continue
+                results[name], shut[topic] = mirror.topic_id or "", after
+                if after != mirror:
+                    written[topic] = mirror_changes(topic, after)
+            return {key: value for of_topic in written.values() for key, value in of_topic.items()}
+
+        self.may_go_on()
+        self.site.ledger.change(writer_of(link), changes)
+        return shut
+
+    def _open_topics(self, link: str, topics: Iterable[str]) -> None:
+        """Let producers write to stopped mirrors; call only after all copiers are fenced."""
+        opened = {mirror_key(topic) for topic in topics}
+        if not opened:
+            return
+
+        def decide(entries: Entries) -> Changes:
+            mirrors = states_of(entries).mirrors
+            still = {
+                topic: mirror for topic, mirror in mirrors.items() if mirror_key(topic) in opened and mirror.opening
+            }
+            after = {topic: replace(mirror, opening=None, denied=()) for topic, mirror in still.items()}
+            return {mirror_key(topic): mirror.document() for topic, mirror in after.items()}
+
+        self._unseal(opened)
+        self.may_go_on()
+        _remove_denials(self.site, lambda topic, _mirror: mirror_key(topic) in opened)
+        self.site.ledger.change(writer_of(link), decide)
+
+    def _unseal(self, opened: Collection[Key]) -> None:
+        """Remove seals of reversals before the state is recorded, so that a repeated request continues here."""
+        mirrors = self.site.states().mirrors
+        shut = self.site.ledger.read(SEALED)
+        for _, topic in sorted(opened):
+            mirror = mirrors.get(str(topic))
+            if mirror is not None and mirror.topic_id is not None and seal_key(mirror.topic_id) in shut:
+                from reconciler.providers.brokers.seal import Seals  # noqa: PLC0415 - lazy import
+
+                self.may_go_on()
+                Seals(self.site.client, self.site.ledger).remove_seal(mirror.topic_id)
+
+
+# Creating and deleting mirrors: they are recorded first, so that a new topic is known to be the link's.
+
+
+_ALL: Final = (*STATES, PROGRESS, MAP)
+
+
+@dataclass(frozen=True, slots=True)
+class NewMirror:
+    """A mirror to create: full name and shape (`of`) of its source, and its own configs."""
+
+    source: str
+    of: SourceTopic
+    configs: Mapping[str, str]
+    is_automatic: bool = False
+    denied: tuple[str, ...] = ()
+    """Principals that are denied writing to it."""
+
+
+@dataclass(frozen=True)
+class MirrorCreation:
+    """Creation and deletion of one destination's mirrors."""
+
+    site: Site
+    may_go_on: Callable[[], None] = go_on
+
+    def make(self, link: str, wanted: Mapping[str, NewMirror]) -> dict[str, str | ReconcilerError]:
+        """Create mirrors of a link, by full name; return topic ids, or errors. Existing mirrors are unchanged.
+
+        Each is recorded before its topic is created, and gets the topic's id afterwards.
+        """
+        results: dict[str, str | ReconcilerError] = {}
+        topics = self.site.client.topics([self.site.naming.physical(name) for name in wanted])
+        existing = {topic: seen for topic, seen in topics.items() if not seen.error}
+        hidden: dict[str, str | ReconcilerError] = {
+            name: self.site.client.hidden(topic)
+            for name in wanted
+            if (topic := self.site.naming.physical(name)) in topics and topics[topic].error == UNAUTHORIZED
+        }
+        absent = {name: self.site.naming.physical(name) for name in wanted if name not in hidden}
+        unshown = self._uncertain_topics(set(absent.values()) - existing.keys())
+        hidden |= {name: unshown[topic] for name, topic in absent.items() if topic in unshown}
+        wanted = {name: new for name, new in wanted.items() if name not in hidden}
+        states = self._announce(link, wanted, existing, results)
+        link_entry = states.link(link)
+        capabilities = self.site.capabilities()
+        shapes = {
+            name: (
+                new.of.partitions,
+                self._merge_configs(new, resolve_configs(new.of, link_entry, capabilities, new.configs)),
+            )
+            for name, new in wanted.items()
+            if name not in results
+        }
+        for name in [name for name in shapes if self.site.naming.physical(name) in existing]:
+            try:
+                self._update_to_source(name, existing[self.site.naming.physical(name)], shapes[name])
+            except ReconcilerError as error:
+                results[name] = error
+                del shapes[name]
+        from reconciler.providers.brokers.links.link_groups import deny_writes  # noqa: PLC0415 - lazy import
+
+        deny_writes(self.site, link, {self.site.naming.physical(name): wanted[name].denied for name in shapes})
+        results_by_name = self.site.create_topics(shapes, self.may_go_on)
+        ids = {name: topic_id for name, topic_id in results_by_name.items() if isinstance(topic_id, str)}
+        self._record_ids(link, ids)
+        return {**results, **results_by_name, **hidden}
+
+    def delete(self, link: str, full_name: str, topic_id: str | None) -> None:
+        """Delete a mirror and its entries; does nothing if it is deleted already.
+
+        Raises:
+            UserError: A transition is in progress.
+            BlockedError: Its link would create it again.
+            StalePlanError: The topic was created again after the plan.
+            RetryableError: The broker does not show the topic yet.
+        """
+        topic, seen = self.site.topic(full_name)
+        if seen is not None:
+            states = self.site.states()
+            mirror = states.mirror(topic, full_name, seen.id)
+            check_deletable(full_name, mirror.entry, states.link_of(mirror))
+            deleted = self.site.delete_topics({full_name: topic_id or seen.id}, self.may_go_on)[full_name]
+            if isinstance(deleted, ReconcilerError):
+                raise deleted
+        elif unshown := self._uncertain_topics({topic}):
+            raise unshown[topic]
+        self.may_go_on()
+        _remove_denials(self.site, lambda name, _mirror: name == topic)
+        self.site.ledger.change(writer_of(link), lambda entries: _removal_changes(entries, {topic}), *_ALL)
+
+    def delete_link(self, name: str) -> None:
+        """Remove a link and the entries of its stopped mirrors, which stay as ordinary topics (F-C-091).
+
+        Raises:
+            BlockedError: It has mirrors that are not stopped.
+            NotAuthorizedError: A mirror may not be described, so that brokers do not report whether it exists.
+        """
+        ids = {topic: seen.id for topic, seen in self.site.seen().items()}
+        silent = [topic for topic, mirror in self.site.states().of(name) if mirror.follows and topic not in ids]
+        for topic, seen in self.site.client.topics(silent).items():
+            if seen.error == UNAUTHORIZED:
+                raise self.site.client.hidden(topic)
+            if not seen.error:  # The broker that listed topics lags behind.
+                ids[topic] = seen.id
+
+        def decide(entries: Entries) -> Changes:
+            states = states_of(entries)
+            if name not in states.links:
+                return {}
+            live = states.live(ids)
+            check_unused(name, ((mirror.name, mirror.entry) for _, mirror in live.of(name)))
+            gone = {topic for topic, _ in states.of(name)}
+            return {**link_changes(name, None), **_removal_changes(entries, gone)}
+
+        self.may_go_on()
+        # Announced mirrors have no topic id, and their topics may not exist.
+        _remove_denials(
+            self.site,
+            lambda topic, mirror: mirror.link == name and not (mirror.topic_id and mirror.topic_id == ids.get(topic)),
+        )
+        self.site.ledger.change(writer_of(name), decide, *_ALL)
+
+    def _uncertain_topics(self, absent: Collection[str]) -> Mapping[str, RetryableError]:
+        """Return errors for mirrors that exist but that brokers do not show; their entries must stay."""
+        mirrors = self.site.states().mirrors if absent else {}
+        return self.site.find_unshown_topics(
+            [topic for topic in absent if topic in mirrors and mirrors[topic].topic_id is not None]
+        )
+
+    def _announce(
+        self,
+        link: str,
+        wanted: Mapping[str, NewMirror],
+        existing: Mapping[str, TopicMetadata],
+        results: dict[str, str | ReconcilerError],
+    ) -> States:
+        """Record new mirrors before their topics exist; forget entries of earlier topics of these names."""
+
+        def decide(entries: Entries) -> Changes:
+            states = states_of(entries)
+            results.clear()
+            changes: dict[tuple[str | int, ...], object] = {}
+            for name, new in wanted.items():
+                topic = self.site.naming.physical(name)
+                try:
+                    done = self._existing_id(link, name, new, states, existing.get(topic))
+                except ReconcilerError as error:
+                    results[name] = error
+                    continue
+                if done is not None:
+                    results[name] = done
+                elif (before := states.mirrors.get(topic)) is None or before.entry.state != CREATING:
+                    made = self._new_mirror(link, name, new, states)
+                    if before is not None:  # Keep the denials of the earlier topic, so that they are removed or reused.
+                        made = replace(made, denied=before.denied)
+                    changes |= {**_removal_changes(entries, {topic}), **mirror_changes(topic, made)}
+            return changes  # type: ignore[return-value]
+
+        self.may_go_on()
+        return states_of(self.site.ledger.change(writer_of(link), decide, *_ALL))
+
+    def _existing_id(
+        self, link: str, name: str, new: NewMirror, states: States, seen: TopicMetadata | None
+    ) -> str | None:
+        """Return the id of an existing mirror, or `None` if it is to be created."""
+        current = states.link(link)
+        check_mirror_name(name, new.source, (link, current))
+        check_own(name, synced_configs(current), new.configs)
+        mirror = states.mirrors.get(self.site.naming.physical(name))
+        if seen is None:
+            return None
+        is_ours = mirror is not None and (mirror.entry.link_id, mirror.entry.source) == (current.id, new.source)
+        if mirror is not None and is_ours and mirror.topic_id == seen.id:
+            return seen.id
+        if mirror is not None and is_ours and mirror.entry.state == CREATING and self._is_empty(seen):
+            return None  # Created, but the answer was lost.
+        raise already_exists_error(name)
+
+    def _new_mirror(self, link: str, name: str, new: NewMirror, states: States) -> RecordedMirror:
+        entry = MirrorEntry(
+            states.link(link).id,
+            new.source,
+            new.of.incarnation,
+            state=CREATING,
+            since_ms=self.site.now_ms(),
+            is_automatic=new.is_automatic,
+        )
+        return RecordedMirror(name, link, None, entry)
+
+    def _record_ids(self, link: str, ids: Mapping[str, str]) -> None:
+        topics = {self.site.naming.physical(name): topic_id for name, topic_id in ids.items()}
+
+        def decide(entries: Entries) -> Changes:
+            mirrors = states_of(entries).mirrors
+            changes: dict[tuple[str | int, ...], object] = {}
+            for topic, topic_id in topics.items():
+                mirror = mirrors.get(topic)
+                if mirror is not None and mirror.entry.state == CREATING:
+                    changes |= mirror_changes(
+                        topic, replace(mirror, topic_id=topic_id, entry=replace(mirror.entry, state=ACTIVE))
+                    )
+            return changes  # type: ignore[return-value]
+
+        self.site.ledger.change(writer_of(link), decide)
+
+    def _update_to_source(self, name: str, seen: TopicMetadata, shape: tuple[int, Mapping[str, str]]) -> None:
+        """Update a topic whose creator crashed to the current shape of its source.
+
+        Topics without the pinned configs may have been created by another user under this name, and stay.
+        """
+        ((_, configs),) = self.site.client.configs([seen.name])
+        own = {} if isinstance(configs, int) else own_values(configs)
+        made_with = {key: value for key, value in PINNED.items() if shape[1].get(key) == value}
+        if made_with and own.items() >= made_with.items():
+            wanted = shape[0], {**dict.fromkeys(own), **shape[1]}
+            self.site.change_topic(name, (len(seen.replicas), own), wanted, self.may_go_on)
+
+    def _is_empty(self, seen: TopicMetadata) -> bool:
+        places = [(seen.name, number) for number in range(len(seen.replicas))]
+        return all(at.end == 0 for at in bounds_of(self.site.client, places).values())
+
+    @staticmethod
+    def _merge_configs(new: NewMirror, taken: Mapping[str, str | None]) -> dict[str, str]:
+        return {**new.configs, **{key: value for key, value in taken.items() if value is not None}}
+
+
+def _remove_denials(site: Site, is_meant: Callable[[str, RecordedMirror], bool]) -> None:
+    denied = {
+        topic: mirror for topic, mirror in site.states().mirrors.items() if mirror.denied and is_meant(topic, mirror)
+    }
+    if denied:
+        from reconciler.providers.brokers.links.link_groups import lift_denials  # noqa: PLC0415 - lazy import
+
+        lift_denials(site, denied)
+
+
+def _removal_changes(entries: Entries, topics: Iterable[str]) -> Changes:
+    gone = set(topics)
+    return {key: None for key in entries if key[0] in {*_ALL} - {"link"} and key[1] in gone}

@@ -1,0 +1,261 @@
+"""Operations that links need on their destination and source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.errors import NotFoundError, ReconcilerError, RetryableError, UserError
+from reconciler.planning.actions import Change
+from reconciler.planning.fields import CONFIGS
+from reconciler.providers.brokers.ledger import CONFIGS as LEDGER_CONFIGS
+from reconciler.providers.brokers.ledger import REPLICAS, TOPIC, Ledger
+from reconciler.providers.brokers.links.link_states import States, states_of
+from reconciler.providers.brokers.mount_ledger import CONFIGS as SEAL
+from reconciler.providers.brokers.mount_ledger import SEALED, is_sealed, parse_seals
+from reconciler.providers.brokers.offsets import EARLIEST, LATEST, read_offsets
+from reconciler.providers.brokers.translate import ClusterNaming, ConfigState, TopicMetadata, is_internal
+from reconciler.providers.protocol import Failed
+from reconciler.providers.protocol_links import TopicMark
+from reconciler.resources.address import address_of
+from reconciler.resources.kafka_configs import TRANSIENT_CONFIGS
+from reconciler.resources.mirrors import OfferedTopic, SourceTopic
+from reconciler.resources.topic import TopicSpec
+
+if TYPE_CHECKING:
+    from reconciler.providers.brokers.admin_requests import PendingChange
+    from reconciler.providers.brokers.client import KafkaClient
+    from reconciler.resources.inventory import Capabilities
+
+
+@dataclass(frozen=True)
+class Site:
+    """The cluster that is the destination of links, with its ledger. Thread-safe."""
+
+    client: KafkaClient
+    naming: ClusterNaming
+    ledger: Ledger
+    now_ms: Callable[[], int]
+    new_id: Callable[[], str]
+    capabilities: Callable[[], Capabilities]
+
+    @property
+    def cluster(self) -> str:
+        """Name of the cluster in manifests."""
+        return self.client.name
+
+    def states(self) -> States:
+        """Return the links and mirrors, including those whose topics are gone."""
+        return states_of(self.ledger.read())
+
+    def check_no_mirror(self, full_name: str, seen: TopicMetadata) -> None:
+        """Reject an active mirror; brokers would accept records in it."""
+        states = self.states().live({seen.name: seen.id})
+        mirror = states.mirrors.get(seen.name)
+        if mirror is None or not mirror.follows:
+            return
+        link = states.link_of(mirror)
+        of = mirror.entry.source if link is None else f"topic/{link[1].source_cluster}/{mirror.entry.source}"
+        message = f"mirror/{self.cluster}/{full_name} is a mirror of {of}: only its link writes to it"
+        raise UserError(message, hint="Produce to the source, or promote the mirror first.")
+
+    def topic(self, full_name: str) -> tuple[str, TopicMetadata | None]:
+        """Return the flat name of a topic, and the topic if it exists.
+
+        Raises:
+            NotAuthorizedError: The principal may not describe it.
+        """
+        name = self.naming.physical(full_name)
+        return name, self.client.topic(name)
+
+    def seen(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
+        """Return existing topics by flat name."""
+        return {name: topic for name, topic in self.client.topics(names).items() if not topic.error}
+
+    def find_unshown_topics(self, names: Collection[str]) -> dict[str, RetryableError]:
+        """Return errors of topics that exist but are not visible yet.
+
+        Brokers lag behind their controller, which rejects the creation of existing topics.
+        """
+        from reconciler.providers.brokers.admin_requests import EXISTS, creation_request  # noqa: PLC0415 - lazy import
+
+        if not names:
+            return {}
+        request = creation_request([(name, None, None, {}) for name in sorted(names)], is_trial=True)
+        answer = self.client.send(request, doing="looking whether topics are there")
+        return {
+            result.name: self._lagging_error(result.name) for result in answer.topics if result.error_code == EXISTS
+        }
+
+    def _lagging_error(self, name: str) -> RetryableError:
+        message = f"cluster {self.cluster}: the broker that answered does not show topic {name}, which exists"
+        return RetryableError(message, hint="It lags behind its controller: run the same command again.")
+
+    def create_topics(
+        self, topics: Mapping[str, tuple[int, Mapping[str, str]]], may_go_on: Callable[[], None]
+    ) -> dict[str, str | ReconcilerError]:
+        """Create topics, full name to partitions and configs; return the id or error of each.
+
+        Existing topics of that shape count as created.
+        """
+        specs = {
+            name: TopicSpec(partitions=partitions).model_copy(update={"configs": dict(configs)})
+            for name, (partitions, configs) in topics.items()
+        }
+        return self._apply(
+            {name: self._pending_change(name, is_creation=True, new=spec) for name, spec in specs.items()}, may_go_on
+        )
+
+    def change_topic(
+        self,
+        full_name: str,
+        before: tuple[int, Mapping[str, str]],
+        after: tuple[int, Mapping[str, str | None]],
+        may_go_on: Callable[[], None],
+    ) -> None:
+        """Change partitions and configs of a topic; `None` resets a config."""
+        keys = [key for key, value in sorted(after[1].items()) if before[1].get(key) != value]
+        changes = [Change(f"{CONFIGS}{key}", before[1].get(key), after[1][key]) for key in keys]
+        if after[0] != before[0]:
+            changes.append(Change("partitions", before[0], after[0]))
+        if not changes:
+            return
+        change = self._pending_change(
+            full_name,
+            configs={key: after[1][key] for key in keys},
+            partitions=after[0] if after[0] != before[0] else None,
+            changes=changes,
+        )
+        outcome = self._apply({full_name: change}, may_go_on)[full_name]
+        if isinstance(outcome, ReconcilerError):
+            raise outcome
+
+    def delete_topics(
+        self, topics: Mapping[str, str], may_go_on: Callable[[], None]
+    ) -> dict[str, str | ReconcilerError]:
+        """Delete topics, given by full name and id; return their errors."""
+        gone = {
+            name: self._pending_change(name, is_gone=True, incarnation=topic_id) for name, topic_id in topics.items()
+        }
+        return self._apply(gone, may_go_on)
+
+    def _apply(
+        self, changes: Mapping[str, PendingChange], may_go_on: Callable[[], None]
+    ) -> dict[str, str | ReconcilerError]:
+        from reconciler.providers.brokers.admin import TopicBatch  # noqa: PLC0415 - lazy import
+
+        outcomes = TopicBatch(self.client, self.naming, changes.values(), may_go_on).outcomes()
+        return {
+            name: outcome.error if isinstance(outcome, Failed) else outcome.incarnation or ""
+            for name, outcome in zip(changes, outcomes, strict=True)
+        }
+
+    def _pending_change(self, full_name: str, **fields: Any) -> PendingChange:
+        from reconciler.providers.brokers.admin_requests import PendingChange  # noqa: PLC0415 - as above
+
+        address = address_of("mirror", self.cluster, full_name)
+        return PendingChange(full_name, address, self.naming.physical(full_name), **fields)
+
+
+def make_ledger(client: KafkaClient) -> None:
+    """Create the ledger's topic with up to three replicas, if it is missing."""
+    from reconciler.providers.brokers import admin  # noqa: PLC0415 - lazy import
+
+    seen = client.topics([TOPIC]).get(TOPIC)
+    if seen is None or seen.error:
+        shape = 1, min(REPLICAS, len(client.cluster().brokers))
+        admin.create(client, TOPIC, shape, LEDGER_CONFIGS)
+
+
+_DEFAULT_SOURCE: Final = 5
+"""Source of a config with its default value (6.1)."""
+_UNAUTHORIZED: Final = 29
+_MARK_BYTES: Final = 8
+_LEADERLESS: Final = "no leader"
+
+
+def source_topics(client: KafkaClient, topics: Mapping[str, TopicMetadata], ledger: Ledger) -> dict[str, SourceTopic]:
+    """Return the properties that mirrors follow, by flat name; configs are those set on topics or brokers.
+
+    Topics whose configs may not be described are omitted. A seal's configs are replaced by the previous ones.
+    """
+    sources: dict[str, SourceTopic] = {}
+    for name, configs in client.configs(sorted(topics)):
+        if not isinstance(configs, int):
+            seen, values = topics[name], _values_set(configs)
+            if is_sealed(values) and (seal := parse_seals(ledger.read(SEALED)).get(seen.id)) is not None:
+                values = {key: value for key, value in values.items() if key not in SEAL} | dict(seal.effective)
+            sources[name] = SourceTopic(partitions=len(seen.replicas), incarnation=seen.id, configs=values)
+    return sources
+
+
+def _values_set(configs: Mapping[str, ConfigState]) -> dict[str, str]:
+    return {
+        key: config.value
+        for key, config in sorted(configs.items())
+        if config.source != _DEFAULT_SOURCE and config.value is not None and key not in TRANSIENT_CONFIGS
+    }
+
+
+def list_offered_topics(site: Site, only: Collection[str] | None = None) -> dict[str, OfferedTopic]:
+    """Return topics as a link sees them, by full name, with two requests and the ledger."""
+    names = None if only is None else {site.naming.physical(name) for name in only}
+    seen = site.client.topics(names)
+    visible = {name: entry for name, entry in seen.items() if not entry.error and not is_internal(entry)}
+    live = site.states().live({name: entry.id for name, entry in visible.items()})
+    topics = source_topics(site.client, visible, site.ledger)
+    offers = {
+        site.naming.full_name(name): OfferedTopic(topic, is_mirror=name in live.mirrors and live.mirrors[name].follows)
+        for name, topic in topics.items()
+    }
+    hidden = {name for name, entry in seen.items() if entry.error == _UNAUTHORIZED} | visible.keys() - topics.keys()
+    unreadable = OfferedTopic(SourceTopic(partitions=0), is_readable=False)
+    return offers | {site.naming.full_name(name): unreadable for name in sorted(hidden)}
+
+
+def marks(site: Site) -> dict[str, TopicMark]:
+    """Return all topics by full name with a mark per partition that changes with its records, in four requests.
+
+    The mark of a leaderless partition equals no copy's, so its copier checks it and fails alone.
+    """
+    try:
+        return _read_marks(site)
+    except NotFoundError:  # a topic deleted in between fails the request for all
+        return _read_marks(site)
+
+
+def _read_marks(site: Site) -> dict[str, TopicMark]:
+    visible = {name: entry for name, entry in site.seen().items() if not is_internal(entry)}
+    places = [
+        (name, number) for name, entry in visible.items() for number, leader in enumerate(entry.leaders) if leader >= 0
+    ]
+    starts, ends = (read_offsets(site.client, places, spec) for spec in (EARLIEST, LATEST))
+    by_topic: dict[str, dict[int, str]] = {
+        name: {number: _LEADERLESS for number, leader in enumerate(entry.leaders) if leader < 0}
+        for name, entry in visible.items()
+    }
+    for name, number in places:
+        if ends[name, number]:
+            by_topic[name][number] = f"{starts[name, number]}-{ends[name, number]}"
+    shapes = {
+        name: SourceTopic(partitions=len(entry.replicas), incarnation=entry.id) for name, entry in visible.items()
+    }
+    topics = shapes | source_topics(site.client, visible, site.ledger)
+    return {site.naming.full_name(name): TopicMark(topic, by_topic[name]) for name, topic in topics.items()}
+
+
+def version(site: Site) -> str:
+    """Return a digest that changes with topics, configs, access rules and links."""
+    from reconciler.providers.brokers.client import read_bindings  # noqa: PLC0415 - lazy import
+
+    topics = site.seen()
+    shapes = sorted((name, topic.id, len(topic.replicas)) for name, topic in topics.items())
+    configs = sorted(
+        (name, sorted(topic.configs.items())) for name, topic in source_topics(site.client, topics, site.ledger).items()
+    )
+    bindings, _ = read_bindings(site.client)
+    entries = sorted((str(key), str(value)) for key, value in site.ledger.read().items())
+    everything = repr((shapes, configs, sorted(map(repr, bindings)), entries))
+    return blake2b(everything.encode(), digest_size=_MARK_BYTES).hexdigest()

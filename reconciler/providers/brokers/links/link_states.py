@@ -1,0 +1,355 @@
+"""States of links and mirrors in the ledger, and as an inventory.
+
+Mirrors are stored by flat name with the topic's id, so that a topic created again is no mirror. A mirror in state
+`CREATING` may have no topic yet; it is neither shown nor copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.errors import NotFoundError
+from reconciler.lifecycles import MirrorStatus
+from reconciler.providers.brokers.client import UNAUTHORIZED
+from reconciler.providers.brokers.faults import hidden_topic_error
+from reconciler.providers.brokers.ledger import (
+    LINK_ENTRY,
+    MIRROR_ENTRY,
+    Changes,
+    Entries,
+    foreign_entry_error,
+    link_key,
+    mirror_key,
+)
+from reconciler.providers.models import to_declared_link, to_declared_mirror
+from reconciler.resources.acls import AccessBinding, build_denial
+from reconciler.resources.address import Address, address_of, kind_of
+from reconciler.resources.inventory import Capabilities, FollowedSource, LiveMirror, Observed, Resource, TopicShown
+from reconciler.resources.kafka_configs import TRANSIENT_CONFIGS
+from reconciler.resources.mirrors import (
+    LinkEntry,
+    MirrorEntry,
+    NamedObjects,
+    Operation,
+    SourceTopic,
+    link_status,
+    status_of,
+    synced_configs,
+)
+
+if TYPE_CHECKING:
+    from reconciler.providers.brokers.translate import TopicMetadata
+    from reconciler.resources.mirror_link import MirrorTopic
+
+
+CREATING: Final = "CREATING"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedMirror:
+    """A mirror's entry with fields that only the ledger stores.
+
+    `opening` is the operation that ended mirroring while copiers may not be fenced yet; the next process fences them.
+    """
+
+    name: str
+    """Full name when the mirror was created."""
+    link: str
+    topic_id: str | None
+    entry: MirrorEntry
+    opening: Operation | None = None
+    denied: tuple[str, ...] = ()
+    """Principals that the link denies writing; recorded before the rules are created, until they are removed."""
+
+    @property
+    def follows(self) -> bool:
+        """Return whether the topic is a mirror, not an ordinary topic that was one."""
+        return not self.entry.is_stopped or self.opening is not None
+
+    @property
+    def operation(self) -> Operation | None:
+        """Operation in progress. A failover has none: the user repeats it after a crash."""
+        ended = self.opening if self.opening is not None and self.opening.id else None
+        return self.entry.operation or ended
+
+    def document(self) -> dict[str, Any]:
+        """Return the ledger's document of the mirror."""
+        document = {**self.entry.to_json(), "name": self.name, "link": self.link, "topic_id": self.topic_id}
+        if self.denied:
+            document["denied"] = list(self.denied)
+        return document if self.opening is None else {**document, "opening": self.opening.to_json()}
+
+
+def parse_mirror(document: Mapping[str, Any]) -> RecordedMirror:
+    """Parse the ledger's document of a mirror."""
+    opening = document.get("opening")
+    return RecordedMirror(
+        document["name"],
+        document["link"],
+        document["topic_id"],
+        MirrorEntry.from_json(dict(document)),
+        None if opening is None else Operation.from_json(opening),
+        tuple(document.get("denied", ())),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """All links and mirrors of a cluster; mirrors by flat name."""
+
+    links: Mapping[str, LinkEntry]
+    mirrors: Mapping[str, RecordedMirror]
+
+    def link_of(self, mirror: RecordedMirror) -> NamedObjects | None:
+        """Return the name and entry of a mirror's link, or `None` if it was deleted."""
+        link = self.links.get(mirror.link)
+        return (mirror.link, link) if link is not None and link.id == mirror.entry.link_id else None
+
+    def status(self, mirror: RecordedMirror) -> MirrorStatus:
+        """Return the status to show for a mirror."""
+        if mirror.opening is not None:
+            return MirrorStatus.PENDING_STOPPED
+        named = self.link_of(mirror)
+        return status_of(mirror.entry, None if named is None else named[1])
+
+    def link(self, name: str) -> LinkEntry:
+        """Return a link.
+
+        Raises:
+            UserError: The link does not exist.
+        """
+        if name not in self.links:
+            raise NotFoundError(f"link {name} does not exist", hint="Create it first.")
+        return self.links[name]
+
+    def mirror(self, topic: str, full_name: str, topic_id: str | None) -> RecordedMirror:
+        """Return a mirror, also a stopped one; `topic_id` is that of the current topic.
+
+        Raises:
+            UserError: The topic is not a mirror.
+        """
+        mirror = self.mirrors.get(topic)
+        if mirror is None or mirror.topic_id is None or mirror.topic_id != topic_id:
+            raise NotFoundError(
+                f"topic {full_name} is not mirrored", hint="See the mirrors with: reconciler mirror list"
+            )
+        return mirror
+
+    def of(self, link: str) -> Iterator[tuple[str, RecordedMirror]]:
+        """Yield the mirrors of a link by flat name, in order."""
+        current = self.links.get(link)
+        for topic, mirror in sorted(self.mirrors.items()):
+            if current is not None and mirror.entry.link_id == current.id:
+                yield topic, mirror
+
+    def live(self, ids: Mapping[str, str]) -> States:
+        """Return the states without mirrors whose topics do not exist; `ids` are current topic ids."""
+        existing = {
+            name: mirror
+            for name, mirror in self.mirrors.items()
+            if mirror.topic_id and ids.get(name) == mirror.topic_id
+        }
+        return replace(self, mirrors=existing)
+
+    def names_being_created(self, link: str) -> frozenset[str]:
+        """Return flat names of mirrors that a link is creating; their creator may have crashed."""
+        return frozenset(
+            name for name, mirror in self.mirrors.items() if mirror.link == link and mirror.entry.state == CREATING
+        )
+
+
+def states_of(entries: Entries) -> States:
+    """Parse links and mirrors of a ledger.
+
+    Raises:
+        UserError: An entry was written by another program.
+    """
+    links: dict[str, LinkEntry] = {}
+    mirrors: dict[str, RecordedMirror] = {}
+    for key, value in entries.items():
+        try:
+            if key[0] == LINK_ENTRY:
+                links[str(key[1])] = LinkEntry.from_json(dict(value))
+            elif key[0] == MIRROR_ENTRY:
+                mirrors[str(key[1])] = parse_mirror(value)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise foreign_entry_error(key, error) from error
+    return States(links, mirrors)
+
+
+def link_changes(name: str, link: LinkEntry | None) -> Changes:
+    """Return the change that writes a link to the ledger; `None` removes it."""
+    return {link_key(name): None if link is None else link.to_json()}
+
+
+def mirror_changes(topic: str, mirror: RecordedMirror | None) -> Changes:
+    """Return the change that writes a mirror to the ledger; `None` removes it."""
+    return {mirror_key(topic): None if mirror is None else mirror.document()}
+
+
+# Configs that a mirror syncs from its source. Brokers must neither replace the source's timestamps nor refuse old ones.
+# Retention is synced with them, so that old records do not expire on arrival.
+
+
+KEPT: Final[Mapping[str, str]] = {"message.timestamp.type": "CreateTime"}
+_NO_LIMIT: Final = str(2**63 - 2)
+"""Effectively unlimited, and one less than the value that users declare, to tell them apart."""
+PINNED: Final[Mapping[str, str]] = {
+    "message.timestamp.after.max.ms": _NO_LIMIT,
+    "message.timestamp.before.max.ms": _NO_LIMIT,
+}
+"""Configs of every mirror unless declared otherwise: all timestamps are accepted. They override
+`message.timestamp.difference.max.ms`.
+"""
+
+
+def synced_keys(link: LinkEntry) -> frozenset[str]:
+    """Return the configs that mirrors of a link cannot set."""
+    return frozenset(synced_configs(link)) | KEPT.keys()
+
+
+def is_declared(key: str, value: str) -> bool:
+    """Return whether a mirror's config may be declared by a user, not pinned."""
+    return key not in KEPT and PINNED.get(key) != value
+
+
+def resolve_configs(
+    source: SourceTopic, link: LinkEntry, destination: Capabilities, own: Mapping[str, str]
+) -> dict[str, str | None]:
+    """Return a mirror's synced configs; `None` resets one.
+
+    A source's default is set if the destination's differs. Configs unknown to the brokers are omitted. Declared configs
+    among `own`, the mirror's current or declared ones, stay.
+    """
+    taken: dict[str, str | None] = {
+        key: value for key, value in PINNED.items() if key in destination.configs and own.get(key, value) == value
+    }
+    for key in sorted(synced_keys(link)):
+        known = destination.configs.get(key)
+        if known is None:
+            continue
+        default = known.default
+        pinned = default if default is not None and destination.defaults.get(key, default) != default else None
+        taken[key] = KEPT.get(key) or source.configs.get(key, PINNED.get(key, pinned))
+    return taken
+
+
+# Links and mirrors in an inventory.
+
+
+def overlay_links(
+    inventory: Mapping[Address, Observed],
+    observation: tuple[Entries, Mapping[str, TopicMetadata], Mapping[str, Mapping[str, str]]],
+    cluster: str,
+    is_wanted: Callable[[str], bool] | None,
+    bindings: frozenset[AccessBinding] = frozenset(),
+) -> dict[Address, Observed]:
+    """Return an inventory with links and mirrors instead of the mirrors' topics.
+
+    `observation` is the ledger's entries, the topics, and their own configs. `bindings` are all access rules.
+    """
+    entries, topics, configs = observation
+    names = {observed.physical_name: address for address, observed in inventory.items() if kind_of(address) == "topic"}
+
+    def becomes(topic: str) -> Resource | None:
+        return inventory[names[topic]].resource if topic in names else None
+
+    no_topics = mirror_topic_names(entries, topics) | topics_being_created(entries)
+    followers = {names[topic] for topic in no_topics if topic in names}
+    links = observe_links(entries, topics, cluster, configs, becomes, bindings=bindings)
+    resources = {address: observed for address, observed in inventory.items() if address not in followers}
+    return resources | {
+        address: observed for address, observed in links.items() if is_wanted is None or is_wanted(address)
+    }
+
+
+def list_shown_mirrors(entries: Entries, topics: Mapping[str, TopicMetadata], cluster: str) -> dict[str, TopicShown]:
+    """Return listed topics that are mirrors, by flat name."""
+    states = states_of(entries).live({name: seen.id for name, seen in topics.items()})
+    shown = {}
+    for topic, mirror in states.mirrors.items():
+        of = states.link_of(mirror)
+        if mirror.follows and of is not None:
+            follows = FollowedSource(states.status(mirror), of[0], f"{of[1].source_cluster}/{mirror.entry.source}")
+            address = address_of("mirror", cluster, mirror.name)
+            shown[topic] = TopicShown(address, len(topics[topic].replicas), None, following=follows)
+    return shown
+
+
+def mirror_topic_names(entries: Entries, topics: Mapping[str, TopicMetadata]) -> frozenset[str]:
+    """Return flat names of topics that are mirrors."""
+    live = states_of(entries).live({name: seen.id for name, seen in topics.items()})
+    return frozenset(topic for topic, mirror in live.mirrors.items() if mirror.follows)
+
+
+def topics_being_created(entries: Entries) -> frozenset[str]:
+    """Return flat names of mirrors that are being created; they belong to their links only."""
+    states = states_of(entries)
+    return frozenset(
+        topic
+        for topic, mirror in states.mirrors.items()
+        if mirror.entry.state == CREATING and states.link_of(mirror) is not None
+    )
+
+
+def find_recorded_mirrors(entries: Entries, cluster: str, names: Iterable[str]) -> dict[str, MirrorTopic]:
+    """Return recorded mirrors among topics, by flat name.
+
+    Brokers report no id of topics that may not be described, so only the ledger is read.
+    """
+    states = states_of(entries)
+    mirrors: dict[str, MirrorTopic] = {}
+    for topic in names:
+        mirror = states.mirrors.get(topic)
+        of = None if mirror is None else states.link_of(mirror)
+        if mirror is not None and of is not None and mirror.follows:
+            mirrors[topic] = to_declared_mirror(cluster, mirror.name, mirror.entry, of, {}, 1)
+    return mirrors
+
+
+def read_denials(entries: Entries) -> frozenset[AccessBinding]:
+    """Return the access rules that protect mirrors; some may not exist yet or any longer."""
+    mirrors = states_of(entries).mirrors
+    return frozenset(build_denial(topic, principal) for topic, mirror in mirrors.items() for principal in mirror.denied)
+
+
+def observe_links(
+    entries: Entries,
+    topics: Mapping[str, TopicMetadata],
+    cluster: str,
+    configs: Mapping[str, Mapping[str, str]],
+    becomes: Callable[[str], Resource | None] = lambda _topic: None,
+    *,
+    bindings: frozenset[AccessBinding] = frozenset(),
+) -> dict[Address, Observed]:
+    """Return links and mirrors by address, also stopped mirrors.
+
+    `configs` are the topics' own configs. `becomes` returns the ordinary topic that a mirror would be, by flat name.
+    """
+    states = states_of(entries).live({name: seen.id for name, seen in topics.items()})
+    observed = {
+        address_of("link", cluster, name): Observed(
+            to_declared_link(name, cluster, link), link.id, state=link_status(link)
+        )
+        for name, link in sorted(states.links.items())
+    }
+    for topic, mirror in sorted(states.mirrors.items()):
+        of, seen = states.link_of(mirror), topics[topic]
+        if of is None:
+            continue
+        sets = configs.get(topic, {}).items()
+        own = {key: value for key, value in sets if is_declared(key, value) and key not in TRANSIENT_CONFIGS}
+        resource = to_declared_mirror(cluster, mirror.name, mirror.entry, of, own, len(seen.replicas))
+        denied = tuple(principal for principal in mirror.denied if build_denial(topic, principal) in bindings)
+        resource = resource.model_copy(update={"denied": denied}) if denied else resource
+        observed[resource.address] = Observed(
+            resource,
+            seen.id,
+            topic,
+            state=states.status(mirror),
+            mirror=LiveMirror.of(mirror.entry, becomes(topic) if mirror.follows else None),
+            hidden=hidden_topic_error(cluster, topic) if seen.error == UNAUTHORIZED else None,
+        )
+    return observed

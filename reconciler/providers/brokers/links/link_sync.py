@@ -1,0 +1,208 @@
+"""One sync of a link: topics, configs, groups, access rules and log starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from reconciler.errors import ReconcilerError, UserError
+from reconciler.providers.brokers.ledger import COPIES, Changes, Entries, Key, progress_key, writer_of
+from reconciler.providers.brokers.links import link_groups, link_site
+from reconciler.providers.brokers.links.link_changes import LinkChanges, MirrorCreation, NewMirror
+from reconciler.providers.brokers.links.link_site import Site
+from reconciler.providers.brokers.links.link_states import (
+    States,
+    mirror_changes,
+    resolve_configs,
+    states_of,
+    synced_keys,
+)
+from reconciler.providers.brokers.mount_ledger import CONFIGS as SEAL
+from reconciler.providers.brokers.mount_ledger import is_sealed
+from reconciler.providers.brokers.offsets import EARLIEST, delete_below, is_only_compacted, read_offsets
+from reconciler.providers.brokers.records.copy_progress import map_of
+from reconciler.providers.brokers.translate import TopicMetadata, own_values
+from reconciler.resources.mirrors import (
+    AccessRules,
+    GroupOffsets,
+    GroupOffsetsResult,
+    OfferedTopic,
+    SourceTopic,
+    Trouble,
+    check_same_source,
+    match_auto_created,
+    set_mirror_trouble,
+    with_trouble_start,
+)
+from reconciler.runtime.retry import go_on
+
+
+@dataclass(frozen=True)
+class KafkaSyncs:
+    """`SyncsByJobs` over a Kafka cluster."""
+
+    site: Site
+
+    def version(self) -> str:
+        """Return a digest that changes with all but records and groups."""
+        return link_site.version(self.site)
+
+    def list_offered_topics(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
+        """Return topics as a link sees them: readable for the connected principal, so `principal` is ignored."""
+        del principal
+        return link_site.list_offered_topics(self.site, only)
+
+    def group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
+        """Return a digest of each wanted group, or why it may not be read."""
+        return link_groups.group_versions(self.site, is_wanted)
+
+    def group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
+        """Return committed offsets of groups."""
+        return link_groups.group_offsets(self.site, groups)
+
+    def rules(self) -> AccessRules:
+        """Return the access rules of topics and known namespaces."""
+        return link_groups.rules(self.site)
+
+    def record_source_cluster_id(self, link: str, source_cluster_id: str) -> None:
+        """Record the id of a link's source cluster, unless there is one."""
+        LinkChanges(self.site).change_link(
+            link,
+            lambda entry: entry if entry.source_cluster_id else replace(entry, source_cluster_id=source_cluster_id),
+        )
+
+    def follow(self, followed: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError]:
+        """Give mirrors the partitions and configs of their sources; return errors."""
+        if not followed:
+            return {}
+        states = self.site.states()
+        topics = self.site.seen([self.site.naming.physical(name) for name in followed])
+        live = states.live({name: seen.id for name, seen in topics.items()})
+        wanted = {
+            name: (self.site.naming.physical(name), source)
+            for name, source in followed.items()
+            if (mirror := live.mirrors.get(self.site.naming.physical(name))) is not None and mirror.follows
+        }
+        own = {
+            topic: own_values(configs)
+            for topic, configs in self.site.client.configs([topic for topic, _ in wanted.values()])
+            if not isinstance(configs, int)
+        }
+        failed: dict[str, ReconcilerError] = {}
+        for name, (topic, source) in wanted.items():
+            try:
+                self._follow(name, live, (topics[topic], own.get(topic, {})), source)
+            except ReconcilerError as error:
+                failed[name] = error
+        return failed
+
+    def _follow(
+        self, name: str, states: States, current: tuple[TopicMetadata, Mapping[str, str]], source: SourceTopic
+    ) -> None:
+        topic, configs = current
+        mirror = states.mirrors[topic.name]
+        check_same_source(name, mirror.entry, source)
+        named_link, partitions = states.link_of(mirror), len(topic.replicas)
+        if source.partitions < partitions:
+            message = f"mirror {name} has {partitions} partitions, and its source {source.partitions}"
+            raise UserError(message, hint="Partitions only grow: delete the mirror and create it again.")
+        taken = {} if named_link is None else resolve_configs(source, named_link[1], self.site.capabilities(), configs)
+        if is_sealed(configs):  # A sealed topic keeps the seal's configs until roles are swapped.
+            taken = {key: value for key, value in taken.items() if key not in SEAL}
+        self.site.change_topic(name, (partitions, configs), (source.partitions, taken), go_on)
+        if mirror.entry.source_topic_id is None and source.incarnation is not None:
+            known = source.incarnation
+            LinkChanges(self.site).change(name, mirror.link, lambda entry: replace(entry, source_topic_id=known))
+
+    def record_troubles(self, troubles: Mapping[str, Trouble | None], failed: Collection[str] = ()) -> None:
+        """Record the troubles of mirrors, with one write per link."""
+        now_ms = self.site.now_ms()
+        links: dict[str, set[str]] = {}
+        for topic, mirror in self.site.states().mirrors.items():
+            if mirror.name in troubles and mirror.follows:
+                links.setdefault(mirror.link, set()).add(topic)
+
+        def decide(topics: Collection[str], entries: Entries) -> Changes:
+            mirrors = states_of(entries).mirrors
+            changes: dict[Key, Mapping[str, object] | None] = {}
+            for topic in sorted(topics):
+                mirror = mirrors.get(topic)
+                if mirror is None or not mirror.follows:
+                    continue
+                trouble = with_trouble_start(troubles[mirror.name], now_ms)
+                after = replace(mirror, entry=set_mirror_trouble(mirror.entry, trouble, fails=mirror.name in failed))
+                changes.update({} if after == mirror else mirror_changes(topic, after))
+            return changes
+
+        for link, topics in sorted(links.items()):
+            self.site.ledger.change(writer_of(link), partial(decide, topics))
+
+    def make_mirrors(self, link: str, wanted: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
+        """Create mirrors as auto-create does."""
+        if not wanted:
+            return {}
+        states = self.site.states()
+        link_entry, existing = states.link(link), self.site.client.topics().keys() - states.names_being_created(link)
+        free = {
+            name: NewMirror(source, wanted[source], {}, is_automatic=True)
+            for name, source in match_auto_created(link_entry, wanted).items()
+            if self.site.naming.physical(name) not in existing
+        }
+        results = MirrorCreation(self.site).make(link, free)
+        return {name: result if isinstance(result, ReconcilerError) else None for name, result in results.items()}
+
+    def sync_group_offsets(
+        self, groups: Mapping[str, GroupOffsets]
+    ) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:
+        """Commit offsets of groups in mirrors, translated by the offset maps."""
+        return link_groups.sync_group_offsets(self.site, groups)
+
+    def sync_rules(self, link: str, rules: AccessRules) -> int:
+        """Sync access rules of a source; return the number of changed mirrors and namespaces."""
+        return link_groups.sync_rules(self.site, link, rules)
+
+    def protect(self, link: str) -> int:
+        """Update the denials on a link's mirrors; return the number of changed mirrors."""
+        return link_groups.protect(self.site, link)
+
+
+_RETENTION: Final = frozenset({"retention.bytes", "retention.ms"})
+
+
+def follow_starts(site: Site, full_name: str, starts: Mapping[int, int]) -> None:
+    """Delete copied records below the source's log starts (F-C-054). Idempotent; needs DELETE.
+
+    Does nothing if the link does not sync retention, mirroring has ended, or the topic is only compacted: brokers
+    delete no records of it.
+    """
+    topic, seen = site.topic(full_name)
+    if seen is None:
+        return
+    entries = site.ledger.read(*COPIES)
+    states = states_of(entries).live({topic: seen.id})
+    mirror = states.mirrors.get(topic)
+    named_link = None if mirror is None else states.link_of(mirror)
+    if mirror is None or named_link is None or not mirror.follows or not set(synced_keys(named_link[1])) >= _RETENTION:
+        return
+    ends = {
+        number: end
+        for number, start in starts.items()
+        if start and number < len(seen.replicas) and (end := _translate_start(entries, seen, number, start))
+    }
+    begins = read_offsets(site.client, [(topic, number) for number in ends], EARLIEST)
+    later = {number: end for number, end in ends.items() if begins[topic, number] < end}
+    if later and not is_only_compacted(site.client, topic):
+        delete_below(site.client, seen, later)
+
+
+def _translate_start(entries: Entries, seen: TopicMetadata, number: int, start: int) -> int:
+    """Return the mirror's offset after the last record that its source deleted, or 0.
+
+    Foreign records before the first remaining one stay.
+    """
+    progress = entries.get(progress_key(seen.name, number))
+    if progress is None or progress.get("copy_id") not in {None, seen.id}:
+        return 0
+    return map_of(entries, seen.name, number).target_below(start)

@@ -1,0 +1,594 @@
+"""Links of a Kafka cluster, their actions, and the sinks of mirrors.
+
+Offsets of a mirror are those of its source, translated by the offset map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.errors import NotAuthorizedError, NotFoundError, ReconcilerError, UserError
+from reconciler.lifecycles import MIRROR, MirrorStatus
+from reconciler.planning.actions import ControlAction, Create, Delete, Transition, Update
+from reconciler.providers.brokers.admin_requests import PLATFORM, unsupported_error
+from reconciler.providers.brokers.client import UNAUTHORIZED
+from reconciler.providers.brokers.faults import error_of_code
+from reconciler.providers.brokers.ledger import (
+    LINK_ENTRY,
+    MIRROR_ENTRY,
+    PROGRESS,
+    Changes,
+    Entries,
+    progress_key,
+    writer_of,
+)
+from reconciler.providers.brokers.links import link_groups
+from reconciler.providers.brokers.links.link_changes import LinkChanges, MirrorCreation, NewMirror
+from reconciler.providers.brokers.links.link_site import Site, make_ledger, marks
+from reconciler.providers.brokers.links.link_states import (
+    RecordedMirror,
+    States,
+    link_changes,
+    mirror_changes,
+    states_of,
+    synced_keys,
+)
+from reconciler.providers.brokers.offsets import bounds_of
+from reconciler.providers.brokers.translate import TopicMetadata, own_values
+from reconciler.providers.models import (
+    MirrorEntries,
+    apply_declared_changes,
+    field_changes,
+    link_entry,
+    planned_source,
+    to_observed_link,
+    to_observed_mirror,
+)
+from reconciler.providers.protocol import Done, Failed, Outcome
+from reconciler.providers.protocol_links import TopicMark
+from reconciler.resources.acls import DENIED, parse_rule
+from reconciler.resources.address import full_name_of
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
+from reconciler.resources.mirrors import (
+    ONE_SIDED,
+    DivergedPartition,
+    ForeignRecords,
+    LinkEntry,
+    MirrorEntry,
+    ObservedLink,
+    ObservedMirror,
+    Operation,
+    Position,
+    TransitionRequest,
+    TruncatedPartition,
+    alter_link_entry,
+    check_own,
+    check_same_link,
+    create_link_entry,
+    set_first_offsets,
+)
+from reconciler.runtime.retry import go_on
+
+if TYPE_CHECKING:
+    from reconciler.providers.brokers.links.failback import Failback
+    from reconciler.providers.brokers.links.link_sync import KafkaSyncs
+    from reconciler.providers.brokers.records.copy_sink import CopySink
+    from reconciler.records.log import Bounds, TopicLog
+    from reconciler.records.offset_map import OffsetMap
+
+
+@dataclass(frozen=True)
+class KafkaLinks(MirrorEntries):
+    """`Links` over the ledger of a Kafka cluster."""
+
+    site: Site
+    log: Callable[[str], TopicLog] | None = None
+    """Opens the log of a topic by full name; only a failback that keeps diverged records needs it."""
+
+    @property
+    def by_jobs(self) -> KafkaLinks:
+        """Return this object: jobs copy its mirrors."""
+        return self
+
+    @property
+    def syncs(self) -> KafkaSyncs:
+        """Sync of topics, configs, groups and access rules."""
+        from reconciler.providers.brokers.links.link_sync import KafkaSyncs  # noqa: PLC0415 - lazy import
+
+        return KafkaSyncs(self.site)
+
+    def change_mirror(self, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> None:
+        """Replace the entry of a mirror in one ledger write."""
+        LinkChanges(self.site).change(full_name, self.mirror(full_name).link, decide)
+
+    def change_link(self, name: str, decide: Callable[[LinkEntry], LinkEntry]) -> None:
+        """Replace the entry of a link in one ledger write."""
+        LinkChanges(self.site).change_link(name, decide)
+
+    def now_ms(self) -> int:
+        """Return the local time."""
+        return self.site.now_ms()
+
+    def marks(self) -> Mapping[str, TopicMark]:
+        """Return all topics with marks that change with their partitions."""
+        return marks(self.site)
+
+    def load_rows(self, job: str) -> Mapping[str, list[Any]]:  # noqa: ARG002 - nothing is kept
+        """Return nothing: the process of a restarted job checks every partition again."""
+        return {}
+
+    def store_rows(self, job: str, rows: Mapping[str, list[Any]]) -> None:
+        """Do nothing: a running job has its rows in memory."""
+
+    def links(self) -> Sequence[ObservedLink]:
+        """Return the links by name; reads only the ledger."""
+        return [
+            to_observed_link(name, self.site.cluster, link) for name, link in sorted(self.site.states().links.items())
+        ]
+
+    def mirrors(
+        self, link: str | None = None, *, name: str | None = None, source: str | None = None
+    ) -> Sequence[ObservedMirror]:
+        """Return mirrors whose topics exist, by full name; reads the ledger and makes one request."""
+        states = self.site.states()
+        wanted = [
+            topic
+            for topic, mirror in sorted(states.mirrors.items())
+            if link in {None, mirror.link} and name in {None, mirror.name} and source in {None, mirror.entry.source}
+        ]
+        topics = self.site.seen(wanted)
+        live = states.live({name: seen.id for name, seen in topics.items()})
+        mirrors = [
+            _describe_mirror(self.site, live, mirror, topics[topic])
+            for topic, mirror in live.mirrors.items()
+            if topic in wanted
+        ]
+        return sorted(mirrors, key=lambda mirror: mirror.name)
+
+    def list_lost_mirrors(self, link: str) -> Sequence[str]:
+        """Return full names of mirrors whose topics were deleted, or created again."""
+        states = self.site.states()
+        of_link = {topic: mirror for topic, mirror in states.of(link) if mirror.topic_id is not None and mirror.follows}
+        topics = self.site.client.topics(list(of_link))
+        live = states.live({name: seen.id for name, seen in topics.items() if not seen.error}).mirrors
+        hidden = {name for name, seen in topics.items() if seen.error == UNAUTHORIZED}
+        return sorted(mirror.name for topic, mirror in of_link.items() if topic not in live and topic not in hidden)
+
+    def hidden(self, shown: Collection[str], link: str | None = None) -> Mapping[str, NotAuthorizedError]:
+        """Return mirrors to copy that are not in `shown` and may not be described, by full name."""
+        states = self.site.states()
+        silent = {
+            topic: mirror.name
+            for topic, mirror in sorted(states.mirrors.items())
+            if mirror.name not in shown and mirror.topic_id is not None and link in {None, mirror.link}
+            if states.status(mirror) in _COPIED_STATUSES
+        }
+        topics = self.site.client.topics(list(silent))
+        return {
+            silent[name]: self.site.client.hidden(name) for name, seen in topics.items() if seen.error == UNAUTHORIZED
+        }
+
+    def mirror(self, full_name: str) -> ObservedMirror:
+        """Return one mirror.
+
+        Raises:
+            UserError: The topic does not exist or is not mirrored.
+        """
+        topic, seen = self.site.topic(full_name)
+        states = self.site.states()
+        if seen is None:
+            raise NotFoundError(f"topic {full_name} does not exist", hint="List the topics with: reconciler topic list")
+        return _describe_mirror(self.site, states, states.mirror(topic, full_name, seen.id), seen)
+
+    def positions(self, full_name: str) -> Mapping[int, Position]:
+        """Return the copied positions of a mirror, in source offsets; of another topic its own positions."""
+        positions = self.positions_of([full_name])
+        if full_name not in positions:
+            self.site.topic(full_name)  # raises if the topic may not be described
+            raise NotFoundError(f"topic {full_name} does not exist", hint="List the topics with: reconciler topic list")
+        return positions[full_name]
+
+    def positions_of(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
+        """Return `positions` of existing topics; reads the ledger, with a few requests per leader."""
+        names = {self.site.naming.physical(full_name): full_name for full_name in full_names}
+        topics = self.site.seen(sorted(names))
+        entries = self.site.ledger.read(LINK_ENTRY, MIRROR_ENTRY, PROGRESS)
+        live = states_of(entries).live({topic: seen.id for topic, seen in topics.items()}).mirrors
+        own = {topic for topic in topics if topic not in live or not live[topic].follows}
+        places = [(topic, number) for topic in sorted(own) for number in range(len(topics[topic].replicas))]
+        positions: dict[str, dict[int, Position]] = {names[topic]: {} for topic in topics}
+        for (topic, number), at in bounds_of(self.site.client, places).items():
+            positions[names[topic]][number] = Position(at.start, at.end, at.epochs)
+        for topic in topics.keys() & live.keys():
+            copied = {
+                number: _parse_position(live[topic], entries.get(progress_key(topic, number)), number)
+                for number in range(len(topics[topic].replicas))
+            }
+            if topic in own:  # An ordinary topic again: its own position, and what it copied last.
+                copied = {number: _add_copied(positions[names[topic]][number], at) for number, at in copied.items()}
+            positions[names[topic]] = copied
+        return positions
+
+    def read_newest_timestamps(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, int]]:
+        """Return the latest copied timestamp (ms) of mirrors' partitions, if known."""
+        names = {self.site.naming.physical(full_name): full_name for full_name in full_names}
+        newest_by_topic: dict[str, dict[int, int]] = {}
+        for (_, topic, number, *_), progress in self.site.ledger.read(PROGRESS).items():
+            newest_ms = progress.get("newest_ms")
+            if topic in names and newest_ms is not None:
+                newest_by_topic.setdefault(names[str(topic)], {})[int(number)] = newest_ms
+        return newest_by_topic
+
+    def ask(
+        self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on
+    ) -> ObservedMirror:
+        """Request a verb for a mirror; a verb that stops it returns after its copiers are fenced."""
+        result = self._make_changes(may_go_on).ask({full_name: self.mirror(full_name).link}, verb, operation)[full_name]
+        if isinstance(result, ReconcilerError):
+            raise result
+        return self.mirror(full_name)
+
+    def join(
+        self, full_name: str, of: ObservedMirror, operation: Operation, *, may_go_on: Callable[[], None] = go_on
+    ) -> ObservedMirror:
+        """Seal a topic, and make it the mirror of `of`, its own mirror."""
+        self._make_failback(may_go_on).join(full_name, of, operation)
+        return self.mirror(full_name)
+
+    def refuse_producers(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on) -> None:
+        """Seal a mirror until an operation ends."""
+        self._make_failback(may_go_on).refuse_producers(full_name, operation)
+
+    def advance(
+        self,
+        full_name: str,
+        to: MirrorStatus,
+        *,
+        operation: str,
+        is_given_up: bool = False,
+        may_go_on: Callable[[], None] = go_on,
+    ) -> ObservedMirror:
+        """Move a mirror to the next state of its operation."""
+        request = TransitionRequest(self.site.now_ms(), operation, is_given_up)
+        self._make_changes(may_go_on).advance(full_name, self.mirror(full_name).link, to, request)
+        return self.mirror(full_name)
+
+    def truncate(
+        self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on
+    ) -> Mapping[int, TruncatedPartition]:
+        """Empty partitions with records that the mirror never got."""
+        return self._make_failback(may_go_on).empty(self.mirror(full_name), operation)
+
+    def diverged(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[DivergedPartition]:
+        """Return the records that a topic's mirror never got; they are read."""
+        return self._make_failback(go_on).diverged(full_name, cuts)
+
+    def offset_maps(self, full_name: str) -> Mapping[int, OffsetMap]:
+        """Return the offset maps of a mirror, stopped or not, by partition."""
+        return self._make_failback(go_on).maps(full_name)
+
+    def record_agreement(
+        self,
+        full_name: str,
+        source_topic_id: str,
+        bounds: Mapping[int, Bounds],
+        *,
+        operation: str,
+        maps: Mapping[int, OffsetMap] | None = None,
+    ) -> None:
+        """Record the progress of a new mirror, with the inverted offset map of its source."""
+        if maps is None:
+            message = f"mirror {full_name} cannot continue at its source's offsets: its own differ"
+            raise UserError(message, hint="Delete the topic, and mirror it again.")
+        self._make_failback(go_on).record_agreement(full_name, source_topic_id, bounds, maps, operation)
+        link_groups.mark_offsets_synced(self.site, self.mirror(full_name).link, self.site.naming.physical(full_name))
+
+    def begin(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
+        """Record the source offsets at which a new mirror begins, with the copiers' progress, in one write."""
+        topic, seen = self.site.topic(full_name)
+
+        def decide(entries: Entries) -> Changes:
+            mirror = states_of(entries).mirror(topic, full_name, None if seen is None else seen.id)
+            after = replace(mirror, entry=set_first_offsets(mirror.entry, offsets))
+            missing = {
+                number: at
+                for number, at in (after.entry.begins or {}).items()
+                if progress_key(topic, number) not in entries
+            }
+            at_start = {**_NO_PROGRESS, "copy_id": mirror.topic_id}
+            started = {progress_key(topic, number): {**at_start, "through": at} for number, at in missing.items()}
+            return {**started, **({} if after == mirror else mirror_changes(topic, after))}
+
+        self.site.ledger.change(writer_of(self.mirror(full_name).link), decide, LINK_ENTRY, MIRROR_ENTRY, PROGRESS)
+        return self.mirror(full_name)
+
+    def find_foreign_records(
+        self,
+        full_names: Collection[str],
+        *,
+        is_stopped: bool = False,
+        on_unknown: Callable[[str, ReconcilerError], None] | None = None,
+    ) -> Mapping[str, Sequence[ForeignRecords]]:
+        """Return records in mirrors that their links did not copy."""
+        from reconciler.providers.brokers.links.foreign_records import foreign_records  # noqa: PLC0415 - lazy import
+
+        return foreign_records(self.site, full_names, is_stopped=is_stopped, on_unknown=on_unknown)
+
+    def delete_below_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
+        """Delete records below the source's log starts, if retention is synced."""
+        from reconciler.providers.brokers.links.link_sync import follow_starts  # noqa: PLC0415 - lazy import
+
+        follow_starts(self.site, full_name, starts)
+
+    def _make_changes(self, may_go_on: Callable[[], None]) -> LinkChanges:
+        return LinkChanges(self.site, may_go_on)
+
+    def _make_failback(self, may_go_on: Callable[[], None]) -> Failback:
+        from reconciler.providers.brokers.links.failback import Failback  # noqa: PLC0415 - lazy import
+
+        return Failback(self.site, self.log, may_go_on)
+
+
+_COPIED_STATUSES: Final = frozenset({MirrorStatus.ACTIVE, MirrorStatus.SOURCE_UNAVAILABLE})
+_NO_PROGRESS: Final[Mapping[str, Any]] = {"topic_id": None, "epochs": [], "chunk": 0, "commits": 0}
+
+
+def _describe_mirror(site: Site, states: States, mirror: RecordedMirror, topic: TopicMetadata) -> ObservedMirror:
+    of = states.link_of(mirror) or (mirror.link, None)
+    seen = to_observed_mirror(site.cluster, mirror.name, (topic.id, len(topic.replicas)), of, mirror.entry)
+    return seen if mirror.opening is None else replace(seen, status=states.status(mirror), operation=mirror.operation)
+
+
+def _parse_position(mirror: RecordedMirror, progress: Mapping[str, object] | None, number: int) -> Position:
+    begins = (mirror.entry.begins or {}).get(number, 0)
+    if progress is None or progress.get("copy_id") not in {None, mirror.topic_id}:
+        return Position(begins, begins)
+    through, epochs = progress["through"], progress["epochs"]
+    assert isinstance(through, int)  # noqa: S101 - we wrote it
+    assert isinstance(epochs, list)  # noqa: S101 - as above
+    topic_id = progress["topic_id"]
+    return Position(
+        begins,
+        through,
+        source_topic_id=None if topic_id is None else str(topic_id),
+        source_epochs=tuple((epoch, start) for epoch, start in epochs),
+        fetched=through,
+    )
+
+
+def _add_copied(own: Position, copied: Position) -> Position:
+    return replace(
+        own,
+        source_topic_id=copied.source_topic_id,
+        source_epochs=copied.source_epochs,
+        fetched=copied.fetched,
+        is_renumbered=True,
+    )
+
+
+def is_about_links(action: ControlAction) -> bool:
+    """Return whether an action is about a link or a mirror."""
+    match action:
+        case Create(after=MirrorLink() | MirrorTopic()) | Update(after=MirrorLink() | MirrorTopic()):
+            return True
+        case Delete(before=MirrorLink() | MirrorTopic()):
+            return True
+        case Transition(machine=machine):
+            return machine == MIRROR.name
+        case _:
+            return False
+
+
+_APPLIED_FIRST: Final = (Delete, Transition)
+
+
+def apply_link_actions(
+    site: Site, actions: Sequence[ControlAction], may_go_on: Callable[[], None]
+) -> Iterator[Outcome]:
+    """Carry out actions about links and mirrors, and yield an outcome of each. Idempotent.
+
+    Raises:
+        LeaseError: From `may_go_on`; the next process continues.
+    """
+    worker = _LinkWorker(site, may_go_on)
+    ordered = sorted(actions, key=lambda action: not isinstance(action, _APPLIED_FIRST))
+    results: dict[str, str | ReconcilerError | None] = {}
+    results |= worker.apply_transitions([action for action in ordered if isinstance(action, Transition)])
+    for action in ordered:
+        if action.id not in results and not (isinstance(action, Create) and isinstance(action.after, MirrorTopic)):
+            try:
+                results[action.id] = worker.apply_one(action)
+            except ReconcilerError as error:
+                results[action.id] = error
+    results |= worker.create_mirrors(
+        [action for action in ordered if isinstance(action, Create) and action.id not in results]
+    )
+    for action in actions:
+        outcome = results[action.id]
+        if isinstance(outcome, ReconcilerError):
+            yield Failed(action.id, outcome)
+        else:
+            yield Done(action.id, outcome, _physical(site, action))
+
+
+def _physical(site: Site, action: ControlAction) -> str | None:
+    is_mirror = isinstance(action, Transition) or isinstance(getattr(action, "after", None), MirrorTopic)
+    return site.naming.physical(full_name_of(action.address)) if is_mirror else None
+
+
+class _LinkWorker:
+    def __init__(self, site: Site, may_go_on: Callable[[], None]) -> None:
+        self._site, self._may_go_on = site, may_go_on
+
+    def apply_transitions(self, actions: Sequence[Transition]) -> dict[str, str | ReconcilerError]:
+        """Pause, resume and fail over mirrors; verbs that need both clusters are rejected."""
+        results: dict[str, str | ReconcilerError] = {}
+        try:
+            links = {mirror.name: mirror.link for mirror in self._site.states().mirrors.values()} if actions else {}
+        except ReconcilerError as error:
+            return {action.id: error for action in actions}
+        for verb in sorted({action.verb for action in actions}):
+            actions_by_name = {full_name_of(action.address): action for action in actions if action.verb == verb}
+            if verb not in ONE_SIDED:
+                results |= {action.id: unsupported_error(action) for action in actions_by_name.values()}
+                continue
+            known = {name: links[name] for name in actions_by_name if name in links}
+            outcomes = LinkChanges(self._site, self._may_go_on).request_once(known, verb)
+            for name, action in actions_by_name.items():
+                message = f"topic {name} is not mirrored"
+                missing = NotFoundError(message, hint="See the mirrors with: reconciler mirror list")
+                results[action.id] = outcomes.get(name, missing)
+        return results
+
+    def create_mirrors(self, actions: Sequence[Create]) -> dict[str, str | ReconcilerError]:
+        """Create mirrors, with one ledger write per link."""
+        results: dict[str, str | ReconcilerError] = {}
+        by_link: dict[str, dict[str, tuple[Create, NewMirror]]] = {}
+        for action in actions:
+            mirror = action.after
+            assert isinstance(mirror, MirrorTopic)  # noqa: S101 - the rest was done before
+            try:
+                new = NewMirror(
+                    mirror.source,
+                    planned_source(mirror.address, action.parameters),
+                    mirror.configs,
+                    denied=mirror.denied,
+                )
+            except ReconcilerError as error:
+                results[action.id] = error
+            else:
+                by_link.setdefault(mirror.link, {})[mirror.name] = (action, new)
+        for link, mirrors in by_link.items():
+            created = self._create(link, {name: new for name, (_, new) in mirrors.items()})
+            results |= {action.id: created[name] for name, (action, _) in mirrors.items()}
+        return results
+
+    def _create(self, link: str, wanted: dict[str, NewMirror]) -> dict[str, str | ReconcilerError]:
+        try:
+            return MirrorCreation(self._site, self._may_go_on).make(link, wanted)
+        except ReconcilerError as error:
+            return dict.fromkeys(wanted, error)
+
+    def apply_one(self, action: ControlAction) -> str | None:
+        """Return the id of the object, or `None` if it was deleted."""
+        match action:
+            case Create(after=MirrorLink() as link):
+                return self._create_link(link)
+            case Update(after=MirrorLink() as link):
+                name = link.metadata.name
+                changes = LinkChanges(self._site, self._may_go_on)
+                return changes.change_link(
+                    name,
+                    lambda entry: alter_link_entry(name, entry, apply_declared_changes(entry.declared, action.changes)),
+                ).id
+            case Update(after=MirrorTopic() as mirror):
+                return self._configure(mirror, action)
+            case Delete(before=MirrorLink() as link):
+                name = link.metadata.name
+                check_same_link(name, self._site.states().links.get(name), action.incarnation)
+                MirrorCreation(self._site, self._may_go_on).delete_link(name)
+                return None
+            case Delete(before=MirrorTopic() as mirror):
+                MirrorCreation(self._site, self._may_go_on).delete(mirror.link, mirror.name, action.incarnation)
+                return None
+            case _:
+                raise unsupported_error(action)
+
+    def _create_link(self, link: MirrorLink) -> str:
+        """Create a link and return its id; an existing link with the same settings is unchanged."""
+        name = link.metadata.name
+        new = link_entry(link, self._site.new_id())
+
+        def decide(entries: Entries) -> Changes:
+            existing = states_of(entries).links.get(name)
+            after = create_link_entry(name, existing, new)
+            return {} if after is existing else link_changes(name, after)
+
+        self._may_go_on()
+        return states_of(self._site.ledger.change(writer_of(name), decide)).links[name].id
+
+    def _configure(self, mirror: MirrorTopic, action: Update) -> str:
+        topic, seen = self._site.topic(mirror.name)
+        states = self._site.states()
+        current = states.mirror(topic, mirror.name, None if seen is None else seen.id)
+        wanted = field_changes(action.address, action.changes, platform=PLATFORM)
+        link = states.link(current.link)
+        check_own(mirror.name, synced_keys(link), wanted.configs)
+        partitions = 0 if seen is None else len(seen.replicas)
+        ((_, configs),) = self._site.client.configs([topic])
+        if seen is not None and isinstance(configs, int):
+            raise error_of_code(configs, "", what=f"configs of {mirror.address}")
+        own = {} if isinstance(configs, int) else own_values(configs)
+        self._site.change_topic(mirror.name, (partitions, own), (partitions, wanted.configs), self._may_go_on)
+        if wanted.rules:
+            self._may_go_on()
+            from reconciler.providers.brokers.links.link_groups import deny_writes  # noqa: PLC0415 - lazy import
+
+            denials = {parse_rule(path, DENIED).principal: after is not None for path, after in wanted.rules.items()}
+            denied = {who for who in {*current.denied, *denials} if denials.get(who, True)}
+            deny_writes(self._site, current.link, {topic: tuple(sorted(denied))})
+        return current.topic_id or ""
+
+
+# Sinks of topics: that of its link for a mirror, else that of a copy.
+
+
+COPY: Final = "copy"
+"""Owner of the copied records of ordinary topics: restores and moves, one at a time."""
+_BATCH_BYTES: Final = 1_000_000
+_BATCH_OVERHEAD: Final = 1_024
+_LZ4: Final = "lz4"
+_AS_SENT: Final = {"producer": _LZ4, "uncompressed": "none"}
+
+
+def sink_of(site: Site, settings: Mapping[str, Any], full_name: str) -> CopySink:
+    """Return the sink for records of a topic; `settings` are those of confluent-kafka, secrets hidden."""
+    from reconciler.providers.brokers.records.copy_sink import CopySink, Target  # noqa: PLC0415 - imports numpy
+
+    topic, seen = site.topic(full_name)
+    if seen is None:
+        message = f"cluster {site.cluster} has no topic {topic}"
+        raise NotFoundError(message, hint="List the topics with: reconciler topic list")
+    mirror = site.states().live({topic: seen.id}).mirrors.get(topic)
+    configs = _read_configs(site, topic)
+    more, partitions = _producer_settings(configs), len(seen.replicas)
+    if mirror is None or not mirror.follows:
+        make_ledger(site.client)
+        return CopySink(Target(settings, site.cluster, topic, seen.id, partitions, COPY, writing=more))
+    owner, begins = mirror.entry.link_id, mirror.entry.begins or {}
+    target = Target(settings, site.cluster, topic, seen.id, partitions, owner, mirror.link, begins, writing=more)
+    return CopySink(
+        target, partial(_record_first_copy, site, full_name), ledger=site.ledger, deletes=_deletes_old_records(configs)
+    )
+
+
+def _record_first_copy(site: Site, full_name: str) -> None:
+    """Record once that a mirror's first copy is complete; all copiers read the entry again after each write."""
+    links = KafkaLinks(site)
+    if not links.mirror(full_name).first_copy_done:
+        links.change_mirror(full_name, lambda entry: replace(entry, first_copy_done=True))
+
+
+def _read_configs(site: Site, topic: str) -> Mapping[str, str]:
+    """Return the configs with a value; empty if they may not be described."""
+    ((_, configs),) = site.client.configs([topic])
+    return {} if isinstance(configs, int) else {key: config.value for key, config in configs.items() if config.value}
+
+
+def _deletes_old_records(configs: Mapping[str, str]) -> bool:
+    """Return whether brokers delete old records; assumed if the configs are unknown."""
+    is_kept = all(configs.get(name) == "-1" for name in ("retention.ms", "retention.bytes"))
+    return "delete" in configs.get("cleanup.policy", "delete") and not is_kept
+
+
+def _producer_settings(values: Mapping[str, str]) -> dict[str, Any]:
+    """Compress batches as the topic does, so that its brokers need not compress them again."""
+    compression = values.get("compression.type") or "producer"
+    max_bytes = int(values.get("max.message.bytes") or _BATCH_BYTES)
+    return {
+        "compression.type": _AS_SENT.get(compression, compression),
+        "batch.size": max(1, min(_BATCH_BYTES, max_bytes - _BATCH_OVERHEAD)),
+    }

@@ -1,0 +1,191 @@
+"""Ledger entries of mounts, and topics' locations in object storage."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from uuid import NAMESPACE_OID, UUID, uuid5
+
+from reconciler.lifecycles import MigrationState
+from reconciler.providers.protocol_moves import MountJob
+from reconciler.resources.base import LONG_MAX
+
+if TYPE_CHECKING:
+    from reconciler.providers.brokers.ledger import Entries, Key, Value
+    from reconciler.providers.brokers.translate import TopicMetadata
+
+
+MOUNTING: Final = "mounting"
+MOUNTED: Final = "mounted"
+KINDS: Final = (MOUNTING, MOUNTED)
+FILLED: Final = "filled"
+"""Kind of a topic that a move fills: its own configs and switched groups, by topic id."""
+LEFT: Final = "left"
+"""Kind of a completely copied topic: its end, by topic id. It is deleted only if it still ends there."""
+SEALED: Final = "sealed"
+"""Kind of a sealed topic: its own values of the sealing configs, by topic id."""
+WRITER: Final = "reconciler.mountings"
+"""Transactional id of these entries."""
+
+
+_LARGEST_RECORD: Final = str(100 << 20)
+"""Limit of a request (`socket.request.max.bytes`)."""
+FILLING: Final = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": str(LONG_MAX),
+    "message.timestamp.after.max.ms": str(LONG_MAX),
+    "max.message.bytes": _LARGEST_RECORD,
+}
+"""Configs of a topic being filled."""
+
+
+def configs_after_filling(before: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Return a topic's configs after filling.
+
+    `before` are its own ones before filling; later changes by a plan or user win.
+    """
+    ours = {key for key, value in FILLING.items() if own.get(key) == value}
+    return {
+        **{key: value for key, value in own.items() if key not in ours},
+        **{key: value for key, value in before.items() if key in ours},
+    }
+
+
+def list_filled_configs(
+    entries: Entries, topics: Mapping[str, TopicMetadata], configs: Mapping[str, Mapping[str, str]]
+) -> dict[str, dict[str, str]]:
+    """Return the configs after filling of topics being filled, by brokers' names."""
+    stored = {str(key[1]): value["configs"] for key, value in entries.items() if key[0] == FILLED}
+    ids = {name: seen.id for name, seen in topics.items() if seen.id in stored} if stored else {}
+    return {
+        name: configs_after_filling(stored[topic_id], configs[name])
+        for name, topic_id in ids.items()
+        if name in configs
+    }
+
+
+CONFIGS: Final = {"max.message.bytes": "80", "compression.type": "gzip"}
+"""Configs of a sealed topic."""
+
+
+def is_sealed(own: Mapping[str, str | None]) -> bool:
+    """Return whether a topic's own configs include the seal."""
+    return own.items() >= CONFIGS.items()
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """A sealed topic's own values of the sealing configs, before the seal."""
+
+    topic: str
+    """Name on the brokers."""
+    own: Mapping[str, str | None]
+    """Its own values; `None` if it had none."""
+    effective: Mapping[str, str]
+    """Effective values that are no defaults."""
+
+    def opened(self, configs: Mapping[str, str]) -> dict[str, str]:
+        """Return a topic's own configs without the seal."""
+        others = {key: value for key, value in configs.items() if key not in self.own}
+        return {**others, **{key: value for key, value in self.own.items() if value is not None}}
+
+
+def seal_key(topic_id: str) -> Key:
+    """Return the key of a topic's seal."""
+    return (SEALED, topic_id)
+
+
+def parse_seals(entries: Entries) -> dict[str, Seal]:
+    """Return the stored seals (configs that refuse producers) by topic id."""
+    by_id = {str(key[1]): value for key, value in entries.items() if key[0] == SEALED}
+    return {name: Seal(value["topic"], value["own"], value["said"]) for name, value in by_id.items()}
+
+
+def find_effective_seals(
+    entries: Entries, topics: Mapping[str, TopicMetadata], configs: Mapping[str, Mapping[str, str]]
+) -> dict[str, Seal]:
+    """Return the seals in effect, by brokers' names: those that no user has reset.
+
+    `configs` are the topics' own; a topic without them counts as sealed.
+    """
+    seals = parse_seals(entries)
+    by_name = {name: seals[seen.id] for name, seen in topics.items() if seen.id in seals}
+    return {name: seal for name, seal in by_name.items() if is_sealed(configs.get(name, CONFIGS))}
+
+
+def mounting_key(mounting: str) -> Key:
+    """Return the key of a move by its mounting's full name."""
+    return (MOUNTING, mounting)
+
+
+def mounted_key(topic_id: str) -> Key:
+    """Return the key of a mounted topic's location."""
+    return (MOUNTED, topic_id)
+
+
+def value_of(move: MountJob) -> Value:
+    """Return a move's ledger entry."""
+    return {
+        "direction": move.direction,
+        "topic": move.topic,
+        "location": move.location,
+        "claim": move.claim,
+        "at_ms": move.at_ms,
+        "state": str(move.state),
+        "topic_id": move.topic_id,
+        **({"by_hand": True} if move.by_hand else {}),
+        "ends": {str(number): list(ends) for number, ends in sorted(move.ends.items())},
+    }
+
+
+def list_moves(entries: Entries) -> Iterator[MountJob]:
+    """Yield the moves in progress, sorted by mounting."""
+    for key in sorted(key for key in entries if key[0] == MOUNTING):
+        value = entries[key]
+        yield MountJob(
+            direction=value["direction"],
+            mounting=str(key[1]),
+            topic=value["topic"],
+            location=value["location"],
+            claim=value["claim"],
+            at_ms=value["at_ms"],
+            state=MigrationState(value["state"]),
+            topic_id=value["topic_id"],
+            by_hand=value.get("by_hand", False),
+            ends={int(number): (ends[0], ends[1]) for number, ends in value["ends"].items()},
+        )
+
+
+def parse_locations(entries: Entries) -> dict[str, str]:
+    """Return the locations of mounted topics by topic id."""
+    return {str(key[1]): entries[key]["location"] for key in entries if key[0] == MOUNTED}
+
+
+_BYTES: Final = 16
+_REVISION_BYTES: Final = 6
+"""48 bits: ten thousand topics collide in one of five million clusters."""
+
+
+def cluster_uuid(cluster_id: str) -> str:
+    """Return a cluster id's UUID: 16 bytes as unpadded URL-safe base64; other ids are hashed."""
+    try:
+        decoded = base64.b64decode(cluster_id + "==", altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        decoded = b""
+    return str(UUID(bytes=decoded) if len(decoded) == _BYTES else uuid5(NAMESPACE_OID, cluster_id))
+
+
+def revision_of(topic_id: str) -> int:
+    """Return a topic's initial revision, derived from its id: Kafka has no revisions."""
+    return int.from_bytes(UUID(topic_id).bytes[:_REVISION_BYTES], "big")
+
+
+def location_of(full_name: str, cluster_id: str, topic_id: str) -> str:
+    """Return the permanent location of a topic created on its cluster."""
+    return f"{full_name}/{cluster_uuid(cluster_id)}/{revision_of(topic_id)}"

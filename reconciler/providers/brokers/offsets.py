@@ -1,0 +1,297 @@
+"""Offsets and sizes of partitions, with one request per leader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from reconciler.providers.brokers.faults import error_of_code
+from reconciler.providers.protocol import Placement, TopicStanding
+from reconciler.records.log import Bounds
+from reconciler.resources.measures import (
+    NO_CUTS,
+    Cuts,
+    Measure,
+    Measures,
+    PartitionStorage,
+    TieredPartition,
+    TierUsage,
+    TopicStorage,
+)
+from reconciler.resources.mirrors import Position
+
+if TYPE_CHECKING:
+    from reconciler.providers.brokers.client import KafkaClient
+    from reconciler.providers.brokers.translate import TopicMetadata
+    from reconciler.resources.address import Address
+
+
+Place: TypeAlias = tuple[str, int]
+"""Broker's name of a topic, and partition."""
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+LOCAL: Final = -4
+"""First offset on the broker's disk (3.1)."""
+NEWEST: Final = -3
+"""Offset of the latest timestamp (3.0)."""
+TIERED: Final = -5
+"""Last offset in remote storage; -1: none."""
+_CLEANUP: Final = "cleanup.policy"
+_DELETE_MS: Final = 30_000
+"""Limit of a leader's wait for replicas."""
+
+
+def read_offsets(
+    client: KafkaClient, places: Iterable[Place], spec: int, *, is_stable: bool = False
+) -> dict[Place, int]:
+    """Return an offset of each partition, by a constant above or a time in ms; -1: all records are older.
+
+    `is_stable`: end at the last stable offset.
+    """
+    answers = _query_offsets(client, dict.fromkeys(places, spec), is_stable=is_stable)
+    return {place: answer.offset for place, answer in answers.items()}
+
+
+def read_newest_timestamps(client: KafkaClient, places: Iterable[Place]) -> dict[Place, int]:
+    """Return the latest timestamp in ms; partitions without records are absent."""
+    answers = _query_offsets(client, dict.fromkeys(places, NEWEST))
+    return {place: answer.timestamp for place, answer in answers.items() if answer.timestamp >= 0}
+
+
+def _query_offsets(client: KafkaClient, specs: Mapping[Place, int], *, is_stable: bool = False) -> dict[Place, Any]:
+    from kafka.structs import TopicPartition  # noqa: PLC0415 - only connecting needs it
+
+    specs_by_partition = {TopicPartition(*place): spec for place, spec in specs.items()}
+    if not specs_by_partition:
+        return {}
+    isolation = "read_committed" if is_stable else "read_uncommitted"
+    answers = client.ask(
+        "reading offsets", client.admin.list_partition_offsets, specs_by_partition, isolation_level=isolation
+    )
+    return {(place.topic, place.partition): answer for place, answer in answers.items()}
+
+
+def bounds_of(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bounds]:
+    """Return the bounds of partitions, with four requests per leader."""
+    wanted = list(places)
+    starts = read_offsets(client, wanted, EARLIEST)
+    stable = read_offsets(client, wanted, LATEST, is_stable=True)
+    ends = read_offsets(client, wanted, LATEST)
+    local = read_offsets(client, wanted, LOCAL)
+    return {
+        place: Bounds(starts[place], max(local[place], starts[place]), stable[place], ends[place]) for place in wanted
+    }
+
+
+def delete_below(client: KafkaClient, topic: TopicMetadata, offsets: Mapping[int, int]) -> None:
+    """Delete records below offsets, with one request per leader; idempotent.
+
+    Raises:
+        NotAuthorizedError: The principal may not DELETE the topic.
+        RetryableError: A broker does not answer, or no longer leads.
+    """
+    from kafka.protocol.admin import DeleteRecordsRequest  # noqa: PLC0415 - only connecting needs it
+
+    of_leaders: dict[int, list[tuple[int, int]]] = {}
+    for number, offset in sorted(offsets.items()):
+        of_leaders.setdefault(topic.leaders[number], []).append((number, offset))
+    for leader, places in sorted(of_leaders.items()):
+        request = DeleteRecordsRequest(topics=[(topic.name, places)], timeout_ms=_DELETE_MS)
+        answer = client.send(request, doing=f"deleting records of {topic.name}", node=leader)
+        for partition in (answered for of_topic in answer.topics for answered in of_topic.partitions):
+            if partition.error_code:
+                what = f"topic {topic.name}, partition {partition.partition_index}: deleting records"
+                raise error_of_code(partition.error_code, "", what=what)
+
+
+def is_only_compacted(client: KafkaClient, topic: str) -> bool:
+    """Return whether brokers delete none of the topic's records."""
+    ((_, configs),) = client.configs([topic], [_CLEANUP])
+    policy = None if isinstance(configs, int) else configs[_CLEANUP].value
+    return {word.strip() for word in (policy or "").split(",")} == {"compact"}
+
+
+def read_partition_sizes(client: KafkaClient, names: Iterable[str]) -> dict[Place, int]:
+    """Return the bytes of each partition's largest replica, with one request per broker."""
+    wanted = sorted(names)
+    if not wanted:
+        return {}
+    topics = {seen.name: list(range(len(seen.replicas))) for seen in client.topics(wanted).values() if not seen.error}
+    sizes: dict[Place, int] = {}
+    for broker in client.ask("reading sizes", client.admin.describe_log_dirs, topics):
+        for place, size in _parse_sizes(broker["log_dirs"]):
+            sizes[place] = max(size, sizes.get(place, 0))
+    return sizes
+
+
+def read_replica_bytes(client: KafkaClient, partitions: Mapping[str, list[int]], brokers: list[int]) -> int:
+    """Return the bytes of replicas on some brokers."""
+    folders = client.ask("reading sizes", client.admin.describe_log_dirs, partitions, brokers)
+    return sum(size for broker in folders for _, size in _parse_sizes(broker["log_dirs"]))
+
+
+def _parse_sizes(folders: Iterable[Mapping[str, Any]]) -> Iterable[tuple[Place, int]]:
+    for folder in folders:
+        for topic in folder["topics"]:
+            for partition in topic["partitions"]:
+                if not partition.get("is_future_key"):
+                    yield (topic["name"], partition["partition_index"]), partition["partition_size"]
+
+
+MEASURED_PARTITIONS: Final = 1_000
+"""Limit of partitions read by one `measure`; unwritten topics are free."""
+_NOTHING: Final = Measure(0, 0)
+
+
+def measure_topics(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts = NO_CUTS) -> Measures:
+    """Measure topics up to the limit of partitions; sizes by age are estimates.
+
+    Topics with a leaderless partition are absent. Eight requests per leader, plus one per cut.
+    """
+    seen = client.topics(sorted(set(names.values())))
+    led_topics = {
+        address: topic
+        for address, name in names.items()
+        if (topic := seen.get(name)) is not None and not topic.error and topic.is_led
+    }
+    bounds = bounds_of(client, [place for topic in led_topics.values() for place in _places(topic)])
+    # unwritten topics, often deleted by the hundred, need no offsets
+    measures: dict[Address, Measure] = {
+        address: _NOTHING
+        for address, topic in led_topics.items()
+        if not any(bounds[partition_place].end for partition_place in _places(topic))
+    }
+    topics = _limit_topics({address: topic for address, topic in led_topics.items() if address not in measures})
+    places = [place for topic in topics.values() for place in _places(topic)]
+    if not places:
+        return measures
+    sizes = read_partition_sizes(client, {name for name, _ in places})
+    filled = [place for place in places if bounds[place].end > bounds[place].start]
+    at = _offsets_at_cuts(client, filled, {names[address]: cuts[address] for address in topics if address in cuts})
+    newest = read_newest_timestamps(client, filled)
+    tiered = read_offsets(
+        client, [place for place in places if bounds[place].local_start > bounds[place].start], TIERED
+    )
+    for address, topic in topics.items():
+        topic_places = _places(topic)
+        measures[address] = Measure(
+            sum(_total_bytes(bounds[place], sizes.get(place, 0)) for place in topic_places),
+            sum(_records(bounds[place]) for place in topic_places),
+            older={
+                ms: sum(
+                    _older(at[place, ms], bounds[place], sizes.get(place, 0))
+                    for place in topic_places
+                    if (place, ms) in at
+                )
+                for ms in cuts.get(address, ())
+            },
+            tiered=tuple(
+                _tiered(place, bounds[place], sizes.get(place, 0), tiered[place])
+                for place in topic_places
+                if place in tiered
+            ),
+            positions={
+                place[1]: Position(bounds[place].start, bounds[place].end)
+                for place in topic_places
+                if bounds[place].end
+            },
+            newest_ms=max((newest[place] for place in topic_places if place in newest), default=None),
+        )
+    return measures
+
+
+def read_standing(client: KafkaClient, seen: TopicMetadata, address: Address) -> TopicStanding:
+    """Return bounds and contents; markers and compaction make offsets exceed records."""
+    bounds, sizes = bounds_of(client, _places(seen)), read_partition_sizes(client, [seen.name])
+    storage = _storage(address, _places(seen), bounds, sizes)
+    brokers = zip(seen.leaders, seen.replicas, seen.in_sync, strict=False)  # A deleted topic has no leaders.
+    return TopicStanding(
+        {number: bound for (_, number), bound in bounds.items()},
+        None,
+        storage.log_bytes,
+        storage,
+        {number: Placement(*placed) for number, placed in enumerate(brokers)},
+    )
+
+
+def read_disk_storages(client: KafkaClient, topics: Mapping[Address, TopicMetadata]) -> Iterator[TopicStorage]:
+    """Yield disk sizes, with six requests in total."""
+    bounds = bounds_of(client, [place for seen in topics.values() for place in _places(seen)])
+    sizes = read_partition_sizes(client, {seen.name for seen in topics.values()})
+    for address, seen in topics.items():
+        yield _storage(address, _places(seen), bounds, sizes)
+
+
+def _storage(
+    address: Address, places: Sequence[Place], bounds: Mapping[Place, Bounds], sizes: Mapping[Place, int]
+) -> TopicStorage:
+    partitions = tuple(
+        PartitionStorage(
+            partition=place[1],
+            start=bounds[place].start,
+            local_start=bounds[place].local_start,
+            end=bounds[place].end,
+            local=TierUsage(sizes.get(place, 0), 0),
+            remote=None,
+            log_bytes=_total_bytes(bounds[place], sizes.get(place, 0)),
+            log_records=_records(bounds[place]),
+            pending_bytes=None,
+        )
+        for place in places
+    )
+    return TopicStorage(address, None, partitions)
+
+
+def _total_bytes(bounds: Bounds, size: int) -> int:
+    return size + _remote(bounds, size)
+
+
+def _records(bounds: Bounds) -> int:
+    return max(0, bounds.stable - bounds.start)
+
+
+def _places(topic: TopicMetadata) -> list[Place]:
+    return [(topic.name, number) for number in range(len(topic.replicas))]
+
+
+def _limit_topics(topics: Mapping[Address, TopicMetadata]) -> dict[Address, TopicMetadata]:
+    left, chosen = MEASURED_PARTITIONS, {}
+    for address, topic in topics.items():
+        if len(topic.replicas) <= left:
+            left -= len(topic.replicas)
+            chosen[address] = topic
+    return chosen
+
+
+def _offsets_at_cuts(
+    client: KafkaClient, places: Iterable[Place], cuts: Mapping[str, Sequence[int]]
+) -> dict[tuple[Place, int], int]:
+    """Return the first offset at or after each cut; -1: the whole partition is older."""
+    left = [(place, list(cuts.get(place[0], ()))) for place in places]
+    offsets: dict[tuple[Place, int], int] = {}
+    while specs := {place: times.pop() for place, times in left if times}:
+        offsets |= {(place, specs[place]): answer.offset for place, answer in _query_offsets(client, specs).items()}
+    return offsets
+
+
+def _older(reached: int, bounds: Bounds, size: int) -> int:
+    """Return the bytes of older records, assuming even record sizes."""
+    offsets = (bounds.end if reached < 0 else reached) - bounds.start
+    # at least one byte: the size may be unknown
+    return max(1, _share(bounds, size, offsets)) if offsets > 0 else 0
+
+
+def _tiered(place: Place, bounds: Bounds, size: int, uploaded: int) -> TieredPartition:
+    return TieredPartition(place[1], bounds.start, bounds.local_start, uploaded + 1, _remote(bounds, size))
+
+
+def _remote(bounds: Bounds, size: int) -> int:
+    """Return the remote bytes, assuming the average record size on disk."""
+    local = bounds.end - bounds.local_start
+    return size * (bounds.local_start - bounds.start) // local if local > 0 else 0
+
+
+def _share(bounds: Bounds, size: int, offsets: int) -> int:
+    length = bounds.end - bounds.local_start
+    return size * max(0, offsets) // length if length > 0 else 0

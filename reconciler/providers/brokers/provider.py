@@ -1,0 +1,708 @@
+"""Provider of Apache Kafka clusters."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import NotAuthorizedError, NotFoundError, ReconcilerError, StalePlanError, UserError
+from reconciler.lifecycles import MirrorStatus
+from reconciler.planning.actions import SEALED, ControlAction, Update
+from reconciler.planning.fields import PROPERTIES
+from reconciler.providers.brokers.admin_requests import apply_reassignments, read_reassignments
+from reconciler.providers.brokers.capabilities import ClusterFacts, read_capabilities
+from reconciler.providers.brokers.client import ABSENT, UNAUTHORIZED, KafkaClient, read_bindings
+from reconciler.providers.brokers.faults import hidden_topic_error
+from reconciler.providers.brokers.links.links import KafkaLinks, is_about_links
+from reconciler.providers.brokers.translate import (
+    ClusterNaming,
+    ConfigState,
+    PlacedRules,
+    ResourceModels,
+    TopicMetadata,
+    assign_bindings,
+    build_naming,
+    is_internal,
+    own_values,
+)
+from reconciler.providers.models import check_unchanged
+from reconciler.providers.protocol import (
+    Done,
+    Edge,
+    Failed,
+    MaintenancePorts,
+    Outcome,
+    Scope,
+    TopicAddress,
+    TopicStanding,
+    UpkeepResult,
+    scope_filter,
+)
+from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, tiers_of
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.inventory import (
+    Capabilities,
+    ClusterIdentity,
+    Inventory,
+    LiveCluster,
+    LiveTopic,
+    Observed,
+    Overview,
+    TopicShown,
+)
+from reconciler.resources.kafka_configs import LEDGER
+from reconciler.resources.measures import NO_CUTS, Cuts, Measures, TopicStorage, Vitals
+from reconciler.resources.owners import OwnerChange, Owners, ResourceOwner
+from reconciler.resources.topic import Topic
+from reconciler.runtime.retry import go_on
+
+if TYPE_CHECKING:
+    from reconciler.providers.brokers.groups import KafkaGroups
+    from reconciler.providers.brokers.ledger import Entries, Ledger
+    from reconciler.providers.brokers.links.link_site import Site
+    from reconciler.providers.brokers.migrations import KafkaMigrations, Mountings
+    from reconciler.providers.brokers.mount_ledger import Seal
+    from reconciler.records.log import Isolation, LostOffsets, TopicLog, TopicProducer, TransactionalSink
+    from reconciler.resources.acls import AccessBinding
+    from reconciler.resources.mirror_link import MirrorTopic
+    from reconciler.resources.mirrors import SourceTopic
+
+# ruff: noqa: PLC0415
+
+
+_IN_LEDGER: Final = frozenset({"link", "mirror", "mounting"})
+"""Kinds stored in the ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterObserver:
+    """One observation of a cluster."""
+
+    client: KafkaClient
+    cluster: str
+    naming: ClusterNaming
+    scope: Scope
+    known: frozenset[Address]
+    """Addresses declared or recorded anywhere."""
+    is_wanted: Callable[[str], bool] | None
+
+    def topics(self) -> tuple[dict[str, TopicMetadata], dict[str, Mapping[str, str]]]:
+        """Return visible topics by flat name, and their own configs.
+
+        Invisible declared or recorded topics are requested by name, which reveals hidden ones.
+        """
+        topics = apply_reassignments(self.client.topics(self._names()), read_reassignments(self.client))
+        known = {address for address in self.known if cluster_of(address) == self.cluster}
+        names = {
+            self.naming.physical(full_name_of(address)) for address in known if kind_of(address) in {"topic", "mirror"}
+        }
+        if needs_ledger(known):
+            names.add(LEDGER)
+        silent = sorted(names - topics.keys())
+        topics |= {name: seen for name, seen in self.client.topics(silent).items() if seen.error == UNAUTHORIZED}
+        shown = [name for name, seen in sorted(topics.items()) if not seen.error]
+        configs: dict[str, Mapping[str, str]] = {}
+        for name, values in self.client.configs(shown):
+            if isinstance(values, int):
+                topics[name] = _mark_refused(topics[name], values)
+            else:
+                configs[name] = own_values(values)
+        return topics, configs
+
+    def observed(
+        self,
+        topics: Mapping[str, TopicMetadata],
+        configs: Mapping[str, Mapping[str, str]],
+        bindings: Sequence[AccessBinding],
+        hidden: Mapping[str, MirrorTopic] | None = None,
+    ) -> Iterator[tuple[Address, Observed]]:
+        """Yield namespaces and topics with their rules; `hidden`: mirrors that may not be described."""
+        rules, models = assign_bindings(bindings, self.naming, topics.keys()), ResourceModels(self.cluster)
+        for name in self._namespaces(topics, rules):
+            namespace = models.namespace(name, rules.namespaces.get(name, ()))
+            others = rules.undeclarable.get(("namespace", name), ())
+            yield namespace.address, Observed(namespace, physical_name=self.naming.prefix(name), undeclarable=others)
+        for name in sorted(topics):
+            seen = topics[name]
+            if seen.error and seen.error != UNAUTHORIZED:
+                continue  # being deleted, or gone
+            full_name = self.naming.full_name(name)
+            mirror = hidden.get(name) if hidden else None
+            address = address_of("topic", self.cluster, full_name) if mirror is None else mirror.address
+            if self.is_wanted is not None and not self.is_wanted(address):
+                continue
+            resource = mirror or models.topic(full_name, seen, configs.get(name, {}), rules.topics.get(full_name, ()))
+            yield (
+                address,
+                Observed(
+                    resource,
+                    seen.id if seen.replicas else None,  # brokers return zeros if hidden
+                    name,
+                    is_internal=is_internal(seen),
+                    topic=LiveTopic(is_moving=seen.is_moving),
+                    hidden=hidden_topic_error(self.cluster, name) if seen.error else None,
+                    undeclarable=rules.undeclarable.get(("topic", full_name), ()),
+                ),
+            )
+
+    def _names(self) -> list[str] | None:
+        """Return the names to describe; `None`: all topics, as the scope has a wildcard."""
+        patterns = [name for name in self.scope.patterns if not name.startswith("link/")]  # the ledger has all links
+        if not self.scope.patterns or any("*" in pattern for pattern in patterns):
+            return None
+        named = [Address(pattern) for pattern in patterns if pattern.startswith(("topic/", "mirror/"))]
+        return [*(self.naming.physical(full_name_of(address)) for address in named), LEDGER]
+
+    def _namespaces(self, topics: Mapping[str, TopicMetadata], rules: PlacedRules) -> Iterator[str]:
+        existing = {
+            tier for name, seen in topics.items() if not seen.error for tier in tiers_of(self.naming.split(name)[0])
+        }
+        existing.update(tier for name in rules.namespaces for tier in tiers_of(name))
+        existing.update(
+            full_name_of(address)
+            for address in self.scope.recorded
+            if kind_of(address) == "namespace" and cluster_of(address) == self.cluster
+        )
+        for name in sorted(existing):
+            if self.is_wanted is None or self.is_wanted(address_of("namespace", self.cluster, name)):
+                yield name
+
+
+def needs_ledger(known: Iterable[Address]) -> bool:
+    """Return whether any address needs the ledger."""
+    return any(kind_of(address) in _IN_LEDGER for address in known)
+
+
+def _mark_refused(seen: TopicMetadata, code: int) -> TopicMetadata:
+    return TopicMetadata(seen.name, seen.id, seen.is_internal, seen.replicas, code)
+
+
+_DYNAMIC_DEFAULT: Final = 3
+"""Source: dynamic config of all brokers."""
+
+
+def observe_cluster(look: ClusterFacts, declared: Cluster) -> Observed:
+    """Return the cluster; hidden if declared properties may not be read."""
+    cluster_id, hidden, properties = look.cluster.id, None, {}
+    if isinstance(look.configs, NotAuthorizedError):
+        hidden = look.configs if declared.spec.properties else None
+    else:
+        properties = _select_properties(look.configs[1])
+    spec = declared.spec.model_copy(update={"cluster_id": cluster_id, "properties": properties})
+    about = LiveCluster(overrides=tuple(look.overrides(declared.spec.properties.keys())))
+    return Observed(declared.model_copy(update={"spec": spec}), cluster_id, hidden=hidden, cluster=about)
+
+
+def properties_of(client: KafkaClient) -> dict[str, str]:
+    """Return the brokers' dynamic properties."""
+    return _select_properties(client.broker_configs())
+
+
+def _select_properties(configs: Mapping[str, ConfigState]) -> dict[str, str]:
+    return {
+        key: config.value
+        for key, config in sorted(configs.items())
+        if config.source == _DYNAMIC_DEFAULT and config.value is not None
+    }
+
+
+def change_cluster(client: KafkaClient, action: Update, may_go_on: Callable[[], None]) -> Outcome:
+    """Set and reset properties in one request, completely or not at all."""
+    from reconciler.providers.brokers.admin_requests import configure_brokers
+
+    try:
+        changes = [change for change in action.changes if change.path.startswith(PROPERTIES)]
+        check_unchanged(
+            action.address, changes, {PROPERTIES + key: value for key, value in properties_of(client).items()}
+        )
+        wanted = {
+            change.path.removeprefix(PROPERTIES): None if change.after is None else str(change.after)
+            for change in changes
+        }
+        if wanted:
+            may_go_on()
+            configure_brokers(client, wanted)
+    except ReconcilerError as error:
+        return Failed(action.id, _add_hint(client, error, action))
+    return Done(action.id, client.cluster().id)
+
+
+_NEVER_RESET: Final = "min.insync.replicas"
+"""Cannot be reset once set for all brokers with eligible leader replicas (KIP-966)."""
+
+
+def _add_hint(client: KafkaClient, error: ReconcilerError, action: Update) -> ReconcilerError:
+    from reconciler.providers.brokers.admin_requests import is_reset_refused
+
+    is_reset = any(change.path == PROPERTIES + _NEVER_RESET and change.after is None for change in action.changes)
+    if is_reset and isinstance(error, UserError) and is_reset_refused(client, _NEVER_RESET):
+        error.hint = (
+            f"Instead of removing it, write {_NEVER_RESET}: 1 among the properties of the Cluster. No property was "
+            "changed; the next apply changes all of them."
+        )
+    return error
+
+
+@dataclass(frozen=True, slots=True)
+class _LedgerContents:
+    """Contents of a cluster's ledger; empty if it has none."""
+
+    links: Entries = field(default_factory=dict)
+    """Links and mirrors."""
+    sealed: Mapping[str, Seal] = field(default_factory=dict)
+    """By topic."""
+    filled: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Configs after filling, by topic being filled."""
+    owners: Owners | None = None
+
+
+class KafkaProvider:
+    """Provider of one Kafka cluster."""
+
+    def __init__(self, declared: Cluster, edge: Edge) -> None:
+        self._declared, self._edge = declared, edge
+        self._client = KafkaClient.of(declared, edge)
+        self._look = ClusterFacts(self._client)
+        self._known: frozenset[Address] = frozenset()
+        self._naming: ClusterNaming = build_naming(self._separator, ())
+        self._learning = threading.Lock()  # mirrors sync in parallel
+        self.learn_names(edge.declared)
+        self._capabilities: Capabilities | None = None
+        self._filled: frozenset[str] = frozenset()
+        """Topics being filled at the last observation, by brokers' names."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Capabilities, read once."""
+        if self._capabilities is None:
+            from reconciler.providers.brokers.security import principal_of
+
+            self._capabilities = read_capabilities(self._look, self._declared_topics(), principal_of(self._declared))
+        return self._capabilities
+
+    def _declared_topics(self) -> list[str]:
+        addresses = (address for address in sorted(self._known) if cluster_of(address) == self._client.name)
+        return [self._naming.physical(full_name_of(address)) for address in addresses if kind_of(address) == "topic"]
+
+    def identify(self) -> ClusterIdentity:
+        """Return the cluster's identity."""
+        self._look = ClusterFacts(self._client)
+        return ClusterIdentity("kafka", self._look.cluster.id)
+
+    def observe(self, scope: Scope) -> Inventory:
+        """Return the cluster, its existing known namespaces and its topics, with a few requests.
+
+        Reuses, once, what `identify` has read.
+        """
+        look, self._look = self._look, ClusterFacts(self._client)
+        self.learn_names((*scope.recorded, *map(Address, scope.patterns)))
+        cluster, wanted = self._declared.metadata.name, scope_filter(scope)
+        looking = ClusterObserver(self._client, cluster, self._naming, scope, self._known, wanted)
+        topics, configs = looking.topics()
+        ledger = self._read_ledger(topics, configs) if LEDGER in topics else _LedgerContents()
+        links, sealed, filled = ledger.links, ledger.sealed, ledger.filled
+        self._filled = frozenset(filled)
+        for topic, seal in sealed.items():
+            if topic in configs:
+                configs[topic] = seal.opened(configs[topic])
+        every, _ = look.bindings
+        bindings = self._without_denials(every, links)
+        inventory: dict[Address, Observed] = {}
+        if wanted is None or wanted(self._declared.address):
+            seen_cluster = observe_cluster(look, self._declared)
+            inventory[self._declared.address] = replace(
+                seen_cluster, cluster=replace(seen_cluster.cluster, owners=ledger.owners)
+            )
+        silent = [topic for topic, seen in topics.items() if seen.error == UNAUTHORIZED and not seen.replicas]
+        inventory.update(looking.observed(topics, configs, bindings, self._hidden_mirrors(links, silent)))
+        if links:
+            from reconciler.providers.brokers.links.link_states import overlay_links
+
+            inventory = overlay_links(inventory, (links, topics, configs), cluster, wanted, frozenset(every))
+        for address, observed in [*inventory.items()] if sealed or filled else ():
+            name = observed.physical_name or ""
+            if name in sealed or name in filled:
+                log = replace(observed.topic, is_sealed=name in sealed, filled=filled.get(name))
+                inventory[address] = replace(observed, topic=log)
+        if self._declared.spec.object_storage is not None:
+            try:
+                return self._mountings.overlay(inventory, wanted)
+            except NotAuthorizedError:
+                if needs_ledger(self._known):
+                    raise
+        return inventory
+
+    def list_unplaced_rules(self) -> Sequence[AccessBinding]:
+        """Return access rules of no topic or known namespace."""
+        bindings, _ = read_bindings(self._client)
+        topics = self._client.topics().keys()
+        entries = self._read_states() if LEDGER in topics else None
+        return assign_bindings(self._without_denials(bindings, entries or {}), self._naming, topics).rest
+
+    def check_shown(self, address: Address) -> None:
+        """Reject a principal who may not know whether a topic exists."""
+        self.observe(Scope((address,)))
+
+    def overview(self) -> Overview:
+        """Return names and shapes of visible topics, from one request and the ledger."""
+        every = self._client.topics()
+        entries = self._read_states() if LEDGER in every else None
+        return build_topic_overview(self._client.name, self._naming, every, entries)
+
+    def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
+        """Apply a batch, with one request per kind of change."""
+        try:
+            yield from self._apply_all(actions, may_go_on)
+        finally:
+            self._look = ClusterFacts(self._client)  # outdated now
+
+    def _apply_all(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
+        from reconciler.providers.brokers.admin import TopicBatch, pending_changes
+        from reconciler.providers.brokers.mounts import apply_guarded
+
+        rest: list[ControlAction] = []
+        for action in actions:
+            match action:
+                case Update(after=Cluster()):
+                    yield change_cluster(self._client, action, may_go_on)
+                case _:
+                    rest.append(action)
+        self.learn_names(action.address for action in rest)
+        linked = [action for action in rest if is_about_links(action)]
+        if linked:
+            from reconciler.providers.brokers.links.links import apply_link_actions
+
+            yield from apply_link_actions(self._site(), linked, may_go_on)
+            rest = [action for action in rest if not is_about_links(action)]
+        failed = self._unseal(rest)
+        yield from failed.values()
+        kept_back = [self._defer(action, may_go_on) for action in rest if action.id not in failed]
+        yield from (outcome for outcome in kept_back if isinstance(outcome, Failed))
+        rest = [outcome for outcome in kept_back if not isinstance(outcome, Failed)]
+        if rest:
+            yield from apply_guarded(
+                rest,
+                lambda: self.migrations.by_jobs,
+                lambda actions: TopicBatch(
+                    self._client, self._naming, pending_changes(actions, self._naming), may_go_on, self._edge.warn
+                ).outcomes(),
+                may_go_on,
+            )
+
+    def _unseal(self, actions: Sequence[ControlAction]) -> dict[str, Failed]:
+        """Remove the seals that actions lift; return failures by action id."""
+        failed: dict[str, Failed] = {}
+        for action in actions:
+            if isinstance(action, Update) and any(change.path == SEALED for change in action.changes):
+                from reconciler.providers.brokers.seal import Seals
+
+                try:
+                    seen = self._client.topic(self._naming.physical(full_name_of(action.address)))
+                    if seen is not None:
+                        Seals(self._client, self._ledger).remove_seal(seen.id)
+                except ReconcilerError as error:
+                    failed[action.id] = Failed(action.id, error)
+        return failed
+
+    def _defer(self, action: ControlAction, may_go_on: Callable[[], None]) -> ControlAction | Failed:
+        """Return the part of an action to apply now; a move that fills the topic applies the rest at its end."""
+        if not (isinstance(action, Update) and isinstance(action.after, Topic)):
+            return action
+        if self._naming.physical(action.after.full_name) not in self._filled:
+            return action
+        may_go_on()
+        try:
+            return self.migrations.by_jobs.defer_changes(action)
+        except (StalePlanError, UserError) as error:
+            return Failed(action.id, error)
+
+    def measure(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
+        """Measure at most a thousand partitions by log folders and offsets."""
+        from reconciler.providers.brokers.offsets import measure_topics
+
+        names = {address: self._naming.physical(full_name_of(address)) for address in addresses}
+        measures = measure_topics(self._client, names, cuts)
+        if (
+            not measures
+            or self._client.topics([LEDGER])[LEDGER].error in ABSENT
+            or (entries := self._read_states()) is None
+        ):
+            return measures
+        from reconciler.providers.brokers.ledger import mirror_key
+
+        mirrors = {address: full_name_of(address) for address in measures if mirror_key(names[address]) in entries}
+        if not mirrors:
+            return measures
+        following = {mirror.name for mirror in self.links.mirrors() if mirror.status is not MirrorStatus.STOPPED}
+        copied = self.links.positions_of(mirrors.values())
+        newest = self.links.read_newest_timestamps(following.intersection(mirrors.values()))
+        return {**measures} | {
+            address: replace(
+                measures[address],
+                positions=copied[name],
+                newest_ms=max(newest.get(name, {}).values(), default=measures[address].newest_ms),
+            )
+            for address, name in mirrors.items()
+            if name in copied
+        }
+
+    @property
+    def groups(self) -> KafkaGroups:
+        """Consumer groups."""
+        from reconciler.providers.brokers.groups import KafkaGroups
+
+        return KafkaGroups(self._client, self._naming)
+
+    @property
+    def archives(self) -> Mountings:
+        """Detached topics in the object storage."""
+        return self._mountings
+
+    @property
+    def migrations(self) -> KafkaMigrations:
+        """Mounts and unmounts by jobs."""
+        return self._mountings.migrations(self._naming, self.groups, lambda: self.capabilities, self.log)
+
+    @property
+    def links(self) -> KafkaLinks:
+        """Links into this cluster and their mirrors."""
+        from reconciler.providers.brokers.links.links import KafkaLinks
+
+        name = self._client.name
+        return KafkaLinks(self._site(), lambda full_name: self.log(address_of("topic", name, full_name)))
+
+    def standing(self, topic: TopicAddress) -> TopicStanding:
+        """Return the contents of a topic."""
+        from reconciler.providers.brokers.offsets import read_standing
+
+        return read_standing(self._client, self._read_topic(topic), topic)
+
+    def storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
+        """Yield disk usage."""
+        from reconciler.providers.brokers.offsets import read_disk_storages
+
+        return read_disk_storages(self._client, self._read_topics(topics))
+
+    def vitals(self) -> Vitals:
+        """Measure at most 1,000 topics and groups, with a dozen requests per broker."""
+        from reconciler.providers.brokers.vitals import measure_cluster
+
+        return measure_cluster(
+            self._client, self._naming, self.groups, lambda: None if self._read_states() is None else self.links
+        )
+
+    def learn_names(self, addresses: Iterable[Address]) -> None:
+        """Add addresses: their namespaces determine how flat names are read."""
+        name = self._declared.metadata.name
+        own_addresses = {address for address in addresses if cluster_of(address) == name and "*" not in address}
+        with self._learning:
+            fresh = own_addresses - self._known
+            self._known |= fresh
+            # mirrors arrive one by one, mostly in known namespaces
+            if not build_naming(self._separator, fresh).prefixes.items() <= self._naming.prefixes.items():
+                self._naming = build_naming(self._separator, self._known)
+
+    def source_topic(self, topic: TopicAddress) -> SourceTopic:
+        """Return what mirrors of a topic copy besides records."""
+        from reconciler.providers.brokers.links.link_site import source_topics
+
+        seen = self._read_topic(topic)
+        source = source_topics(self._client, {seen.name: seen}, self._ledger).get(seen.name)
+        if source is None:
+            raise hidden_topic_error(self._client.name, seen.name)
+        return source
+
+    def log(
+        self,
+        topic: TopicAddress,
+        *,
+        isolation: Isolation = "read_committed",
+        on_missing: Callable[[LostOffsets], None] | None = None,  # noqa: ARG002 - brokers do not report lost records
+    ) -> TopicLog:
+        """Return a topic's log; reading fails if brokers have lost records."""
+        from reconciler.providers.brokers.records.record_log import KafkaLog
+        from reconciler.providers.brokers.security import admin_settings, record_settings
+
+        seen = self._read_topic(topic)
+        settings = record_settings(self._declared, self._edge), admin_settings(self._declared, self._edge)
+        return KafkaLog(seen.name, *settings, self._client.name, isolation, seen.id)
+
+    def producer(self, topic: TopicAddress) -> TopicProducer:
+        """Return a producer for a topic; rejects internal ones, mirrors, and topics being mounted."""
+        from reconciler.providers.brokers.records.record_producer import KafkaProducer
+        from reconciler.providers.brokers.security import record_settings
+
+        seen = self._read_topic(topic)
+        if is_internal(seen):
+            message = f"{topic} is internal: brokers or reconciler alone write to it"
+            raise UserError(message, hint="Name one of your topics: reconciler topic list")
+        self._site().check_no_mirror(full_name_of(topic), seen)
+        self._mountings.check_open(full_name_of(topic), seen.id)
+        return KafkaProducer(seen.name, record_settings(self._declared, self._edge), self._client.name)
+
+    def appends(self, topic: TopicAddress) -> None:
+        """Return `None`: a Kafka transaction has one producer, and cannot include what several tasks staged."""
+
+    def sink(self, topic: TopicAddress) -> TransactionalSink:
+        """Return a sink for a topic; for a mirror, with its link's state."""
+        from reconciler.providers.brokers.links.links import sink_of
+        from reconciler.providers.brokers.security import record_settings
+
+        return sink_of(self._site(), record_settings(self._declared, self._edge), full_name_of(topic))
+
+    def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], UpkeepResult]]:  # noqa: ARG002 - needs no executors
+        """Return the only job: it removes throttles of a killed change of replicas."""
+        from reconciler.providers.brokers.admin_requests import sweep_throttles
+        from reconciler.providers.protocol import UpkeepResult
+
+        return {"sweep": lambda: UpkeepResult("topics", sweep_throttles(self._client))}
+
+    @cached_property
+    def _mountings(self) -> Mountings:
+        from reconciler.providers.brokers.migrations import Mountings
+
+        return Mountings(self._declared, self._edge, self._client, self._ledger)
+
+    @cached_property
+    def _ledger(self) -> Ledger:
+        from reconciler.providers.brokers.ledger import Ledger
+        from reconciler.providers.brokers.links.link_site import make_ledger
+        from reconciler.providers.brokers.security import record_settings
+
+        settings = record_settings(self._declared, self._edge)
+        return Ledger(settings, self._client.name, lambda: make_ledger(self._client), lambda: needs_ledger(self._known))
+
+    def _site(self) -> Site:
+        from reconciler.providers.brokers.links.link_site import Site
+
+        edge = self._edge
+        return Site(self._client, self._naming, self._ledger, edge.now_ms, edge.new_id, lambda: self.capabilities)
+
+    @property
+    def _separator(self) -> str:
+        return self._declared.spec.kafka.namespace_separator if self._declared.spec.kafka else "."
+
+    def _read_states(self) -> Entries | None:
+        """Read the ledger; `None`: it is hidden, and no link is known."""
+        try:
+            return self._ledger.read()
+        except NotAuthorizedError:
+            if needs_ledger(self._known):
+                raise
+            return None
+
+    def _read_ledger(
+        self, topics: Mapping[str, TopicMetadata], configs: Mapping[str, Mapping[str, str]]
+    ) -> _LedgerContents:
+        from reconciler.providers.brokers.ledger import OWNER, STATES, WORKSPACE
+        from reconciler.providers.brokers.mount_ledger import (
+            FILLED,
+            SEALED,
+            find_effective_seals,
+            list_filled_configs,
+        )
+
+        try:
+            entries = self._ledger.read(*STATES, SEALED, FILLED, OWNER, WORKSPACE)
+        except NotAuthorizedError as error:
+            if needs_ledger(self._known):
+                raise
+            return _LedgerContents(owners=Owners(unknown=error.message))
+        kinds = {key[0] for key in entries}
+        return _LedgerContents(
+            links={key: value for key, value in entries.items() if key[0] in STATES},
+            sealed=find_effective_seals(entries, topics, configs) if SEALED in kinds else {},
+            filled=list_filled_configs(entries, topics, configs) if FILLED in kinds else {},
+            owners=self._find_owners(entries),
+        )
+
+    def _hidden_mirrors(self, entries: Entries, names: Sequence[str]) -> Mapping[str, MirrorTopic]:
+        if not entries or not names:
+            return {}
+        from reconciler.providers.brokers.links.link_states import find_recorded_mirrors
+
+        return find_recorded_mirrors(entries, self._client.name, names)
+
+    def _find_owners(self, entries: Entries) -> Owners:
+        """Find namespaces by prefix."""
+        from reconciler.providers.brokers.ledger import parse_owners
+
+        owners, naming = parse_owners(entries), self._naming
+        what: dict[str, str] = {}
+        for key, lineage in owners.what.items():
+            kind, _, name = key.partition("/")
+            match kind:
+                case "topic":
+                    what[f"topic/{naming.full_name(name)}"] = lineage
+                case "namespace" if name in naming.prefixes:
+                    what[f"namespace/{naming.prefixes[name]}"] = lineage
+                case "link":
+                    what[key] = lineage
+                case _:
+                    continue  # unknown to this workspace
+        return replace(owners, what=what)
+
+    def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
+        """Record owners in the ledger; return resources that others own."""
+        from reconciler.providers.brokers.ledger import record_owners
+
+        ours = {self._key_of(key): key for key in (*change.take, *change.keep)}
+        take = {self._key_of(key): other for key, other in change.take.items()}
+        translated = replace(change, take=take, keep=[self._key_of(key) for key in change.keep])
+        return {ours[key]: other for key, other in record_owners(self._ledger, translated).items()}
+
+    def _key_of(self, key: str) -> str:
+        kind, _, name = key.partition("/")
+        match kind:
+            case "topic":
+                return f"topic/{self._naming.physical(name)}"
+            case "namespace":
+                return f"namespace/{self._naming.prefix(name)}"
+            case _:
+                return key
+
+    def _without_denials(self, bindings: Sequence[AccessBinding], entries: Entries) -> Sequence[AccessBinding]:
+        """Return access rules without the denials that links set on mirrors."""
+        if not entries:
+            return bindings
+        from reconciler.providers.brokers.links.link_states import read_denials
+
+        ours = read_denials(entries)
+        return [binding for binding in bindings if binding not in ours] if ours else bindings
+
+    def _read_topic(self, topic: Address) -> TopicMetadata:
+        return self._read_topics([topic])[topic]
+
+    def _read_topics(self, topics: Sequence[Address]) -> dict[Address, TopicMetadata]:
+        names = {topic: self._naming.physical(full_name_of(topic)) for topic in topics}
+        seen = self._client.topics(sorted(set(names.values())))
+        for topic, name in names.items():
+            if name in seen and seen[name].error == UNAUTHORIZED:
+                raise self._client.hidden(name)
+            if name not in seen or seen[name].error:
+                message = f"{topic}: topic {full_name_of(topic)} does not exist"
+                raise NotFoundError(message, hint="List the topics with: reconciler topic list")
+        return {topic: seen[name] for topic, name in names.items()}
+
+
+def build_topic_overview(
+    cluster: str, naming: ClusterNaming, every: Mapping[str, TopicMetadata], entries: Entries | None
+) -> Overview:
+    """Return the overview of topics that are not internal."""
+    topics = {name: seen for name, seen in every.items() if not is_internal(seen)}
+    mirrors: Mapping[str, TopicShown] = {}
+    if entries is not None:
+        from reconciler.providers.brokers.links.link_states import list_shown_mirrors
+
+        mirrors = list_shown_mirrors(entries, topics, cluster)
+    namespaces = {tier for name in topics for tier in tiers_of(naming.split(name)[0])}
+    shown = [
+        mirrors.get(name)
+        or TopicShown(address_of("topic", cluster, naming.full_name(name)), len(seen.replicas), len(seen.replicas[0]))
+        for name, seen in sorted(topics.items())
+        if seen.replicas
+    ]
+    return Overview(shown, {name: {} for name in sorted(namespaces)})

@@ -1,0 +1,191 @@
+"""Progress and offset map of a copy, stored in the ledger."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from reconciler.providers.brokers.ledger import (
+    LINK_ENTRY,
+    MAP,
+    MIRROR_ENTRY,
+    PROGRESS,
+    Entries,
+    LedgerReader,
+    map_key,
+    message,
+    progress_key,
+)
+from reconciler.records.log import Bounds, SinkPosition
+from reconciler.records.offset_map import Chunk, OffsetMap, Piece, append_pieces, parse_chunk
+
+_NO_CHUNK: Final = Chunk()
+_NOT_COPIED: Final = frozenset({"STOPPED", "CREATING"})
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Progress of a partition: source offsets below `through` are copied; `last` is the open chunk of its map."""
+
+    through: int = 0
+    topic_id: str | None = None
+    epochs: tuple[tuple[int, int], ...] = ()
+    last: Chunk = _NO_CHUNK
+    copy_id: str | None = None
+    """Id of the topic copied into; the progress does not apply to later topics of that name."""
+    newest_ms: int | None = None
+    """Latest timestamp of a copied record. Brokers cannot report it: they count transaction markers."""
+    commits: int | None = None
+    """Transactions that wrote records, each with a marker in the copy; `None` if earlier ones were not counted."""
+
+    @property
+    def reached(self) -> SinkPosition:
+        """Position of a copying job, in source offsets."""
+        return SinkPosition(self.through, self.topic_id, self.epochs, self.through)
+
+    @property
+    def written(self) -> int:
+        """Offset of the copy after the last written record, or 0."""
+        return 0 if self.commits == 0 or not self.last.pieces else self.last.pieces[-1].target_end
+
+    def document(self) -> dict[str, Any]:
+        """Return the ledger's document, without the open chunk."""
+        epochs = [list(epoch) for epoch in self.epochs]
+        document = {
+            "through": self.through,
+            "topic_id": self.topic_id,
+            "epochs": epochs,
+            "chunk": self.last.number,
+            "copy_id": self.copy_id,
+        }
+        more = {"newest_ms": self.newest_ms, "commits": self.commits}
+        return document | {name: value for name, value in more.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSnapshot:
+    """Source of a partition before a round."""
+
+    topic_id: str | None
+    bounds: Bounds
+
+    def epochs_below(self, offset: int) -> tuple[tuple[int, int], ...]:
+        """Return the leader epochs that begin below an offset."""
+        return tuple((epoch, start) for epoch, start in self.bounds.epochs if start < offset)
+
+
+def advance_progress(
+    before: Progress, through: int, pieces: Iterable[Piece], source: SourceSnapshot
+) -> tuple[Progress, Sequence[Chunk]]:
+    """Return the progress after a transaction, and the map chunks to write."""
+    chunks = append_pieces(before.last, pieces)
+    last = chunks[-1] if chunks else before.last
+    epochs = source.epochs_below(through)
+    commits = None if before.commits is None else before.commits + bool(chunks)
+    after = replace(before, through=through, topic_id=source.topic_id, epochs=epochs, last=last, commits=commits)
+    return after, chunks
+
+
+def ledger_messages(
+    topic: str, partition: int, progress: Progress, chunks: Iterable[Chunk]
+) -> list[tuple[bytes, bytes | None]]:
+    """Return the ledger entries of a transaction."""
+    written = [message(map_key(topic, partition, chunk.number), chunk.document()) for chunk in chunks]
+    return [*written, message(progress_key(topic, partition), progress.document())]
+
+
+def map_of(entries: Entries, topic: str, partition: int) -> OffsetMap:
+    """Return a partition's map from entries of the kinds `PROGRESS` and `MAP`.
+
+    Chunks after the last one in the progress belong to an earlier topic of the name.
+    """
+    known = entries.get(progress_key(topic, partition), {})
+    last = -1 if known.get("commits") == 0 else known.get("chunk", -1)
+    stored = {int(key[3]): value for key, value in entries.items() if key[:3] == (MAP, topic, partition)}
+    chunks = [parse_chunk(number, value) for number, value in stored.items() if number <= last]
+    return OffsetMap(chunks, known.get("through", 0))
+
+
+@dataclass
+class ProgressReader:
+    """Progress of one topic's copy, read incrementally."""
+
+    tail: LedgerReader
+    topic: str
+    link: str | None = None
+    changes: int = 0
+    """Writes of the state of the mirror or its link."""
+    is_over: bool = False
+    """Whether mirroring has ended or not begun; the mirror may be shown as active until copiers are fenced."""
+    _progress: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    _last: dict[int, Chunk] = field(default_factory=dict)
+
+    def read(self) -> None:
+        """Read newly committed entries."""
+        for key, value in self.tail.read_new(self._forget):
+            self._apply_entry(tuple(json.loads(key)), value)
+
+    def of(self, partition: int) -> Progress | None:
+        """Return a partition's progress; `None` if it was never copied."""
+        entry = self._progress.get(partition)
+        if entry is None:
+            return None
+        epochs = tuple((int(epoch), int(start)) for epoch, start in entry["epochs"])
+        # If no record was copied yet, the last chunk belongs to an earlier topic of the name.
+        last = _NO_CHUNK if entry.get("commits") == 0 else self._last.get(partition, _NO_CHUNK)
+        return Progress(
+            entry["through"],
+            entry["topic_id"],
+            epochs,
+            last,
+            entry.get("copy_id"),
+            newest_ms=entry.get("newest_ms"),
+            commits=entry.get("commits"),
+        )
+
+    def all(self, only: Collection[int] | None = None) -> dict[int, Progress]:
+        """Return the progress of all or some partitions."""
+        by_partition = {number: self.of(number) for number in self._progress if only is None or number in only}
+        return {number: progress for number, progress in by_partition.items() if progress is not None}
+
+    def put(self, known: Mapping[int, Progress]) -> None:
+        """Start with the progress that another process read before this reader's first offset."""
+        for number, progress in known.items():
+            self._progress[number] = progress.document()
+            self._last[number] = progress.last
+
+    def _apply_entry(self, key: tuple[Any, ...], value: bytes | None) -> None:
+        if key in {(MIRROR_ENTRY, self.topic), (LINK_ENTRY, self.link)}:
+            self.changes += 1
+        if key == (MIRROR_ENTRY, self.topic):
+            self.is_over = value is None or json.loads(value).get("state") in _NOT_COPIED
+        if key[0] not in {PROGRESS, MAP} or key[1] != self.topic:
+            return
+        number = int(key[2])
+        if key[0] == PROGRESS:
+            if value is None:
+                self._progress.pop(number, None)
+                self._last.pop(number, None)
+            else:
+                self._progress[number] = json.loads(value)
+        elif value is None:
+            # A restored mirror begins a new map, which must not continue the old one's last chunk.
+            if number in self._last and self._last[number].number == int(key[3]):
+                del self._last[number]
+        else:
+            # The open chunk is always written last.
+            self._last[number] = parse_chunk(int(key[3]), json.loads(value))
+
+    def _forget(self) -> None:
+        self.changes += 1
+        self._progress.clear()
+        self._last.clear()
+
+
+def open_progress(
+    settings: Mapping[str, Any], cluster: str, topic: str, link: str | None, start: int = 0
+) -> ProgressReader:
+    """Return a reader of the ledger from an offset on."""
+    return ProgressReader(LedgerReader(settings, cluster, start), topic, link)

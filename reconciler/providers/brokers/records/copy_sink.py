@@ -1,0 +1,370 @@
+"""Exactly-once copies into a Kafka topic, one task per partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from time import monotonic
+from typing import Any, Final
+
+from reconciler.errors import RetryableError, SourceChangedError, UserError
+from reconciler.providers.brokers.ledger import MAP, PROGRESS, Ledger, copier_of, read_start_offsets
+from reconciler.providers.brokers.offsets import LATEST, read_offsets
+from reconciler.providers.brokers.records.copy_progress import (
+    Progress,
+    ProgressReader,
+    SourceSnapshot,
+    advance_progress,
+    ledger_messages,
+    map_of,
+    open_progress,
+)
+from reconciler.providers.brokers.records.copy_transaction import (
+    BatchLog,
+    CopyLot,
+    RawTransactions,
+    Transactions,
+    check_in_order,
+    read_record_lots,
+    read_whole_lots,
+    source_changed_error,
+)
+from reconciler.providers.brokers.records.record_batches import connection_to
+from reconciler.providers.brokers.security import to_admin_settings
+from reconciler.records.log import (
+    Bounds,
+    CopyProgress,
+    ObservedSource,
+    OffsetRange,
+    SinkPosition,
+    Spans,
+    TopicLog,
+    check_current,
+    check_followed,
+)
+from reconciler.records.offset_map import make_pieces
+from reconciler.resources.mirrors import MIRROR_TRUNCATED
+from reconciler.runtime.retry import Backoff, Tries
+
+Writer = Transactions | RawTransactions
+
+_NO_PROGRESS: Final = Progress()
+_TRUNCATION_WAIT_S: Final = 10.0
+"""How long a log end below the written offset is read again: a new leader may lag."""
+_TRUNCATION_BACKOFF: Final = Backoff(first_s=0.2, longest_s=2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a transaction, committed when one is reached."""
+
+    records: int = 100_000
+    bytes: int = 64 << 20
+    seconds: float = 5.0
+    whole: int = 50_000
+    """Smallest range that is copied in whole batches: their connections take longer to open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The topic copied into. Picklable."""
+
+    settings: Mapping[str, Any]
+    """Settings of confluent-kafka clients, secrets hidden."""
+    cluster: str
+    topic: str
+    """Name on the brokers."""
+    topic_id: str | None
+    partitions: int
+    owner: str
+    """Id of the link or other copier of the topic."""
+    link: str | None = None
+    """Name of the link; `None` if no state controls the copy."""
+    begins: Mapping[int, int] = field(default_factory=dict)
+    """First offsets of partitions that do not begin where the source does."""
+    limits: Limits = field(default_factory=Limits)
+    writing: Mapping[str, Any] = field(default_factory=dict)
+    """Additional producer settings."""
+
+
+class CopyMethod(Enum):
+    """How records are read and written."""
+
+    WHOLE = "batches as they are"
+    EACH = "one by one, by librdkafka"
+    ODD = "one by one, by the protocol: what librdkafka cannot write"
+
+
+_NEXT: Final = {CopyMethod.WHOLE: CopyMethod.EACH, CopyMethod.EACH: CopyMethod.ODD, CopyMethod.ODD: CopyMethod.EACH}
+"""The way after one has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRange:
+    """A range of a partition to copy, and the way to copy it."""
+
+    partition: int
+    source: TopicLog
+    way: CopyMethod
+    offsets: OffsetRange
+    is_continuation: bool = False
+    """Whether preceding records were copied another way; records removed since then are an error."""
+
+    def lots(self) -> Iterator[CopyLot]:
+        """Yield the records in order; whole batches up to the first that cannot be copied whole."""
+        if self.way is CopyMethod.WHOLE and isinstance(self.source, BatchLog):
+            lots = read_whole_lots(self.source, self.partition, self.offsets)
+        else:
+            lots = read_record_lots(self.source, self.partition, self.offsets)
+        if self.is_continuation:
+            first = next(lots, None)
+            if first is None or first.first > self.offsets.start:
+                self._check_begin()
+            if first is not None:
+                yield first
+        yield from lots
+
+    def check_read(self, stop: int) -> None:
+        """Check that records before `stop` came from the expected topic: topics are read by name.
+
+        Raises:
+            SourceChangedError: The source was deleted and created again.
+            RetryableError: The source ends before `stop`: its brokers lost records.
+        """
+        bounds = self.source.bounds([self.partition]).get(self.partition)
+        if bounds is None or bounds.end < stop:
+            raise source_changed_error()
+
+    def _check_begin(self) -> None:
+        begin = self.source.bounds([self.partition])[self.partition].start
+        if begin > self.offsets.start:
+            what = f"offsets {self.offsets.start:,} to {begin - 1:,} were removed while they were copied"
+            hint = "Retention or a deletion of records ran in the meantime. Run the same command again."
+            raise RetryableError(f"partition {self.partition} of the source: {what}", hint=hint)
+
+
+def open_writer(target: Target, partition: int, way: CopyMethod) -> Writer:
+    """Return the writer of a partition, by librdkafka or by the protocol."""
+    place = (target.topic, partition)
+    settings = {**target.settings, **target.writing, "transactional.id": copier_of(target.owner, *place)}
+    if way is CopyMethod.EACH:
+        return Transactions(settings, place, target.cluster)
+    from reconciler.providers.brokers.records.copy_transaction import RawTransactions  # noqa: PLC0415 - imports another client
+
+    return RawTransactions(settings, place, target.cluster)
+
+
+@dataclass
+class CopySink:
+    """A `TransactionalSink`. The driver reads the whole ledger, tasks only later entries."""
+
+    target: Target
+    on_complete: Callable[[], None] | None = None
+    source: ObservedSource | None = None
+    ledgers: ProgressReader | None = None
+    known: Mapping[int, Progress] = field(default_factory=dict)
+    read_to: int = 0
+    ledger: Ledger | None = None
+    """Shared by several sinks to read it once; `None` reads it for each call."""
+    deletes: bool = True
+    """Whether brokers delete old records of the topic."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without connections."""
+        return type(self), (self.target, None, self.source, None, self.known, self.read_to)
+
+    def check_shared(self) -> None:
+        """Do nothing: every process reaches the brokers, or they report an error."""
+
+    def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
+        """Return how far each partition was copied, in offsets of its source.
+
+        Raises:
+            SourceChangedError: The copy has lost written records.
+        """
+        target = self.target
+        if self.ledgers is None:
+            self.ledgers = open_progress(target.settings, target.cluster, target.topic, target.link)
+        self.ledgers.read()
+        if target.link is not None and self.ledgers.is_over:
+            message = f"{target.topic} of cluster {target.cluster} is not a mirror that records are copied to"
+            raise UserError(message, hint="It was stopped in the meantime: see `reconciler mirror list`.")
+        self.read_to = self.ledgers.tail.position
+        self.known = self.ledgers.all(only)
+        numbers = [number for number in range(target.partitions) if only is None or number in only]
+        by_partition = {number: self._discard_stale(self.known.get(number), number) for number in numbers}
+        self._check_not_truncated(by_partition)
+        return {number: progress.reached for number, progress in by_partition.items()}
+
+    def spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:
+        """Return the ranges that both sides have according to the offset map, the copy's first.
+
+        Records that the source or the copy's retention removed are excluded. A partition missing from the copy has an
+        empty range.
+        """
+        target = self.target
+        ledger = self.ledger or Ledger(target.settings, target.cluster)
+        entries = ledger.read(PROGRESS, MAP)
+        numbers = [number for number in source if number < target.partitions]
+        starts = read_start_offsets(target.settings, target.cluster, [(target.topic, number) for number in numbers])
+        spans: dict[int, Spans] = {}
+        for number, bounds in source.items():
+            offsets = map_of(entries, target.topic, number)
+            begin = starts.get((target.topic, number), 0) if self.deletes else 0
+            start = max(bounds.start, offsets.source_of(begin))
+            stop = max(start, min(offsets.through, bounds.stable))
+            ends = offsets.target_of(start), offsets.target_of(stop)
+            both = OffsetRange(0, 0) if None in ends else OffsetRange(ends[0] or 0, ends[1] or 0)
+            spans[number] = Spans(both, OffsetRange(start, stop), offsets)
+        return spans
+
+    def following(self, source: ObservedSource) -> CopySink:
+        """Return this sink for a round over a source, whose log is recorded with each commit."""
+        return replace(self, source=source)
+
+    def complete(self) -> None:
+        """Record that the first copy has reached the source's end at its start."""
+        if self.on_complete is not None:
+            self.on_complete()
+
+    def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[CopyProgress]:
+        """Copy a range from where the previous copier stopped, and report each transaction.
+
+        Copies nothing if the state of the mirror or its link was written after the driver read it.
+
+        Raises:
+            LostRaceError: Another process copies this partition.
+            SourceChangedError: The copy is not one of this source, or has lost written records.
+            RetryableError: Brokers do not answer; committed records stay.
+        """
+        through, way = offsets.start, self._first_way(partition, source, offsets)
+        while through < offsets.stop:
+            # Opening fences the previous copier; progress read afterwards misses no commit.
+            transactions = open_writer(self.target, partition, way)
+            try:
+                progress = self._read_progress(partition)
+                if progress is None or progress.through >= offsets.stop:
+                    return
+                is_continuation = progress.through == through > offsets.start
+                work = CopyRange(partition, source, way, OffsetRange(progress.through, offsets.stop), is_continuation)
+                through = yield from self._copy_work(transactions, work, progress)
+            finally:
+                transactions.close()
+            way = _NEXT[way]
+
+    def _first_way(self, partition: int, source: TopicLog, offsets: OffsetRange) -> CopyMethod:
+        is_long = offsets.length >= self.target.limits.whole
+        is_whole = is_long and isinstance(source, BatchLog) and source.has_whole_batches(partition, offsets)
+        return CopyMethod.WHOLE if is_whole else CopyMethod.EACH
+
+    def _read_progress(self, partition: int) -> Progress | None:
+        """Return the fenced progress; `None` if states were written, and must be read again."""
+        target = self.target
+        ledgers = open_progress(target.settings, target.cluster, target.topic, target.link, self.read_to)
+        ledgers.put({number: known for number, known in self.known.items() if number == partition})
+        try:
+            ledgers.read()
+        finally:
+            ledgers.tail.close()
+        if ledgers.changes:
+            return None
+        progress = self._discard_stale(ledgers.of(partition), partition)
+        self._check_not_truncated({partition: progress})
+        seen = self._source_seen
+        check_followed(target.topic, partition, progress.reached, seen)
+        check_current(target.topic, partition, progress.reached, seen)
+        return progress
+
+    def _copy_work(
+        self, transactions: Writer, work: CopyRange, progress: Progress
+    ) -> Generator[CopyProgress, None, int]:
+        """Copy, and return the offset reached: the end, or one from which another way is needed."""
+        partition, rest = work.partition, work.offsets
+        followed = SourceSnapshot(
+            self._source_seen.topic_id, self._source_seen.bounds.get(partition, Bounds(0, 0, 0, 0))
+        )
+        limits = self.target.limits
+        records = taken = 0
+        began = monotonic()
+        reached = rest.start
+        for lot in work.lots():
+            if lot.records:
+                if not transactions.accepts(lot.content):
+                    rest = OffsetRange(rest.start, lot.first)
+                    break
+                transactions.take(lot.content)
+                progress = replace(progress, newest_ms=max(progress.newest_ms or 0, lot.newest_ms))
+            reached = lot.through
+            records += lot.records
+            taken += lot.bytes
+            is_full = records >= limits.records or taken >= limits.bytes or monotonic() - began > limits.seconds
+            if is_full or transactions.should_switch:
+                progress = self._commit(transactions, (progress, followed), OffsetRange(rest.start, reached), work)
+                yield CopyProgress(partition, reached, records, taken)
+                if transactions.should_switch:
+                    return reached
+                rest, records, taken, began = OffsetRange(reached, rest.stop), 0, 0, monotonic()
+        else:
+            if work.way is CopyMethod.WHOLE:  # The rest must be read record by record.
+                rest = OffsetRange(rest.start, reached)
+        if rest.length:
+            self._commit(transactions, (progress, followed), rest, work)
+            yield CopyProgress(partition, rest.stop, records, taken)
+        return rest.stop
+
+    def _commit(
+        self, transactions: Writer, state: tuple[Progress, SourceSnapshot], within: OffsetRange, work: CopyRange
+    ) -> Progress:
+        partition = work.partition
+        sources, targets = transactions.settle()
+        check_in_order(sources, targets, within)
+        if len(targets) and targets[0] < state[0].written:  # The log was truncated during the copy.
+            raise self._truncation_error(partition, int(targets[0]), state[0].written)
+        work.check_read(within.stop)
+        progress, chunks = advance_progress(state[0], within.stop, make_pieces(sources, targets), state[1])
+        transactions.commit(ledger_messages(self.target.topic, partition, progress, chunks))
+        return progress
+
+    def _check_not_truncated(self, reached: Mapping[int, Progress]) -> None:
+        """Check that no partition ends below its written offset; retention moves only its beginning."""
+        target = self.target
+        written = {(target.topic, number): progress.written for number, progress in reached.items() if progress.written}
+        if not written:
+            return
+        client, tries = (
+            connection_to(to_admin_settings(target.settings), target.cluster),
+            Tries(_TRUNCATION_BACKOFF, within_s=_TRUNCATION_WAIT_S),
+        )
+        while True:
+            ends = read_offsets(client, written, LATEST)
+            cut = [place for place, least in written.items() if ends[place] < least]
+            if not cut:
+                return
+            if tries.is_over:
+                break
+            tries.wait()
+        if client.topics([target.topic])[target.topic].id != target.topic_id:
+            message = f"{target.topic} of cluster {target.cluster} was deleted and created again"
+            raise RetryableError(message, hint="Run the same command again.")
+        raise self._truncation_error(cut[0][1], ends[cut[0]], written[cut[0]])
+
+    def _truncation_error(self, partition: int, end: int, written: int) -> SourceChangedError:
+        target = self.target
+        where = f"{target.topic}, partition {partition} of cluster {target.cluster}"
+        message = f"{where} ends at {end:,}, and was written up to {written:,}: its brokers lost records"
+        hint = "Nothing was copied behind the hole. Delete that topic, and run the same command again."
+        if target.link is not None:
+            hint = "Nothing was copied behind the hole. `apply --allow delete:MIRROR` deletes it and mirrors it again."
+        return SourceChangedError(message, code=MIRROR_TRUNCATED, hint=hint)
+
+    @property
+    def _source_seen(self) -> ObservedSource:
+        return self.source or ObservedSource(None, {})
+
+    def _discard_stale(self, progress: Progress | None, partition: int) -> Progress:
+        """Return the progress; that of a deleted topic of the name is discarded."""
+        target = self.target
+        if progress is None or progress.copy_id not in {None, target.topic_id}:
+            return replace(_NO_PROGRESS, through=target.begins.get(partition, 0), copy_id=target.topic_id, commits=0)
+        return progress

@@ -1,0 +1,488 @@
+"""Transactions of a copy, by librdkafka or by the protocol."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
+
+import numpy as np
+
+from reconciler.errors import LostRaceError, ProducerFencedError, ReconcilerError, RetryableError
+from reconciler.providers.brokers.faults import error_of_code, find_cause, find_original_error
+from reconciler.providers.brokers.ledger import (
+    SLICE_S,
+    TOPIC,
+    TRANSACTION_MS,
+    WAIT_S,
+    is_fenced,
+    repeat_patiently,
+    translate_ledger_error,
+)
+from reconciler.providers.brokers.records.record_batches import (
+    BatchWriter,
+    Headers,
+    Producer,
+    connection_to,
+    retry_until_answered,
+    update_brokers,
+)
+from reconciler.providers.brokers.records.whole_batches import WholeBatch, replace_producer
+from reconciler.providers.brokers.security import reveal_secrets, to_admin_settings
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from reconciler.records.log import OffsetRange, TopicLog
+
+# Clients are imported on use, only by processes that copy.
+# ruff: noqa: PLC0415
+
+
+_ROWS: Final = 5_000
+"""Records converted to Python objects at once: few enough for the processor's caches."""
+
+SentRecord: TypeAlias = "tuple[bytes | None, bytes | None, int, Headers, int]"
+"""Value, key, time, headers and source offset; a plain tuple, as there are millions."""
+_time: Final = itemgetter(2)
+_headers: Final = itemgetter(3)
+
+
+Content: TypeAlias = "Sequence[SentRecord] | WholeBatch"
+"""Records as a list, or a stored batch."""
+
+
+class OddRecords(list["SentRecord"]):
+    """Records with at least one that librdkafka cannot write: a header name in bytes (see `columns.py`), or time 0."""
+
+
+@runtime_checkable
+class BatchLog(Protocol):
+    """A log that provides batches as stored by a broker."""
+
+    def has_whole_batches(self, partition: int, offsets: OffsetRange) -> bool:
+        """Return whether the first batches of a range are large enough to copy whole."""
+        ...
+
+    def whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[WholeBatch]:
+        """Yield the batches of a range in order, up to the first that must be read record by record."""
+        ...
+
+
+@runtime_checkable
+class MessageLog(Protocol):
+    """A log that provides confluent-kafka messages, for copies without columns."""
+
+    def messages(self, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Any]]:
+        """Yield the records of `read` as lists of messages."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CopyLot:
+    """Records that are written together, or one whole batch."""
+
+    content: Content
+    first: int
+    through: int
+    newest_ms: int
+    records: int
+    bytes: int
+    """Size of keys and values, or the stored size of a whole batch."""
+
+
+def read_whole_lots(source: BatchLog, partition: int, offsets: OffsetRange) -> Iterator[CopyLot]:
+    """Yield the batches of a range, up to the first that cannot be copied whole; uncounted ones are empty."""
+    for batch in source.whole_batches(partition, offsets):
+        yield CopyLot(batch, batch.first, batch.through, batch.newest_ms, batch.records, len(batch.raw))
+
+
+def read_record_lots(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[CopyLot]:
+    """Yield the records of a range in order."""
+    for batch in batches_of(source, partition, offsets):
+        taken = sum(len(row[0] or b"") + len(row[1] or b"") for row in batch)
+        yield CopyLot(batch, batch[0][4], batch[-1][4] + 1, max(map(_time, batch)), len(batch), taken)
+
+
+def batches_of(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[Sequence[SentRecord]]:
+    """Yield the records of a range in order, in non-empty batches."""
+    if isinstance(source, MessageLog):
+        for messages in source.messages(partition, offsets):
+            yield mark_odd(
+                [
+                    (message.value(), message.key(), message.timestamp()[1], message.headers(), message.offset())
+                    for message in messages
+                ]
+            )
+    else:
+        for batch in source.read(partition, offsets):
+            yield from map(rows_of, split_batch(batch))
+
+
+def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield slices to convert to Python objects at once."""
+    for start in range(0, batch.num_rows, _ROWS):
+        yield batch.slice(start, _ROWS)
+
+
+def mark_odd(rows: list[SentRecord]) -> list[SentRecord]:
+    """Return the records, as `OddRecords` if librdkafka cannot write one of them."""
+    if 0 in map(_time, rows):
+        return OddRecords(rows)
+    if any(map(_headers, rows)) and any(isinstance(name, bytes) for row in rows for name, _ in row[3] or ()):
+        return OddRecords(rows)
+    return rows
+
+
+def rows_of(batch: pa.RecordBatch) -> list[SentRecord]:
+    """Return the records of a batch of `RECORD_SCHEMA`."""
+    from reconciler.providers.brokers.records.columns import contents_of, headers_of
+
+    columns = (
+        contents_of(batch.column("value")),
+        contents_of(batch.column("key")),
+        batch.column("timestamp_ms").to_pylist(),
+        headers_of(batch.column("headers")),
+        batch.column("offset").to_pylist(),
+    )
+    return mark_odd(list(zip(*columns, strict=True)))
+
+
+_TAKEN: Final = "Nothing is lost: another process copies it now. Run again later."
+_ABORT_S: Final = 10.0
+_FULL_S: Final = 0.1
+_WRITING: Final = {
+    "retry.backoff.ms": 20,
+    "transaction.timeout.ms": TRANSACTION_MS,
+    # A batch is sent when it is full, or no record follows.
+    "linger.ms": 20,
+    "batch.num.messages": 100_000,
+    "queue.buffering.max.messages": 200_000,
+    "queue.buffering.max.kbytes": 256 << 10,
+    "message.max.bytes": 1_000_000_000,  # The broker enforces its own limit.
+    "compression.type": "lz4",
+}
+
+
+class Transactions:
+    """Writer of records together with ledger entries; fences others of its id."""
+
+    def __init__(self, settings: Mapping[str, Any], place: tuple[str, int], cluster: str) -> None:
+        """Fence other copiers of the partition."""
+        from confluent_kafka import Producer
+
+        self._topic, self._partition = place
+        self._settings, self._cluster = settings, cluster
+        self._sources: list[int] = []
+        self._targets: list[int] = []
+        self._errors: list[Any] = []
+        self._is_open = False
+        self._producer: Any = Producer(reveal_secrets({**_WRITING, **settings}))
+        self._call(self._producer.init_transactions, SLICE_S)
+
+    @property
+    def should_switch(self) -> bool:
+        """Return whether to switch to another way of writing."""
+        return False
+
+    def accepts(self, batch: Content) -> bool:
+        """Return whether it writes all records of a batch unchanged."""
+        return isinstance(batch, list) and not isinstance(batch, OddRecords)
+
+    def take(self, batch: Content) -> None:
+        """Write records, which become readable when committed."""
+        rows = cast("Sequence[SentRecord]", batch)
+        if not self._is_open:
+            self._call(self._producer.begin_transaction)
+            self._is_open = True
+        with self._translate_errors():
+            self._produce(rows)
+            self._producer.poll(0)
+        self._sources += [row[4] for row in rows]
+        self._check()
+
+    def settle(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the source offsets and the target offsets of this transaction's records.
+
+        Raises:
+            LostRaceError: Another process copies this partition now.
+            RetryableError: The cluster does not answer.
+        """
+        until = monotonic() + WAIT_S
+        while self._flush(1.0):
+            self._check()
+            if monotonic() > until:
+                raise self._timeout_error()
+        self._check()
+        return np.array(self._sources, np.int64), np.array(self._targets, np.int64)
+
+    def commit(self, ledger: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Commit the records together with ledger entries."""
+        if not self._is_open:
+            self._call(self._producer.begin_transaction)
+        for key, value in ledger:
+            self._call(self._producer.produce, TOPIC, value, key, 0)
+        self._call(self._producer.commit_transaction, SLICE_S)
+        self._is_open = False
+        self._sources, self._targets = [], []
+
+    def close(self) -> None:
+        """Abort the open transaction, for which readers would wait."""
+        from confluent_kafka import KafkaException
+
+        if self._is_open:
+            with suppress(KafkaException):
+                self._producer.abort_transaction(_ABORT_S)
+        self._is_open = False
+
+    def _produce(self, batch: Sequence[SentRecord]) -> None:
+        produce, topic, partition, delivered = self._producer.produce, self._topic, self._partition, self._on_delivery
+        for value, key, timestamp_ms, headers, _ in batch:
+            try:
+                produce(topic, value, key, partition, delivered, timestamp=timestamp_ms, headers=headers)
+            except BufferError:
+                self._retry_produce(
+                    partial(produce, topic, value, key, partition, delivered, timestamp=timestamp_ms, headers=headers)
+                )
+
+    def _flush(self, seconds: float) -> int:
+        with self._translate_errors():
+            return int(self._producer.flush(seconds))
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        from confluent_kafka import KafkaException
+
+        try:
+            yield
+        except (KafkaException, SystemError) as error:
+            if (cause := find_cause(error)) is None:
+                raise
+            raise self._translate(cause) from error
+
+    def _on_delivery(self, error: Any, message: Any) -> None:
+        if error is None:
+            self._targets.append(message.offset())
+        else:
+            self._errors.append(error)
+
+    def _retry_produce(self, produce: Callable[[], None]) -> None:
+        until = monotonic() + WAIT_S
+        while True:
+            self._producer.poll(_FULL_S)
+            self._check()
+            try:
+                return produce()
+            except BufferError:
+                if monotonic() > until:
+                    raise self._timeout_error() from None
+
+    def _timeout_error(self) -> RetryableError:
+        message = f"{self._topic}, partition {self._partition} of cluster {self._cluster} takes no records"
+        return RetryableError(message, hint="See whether its brokers are alive, then run the same command again.")
+
+    def _check(self) -> None:
+        if self._errors:
+            raise self._translate(self._errors[0])
+
+    def _call(self, call: Callable[..., Any], *arguments: Any) -> None:
+        with self._translate_errors():
+            repeat_patiently(partial(call, *arguments), self._settings, doing=self._doing, cluster=self._cluster)
+
+    def _translate(self, error: Any) -> ReconcilerError:
+        where = f"{self._topic}, partition {self._partition} of cluster {self._cluster}"
+        error = find_original_error(self._producer, error)
+        if is_fenced(error):
+            return LostRaceError(where, None, hint=_TAKEN)
+        return translate_ledger_error(error, self._settings, self._doing, self._cluster)
+
+    @property
+    def _doing(self) -> str:
+        return f"copying into {self._topic}, partition {self._partition}"
+
+
+def check_in_order(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], within: OffsetRange) -> None:
+    """Check that records are within the range, and were each written once, in order."""
+    is_asked = not len(sources) or (sources[0] >= within.start and sources[-1] < within.stop)
+    is_whole = len(sources) == len(targets) and bool((np.diff(sources) > 0).all() and (np.diff(targets) > 0).all())
+    if not (is_asked and is_whole):
+        raise source_changed_error()
+
+
+def source_changed_error() -> RetryableError:
+    """Return the error for records that do not match the requested range."""
+    message = "the source changed while it was read"
+    return RetryableError(message, hint="Nothing of that was committed: run the same command again.")
+
+
+_TRANSACTIONAL_ID: Final = 1
+"""Type of coordinator to find."""
+_AGAIN: Final = frozenset({3, 7, 13, 14, 15, 16, 51})
+"""Error codes of a coordinator that moves, loads, or still ends a transaction."""
+_CALM_RECORDS: Final = 2_000
+"""Ordinary records after which librdkafka takes over again."""
+
+
+class RawTransactions:
+    """`Transactions` by the protocol, for records that librdkafka cannot write. Sends batch by batch."""
+
+    def __init__(self, settings: Mapping[str, Any], place: tuple[str, int], cluster: str) -> None:
+        """Fence other copiers of the partition, including this process's client."""
+        self._topic, self._partition = place
+        self._cluster = cluster
+        self._client = connection_to(to_admin_settings(settings), cluster)
+        self._id: str = settings["transactional.id"]
+        self._coordinator: int | None = None
+        self._sources: list[int] = []
+        self._targets: list[int] = []
+        self._opened: set[tuple[str, int]] = set()
+        self._calm = 0
+        with self._translate_errors():
+            self._producer = self._init_producer()
+        self._writer = BatchWriter(settings, cluster, self._producer)
+
+    @property
+    def should_switch(self) -> bool:
+        """Return whether librdkafka could have written the last records."""
+        return self._calm >= _CALM_RECORDS
+
+    def accepts(self, batch: Content) -> bool:
+        """Return whether it writes all records of a batch unchanged; brokers may recompress whole batches."""
+        if isinstance(batch, list):
+            return True
+        whole = cast("WholeBatch", batch)
+        return self._writer.keeps(self._topic, whole.codec, len(whole.raw))
+
+    def take(self, batch: Content) -> None:
+        """Write records, which become readable when committed."""
+        with self._translate_errors():
+            self._open(self._topic, self._partition)
+            if isinstance(batch, list):
+                self._calm = 0 if isinstance(batch, OddRecords) else self._calm + len(batch)
+                self._targets += self._writer.write(self._topic, self._partition, batch)
+                self._sources += [row[4] for row in batch]
+            else:
+                whole = cast("WholeBatch", batch)
+                self._targets += self._writer.put(
+                    self._topic, self._partition, partial(replace_producer, whole), whole.records
+                )
+                self._sources += range(whole.first, whole.through)
+
+    def settle(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the source offsets and the target offsets of this transaction's records."""
+        return np.array(self._sources, np.int64), np.array(self._targets, np.int64)
+
+    def commit(self, ledger: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Commit the records together with ledger entries."""
+        now = time.time_ns() // 1_000_000
+        with self._translate_errors():
+            self._open(TOPIC, 0)
+            self._writer.write(TOPIC, 0, [(value, key, now, None, 0) for key, value in ledger])
+            self._end(is_committed=True)
+        self._sources, self._targets = [], []
+
+    def close(self) -> None:
+        """Abort the open transaction, for which readers would wait."""
+        if self._opened:
+            with suppress(ReconcilerError):
+                self._end(is_committed=False)
+
+    def _init_producer(self) -> Producer:
+        from kafka.protocol.producer import InitProducerIdRequest
+
+        request = InitProducerIdRequest(
+            transactional_id=self._id,
+            transaction_timeout_ms=TRANSACTION_MS,
+            producer_id=-1,
+            producer_epoch=-1,
+            max_version=4,
+        )
+        response = self._request(request, lambda answer: int(answer.error_code))
+        return Producer(response.producer_id, response.producer_epoch, self._id)
+
+    def _open(self, topic: str, partition: int) -> None:
+        """Add a partition to the transaction; the first one begins it."""
+        from kafka.protocol.producer import AddPartitionsToTxnRequest
+
+        if (topic, partition) in self._opened:
+            return
+        request_topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._id,
+            v3_and_below_producer_id=self._producer.id,
+            v3_and_below_producer_epoch=self._producer.epoch,
+            v3_and_below_topics=[request_topic(name=topic, partitions=[partition])],
+            max_version=3,
+        )
+        self._request(request, _partition_error_code)
+        self._opened.add((topic, partition))
+
+    def _end(self, *, is_committed: bool) -> None:
+        from kafka.protocol.producer import EndTxnRequest
+
+        request = EndTxnRequest(
+            transactional_id=self._id,
+            producer_id=self._producer.id,
+            producer_epoch=self._producer.epoch,
+            committed=is_committed,
+            max_version=3,
+        )
+        self._request(request, lambda answer: int(answer.error_code))
+        self._opened = set()
+
+    def _request(self, request: Any, code: Callable[[Any], int]) -> Any:
+        """Send a request that may be sent twice."""
+        response = retry_until_answered(
+            lambda: self._client.send(request, doing=self._doing, node=self._find_coordinator()),
+            code,
+            _AGAIN,
+            self._forget,
+        )
+        if (refused := code(response)) != 0:
+            raise error_of_code(refused, "", what=f"cluster {self._cluster}: {self._doing}")
+        return response
+
+    def _find_coordinator(self) -> int:
+        from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+
+        if self._coordinator is None:
+            request = FindCoordinatorRequest(key=self._id, key_type=_TRANSACTIONAL_ID, max_version=3)
+            response = retry_until_answered(
+                lambda: self._client.send(request, doing=self._doing),
+                lambda answer: int(answer.error_code),
+                _AGAIN,
+                self._forget,
+            )
+            if response.error_code:
+                raise error_of_code(response.error_code, "", what=f"cluster {self._cluster}: {self._doing}")
+            brokers = MetadataRequest(topics=[], allow_auto_topic_creation=False, max_version=9)
+            update_brokers(self._client, self._client.send(brokers, doing=self._doing))
+            self._coordinator = int(response.node_id)
+        return self._coordinator
+
+    def _forget(self) -> None:
+        self._coordinator = None
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except ProducerFencedError as error:
+            where = f"{self._topic}, partition {self._partition} of cluster {self._cluster}"
+            raise LostRaceError(where, None, hint=_TAKEN) from error
+
+    @property
+    def _doing(self) -> str:
+        return f"copying into {self._topic}, partition {self._partition}"
+
+
+def _partition_error_code(answer: Any) -> int:
+    ((topic),) = answer.results_by_topic_v3_and_below
+    (partition,) = topic.results_by_partition
+    return int(partition.partition_error_code)

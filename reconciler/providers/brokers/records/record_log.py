@@ -1,0 +1,511 @@
+"""Kafka topics as `TopicLog`s. Consumers are pooled: opening one takes tens of milliseconds and many connections."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from reconciler.errors import ReconcilerError, RetryableError, SourceChangedError
+from reconciler.providers.brokers.faults import error_of_code
+from reconciler.providers.brokers.offsets import EARLIEST, LATEST, bounds_of, read_offsets, read_partition_sizes
+from reconciler.providers.brokers.reachability import explain_unreachable, read_watermarks, translate_record_error
+from reconciler.providers.brokers.records.columns import MessageBuffer, decode_columns, select_decodable
+from reconciler.providers.brokers.records.record_batches import (
+    Answer,
+    HeaderReader,
+    Leader,
+    connection_to,
+    fetch_batches,
+)
+from reconciler.providers.brokers.records.whole_batches import WholeBatch, answers, has_whole_batches, whole_batches
+from reconciler.providers.brokers.security import reveal_secrets
+from reconciler.records.hashes import compute_digest
+from reconciler.records.log import Bounds, Digest, Extent, Isolation, OffsetRange
+from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from reconciler.providers.brokers.client import KafkaClient
+    from reconciler.providers.brokers.translate import TopicMetadata
+
+
+_IDLE: Final = 16
+"""Limit of idle consumers per settings."""
+_CONSUMER: Final = {
+    "group.id": "reconciler",  # required by the library; no offsets are committed, so no group exists
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    # The reader itself handles offsets that are out of range.
+    "auto.offset.reset": "error",
+    # How long to wait at the end of a partition: only an empty answer shows that it was reached.
+    "fetch.wait.max.ms": 5,
+    # A new topic is known to all brokers within this time.
+    "topic.metadata.propagation.max.ms": 5000,
+    "fetch.message.max.bytes": 4 << 20,
+    # Without it, a reader that has used up the prefetched records waits a second for more.
+    "fetch.queue.backoff.ms": 5,
+    "queued.min.messages": 100_000,
+    "queued.max.messages.kbytes": 64 << 10,
+}
+
+
+class _Pool:
+    """Idle consumers by settings. Consumers of a parent process are not used."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: dict[bytes, list[Consumer]] = {}
+        self._inherited: list[object] = []
+        os.register_at_fork(after_in_child=self._reset_after_fork)
+        atexit.register(self.close)
+
+    def take(self, key: bytes, settings: dict[str, Any]) -> Consumer:
+        with self._lock:
+            idle = self._idle.get(key)
+            if idle:
+                return idle.pop()
+        return Consumer(settings)
+
+    def give_back(self, key: bytes, consumer: Consumer) -> None:
+        consumer.unassign()
+        with self._lock:
+            idle = self._idle.setdefault(key, [])
+            if len(idle) < _IDLE:
+                idle.append(consumer)
+                return
+        consumer.close()
+
+    def close(self) -> None:
+        with self._lock:
+            idle = [consumer for consumers in self._idle.values() for consumer in consumers]
+            self._idle.clear()
+        for consumer in idle:
+            with suppress(Exception):
+                consumer.close()
+
+    def _reset_after_fork(self) -> None:
+        """Start empty in a forked process: the clients' threads exist only in the parent."""
+        # Referenced, never used: closing a client without its threads would block for ever.
+        self._inherited.append(self._idle)
+        self._lock, self._idle = threading.Lock(), {}
+
+
+_pool: Final = _Pool()
+
+
+@contextmanager
+def borrow_consumer(settings: Mapping[str, Any], isolation: Isolation) -> Iterator[Consumer]:
+    """Lend a consumer; it is closed after an error, otherwise pooled."""
+    key = pickle.dumps((dict(settings), isolation))
+    lent = _pool.take(key, {**_CONSUMER, **reveal_secrets(settings), "isolation.level": isolation})
+    try:
+        yield lent
+    except GeneratorExit:
+        _pool.give_back(key, lent)
+        raise
+    except BaseException:
+        lent.close()
+        raise
+    else:
+        _pool.give_back(key, lent)
+
+
+# The library has no public names for its internal error codes.
+# ruff: noqa: SLF001
+
+_AT_ONCE: Final = 250
+"""Messages consumed at once: few enough for the processor's caches."""
+_BYTES_AT_ONCE: Final = 8 << 20
+_SAMPLE: Final = 20
+_BATCH_ROWS: Final = 16_000
+_BATCH_BYTES: Final = 8 << 20
+_LOOK_S: Final = 1.0
+_GATHER_S: Final = 0.01
+_SILENCE_S: Final = 60.0
+"""Time limit without records in the middle of a range."""
+_ANSWER_S: Final = 30.0
+_MISSED: Final = 2
+_PACKED: Final = 5_000
+"""From this many offsets on, batches are unpacked here; fewer do not justify a second connection."""
+
+_FINAL: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID}
+"""The client has already waited for the topic to become known."""
+_TRANSIENT: Final = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A partition of a topic of a cluster, with the settings to read it."""
+
+    settings: Mapping[str, Any]
+    cluster: str
+    topic: str
+    partition: int
+    isolation: Isolation
+
+    def __str__(self) -> str:
+        """Return the name used in errors."""
+        return f"{self.topic}, partition {self.partition}"
+
+
+def batches(place: Place, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """Yield the readable records of a range as batches of `RECORD_SCHEMA`."""
+    at = offsets.start
+    if offsets.length >= _PACKED:
+        for through, records in _unpack_batches(place, offsets):
+            at = through
+            if records.num_rows:
+                yield records
+    lots = MessageBuffer(place.partition)
+    for taken in messages(place, OffsetRange(at, offsets.stop), begun=offsets.start):
+        lots.add(taken)
+        if lots.rows >= _BATCH_ROWS or lots.bytes >= _BATCH_BYTES:
+            yield lots.batch()
+            lots = MessageBuffer(place.partition)
+    if lots.rows:
+        yield lots.batch()
+
+
+def _unpack_batches(place: Place, offsets: OffsetRange) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield records from the brokers' batches, each with the offset up to which it is complete.
+
+    Stops at formats that only the client reads, and at the first error; then the client continues.
+    """
+    leader = Leader(place.settings, place.cluster, place.topic, place.partition, is_asked_once=True)
+
+    def ask(offset: int) -> Answer:
+        return fetch_batches(leader, offset, place.isolation)
+
+    with suppress(ReconcilerError, ValueError):
+        for answer, heads in answers(ask, offsets, select_decodable):
+            yield from decode_columns(answer, heads, place.partition, offsets)
+
+
+def messages(place: Place, offsets: OffsetRange, *, begun: int | None = None) -> Iterator[Sequence[Message]]:
+    """Yield the readable records of a range as the client's messages.
+
+    `begun` is the start of the reading that this range continues; records removed since then are an error.
+    """
+    if offsets.start >= offsets.stop:
+        return
+    with borrow_consumer(place.settings, place.isolation) as consumer:
+        yield from _RangeReader(place, consumer, offsets, offsets.start if begun is None else begun).run()
+
+
+class _RangeReader:
+    def __init__(self, place: Place, consumer: Consumer, offsets: OffsetRange, begun: int) -> None:
+        self._place, self._consumer = place, consumer
+        self._begin, self._next = begun, offsets.start
+        self._stop = offsets.stop
+        self._is_done = False
+        self._missed = 0
+        self._at_once = 100
+
+    def run(self) -> Iterator[Sequence[Message]]:
+        self._fetch_leader()
+        self._assign()
+        until = monotonic() + _SILENCE_S
+        while not self._is_done:
+            messages = self._consume()
+            readable = self._cut_to_range(
+                self._handle_events(messages) if any(map(Message.error, messages)) else messages
+            )
+            if readable:
+                self._load_headers(readable)
+                yield readable
+                until = monotonic() + _SILENCE_S
+            elif monotonic() > until and not self._is_done:
+                raise self._timeout_error()
+            elif not messages:
+                self._check_exists()
+
+    def _consume(self) -> list[Message]:
+        """Return as many messages as are converted at once, or those that arrive without a pause."""
+        first = self._consumer.consume(1, _LOOK_S)
+        more = min(self._at_once, self._stop - self._next) - 1
+        return first + self._consumer.consume(more, _GATHER_S) if first and more > 0 else first
+
+    def _cut_to_range(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return the messages within the range; one after it shows that all were received."""
+        if not messages:
+            return messages
+        self._next = _offset(messages[-1]) + 1
+        self._is_done = self._is_done or self._next >= self._stop
+        if self._next > self._stop:
+            messages = [message for message in messages if _offset(message) < self._stop]
+        # Consume fewer large records at once.
+        size = sum(map(len, messages[:_SAMPLE])) // max(1, len(messages[:_SAMPLE]))
+        self._at_once = max(1, min(_AT_ONCE, _BYTES_AT_ONCE // max(1, size)))
+        return messages
+
+    def _load_headers(self, readable: Sequence[Message]) -> None:
+        """Load the headers of all messages; the client fails if a name is not UTF-8.
+
+        Such headers are fetched by the protocol, with names as bytes. Never call the client's method again for such a
+        message: its partial headers crash the process.
+        """
+        seen: list[Any] = []
+        while len(seen) < len(readable):
+            try:
+                seen.extend(map(Message.headers, islice(readable, len(seen), None)))
+            except (SystemError, UnicodeDecodeError):
+                failed = readable[len(seen)]
+                failed.set_headers(self._headers.at(_offset(failed)))  # type: ignore[arg-type]  # it takes anything
+                seen.append(failed)
+
+    @cached_property
+    def _headers(self) -> HeaderReader:
+        place = self._place
+        return HeaderReader(Leader(place.settings, place.cluster, place.topic, place.partition))
+
+    def _handle_events(self, messages: Sequence[Message]) -> list[Message]:
+        """Return the messages, and handle the events among them."""
+        readable: list[Message] = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                readable.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._reach_end(_offset(message))
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                self._resume_in_log()
+            elif not _is_transient(error):
+                raise self._translate(error)
+        return readable
+
+    def _reach_end(self, offset: int) -> None:
+        """Finish at the end of the log, as reported by its leader; a new leader may not know it yet."""
+        self._is_done = offset >= min(self._stop, self._bounds()[1])
+
+    def _resume_in_log(self) -> None:
+        """Resume at the log's beginning, or finish at its end: the next offset is outside the log."""
+        low, high = self._bounds()
+        if self._next >= high:
+            self._is_done = True
+        elif self._next > self._begin:
+            what = f"offsets {self._next:,} to {low - 1:,} were removed while they were read"
+            hint = "Retention or a deletion of records ran in the meantime. Run the same command again."
+            raise RetryableError(f"{self._place}: {what}", hint=hint)
+        elif low >= self._stop:
+            self._is_done = True
+        else:
+            self._next = self._begin = max(low, self._next)
+            self._assign()
+
+    def _fetch_leader(self) -> None:
+        """Fetch the leader of a new topic; the client alone takes a second."""
+        with suppress(KafkaException):  # reading shows whether brokers answer
+            self._consumer.list_topics(self._place.topic, _LOOK_S)
+
+    def _assign(self) -> None:
+        self._consumer.assign([TopicPartition(self._place.topic, self._place.partition, self._next)])
+
+    def _bounds(self) -> tuple[int, int]:
+        """Return the first offset and the readable end."""
+        at = TopicPartition(self._place.topic, self._place.partition)
+        try:
+            return read_watermarks(self._consumer, at, self._place.settings)
+        except KafkaException as error:
+            raise self._translate(error.args[0]) from error
+
+    def _check_exists(self) -> None:
+        """Check that the partition exists: the client waits for a missing one without an error.
+
+        Not every broker knows a new topic at once, so it must be missing twice.
+        """
+        try:
+            seen = self._consumer.list_topics(self._place.topic, _ANSWER_S).topics[self._place.topic]
+        except KafkaException:
+            return  # reading shows whether they return
+        error = seen.error
+        if error is None and self._place.partition not in seen.partitions:
+            error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+        self._missed = 0 if error is None or _is_transient(error) else self._missed + 1
+        if error is not None and self._missed == _MISSED:
+            raise self._translate(error)
+
+    def _translate(self, error: KafkaError) -> ReconcilerError:
+        return translate_record_error(
+            error, self._place.settings, doing=f"reading {self._place}", cluster=self._place.cluster
+        )
+
+    def _timeout_error(self) -> ReconcilerError:
+        place = self._place
+        if error := explain_unreachable(place.settings, doing=f"reading {place}", cluster=place.cluster):
+            return error
+        message = f"{self._place} of cluster {self._place.cluster}: offset {self._next:,} did not come"
+        hint = f"No broker gave it for {_SILENCE_S:.0f} s: see whether they are alive, then run the same command again."
+        return RetryableError(message, hint=hint)
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    return -1 if offset is None else offset
+
+
+def _is_transient(error: KafkaError) -> bool:
+    """Return whether the client recovers by itself. It uses no group, so rights on groups do not matter."""
+    return (error.retriable() and error.code() not in _FINAL) or error.code() in _TRANSIENT
+
+
+_EXTENT_BYTES: Final = 16 << 20
+_RECORD_BYTES: Final = 100
+"""Assumed size of a record if brokers do not report one."""
+
+
+@dataclass(frozen=True)
+class KafkaLog:
+    """A topic, by its name on the brokers. Picklable.
+
+    `settings` are those of confluent-kafka, `admin` those of kafka-python; secrets have `reveal`. If `id` is set, a
+    later topic of the same name is rejected.
+    """
+
+    topic: str
+    settings: Mapping[str, Any] = field(repr=False)
+    admin: Mapping[str, Any] = field(repr=False)
+    cluster: str
+    isolation: Isolation = "read_committed"
+    id: str | None = None
+    _sizes: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
+    """Bytes by partition when extents were first computed, for estimates."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without cached sizes."""
+        settings, admin = dict(self.settings), dict(self.admin)
+        return type(self), (self.topic, settings, admin, self.cluster, self.isolation, self.id)
+
+    @property
+    def topic_id(self) -> str | None:
+        """Id of the topic."""
+        return self.id or self._describe_topic().id
+
+    def check_shared(self) -> None:
+        """Do nothing: every process reaches the brokers, or reading reports an error."""
+
+    def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
+        """Return the bounds of all or some partitions, with one request per kind of offset and leader.
+
+        Raises:
+            SourceChangedError: Another topic has its name now.
+            UserError: The topic does not exist, or may not be described.
+        """
+        seen = self._describe_topic()
+        self._check_same(seen)
+        partitions = range(len(seen.replicas))
+        wanted = [number for number in partitions if only is None or number in only]
+        bounds = bounds_of(self._client, [(self.topic, number) for number in wanted])
+        return {number: bounds[self.topic, number] for number in wanted}
+
+    def compacts(self) -> bool:
+        """Return whether compaction may remove records.
+
+        Raises:
+            NotAuthorizedError: Its configs may not be described.
+        """
+        ((_, configs),) = self._client.configs([self.topic], ["cleanup.policy"])
+        if isinstance(configs, int):
+            raise error_of_code(configs, "", what=f"configs of topic {self.topic} of cluster {self.cluster}")
+        return "compact" in (configs["cleanup.policy"].value or "")
+
+    def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """Yield the readable records of `offsets` in order, as batches of `RECORD_SCHEMA`.
+
+        Raises:
+            UserError: The partition does not exist, or may not be read.
+            RetryableError: Brokers do not answer, or records were removed while they were read.
+            SourceChangedError: At the end, if another topic has its name now.
+        """
+        yield from batches(self._place(partition), offsets)
+        if self.id is not None and offsets.length:  # It was read by name.
+            seen = self._client.topics([self.topic])[self.topic]
+            if not seen.error:
+                self._check_same(seen)
+
+    def messages(self, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Message]]:
+        """Yield the records of `offsets` as lists of confluent-kafka messages."""
+        return messages(self._place(partition), offsets)
+
+    def has_whole_batches(self, partition: int, offsets: OffsetRange) -> bool:
+        """Return whether the first batches of a range are large enough to copy whole."""
+        return has_whole_batches(self._leader(partition), offsets, self.isolation)
+
+    def whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[WholeBatch]:
+        """Yield stored batches, up to the first that must be read record by record."""
+        return whole_batches(self._leader(partition), offsets, self.isolation)
+
+    def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
+        """Return the first offset at or after a time, or `None` if all records are older."""
+        if timestamp_ms < 0:  # Brokers read negative times as names of the log's ends.
+            bounds = self.bounds([partition])[partition]
+            return bounds.start if bounds.start < bounds.end else None
+        offset = read_offsets(self._client, [(self.topic, partition)], timestamp_ms)[self.topic, partition]
+        return None if offset < 0 else offset
+
+    def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
+        """Yield even stretches of `offsets`; records and bytes are estimates."""
+        place = (self.topic, partition)
+        start = read_offsets(self._client, [place], EARLIEST)[place]
+        end = read_offsets(self._client, [place], LATEST, is_stable=self.isolation == "read_committed")[place]
+        within = OffsetRange(max(offsets.start, start), min(offsets.stop, end))
+        each_bytes = self._record_bytes(partition, end - start)
+        step = max(1, int(_EXTENT_BYTES / each_bytes))
+        for at in range(within.start, within.stop, step):
+            cut = OffsetRange(at, min(at + step, within.stop))
+            yield Extent(cut, cut.length, max(1, int(cut.length * each_bytes)))
+
+    def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
+        """Yield absolute digests of `offsets`, computed by reading."""
+        for batch in self.read(partition, offsets):
+            yield compute_digest(batch, base=0)
+
+    def _record_bytes(self, partition: int, offsets: int) -> float:
+        if not self._sizes:
+            try:
+                self._sizes.update(
+                    {number: size for (_, number), size in read_partition_sizes(self._client, [self.topic]).items()}
+                )
+            except ReconcilerError:  # Few may read disk sizes; they only balance the work.
+                return _RECORD_BYTES
+        return max(1.0, self._sizes.get(partition, 0) / max(1, offsets))
+
+    def _describe_topic(self) -> TopicMetadata:
+        seen = self._client.topics([self.topic])[self.topic]
+        if seen.error:
+            raise error_of_code(seen.error, "", what=f"topic {self.topic} of cluster {self.cluster}")
+        return seen
+
+    def _check_same(self, seen: TopicMetadata) -> None:
+        if self.id is not None and seen.id != self.id:
+            message = f"topic {self.topic} of cluster {self.cluster} was deleted and created again"
+            hint = "It is another topic now: read it from its beginning, a stream with another checkpointLocation."
+            raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
+
+    def _place(self, partition: int) -> Place:
+        return Place(self.settings, self.cluster, self.topic, partition, self.isolation)
+
+    def _leader(self, partition: int) -> Leader:
+        return Leader(self.settings, self.cluster, self.topic, partition)
+
+    @property
+    def _client(self) -> KafkaClient:
+        return connection_to(self.admin, self.cluster)

@@ -1,0 +1,271 @@
+"""Produce records to a Kafka topic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import repeat
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pyarrow.compute as pc
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from reconciler.errors import RetryableError, UserError
+from reconciler.providers.brokers.faults import translate_error
+from reconciler.providers.brokers.records.columns import contents_of, headers_of
+from reconciler.providers.brokers.security import reveal_secrets
+from reconciler.records.hashes import RoundRobinPosition, check_partitions, partitions_of
+from reconciler.records.log import OffsetRange
+from reconciler.records.schema import has_marks, has_nul
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from reconciler.providers.brokers.records.record_batches import BatchWriter, Row
+
+
+Report = Callable[[KafkaError | None, Message], None] | None
+
+BATCH_BYTES: Final = 1_000_000
+"""Size limit of a batch. Brokers accept 1,048,588 bytes by default."""
+PRODUCER: Final = {
+    "enable.idempotence": True,
+    "acks": "all",
+    # A record may exceed the batch size; the topic's limit decides.
+    "message.max.bytes": 500_000_000,
+    # A new topic is known to all brokers within this time.
+    "topic.metadata.propagation.max.ms": 5000,
+    "linger.ms": 20,
+    "batch.num.messages": 100_000,
+    "queue.buffering.max.messages": 1_000_000,
+    "queue.buffering.max.kbytes": 64 << 10,
+}
+"""Settings of every producer: idempotent, ordered, with bounded memory."""
+_POLL_EVERY: Final = 2_000
+_REPORT_LIMIT_S: Final = 130.0
+"""Longer than delivery of a record may take, so its report arrives before."""
+
+
+def is_odd(records: pa.RecordBatch) -> bool:
+    """Return whether librdkafka would alter a record: it replaces time 0 by the current time."""
+    names = records.column("headers").flatten().field("key")
+    return has_marks(names) or has_nul(names) or bool(pc.any(pc.equal(records.column("timestamp_ms"), 0)).as_py())
+
+
+class Sender:
+    """A client and the topic it writes to."""
+
+    def __init__(self, producer: Producer, topic: str, cluster: str) -> None:
+        """Accept an open client; the caller closes it."""
+        self.producer, self.topic, self.cluster = producer, topic, cluster
+
+    def send(self, records: pa.RecordBatch, partitions: Iterable[int], reports: Iterable[Report]) -> None:
+        """Queue records with partitions and delivery callbacks; blocks while the client's queue is full.
+
+        Records must not be odd (see `is_odd`).
+        """
+        headers = headers_of(records.column("headers"))
+        times = records.column("timestamp_ms")
+        rows = zip(
+            contents_of(records.column("value")),
+            contents_of(records.column("key")),
+            partitions,
+            reports,
+            repeat(None),  # another name of the same argument
+            (times.fill_null(0) if times.null_count else times).to_numpy().tolist(),
+            headers,
+            strict=False,
+        )
+        produce, topic = self.producer.produce, self.topic
+        for number, row in enumerate(rows):
+            try:
+                produce(topic, *row)
+            except BufferError:
+                self._retry_produce(row)
+            except KafkaException as error:
+                raise self._translate(error) from error
+            if number % _POLL_EVERY == 0:
+                self.producer.poll(0)
+
+    def flush(self) -> None:
+        """Wait until every record is reported as delivered or failed."""
+        until = monotonic() + _REPORT_LIMIT_S
+        while self.producer.flush(1.0):
+            if monotonic() > until:
+                raise self._timeout_error()
+
+    def _retry_produce(self, row: tuple[Any, ...]) -> None:
+        until = monotonic() + _REPORT_LIMIT_S
+        while True:
+            self.producer.poll(0.1)
+            try:
+                return self.producer.produce(self.topic, *row)
+            except BufferError:
+                if monotonic() > until:
+                    raise self._timeout_error() from None
+
+    def _translate(self, error: KafkaException) -> Exception:
+        return translate_error(error, doing=f"writing to {self.topic}", cluster=self.cluster)
+
+    def _timeout_error(self) -> RetryableError:
+        message = f"{self.topic} of cluster {self.cluster} takes no records"
+        return RetryableError(message, hint="See whether its brokers are alive, then run the same command again.")
+
+
+_PATIENCE_MS: Final = 120_000
+"""Time limit for delivering a record."""
+_ANSWER_S: Final = 30.0
+
+
+class KafkaProducer:
+    """A `TopicProducer`. Not thread-safe.
+
+    `topic` is its name on the brokers; `settings` are those of confluent-kafka, secrets have `reveal`. `compression`:
+    none, gzip, snappy, lz4 or zstd. `batch_bytes` must not exceed the topic's `max.message.bytes`.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        settings: Mapping[str, Any],
+        cluster: str,
+        *,
+        compression: str = "none",
+        batch_bytes: int = BATCH_BYTES,
+    ) -> None:
+        """Open the client; it connects when the first records are appended."""
+        how = {"message.timeout.ms": _PATIENCE_MS, "compression.type": compression, "batch.size": batch_bytes}
+        self._settings = settings
+        self._producer = Producer({**PRODUCER, **how, **reveal_secrets(settings)})
+        self._sender = Sender(self._producer, topic, cluster)
+        self._reports: dict[int, _Reports] = {}
+        self._spread = RoundRobinPosition()
+        self._partitions = 0
+
+    def append(self, records: pa.RecordBatch) -> None:
+        """Queue a batch of `INPUT_SCHEMA`; it is written at the latest by `flush`.
+
+        Raises:
+            UserError: The topic or partition does not exist, or a record cannot be written.
+        """
+        numbers = self._choose_partitions(records)
+        reports = {number: self._reports.setdefault(number, _Reports()) for number in set(numbers.tolist())}
+        if is_odd(records):
+            self._write(records, numbers)
+            return
+        callbacks = map(_Reports.next_callback, map(reports.__getitem__, numbers.tolist()))
+        self._sender.send(records, numbers.tolist(), callbacks)
+
+    def flush(self) -> Mapping[int, OffsetRange]:
+        """Write all queued records, and return the offsets that each partition gained since the last call.
+
+        Raises:
+            UserError: Brokers rejected records; others may have been written.
+            RetryableError: Brokers did not answer in time; queued records may have been written.
+        """
+        self._sender.flush()
+        reports, self._reports = self._reports, {}
+        self._check(reports.values())
+        return {number: report.gained() for number, report in sorted(reports.items())}
+
+    def _write(self, records: pa.RecordBatch, numbers: npt.NDArray[np.int32]) -> None:
+        """Write batches packed here, after the records that the client has queued."""
+        self._sender.flush()
+        self._check(self._reports.values())
+        times = records.column("timestamp_ms").fill_null(time.time_ns() // 1_000_000)
+        columns = (
+            contents_of(records.column("value")),
+            contents_of(records.column("key")),
+            times.to_pylist(),
+            headers_of(records.column("headers")),
+            numbers.tolist(),
+        )
+        by_partition: dict[int, list[Row]] = {}
+        for row in zip(*columns, strict=True):
+            by_partition.setdefault(row[4], []).append(row)
+        for number, rows in sorted(by_partition.items()):
+            self._reports[number].take(self._writer.write(self._sender.topic, number, rows))
+
+    @cached_property
+    def _writer(self) -> BatchWriter:
+        from reconciler.providers.brokers.records.record_batches import BatchWriter  # noqa: PLC0415 - imports the other client
+
+        return BatchWriter(self._settings, self._sender.cluster)
+
+    def _check(self, reports: Iterable[_Reports]) -> None:
+        for report in reports:
+            if report.errors:
+                doing = f"writing to {self._sender.topic}"
+                raise translate_error(KafkaException(report.errors[0]), doing=doing, cluster=self._sender.cluster)
+
+    def _choose_partitions(self, records: pa.RecordBatch) -> npt.NDArray[np.int32]:
+        partitions, keys = records.column("partition"), records.column("key")
+        self._check_partitions(partitions)
+        if partitions.null_count == 0:
+            chosen = partitions
+        else:
+            chosen = pc.coalesce(partitions, partitions_of(keys, self._count_partitions(), state=self._spread))
+        return cast("npt.NDArray[np.int32]", chosen.to_numpy())
+
+    def _check_partitions(self, partitions: pa.Array) -> None:
+        """Reject missing partitions, after reading their number again: topics grow."""
+        if partitions.null_count == len(partitions):
+            return
+        try:
+            check_partitions(partitions, self._count_partitions())
+        except UserError:
+            self._partitions = 0
+            check_partitions(partitions, self._count_partitions())
+
+    def _count_partitions(self) -> int:
+        if not self._partitions:
+            topic, cluster = self._sender.topic, self._sender.cluster
+            try:
+                seen = self._producer.list_topics(topic, _ANSWER_S).topics[topic]
+            except KafkaException as error:
+                raise translate_error(error, doing=f"looking at {topic}", cluster=cluster) from error
+            if seen.error is not None:
+                raise translate_error(KafkaException(seen.error), doing=f"looking at {topic}", cluster=cluster)
+            self._partitions = len(seen.partitions)
+        return self._partitions
+
+
+class _Reports:
+    """Delivery reports of a partition. Records are delivered in order, so the first and last suffice."""
+
+    def __init__(self) -> None:
+        self._first: int | None = None
+        self._last = 0
+        self._others: dict[KafkaError | None, Message] = {}
+        self._has_first = False
+
+    def next_callback(self) -> Any:
+        """Return the callback of the next record; all but the first run no Python code."""
+        if not self._has_first:
+            self._has_first = True
+            return self._begin
+        return self._others.__setitem__
+
+    def take(self, offsets: Sequence[int]) -> None:
+        self._has_first = True
+        self._first = offsets[0] if self._first is None else self._first
+        self._last = offsets[-1]
+
+    @property
+    def errors(self) -> list[KafkaError]:
+        return [error for error in self._others if error is not None]
+
+    def gained(self) -> OffsetRange:
+        """Return the range of written offsets, with those that other producers wrote in between."""
+        last = self._others.get(None)
+        first = self._first or 0
+        return OffsetRange(first, 1 + max(first, self._last, (last.offset() or 0) if last is not None else first))
+
+    def _begin(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self._first = message.offset()
+        self._others[error] = message

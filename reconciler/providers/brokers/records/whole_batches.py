@@ -1,0 +1,177 @@
+"""Copy record batches between Kafka clusters without unpacking them.
+
+A copied batch gets another producer's id and sequence numbers; records and compression stay unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Final
+
+from reconciler.providers.brokers.records.record_batches import (
+    COMPRESSION,
+    PREFIX,
+    REST,
+    TRANSACTIONAL,
+    Answer,
+    BatchHead,
+    Leader,
+    Producer,
+    fetch_batches,
+    parse_heads,
+)
+from reconciler.records.log import Isolation, OffsetRange
+
+_WORTH_RECORDS: Final = 100
+_WORTH_BYTES: Final = 32 << 10
+"""Average batch sizes above which one produce request per batch pays."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeBatch:
+    """A stored batch with consecutive offsets. One that does not count has no records."""
+
+    first: int
+    through: int
+    """Offset after the last record."""
+    records: int
+    newest_ms: int
+    codec: str
+    raw: bytes = field(repr=False)
+
+
+def has_whole_batches(leader: Leader, offsets: OffsetRange, isolation: Isolation) -> bool:
+    """Return whether the first batches of a range are large enough to copy whole."""
+    return _is_worthwhile(select_whole_batches(fetch_batches(leader, offsets.start, isolation), offsets))
+
+
+def whole_batches(leader: Leader, offsets: OffsetRange, isolation: Isolation) -> Iterator[WholeBatch]:
+    """Yield the batches of a range, up to the first that must be read record by record.
+
+    Those have gaps, broker timestamps or old formats, or are partly outside the range.
+    """
+
+    def ask(offset: int) -> Answer:
+        return fetch_batches(leader, offset, isolation)
+
+    def select_worthwhile(answer: Answer, rest: OffsetRange) -> Sequence[BatchHead]:
+        heads = select_whole_batches(answer, rest)
+        return heads if _is_worthwhile(heads) else ()
+
+    for answer, heads in answers(ask, offsets, select_worthwhile):
+        yield from (to_whole_batch(answer, head) for head in heads)
+
+
+def to_whole_batch(answer: Answer, head: BatchHead) -> WholeBatch:
+    """Return a batch of an answer unchanged, or an empty one if it does not count."""
+    if not head.counts:
+        return WholeBatch(head.first, head.through, 0, 0, "none", b"")
+    raw = answer.batches[head.begin : head.end]
+    return WholeBatch(head.first, head.through, head.records, head.newest_ms, head.codec or "none", raw)
+
+
+def answers(
+    ask: Callable[[int], Answer], offsets: OffsetRange, taken: Callable[[Answer, OffsetRange], Sequence[BatchHead]]
+) -> Iterator[tuple[Answer, Sequence[BatchHead]]]:
+    """Yield fetch answers of a range with the batches that `taken` selects, until it selects none.
+
+    The next answer is fetched while the caller uses this one.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="fetch") as ahead:
+        next_answer = ahead.submit(ask, offsets.start)
+        while offsets.length:
+            answer = next_answer.result()
+            heads = taken(answer, offsets)
+            if not heads:
+                return
+            offsets = OffsetRange(min(heads[-1].through, offsets.stop), offsets.stop)
+            if offsets.length:
+                next_answer = ahead.submit(ask, offsets.start)
+            yield answer, heads
+
+
+def select_whole_batches(answer: Answer, offsets: OffsetRange) -> Sequence[BatchHead]:
+    """Return the leading batches of an answer that can be copied whole or do not count."""
+    heads: list[BatchHead] = []
+    through = offsets.start
+    for head in parse_heads(answer):
+        is_gapless = head.records == head.through - head.first
+        if head.counts and not (is_gapless and head.has_only(COMPRESSION | TRANSACTIONAL)):
+            break
+        if head.first < through or head.through > offsets.stop:
+            break
+        heads.append(head)
+        through = head.through
+    return heads
+
+
+def _is_worthwhile(batches: Sequence[BatchHead]) -> bool:
+    counting = [batch for batch in batches if batch.counts]
+    records = sum(batch.records for batch in counting)
+    size = sum(batch.end - batch.begin for batch in counting)
+    return bool(batches) and (records >= _WORTH_RECORDS * len(counting) or size >= _WORTH_BYTES * len(counting))
+
+
+def replace_producer(batch: WholeBatch, producer: Producer, number: int) -> bytes:
+    """Return a batch with the ids of another producer; `number` is its first sequence number.
+
+    The checksum is derived from the original one, so that brokers reject batches damaged on the way.
+    """
+    from kafka.record.util import calc_crc32c  # noqa: PLC0415 - imports a second client
+
+    raw, rest = batch.raw, PREFIX.size + REST.size
+    _, length, _, form, checksum = PREFIX.unpack_from(raw)
+    attributes, last, first_ms, newest_ms, *_, count = REST.unpack_from(raw, PREFIX.size)
+    attributes &= ~TRANSACTIONAL
+    attributes |= 0 if producer.transactional_id is None else TRANSACTIONAL
+    head = REST.pack(attributes, last, first_ms, newest_ms, producer.id, producer.epoch, number & 0x7FFFFFFF, count)
+    changed = calc_crc32c(raw[PREFIX.size : rest]) ^ calc_crc32c(head)
+    checksum ^= extend_by_zeros(changed, len(raw) - rest)
+    return PREFIX.pack(0, length, -1, form, checksum) + head + raw[rest:]
+
+
+# CRC-32C is linear: checksums of equally long texts differ by that of their difference. Only the heads differ, so it is
+# extended by one zero byte per byte of records.
+
+
+_POLYNOMIAL: Final = 0x82F63B78
+_BITS: Final = 32
+_Matrix = tuple[int, ...]
+
+
+def extend_by_zeros(checksum: int, count: int) -> int:
+    """Return a checksum difference extended by `count` zero bytes."""
+    power = 0
+    while count:
+        if count & 1:
+            checksum = _multiply(_zeros(power), checksum)
+        count >>= 1
+        power += 1
+    return checksum
+
+
+@cache
+def _zeros(power: int) -> _Matrix:
+    """Return the matrix that extends a checksum by 2 to the power of `power` zero bytes."""
+    if power:
+        half = _zeros(power - 1)
+        return tuple(_multiply(half, column) for column in half)
+    columns = []
+    for bit in range(_BITS):
+        column = 1 << bit
+        for _ in range(8):
+            column = column >> 1 ^ (_POLYNOMIAL if column & 1 else 0)
+        columns.append(column)
+    return tuple(columns)
+
+
+def _multiply(matrix: _Matrix, vector: int) -> int:
+    product = 0
+    while vector:
+        lowest = vector & -vector
+        product ^= matrix[lowest.bit_length() - 1]
+        vector ^= lowest
+    return product
