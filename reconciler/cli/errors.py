@@ -243,7 +243,7 @@ EXPLANATIONS: Final = (
         r"is a listener with(out)? |closes connections without login",
         "The listener and the manifest disagree",
         "The port speaks TLS or SASL and the manifest does not, or the other way round. Each listener of "
-        "a broker has one protocol. Set `spec.kafka.security.protocol` to that of the port, or name "
+        "a broker has one protocol. Set `security.protocol` of the Cluster to that of the port, or name "
         "another port.",
     ),
     Explanation(
@@ -251,7 +251,7 @@ EXPLANATIONS: Final = (
         r"is not trusted:",
         "The broker's certificate is not trusted",
         "The certificate is not signed by an authority that this machine knows, has expired, or names "
-        "another host. Give the authority's certificate as `spec.kafka.security.caFile`, in PEM. Look at "
+        "another host. Give the authority's certificate as `security.caFile` of the Cluster, in PEM. Look at "
         "what the broker shows: `openssl s_client -connect HOST:PORT -showcerts`.",
     ),
     Explanation(

@@ -28,7 +28,7 @@ def _open_embedded(cluster: Cluster, edge: Edge) -> Provider:
 
 
 def _open_kafka(cluster: Cluster, edge: Edge) -> Provider:
-    from reconciler.providers.brokers.provider import KafkaProvider  # noqa: PLC0415 - as above
+    from reconciler.providers.kafka import KafkaProvider  # noqa: PLC0415 - as above
 
     return KafkaProvider(cluster, edge)
 

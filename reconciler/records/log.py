@@ -82,7 +82,8 @@ class Bounds:
     """Start and end of a partition. `stable` is the last stable offset, the limit of `read_committed`."""
 
     start: int
-    local_start: int
+    local_start: int | None
+    """`None`: unknown."""
     stable: int
     end: int
     epochs: tuple[tuple[int, int], ...] = ()
@@ -99,8 +100,8 @@ class Bounds:
         return min((start for number, start in self.epochs if number > epoch), default=MAX_OFFSET)
 
     def only_local(self) -> Bounds:
-        """Return the bounds of the local tier alone."""
-        return self if self.start == self.local_start else replace(self, start=self.local_start)
+        """Return the bounds of the local tier alone; unchanged if its start is unknown."""
+        return self if self.local_start in {None, self.start} else replace(self, start=self.local_start or 0)
 
 
 @dataclass(frozen=True, slots=True)

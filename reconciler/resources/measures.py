@@ -240,7 +240,8 @@ class PartitionStorage:
 
     partition: int
     start: int
-    local_start: int
+    local_start: int | None
+    """`None`: unknown."""
     end: int
     """The next offset to be written."""
     local: TierUsage

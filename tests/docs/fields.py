@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from reconciler.manifests.json_schema import model_definitions
 from reconciler.manifests.models import flow
-from reconciler.providers.brokers.capabilities import KAFKA
 from reconciler.providers.embedded.provider import CAPABILITIES as EMBEDDED
+from reconciler.providers.kafka import KAFKA
 from reconciler.resources.base import LONG_MAX, format_duration, format_size
 from reconciler.resources.cluster import TIERING_PROPERTIES
 from reconciler.resources.configs import EMBEDDED_CONFIGS, POLICY_KEYS

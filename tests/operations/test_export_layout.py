@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from reconciler.operations.export_layout import ClusterContents, FactoredLayout, factor_layout, find_spaces
 from reconciler.planning.plan import PlanInput
 from reconciler.planning.resolve.effective import resolve_desired
-from reconciler.providers.brokers.capabilities import KAFKA
 from reconciler.providers.brokers.translate import bindings_of_topic, build_naming
+from reconciler.providers.kafka import KAFKA
 from reconciler.resources.acls import AccessBinding, TopicAcl, expand_namespace_rules
 from reconciler.resources.address import Address, check_full_name, check_namespace, full_name_of
 from reconciler.resources.base import InNamespace

@@ -58,8 +58,6 @@ OF_OTHER_TOOLS: Final = {
     "reconciler.importers.strimzi",  # a section of its files
     "reconciler.importers.terraform",  # a provider of its files
 }
-EXPLAINED: Final = {"reconciler.cli.errors"}
-"""Where people read which field of Kafka's connection to set."""
 
 
 def named_platforms(file: Path) -> Iterator[str]:
@@ -73,7 +71,7 @@ def named_platforms(file: Path) -> Iterator[str]:
 def test_no_module_above_the_platforms_names_one() -> None:
     above = {name: file for name, file in TREE.items() if name.split(".")[1] in WITHOUT_PLATFORMS}
     named = {name: found for name, file in above.items() if (found := list(named_platforms(file)))}
-    assert named.keys() == OF_OTHER_TOOLS | EXPLAINED, named
+    assert named.keys() == OF_OTHER_TOOLS, named
 
 
 def test_a_module_that_names_a_platform_is_noticed(tmp_path: Path) -> None:

@@ -261,8 +261,8 @@ def _tier_rows(partition: PartitionStorage) -> Iterator[tuple[str | Span, ...]]:
             yield tuple(Span(cell, Tone.QUIET) for cell in ("", "to be deleted", "", "", *counts, "", ""))
 
 
-def _range_cells(start: int, end: int) -> tuple[str, str]:
-    return format_count(start), format_count(end)
+def _range_cells(start: int | None, end: int) -> tuple[str, str]:
+    return "unknown" if start is None else format_count(start), format_count(end)
 
 
 def _short_tiering(tiering: TieringShown) -> str:

@@ -220,7 +220,7 @@ def fetch_offsets(
     fetched: dict[Place, CommittedOffset] = {}
     for place in sorted(key for key in wanted if key[0] in living):
         bounds = read_bounds_at(store, place)
-        is_hiding = bounds.start < bounds.local_start and hides_remote(known, living[place[0]])
+        is_hiding = bounds.start < bounds.only_local().start and hides_remote(known, living[place[0]])
         fetched[place] = offsets[place].clamped(bounds.only_local() if is_hiding else bounds)
     return fetched
 

@@ -1,1 +1,1 @@
-"""Apache Kafka: the protocol of providers over its own clients."""
+"""What speaks the Kafka protocol: shared by the platforms whose brokers do."""

@@ -192,8 +192,6 @@ def alter(
             raise error_of_code(answer.error_code, answer.error_message or "", what=answer.resource_name or what)
 
 
-RECORDS_AT_ONCE: Final = 9_000
-"""The controller accepts 10,000 records per operation: one per topic, partition and config (6.2)."""
 TIMEOUT_MS: Final = 60_000
 EXISTS: Final = 36
 
@@ -245,7 +243,7 @@ def create(
         answers = {change.name: change for change in client.send(request, doing="creating topics").topics}
         return [(change, answers[change.name]) for change in some]
 
-    for some in _split_by_records(changes, _count_creation_records):
+    for some in _split_by_records(client, changes, _count_creation_records):
         for change, answer in repeat_undone(some, ask, _code, may_go_on):
             if answer.error_code == EXISTS:
                 existing.append(change)
@@ -274,7 +272,7 @@ def grow(
         answers = {change.name: change for change in client.send(request, doing="adding partitions").results}
         return [(change, answers[change.name]) for change in some]
 
-    for some in _split_by_records(changes, lambda change: change.partitions or 0):
+    for some in _split_by_records(client, changes, lambda change: change.partitions or 0):
         _record_refusals(repeat_undone(some, ask, _code, may_go_on))
 
 
@@ -293,7 +291,7 @@ def configure(
         answers = {result.resource_name: result for result in results}
         return [(change, answers[change.name]) for change in some]
 
-    for some in _split_by_records(changes, lambda change: len(change.configs)):
+    for some in _split_by_records(client, changes, lambda change: len(change.configs)):
         _record_refusals(repeat_undone(some, ask, _code, may_go_on))
 
 
@@ -322,7 +320,7 @@ def delete(
         answers = {str(change.topic_id): change for change in client.send(request, doing="deleting topics").responses}
         return [(change, answers[ids[change.name]]) for change in some]
 
-    for some in _split_by_records(changes, lambda _each: 1):
+    for some in _split_by_records(client, changes, lambda _each: 1):
         for change, answer in repeat_undone(some, ask, _code, may_go_on):
             if answer.error_code and answer.error_code not in ABSENT:
                 change.error = _refusal(change, answer)
@@ -341,7 +339,7 @@ def _bind_each(
     wanted: Callable[[PendingChange], Sequence[AccessBinding]],
 ) -> None:
     for some in _split_by_records(
-        [change for change in changes if change.is_open and wanted(change)], lambda change: len(wanted(change))
+        client, [change for change in changes if change.is_open and wanted(change)], lambda change: len(wanted(change))
     ):
         answers = iter(do(client, [bound for change in some for bound in wanted(change)]))
         for change in some:
@@ -356,13 +354,13 @@ def _count_creation_records(change: PendingChange) -> int:
     return 1 + (change.spec.partitions or 1) + len(change.spec.configs)
 
 
-def _split_by_records(items: Iterable[T], records: Callable[[T], int]) -> Iterator[list[T]]:
+def _split_by_records(client: KafkaClient, items: Iterable[T], records: Callable[[T], int]) -> Iterator[list[T]]:
     """Split items into requests within the controller's limit; the broker rejects a single item above it."""
     portion: list[T] = []
-    taken = 0
+    taken, limit = 0, client.dialect.records_at_once
     for item in items:
         count = records(item)
-        if portion and taken + count > RECORDS_AT_ONCE:
+        if portion and limit is not None and taken + count > limit:
             yield portion
             portion, taken = [], 0
         portion.append(item)
@@ -569,7 +567,7 @@ def _start(client: KafkaClient, changes: Sequence[PendingChange], wanted: Mappin
     from kafka.protocol.admin import AlterPartitionReassignmentsRequest as Request
 
     refused: dict[str, tuple[int, str]] = {}
-    for some in _split_by_records(wanted.items(), lambda _each: 1):
+    for some in _split_by_records(client, wanted.items(), lambda _each: 1):
         topics: dict[str, list[Any]] = {}
         for (name, number), replicas in some:
             part = Request.ReassignableTopic.ReassignablePartition(partition_index=number, replicas=replicas)
@@ -702,5 +700,5 @@ def unthrottle(client: KafkaClient, names: Sequence[str]) -> int:
 
 
 def _set_limits(client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]]) -> None:
-    for some in _split_by_records([item for item in wanted if item[2]], lambda item: len(item[2])):
+    for some in _split_by_records(client, [item for item in wanted if item[2]], lambda item: len(item[2])):
         alter(client, some, doing="limiting moves", what="the brokers")

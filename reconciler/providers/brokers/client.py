@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UnansweredError, UserError
+from reconciler.providers.brokers.dialect import KAFKA, Dialect
 from reconciler.providers.brokers.faults import UNDONE, error_of_code, translate_error
 from reconciler.providers.brokers.security import admin_settings
 from reconciler.providers.brokers.translate import BROKER, TOPIC, ClusterDescription, ConfigState, TopicMetadata
@@ -191,15 +192,15 @@ _CONFIGS_AT_ONCE: Final = 5_000
 class KafkaClient:
     """Connection to one cluster, opened on first use. Thread-safe."""
 
-    def __init__(self, name: str, settings: Callable[[], Mapping[str, Any]]) -> None:
-        self.name, self._settings = name, settings
+    def __init__(self, name: str, settings: Callable[[], Mapping[str, Any]], dialect: Dialect = KAFKA) -> None:
+        self.name, self.dialect, self._settings = name, dialect, settings
         self._admin: Any = None
         self._opening = threading.Lock()
 
     @classmethod
-    def of(cls, declared: Cluster, edge: Edge) -> Self:
+    def of(cls, declared: Cluster, edge: Edge, dialect: Dialect = KAFKA) -> Self:
         """Return the client of a cluster; secrets are resolved when it connects."""
-        return cls(declared.metadata.name, lambda: admin_settings(declared, edge))
+        return cls(declared.metadata.name, lambda: admin_settings(declared, edge), dialect)
 
     @property
     def admin(self) -> Any:
@@ -242,6 +243,10 @@ class KafkaClient:
         """
         connections = self.admin._manager  # noqa: SLF001 - no public method
         return send_request(connections, request, node, doing=doing, cluster=self.name, is_only_once=is_only_once)
+
+    def offers(self, request: type, version: int) -> bool:
+        """Return whether the brokers know a version of a request."""
+        return bool(self.admin._manager.broker_version_data.api_version(request) >= version)  # noqa: SLF001 - as above
 
     def cluster(self) -> ClusterDescription:
         """Return the cluster's id, live brokers and our rights."""
@@ -375,8 +380,6 @@ def _topic(topic: Any) -> TopicMetadata:
 
 _ANY: Final = 1
 _LITERAL, _PREFIXED = 3, 4
-_MADE_AT_ONCE: Final = 9_000
-"""The controller accepts 10,000 records per operation, one per binding (6.2)."""
 _TAKEN_AT_ONCE: Final = 1_000
 """Each deletion scans all bindings: 9,000 of 10,000 timed out."""
 
@@ -460,7 +463,11 @@ def _describe_acls(client: KafkaClient) -> Any:
 
 def create_bindings(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
     """Create bindings; return a code and message each, in order. Existing ones stay."""
-    return [answer for some in _split_evenly(bindings, _MADE_AT_ONCE) for answer in _create_some(client, some)]
+    return [
+        answer
+        for some in _split_evenly(bindings, client.dialect.records_at_once)
+        for answer in _create_some(client, some)
+    ]
 
 
 def delete_bindings(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
@@ -468,7 +475,8 @@ def delete_bindings(client: KafkaClient, bindings: Sequence[AccessBinding]) -> l
     return [answer for some in _split_evenly(bindings, _TAKEN_AT_ONCE) for answer in _delete_some(client, some)]
 
 
-def _split_evenly(bindings: Sequence[AccessBinding], most: int) -> Iterator[Sequence[AccessBinding]]:
+def _split_evenly(bindings: Sequence[AccessBinding], limit: int | None) -> Iterator[Sequence[AccessBinding]]:
+    most = limit or len(bindings) or 1
     for begin in range(0, len(bindings), most):
         yield bindings[begin : begin + most]
 

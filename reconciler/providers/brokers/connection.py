@@ -75,7 +75,7 @@ def _library_options(settings: Mapping[str, Any], route: Route) -> dict[str, Any
     }
     tls, tokens = options.pop("tls", None), options.pop("tokens", None)
     if tls is not None:
-        options["ssl_context"] = tls.context(where=f"cluster {route.cluster}: spec.kafka.security")
+        options["ssl_context"] = tls.context(where=f"cluster {route.cluster}: security")
     if tokens is not None:
         options["sasl_mechanism"] = "OAUTHBEARER"
         options["sasl_oauth_token_provider"] = _TokenProvider(tokens)

@@ -160,9 +160,9 @@ _HINTS: Final = {
     36: "Adopt it by declaring it, or choose another name.",
     38: "Lower the replication factor, or add brokers.",
     44: "Ask those who run the brokers what their policy wants.",
-    58: "Check the credentials in spec.kafka.security, and that the user exists.",
-    -169: "Check the credentials in spec.kafka.security, and that the user exists.",
-    -181: "Check protocol and caFile in spec.kafka.security, and the certificates of the brokers.",
+    58: "Check the credentials in `security` of the Cluster, and that the user exists.",
+    -169: "Check the credentials in `security` of the Cluster, and that the user exists.",
+    -181: "Check protocol and caFile in `security` of the Cluster, and the certificates of the brokers.",
 }
 """Hints of codes that are more specific than their kind's."""
 
@@ -212,7 +212,7 @@ def error_of_code(code: int, message: str, *, what: str) -> ReconcilerError:
     if code in OURS:
         return RetryableError(said(OURS), hint=_HINTS.get(code, _ALIVE))
     if code in FORBIDDEN:
-        may = "Allow it to the principal of spec.kafka.security, or leave it out."
+        may = "Allow it to the principal of reconciler, or leave it out."
         return NotAuthorizedError(said(FORBIDDEN), hint=_HINTS.get(code, may))
     if code in LOGIN:
         kind = NotAuthorizedError if code == _AUTHENTICATION else UserError

@@ -32,11 +32,13 @@ Place: TypeAlias = tuple[str, int]
 LATEST: Final = -1
 EARLIEST: Final = -2
 LOCAL: Final = -4
-"""First offset on the broker's disk (3.1)."""
+"""First offset on the broker's disk."""
 NEWEST: Final = -3
-"""Offset of the latest timestamp (3.0)."""
+"""Offset of the latest timestamp."""
 TIERED: Final = -5
 """Last offset in remote storage; -1: none."""
+_SINCE: Final = {NEWEST: 7, LOCAL: 8, TIERED: 9}
+"""First version of ListOffsets with each; Redpanda has none of them (redpanda.md, R3)."""
 _CLEANUP: Final = "cleanup.policy"
 _DELETE_MS: Final = 30_000
 """Limit of a leader's wait for replicas."""
@@ -47,6 +49,8 @@ def read_offsets(
 ) -> dict[Place, int]:
     """Return an offset of each partition, by a constant above or a time in ms; -1: all records are older.
 
+    Empty if the brokers do not know this constant.
+
     `is_stable`: end at the last stable offset.
     """
     answers = _query_offsets(client, dict.fromkeys(places, spec), is_stable=is_stable)
@@ -54,15 +58,19 @@ def read_offsets(
 
 
 def read_newest_timestamps(client: KafkaClient, places: Iterable[Place]) -> dict[Place, int]:
-    """Return the latest timestamp in ms; partitions without records are absent."""
+    """Return the latest timestamp in ms; partitions without records, or whose brokers cannot tell it, are absent."""
     answers = _query_offsets(client, dict.fromkeys(places, NEWEST))
     return {place: answer.timestamp for place, answer in answers.items() if answer.timestamp >= 0}
 
 
 def _query_offsets(client: KafkaClient, specs: Mapping[Place, int], *, is_stable: bool = False) -> dict[Place, Any]:
-    from kafka.structs import TopicPartition  # noqa: PLC0415 - only connecting needs it
+    from kafka.protocol.consumer import ListOffsetsRequest  # noqa: PLC0415 - only connecting needs it
+    from kafka.structs import TopicPartition  # noqa: PLC0415
 
-    specs_by_partition = {TopicPartition(*place): spec for place, spec in specs.items()}
+    known = {
+        spec for spec in {*specs.values()} if spec not in _SINCE or client.offers(ListOffsetsRequest, _SINCE[spec])
+    }
+    specs_by_partition = {TopicPartition(*place): spec for place, spec in specs.items() if spec in known}
     if not specs_by_partition:
         return {}
     isolation = "read_committed" if is_stable else "read_uncommitted"
@@ -80,7 +88,13 @@ def bounds_of(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bound
     ends = read_offsets(client, wanted, LATEST)
     local = read_offsets(client, wanted, LOCAL)
     return {
-        place: Bounds(starts[place], max(local[place], starts[place]), stable[place], ends[place]) for place in wanted
+        place: Bounds(
+            starts[place],
+            max(local[place], starts[place]) if place in local else None,
+            stable[place],
+            ends[place],
+        )
+        for place in wanted
     }
 
 
@@ -171,7 +185,7 @@ def measure_topics(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts
     at = _offsets_at_cuts(client, filled, {names[address]: cuts[address] for address in topics if address in cuts})
     newest = read_newest_timestamps(client, filled)
     tiered = read_offsets(
-        client, [place for place in places if bounds[place].local_start > bounds[place].start], TIERED
+        client, [place for place in places if _first_local(bounds[place]) > bounds[place].start], TIERED
     )
     for address, topic in topics.items():
         topic_places = _places(topic)
@@ -283,15 +297,20 @@ def _older(reached: int, bounds: Bounds, size: int) -> int:
 
 
 def _tiered(place: Place, bounds: Bounds, size: int, uploaded: int) -> TieredPartition:
-    return TieredPartition(place[1], bounds.start, bounds.local_start, uploaded + 1, _remote(bounds, size))
+    return TieredPartition(place[1], bounds.start, _first_local(bounds), uploaded + 1, _remote(bounds, size))
+
+
+def _first_local(bounds: Bounds) -> int:
+    return bounds.only_local().start
 
 
 def _remote(bounds: Bounds, size: int) -> int:
     """Return the remote bytes, assuming the average record size on disk."""
-    local = bounds.end - bounds.local_start
-    return size * (bounds.local_start - bounds.start) // local if local > 0 else 0
+    first = _first_local(bounds)
+    local = bounds.end - first
+    return size * (first - bounds.start) // local if local > 0 else 0
 
 
 def _share(bounds: Bounds, size: int, offsets: int) -> int:
-    length = bounds.end - bounds.local_start
+    length = bounds.end - _first_local(bounds)
     return size * max(0, offsets) // length if length > 0 else 0

@@ -1,8 +1,9 @@
-"""Provider of Apache Kafka clusters."""
+"""Provider of clusters that speak the Kafka protocol; each platform adds what is its own."""
 
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,8 +14,9 @@ from reconciler.lifecycles import MirrorStatus
 from reconciler.planning.actions import SEALED, ControlAction, Update
 from reconciler.planning.fields import PROPERTIES
 from reconciler.providers.brokers.admin_requests import apply_reassignments, read_reassignments
-from reconciler.providers.brokers.capabilities import ClusterFacts, read_capabilities
 from reconciler.providers.brokers.client import ABSENT, UNAUTHORIZED, KafkaClient, read_bindings
+from reconciler.providers.brokers.cluster_facts import ClusterFacts
+from reconciler.providers.brokers.dialect import Dialect
 from reconciler.providers.brokers.faults import hidden_topic_error
 from reconciler.providers.brokers.links.links import KafkaLinks, is_about_links
 from reconciler.providers.brokers.translate import (
@@ -42,7 +44,7 @@ from reconciler.providers.protocol import (
     scope_filter,
 )
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, tiers_of
-from reconciler.resources.cluster import Cluster
+from reconciler.resources.cluster import FLAT_SEPARATOR, Cluster
 from reconciler.resources.inventory import (
     Capabilities,
     ClusterIdentity,
@@ -259,12 +261,12 @@ class _LedgerContents:
     owners: Owners | None = None
 
 
-class KafkaProvider:
-    """Provider of one Kafka cluster."""
+class BrokersProvider(ABC):
+    """Provider of one cluster, over the Kafka protocol."""
 
-    def __init__(self, declared: Cluster, edge: Edge) -> None:
+    def __init__(self, declared: Cluster, edge: Edge, dialect: Dialect) -> None:
         self._declared, self._edge = declared, edge
-        self._client = KafkaClient.of(declared, edge)
+        self._client = KafkaClient.of(declared, edge, dialect)
         self._look = ClusterFacts(self._client)
         self._known: frozenset[Address] = frozenset()
         self._naming: ClusterNaming = build_naming(self._separator, ())
@@ -278,10 +280,12 @@ class KafkaProvider:
     def capabilities(self) -> Capabilities:
         """Capabilities, read once."""
         if self._capabilities is None:
-            from reconciler.providers.brokers.security import principal_of
-
-            self._capabilities = read_capabilities(self._look, self._declared_topics(), principal_of(self._declared))
+            self._capabilities = self._read_capabilities()
         return self._capabilities
+
+    @abstractmethod
+    def _read_capabilities(self) -> Capabilities:
+        """Read the capabilities from the cluster."""
 
     def _declared_topics(self) -> list[str]:
         addresses = (address for address in sorted(self._known) if cluster_of(address) == self._client.name)
@@ -290,7 +294,7 @@ class KafkaProvider:
     def identify(self) -> ClusterIdentity:
         """Return the cluster's identity."""
         self._look = ClusterFacts(self._client)
-        return ClusterIdentity("kafka", self._look.cluster.id)
+        return ClusterIdentity(self._client.dialect.platform, self._look.cluster.id)
 
     def observe(self, scope: Scope) -> Inventory:
         """Return the cluster, its existing known namespaces and its topics, with a few requests.
@@ -543,7 +547,7 @@ class KafkaProvider:
         self._mountings.check_open(full_name_of(topic), seen.id)
         return KafkaProducer(seen.name, record_settings(self._declared, self._edge), self._client.name)
 
-    def appends(self, topic: TopicAddress) -> None:
+    def appends(self, topic: TopicAddress) -> None:  # noqa: B027 - no platform with brokers has them
         """Return `None`: a Kafka transaction has one producer, and cannot include what several tasks staged."""
 
     def sink(self, topic: TopicAddress) -> TransactionalSink:
@@ -583,7 +587,7 @@ class KafkaProvider:
 
     @property
     def _separator(self) -> str:
-        return self._declared.spec.kafka.namespace_separator if self._declared.spec.kafka else "."
+        return self._declared.spec.connection.separator() or FLAT_SEPARATOR
 
     def _read_states(self) -> Entries | None:
         """Read the ledger; `None`: it is hidden, and no link is known."""

@@ -74,9 +74,8 @@ _REFUSED_S: Final = 0.75
 """Time after which refused connections are final; attempts are half a second apart."""
 _HANG_UPS: Final = 3
 """Hang-ups after a greeting that count as final."""
-_SECURITY: Final = "spec.kafka.security"
-_CHECK_AWS: Final = f"Allow kafka-cluster:Connect to this AWS identity, and check {_SECURITY}.region and the clock."
-_CHECK_LISTENER: Final = f"Name the port of another listener in bootstrapServers, or correct {_SECURITY}.protocol."
+_CHECK_AWS: Final = "Allow kafka-cluster:Connect to this AWS identity, and check security.region and the clock."
+_CHECK_LISTENER: Final = "Name the port of another listener in bootstrapServers, or correct security.protocol."
 
 _ENDS: Final = ("disconnected", "reset by peer", "EOF", "Broken pipe", "KafkaConnectionError", "Invalid frame length")
 """Words for the end of a connection; the last is a TLS alert read as a length."""
@@ -88,7 +87,7 @@ _OF_CERTIFICATES: Final = {
     "IP address mismatch": ("its certificate is for another address", "Use a name that its certificate has."),
     "": (
         "its certificate is of an issuer that is not trusted",
-        f"Name the certificate of its issuer in {_SECURITY}.caFile.",
+        "Name the certificate of its issuer in security.caFile.",
     ),
 }
 """By OpenSSL's words for a certificate, first match; explanation and hint."""
@@ -198,20 +197,20 @@ class Route:
         if code == _REFUSED:
             who = f"user {self.username}" if self.username is not None else "our token"
             message = f"{where} does not accept {who} by {self.mechanism}: {_broker_words(error)}"
-            hint = f"Check the credentials in {_SECURITY}, and that the user exists."
+            hint = "Check the credentials in `security` of the Cluster, and that the user exists."
             return NotAuthorizedError(message, hint=_CHECK_AWS if self.mechanism == MSK else hint)
         if code == _NO_MECHANISM:
             message = f"{where} does not offer the mechanism {self.mechanism}"
-            return UserError(message, hint=f"Correct {_SECURITY}.mechanism, or switch it on at the brokers.")
+            return UserError(message, hint="Correct security.mechanism, or switch it on at the brokers.")
         if code == _NO_SASL:
-            message = f"{where} is a listener without login (SASL), and {_SECURITY}.protocol is {self.protocol}"
+            message = f"{where} is a listener without login (SASL), and security.protocol is {self.protocol}"
             return UserError(message, hint=_CHECK_LISTENER)
         return None
 
     def _explain_tls(self, where: str, address: Address, text: str) -> ReconcilerError | None:
         if "SSL" not in self.protocol:
             if not self.is_open and self._has_hung_up(text) and self._wants_tls(address):
-                message = f"{where} is a listener with TLS, and {_SECURITY}.protocol is {self.protocol}"
+                message = f"{where} is a listener with TLS, and security.protocol is {self.protocol}"
                 return UserError(message, hint=_CHECK_LISTENER)
             return None
         if "CERTIFICATE_VERIFY_FAILED" in text:
@@ -220,10 +219,10 @@ class Route:
         alert = text.lower().rpartition("alert ")[2].replace("_", " ") if "alert" in text.lower() else ""
         if why_not := next((why for part, why in _OF_ALERTS.items() if alert and part in alert), None):
             why_not = why_not if self.has_certificate else "it requires a client certificate"
-            hint = f"Give a valid certificate and its key in {_SECURITY}.certFile and keyFile."
+            hint = "Give a valid certificate and its key in security.certFile and keyFile."
             return UserError(f"{where} refuses the connection: {why_not}", hint=hint)
         if not self.is_open and ("Handshake failed" in text or self._has_hung_up(text)) and speaks_plain(address):
-            message = f"{where} is a listener without TLS, and {_SECURITY}.protocol is {self.protocol}"
+            message = f"{where} is a listener without TLS, and security.protocol is {self.protocol}"
             return UserError(message, hint=_CHECK_LISTENER)
         return None
 
@@ -236,7 +235,7 @@ class Route:
         if "timed out" in text.lower() or "timeout" in text.lower():
             return RetryableError(f"{where} does not answer in time", hint=_ALIVE)
         if not self.is_open and self._has_hung_up(text) and self.greetings.get(address) and self.mechanism is None:
-            message = f"{where} closes connections without login (SASL), and {_SECURITY}.protocol is {self.protocol}"
+            message = f"{where} closes connections without login (SASL), and security.protocol is {self.protocol}"
             return UserError(message, hint=_CHECK_LISTENER)
         if self._has_hung_up(text):
             return RetryableError(f"{where} closes the connection", hint=_ALIVE)
@@ -309,7 +308,7 @@ def explain_unreachable(settings: Mapping[str, Any], *, doing: str, cluster: str
     route = Route.of(admin_options, cluster)
     route.is_open = True  # the settings have worked
     tls = Tls(settings.get("ssl.ca.pem"), settings.get("ssl.certificate.pem"), settings.get("ssl.key.pem"))
-    context = tls.context(where=f"cluster {cluster}: spec.kafka.security") if protocol.endswith("SSL") else None
+    context = tls.context(where=f"cluster {cluster}: security") if protocol.endswith("SSL") else None
     for address in route.servers:
         if (error := connection_error(address, context)) is None:
             return None

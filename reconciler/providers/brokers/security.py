@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic, strptime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError, root_cause
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import ssl
 
     from reconciler.providers.protocol import Edge
-    from reconciler.resources.cluster import Cluster, KafkaConnection, SecuritySpec
+    from reconciler.resources.cluster import BrokersConnection, Cluster, SecuritySpec
 
 # ruff: noqa: PLC0415
 
@@ -233,7 +233,7 @@ def to_admin_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _admin_login(connection: KafkaConnection, security: SecuritySpec, edge: Edge, where: str) -> dict[str, Any]:
+def _admin_login(connection: BrokersConnection, security: SecuritySpec, edge: Edge, where: str) -> dict[str, Any]:
     if security.mechanism is None:
         return {}
     if security.mechanism == MSK:
@@ -250,7 +250,7 @@ def _admin_login(connection: KafkaConnection, security: SecuritySpec, edge: Edge
     }
 
 
-def _record_login(connection: KafkaConnection, security: SecuritySpec, edge: Edge, where: str) -> dict[str, Any]:
+def _record_login(connection: BrokersConnection, security: SecuritySpec, edge: Edge, where: str) -> dict[str, Any]:
     if security.mechanism is None:
         return {}
     if security.mechanism == MSK:
@@ -295,16 +295,13 @@ def _secret(reference: str | None, edge: Edge) -> Secret | None:
     return None if reference is None else resolve(reference, edge.environ)
 
 
-def _connection(declared: Cluster) -> KafkaConnection:
-    if declared.spec.kafka is None:
-        raise UserError(
-            f"{declared.address}: spec.kafka is missing", hint="Set spec.kafka.bootstrapServers to its brokers."
-        )
-    return declared.spec.kafka
+def _connection(declared: Cluster) -> BrokersConnection:
+    """Return the connection block; manifests with another one are rejected when they are read."""
+    return cast("BrokersConnection", declared.spec.connection)
 
 
 def _where(declared: Cluster) -> str:
-    return f"{declared.address}: spec.kafka.security"
+    return f"{declared.address}: spec.{declared.spec.provider}.security"
 
 
 def _servers(declared: Cluster) -> tuple[str, ...]:
@@ -312,7 +309,8 @@ def _servers(declared: Cluster) -> tuple[str, ...]:
     for server in servers:
         host, _, port = server.rpartition(":")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= _HIGHEST_PORT:
-            message = f"{declared.address}: spec.kafka.bootstrapServers: {server!r} is not the address of a broker"
+            where = f"{declared.address}: spec.{declared.spec.provider}.bootstrapServers"
+            message = f"{where}: {server!r} is not the address of a broker"
             raise UserError(message, hint="Write each as host:port, for example broker-1:9092")
     return servers
 
@@ -426,7 +424,7 @@ class Tokens:
         message = f"{self._where} answers {status}" + (f": {text}" if text else "")
         if status in _BUSY:
             return RetryableError(message, hint="Run the same command again.")
-        hint = "Check tokenEndpointUrl, clientId, clientSecret and scope in spec.kafka.security."
+        hint = "Check tokenEndpointUrl, clientId, clientSecret and scope in `security` of the Cluster."
         return NotAuthorizedError(message, hint=hint)
 
     def _basic(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import TopicPartition as KafkaPlace
 
-from reconciler.providers.brokers import admin_requests
+from reconciler.providers import kafka
+from reconciler.providers.brokers.dialect import KAFKA
 from tests.cli.kafka.conftest import CLUSTER, TOPIC, Desk
 from tests.servers.kafka import Kafka
 from tests.servers.rawrecords import ODD, read_raw, write_raw
@@ -199,7 +201,7 @@ def test_more_than_the_controller_takes_at_once_is_split_and_one_refusal_stands_
     documents = [TOPIC.format(name=f"t{n}", namespace=desk.prefix, spec=_spec(n)) for n in range(MANY)]
     desk.write("many", "".join(documents))
     with monkeypatch.context() as all_at_once:
-        all_at_once.setattr(admin_requests, "RECORDS_AT_ONCE", 20_000)
+        all_at_once.setattr(kafka, "DIALECT", replace(KAFKA, records_at_once=20_000))
         said = desk.apply(code=8)
         assert "excessively large batch" in said.out + said.err
         assert not any(desk.prefix in name for name in desk.kafka.names())

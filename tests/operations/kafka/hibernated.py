@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.providers.brokers.provider import KafkaProvider
+from reconciler.providers.kafka import KafkaProvider
 from reconciler.providers.protocol import Edge
 from reconciler.records.log import OffsetRange, TopicLog
 from reconciler.resources.address import address_of

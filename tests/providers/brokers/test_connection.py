@@ -28,8 +28,8 @@ from moto import mock_aws
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.brokers import security
-from reconciler.providers.brokers.capabilities import ClusterFacts
 from reconciler.providers.brokers.client import KafkaClient
+from reconciler.providers.brokers.cluster_facts import ClusterFacts
 from reconciler.providers.brokers.connection import open_admin
 from reconciler.providers.brokers.reachability import Route, translate_record_error
 from reconciler.providers.brokers.records.record_log import KafkaLog

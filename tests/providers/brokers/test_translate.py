@@ -21,8 +21,8 @@ from kafka.protocol.frame import KafkaBytes
 
 from reconciler.providers.brokers.client import parse_bindings, parse_deletions
 from reconciler.providers.brokers.connection import VERSION, DescribeAllConfigsRequest
-from reconciler.providers.brokers.provider import KafkaProvider
 from reconciler.providers.brokers.translate import ConfigState, assign_bindings, build_naming
+from reconciler.providers.kafka import KafkaProvider
 from reconciler.providers.protocol import Edge
 from reconciler.resources.acls import AccessBinding, NamespaceAcl, expand_namespace_rules, parse_rule, to_rule_fields
 from reconciler.resources.address import address_of

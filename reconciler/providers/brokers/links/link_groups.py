@@ -448,7 +448,7 @@ def _find_writers(
     own = site.capabilities().access.principal
     if own is None:
         message = f"cluster {site.cluster}: the principal of the link is unknown to reconciler"
-        raise UserError(message, hint="Set it in spec.kafka.security.principal of the Cluster.")
+        raise UserError(message, hint="Set it as security.principal of the Cluster.")
     return find_denied_writers(bindings, topic, own=own, denied=denied)
 
 

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from reconciler.planning.actions import Create, Delete, Transition
 from reconciler.providers.brokers.links.link_site import Site
 from reconciler.providers.brokers.links.links import KafkaLinks, sink_of
-from reconciler.providers.brokers.provider import KafkaProvider
+from reconciler.providers.kafka import KafkaProvider
 from reconciler.providers.protocol import Done, Edge, Failed, Outcome, Provider, Scope
 from reconciler.records.log import ObservedSource, OffsetRange
 from reconciler.resources.address import Address, address_of

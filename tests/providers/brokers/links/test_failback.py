@@ -24,10 +24,10 @@ from reconciler.providers.brokers.client import create_bindings, delete_bindings
 from reconciler.providers.brokers.ledger import LedgerWriter
 from reconciler.providers.brokers.links import failback
 from reconciler.providers.brokers.links.links import KafkaLinks
-from reconciler.providers.brokers.provider import KafkaProvider
 from reconciler.providers.brokers.records.copy_transaction import Transactions
 from reconciler.providers.brokers.seal import Seals
 from reconciler.providers.brokers.translate import own_values
+from reconciler.providers.kafka import KafkaProvider
 from reconciler.providers.protocol import Done, Failed
 from reconciler.resources.acls import AccessBinding, build_denial
 from reconciler.resources.address import address_of

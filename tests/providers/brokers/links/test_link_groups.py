@@ -23,7 +23,7 @@ from kafka.admin import (
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError
 from reconciler.providers.brokers.links import link_groups
-from reconciler.providers.brokers.provider import KafkaProvider
+from reconciler.providers.kafka import KafkaProvider
 from reconciler.resources.address import address_of
 from reconciler.resources.mirrors import AccessRules, GroupOffsets, GroupOffsetsResult
 from reconciler.runtime.retry import Backoff, Tries

@@ -1,77 +1,40 @@
-"""Capabilities of a Kafka cluster."""
+"""Apache Kafka clusters: their provider and their capabilities."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotAuthorizedError, RetryableError
 from reconciler.planning.fields import CONFIGS, LINK_FEATURES, canonicalize_field
-from reconciler.providers.brokers.client import KafkaClient, read_bindings
+from reconciler.providers.brokers.client import KafkaClient
+from reconciler.providers.brokers.cluster_facts import ClusterFacts
+from reconciler.providers.brokers.dialect import KAFKA as DIALECT
 from reconciler.providers.brokers.faults import SECURITY_DISABLED
-from reconciler.providers.brokers.translate import OWN, ClusterDescription, ConfigState
-from reconciler.resources.acls import OPERATIONS, AccessBinding, is_about_writing
+from reconciler.providers.brokers.provider import BrokersProvider
+from reconciler.providers.brokers.translate import OWN, ConfigState
+from reconciler.resources.acls import OPERATIONS, is_about_writing
 from reconciler.resources.inventory import AccessControl, Capabilities, MirrorSupport
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, ConfigKey, ConfigType, kafka_configs
 
-
-@dataclass(frozen=True)
-class ClusterFacts:
-    """Facts of a cluster, read from its brokers once and shared."""
-
-    client: KafkaClient
-
-    @cached_property
-    def cluster(self) -> ClusterDescription:
-        """The cluster and its live brokers."""
-        return self.client.cluster()
-
-    @cached_property
-    def bindings(self) -> tuple[list[AccessBinding], int]:
-        """All access rules, and the error code."""
-        return read_bindings(self.client)
-
-    @cached_property
-    def configs(self) -> tuple[Mapping[str, ConfigState], Mapping[str, ConfigState]] | NotAuthorizedError:
-        """Configs of one broker, and cluster-wide ones; or why they are hidden."""
-        first, *others = self.cluster.brokers
-        try:
-            return self._configs_of(first, others)
-        except NotAuthorizedError as error:
-            return error
-
-    def overrides(self, keys: AbstractSet[str]) -> Iterator[tuple[str, int, str]]:
-        """Yield values of `keys` that single brokers override, with one request per broker."""
-        if not keys or isinstance(self.configs, NotAuthorizedError):
-            return
-        first = self.configs[0]
-        number = first["node.id"].value if "node.id" in first else None
-        for broker in self.cluster.brokers:
-            with suppress(RetryableError):  # a dead broker serves nothing
-                own = first if str(broker) == number else self.client.own_broker_configs(broker)
-                for key in sorted(keys & own.keys()):
-                    value = own[key].value
-                    if own[key].source == _DYNAMIC_BROKER and value is not None:
-                        yield key, broker, value
-
-    def _configs_of(
-        self, broker: int, others: Sequence[int]
-    ) -> tuple[Mapping[str, ConfigState], Mapping[str, ConfigState]]:
-        """The next broker is queried if one has just died."""
-        try:
-            return self.client.both_broker_configs(broker, is_only_once=bool(others))
-        except RetryableError:
-            if not others:
-                raise
-            return self._configs_of(others[0], others[1:])
+if TYPE_CHECKING:
+    from reconciler.providers.protocol import Edge
+    from reconciler.resources.cluster import Cluster
 
 
-_DYNAMIC_BROKER: Final = 2
-"""Config source: set for one broker at run time."""
+class KafkaProvider(BrokersProvider):
+    """Provider of one Apache Kafka cluster."""
+
+    def __init__(self, declared: Cluster, edge: Edge) -> None:
+        super().__init__(declared, edge, DIALECT)
+
+    def _read_capabilities(self) -> Capabilities:
+        from reconciler.providers.brokers.security import principal_of
+
+        return read_capabilities(self._look, self._declared_topics(), principal_of(self._declared))
+
+
 _SYSTEM_SWITCH: Final = "remote.log.storage.system.enable"
 _TIERING: Final = "remote.storage.enable"
 _COPY_SWITCH: Final = "remote.log.copy.disable"
