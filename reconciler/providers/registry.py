@@ -33,5 +33,15 @@ def _open_kafka(cluster: Cluster, edge: Edge) -> Provider:
     return KafkaProvider(cluster, edge)
 
 
-PLATFORMS: Final[dict[str, Callable[[Cluster, Edge], Provider]]] = {"embedded": _open_embedded, "kafka": _open_kafka}
+def _open_redpanda(cluster: Cluster, edge: Edge) -> Provider:
+    from reconciler.providers.redpanda.provider import RedpandaProvider  # noqa: PLC0415 - as above
+
+    return RedpandaProvider(cluster, edge)
+
+
+PLATFORMS: Final[dict[str, Callable[[Cluster, Edge], Provider]]] = {
+    "embedded": _open_embedded,
+    "kafka": _open_kafka,
+    "redpanda": _open_redpanda,
+}
 """By platform."""

@@ -335,16 +335,81 @@ class KafkaConnection(BrokersConnection):
         return self.namespace_separator
 
 
+def _check_admin_urls(urls: tuple[str, ...]) -> tuple[str, ...]:
+    for position, url in enumerate(urls):
+        if not _ADMIN_URL.fullmatch(url):
+            hint = "Write http://host:9644, or https://"
+            raise refusal_error(Complaint(f"{url!r} is not the address of an Admin API", hint, (position,)))
+    return urls
+
+
+_ADMIN_URL: Final = re.compile(r"https?://[^/@\s]+/?")
+
+
+class AdminSpec(Model):
+    """Login to Redpanda's Admin API."""
+
+    username: str | None = Field(default=None, description="A superuser.", examples=["reconciler"])
+    password: SecretReference | None = Field(default=None, description="Reference to the password.")
+    token: SecretReference | None = Field(default=None, description="Reference to an OIDC token, instead of a user.")
+    ca_file: str | None = Field(default=None, description="Certificates to trust (PEM).", examples=["certs/ca.pem"])
+    cert_file: str | None = Field(default=None, description="Our certificate (PEM).", examples=["certs/me.pem"])
+    key_file: str | None = Field(default=None, description="Its private key (PEM).", examples=["certs/me.key"])
+
+    @model_validator(mode="after")
+    def _check_complete(self) -> AdminSpec:
+        if (self.username is None) != (self.password is None):
+            missing = "password" if self.password is None else "username"
+            raise refusal_error(Complaint("is required next to the other", "Add it", (missing,)))
+        if self.token is not None and self.username is not None:
+            raise refusal_error(Complaint("does not go with username", "Keep one of the two", ("token",)))
+        return self
+
+
 class RedpandaConnection(BrokersConnection):
     """How to connect to a Redpanda cluster."""
 
-    bootstrap_servers: Many[str] = Field(
+    bootstrap_servers: Annotated[Many[str], AfterValidator(_check_servers)] = Field(
         min_length=1, description="Some of its brokers, host:port.", examples=[["broker-1:9092"]]
     )
-    admin_urls: Many[str] = Field(min_length=1, description="Its Admin API.", examples=[["http://broker-1:9644"]])
+    admin_urls: Annotated[Many[str], AfterValidator(_check_admin_urls)] = Field(
+        min_length=1,
+        description="Its Admin API, one address per broker.",
+        examples=[["http://broker-1:9644", "http://broker-2:9644"]],
+    )
     security: SecuritySpec | None = Field(
         default=None, description="How to authenticate.", examples=[{"protocol": "PLAINTEXT"}]
     )
+    admin: AdminSpec | None = Field(
+        default=None,
+        description="How to authenticate to the Admin API; absent: as the user of `security`, with its certificates.",
+        examples=[{"username": "reconciler", "password": "${env:REDPANDA_PASSWORD}"}],
+    )
+    admin_timeout: DurationMs = Field(
+        default=30_000, gt=0, description="How long a request to the Admin API is tried.", examples=["30s"]
+    )
+    namespace_separator: Annotated[str, AfterValidator(_check_separator)] = Field(
+        default=FLAT_SEPARATOR,
+        description="What ':' becomes in topic names.",
+        examples=["."],
+        json_schema_extra={"enum": [".", "_", "-"]},
+    )
+
+    def separator(self) -> str | None:
+        """Return the declared separator."""
+        return self.namespace_separator
+
+    def targets(self) -> frozenset[str]:
+        """Return the brokers, each with its protocol, and the addresses of the Admin API."""
+        return super().targets() | frozenset(self.admin_urls)
+
+    def secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
+        """Yield the secrets for the brokers, and those for the Admin API."""
+        yield from super().secrets()
+        if self.admin is not None:
+            for name, reference in (("admin.password", self.admin.password), ("admin.token", self.admin.token)):
+                if reference is not None:
+                    yield name, reference, frozenset(self.admin_urls)
 
 
 class ConfluentConnection(Connection):

@@ -120,6 +120,12 @@ class Capabilities:
     """
     configs: Mapping[str, ConfigKey] = field(default_factory=lambda: KAFKA_CONFIGS)
     """Topic configs of this platform and version."""
+    object_storage: str = ""
+    """Object storage that the cluster's own properties name, such as `s3://topics`; empty: the files declare it."""
+    tells_own: bool = True
+    """Whether the platform tells configs that were set from defaults; if not, a value equal to the default counts as
+    set.
+    """
     defaults: Mapping[str, str] = field(default_factory=dict)
     """Topic config → the brokers' present default, for rules over several configs; otherwise the catalog's."""
     properties: Mapping[str, ConfigKey] = field(default_factory=dict)

@@ -432,7 +432,8 @@ class _TieringChecker:
         switches = read_switches(self.acting)
         cluster = self.wanted.resource.cluster or ""
         declared = self.situation.clusters[cluster]
-        if switches.is_off or declared.spec.object_storage is not None:
+        named = self.situation.capabilities(cluster).object_storage
+        if switches.is_off or declared.spec.object_storage is not None or named:
             return
         keys = [key for key in sorted(self.own & SWITCHES) if self.acting[key][0] == "true"]
         if keys:

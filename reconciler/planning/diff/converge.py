@@ -31,7 +31,7 @@ from reconciler.resources.acls import TopicAcl, rule_path, to_rule_fields
 from reconciler.resources.address import Address, cluster_of, kind_of, split_name, tiers_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import DEFAULT
-from reconciler.resources.inventory import Observed, Recorded, Resource
+from reconciler.resources.inventory import Capabilities, Observed, Recorded, Resource, configs_of
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
@@ -557,6 +557,8 @@ def change(
 def compare(sides: AddressView, before: Observed, situation: Situation) -> Differences:
     """Return the differences of an address from its observed resource, in fields that the platform stores."""
     capabilities = situation.capabilities(cluster_of(sides.address) or "")
+    if not capabilities.tells_own:
+        before = _fill_defaults(sides, before, capabilities)
     is_link = isinstance(sides.wanted.resource, MirrorLink)
     how = Comparison(
         catalog=capabilities.configs,
@@ -577,6 +579,18 @@ def compare(sides: AddressView, before: Observed, situation: Situation) -> Diffe
         return differing
     reasons = (*differing.reasons, Reason.DRIFTED)
     return replace(differing, changes=(*differing.changes, UNSEAL), reasons=tuple(dict.fromkeys(reasons)))
+
+
+def _fill_defaults(sides: AddressView, before: Observed, capabilities: Capabilities) -> Observed:
+    """Return the topic with the defaults of declared configs: the platform does not tell them from set values."""
+    topic = before.resource
+    if not isinstance(topic, Topic):
+        return before
+    acting = {**capabilities.defaults, **before.topic.initial}
+    declared = configs_of(sides.wanted.resource).keys() & acting.keys()
+    configs = {**{key: acting[key] for key in declared}, **topic.spec.configs}
+    spec = topic.spec.model_copy(update={"configs": dict(sorted(configs.items()))})
+    return replace(before, resource=topic.model_copy(update={"spec": spec}))
 
 
 def _find_leftover_configs(sides: AddressView, before: Observed) -> Iterator[Change]:

@@ -75,7 +75,12 @@ def wait_until_changed(client: KafkaClient, changes: Sequence[PendingChange]) ->
     def old(names: Sequence[str]) -> list[str]:
         seen = client.topics(names)
         configs = dict(client.configs(names, keys)) if keys else {}
-        return [name for name in names if name in seen and not _shows(wanted[name], seen[name], configs.get(name))]
+        return [
+            name
+            for name in names
+            if name in seen
+            and not _shows(wanted[name], seen[name], configs.get(name), tells_own=client.dialect.tells_own)
+        ]
 
     _wait(old, sorted(wanted), "changed topics still show what they had")
 
@@ -92,13 +97,24 @@ def wait_until_rules_shown(client: KafkaClient, changes: Sequence[PendingChange]
     _wait(waiting, sorted({change.name for change in changes}), "brokers still report other access rules")
 
 
-def _shows(change: PendingChange, seen: TopicMetadata, configs: Mapping[str, ConfigState] | int | None) -> bool:
+def _shows(
+    change: PendingChange,
+    seen: TopicMetadata,
+    configs: Mapping[str, ConfigState] | int | None,
+    *,
+    tells_own: bool,
+) -> bool:
     if change.partitions is not None and len(seen.replicas) < change.partitions:
         return False
     if change.replicas is not None and any(len(brokers) != change.replicas for brokers in seen.replicas):
         return False
     own = own_values(configs) if isinstance(configs, Mapping) else {}
-    return all(_is_same(key, own.get(key), value) for key, value in change.configs.items())
+    shown = {key: state.value for key, state in configs.items()} if isinstance(configs, Mapping) else {}
+    return all(
+        _is_same(key, own.get(key), value)
+        or (value is not None and not tells_own and _is_same(key, shown.get(key), value))
+        for key, value in change.configs.items()
+    )
 
 
 def _is_same(key: str, left: str | None, right: str | None) -> bool:
@@ -250,6 +266,21 @@ class TopicBatch:
         if existing:
             self._recognize(existing)
         wait_until_created(self._client, sorted(change.name for change in drop_failed(new)))
+        if not self._client.dialect.tells_own:
+            self._check_created(drop_failed(new))
+
+    def _check_created(self, new: Sequence[PendingChange]) -> None:
+        """Fail creations whose configs the brokers have ignored: they create the topic and report no error."""
+        described = dict(self._client.configs([change.name for change in new]))
+        for change in new:
+            configs = described.get(change.name)
+            if not isinstance(configs, Mapping):
+                continue
+            values = {key: state.value for key, state in configs.items()}
+            ignored = [key for key, value in change.spec.configs.items() if not _is_same(key, values.get(key), value)]
+            if ignored:
+                message = f"topic {change.name} was created, and its brokers ignored {', '.join(sorted(ignored))}"
+                change.error = UserError(message, hint="Remove them from the files, and plan again.")
 
     def _recognize(self, existing: Sequence[PendingChange]) -> None:
         """Accept an existing topic that equals the requested one: the answer may have been lost."""
@@ -258,12 +289,17 @@ class TopicBatch:
         for change in existing:
             seen, current = topics.get(change.name), configs.get(change.name)
             spec = change.spec
-            is_alike = isinstance(current, Mapping) and _are_same(own_values(current), spec.configs)
+            is_alike = isinstance(current, Mapping) and self._has_configs(current, spec.configs)
             if seen is None or len(seen.replicas) != spec.partitions or not is_alike:
                 message = f"topic {change.name} exists and differs from what was to be created"
                 change.error = UserError(message, hint="It was created after the plan: plan again.")
             else:
                 change.incarnation = seen.id
+
+    def _has_configs(self, seen: Mapping[str, ConfigState], wanted: Mapping[str, str]) -> bool:
+        if self._client.dialect.tells_own:
+            return _are_same(own_values(seen), wanted)
+        return all(key in seen and _is_same(key, seen[key].value, value) for key, value in wanted.items())
 
     def _change(self) -> None:
         """Validate actions of several requests first: they are done completely or not at all."""
@@ -280,7 +316,11 @@ class TopicBatch:
         moved = drop_failed([change for change in changed if change.replicas])
         if moved:
             self._may_go_on()
-            admin_requests.reassign(self._client, moved, self._may_go_on, self._warn)
+            if self._client.dialect.replication == "config":
+                factors = [replace(change, configs={"replication.factor": str(change.replicas)}) for change in moved]
+                admin_requests.configure(self._client, factors, self._may_go_on)
+            else:
+                admin_requests.reassign(self._client, moved, self._may_go_on, self._warn)
             wait_until_changed(self._client, drop_failed(moved))
 
     def _is_grown(self, change: PendingChange) -> bool:
@@ -322,7 +362,7 @@ def _is_about_rules(pending_change: PendingChange) -> bool:
 
 def create(client: KafkaClient, name: str, shape: tuple[int, int], configs: Mapping[str, str]) -> str | None:
     """Create a topic with numbers of partitions and replicas; return its id, or `None` if the name is taken."""
-    request = creation_request([(name, *shape, configs)])
+    request = creation_request(client.dialect, [(name, *shape, configs)])
     (answer,) = client.send(request, doing=f"creating topic {name}").topics
     if answer.error_code == EXISTS:
         return None

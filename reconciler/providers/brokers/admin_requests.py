@@ -30,6 +30,7 @@ from reconciler.runtime.retry import go_on, pause
 from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
+    from reconciler.providers.brokers.dialect import Dialect
     from reconciler.providers.brokers.offsets import Place
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Resource
@@ -174,9 +175,10 @@ def send_alterations(
     """Alter configs of resources (type, name, configs; `None` resets); return the results. A trial changes nothing."""
     from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
+    to_wire = client.dialect.to_wire
     resources = [
-        (kind, name, [(key, _DELETE if value is None else _SET, value) for key, value in sorted(configs.items())])
-        for kind, name, configs in wanted
+        (kind, name, [(to_wire(key), _DELETE if value is None else _SET, value) for key, value in sorted(new.items())])
+        for kind, name, new in wanted
     ]
     request = IncrementalAlterConfigsRequest(resources=resources, validate_only=is_trial)
     answers: Sequence[Any] = client.send(request, doing=doing).responses
@@ -197,7 +199,7 @@ EXISTS: Final = 36
 
 
 def creation_request(
-    topics: Iterable[tuple[str, int | None, int | None, Mapping[str, str]]], *, is_trial: bool = False
+    dialect: Dialect, topics: Iterable[tuple[str, int | None, int | None, Mapping[str, str]]], *, is_trial: bool = False
 ) -> Any:
     """Return the request that creates topics (name, partitions, replicas, configs); a trial creates none.
 
@@ -212,7 +214,10 @@ def creation_request(
             num_partitions=partitions or -1,
             replication_factor=replicas or -1,
             assignments=[],
-            configs=[kind.CreatableTopicConfig(name=key, value=value) for key, value in sorted(configs.items())],
+            configs=[
+                kind.CreatableTopicConfig(name=dialect.to_wire(key), value=value)
+                for key, value in sorted(configs.items())
+            ],
         )
         for name, partitions, replicas, configs in topics
     ]
@@ -237,8 +242,11 @@ def create(
 
     def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
         request = creation_request(
-            (change.name, change.spec.partitions, change.spec.replication_factor, change.spec.configs)
-            for change in some
+            client.dialect,
+            [
+                (change.name, change.spec.partitions, change.spec.replication_factor, change.spec.configs)
+                for change in some
+            ],
         )
         answers = {change.name: change for change in client.send(request, doing="creating topics").topics}
         return [(change, answers[change.name]) for change in some]

@@ -250,13 +250,18 @@ class KafkaClient:
 
     def cluster(self) -> ClusterDescription:
         """Return the cluster's id, live brokers and our rights."""
-        description = self.ask("describing the cluster", self.admin.describe_cluster)
+        from kafka.protocol.admin import DescribeClusterRequest
+
+        # the library's own call needs version 1, which Redpanda does not have
+        request = DescribeClusterRequest(include_cluster_authorized_operations=True, include_fenced_brokers=True)
+        answer = self.send(request, doing="describing the cluster")
+        if answer.error_code:
+            raise error_of_code(answer.error_code, answer.error_message or "", what=f"cluster {self.name}")
         alive = sorted(
-            (broker["broker_id"], broker["rack"]) for broker in description["brokers"] if not broker.get("is_fenced")
+            (broker.broker_id, broker.rack) for broker in answer.brokers if not getattr(broker, "is_fenced", False)
         )
-        return ClusterDescription(
-            description["cluster_id"], dict(alive), frozenset(description.get("authorized_operations") or ())
-        )
+        operations = (_OPERATIONS[code] for code in answer.authorized_operations or () if code in _OPERATIONS)
+        return ClusterDescription(answer.cluster_id, dict(alive), frozenset(operations))
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
         """Return topics by name in one request; all visible ones without `names`."""
@@ -295,13 +300,19 @@ class KafkaClient:
     ) -> Iterator[tuple[str, Mapping[str, ConfigState] | int]]:
         """Yield topics' configs as one broker knows them, or a rejection's code; `keys` limits them."""
         for begin in range(0, len(names), _CONFIGS_AT_ONCE):
-            wanted = [(TOPIC, name, None if keys is None else list(keys)) for name in names[begin:][:_CONFIGS_AT_ONCE]]
+            wire_keys = None if keys is None else [self.dialect.to_wire(key) for key in keys]
+            wanted = [(TOPIC, name, wire_keys) for name in names[begin:][:_CONFIGS_AT_ONCE]]
             # A single broker may be gone: no retries.
             is_only_once = node is not None
             for result in self._describe_configs(
                 wanted, node, doing="reading configs of topics", is_only_once=is_only_once
             ):
-                yield result.resource_name, result.error_code or result.configs
+                yield result.resource_name, result.error_code or self._with_our_names(result.configs)
+
+    def _with_our_names(self, configs: Mapping[str, ConfigState]) -> Mapping[str, ConfigState]:
+        if not self.dialect.config_names:
+            return configs
+        return {self.dialect.from_wire(key): state for key, state in configs.items()}
 
     def broker_configs(self) -> Mapping[str, ConfigState]:
         """Return the dynamic configs of all brokers."""

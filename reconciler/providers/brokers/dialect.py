@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 
@@ -17,6 +18,18 @@ class Dialect:
     """How the number of replicas changes: by moving replicas, or by the config `replication.factor`."""
     records_at_once: int | None
     """Limit of metadata records per request; `None`: no limit."""
+    config_names: Mapping[str, str] = field(default_factory=dict)
+    """Our name of a topic config → the brokers', where they differ."""
+    fixed_at_creation: frozenset[str] = frozenset()
+    """Configs whose default is copied into each topic when it is created, and stays with the topic."""
+
+    def to_wire(self, config: str) -> str:
+        """Return the brokers' name of a topic config."""
+        return self.config_names.get(config, config)
+
+    def from_wire(self, config: str) -> str:
+        """Return our name of a topic config."""
+        return next((ours for ours, theirs in self.config_names.items() if theirs == config), config)
 
 
 KAFKA: Final = Dialect("kafka", tells_own=True, replication="reassignment", records_at_once=9_000)

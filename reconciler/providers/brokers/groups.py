@@ -326,7 +326,7 @@ def check_all_listed(client: KafkaClient) -> None:
     Raises:
         NotAuthorizedError: It may not describe the cluster.
     """
-    if "DESCRIBE" not in client.cluster().operations:
+    if "describe" not in client.cluster().operations:
         message = f"cluster {client.name}: the principal of reconciler is not shown every consumer group"
         raise NotAuthorizedError(message, hint="Allow DESCRIBE on the cluster, then run the same command again.")
 

@@ -90,6 +90,8 @@ class ClusterObserver:
     known: frozenset[Address]
     """Addresses declared or recorded anywhere."""
     is_wanted: Callable[[str], bool] | None
+    initial: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """By flat name: defaults that were copied into a topic when it was created."""
 
     def topics(self) -> tuple[dict[str, TopicMetadata], dict[str, Mapping[str, str]]]:
         """Return visible topics by flat name, and their own configs.
@@ -112,6 +114,12 @@ class ClusterObserver:
                 topics[name] = _mark_refused(topics[name], values)
             else:
                 configs[name] = own_values(values)
+                if fixed := self.client.dialect.fixed_at_creation:
+                    self.initial[name] = {
+                        key: state.value
+                        for key, state in values.items()
+                        if key in fixed and key not in configs[name] and state.value is not None
+                    }
         return topics, configs
 
     def observed(
@@ -144,7 +152,7 @@ class ClusterObserver:
                     seen.id if seen.replicas else None,  # brokers return zeros if hidden
                     name,
                     is_internal=is_internal(seen),
-                    topic=LiveTopic(is_moving=seen.is_moving),
+                    topic=LiveTopic(self.initial.get(name, {}), is_moving=seen.is_moving),
                     hidden=hidden_topic_error(self.cluster, name) if seen.error else None,
                     undeclarable=rules.undeclarable.get(("topic", full_name), ()),
                 ),

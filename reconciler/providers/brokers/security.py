@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import ssl
 
     from reconciler.providers.protocol import Edge
-    from reconciler.resources.cluster import BrokersConnection, Cluster, SecuritySpec
+    from reconciler.resources.cluster import AdminSpec, BrokersConnection, Cluster, SecuritySpec
 
 # ruff: noqa: PLC0415
 
@@ -50,7 +50,7 @@ class Tls:
     """In the certificate's file unless declared."""
 
     @classmethod
-    def of(cls, declared: SecuritySpec, edge: Edge, *, where: str) -> Tls:
+    def of(cls, declared: SecuritySpec | AdminSpec, edge: Edge, *, where: str) -> Tls:
         """Read the declared files; relative paths start at the workspace folder."""
         if declared.key_file is not None and declared.cert_file is None:
             message = f"{where}.keyFile: a key without a certificate"

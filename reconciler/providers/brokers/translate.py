@@ -29,7 +29,7 @@ class ClusterDescription:
     racks: Mapping[int, str | None]
     """Racks by live broker."""
     operations: frozenset[str]
-    """Our allowed operations on the cluster, such as `DESCRIBE`."""
+    """Our allowed operations on the cluster, such as `describe`."""
 
     @property
     def brokers(self) -> tuple[int, ...]:

@@ -83,7 +83,9 @@ class Site:
 
         if not names:
             return {}
-        request = creation_request([(name, None, None, {}) for name in sorted(names)], is_trial=True)
+        request = creation_request(
+            self.client.dialect, [(name, None, None, {}) for name in sorted(names)], is_trial=True
+        )
         answer = self.client.send(request, doing="looking whether topics are there")
         return {
             result.name: self._lagging_error(result.name) for result in answer.topics if result.error_code == EXISTS

@@ -1,0 +1,198 @@
+"""Requests to the HTTP API of a cluster that has several addresses.
+
+An address without an answer, or that answers 503 or 504, is left for the next one. A request that changes something is
+repeated only if it surely was not executed; else the caller checks first. Redirects lead to declared addresses only.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import orjson
+from urllib3 import PoolManager, exceptions
+
+from reconciler.errors import (
+    NotAuthorizedError,
+    ReconcilerError,
+    RetryableError,
+    UnansweredError,
+    UserError,
+    root_cause,
+)
+from reconciler.runtime.https import is_success, open_pool
+from reconciler.runtime.retry import Backoff, Tries
+from reconciler.runtime.text import explain_invalid_json, to_one_line
+
+_BACKOFF: Final = Backoff(0.1, 1.5, spread=0.5)
+_ANSWER_MAX: Final = 64 << 20
+_CHUNK_BYTES: Final = 64 << 10
+_MESSAGE_CHARACTERS: Final = 300
+_HOPS: Final = 3
+_BUSY: Final = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS})
+"""The request was not executed."""
+_UNSENT: Final = (exceptions.NewConnectionError, exceptions.ConnectTimeoutError, exceptions.ProxyError)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """An answer that is no redirect and no overload."""
+
+    status: int
+    body: bytes
+    where: str
+    """The cluster and the address that answered."""
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the status is 2xx."""
+        return is_success(self.status)
+
+    def json(self) -> Any:
+        """Return the decoded body.
+
+        Raises:
+            UserError: It is no JSON.
+        """
+        try:
+            return orjson.loads(self.body or b"null")
+        except orjson.JSONDecodeError as error:
+            message = f"{self.where}: the answer is no JSON: {explain_invalid_json(error, self.body)}"
+            raise UserError(message, hint="Check the address, and any proxy in between.") from error
+
+    @property
+    def message(self) -> str:
+        """The `message` of an error in JSON, else the body, in one line."""
+        try:
+            content = orjson.loads(self.body)
+        except orjson.JSONDecodeError:
+            content = self.body.decode(errors="replace")
+        if isinstance(content, dict):
+            content = content.get("message", content)
+        text = content if isinstance(content, str) else orjson.dumps(content).decode()
+        return to_one_line(text)[:_MESSAGE_CHARACTERS]
+
+
+@dataclass(slots=True)
+class HttpApi:
+    """The HTTP API of one cluster. Thread-safe; connects on the first request."""
+
+    name: str
+    """Begins each message, such as `cluster west: Admin API`."""
+    addresses: Sequence[str]
+    read_headers: Callable[[], Mapping[str, str]]
+    """Returns the login's headers; may resolve secrets."""
+    make_context: Callable[[], ssl.SSLContext | None]
+    timeout_s: float
+    """Limit of one request, its retries included."""
+    login_hint: str
+    """What to check if the login is refused."""
+    _pools: dict[str, PoolManager] = field(default_factory=dict)
+
+    def read(self, path: str) -> HttpAnswer:
+        """Send a GET; it is repeated until an address answers.
+
+        Raises:
+            NotAuthorizedError: The login is refused.
+            RetryableError: No address answers in time.
+        """
+        return self._send("GET", path, None, is_repeatable=True)
+
+    def change(self, method: str, path: str, content: object = None, *, is_repeatable: bool = False) -> HttpAnswer:
+        """Send a request that changes something; `is_repeatable`: twice is as good as once.
+
+        Raises:
+            NotAuthorizedError: The login is refused.
+            UnansweredError: It may have been executed.
+            RetryableError: No address answers in time; it was not executed.
+        """
+        body = None if content is None else orjson.dumps(content)
+        return self._send(method, path, body, is_repeatable=is_repeatable)
+
+    def _send(self, method: str, path: str, body: bytes | None, *, is_repeatable: bool) -> HttpAnswer:
+        tries = Tries(_BACKOFF, within_s=self.timeout_s)
+        while True:
+            problems: list[str] = []
+            for address in self.addresses:
+                try:
+                    answer = self._follow(method, address, path, body)
+                except exceptions.HTTPError as error:
+                    problems.append(self._describe(address, error))
+                    if not is_repeatable and not isinstance(error, _UNSENT):
+                        raise self._unanswered_error(problems[-1]) from error
+                    continue
+                if answer.status in _BUSY or (is_repeatable and answer.status == HTTPStatus.GATEWAY_TIMEOUT):
+                    problems.append(f"{address} answers {answer.status}: {answer.message}")
+                    continue
+                if answer.status == HTTPStatus.GATEWAY_TIMEOUT:
+                    raise self._unanswered_error(f"{address} answers {answer.status}: {answer.message}")
+                return self._checked(answer)
+            if tries.is_over:
+                message = f"{self.name}: {'; '.join(problems)}"
+                raise RetryableError(message, hint="See whether its nodes are alive, then run the same command again.")
+            tries.wait()
+
+    def _follow(self, method: str, address: str, path: str, body: bytes | None) -> HttpAnswer:
+        """Send to an address; follow redirects among the declared ones."""
+        url = address.rstrip("/") + path
+        for _ in range(_HOPS):
+            status, headers, content = self._send_once(method, url, body)
+            if status != HTTPStatus.TEMPORARY_REDIRECT:
+                break
+            url = headers.get("Location", "")
+            if _origin(url) not in map(_origin, self.addresses):
+                message = f"{self.name}: {address} redirects to {to_one_line(url) or 'nowhere'}, which is not declared"
+                hint = (
+                    f"Add it to {', '.join(self.addresses[:1])} in the Cluster: a login is sent to declared hosts only."
+                )
+                raise UserError(message, hint=hint)
+        else:
+            raise exceptions.ConnectTimeoutError(f"more than {_HOPS} redirects")
+        return HttpAnswer(status, content, f"{self.name} ({address})")
+
+    def _send_once(self, method: str, url: str, body: bytes | None) -> tuple[int, Mapping[str, str], bytes]:
+        headers = {"Accept": "application/json", **self.read_headers()}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        pool = self._pools.get(url.partition("/v1")[0])
+        if pool is None:
+            pool = self._pools.setdefault(url.partition("/v1")[0], open_pool(url, self.make_context()))
+        with pool.request(
+            method, url, body=body, headers=headers, timeout=self.timeout_s, redirect=False, preload_content=False
+        ) as answer:
+            content = bytearray()
+            while chunk := answer.read1(_CHUNK_BYTES):
+                content += chunk
+                if len(content) > _ANSWER_MAX:
+                    message = f"{self.name}: the answer of {url} does not end"
+                    raise UserError(message, hint="Check the address, and any proxy in between.")
+            return answer.status, answer.headers, bytes(content)
+
+    def _checked(self, answer: HttpAnswer) -> HttpAnswer:
+        if answer.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+            message = f"{answer.where} refuses the login ({answer.status}): {answer.message}"
+            raise NotAuthorizedError(message, hint=self.login_hint)
+        return answer
+
+    def _describe(self, address: str, error: exceptions.HTTPError) -> str:
+        cause = root_cause(error)
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            message = f"{self.name}: the certificate of {address} is not trusted: {cause.verify_message}"
+            raise UserError(message, hint="Name the certificate of its authority as caFile.") from error
+        if isinstance(cause, ssl.SSLError) and cause.reason == "WRONG_VERSION_NUMBER":
+            message = f"{self.name}: {address} does not speak TLS"
+            raise UserError(message, hint="Write http:// in its address, or name the port with TLS.") from error
+        return f"{address} does not answer: {to_one_line(str(cause)) or type(cause).__name__}"
+
+    def _unanswered_error(self, problem: str) -> ReconcilerError:
+        message = f"{self.name}: {problem}. Whether it was done is not known"
+        return UnansweredError(message, hint="Run the same command again: it checks first.")
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc

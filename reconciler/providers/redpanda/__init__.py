@@ -1,0 +1,1 @@
+"""Redpanda clusters: the Kafka protocol for topics, the Admin API for the rest."""

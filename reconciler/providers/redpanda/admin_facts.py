@@ -1,0 +1,86 @@
+"""What the Admin API says of a cluster, read once: version, licence, properties."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.providers.redpanda.client import AdminClient, Node, NodeConfig
+
+FLOOR: Final = (25, 3)
+"""The first version whose Kafka API has what the brokers' client needs (redpanda.md, R4)."""
+_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
+_TIERED_STORAGE: Final = "cloud_storage_enabled"
+_LICENSED: Final = frozenset({"valid", "unknown"})
+
+
+@dataclass(frozen=True)
+class AdminFacts:
+    """What the Admin API says of a cluster, read once and shared."""
+
+    admin: AdminClient
+
+    @cached_property
+    def nodes(self) -> Sequence[Node]:
+        """All brokers."""
+        return self.admin.nodes()
+
+    @cached_property
+    def version(self) -> tuple[int, int]:
+        """The oldest version among the brokers.
+
+        Raises:
+            UserError: It is not supported, or not told.
+        """
+        matches = {node.version: _VERSION.search(node.version) for node in self.nodes}
+        numbers = {text: (int(match[1]), int(match[2])) for text, match in matches.items() if match is not None}
+        if not numbers:
+            message = f"cluster {self.admin.name}: its Admin API does not tell the version of the brokers"
+            raise UserError(message, hint="Check adminUrls: Redpanda 25.3 or later answers GET /v1/brokers with it.")
+        text, oldest = min(numbers.items(), key=lambda entry: entry[1])
+        if oldest < FLOOR:
+            message = f"cluster {self.admin.name} runs Redpanda {text}, and reconciler needs 25.3 or later"
+            raise UserError(message, hint="Upgrade its brokers, or leave the cluster out with --exclude.")
+        return oldest
+
+    @cached_property
+    def properties(self) -> Mapping[str, Any]:
+        """All cluster properties."""
+        return self.admin.properties()
+
+    @cached_property
+    def config_status(self) -> Sequence[NodeConfig]:
+        """What each broker has taken of the properties."""
+        return self.admin.config_status()
+
+    @cached_property
+    def license_status(self) -> str:
+        """`valid`, `expired`, `not_present` or `unknown`."""
+        return self.admin.license_status()
+
+    def object_storage(self) -> str:
+        """Return the URL of the bucket or container; empty without one."""
+        container = self.properties.get("cloud_storage_azure_container")
+        bucket = self.properties.get("cloud_storage_bucket")
+        endpoint = str(self.properties.get("cloud_storage_api_endpoint") or "")
+        if container:
+            return f"az://{container}"
+        return f"{'gs' if endpoint.endswith('googleapis.com') else 's3'}://{bucket}" if bucket else ""
+
+    def explain_missing_tiering(self) -> str | None:
+        """Return why topics cannot be tiered; `None` if they can (redpanda.md, 17)."""
+        if self.properties.get(_TIERED_STORAGE) is not True:
+            return f"{_TIERED_STORAGE} is not true on it"
+        if waiting := [str(node.id) for node in self.config_status if node.needs_restart]:
+            return f"brokers {', '.join(waiting)} wait for a restart that activates changed properties"
+        if self.license_status not in _LICENSED:
+            return f"its licence is {self.license_status.replace('_', ' ')}"
+        return None

@@ -1,0 +1,300 @@
+"""Redpanda's Admin API: one method per call, and the meaning of its errors."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from reconciler.errors import NotFoundError, ReconcilerError, RetryableError, UserError
+from reconciler.providers.brokers.security import Tls
+from reconciler.providers.http import HttpAnswer, HttpApi
+from reconciler.providers.secrets import resolve
+
+if TYPE_CHECKING:
+    import ssl
+
+    from reconciler.providers.protocol import Edge
+    from reconciler.resources.cluster import AdminSpec, Cluster, RedpandaConnection, SecuritySpec
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker, as the Admin API lists it."""
+
+    id: int
+    version: str
+    """Such as `25.3.1`; empty if it is not told."""
+    is_alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """What one broker knows of the cluster's properties."""
+
+    id: int
+    version: int
+    needs_restart: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MountableEntry:
+    """A mountable topic."""
+
+    name: str
+    location: str
+    """`<topic>/<cluster uuid>/<revision>`."""
+    namespace: str
+    """Redpanda's own namespace of topics; only `kafka` can be mounted."""
+
+
+@dataclass(frozen=True, slots=True)
+class MountTask:
+    """A migration of the platform; its id is unique within the cluster."""
+
+    id: int
+    state: str
+    """Known and unknown states, as the platform says them."""
+    is_mount: bool
+    topics: Mapping[str, str]
+    """Name on this cluster → its source: a name or a location; for an unmount the name itself."""
+    created_ms: int | None
+
+
+class AdminClient:
+    """The Admin API of one cluster."""
+
+    def __init__(self, declared: Cluster, edge: Edge) -> None:
+        """Connect to nothing; secrets are resolved by the first request."""
+        connection = cast("RedpandaConnection", declared.spec.connection)
+        self.name = declared.metadata.name
+        login = _Login(connection.admin, connection.security, edge, f"{declared.address}: spec.redpanda")
+        self._api = HttpApi(
+            f"cluster {self.name}: Admin API",
+            connection.admin_urls,
+            login.headers,
+            login.context,
+            connection.admin_timeout / 1000,
+            "Check username and password of `admin` in the Cluster, or those of `security`: it must be a superuser.",
+        )
+
+    def nodes(self) -> Sequence[Node]:
+        """Return all brokers, with one request."""
+        return [
+            Node(entry["node_id"], str(entry.get("version", "")), bool(entry.get("is_alive", True)))
+            for entry in _rows(self._get("/v1/brokers"), "node_id")
+        ]
+
+    def uuid(self) -> str:
+        """Return the cluster's UUID, which its locations carry."""
+        return str(_object(self._get("/v1/cluster/uuid")).get("cluster_uuid", ""))
+
+    def license_status(self) -> str:
+        """Return `valid`, `expired` or `not_present`; `unknown` if this version does not tell."""
+        answer = self._api.read("/v1/features/enterprise")
+        if not answer.is_success:
+            return "unknown"
+        content = answer.json()
+        return str(content.get("license_status", "unknown")) if isinstance(content, dict) else "unknown"
+
+    def properties(self) -> Mapping[str, Any]:
+        """Return all cluster properties with their values, defaults included; secrets read as `[secret]`."""
+        return _object(self._get("/v1/cluster_config?include_defaults=true"))
+
+    def schema(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the type, range and need of a restart of each property."""
+        properties = _object(self._get("/v1/cluster_config/schema")).get("properties")
+        return properties if isinstance(properties, dict) else {}
+
+    def config_status(self) -> Sequence[NodeConfig]:
+        """Return what each broker has taken of the properties."""
+        return [
+            NodeConfig(entry["node_id"], int(entry.get("config_version", -1)), bool(entry.get("restart")))
+            for entry in _rows(self._get("/v1/cluster_config/status"), "node_id")
+        ]
+
+    def set_properties(self, upsert: Mapping[str, object], remove: Collection[str]) -> int:
+        """Set and reset properties, all or none, and return the version that brokers must reach. Repeatable."""
+        content = {"upsert": dict(upsert), "remove": sorted(remove)}
+        answer = self._api.change("PUT", "/v1/cluster_config", content, is_repeatable=True)
+        if answer.status == HTTPStatus.BAD_REQUEST:
+            message = f"{answer.where} refuses properties: {'; '.join(_describe_refused_properties(answer))}"
+            raise UserError(message, hint="Correct them in the Cluster, and plan again.")
+        return int(_object(self._checked(answer, "change properties")).get("config_version", -1))
+
+    def detached(self) -> Sequence[MountableEntry]:
+        """Return the mountable topics of the object storage."""
+        rows = _rows(_object(self._get("/v1/topics/mountable")).get("topics"), "topic")
+        return [
+            MountableEntry(row["topic"], str(row.get("topic_location", "")), str(row.get("ns") or KAFKA))
+            for row in rows
+        ]
+
+    def mount(self, topics: Mapping[str, str]) -> int:
+        """Begin one mount of sources (name or location) by the name here, and return its id. Not repeatable.
+
+        Raises:
+            UnansweredError: It may have begun.
+        """
+        content = [
+            {"source_topic_reference": {"topic": source, "ns": KAFKA}, "alias": {"topic": name, "ns": KAFKA}}
+            for name, source in topics.items()
+        ]
+        return self._begin("/v1/topics/mount", content, f"mount {', '.join(topics)}")
+
+    def unmount(self, topics: Sequence[str]) -> int:
+        """Begin one unmount, and return its id. Not repeatable; see `mount`."""
+        return self._begin("/v1/topics/unmount", [{"topic": name} for name in topics], f"unmount {', '.join(topics)}")
+
+    def tasks(self) -> Sequence[MountTask]:
+        """Return the migrations that the answering broker knows; finished ones are absent."""
+        return [_task(row) for row in _rows(self._get("/v1/migrations"), "id")]
+
+    def task(self, number: int) -> MountTask | None:
+        """Return one migration; `None` if it has finished and is gone, or never was."""
+        answer = self._api.read(f"/v1/migrations/{number}")
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return None
+        return _task(_object(self._checked(answer, f"read migration {number}")))
+
+    def ask(self, number: int, verb: str) -> bool:
+        """Request `cancel` or another action; return whether the migration exists. Repeatable.
+
+        Raises:
+            UserError: The action is not legal in its state.
+        """
+        path = f"/v1/migrations/{number}?action={verb}"
+        return self._exists(self._api.change("POST", path, is_repeatable=True), f"{verb} migration {number}")
+
+    def forget(self, number: int) -> bool:
+        """Delete the record of a migration that has ended; return whether there was one. Repeatable."""
+        path = f"/v1/migrations/{number}"
+        return self._exists(self._api.change("DELETE", path, is_repeatable=True), f"delete migration {number}")
+
+    def _begin(self, path: str, topics: Sequence[object], doing: str) -> int:
+        answer = self._checked(self._api.change("POST", path, {"topics": topics}), doing)
+        return int(_object(answer).get("id", -1))
+
+    def _exists(self, answer: HttpAnswer, doing: str) -> bool:
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return False
+        self._checked(answer, doing)
+        return True
+
+    def _get(self, path: str) -> Any:
+        return self._checked(self._api.read(path), f"read {path.partition('?')[0]}").json()
+
+    def _checked(self, answer: HttpAnswer, doing: str) -> Any:
+        if answer.is_success:
+            return answer
+        raise refusal_of(answer, doing)
+
+
+KAFKA: Final = "kafka"
+"""The only namespace of Redpanda whose topics clients see."""
+
+
+class _Login:
+    """Headers and certificates of the Admin API; by default those of the brokers."""
+
+    def __init__(self, admin: AdminSpec | None, security: SecuritySpec | None, edge: Edge, where: str) -> None:
+        self._admin, self._security, self._edge, self._where = admin, security, edge, where
+
+    def headers(self) -> Mapping[str, str]:
+        """Return the authorization; empty without a login."""
+        if self._admin is not None and self._admin.token is not None:
+            return {"Authorization": f"Bearer {resolve(self._admin.token, self._edge.environ).reveal()}"}
+        login = self._admin if self._admin is not None else self._security
+        if login is None or login.username is None or login.password is None:
+            return {}
+        pair = f"{login.username}:{resolve(login.password, self._edge.environ).reveal()}"
+        return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return the TLS context: the declared certificates, else the public authorities."""
+        block = "admin" if self._admin is not None else "security"
+        files = self._admin if self._admin is not None else self._security
+        tls = Tls() if files is None else Tls.of(files, self._edge, where=f"{self._where}.{block}")
+        return tls.context(where=f"{self._where}.{block}")
+
+
+_MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
+    "does not exist": ("", "It was unmounted or deleted after the plan read it: plan again."),
+    "undergoing data migration": (
+        "it is being mounted or unmounted already",
+        "See what is in progress: reconciler mount status",
+    ),
+    "already been created": (
+        "a topic of that name exists on this cluster",
+        "Choose another name with `as`, or unmount that topic.",
+    ),
+    "not eligible": (
+        "Redpanda unmounts only topics of namespace kafka with remote.write on",
+        "Give the topic a TieringPolicy with remoteWrite, apply it, and unmount it then.",
+    ),
+    "Requested feature is disabled": (
+        "mounting needs a licence, and tiered storage switched on",
+        "Check `rpk cluster license info` and cloud_storage_enabled.",
+    ),
+    "migrations are disabled": (
+        "data migrations are disabled on this cluster",
+        "Set data_migrations_api_enabled, and see that tiered storage is on.",
+    ),
+    "state transition": ("this is not legal in its state", "See its state: reconciler mount status"),
+}
+"""Part of a message → our words and hint. Versions answer 400 or 500 for the same: the message decides (F-R-203)."""
+
+
+def refusal_of(answer: HttpAnswer, doing: str) -> ReconcilerError:
+    """Return the error for a refused request; `doing` completes "cannot …"."""
+    theirs = answer.message
+    for part, (ours, hint) in _MEANINGS.items():
+        if part in theirs:
+            why = f"{ours} ({theirs})" if ours else theirs
+            return UserError(f"{answer.where} cannot {doing}: {why}", hint=hint)
+    if answer.status == HTTPStatus.NOT_FOUND:
+        message = f"{answer.where} cannot {doing}: it does not exist ({theirs})"
+        return NotFoundError(message, hint="Plan again; perhaps this is no Admin API of a supported version.")
+    message = f"{answer.where} cannot {doing}: {answer.status}: {theirs}"
+    if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return RetryableError(message, hint="See the log of the brokers, then run the same command again.")
+    return UserError(message, hint="Correct it in the files, and plan again.")
+
+
+def _describe_refused_properties(answer: HttpAnswer) -> Iterator[str]:
+    """Yield `property: text`; the body is a map of these, or an ordinary error."""
+    content = answer.json()
+    if isinstance(content, dict) and "message" not in content:
+        yield from (f"{name}: {text}" for name, text in sorted(content.items()))
+    else:
+        yield answer.message
+
+
+def _task(row: Mapping[str, Any]) -> MountTask:
+    migration = _object(row.get("migration"))
+    is_mount = migration.get("migration_type") == "inbound"
+    topics: dict[str, str] = {}
+    for topic in migration.get("topics") or ():
+        if is_mount:
+            source = _object(topic.get("source_topic_reference")).get("topic", "")
+            alias = _object(topic.get("alias")).get("topic")
+            topics[alias or source.partition("/")[0]] = source
+        else:
+            topics[topic.get("topic", "")] = topic.get("remote_location") or topic.get("topic", "")
+    created = row.get("created_timestamp")
+    return MountTask(
+        int(row["id"]), str(row.get("state", "")), is_mount, topics, created if isinstance(created, int) else None
+    )
+
+
+def _object(content: Any) -> Mapping[str, Any]:
+    if isinstance(content, HttpAnswer):
+        content = content.json()
+    return content if isinstance(content, dict) else {}
+
+
+def _rows(content: Any, key: str) -> list[dict[str, Any]]:
+    """Return the objects of a list that have a key; anything else is left out, as of a newer version."""
+    return [row for row in content if isinstance(row, dict) and key in row] if isinstance(content, list) else []

@@ -1,0 +1,162 @@
+"""The topic configs of Redpanda by version and storage mode, and its internal topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from reconciler.resources.configs import TIERING_CONFIGS
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS, LEDGER, ConfigKey
+
+WIRE_NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "remote.delete": "redpanda.remote.delete",
+        "remote.read": "redpanda.remote.read",
+        "remote.recovery": "redpanda.remote.recovery",
+        "remote.write": "redpanda.remote.write",
+    }
+)
+"""Our name of a config, the same on embedded clusters → Redpanda's name of it."""
+
+STORAGE_MODE: Final = "redpanda.storage.mode"
+
+_LIKE_KAFKA: Final = (
+    "cleanup.policy",
+    "compression.type",
+    "delete.retention.ms",
+    "flush.ms",
+    "max.message.bytes",
+    "message.timestamp.type",
+    "retention.bytes",
+    "retention.ms",
+    "segment.bytes",
+    "segment.ms",
+)
+_LIKE_EMBEDDED: Final = (
+    "initial.retention.local.target.bytes",
+    "initial.retention.local.target.ms",
+    "remote.delete",
+    "remote.read",
+    "remote.write",
+    "retention.local.target.bytes",
+    "retention.local.target.ms",
+)
+_OWN: Final = (
+    ConfigKey("flush.bytes", "size", minimum=1, description="Bytes without a flush to disk."),
+    ConfigKey("redpanda.leaders.preference", "string", description="Racks that leaders of partitions should be on."),
+    ConfigKey(
+        "write.caching", "enum", None, ("true", "false"), description="Acknowledge records before they are on disk."
+    ),
+)
+_SINCE: Final[Mapping[tuple[int, int], tuple[ConfigKey, ...]]] = MappingProxyType(
+    {
+        (25, 1): (
+            ConfigKey(
+                "redpanda.remote.allowgaps", "boolean", description="Upload even if records between are missing."
+            ),
+        ),
+        (26, 1): (
+            ConfigKey(
+                STORAGE_MODE,
+                "enum",
+                "unset",
+                ("unset", "local", "tiered", "cloud"),
+                description="Where records are stored; once set it cannot be removed.",
+            ),
+            *(KAFKA_CONFIGS[key] for key in ("max.compaction.lag.ms", "min.cleanable.dirty.ratio")),
+            KAFKA_CONFIGS["min.compaction.lag.ms"],
+        ),
+    }
+)
+"""First version → the configs that it added."""
+
+NEVER_REPORTED: Final = frozenset(
+    {
+        "file.delete.delay.ms",
+        "flush.messages",
+        "follower.replication.throttled.replicas",
+        "index.interval.bytes",
+        "leader.replication.throttled.replicas",
+        "message.downconversion.enable",
+        "message.format.version",
+        "message.timestamp.difference.max.ms",
+        "min.insync.replicas",
+        "preallocate",
+        "segment.index.bytes",
+        "segment.jitter.ms",
+        "unclean.leader.election.enable",
+    }
+)
+"""Kafka's configs that Redpanda accepts, ignores, and does not report (redpanda.md, 13); they cannot be managed."""
+
+VALID_IN: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            (
+                "initial.retention.local.target.bytes",
+                "initial.retention.local.target.ms",
+                "redpanda.remote.allowgaps",
+                "remote.read",
+                "remote.write",
+                "retention.local.target.bytes",
+                "retention.local.target.ms",
+            ),
+            frozenset({"unset", "tiered"}),
+        ),
+        "remote.delete": frozenset({"unset", "tiered", "cloud"}),
+        **dict.fromkeys(
+            ("flush.bytes", "flush.ms", "segment.bytes", "segment.ms", "write.caching"),
+            frozenset({"unset", "local", "tiered"}),
+        ),
+    }
+)
+"""Config → the storage modes in which it has an effect; all if absent (redpanda.md, R5)."""
+
+REDPANDA_INTERNAL: Final = (
+    "__consumer_offsets",
+    "__transaction_state",
+    "_redpanda.audit_log",
+    "_redpanda.transform_logs",
+    "_redpanda_e2e_probe",
+    "_schemas",
+    LEDGER,
+)
+"""Internal topics of Redpanda, and ours."""
+
+PROPERTY_OF: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "cleanup.policy": ("log_cleanup_policy",),
+        "compression.type": ("log_compression_type",),
+        "initial.retention.local.target.bytes": ("initial_retention_local_target_bytes_default",),
+        "initial.retention.local.target.ms": ("initial_retention_local_target_ms_default",),
+        "max.message.bytes": ("kafka_batch_max_bytes",),
+        "message.timestamp.type": ("log_message_timestamp_type",),
+        "redpanda.storage.mode": ("default_redpanda_storage_mode",),
+        "remote.read": ("cloud_storage_enable_remote_read",),
+        "remote.write": ("cloud_storage_enable_remote_write",),
+        "retention.bytes": ("retention_bytes",),
+        "retention.local.target.bytes": ("retention_local_target_bytes_default",),
+        "retention.local.target.ms": ("retention_local_target_ms_default",),
+        "retention.ms": ("log_retention_ms", "delete_retention_ms"),
+        "segment.bytes": ("log_segment_size",),
+        "segment.ms": ("log_segment_ms",),
+    }
+)
+"""Config of topics → the cluster properties that are its default, the first that exists."""
+
+
+def redpanda_configs(listed: Iterable[str], version: tuple[int, int]) -> Mapping[str, ConfigKey]:
+    """Return the catalog of a cluster; `listed`: configs that its brokers report for a topic, `version`: as (26, 1).
+
+    Unknown configs are strings.
+    """
+    keys = [
+        *(KAFKA_CONFIGS[name] for name in _LIKE_KAFKA if name in KAFKA_CONFIGS),
+        *(TIERING_CONFIGS[name] for name in _LIKE_EMBEDDED),
+        *_OWN,
+        *(key for since, added in _SINCE.items() if since <= version for key in added),
+    ]
+    catalog = {key.name: key for key in keys}
+    others = {name: KAFKA_CONFIGS.get(name, ConfigKey(name, "string")) for name in listed if name not in catalog}
+    return dict(sorted({**catalog, **others}.items()))
