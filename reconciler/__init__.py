@@ -92,7 +92,7 @@ _HOMES: Final = {
     "check_java": "reconciler.jobs.session",
     "register": "reconciler.jobs.source",
 }
-"""All other names are errors, in `reconciler.errors`."""
+"""Name → its module; names that are missing here are in `reconciler.errors`."""
 
 
 def __getattr__(name: str) -> Any:

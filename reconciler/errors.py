@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar, Final, Self
 
 NOTHING_DONE: Final = "nothing was done: "
-"""Start of the message of a refusal before any change."""
+"""Prefix of the message of an error raised before any change."""
 
 
 class ReconcilerError(Exception):
@@ -18,7 +18,7 @@ class ReconcilerError(Exception):
     message: str
     hint: str
     subject: str
-    """Start of the message that a caller may leave out, such as `topic/west/orders: `; empty if there is none."""
+    """Prefix of the message that callers may strip, such as `topic/west/orders: `; empty if there is none."""
 
     def __init__(self, message: str, *, hint: str, subject: str = "") -> None:
         super().__init__(subject + message)
@@ -30,11 +30,11 @@ class ReconcilerError(Exception):
         return f"{self.message}. {self.hint}"
 
     def without(self, subject: str) -> str:
-        """Return the message without its subject if that is `subject`, else the whole message."""
+        """Return the message, without its subject prefix if that equals `subject`."""
         return self.message.removeprefix(subject) if self.subject == subject else self.message
 
     def about(self, subject: str, role: str = "") -> Self:
-        """Prefix the message with its subject and the subject's `role`, unless it names the subject."""
+        """Prefix the message with `subject` and its `role`, unless the message contains `subject`."""
         if subject not in self.message:
             self.message = f"{subject}{role and f', {role}'}: {self.message}"
         return self
@@ -51,7 +51,7 @@ def _rebuild(kind: type[ReconcilerError], state: dict[str, object]) -> Reconcile
 
 
 class UserError(ReconcilerError):
-    """The manifests or the command are wrong: fix them."""
+    """The manifests, the command or the environment must be fixed before a retry."""
 
 
 class MissingSparkError(UserError):
@@ -59,11 +59,11 @@ class MissingSparkError(UserError):
 
 
 class MissingRecordsError(UserError):
-    """Pyarrow or numpy is missing."""
+    """Pyarrow or numpy, which reading records needs, is not installed."""
 
     @classmethod
     def of(cls, error: BaseException) -> Self | None:
-        """Return the error for a failed import of pyarrow or numpy, else `None`."""
+        """Convert a failed import of pyarrow or numpy; `None` for any other error."""
         library = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
         if library not in _RECORD_LIBRARIES:
             return None
@@ -79,11 +79,11 @@ class NotFoundError(UserError):
 
 
 class InvalidNamespaceError(NotFoundError):
-    """The namespace does not exist (KIP-37); none is created implicitly."""
+    """The namespace does not exist; namespaces are never created implicitly (KIP-37)."""
 
 
 class MissingObjectError(UserError):
-    """A referenced object is missing; `key` and `offsets` identify the lost records."""
+    """An object that a manifest in object storage references is missing; `offsets` are the lost records."""
 
     key: str | None = None
     url: str = ""
@@ -92,7 +92,7 @@ class MissingObjectError(UserError):
 
 
 class DamagedObjectError(UserError):
-    """An object differs from what was written; `key` and `offsets` identify its records."""
+    """The content of an object in object storage is damaged; `offsets` are its records."""
 
     key: str | None = None
     url: str = ""
@@ -102,35 +102,35 @@ class DamagedObjectError(UserError):
 
 
 class StoreRefusedError(UserError):
-    """A store rejects rights, credentials or its location, which proves nothing about its objects."""
+    """The object store denied access: permissions, credentials or location are wrong."""
 
 
 class NotAuthorizedError(UserError):
-    """Access rules do not allow the operation to the principal."""
+    """The access rules do not allow the principal this operation."""
 
 
 class ProducerFencedError(UserError):
-    """A newer producer or epoch of the same transactional id took over."""
+    """A newer producer with the same transactional id fenced this one."""
 
 
 class OwnershipLostError(UserError):
-    """The objects in object storage now belong to another cluster."""
+    """Another cluster took ownership of the topic's objects in object storage."""
 
 
 class OutOfOrderSequenceError(UserError):
-    """Sequence numbers of a producer's batch do not follow the partition's."""
+    """The sequence number of a producer's batch does not follow the partition's last one."""
 
 
 class NewerFormatError(UserError):
-    """A newer version of reconciler wrote it; guessing could damage it."""
+    """The file or object has a format of a newer version of reconciler, which this one must not change."""
 
 
 class QuotaExceededError(UserError):
-    """The namespace's quota is exceeded: raise it, or delete data."""
+    """A write exceeds the namespace's quota."""
 
 
 class SourceChangedError(UserError):
-    """A mirror's source is not the copied log, or the mirror lost records; logs are never mixed."""
+    """The mirror's records do not match its source: the source was replaced, or the mirror lost records."""
 
     def __init__(self, message: str, *, code: str, hint: str) -> None:
         super().__init__(message, hint=hint)
@@ -138,7 +138,7 @@ class SourceChangedError(UserError):
 
 
 class BlockedError(ReconcilerError):
-    """A guard refused: allow it by name, or change the files."""
+    """A guard blocks an action; the user may allow the action by name, or change the files."""
 
     exit_code = 7
 
@@ -162,21 +162,21 @@ class PartialError(ReconcilerError):
 
 
 class RetryableError(ReconcilerError):
-    """The files are right: run the same command again."""
+    """A temporary failure: the same command may succeed when repeated."""
 
 
 class MendFirstError(RetryableError):
-    """A retry helps only after a repair: a full disk, expired credentials."""
+    """A failure outside reconciler that must be repaired before a retry, such as a full disk."""
 
 
 class UnansweredError(RetryableError):
-    """A write had no answer, and may have happened or happen yet. Read it back, then retry."""
+    """A write was not answered, so it may still take effect. Read back before a retry."""
 
 
 class LostRaceError(RetryableError):
-    """Another process changed the object. Read it, decide again.
+    """Another process changed the object first.
 
-    `current` is its present body; `None`: gone or unreadable.
+    `current` is the object's present body; `None` if it was deleted or cannot be read.
     """
 
     def __init__(self, key: str, current: bytes | None, *, hint: str) -> None:
@@ -186,7 +186,7 @@ class LostRaceError(RetryableError):
 
 
 class LeaseError(ReconcilerError):
-    """Another process is applying, or took over."""
+    """Another process holds the lease of the state, or took it over."""
 
     exit_code = 5
 
@@ -198,17 +198,17 @@ class IncompleteError(ReconcilerError):
 
 
 class StoppedError(IncompleteError):
-    """The run was stopped before a call answered: its outcome is unknown."""
+    """The run was stopped during a call, whose outcome is unknown."""
 
 
 class DriftError(ReconcilerError):
-    """Clusters differ from the files."""
+    """`drift` found that clusters differ from the files."""
 
     exit_code = 3
 
 
 class PendingError(ReconcilerError):
-    """Changes are pending (`plan --detailed-exitcode`)."""
+    """The plan has changes (`plan --detailed-exitcode`)."""
 
     exit_code = 2
 
@@ -224,7 +224,7 @@ class BrokenInvariantError(ReconcilerError):
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """Return the first error of a chain of foreign errors; one of ours was handled when the chain began."""
+    """Follow causes and contexts to the first error, stopping before a `ReconcilerError`."""
     while (cause := error.__cause__ or error.__context__) and not isinstance(cause, ReconcilerError):
         error = cause
     return error

@@ -1,4 +1,4 @@
-"""Lifecycles of mounts, mirrors, links and tiering as tables of legal moves; verbs for a mirror's role."""
+"""Lifecycles of mounts, mirrors, links and tiering as tables of legal moves, and the verbs that lead to a role."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ State = TypeVar("State", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class Move(Generic[State]):
-    """A legal move. `by_itself`: only the platform can make it."""
+    """A legal move from one state to another. `by_itself`: the platform makes it without a request."""
 
     start: State
     verb: str
     end: State
     by_itself: bool = False
     condition: str = ""
-    """Distinguishes the ends of a verb with several."""
+    """When the verb leads to this end, if it has several ends."""
 
 
 @dataclass(frozen=True)
 class Lifecycle(Generic[State]):
-    """A complete table of moves. `refusals` explain mistakes that users often make."""
+    """A complete table of moves. `refusals` are messages for frequent illegal requests: (state, verb, message)."""
 
     name: str
     initial: State
@@ -38,24 +38,24 @@ class Lifecycle(Generic[State]):
 
     @cached_property
     def states(self) -> tuple[State, ...]:
-        """All states, in order of definition."""
+        """All states, in the order of the enum."""
         return tuple(type(self.initial))
 
     @cached_property
     def verbs(self) -> tuple[str, ...]:
-        """The verbs for requests, in order of the table."""
+        """All verbs that can be requested, in the order of the table."""
         return tuple(dict.fromkeys(move.verb for move in self.moves if not move.by_itself))
 
     def legal(self, state: State) -> tuple[str, ...]:
-        """Return the verbs that are legal in `state`."""
+        """Return the verbs that can be requested in `state`."""
         return tuple(dict.fromkeys(move.verb for move in self._moves_from.get(state, ()) if not move.by_itself))
 
     def by_itself(self, state: State) -> tuple[State, ...]:
-        """Return the states that the platform enters by itself."""
+        """Return the states to which the platform moves from `state` without a request."""
         return tuple(dict.fromkeys(move.end for move in self._moves_from.get(state, ()) if move.by_itself))
 
     def step(self, state: State, verb: str, *, condition: str = "", subject: str = "") -> State:
-        """Return the state after `verb`; `condition` selects one of several ends. Errors name `subject`."""
+        """Return the state after `verb`, or raise `UserError` with `subject` if the verb is illegal."""
         ends = [
             move.end
             for move in self._moves_from.get(state, ())
@@ -66,13 +66,13 @@ class Lifecycle(Generic[State]):
         return ends[0]
 
     def follow(self, state: State, end: State) -> State:
-        """Return `end` if the platform moves there by itself, else raise `UserError`."""
+        """Return `end` if the platform moves to it without a request, else raise `UserError`."""
         if end not in self.by_itself(state):
             raise UserError(f"{self.name}: {state} does not become {end} by itself", hint=self._advise(state))
         return end
 
     def path(self, start: State, end: State) -> tuple[Move[State], ...] | None:
-        """Return the shortest path, including the platform's own moves, or `None`."""
+        """Return the shortest sequence of moves, including the platform's own, or `None`."""
         paths: dict[State, tuple[Move[State], ...]] = {start: ()}
         queue = deque([start])
         while queue:
@@ -86,7 +86,7 @@ class Lifecycle(Generic[State]):
         return None
 
     def refuse(self, state: State, verb: str, subject: str = "") -> str:
-        """Return why `verb` is not possible in `state`."""
+        """Return the message that `verb` is illegal in `state`."""
         known = {(start, word): text for start, word, text in self.refusals}
         refusal = known.get((state, verb))
         if refusal is not None:
@@ -108,7 +108,7 @@ class Lifecycle(Generic[State]):
 
 
 class MigrationState(StrEnum):
-    """The state of a mount or unmount. A driving process requests `prepare`, `execute` and `finish`."""
+    """The state of a mount or unmount, which advances by the requests `prepare`, `execute` and `finish`."""
 
     PLANNED = "planned"
     PREPARING = "preparing"
@@ -128,7 +128,7 @@ _ENDED_MIGRATION: Final[frozenset[str]] = frozenset({_Migration.FINISHED, _Migra
 
 
 def is_under_way(state: str | None) -> bool:
-    """Return whether a migration has begun and not ended or been cancelled."""
+    """Return whether a migration exists and is neither finished nor cancelled."""
     return state is not None and state not in _ENDED_MIGRATION
 
 
@@ -165,13 +165,13 @@ UNMOUNT: Final = Lifecycle("unmount", _Migration.PLANNED, _MIGRATION_MOVES, _MIG
 """Outbound: from a cluster into object storage."""
 
 BY_JOBS: Final = "jobs"
-"""A move's parameter `by`: jobs mount and unmount, as the platform cannot."""
+"""Value of a mount's parameter `by` if jobs copy the records, because the platform cannot mount."""
 
 BY_PLATFORM: Final = "platform"
-"""A transition's parameter `by`: the platform changes the mirror's role."""
+"""Value of a transition's parameter `by` if the platform changes the mirror's role itself."""
 
 ADVANCES: Final = {_Migration.PLANNED: "prepare", _Migration.PREPARED: "execute", _Migration.EXECUTED: "finish"}
-"""States that wait for a request, and the verb that continues."""
+"""State that waits for a request → the verb that continues the migration."""
 
 BEFORE_EXECUTED: Final = frozenset(
     {_Migration.PLANNED, _Migration.PREPARING, _Migration.PREPARED, _Migration.EXECUTING}
@@ -180,7 +180,7 @@ BEFORE_EXECUTED: Final = frozenset(
 
 
 class MirrorStatus(StrEnum):
-    """The status that a cluster reports for a mirror; ABSENT and REGULAR (an ordinary topic) have no mirror record."""
+    """The status that a cluster reports for a mirror; REGULAR is an ordinary topic."""
 
     ABSENT = "ABSENT"
     REGULAR = "REGULAR"
@@ -204,7 +204,7 @@ REVERSAL_SUSPENDED: Final = "a reversal is suspended"
 LINK_IS_PAUSED: Final = "the link is paused"
 
 TWO_SIDED: Final = frozenset({"promote", "reverse-and-start", "reverse-and-pause", "truncate-and-restore"})
-"""Verbs of several steps that need both clusters."""
+"""Verbs that take several steps and need both clusters of a link."""
 
 _FAILOVER: Final = (
     _Mirror.ACTIVE,
@@ -319,24 +319,24 @@ ROLES: Final[tuple[Role, ...]] = get_args(Role)
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Request these verbs in order."""
+    """The verbs to request, in this order."""
 
     verbs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class InRole:
-    """The mirror has the role."""
+    """The mirror already has the role."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The mirror is in transition: request nothing."""
+    """The mirror is in a transition that must end first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """No legal path leads to the role; `hint` names an alternative."""
+    """The role cannot be reached from this state; `hint` names an alternative."""
 
     hint: str
 
@@ -374,7 +374,7 @@ _VERDICTS: Final[dict[Role, dict[MirrorStatus, Verdict]]] = {
     "paused": {
         _Mirror.ACTIVE: Ask(("pause",)),
         _Mirror.PAUSED: InRole(),
-        _Mirror.LINK_PAUSED: InRole(),  # visible only after its link is resumed
+        _Mirror.LINK_PAUSED: InRole(),  # its own status is visible only after the link is resumed
         _Mirror.SOURCE_UNAVAILABLE: Refuse("Its source is unreachable; pause it when it is ACTIVE again."),
         _Mirror.LINK_FAILED: Refuse("Mend its link first."),
         _Mirror.FAILED: Refuse("It has failed permanently and mirrors nothing."),
@@ -422,9 +422,9 @@ _SUSPENDED_VERDICTS: Final[dict[Role, Verdict]] = {
 
 
 def towards(role: Role, state: MirrorStatus, *, is_suspended: bool = False) -> Verdict:
-    """Return how to bring a mirror to `role`.
+    """Decide how a mirror in `state` reaches `role`.
 
-    `is_suspended`: it was paused during its reversal, which a resume continues.
+    `is_suspended`: the mirror was paused during a reversal, which a resume continues.
     """
     if is_suspended and state is _Mirror.PAUSED:
         return _SUSPENDED_VERDICTS[role]
@@ -459,15 +459,14 @@ TIERING: Final = Lifecycle(
 
 
 class HousekeepingState(StrEnum):
-    """The state of housekeeping, which cleans the remote tier while object storage is idle, and at intervals."""
+    """The state of the background cleanup of the remote tier."""
 
     IDLE = "idle"
     ACTIVE = "active"
-    """Works while object storage is idle."""
     PAUSE = "pause"
-    """Yields to other traffic, with work left."""
+    """Interrupted by other traffic, with work left."""
     DRAINING = "draining"
-    """Works despite other traffic, after its longest wait."""
+    """Cleans despite other traffic, because the interval has passed."""
     STOPPED = "stopped"
 
 
@@ -491,18 +490,18 @@ HOUSEKEEPING: Final = Lifecycle(
 
 # States of remote segments and deleted remote partitions (KIP-405).
 #
-# The embedded cluster derives them from what names an object. A segment is being copied until a manifest names it; in a
-# manifest's garbage, it is being deleted.
+# The embedded cluster derives them from manifests. A segment is being copied until a manifest lists it. It is being
+# deleted while the manifest lists it as garbage.
 
 
 class SegmentState(StrEnum):
-    """The state of a remote segment. Only finished copies are read."""
+    """The state of a remote segment; only COPY_FINISHED can be read."""
 
     COPY_STARTED = "COPY_SEGMENT_STARTED"
-    """Objects are being written; nothing names them."""
+    """Objects are being written, and no manifest lists them."""
     COPY_FINISHED = "COPY_SEGMENT_FINISHED"
     DELETE_STARTED = "DELETE_SEGMENT_STARTED"
-    """Garbage of its manifest, or never to be named."""
+    """The manifest lists the segment as garbage, or its copy was abandoned."""
     DELETE_FINISHED = "DELETE_SEGMENT_FINISHED"
 
 
@@ -510,11 +509,10 @@ class PartitionDeletion(StrEnum):
     """Progress of the deletion of a remote partition."""
 
     MARKED = "DELETE_PARTITION_MARKED"
-    """The catalog marks its topic as deleted and lists the location."""
+    """The catalog lists the location of the deleted topic."""
     STARTED = "DELETE_PARTITION_STARTED"
     """All segments of its manifest are garbage."""
     FINISHED = "DELETE_PARTITION_FINISHED"
-    """Its objects and its manifest are gone."""
 
 
 SEGMENT: Final = Lifecycle(

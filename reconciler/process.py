@@ -1,4 +1,4 @@
-"""The process: its clock, ids, user and environment variables, and git's view of its folders."""
+"""What operations need from the process: clock, ids, user, environment variables, and git."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def invocation(
     warn: Callable[[str], None],
     environ: Mapping[str, str] | None = None,
 ) -> Invocation:
-    """Return what operations need from the process; `environ` defaults to its variables."""
+    """Build the invocation of this process; `environ` defaults to the environment variables."""
     _check_principal(principal, host)
     environ = dict(os.environ if environ is None else environ)
     return Invocation(
@@ -91,7 +91,6 @@ def _user_at_host(environ: Mapping[str, str]) -> str:
 
 
 def _login_name() -> str:
-    """Return the user's name, or number: a container's user may have no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -110,7 +109,7 @@ _GIT_TIMEOUT_S: Final = 30
 _MAX_FILE_BYTES: Final = 32 * 2**20
 _SYMLINK_MODE: Final = "120000"
 _SAFE: Final = ("--no-replace-objects", "-c", "safe.bareRepository=explicit", "-c", "core.fsmonitor=false")
-"""A commit can contain a git repository as files: without these options, git would run what its config names."""
+"""Options that stop git from running commands configured by a repository that is committed as files."""
 _INSTALL_GIT: Final = "Install git."
 _FETCH_BASE: Final = (
     "Secrets go only where the base sends them. Fetch it: `fetch-depth: 0` of actions/checkout, GIT_DEPTH 0 of GitLab."
@@ -118,7 +117,7 @@ _FETCH_BASE: Final = (
 
 
 def commit_of(folder: Path, environ: Mapping[str, str]) -> str | None:
-    """Return a folder's commit; `None` without git, a repository or a commit."""
+    """Return the commit that is checked out in a folder; `None` without git, a repository or a commit."""
     try:
         return _git(folder, environ, "rev-parse", "--verify", "--quiet", "HEAD").strip() or None
     except (OSError, subprocess.SubprocessError):
@@ -126,7 +125,7 @@ def commit_of(folder: Path, environ: Mapping[str, str]) -> str | None:
 
 
 def prefix_of(folder: Path, environ: Mapping[str, str]) -> str:
-    """Return a folder's path in its repository, as `topics/`; empty outside one."""
+    """Return a folder's path in its repository, such as `topics/`; empty at the root or outside a repository."""
     try:
         return _git(folder, environ, "rev-parse", "--show-prefix").removesuffix("\n")
     except (OSError, subprocess.SubprocessError):
@@ -134,7 +133,7 @@ def prefix_of(folder: Path, environ: Mapping[str, str]) -> str:
 
 
 class Forge(NamedTuple):
-    """A forge's URL prefixes for files and for commit ids, the commit, and the URL of the pipeline's run."""
+    """URL prefixes of a forge for files and for commit ids, with the commit and the URL of the pipeline's run."""
 
     files: str
     commits: str
@@ -147,7 +146,7 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{7,64}")
 
 
 def forge_of(folder: Path, environ: Mapping[str, str]) -> Forge | None:
-    """Return a folder's URL prefixes at its commit; `None` if the pipeline names no forge.
+    """Return the forge's URLs for a folder at its commit; `None` if environment variables name no forge.
 
     GitHub and Gitea: https://docs.github.com/actions/reference/variables-reference; GitLab:
     https://docs.gitlab.com/ci/variables/predefined_variables.
@@ -173,7 +172,7 @@ def forge_of(folder: Path, environ: Mapping[str, str]) -> Forge | None:
 
 
 def fork_point(folder: Path, environ: Mapping[str, str], revision: str) -> str:
-    """Return the commit at which this branch left `revision`."""
+    """Return the merge base of HEAD and `revision`."""
     with _translate_git_errors(folder, revision):
         _repository_root(folder, environ)
         return _git(folder, environ, "merge-base", "HEAD", _resolve_commit(folder, environ, revision)).strip()
@@ -196,9 +195,9 @@ def is_ancestor(folder: Path, environ: Mapping[str, str], commit: str, of: str) 
 def changed_since(
     folder: Path, environ: Mapping[str, str], revision: str, extra_paths: Iterable[Path] = ()
 ) -> tuple[str, ...]:
-    """Return a workspace's files that differ from where this branch left `revision`, including uncommitted ones.
+    """Return the files that changed since the merge base with `revision`, including uncommitted ones.
 
-    Paths below `folder` are relative to it; paths below `extra_paths` are full.
+    Paths below `folder` are relative to it; paths below `extra_paths` are absolute.
     """
     base = fork_point(folder, environ, revision)
     with _translate_git_errors(folder, revision):
@@ -234,9 +233,10 @@ def _translate_git_errors(folder: Path, revision: str) -> Iterator[None]:
 
 
 def base_files(folder: Path, environ: Mapping[str, str]) -> PullRequestBase | None:
-    """Return a pull request's base as files: all below `folder`, and YAML anywhere; `None` outside pull requests.
+    """Write the files of a pull request's base to a temporary folder; `None` outside pull requests.
 
-    The files are deleted at exit. Git attributes, filters and links are not applied.
+    They are all files below `folder` and YAML files anywhere, and are deleted at exit. Git attributes and filters are
+    not applied.
     """
     revision = _base_of(environ)
     if revision is None:
@@ -260,7 +260,7 @@ def base_files(folder: Path, environ: Mapping[str, str]) -> PullRequestBase | No
 
 
 def limit_of(folder: Path, environ: Mapping[str, str]) -> Path | None:
-    """Return the repository that a pull request's files may not leave, or `None`."""
+    """Return the repository outside which a pull request may read no file; `None` outside pull requests."""
     if not _is_pull_request(environ):
         return None
     try:
@@ -292,7 +292,7 @@ def _write_files(root: Path, environ: Mapping[str, str], commit: str, folder: Pa
 
 
 def _read_batch(batch: IO[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Parse `cat-file --batch`: a line `SHA blob SIZE`, the content, and a newline."""
+    """Parse the output of `git cat-file --batch`: a line `SHA blob SIZE`, the content, and a newline."""
     while head := batch.readline():
         sha, _, size = head.decode().split()
         yield sha, batch.read(int(size))
@@ -300,7 +300,7 @@ def _read_batch(batch: IO[bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def _repository_root(folder: Path, environ: Mapping[str, str]) -> Path:
-    """Reject a git folder that contains `folder`: it was committed as files and is not trusted."""
+    """Return the root of the repository; reject a git folder that contains `folder`, as it may be committed files."""
     place = Path(_git(folder, environ, "rev-parse", "--absolute-git-dir").removesuffix("\n")).resolve()
     if folder.resolve().is_relative_to(place):
         message = f"{place} holds the files of a git repository, and is not one"

@@ -4,6 +4,6 @@ from typing import Final
 
 __version__ = "0.1.0"
 __home__: Final = "https://github.com/stream-reconciler/reconciler"
-"""Future home, also in `pyproject.toml`; not published yet."""
+"""Future home page, as in `pyproject.toml`; not published yet."""
 __site__: Final = "https://stream-reconciler.github.io/reconciler"
-"""Future documentation, a folder per version."""
+"""Future documentation site, with a folder per version."""

@@ -1,4 +1,4 @@
-"""A workspace for scripts and notebooks: plan, apply, drift, and topics as DataFrames."""
+"""Plan, apply, drift and topics as DataFrames, for scripts and notebooks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class WorkspacePlan:
 
     @property
     def summary(self) -> str:
-        """The counts in words: `1 to add, 4 to change · 2 blocked`."""
+        """Number of actions as text: `1 to add, 4 to change · 2 blocked`."""
         return format_totals(self._planned.plan)
 
     @property
@@ -41,17 +41,17 @@ class WorkspacePlan:
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """The ids of the actions in order: `create:topic/west/shop:orders`."""
+        """Ids of the actions in plan order, such as `create:topic/west/shop:orders`."""
         return tuple(action.id for action in self._planned.plan.actions)
 
     @property
     def blocked(self) -> Mapping[str, str]:
-        """The actions that a guard rejects, with the reason."""
+        """Id of each action that a guard blocks → the reason."""
         return {action.id: action.blocked.message for action in self._planned.plan.blocked if action.blocked}
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Reasons that prevent an apply, even with `allow`."""
+        """Problems that prevent an apply; `allow` does not lift them."""
         return tuple(map(format_finding, self._planned.plan.errors))
 
     @property
@@ -72,11 +72,10 @@ class ApplyResult:
     """The result of an apply."""
 
     done: tuple[str, ...]
-    """Finished actions, in the order in which they ended."""
+    """Ids of the completed actions, in the order in which they ended."""
     not_needed: tuple[str, ...]
-    """Planned actions that were no longer needed."""
     summary: str
-    """The counts in words: `1 added, 4 changed`."""
+    """Number of completed actions as text: `1 added, 4 changed`."""
 
     def __str__(self) -> str:
         return self.summary
@@ -84,13 +83,12 @@ class ApplyResult:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The files of a workspace, and the environment and variables for reading them.
+    """The folder of a workspace, with the environment and variables for reading its files.
 
-    Each call reads the files again; nothing stays open between calls.
+    Each call reads the files again; no connection stays open between calls.
     """
 
     folder: Path
-    """Folder of `reconciler.yaml`."""
     _select: Select = field(repr=False)
     _environ: Mapping[str, str] | None = field(repr=False)
 
@@ -135,7 +133,7 @@ class Workspace:
         changed_since: str | None = None,
         allow: Iterable[str] = (),
     ) -> WorkspacePlan:
-        """Compare files, state and clusters, and return what an apply would do. Changes nothing.
+        """Plan the actions that bring the clusters to the files, without changing anything.
 
         Args:
             targets: Addresses or patterns: only these and their dependencies.
@@ -161,7 +159,7 @@ class Workspace:
         approved_by: Iterable[str] = (),
         lock_timeout_s: float = 600.0,
     ) -> ApplyResult:
-        """Apply a plan, or less of it, under the lease, without questions. An interrupt stops after the current action.
+        """Apply a plan, or the part still needed, without asking. An interrupt stops after the current action.
 
         Args:
             plan: A result of `plan`.
@@ -241,11 +239,11 @@ def _log_event(event: Event) -> None:
 def register_topics(session: Session, workspace: Workspace) -> None:
     """Register the Spark format `topic-log`, which reads and writes topics of a workspace's clusters.
 
-    Environment variables are pickled with the source and appear in no plan, option or log.
+    Environment variables are pickled with the data source, and appear in no query plan, option or log.
 
     Args:
         session: The Spark session.
-        workspace: Options `cluster` and `topic` name a topic of it.
+        workspace: The workspace of the topics that the options `cluster` and `topic` name.
     """
     from reconciler.operations.clusters.notebook import register_opener  # noqa: PLC0415 - only Spark needs it
 

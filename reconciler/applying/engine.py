@@ -1,4 +1,4 @@
-"""Execute the graph of a plan: batch by cluster, run jobs, and skip only what depends on a failure."""
+"""Execute a plan: batch actions by cluster, run jobs, and skip only actions that depend on a failed one."""
 
 from __future__ import annotations
 
@@ -39,15 +39,12 @@ if TYPE_CHECKING:
 
 
 JOBS = "jobs"
-"""The lane of data actions. It cannot clash with a cluster's lane: those have a prefix."""
 
 MIRRORS: Final = "mirrors/"
-"""Prefix of the lanes that change roles of mirrors, which is mostly waiting for clusters."""
 MIRRORS_AT_ONCE: Final = 4
-"""Each lane may copy, and holds batches of records in memory."""
+"""Number of mirror lanes; each may copy, and then holds batches of records in memory."""
 
 RECORD = "record"
-"""The lane of actions without a platform call."""
 
 RECORD_BATCH: Final = 10_000
 
@@ -55,17 +52,17 @@ Lane: TypeAlias = str
 
 
 def is_done_by_jobs(action: Action) -> bool:
-    """Return whether jobs execute the action: it copies between two clusters, or to or from object storage."""
+    """Return whether jobs execute a transition, because it copies records or needs both clusters."""
     return isinstance(action, Transition) and (is_archived(action) or is_mirror_action(action))
 
 
 def is_archived(action: Transition) -> bool:
-    """Return whether jobs copy the records of this mount or unmount."""
+    """Return whether the transition is a mount or unmount whose records jobs copy."""
     return action.machine in {MOUNT.name, UNMOUNT.name} and action.parameters.get("by") == BY_JOBS
 
 
 def choose_lane(action: Action) -> Lane:
-    """Return the lane of an action; all actions of one mirror share one."""
+    """Return the lane of an action; all actions of one mirror have the same lane."""
     if is_mirror_action(action):
         return f"{MIRRORS}{crc32(action.address.encode()) % MIRRORS_AT_ONCE}"
     if is_done_by_jobs(action):
@@ -82,7 +79,7 @@ def choose_lane(action: Action) -> Lane:
 
 
 def is_mirror_action(action: Action) -> bool:
-    """Return whether jobs promote, reverse, restore or catch up a mirror by this action."""
+    """Return whether the action promotes, reverses, restores or catches up a mirror by jobs."""
     if isinstance(action, RunJob):
         return action.job == CATCH_UP
     if not isinstance(action, Transition) or action.parameters.get("by") == BY_PLATFORM:
@@ -96,7 +93,7 @@ def is_job_lane(lane: Lane) -> bool:
 
 
 def is_platform_lane(lane: Lane) -> bool:
-    """Return whether actions of a lane call a platform; `parallelism` limits such lanes."""
+    """Return whether actions of a lane call a platform; `parallelism` limits these lanes."""
     return lane != RECORD and not is_job_lane(lane)
 
 
@@ -114,7 +111,7 @@ class Queue:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no action waits."""
+        """Whether no action waits."""
         return not self._waiting
 
     def take(self) -> list[Action]:
@@ -123,9 +120,9 @@ class Queue:
 
 
 def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: LeasePort) -> list[Outcome]:
-    """Call a platform with a batch and return exactly one outcome per action.
+    """Call a platform with a batch and return one outcome per action.
 
-    The lease is checked again, because the call may have waited long for its thread.
+    The lease is checked first, because the call may have waited long for a thread.
     """
     outcomes: dict[str, Outcome] = {}
     unanswered: ReconcilerError | None = None
@@ -138,7 +135,7 @@ def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: LeasePo
     except Exception as error:  # noqa: BLE001 - a bug in one platform must not lose the results of others
         unanswered = _bug_error(error)
         rest = [action for action in actions if action.id not in outcomes]
-        if len(rest) > 1:  # Halve, so that only the action with the bug fails; actions are idempotent.
+        if len(rest) > 1:  # retry in halves, so that only the action with the bug fails
             middle = len(rest) // 2
             outcomes |= {
                 answer.id: answer
@@ -149,14 +146,14 @@ def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: LeasePo
 
 
 def do_job(job: DataAction, jobs: Jobs, turn: LeasePort, say: Callable[[Event], None]) -> tuple[Outcome, JobResult]:
-    """Run a job, or drive a transition over two clusters; return its outcome and the records and bytes moved."""
+    """Run a job or a transition over two clusters; return its outcome and what it moved."""
     try:
         turn.check()
         moved = jobs.run(job, say, turn.check)
         return Done(job.id, moved.incarnation, moved.physical_name), moved
     except ReconcilerError as error:
         return Failed(job.id, error), JobResult()
-    except Exception as error:  # noqa: BLE001 - as in `do_batch`
+    except Exception as error:  # noqa: BLE001 - a bug in one job must not lose the results of others
         return Failed(job.id, _bug_error(error)), JobResult()
 
 
@@ -176,10 +173,10 @@ def _bug_error(error: Exception) -> ReconcilerError:
 
 
 class Graph:
-    """The actions of a plan and their dependencies. Every action leaves it once: done, failed or skipped."""
+    """The unfinished actions of a plan and their dependencies."""
 
     def __init__(self, actions: Sequence[Action]) -> None:
-        """`actions` are in plan order, in which ready actions start."""
+        """`actions` are in plan order; ready actions start in this order."""
         self._actions = {action.id: action for action in actions}
         self._position = {action.id: position for position, action in enumerate(actions)}
         self._missing: dict[str, int] = {}
@@ -212,7 +209,7 @@ class Graph:
                     heapq.heappush(self._ready, self._position[dependent])
 
     def fail(self, name: str) -> list[str]:
-        """Remove `name` and everything that depends on it; return the dependents in plan order."""
+        """Remove a failed action and all its dependents; return the dependents in plan order."""
         del self._missing[name]
         lost: set[str] = set()
         open_ends = [name]
@@ -226,14 +223,14 @@ class Graph:
         return sorted(lost, key=self._position.__getitem__)
 
     def left(self) -> list[str]:
-        """Return the actions that did not end, in plan order."""
+        """Return the ids of the actions that have not ended, in plan order."""
         return sorted(self._missing, key=self._position.__getitem__)
 
 
 def build_entries(action: Action, outcome: Outcome, lost: Mapping[str, Sequence[str]]) -> Iterator[Entry]:
-    """Yield the journal entries for an action's outcome; `lost` lists the actions that each failure skips.
+    """Yield the journal entries for an action's outcome; `lost`: failed action → actions skipped because of it.
 
-    If the result is in doubt, the intent stays open and recovery settles it by observing the cluster.
+    A result in doubt gets no entry, so that recovery settles the intent by observing the cluster.
     """
     match outcome:
         case Done():
@@ -256,16 +253,16 @@ def build_entries(action: Action, outcome: Outcome, lost: Mapping[str, Sequence[
 
 
 def is_in_doubt(action: Action, outcome: Failed) -> bool:
-    """Return whether the result is unknown.
+    """Return whether the action may have happened although it failed.
 
-    Jobs are never in doubt: they detect what they published, and the step of a transition over two clusters.
+    Jobs are never in doubt: they find out themselves what they have done.
     """
     is_unknown = isinstance(outcome.error, RetryableError | BrokenInvariantError)
     return is_unknown and not is_job_lane(choose_lane(action))
 
 
 def may_still_happen(outcome: Failed) -> bool:
-    """Return whether the platform may still execute the call: it was sent, but not answered."""
+    """Return whether the platform may still execute the call, because it did not answer."""
     return isinstance(outcome.error, UnansweredError)
 
 
@@ -273,7 +270,7 @@ class Ledger:
     """Collects the results of one run, and updates the record by them."""
 
     def __init__(self, record: Record, run: str, report: Callable[[Event], None]) -> None:
-        """Start from a copy of `record`; `report` is called by one thread at a time."""
+        """Copy `record`; `report` is called by one thread at a time."""
         self.record: dict[Address, Recorded] = dict(record)
         self.is_changed = False
         self.done: list[str] = []
@@ -290,7 +287,7 @@ class Ledger:
         self._started: dict[str, float] = {}
 
     def say(self, event: Event) -> None:
-        """Report an event, from any thread. If that fails, `trouble` is set and later events are dropped."""
+        """Report an event, from any thread. If this fails, set `trouble` and drop later events."""
         with self._reporting:
             if self.trouble is None:
                 try:
@@ -299,13 +296,13 @@ class Ledger:
                     self.trouble = error
 
     def start(self, actions: Sequence[Action], now: float) -> None:
-        """Report that a platform or job begins these actions."""
+        """Report that these actions start."""
         for action in actions:
             self._started[action.id] = now
             self.say(ActionStarted(action.id, action.address))
 
     def finish(self, action: Action, outcome: Done, moved: JobResult, now: float) -> None:
-        """Add a complete action to the record."""
+        """Record and report a completed action."""
         changes = record_action(action, outcome, self.record, self._run)
         apply_record_changes(self.record, changes)
         self.is_changed |= bool(changes)
@@ -322,7 +319,7 @@ class Ledger:
         self.skipped += [ActionSkipped(id=name, because=action.id) for name in lost]
 
     def say_failure(self, action: Action, outcome: Failed) -> None:
-        """Report a durable failure; record what the action made before."""
+        """Report a failure that is in the journal, and record what the action created before it failed."""
         if outcome.made is not None and not is_in_doubt(action, outcome):
             apply_record_changes(self.record, record_refusal(action, outcome.made, self.record, self._run))
             self.is_changed = True
@@ -330,50 +327,46 @@ class Ledger:
 
 
 _CHECK_INTERVAL_S: Final = 1.0
-"""Time between checks of the lease and for a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """How a run ended. `record` is to be committed; ids are in the order in which actions ended."""
+    """The results of a run. `record` must be committed; ids are in the order in which actions ended."""
 
     record: Record
     done: tuple[str, ...] = ()
     failed: tuple[Failed, ...] = ()
     skipped: tuple[ActionSkipped, ...] = ()
     not_started: tuple[str, ...] = ()
-    """Not begun: the run was stopped, or jobs were left to another process."""
+    """Ids of actions that the run did not start, because it was stopped or leaves jobs."""
     in_doubt: tuple[Action, ...] = ()
-    """Begun, but not answered by the platform. They are in `failed` too."""
+    """Actions of `failed` whose result is unknown."""
     unknown: IncompleteError | None = None
-    """Why the results of `in_doubt` are unknown; if set, the run stays open."""
+    """Why `in_doubt` could not be settled; if set, the run stays open."""
     unanswered: tuple[str, ...] = ()
-    """Those of `not_started` that were begun, but not answered when the run was stopped."""
+    """Ids of `not_started` whose call had no answer when the run was stopped."""
     is_stopped: bool = False
-    """Whether a stop was requested; otherwise `not_started` was left on purpose."""
     is_changed: bool = False
-    """Whether `record` differs from the one the run began with."""
     ended_by: ReconcilerError | None = None
-    """Why nothing can be written any more; if set, this run must not commit `record`."""
+    """Why the state can no longer be written; if set, the run must not commit `record`."""
     unwritten: tuple[Entry, ...] = ()
-    """Results missing in the journal."""
     ran: Execution = NOWHERE
     trouble: Exception | None = None
-    """Unexpected error, such as a bug or a closed pipe; raise it after `record` is committed."""
+    """An unexpected error, such as a bug or a closed pipe, to raise after `record` is committed."""
 
     @property
     def is_whole(self) -> bool:
-        """Return whether every action ended, successfully or not."""
+        """Whether every action ended, successfully or not."""
         return not (self.not_started or self.unknown or self.ended_by or self.trouble)
 
 
 class Engine:
-    """One run of one plan."""
+    """Executes the actions of one plan."""
 
     def __init__(
         self, actions: Sequence[Action], means: RunPorts, *, record: Record, run: str, leaves_jobs: bool = False
     ) -> None:
-        """Take the unblocked actions of a plan, and the record they start from."""
+        """`actions` are the unblocked actions of the plan, and `record` is the record before them."""
         self._graph = Graph(actions)
         self._means = means
         self._ledger = Ledger(record, run, means.report)
@@ -384,12 +377,12 @@ class Engine:
         self._ended_by: ReconcilerError | None = None
 
     def stop(self) -> None:
-        """Start no new action and let running ones end soon. Safe from threads and signal handlers."""
+        """Start no new action and stop running jobs soon. Safe from threads and signal handlers."""
         self._is_stopping = True
         self._means.jobs.stop()
 
     async def run(self) -> RunResult:
-        """Execute the plan and return all results; raises nothing of its own."""
+        """Execute the plan and return all results; errors are in the result."""
         try:
             await self._walk()
         except Exception as error:  # noqa: BLE001 - returned, so that finished actions are committed
@@ -425,7 +418,7 @@ class Engine:
                 self.stop()
 
     async def _drain(self) -> None:
-        """Wait for running actions: none may act after the lease is released."""
+        """Wait for running actions, because none may act after the lease is released."""
         if self._running:
             self.stop()
             await asyncio.wait(self._running.values())
@@ -451,7 +444,7 @@ class Engine:
                 continue
             if batch := self._queues[lane].take():
                 self._running[lane] = self._means.effects.spawn(self._do(lane, batch))
-                self._queues[lane] = self._queues.pop(lane)  # to the end, so that no lane starves
+                self._queues[lane] = self._queues.pop(lane)  # move the lane to the end, so that no lane starves
                 free -= is_platform_lane(lane)
 
     def _may_start(self, lane: Lane) -> bool:
@@ -472,7 +465,6 @@ class Engine:
                 return self._means.providers[cast("str", action.cluster)].capabilities.batch
 
     async def _wait_for_lane(self) -> None:
-        """Wait for a free lane, at most until the next check of the lease."""
         look = self._means.effects.spawn(self._means.effects.sleep(_CHECK_INTERVAL_S))
         await asyncio.wait({*self._running.values(), look}, return_when=asyncio.FIRST_COMPLETED)
         look.cancel()
@@ -480,11 +472,11 @@ class Engine:
             self._running.pop(lane).result()
 
     async def _do(self, lane: Lane, batch: list[Action]) -> None:
-        """Each step is durable before the next: intents, execution, results, report."""
+        """Write the intents, execute the batch, write the results, and report them."""
         if lane != RECORD and not await self._write([Intent(id=action.id) for action in batch]):
             return
         if self._is_stopping:
-            return  # stopped while it was written: recovery finds that nothing happened
+            return  # stopped during the write; recovery finds the intents and settles them as absent
         self._ledger.start(batch, self._means.effects.now())
         ended = [
             (action, outcome, moved)
@@ -531,7 +523,7 @@ class Engine:
                 return [(action, outcome, JobResult()) for action, outcome in zip(batch, outcomes, strict=True)]
 
     def _is_left(self, outcome: Outcome) -> bool:
-        """Return whether an action has not ended: its lease was lost, or it was stopped midway."""
+        """Return whether the action has not ended, because the lease was lost or the run was stopped."""
         match outcome:
             case Failed(error=LeaseError()):
                 return True
@@ -541,7 +533,7 @@ class Engine:
                 return False
 
     async def _write(self, entries: Sequence[Entry]) -> bool:
-        """Return whether `entries` are durable; if not, the run ends."""
+        """Return whether `entries` were written; if not, end the run."""
         try:
             await self._means.turn.write(entries)
         except ReconcilerError as error:
@@ -579,7 +571,7 @@ _COMMIT_INTERVAL_S: Final = 60.0
 
 
 class LeaseTurn:
-    """Lets a run act while it certainly holds its lease."""
+    """Lease of a run, with its journal and checkpoints."""
 
     def __init__(self, lease: Lease, journal: Journal, effects: Effects) -> None:
         """Write entries to `journal`, and commit under `lease`."""
@@ -591,25 +583,25 @@ class LeaseTurn:
 
     @property
     def may_start(self) -> bool:
-        """Return whether a new call may start: the lease was renewed recently enough to outlive the call."""
+        """Whether a new call may start: the lease outlives the longest call."""
         return self._lease.may_start
 
     def check(self) -> None:
-        """Return if the lease is certainly held.
+        """Check that the lease is held.
 
         Raises:
-            LeaseError: It is lost.
+            LeaseError: The lease is lost.
         """
         self._lease.check()
 
     async def write(self, entries: Sequence[Entry]) -> None:
-        """Return once `entries` are durable."""
+        """Write `entries` to the journal."""
         await self._journal.append(entries)
-        if not self._lease.may_start:  # the store was slow: a call that starts now must not outlive the lease
+        if not self._lease.may_start:  # the write took long, and a call must not outlive the lease
             await self._lease.renew()
 
     async def checkpoint(self, record: Record) -> None:
-        """Commit a changed record at most once a minute."""
+        """Commit the record if it changed and the last commit is a minute old."""
         if self._effects.now() - self._committed_at < _COMMIT_INTERVAL_S:
             return
         if record == self._committed:

@@ -1,4 +1,4 @@
-"""The events of a run, one JSON object a line, and the grouping of failures by reason."""
+"""Events that a run reports, and the grouping of failures by reason."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Actions that failed for one reason. If there are several, `…` stands for their names."""
+    """Actions that failed for the same reason."""
 
     error: str
-    """Message; `…` replaces the names if several actions failed."""
+    """Message; if several actions failed, `…` replaces their names."""
     hint: str
     ids: tuple[str, ...]
 
 
 def group_failures(failed: Iterable[Failed]) -> tuple[Alike, ...]:
-    """Group failures by reason: the most frequent first, otherwise in the order in which they happened."""
+    """Group failures by reason: largest group first, equal ones in the order in which they happened."""
     groups: dict[tuple[str, str], list[Failed]] = {}
     for failure in failed:
         key = (remove_names(failure.error.message, failure.id), remove_names(failure.error.hint, failure.id))
@@ -40,7 +40,7 @@ def group_failures(failed: Iterable[Failed]) -> tuple[Alike, ...]:
 
 
 def group_by_cause(skipped: Iterable[ActionSkipped]) -> dict[str, tuple[str, ...]]:
-    """Return the skipped actions by the failed action that they depend on; the largest group first."""
+    """Return failed action → skipped actions that depend on it; largest group first."""
     causes: dict[str, list[str]] = {}
     for skip in skipped:
         causes.setdefault(skip.because, []).append(skip.id)
@@ -62,7 +62,7 @@ def _list_ids(group: Sequence[Failed]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """The present plan equals the approved plan, or is a part of it."""
+    """The current plan equals the approved plan, or is a part of it."""
 
     not_needed: tuple[str, ...]
     """Ids of approved actions that are no longer planned."""
@@ -78,13 +78,13 @@ class PlanMade:
 
     @property
     def document(self) -> Mapping[str, Any]:
-        """The plan as a document of reconciler.plan/1."""
+        """The plan as a document `reconciler.plan/1`."""
         return build_plan_document(self.plan)
 
 
 @dataclass(frozen=True, slots=True)
 class ActionStarted:
-    """An action was handed to its platform or job."""
+    """An action started."""
 
     id: str
     address: Address
@@ -92,7 +92,7 @@ class ActionStarted:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Where the tasks of a job ran, up to now or in total."""
+    """Where the tasks of a job ran, so far or in total."""
 
     engine: str = ""
     """As in the plan: `in process`, `Spark local[*]`; empty if no task ran."""
@@ -126,16 +126,16 @@ class Progress:
     """Null until a rate is known."""
     ran: Execution = NOWHERE
     partitions_done: int = 0
-    """Partitions that are complete."""
+    """Number of complete partitions."""
     partitions: int = 0
-    """All partitions; 0 if the work is not divided into partitions."""
+    """Number of partitions; 0 if the work is not divided into partitions."""
     phase: str = ""
-    """What the job does before records move, such as `starting Spark`; empty: records move."""
+    """What the job does before records move, such as `starting Spark`; empty while records move."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionDone:
-    """An action is complete and durable."""
+    """An action is complete, and its result is in the journal."""
 
     id: str
     address: Address
@@ -169,9 +169,9 @@ class RunRecovered:
     be read.
     """
     parting: Parting | None = None
-    """How it ended: stopped, or handed over on purpose; null if it was killed."""
+    """How the run ended: stopped, or handed over on purpose; null if it was killed."""
     left: int = 0
-    """Number of actions that it had not begun."""
+    """Number of actions that the run had not begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class RunHandedOver:
 
 @dataclass(frozen=True, slots=True)
 class LeaseLost:
-    """Another process took the lease: nothing more is started or written."""
+    """Another process took the lease, so the run starts and writes nothing more."""
 
     message: str
 
@@ -200,29 +200,29 @@ class Summary:
     not_started: int
     seconds: float
     serial: int | None = None
-    """Serial of the state committed at the end; null if none was."""
+    """Serial of the state committed at the end; null if nothing was committed."""
     skipped_because: Mapping[str, str] = field(default_factory=dict)
-    """Skipped id to the failed id that it depends on."""
+    """Id of each skipped action → id of the failed action that it depends on."""
     failures: tuple[Alike, ...] = ()
     """Failures by reason, the most frequent first."""
     in_doubt: tuple[str, ...] = ()
     """Ids of failed actions whose result is unknown; the run stays open."""
     ran: Execution = NOWHERE
-    """Where its jobs ran."""
+    """Where the jobs of the run ran."""
     approved_by: tuple[str, ...] = ()
     """Names of the approvers."""
     pull_request: str | None = None
-    """Address of the pull request with the approval."""
+    """URL of the pull request with the approval."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultMissing:
-    """The run ended and is recorded; only its `result.json` could not be written."""
+    """The run ended and is recorded, but its `result.json` could not be written."""
 
     run: str
     error: str
     serial: int
-    """Serial of the state that records it."""
+    """Serial of the state that records the run."""
 
 
 Event: TypeAlias = (

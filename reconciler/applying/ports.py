@@ -1,4 +1,4 @@
-"""What a run needs: platforms, jobs, a lease, and a listener."""
+"""Interfaces that a run uses: jobs, lease, stop request, and local storage."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ from reconciler.runtime.retry import go_on
 from reconciler.state.journal import Entry
 
 DataAction: TypeAlias = RunJob | Transition
-"""What jobs execute: a copy, or a transition over two clusters (`engine.is_driven`)."""
+"""An action that jobs execute: a job, or a transition for which `is_done_by_jobs` is true."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What a job moved."""
+    """What a job moved, and the resource that it left."""
 
     records: int = 0
     bytes: int = 0
     incarnation: str | None = None
-    """Incarnation that a transition left at its address."""
     physical_name: str | None = None
-    """Physical name, if it differs from the address: for a mount, its location."""
+    """Name on the platform if it differs from the address; for a mount, the location."""
     ran: Execution = NOWHERE
 
 
 class Jobs(Protocol):
-    """Executes data actions. Methods block; the engine starts with the first action."""
+    """Executes data actions. Methods block; Spark starts with the first job that needs it."""
 
     def check(self, actions: Iterable[Action]) -> None:
-        """Return if this machine can run every data action among `actions`.
+        """Check that this machine can run every data action among `actions`.
 
         Raises:
             UserError: Java or Spark is missing.
@@ -47,18 +46,18 @@ class Jobs(Protocol):
     def run(
         self, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = go_on
     ) -> JobResult:
-        """Run a job or drive a transition until it ends; return what was moved.
+        """Run a job or transition until it ends; return what it moved.
 
         `may_go_on` is called before each step of a transition.
 
         Raises:
-            IncompleteError: It was stopped; the next run does the rest.
-            LeaseError: From `may_go_on`; the next holder of the lease continues.
+            IncompleteError: The action was stopped; the next run continues it.
+            LeaseError: `may_go_on` found that the lease is lost.
         """
         ...
 
     def stop(self) -> None:
-        """Ask the running job to end soon. Safe from any thread."""
+        """Stop the running jobs soon. Safe from any thread."""
         ...
 
 
@@ -67,19 +66,19 @@ class LeasePort(Protocol):
 
     @property
     def may_start(self) -> bool:
-        """Return whether a new call may start; if not, the run waits until one may, or until `check` fails."""
+        """Whether a new call may start; if not, the run waits until this changes or `check` fails."""
         ...
 
     def check(self) -> None:
-        """Return if the lease is certainly held.
+        """Check that the lease is held.
 
         Raises:
-            LeaseError: It is lost.
+            LeaseError: The lease is lost.
         """
         ...
 
     async def write(self, entries: Sequence[Entry]) -> None:
-        """Return once `entries` are durable in the run's journal.
+        """Write `entries` to the run's journal.
 
         Raises:
             LeaseError: The lease is lost.
@@ -97,11 +96,11 @@ class StopRequest(Protocol):
 
     @property
     def is_requested(self) -> bool:
-        """Return whether a stop was requested."""
+        """Whether a stop was requested."""
         ...
 
     def call_on_stop(self, end: Callable[[], None]) -> AbstractContextManager[None]:
-        """Call `end` if a stop is requested during the `with` block, or was requested before."""
+        """Call `end` if a stop is requested before or during the `with` block."""
         ...
 
 
@@ -109,23 +108,23 @@ class Spool(Protocol):
     """Local storage for journal entries while the state cannot be written."""
 
     def keep(self, run: str, entries: Sequence[Entry]) -> str:
-        """Store the unwritten journal entries of a run and return the location, for messages.
+        """Store journal entries of a run and return their location, for messages.
 
         Raises:
-            UserError: They cannot be stored.
+            UserError: The entries cannot be stored.
         """
         ...
 
     def read(self, run: str) -> Sequence[Entry]:
-        """Return the usable stored entries of a run."""
+        """Return the stored entries of a run, without damaged ones."""
         ...
 
     def runs(self) -> Sequence[str]:
-        """Return the runs with stored entries; some may belong to another state."""
+        """Return the ids of runs with stored entries; some may belong to another state."""
         ...
 
     def forget(self, run: str) -> None:
-        """Delete the stored entries of a run once its journal has them."""
+        """Delete the stored entries of a run."""
         ...
 
 
@@ -135,7 +134,7 @@ def _settles_nothing(_record: Record) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a run uses before it has a lease."""
+    """The interfaces that a run uses, except its lease."""
 
     state: ObjectStore
     providers: Mapping[str, Provider]
@@ -145,12 +144,12 @@ class Setting:
     stop: StopRequest
     spool: Spool
     settle: Callable[[Record], None] = _settles_nothing
-    """Called under the lease with the record that a run leaves, to mark ownership on the clusters. Raises nothing."""
+    """Marks ownership on the clusters by the record after a run; called under the lease, and never raises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPorts:
-    """What a run uses, apart from its plan."""
+    """The interfaces that the engine uses, including the lease."""
 
     providers: Mapping[str, Provider]
     jobs: Jobs
@@ -158,4 +157,3 @@ class RunPorts:
     effects: Effects
     report: Callable[[Event], None]
     parallelism: int = 8
-    """Limit of concurrent calls to platforms."""

@@ -1,6 +1,6 @@
-"""Settle an interrupted run: observe the actions in doubt, complete or record them.
+"""Settle an interrupted run by observing its actions in doubt.
 
-It is idempotent: done actions are recorded, absent ones are planned again, partial ones are completed.
+Done actions are recorded, partial ones are completed, and absent ones are planned again. Recovery is idempotent.
 """
 
 from __future__ import annotations
@@ -51,27 +51,27 @@ _GOES_ON: Final = "Continue it: reconciler run --once --only mirror"
 
 
 def reopen_failover(action: Action, settlement: Settlement) -> Settlement:
-    """Return a failover that looks done as partial: its groups may not be released yet (F-C-041)."""
+    """Return a done failover as partial, because its consumer groups may not be released yet (F-C-041)."""
     is_failover = isinstance(action, Transition) and (action.machine, action.verb) == (MIRROR.name, "failover")
     return replace(settlement, verdict="partial") if is_failover and settlement.verdict == "done" else settlement
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Completes actions that an earlier run left partly done, under a new lease."""
+    """Completes actions that an earlier run left partial, under a new lease."""
 
     lease: Lease
     setting: Setting
     drives: Callable[[Transition], bool]
-    """Transitions over two clusters that are driven until they end, which may take long; others are left to `run`."""
+    """Returns whether to run a transition over two clusters until it ends; others are left to `run`."""
     resumes: bool
-    """Whether a transition that does not end is an error that prevents all other work."""
+    """Whether to raise an error if a transition does not end."""
 
     async def complete(self, halves: Sequence[Action], journal: Journal) -> list[Entry]:
         """Repeat partial actions; write the resulting entries and return them.
 
         Raises:
-            IncompleteError: A cluster did not answer; a partial resource would look like another owner's.
+            IncompleteError: A cluster did not answer.
         """
         written: list[Entry] = []
         mine = [action for action in halves if not is_done_by_jobs(action)]
@@ -101,9 +101,9 @@ class Completion:
         return entries
 
     async def _drive(self, action: Transition, journal: Journal) -> list[Entry]:
-        """If it does not end, its mirror stores the step from which it continues.
+        """Run a transition over two clusters until it ends, or record that it is in progress.
 
-        So nothing stays in doubt: a plan sees the transition and may start a failover.
+        The mirror stores the step from which the transition continues, so a later plan sees it.
         """
         if not (self.drives(action) or self.resumes):
             problem = "it is in progress" if is_archived(action) else "it is in progress: its mirror shows its state"
@@ -138,7 +138,7 @@ def _not_ended_error(action: Transition, error: ReconcilerError) -> IncompleteEr
 
 
 def _refuse_bugs(outcomes: Iterable[Outcome]) -> list[Entry]:
-    """They would never complete."""
+    # Actions that fail by a bug would never complete.
     return [
         _refuse_by_error(outcome.id, outcome.error)
         for outcome in outcomes
@@ -151,7 +151,7 @@ def _refuse_by_error(name: str, error: ReconcilerError) -> Entry:
 
 
 def _check_completed(cluster: str, outcomes: Sequence[Outcome]) -> None:
-    """A partial resource would look like another owner's."""
+    # Planning would take a partial resource for one of another owner.
     unknown = [
         outcome for outcome in outcomes if isinstance(outcome, Failed) and isinstance(outcome.error, RetryableError)
     ]
@@ -166,25 +166,22 @@ def _check_completed(cluster: str, outcomes: Sequence[Outcome]) -> None:
 T = TypeVar("T")
 
 COOL_DOWN_S: Final = 180.0
-"""How long actions that are not idempotent wait after a takeover: a call of the old run may still arrive."""
+"""Wait after a takeover, before repeating actions that are not idempotent: a late call may still arrive."""
 _SLICE_S: Final = 0.5
-"""Longest sleep, so that a stop request is noticed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettledJournal:
-    """An open run of which every action is settled; the record has all its results."""
+    """An open run whose actions are all settled and recorded."""
 
     run: UnfinishedRun
     verdicts: Mapping[str, str] = field(default_factory=dict)
     doubtful: frozenset[Address] = frozenset()
-    """Addresses that were in doubt when the run was found."""
     begun: frozenset[Address] = frozenset()
-    """Addresses that the run changed, or may have changed."""
 
 
 class Recovery:
-    """Settles actions in doubt under a lease."""
+    """Settles actions in doubt, under a lease."""
 
     def __init__(
         self,
@@ -195,11 +192,10 @@ class Recovery:
         drives: Callable[[Transition], bool] = lambda _action: False,
         resumes: bool = False,
     ) -> None:
-        """Makes no call.
+        """Make no call.
 
-        `gives_up`: addresses that need no observation, because the caller excluded their cluster. `drives`: transitions
-        over two clusters that are driven until they end, which may take long. `resumes`: nothing else is done if one of
-        them does not end.
+        `gives_up`: whether an address is not observed, because the user excluded its cluster. `drives`: whether to run
+        a transition over two clusters until it ends. `resumes`: whether to raise an error if one does not end.
         """
         self._lease = lease
         self._setting = setting
@@ -208,7 +204,7 @@ class Recovery:
         self._began = setting.effects.now()
 
     async def settle_open_run(self, *, closes: bool) -> SettledJournal | None:
-        """Settle the open run, if there is one, record its results and, with `closes`, close it.
+        """Settle the open run, if any, and record its results; `closes`: close it.
 
         Raises:
             IncompleteError: An action in doubt cannot be observed; the run stays open.
@@ -243,13 +239,13 @@ class Recovery:
     async def settle(
         self, in_doubt: Sequence[Action], journal: Journal, record: Record
     ) -> tuple[list[Entry], dict[str, str]]:
-        """Observe actions in doubt, complete partial ones; return the written entries and a verdict per action id.
+        """Observe actions in doubt and complete partial ones; return the written entries and the verdicts by action id.
 
-        Absent actions get no entry: the caller knows whether they may still happen.
+        Absent actions get no entry, because only the caller knows whether they may still happen.
 
         Raises:
             IncompleteError: A cluster cannot be observed or does not answer.
-            UserError: The cluster that answers is not the one in `record`.
+            UserError: The cluster is not the recorded one.
         """
         entries: list[Entry] = []
         verdicts: dict[str, str] = {}
@@ -266,7 +262,7 @@ class Recovery:
             await self._check_identity(cluster, record, actions)
             for name, settlement in (await self._look_until_cool(cluster, actions)).items():
                 if settlement.verdict == "moving" and self._completion.resumes:
-                    settlement = replace(settlement, verdict="partial")  # noqa: PLW2901 - repeating it waits for the move
+                    settlement = replace(settlement, verdict="partial")  # noqa: PLW2901 - a repeated action waits for the replicas
                 verdicts[name] = settlement.verdict
                 entries += _build_settlement_entries(name, settlement)
         await journal.append(entries)
@@ -278,7 +274,6 @@ class Recovery:
         return entries, verdicts
 
     async def _check_identity(self, cluster: str, record: Record, actions: Sequence[Action]) -> None:
-        """Resources of another cluster must not be judged or repaired."""
         recorded = record.get(cluster_address(cluster))
         if recorded is None:
             return
@@ -293,7 +288,7 @@ class Recovery:
             )
 
     async def _look_until_cool(self, cluster: str, actions: Sequence[Action]) -> dict[str, Settlement]:
-        """A late call could repeat work that is not idempotent: wait for it and observe again."""
+        """Observe actions. If one that is not idempotent is absent, wait for late calls and observe again."""
         settlements = await self._look(cluster, actions)
         named_there = self._setting.providers[cluster].capabilities.server_ids
         waits = [action.id for action in actions if kind_of(action.address) in named_there]
@@ -319,17 +314,15 @@ class Recovery:
         return {action.id: reopen_failover(action, settle(action, observed, catalog)) for action in actions}
 
     def _open_run(self) -> UnfinishedRun | None:
-        """Discards spooled entries of runs of this state that have ended."""
         store, lockfile, spool = self._lease.store, self._lease.lockfile, self._setting.spool
         open_run = read_open_run(store, lockfile)
         for run in spool.runs():
             is_open = open_run is not None and open_run.file.run == run
-            if not is_open and store.get(run_key(run)) is not None:  # absent: a run of another state
+            if not is_open and store.get(run_key(run)) is not None:  # a run without files belongs to another state
                 spool.forget(run)
         return open_run
 
     async def _unspool(self, open_run: UnfinishedRun, journal: Journal) -> list[Entry]:
-        """Write the spooled ends of actions whose intent is in the journal."""
         doubtful = {action.id for action in open_run.fold().in_doubt}
         spooled = await self._setting.effects.call(lambda: self._setting.spool.read(open_run.file.run))
         ends = [entry for entry in spooled if isinstance(entry, ActionEnded | ActionRefused) and entry.id in doubtful]
@@ -389,7 +382,6 @@ def _refuse_absent(verdicts: Mapping[str, str]) -> list[Entry]:
 
 
 def _identify_cluster(provider: Provider) -> ClusterIdentity:
-    """An unmounted root must not look like deleted resources."""
     identity = provider.identify()
     if identity is None:
         raise RetryableError(

@@ -1,6 +1,6 @@
 """One run, from acquiring the lease to its result.
 
-All effects go through `Setting`, so a simulation with its own clock can kill the run at every step.
+All effects go through `Setting`, so a simulation can kill the run at every step.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """Ends one run: settles actions in doubt, commits, and releases the lease in the same write."""
+    """Ends one run: settles actions in doubt, commits the record and releases the lease."""
 
     setting: Setting
     lease: Lease
@@ -63,11 +63,11 @@ class RunEnd:
         return self.file.run
 
     async def conclude(self, result: RunResult, *, keeps_lease: bool, began: float) -> RunResult:
-        """Record the results, close the run unless something is left, and report it.
+        """Commit the results, close the run if no action is left, and report the end.
 
         Raises:
-            LeaseError: It was lost; nothing was written.
-            IncompleteError: The state cannot be written; the run stays open for the next one.
+            LeaseError: The lease was lost, so nothing was committed.
+            IncompleteError: The state cannot be written, so the run stays open.
         """
         if result.ended_by is not None:
             self._give_up(result, result.ended_by, began)
@@ -79,7 +79,7 @@ class RunEnd:
             result = replace(result, unknown=_unknown_error(error))
         is_over = result.is_changed or not (result.not_started or result.unknown)
         if is_over and not self.setting.stop.is_requested:
-            # A stop must not wait; the next apply marks ownership on the clusters.
+            # A stop must not wait for clusters; the next apply marks ownership.
             with suppress(StoppedError):
                 await self.setting.effects.call(lambda: self.setting.settle(result.record))
         try:
@@ -123,7 +123,7 @@ class RunEnd:
         )
 
     async def _refuse_absent(self, result: RunResult, verdicts: Mapping[str, str]) -> tuple[Action, ...]:
-        """Write the failures of absent actions; return those that may still happen."""
+        """Record absent actions as failed; return those that may still happen."""
         failed = {item.id: item for item in result.failed}
         absent = [action for action in result.in_doubt if verdicts[action.id] == "absent"]
         waiting = tuple(action for action in absent if may_still_happen(failed[action.id]))
@@ -186,17 +186,16 @@ class RunEnd:
         )
 
     async def _write_result(self, file: ResultFile) -> ResultMissing | None:
-        """Return why it was not written; everything that counts is in the state."""
         try:
             await self.setting.effects.call(lambda: write_result(self.lease.store, file))
         except StoppedError:
-            return None  # unknown whether it was written
+            return None  # the file may have been written
         except ReconcilerError as error:
             return ResultMissing(self.run, error.message, file.serial)
         return None
 
     def _give_up(self, result: RunResult, error: ReconcilerError, began: float) -> NoReturn:
-        """Report the results, spool the unwritten entries on this machine, and raise; the run stays open."""
+        """Report the results, spool unwritten entries on this machine, and raise."""
         self._summarize(_add_unwritten(result), None, began)
         hint, spooled_at = end_sentence(error.hint), self._spool(result.unwritten)
         if isinstance(error, LeaseError):
@@ -207,7 +206,7 @@ class RunEnd:
         ) from error
 
     def _spool(self, unwritten: Sequence[Entry]) -> str:
-        """Return the sentence that reports where they are."""
+        """Store entries on this machine and return a sentence on their location."""
         if not unwritten:
             return ""
         try:
@@ -225,7 +224,7 @@ def _add_unwritten(result: RunResult) -> RunResult:
 
 
 def _merge_results(first: RunResult | None, second: RunResult | None) -> RunResult | None:
-    """The second round decides the status, and the results of actions that both tried."""
+    """Merge the results of two rounds; the second one decides about actions that both tried."""
     if first is None or second is None:
         return second or first
     again = {*second.done, *second.not_started}
@@ -250,12 +249,11 @@ def _unanswered_error(waiting: Sequence[Action]) -> IncompleteError:
 
 
 def _unknown_error(error: ReconcilerError) -> IncompleteError:
-    """Results are committed whatever prevented the observation."""
     return error if isinstance(error, IncompleteError) else IncompleteError(error.message, hint=error.hint)
 
 
 def status_of(result: RunResult) -> str:
-    """Return the status with which a run ended: `done`, `partial`, `in doubt`, `stopped` or `detached`."""
+    """Return the status of an ended run: `done`, `partial`, `in doubt`, `stopped` or `detached`."""
     if result.not_started:
         return "stopped" if result.is_stopped else "detached"
     if result.unknown is not None:
@@ -264,52 +262,49 @@ def status_of(result: RunResult) -> str:
 
 
 def is_partial(result: RunResult) -> bool:
-    """Return whether some action was not done; actions may be skipped though the failed one was found to be done."""
+    """Return whether an action failed or was skipped."""
     return bool(result.failed or result.skipped)
 
 
 def format_utc_now(effects: Effects) -> str:
-    """Return the current UTC time for people."""
+    """Return the current UTC time as `2026-01-31T12:00:00Z`."""
     return effects.utc().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True, slots=True)
 class RunWork:
-    """Actions that a run executes, decided under the lease."""
+    """The actions that a run executes, and what the run records about them."""
 
     actions: Sequence[Action]
     digest: str
     plan: Plan | None = None
-    """The plan that the actions come from; `None` for other sources."""
     options: Mapping[str, Any] | None = None
-    """Options with which another machine can plan the same again."""
     unowned: frozenset[str] = frozenset()
     """Clusters without the ownership marks that the record expects."""
     commit: str | None = None
-    """Git commit of the applied files; `None` if they are not at one commit."""
+    """Git commit of the applied files; `None` if they are not of a single commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionBasis:
-    """The state, and the settled open run, on which a run decides its actions."""
+    """What a run decides its actions from: the state and a settled earlier run."""
 
     snapshot: Snapshot
     settled: SettledJournal | None = None
-    """The open run that was settled, if any."""
     is_again: bool = False
-    """Whether this second round only checks what the settled run left in doubt."""
+    """Whether this is the second round, which only checks what the settled run left in doubt."""
 
 
 Decide: TypeAlias = Callable[[DecisionBasis], RunWork]
 
 
 def drive_nothing(_action: Transition) -> bool:
-    """Return `False`: transitions over two clusters are left to `run`."""
+    """Return `False`, to leave transitions over two clusters to `run`."""
     return False
 
 
 def give_up_nothing(_address: Address) -> bool:
-    """Return `False`: no address is given up."""
+    """Return `False`, to observe every address."""
     return False
 
 
@@ -318,41 +313,37 @@ class RunOptions:
     """Options of a run. Times are in seconds."""
 
     resumes: bool = False
-    """Finish only the plan of the open run; it is closed when the rest of it begins."""
+    """Only finish the plan of the open run."""
     leaves_jobs: bool = False
-    """Do what needs no Spark; leave jobs to `--resume` or `run`."""
     parallelism: int = 8
-    """Limit of concurrent calls to platforms; excludes jobs and writes of the state."""
+    """Limit of concurrent calls to platforms, apart from jobs."""
     lock_timeout_s: float = 600.0
     approved_digest: str | None = None
     approved_by: tuple[str, ...] = ()
     pull_request: str | None = None
-    """Address of the pull request with the approval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who starts the run, as other processes see it."""
+    """The process that starts the run."""
 
     claim: Claim
     tool: str = ""
     git_commit: str | None = None
     tell: Callable[[Notice], None] = ignore_notice
-    """Called with the holder of the lease while waiting for it."""
     new_run: Callable[[], str]
-    """Creates the id of a second round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """A request to change something, and how to treat work that other runs left."""
+    """The command of a run, its options, and how it treats an open run."""
 
     command: str
     options: RunOptions = field(default_factory=RunOptions)
     drives: Callable[[Transition], bool] = drive_nothing
-    """Transitions over two clusters of an open run that are driven first."""
+    """Returns whether to run a transition of the open run until it ends, before anything else."""
     gives_up: Callable[[Address], bool] = give_up_nothing
-    """Addresses without observation: their cluster was excluded by name."""
+    """Returns whether an address is not observed, because the user excluded its cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,10 +355,10 @@ class RunOutcome:
 
 
 class Run:
-    """One run of one request."""
+    """One run: acquires the lease, settles an open run, and executes actions."""
 
     def __init__(self, setting: Setting, caller: Caller, wish: RunRequest) -> None:
-        """Makes no call."""
+        """Make no call."""
         self._setting = setting
         self._caller = caller
         self._request = wish
@@ -375,11 +366,11 @@ class Run:
         self._began = setting.effects.now()
 
     async def run(self, decide: Decide) -> RunOutcome:
-        """Execute what `decide` returns. If it raises, nothing is done and the lease is released.
+        """Execute the actions that `decide` returns. If it raises, release the lease without changes.
 
         Raises:
             LeaseError: Another process holds the lease, or took it during the run.
-            InterruptedRunError: Stopped before anything started.
+            InterruptedRunError: The run was stopped before it changed anything.
             IncompleteError: An earlier run cannot be settled, or the state can no longer be written.
         """
         wish, resumes = self._request, self._request.options.resumes
@@ -433,7 +424,7 @@ class Run:
             if lease.lockfile.open_run is not None:
                 await lease.end_run(None)
             await lease.keep_commit(todo.commit)
-            if basis.is_again:  # actions of other addresses were marked as ours, but are not done
+            if basis.is_again:  # `decide` marked resources as owned, which are not created
                 await self._restore_ownership(basis)
             else:
                 self._report_nothing_done(lease, run)
@@ -444,8 +435,8 @@ class Run:
                 await self._effects.call(lambda: self._setting.jobs.check(todo.actions))
             await lease.begin(file, todo.commit)
         except LeaseError:
-            raise  # another run may own these marks now
-        except ReconcilerError:  # nothing was changed: remove the marks set for the run
+            raise  # another run may rely on these marks now
+        except ReconcilerError:  # nothing was changed, so the marks set for the run are removed
             await self._restore_ownership(basis)
             raise
         journal = Journal(lease, self._effects, run)
@@ -455,7 +446,6 @@ class Run:
         return await ending.conclude(result, keeps_lease=keeps_lease, began=self._began)
 
     async def _restore_ownership(self, basis: DecisionBasis) -> None:
-        """Does not delay a stop."""
         with suppress(StoppedError):
             await self._effects.call(lambda: self._setting.settle(basis.snapshot.record))
 
@@ -474,7 +464,7 @@ class Run:
             return await engine.run()
 
     def _needs_second_check(self, result: RunResult | None, settled: SettledJournal | None) -> bool:
-        """A late call of the settled run may have arrived after the takeover."""
+        """Return whether to plan again, because a late call of the settled run may have changed a cluster."""
         is_over = result is None or result.is_whole
         return is_over and settled is not None and bool(settled.doubtful)
 
@@ -517,7 +507,7 @@ class Run:
         )
 
     def _report_nothing_done(self, lease: Lease, run: str) -> None:
-        """Listeners wait for a summary."""
+        """Report an empty summary, which listeners wait for."""
         options = self._request.options
         self._setting.report(
             Summary(

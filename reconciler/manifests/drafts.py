@@ -1,4 +1,4 @@
-"""`reconciler.yaml`, and bases and overlays gathered by address."""
+"""Read `reconciler.yaml`, and collect manifests by address, merged with their overlays."""
 
 from __future__ import annotations
 
@@ -20,25 +20,24 @@ _TWICE = f"Keep one of the two; what differs in an environment belongs below {OV
 
 
 class DraftCollector:
-    """Collects documents and merges overlays into their bases.
+    """Collects manifests, merges overlays into them, and validates each once, after the merge.
 
-    Overlays come first, then bases, then `finish`: each document is validated once, after the merge, and only one file
-    is in memory.
+    Add overlays first, then bases, then call `finish`.
     """
 
     def __init__(self, findings: Findings) -> None:
         self.desired: dict[Address, DeclaredResource] = {}
         self.places: dict[Address, tuple[Place, ...]] = {}
         self.declared: set[Address] = set()
-        """Addresses, valid or not."""
+        """Declared addresses, including those of invalid manifests."""
         self.unread: dict[Address, tuple[tuple[Place, ...], tuple[str, ...]]] = {}
-        """Places and config keys of invalid declarations."""
+        """Address of an invalid manifest → its places and config keys."""
         self._findings = findings
         self._overlays: dict[Address, tuple[Draft, bool]] = {}
         self._first: dict[Address, Place] = {}
 
     def add_overlays(self, drafts: Iterable[Draft]) -> None:
-        """Store an environment's changes until their base is read."""
+        """Store the overlays of an environment until their bases are added."""
         for draft in drafts:
             complaints = list(find_header_complaints(draft.content))
             address = identify(draft.content)
@@ -55,7 +54,7 @@ class DraftCollector:
             self._overlays.setdefault(address, (draft, drops))
 
     def add(self, drafts: Iterable[Draft]) -> None:
-        """Validate bases merged with the environment's changes."""
+        """Validate base manifests, merged with their overlays."""
         for draft in drafts:
             address = identify(draft.content)
             if address is None:
@@ -69,7 +68,7 @@ class DraftCollector:
                     self._validate(merge_drafts(draft, override), address)
 
     def finish(self) -> None:
-        """Add the addresses that only the environment declares."""
+        """Validate overlays without a base."""
         for address, (draft, drops) in self._overlays.items():
             if drops:
                 message = f"{address} is dropped, and nothing declares it"
@@ -108,7 +107,7 @@ def _config_keys(content: Any) -> tuple[str, ...]:
     configs = spec.get("configs") if isinstance(spec, dict) else None
     if not isinstance(configs, dict):
         return ()
-    # references are reported elsewhere
+    # `Substitution` reports variables in keys
     return tuple(key for key in configs if isinstance(key, str) and "${" not in key)
 
 
@@ -116,17 +115,17 @@ VALUES_FILE = "values.yaml"
 
 
 class WorkspaceFile(NamedTuple):
-    """The part of `reconciler.yaml` that is needed to read the manifests, even if it is invalid."""
+    """The content of `reconciler.yaml`; all but `workspace` is also read from an invalid file."""
 
     workspace: Workspace | None
     manifests: tuple[str, ...]
     apart: frozenset[Path]
-    """Files next to the manifests that are no manifests."""
+    """Files and folders among the manifests that are no manifests."""
     values: Values
 
 
 def read_workspace(folder: Path, overlay: Path | None, variables: Variables, findings: Findings) -> WorkspaceFile:
-    """Read `reconciler.yaml` and all values."""
+    """Read `reconciler.yaml`, and the values of all variables."""
     document = _document(folder, findings)
     content = document.content if document is not None else None
     spec = content.get("spec") if isinstance(content, dict) else None
@@ -169,5 +168,5 @@ def _validate_workspace(draft: Draft, findings: Findings) -> Workspace | None:
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    """Return the strings of a list; the model reports other entries."""
+    """Return the strings of a list; validation reports other entries."""
     return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()

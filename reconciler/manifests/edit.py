@@ -1,4 +1,4 @@
-"""Edit manifests: change fields in the text, check by parsing, and write patches."""
+"""Edit manifests as text: change fields, check the result by parsing, and write patches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reconciler.manifests.yaml_documents import parse
 
 
 def value_at(content: Any, path: FieldPath) -> Any:
-    """Return the value at a path in a document, or `None`."""
+    """Return the value at a path of a document, or `None` if the path is missing."""
     for part in path:
         match content, part:
             case dict(), str() if part in content:
@@ -29,14 +29,14 @@ def value_at(content: Any, path: FieldPath) -> Any:
 
 
 def set_at(content: Any, path: FieldPath, value: Any) -> None:
-    """Set the value at a path in a document, creating mappings."""
+    """Set the value at a path of a document, and create missing mappings."""
     for part in path[:-1]:
         content = content.setdefault(part, {}) if isinstance(content, dict) else content[part]
     content[path[-1]] = value
 
 
 def remove_at(content: Any, path: FieldPath) -> None:
-    """Remove the value at a path in a document, and mappings left empty above it, except the root."""
+    """Remove the value at a path of a document, and parents that become empty, except the root."""
     parent = value_at(content, path[:-1])
     del parent[path[-1]]
     if not parent and len(path) > 1:
@@ -44,7 +44,7 @@ def remove_at(content: Any, path: FieldPath) -> None:
 
 
 def copy_value(content: Any) -> Any:
-    """Return a copy of a document in which YAML aliases share no values."""
+    """Return a deep copy of a document, in which YAML aliases share no values."""
     match content:
         case dict():
             return {key: copy_value(value) for key, value in content.items()}
@@ -55,11 +55,10 @@ def copy_value(content: Any) -> Any:
 
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*")
-"""Texts that never need quotes."""
 
 
 def yaml_text(value: Any, like: str = "") -> str:
-    """Return a value as YAML flow text, quoted like the scalar `like` that it replaces."""
+    """Format a value in YAML flow style; a string is quoted like `like`, the scalar that it replaces."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -77,7 +76,7 @@ def yaml_text(value: Any, like: str = "") -> str:
 
 
 def key_of(text: str) -> str:
-    """Return the key that a YAML text means, without quotes."""
+    """Return a YAML key without quotes and escapes."""
     if text.startswith('"'):
         try:
             return str(json.loads(text))
@@ -95,18 +94,17 @@ def _quote(text: str, like: str = "") -> str:
 
 
 _LINE_END: Final = re.compile(r"\s*,?\s*(#.*)?")
-"""Rest of a line after a bracketed entry."""
 
 
 class UneditableError(Exception):
-    """The file's layout would force a change of other lines."""
+    """The edit cannot be made without changing other parts of the file."""
 
 
 def set_text(text: str, path: FieldPath, value: Any) -> str:
-    """Return `text` with `value` at `path`, creating parents.
+    """Return `text` with `value` at `path`; missing parents are created.
 
     Raises:
-        UneditableError: The layout must be edited by hand.
+        UneditableError: The layout of the text does not allow the edit.
     """
     page = _Text(text)
     chain = page.chain(path)
@@ -116,7 +114,7 @@ def set_text(text: str, path: FieldPath, value: Any) -> str:
 
 
 def append_text(text: str, path: FieldPath, value: Any) -> str:
-    """Return `text` with one more entry in the list at `path`, which is created if missing."""
+    """Return `text` with `value` appended to the list at `path`; a missing list is created."""
     page = _Text(text)
     chain = page.chain(path)
     if len(chain) < len(path) or not chain[-1].value.entries:
@@ -125,7 +123,7 @@ def append_text(text: str, path: FieldPath, value: Any) -> str:
 
 
 def remove_text(text: str, path: FieldPath) -> str:
-    """Return `text` without the value at `path` and the collections left empty."""
+    """Return `text` without the value at `path`, and without parents that become empty."""
     page = _Text(text)
     chain = page.chain(path)
     if len(chain) < len(path):
@@ -167,7 +165,7 @@ class _Text:
             raise UneditableError
         if node.kind == "scalar" or node.is_flow:
             return self._replace_span(node.start, node.end, yaml_text(value, node.text))
-        # a block begins below its key
+        # a block collection begins below its key
         if entry.key is None or node.start.line == entry.key.end.line:
             raise UneditableError
         last = _last_line(node)
@@ -177,7 +175,7 @@ class _Text:
         return self._replace_span(entry.key.end, end, f": {yaml_text(value)}")
 
     def insert_key(self, node: Node, path: Sequence[str | int], value: Any) -> str:
-        """Add a key to a mapping; deeper parts of `path` are written in brackets."""
+        """Add a key to a mapping; if `path` has several parts, the value is a nested flow mapping."""
         if node.kind != "mapping" or any(isinstance(part, int) for part in path):
             raise UneditableError
         for part in reversed(path[1:]):
@@ -253,7 +251,6 @@ def _entry_span(node: Node, part: str | int) -> Entry | None:
 
 
 def _last_line(node: Node) -> int:
-    """Return the last line with content; the parser ends blocks where the next token begins."""
     if node.kind != "scalar" and not node.is_flow and node.entries:
         return _last_line(node.entries[-1].value)
     if node.is_block_scalar:
@@ -266,13 +263,13 @@ _OTHER_LINE_ENDS: Final = ("\x85", "\u2028", "\u2029")
 
 
 class EditedFile:
-    """A YAML file before and after edits. Document numbers stay when another document is dropped."""
+    """A YAML file before and after edits; documents keep their numbers if others are removed."""
 
     def __init__(self, text: str) -> None:
         """Parse a file.
 
         Raises:
-            UneditableError: It uses rare syntax.
+            UneditableError: The file uses rare YAML syntax or line ends.
         """
         if any(other in text for other in _OTHER_LINE_ENDS) or "\r" in text.replace("\r\n", ""):
             raise UneditableError
@@ -288,25 +285,25 @@ class EditedFile:
 
     @property
     def pieces(self) -> list[tuple[str, str]]:
-        """Parts of the file, each before and after the edits."""
+        """The documents of the file as text, each before and after the edits."""
         is_left = any(_has_content(part) for part in self._after)
         return list(zip(self._before, self._after if is_left else [""] * len(self._after), strict=True))
 
     def content(self, number: int) -> Any:
-        """Return a document's content; `None` if it was dropped."""
+        """Return the edited content of a document; `None` if it was removed."""
         documents = parse(self._after[self._places[number]].encode(), "now").documents
         return copy_value(documents[0].content) if documents else None
 
     def set(self, number: int, path: FieldPath, value: Any) -> None:
-        """Set a value in a document.
+        """Set a value of a document.
 
         Raises:
-            UneditableError: More than this value would change; nothing was changed.
+            UneditableError: Other values would change, too; nothing was changed.
         """
         self._edit(number, lambda text: set_text(text, path, value), lambda content: set_at(content, path, value))
 
     def append(self, number: int, path: FieldPath, value: Any) -> None:
-        """Append an entry to a list of a document, or raise `UneditableError`."""
+        """Append a value to a list of a document, or raise `UneditableError`."""
         self._edit(
             number,
             lambda text: append_text(text, path, value),
@@ -314,12 +311,12 @@ class EditedFile:
         )
 
     def remove(self, number: int, path: FieldPath) -> None:
-        """Remove an entry of a document and collections left empty, or raise `UneditableError`."""
+        """Remove a value of a document and parents that become empty, or raise `UneditableError`."""
         self._edit(number, lambda text: remove_text(text, path), lambda content: remove_at(content, path))
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Apply all changes of a block, or none."""
+        """Undo all edits of the `with` block if one raises `UneditableError`."""
         before = list(self._after)
         try:
             yield
@@ -328,7 +325,7 @@ class EditedFile:
             raise
 
     def drop(self, number: int) -> None:
-        """Remove a document; comments of the file stay."""
+        """Remove a document, but keep comments that belong to the file."""
         place = self._places[number]
         text = self._after[place]
         is_last = place == len(self._after) - 1
@@ -351,7 +348,7 @@ class EditedFile:
 
 
 def split_keeping_ends(text: str) -> list[str]:
-    """Split a text into lines with their ends, which are LF."""
+    """Split a text at LF into lines that keep their line ends."""
     *lines, last = text.split("\n")
     return [*(f"{line}\n" for line in lines), *([last] if last else [])]
 
@@ -366,7 +363,7 @@ def _has_content(text: str) -> bool:
 
 
 def _file_comments(text: str) -> str:
-    """Return the file's comments: all before its first `---`, else all but those directly above the content."""
+    """Return comments of the file: those before `---`, or else those not directly above the content."""
     comments: list[str] = []
     for line in split_keeping_ends(text):
         if line.startswith("---"):
@@ -391,7 +388,7 @@ _STEP = "  "
 
 
 def format_document(content: Mapping[str, Any]) -> str:
-    """Return a document with its spec on several lines, and everything below in brackets if it fits."""
+    """Format a manifest: block style for `spec`, flow style for values below it that fit on a line."""
     lines: list[str] = []
     for key, value in content.items():
         if key == "spec" and value:
@@ -421,7 +418,7 @@ def _entries(value: Any, indent: str) -> Iterator[str]:
             yield from _entry(str(key), item, indent)
         return
     for item in value:
-        is_long = len(f"{indent}- {yaml_text(item)}") >= MAX_WIDTH  # one column less than after a key, as `fmt` does
+        is_long = len(f"{indent}- {yaml_text(item)}") >= MAX_WIDTH  # one column less than after a key, as in `fmt`
         if isinstance(item, Mapping | list | tuple) and item and is_long:
             first, *rest = _entries(item, indent + _STEP)
             yield f"{indent}- {first.removeprefix(indent + _STEP)}"
@@ -442,9 +439,9 @@ class _Hunk(NamedTuple):
 
 
 def format_patch(label: str, pieces: Sequence[tuple[str, str]], *, is_new: bool = False, is_gone: bool = False) -> str:
-    """Return the patch of a file in unified format; empty if nothing changed.
+    """Format a unified diff of a file; empty if nothing changed.
 
-    Without a `diff --git` line, whose paths would be relative to the repository.
+    It has no `diff --git` line, which needs paths relative to the repository.
     """
     before = [line for old, _ in pieces for line in split_keeping_ends(old)]
     after = [line for _, new in pieces for line in split_keeping_ends(new)]
@@ -458,7 +455,7 @@ def format_patch(label: str, pieces: Sequence[tuple[str, str]], *, is_new: bool 
 
 
 def _hunks(pieces: Sequence[tuple[str, str]]) -> Iterator[_Hunk]:
-    """Yield changed line ranges, comparing only changed pieces: a file may hold ten thousand documents."""
+    """Yield the changed line ranges; only changed documents are compared, as a file may have thousands."""
     start = new_start = 0
     for old, new in pieces:
         old_lines, new_lines = split_keeping_ends(old), split_keeping_ends(new)

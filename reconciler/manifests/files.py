@@ -1,4 +1,4 @@
-"""Find and read the files of a workspace, and collect their problems."""
+"""Find and read the files of a workspace, and collect problems in them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ WORKSPACE_FILE: Final = "reconciler.yaml"
 OVERLAYS: Final = "overlays"
 ENVIRONMENT: Final = re.compile(r"[a-z0-9-]{1,40}")
 MAX_BYTES: Final = 32 * 2**20
-"""Limit of a file, beyond hand-written ones; parsed in seconds."""
+"""Size limit of a file: larger than hand-written files, and still parsed in seconds."""
 
 _SUFFIXES: Final = (".yaml", ".yml")
 _API: Final = b"reconciler/v1"
-"""A line of every manifest."""
 _SHOWN: Final = 5
 
 
@@ -35,7 +34,7 @@ def find_workspace(start: Path) -> Path:
     """Return the nearest folder with a `reconciler.yaml`, from `start` upwards.
 
     Raises:
-        UserError: No folder has it.
+        UserError: There is no such folder.
     """
     beginning = start.resolve()
     for folder in (beginning, *beginning.parents):
@@ -69,25 +68,25 @@ def _is_file(path: Path) -> bool:
 
 
 def label_of(path: Path, folder: Path) -> str:
-    """Return a file's name for messages: relative to the workspace if inside."""
+    """Return a path for messages: relative to the workspace if it is inside."""
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
 
 
 def is_outside(path: Path, within: Path | None) -> bool:
-    """Return whether a path is outside the folder `within`, following links."""
+    """Return whether a path, with links resolved, is outside the folder `within`."""
     return within is not None and not Path(os.path.realpath(path)).is_relative_to(within)
 
 
 def outside_problem(label: str) -> Problem:
-    """Return the problem of a file outside a pull request's repository."""
+    """Build the problem that a file is outside the repository of a pull request."""
     message = "is outside the repository, and a pull request reads nothing there"
     return Problem(label, None, None, "", message, "Move it into the repository")
 
 
 def read_bounded(path: Path, label: str) -> bytes | Problem:
-    """Return a regular file's content of at most `MAX_BYTES`, or the problem."""
+    """Return the content of a regular file of at most `MAX_BYTES`, or the problem."""
     try:
-        # O_NONBLOCK: opening a pipe would wait for its writer.
+        # without O_NONBLOCK, opening a pipe would wait for its writer
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
         return _unreadable(label, error)
@@ -106,7 +105,7 @@ def read_bounded(path: Path, label: str) -> bytes | Problem:
 
 
 class ManifestSearch(NamedTuple):
-    """Result of a search for manifests: sorted files, problems and warnings."""
+    """Result of a search for manifests; files are sorted."""
 
     files: tuple[Path, ...]
     problems: tuple[Problem, ...]
@@ -121,9 +120,9 @@ def manifest_files(
     may_be_empty: bool = False,
     within: Path | None = None,
 ) -> ManifestSearch:
-    """Return all `*.yaml` and `*.yml` below `listed`, each once, without dot-folders and folders outside `within`.
+    """Find `*.yaml` and `*.yml` files in `listed` paths, without hidden folders and paths outside `within`.
 
-    `apart` are files and folders with another meaning: workspace, values, overlays.
+    `apart` are files and folders to skip: workspace file, values, overlays.
     """
     files: dict[str, Path] = {}
     problems: list[Problem] = []
@@ -183,7 +182,7 @@ class _Walk:
     def _descend(self, folder: Path) -> None:
         real = os.path.realpath(folder)
         if real in self._visited:
-            return  # a link to a parent, or already read
+            return  # a link to a folder that is visited already
         self._visited.add(real)
         if is_outside(folder, self._within):
             self.problems.append(outside_problem(escape_non_utf8(label_of(folder, self._folder))))
@@ -206,7 +205,7 @@ class _Walk:
         try:
             is_folder = child.is_dir()
         except OSError:
-            is_folder = False  # a link to itself: reading it reports the error
+            is_folder = False  # a circular link; reading it reports the error
         if is_folder:
             if not child.name.startswith("."):
                 self._descend(path)
@@ -242,7 +241,7 @@ def _too_big_problem(label: str, size: int) -> Problem:
 
 
 class Place(NamedTuple):
-    """Position of a document: file label, number in the file, and first line."""
+    """Where a document is: path of the file for messages, number in the file, and first line."""
 
     file: str
     number: int
@@ -253,28 +252,27 @@ class Place(NamedTuple):
 
 
 class Findings:
-    """Problems and warnings of one run, and where resources are written.
+    """Problems and warnings of one load, and the positions of fields.
 
-    A resource has one place, or the overlay's and then the base's.
+    `places` of a resource are that of its overlay, if any, and that of its base.
     """
 
     def __init__(
         self, folder: pathlib.Path, *, within: pathlib.Path | None = None, typed: tuple[pathlib.Path, ...] = ()
     ) -> None:
-        """Read nothing outside `within`, except `typed` files in it."""
+        """Reject files outside `within`; `typed` files may be links inside it."""
         self.tell: Callable[[str], None] = lambda _text: None
-        """Receives progress."""
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
         self.is_whole = True
-        """Whether everything was readable: only then is an absent address meaningful."""
+        """Whether every file was read. Otherwise missing addresses are not reported."""
         self.within = within
         self._folder = folder
         self._typed = typed
         self._known: dict[str, tuple[Mapping[FieldPath, Spot], ...]] = {}
 
     def read(self, path: pathlib.Path, label: str) -> bytes | Problem:
-        """Return a file's content, or the problem."""
+        """Return the content of a file, or the problem."""
         if self.within is not None and is_outside(path, self.within):
             is_typed = path in self._typed and not pathlib.Path(os.path.abspath(path)).is_relative_to(self.within)  # noqa: PTH100 - links stay
             if not is_typed:
@@ -282,27 +280,27 @@ class Findings:
         return read_bounded(path, label)
 
     def add_unreadable(self, problem: Problem) -> None:
-        """Add the problem of an unreadable file."""
+        """Add the problem of a file that cannot be read."""
         self.problems.append(problem)
         self.is_whole = False
 
     def add(self, result: ManifestSearch) -> None:
-        """Add the results of a search for manifests."""
+        """Add problems and warnings of a search for manifests."""
         self.problems += result.problems
         self.warnings += result.warnings
         self.is_whole &= not result.problems
 
     def complain(self, places: tuple[Place, ...], complaint: Complaint) -> None:
-        """Add a problem of a document's field."""
+        """Add a complaint about a document as a problem."""
         self.problems.append(self._to_problem(places, complaint))
 
     def complain_all(self, places: tuple[Place, ...], complaints: Iterable[Complaint]) -> None:
-        """Add problems of a document's fields."""
+        """Add complaints about a document as problems."""
         for complaint in complaints:
             self.complain(places, complaint)
 
     def warn(self, places: tuple[Place, ...], complaint: Complaint, *, unseen: str | None = None) -> None:
-        """Add a warning about a document's field; `unseen` is an address that may exist on a cluster."""
+        """Add a complaint as a warning; `unseen`: undeclared address that may exist on a cluster."""
         self.warnings.append(self._to_problem(places, complaint)._replace(unseen=unseen))
 
     def where(self, places: tuple[Place, ...], path: FieldPath) -> str:
@@ -311,7 +309,7 @@ class Findings:
         return f"{place.file}:{spot.line}"
 
     def spot(self, places: tuple[Place, ...], path: FieldPath) -> tuple[Place, Spot]:
-        """Return where a field, or else its parent, is written: in the overlay, else the base."""
+        """Return the position of a field in the overlay or base, or that of its nearest parent."""
         for length in range(len(path), 0, -1):
             for place in places:
                 if spot := self.spots(place).get(path[:length]):
@@ -320,7 +318,7 @@ class Findings:
         return place, self.spots(place).get((), Spot(place.line, 1))
 
     def spots(self, place: Place) -> Mapping[FieldPath, Spot]:
-        """Return all positions of fields in a document; its file is read again, cached."""
+        """Return the positions of all fields of a document; its file is read again, once."""
         if place.file not in self._known:
             raw = self.read(self._folder / place.file, place.file)
             self._known[place.file] = () if isinstance(raw, Problem) else spots(raw)
@@ -328,7 +326,7 @@ class Findings:
         return documents[place.number] if place.number < len(documents) else {}
 
     def excerpts(self, problems: Iterable[Problem]) -> Mapping[Problem, tuple[str, ...]]:
-        """Return the lines of files to show with problems; files are read again."""
+        """Return the lines to show below each problem; files are read again."""
         texts: dict[str, list[str]] = {}
         excerpts: dict[Problem, tuple[str, ...]] = {}
         for problem in problems:

@@ -1,4 +1,4 @@
-"""`fmt`: the canonical form of a YAML file, comments kept."""
+"""Format YAML files in canonical form and keep their comments, for `fmt`."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from reconciler.manifests.yaml_documents import parse
 
 
 class Mark(NamedTuple):
-    """A position, counted from 0."""
+    """A position in the text, counted from 0."""
 
     line: int
     column: int
 
 
 class NotLaidOutError(Exception):
-    """The text uses rare syntax that the formatter leaves unchanged."""
+    """The text uses rare YAML syntax, so the formatter leaves it unchanged."""
 
 
 @dataclass(eq=False)
 class Node:
-    """A YAML value. `text` is a scalar as written, with quotes; or an alias with its star."""
+    """A YAML value. `text` is a scalar with its quotes, or an alias with its `*`."""
 
     kind: Literal["scalar", "mapping", "sequence"]
     start: Mark
@@ -45,17 +45,16 @@ class Node:
     text: str = ""
     is_flow: bool = False
     in_brackets: bool = False
-    """Was written as a flow collection."""
+    """Whether the collection is in flow style in the original text."""
     anchor: str = ""
     is_block_scalar: bool = False
     entries: list[Entry] = field(default_factory=list)
     below: list[str] = field(default_factory=list)
-    """Comments after a block collection's last entry."""
 
 
 @dataclass(eq=False)
 class Entry:
-    """A key with its value, or a list entry, with its comments; an empty comment is a blank line."""
+    """A key with its value, or a list entry, with comments; an empty comment is a blank line."""
 
     key: Node | None
     value: Node
@@ -64,13 +63,13 @@ class Entry:
 
     @property
     def start(self) -> Mark:
-        """Position of its first token."""
+        """Position of the first token."""
         return (self.key or self.value).start
 
 
 @dataclass(eq=False)
 class Page:
-    """A document, with the comments before it."""
+    """A document with the comments before it."""
 
     start: Mark
     root: Node | None = None
@@ -78,10 +77,10 @@ class Page:
 
 
 def read_pages(text: str) -> list[Page]:
-    """Parse the documents of a valid YAML text, without comments.
+    """Parse the documents of a valid YAML text; comments are ignored.
 
     Raises:
-        NotLaidOutError: It has directives, tags of collections, or keys that are not plain.
+        NotLaidOutError: The text has directives, tags of collections, or complex keys.
     """
     reader = _Reader(text.split("\n"))
     events = PARSER(text.encode())
@@ -180,7 +179,7 @@ _METADATA_ORDER: Final = ("name", "namespace", "cluster", "labels")
 
 
 def print_pages(pages: Sequence[Page]) -> Iterator[str]:
-    """Yield all lines; leading comments belong to the first document with content."""
+    """Yield the lines of the formatted file."""
     says = False
     for page in pages:
         if says:
@@ -278,7 +277,7 @@ def _scalar(lead: str, beside: str, value: Node, indent: str) -> Iterator[str]:
         if header is None:
             raise NotLaidOutError
         if rest and rest[-1].strip() and "-" not in header[2]:
-            raise NotLaidOutError  # the end of the file would become part of the text
+            raise NotLaidOutError  # formatting would add a line end to the text
         yield _join_with_space(lead, (header[1] or "") + header[2]) + beside
         yield from _block_text(rest, indent + _STEP, keeps_end="+" in header[2])
     else:
@@ -298,7 +297,7 @@ def _block_text(lines: list[str], indent: str, *, keeps_end: bool) -> Iterator[s
             lines = lines[:-1]
     written = [line for line in lines if line.strip()]
     if not written or written[0] != lines[0]:
-        raise NotLaidOutError  # an indentation that the first line hides
+        raise NotLaidOutError  # leading blank lines hide the indentation
     margin = len(written[0]) - len(written[0].lstrip(" "))
     yield from (f"{indent}{line[margin:]}" if line[margin:] else "" for line in lines)
 
@@ -334,7 +333,6 @@ def _without_leading_blanks(lines: list[str]) -> list[str]:
 
 
 def _tidy(lines: Iterable[str]) -> Iterator[str]:
-    """Return the lines without blank lines at either end; those inside texts stay."""
     remaining = list(lines)
     while remaining and not remaining[0]:
         del remaining[0]
@@ -342,7 +340,7 @@ def _tidy(lines: Iterable[str]) -> Iterator[str]:
 
 
 class Comments:
-    """Comments and blank lines of a file, consumed line by line."""
+    """Comments and blank lines of a file; each can be taken once, in order."""
 
     def __init__(self, lines: list[str], pages: list[Page]) -> None:
         covered = sorted(_text_of(node) for page in pages if page.root for node in walk(page.root) if node.text)
@@ -360,7 +358,7 @@ class Comments:
                     self._own.append((number, column, line[column:].rstrip()))
 
     def take_above(self, line: int) -> list[str]:
-        """Consume comments before `line`."""
+        """Take the remaining comments before `line`."""
         comments: list[str] = []
         while self._taken < len(self._own) and self._own[self._taken][0] < line:
             comments.append(self._own[self._taken][2])
@@ -368,7 +366,7 @@ class Comments:
         return comments
 
     def take_below(self, column: int, before: int) -> list[str]:
-        """Consume comments after a block's last entry, at `column` or further right."""
+        """Take comments before line `before` that are indented by at least `column`."""
         end = self._taken
         for position in range(self._taken, len(self._own)):
             number, at, _ = self._own[position]
@@ -381,12 +379,12 @@ class Comments:
         return comments
 
     def skip_blanks(self, line: int) -> None:
-        """Drop blank lines up to `line` in a flow collection."""
+        """Drop blank lines up to `line`."""
         while self._taken < len(self._own) and self._own[self._taken][0] <= line and not self._own[self._taken][2]:
             self._taken += 1
 
     def take_beside(self, line: int) -> str:
-        """Consume the comment at a line's end."""
+        """Take the comment at the end of a line; empty if there is none."""
         return self._beside.pop(line, (0, ""))[1]
 
     def has_comment_inside(self, node: Node) -> bool:
@@ -397,13 +395,13 @@ class Comments:
         return any(node.start < Mark(line, self._beside[line][0]) < node.end for line in lines if line in self._beside)
 
     def take_rest(self) -> Iterator[str]:
-        """Yield the comments that were not consumed."""
+        """Yield the comments that were not taken."""
         yield from (text for _, _, text in self._own[self._taken :] if text)
         yield from (text for _, text in self._beside.values())
 
 
 def attach(page: Page, comments: Comments, end: int) -> None:
-    """Attach a document's comments to its nodes; it ends before line `end`."""
+    """Attach comments to the nodes of a document that ends before line `end`."""
     page.above = [*comments.take_above(page.start.line), *_on_marker(page, comments)]
     if page.root is not None:
         first = page.root.entries[0].start if page.root.entries and not page.root.is_flow else page.root.start
@@ -422,7 +420,6 @@ def _on_marker(page: Page, comments: Comments) -> list[str]:
 
 
 def _attach(node: Node, comments: Comments, end: int, column: int = -1) -> None:
-    """Attach the comments of a value that ends before line `end`, below a key at `column`."""
     if node.is_flow and comments.has_comment_inside(node):
         node.is_flow = False
     if node.kind == "scalar" or node.is_flow:
@@ -439,7 +436,7 @@ def _attach(node: Node, comments: Comments, end: int, column: int = -1) -> None:
     if node.in_brackets:
         node.below = comments.take_above(node.end.line)
     elif node.entries:
-        # a comment at the key's column belongs to the next key
+        # a comment in the column of the key belongs to the next key
         node.below = comments.take_below(max(_column(node), column + 1), end)
 
 
@@ -468,7 +465,7 @@ def _text_of(node: Node) -> tuple[Mark, Mark]:
     header, *lines = node.text.split("\n")
     if lines and not lines[-1].strip():
         lines.pop()
-    if "+" not in header:  # without "+" trailing blank lines are not part of it
+    if "+" not in header:  # without "+", trailing blank lines are not part of the text
         while lines and not lines[-1].strip():
             lines.pop()
     return Mark(node.start.line + 1, 0), Mark(node.start.line + 1 + len(lines), 0)
@@ -494,12 +491,12 @@ _OTHER_LINE_ENDS: Final = ("\x85", "\u2028", "\u2029", "\t")
 def format_text(text: str, file: str = "the text") -> str:
     """Return a YAML file in canonical form.
 
-    Two spaces per level; `apiVersion`, `kind`, `metadata`, `spec` in this order; at most one blank line; collections in
-    brackets if they fit on a line; quotes unchanged. Files with rare syntax (directives, complex keys) stay as they
-    are.
+    Levels are indented by two spaces. Top-level keys have the order `apiVersion`, `kind`, `metadata`, `spec`. Blank
+    lines are collapsed to one. Flow collections stay in brackets if they fit on a line. Quotes stay unchanged. Files
+    with rare syntax (directives, complex keys) are returned unchanged.
 
     Raises:
-        ManifestError: It is not YAML.
+        ManifestError: The text is not valid YAML.
     """
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     parsed = parse(text.encode(errors="surrogatepass"), file)
@@ -553,7 +550,6 @@ def _only_comments(lines: list[str]) -> str:
 
 
 def _is_equivalent(before: str, after: str) -> bool:
-    """Return whether two texts have equal content and comments: a formatter must never change a plan."""
     old, new = parse(before.encode(), "before"), parse(after.encode(), "after")
     same = [document.content for document in old.documents] == [document.content for document in new.documents]
     return same and not new.problems and _count_words(before) == _count_words(after)

@@ -1,6 +1,6 @@
-"""The JSON Schema of manifests, for editors.
+"""Build the JSON Schemas of manifests, for editors.
 
-`validate` also checks types of variables, enums in another case and references between documents.
+Only `validate` checks the types of variables and references between documents.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _VARIABLE: Final = {
 _USE_VARIABLE: Final = {"$ref": "#/$defs/Variable"}
 _ABOUT: Final = ("description", "examples", "default", "secret")
 _FIXED: Final = ("apiVersion", "kind")
-"""Fields read before variables."""
+"""Fields in which variables are not allowed."""
 
 
 def schema_identity(name: str) -> dict[str, str]:
-    """Return the dialect and id of a schema, at this version's site."""
+    """Return the `$schema` and `$id` of a schema; the id is a URL at this version's site."""
     return {"$schema": DIALECT, "$id": f"{__site__}/{__version__}/schemas/{name}.json"}
 
 
 def schemas() -> Mapping[str, dict[str, Any]]:
-    """Return the JSON Schemas of manifests by lower-case kind, and `manifest` for any kind."""
+    """Return the JSON Schemas of manifests: lower-case kind → schema, and `manifest` for any kind."""
     definitions = _definitions()
     by_kind = {kind.lower(): _of_kind(kind, definitions) for kind in MANIFEST_KINDS}
     return {"manifest": _schema_of_any(definitions), **dict(sorted(by_kind.items()))}
@@ -70,7 +70,7 @@ def _schema_of_any(definitions: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def model_definitions() -> Mapping[str, Any]:
-    """Return each manifest model's schema, without variables."""
+    """Return the schemas of all manifest models by name, not allowing variables."""
     models = [(model, "validation") for model in MANIFEST_KINDS.values()]
     _, schema = models_json_schema(models, schema_generator=_Generator)  # type: ignore[arg-type] # a tuple's literal
     definitions: Mapping[str, Any] = schema["$defs"]
@@ -85,7 +85,7 @@ def _definitions() -> dict[str, Any]:
 
 
 class _Generator(GenerateJsonSchema):
-    """Schema generator that omits null: a key without a value is an error."""
+    """Schema generator that does not allow null, because a key without a value is an error."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> dict[str, Any]:
         return self.generate_inner(schema["schema"])
@@ -98,7 +98,6 @@ class _Generator(GenerateJsonSchema):
 
 
 def _allow_variables(schema: Any) -> Any:
-    """Return a schema that accepts a variable for any non-text value, without generated titles."""
     if isinstance(schema, list):
         return [_allow_variables(item) for item in schema]
     if not isinstance(schema, dict):

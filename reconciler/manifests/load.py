@@ -1,4 +1,4 @@
-"""Load a workspace: from a folder of YAML to desired resources and each value's origin."""
+"""Load a workspace from its files, and explain where values are declared."""
 
 from __future__ import annotations
 
@@ -33,12 +33,11 @@ if TYPE_CHECKING:
 
 _ADVICE: Final = "Correct them and run `reconciler validate`"
 _SHOWN: Final = 10
-"""Limit of problems shown with their lines."""
 
 
 @dataclass(frozen=True)
 class LoadedWorkspace:
-    """A workspace for one environment."""
+    """A valid workspace, loaded for one environment."""
 
     workspace: Workspace
     desired: Desired
@@ -46,18 +45,18 @@ class LoadedWorkspace:
     environment: str | None
     warnings: tuple[Problem, ...]
     places: Mapping[Address, tuple[Place, ...]]
-    """Positions of each address: overlay first, then base."""
+    """Where each address is declared: in the overlay, if any, and then in the base."""
     values: Values
 
     def may_touch_all(self, file: str) -> bool:
-        """Return whether a file (path from the workspace) may affect other files' documents."""
+        """Return whether a file may affect documents of other files: workspace file, values or overlay."""
         values = map(self._place, (*self.workspace.spec.values, *self.values.origins))
         is_overlay = self.environment is not None and file.startswith(f"{OVERLAYS}/{self.environment}/")
         return file == WORKSPACE_FILE or self._place(file) in values or is_overlay
 
     @property
     def beside(self) -> tuple[Path, ...]:
-        """Files and folders outside the workspace's folder that it reads, sorted."""
+        """Files and folders outside the workspace's folder that it reads; sorted."""
         spec = self.workspace.spec
         places = set(map(self._place, (*spec.manifests, *spec.values, *self.values.origins)))
         return tuple(sorted(place for place in places if not place.is_relative_to(self.folder)))
@@ -74,12 +73,12 @@ def load(
     within: Path | None = None,
     tell: Callable[[str], None] = lambda _text: None,
 ) -> LoadedWorkspace:
-    """Read and check a workspace; secrets stay references.
+    """Read and check the files of a workspace; references to secrets are not resolved.
 
-    Nothing outside `within` is read, except files of typed variables in it. `tell` receives progress.
+    Files outside `within` are rejected. `tell` is called with the progress as text.
 
     Raises:
-        ManifestError: Lists all problems.
+        ManifestError: The files have problems.
         UserError: The environment does not exist.
     """
     folder, overlay, findings = _prepare(folder, environment, variables, within)
@@ -108,13 +107,13 @@ def load(
 def load_workspace(
     folder: Path, *, environment: str | None, variables: Variables, within: Path | None = None
 ) -> Workspace:
-    """Read only `reconciler.yaml`; raises as `load`."""
+    """Read only `reconciler.yaml`; raises the errors of `load`."""
     folder, overlay, findings = _prepare(folder, environment, variables, within)
     return _require_valid(read_workspace(folder, overlay, variables, findings).workspace, findings)
 
 
 def load_clusters(file: Path) -> tuple[Cluster, ...]:
-    """Read a file's Clusters, without workspace and variables."""
+    """Read the Clusters of a file, without a workspace or variables."""
     findings = Findings(file.parent)
     gathering = DraftCollector(findings)
     gathering.add(read_drafts([file], file.parent, Values({}), findings))
@@ -158,14 +157,14 @@ def _require_valid(workspace: Workspace | None, findings: Findings) -> Workspace
 
 
 def explain_origin(loaded: LoadedWorkspace, address: Address) -> Mapping[str, str]:
-    """Return the positions of an address's fields: `spec.partitions` → `manifests/topics.yaml:12`.
+    """Return where the fields of an address are declared: `spec.partitions` → `manifests/topics.yaml:12`.
 
-    A variable is named: `… (var.partitions of values.yaml)`. A mirror's fields are in its link. Empty if undeclared.
+    A variable is added: `… (var.partitions of values.yaml)`. Empty if the address is not declared.
     """
     places, within = _find_written(loaded, address)
     origins: dict[FieldPath, str] = {}
     findings = Findings(loaded.folder)
-    for place in reversed(places):  # base first: the overlay replaces it
+    for place in reversed(places):  # the base first, so that the overlay replaces its values
         content = _content(loaded, place)
         substitution = Substitution(loaded.values)
         substitution.of(content)
@@ -202,7 +201,6 @@ def _content(loaded: LoadedWorkspace, place: Place) -> Any:
 
 
 def _list_leaves(content: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
-    """Yield all leaves of a document; a list comes before its entries, because it replaces as a whole."""
     match content:
         case dict():
             for key, value in content.items():

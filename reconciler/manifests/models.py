@@ -1,4 +1,4 @@
-"""From a document to a resource: models, fields, and error sentences."""
+"""Validate documents against the models of resources, and translate validation errors."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 def fields_of(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
-    """Return a model's fields by alias."""
-    model.model_rebuild()  # built lazily, without aliases before
+    """Return the fields of a model by their name in manifests."""
+    model.model_rebuild()  # models are built lazily, and have no aliases before
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def find_model(model: type[BaseModel], path: FieldPath) -> type[BaseModel] | None:
-    """Return the model at a path, or `None`."""
+    """Return the model at a path, or `None` if there is none."""
     current: type[BaseModel] | None = model
     for part in path:
         if isinstance(part, int):
@@ -42,7 +42,7 @@ def find_model(model: type[BaseModel], path: FieldPath) -> type[BaseModel] | Non
 
 
 def find_field(model: type[BaseModel], path: FieldPath) -> FieldInfo | None:
-    """Return the field at a path; for a list entry, the list's field."""
+    """Return the field at a path; for a list entry, the field of the list."""
     names = [part for part in path if isinstance(part, str)]
     parent = find_model(model, tuple(names[:-1])) if names else None
     return fields_of(parent).get(names[-1]) if parent is not None else None
@@ -52,7 +52,7 @@ _PROPERTIES: Final = ("spec", "properties")
 
 
 def is_secret(model: type[BaseModel], path: FieldPath) -> bool:
-    """Return whether the field at a path, or the cluster property that it names, is secret."""
+    """Return whether the field or cluster property at a path is secret."""
     if model is Cluster and path[:-1] == _PROPERTIES:
         return path[-1] in REFERENCES
     field = find_field(model, path)
@@ -60,7 +60,7 @@ def is_secret(model: type[BaseModel], path: FieldPath) -> bool:
 
 
 def _is_marked(field: FieldInfo) -> bool:
-    # `SecretReference | None` has its mark inside the union
+    # the mark of `SecretReference | None` is inside the union
     inner = [mark for part in get_args(field.annotation) for mark in getattr(part, "__metadata__", ())]
     for source in (field, *inner):
         extra = getattr(source, "json_schema_extra", None)
@@ -79,7 +79,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def translate_validation_error(error: ValidationError, model: type[BaseModel], as_written: Any) -> Iterator[Complaint]:
-    """Yield pydantic's errors at the paths as written, in our words."""
+    """Convert pydantic's errors to complaints with paths of the document."""
     content = values_of(as_written)
     for details in error.errors(include_url=False):
         path = _cut_to_written(details["loc"], content, is_missing=details["type"] == "missing")
@@ -89,13 +89,13 @@ def translate_validation_error(error: ValidationError, model: type[BaseModel], a
                 message = _append_value(complaint.message, _value_at(content, at))
                 yield Complaint(message, complaint.hint or _advice(model, at), at)
         else:
-            # the content as written: validators have changed pydantic's input
+            # pydantic reports values that validators may have changed, so the document's value is shown
             message, hint = _sentence(details, model, path, _value_at(as_written, path))
             yield Complaint(message, hint, path)
 
 
 def _cut_to_written(loc: tuple[int | str, ...], content: Any, *, is_missing: bool) -> FieldPath:
-    """Cut a location to the written path: a URL is one text in the file and a model for us."""
+    """Cut a location of pydantic to the path that the document has: a URL is a string there, but a model."""
     current = content
     for depth, part in enumerate(loc):
         if not _has(current, part):
@@ -205,7 +205,6 @@ def _advice(model: type[BaseModel], path: FieldPath, field_info: Any = None) -> 
 
 
 _BESIDE_OR_IN_A_BLOCK: Final = 2
-"""Maximum path length of a field that may be misindented."""
 
 
 def _unknown(model: type[BaseModel], path: FieldPath) -> tuple[str, str]:
@@ -227,7 +226,7 @@ def _unknown(model: type[BaseModel], path: FieldPath) -> tuple[str, str]:
 
 
 def flow(value: Any) -> str:
-    """Return a value as one line of YAML flow text."""
+    """Format a value on one line in YAML flow style."""
     match value:
         case dict():
             return "{" + ", ".join(f"{key}: {flow(item)}" for key, item in value.items()) + "}"
@@ -249,7 +248,7 @@ _SHAPE: Final = "Every document has apiVersion, kind, metadata and spec"
 
 
 def read(draft: Draft) -> tuple[Writable | None, list[Complaint]]:
-    """Return the resource of a draft, or `None` with all errors."""
+    """Return the resource of a draft, or `None` with all complaints."""
     complaints = [*draft.complaints, *(find_null_complaints(draft.content) if draft.has_null else ())]
     headers = list(find_header_complaints(draft.content))
     if headers:
@@ -296,7 +295,7 @@ def _add_variable_origin(complaint: Complaint, draft: Draft) -> Complaint:
 
 
 def find_header_complaints(content: Any) -> Iterator[Complaint]:
-    """Yield errors of a document's `apiVersion` and `kind`, which all other checks need."""
+    """Yield complaints about `apiVersion` and `kind`, which all other checks need."""
     if type(content) is not dict:
         yield Complaint(f"a manifest is a mapping, found {kind_of_value(content)}", _SHAPE)
         return
@@ -327,7 +326,7 @@ def _kind_complaint(kind: Any) -> Complaint:
 
 
 def find_null_complaints(content: Any, path: FieldPath = ()) -> Iterator[Complaint]:
-    """Yield keys without a value, and empty list entries, of a document."""
+    """Yield complaints about keys without a value and empty list entries."""
     match content:
         case None:
             yield Complaint("has no value", "Give it one, or leave it out", path)

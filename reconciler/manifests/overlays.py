@@ -1,4 +1,4 @@
-"""Drafts: documents with variables substituted and overlays merged."""
+"""Build drafts: documents with variables substituted and overlays merged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENVIRONMENT_PREFIX: Final = "RECONCILER_VAR_"
 
 @dataclass(frozen=True, slots=True)
 class Variables:
-    """Options that set variables: `--var-file`, `RECONCILER_VAR_name`, `--var name=value`."""
+    """Variables set by `--var name=value`, `--var-file` and `RECONCILER_VAR_name`."""
 
     texts: Mapping[str, str] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
@@ -31,26 +31,26 @@ class Variables:
 
     @classmethod
     def of(cls, texts: Iterable[str], *, files: Iterable[Path] = (), environ: Mapping[str, str]) -> Variables:
-        """Parse `name=value` texts; the last of a name wins."""
+        """Parse `name=value` texts; the last value of a name wins."""
         pairs = dict(_pair(text) for text in texts)
         return cls(texts=pairs, files=tuple(files), environ=environ)
 
 
 class Value(NamedTuple):
-    """Value of a variable, and its origin."""
+    """The value of a variable, with its origin."""
 
     as_written: Any
-    """Value when it is part of a text; numbers and booleans may be `ScalarText`."""
+    """Value to insert into a text; numbers and booleans may be `ScalarText`."""
     origin: str
 
     @property
     def value(self) -> Any:
-        """Value when it is alone in a field."""
+        """Value for a field that contains only the variable."""
         return values_of(self.as_written)
 
 
 class Values:
-    """All variables, and which of them were used."""
+    """The values of all variables; remembers which were used."""
 
     def __init__(self, known: Mapping[str, Value]) -> None:
         self._known = known
@@ -63,11 +63,11 @@ class Values:
 
     @property
     def origins(self) -> frozenset[str]:
-        """Origins of variables: files, environment, command line."""
+        """Origins of the variables: file names, environment variables, `--var`."""
         return frozenset(value.origin for value in self._known.values())
 
     def find(self, name: str) -> Value | None:
-        """Return a variable's value, or `None`."""
+        """Return the value of a variable and mark it as used; `None` if it is not defined."""
         self.used.add(name)
         return self._known.get(name)
 
@@ -87,7 +87,7 @@ def read_values(
     variables: Variables,
     read: Callable[[Path, str], bytes | Problem] = read_bounded,
 ) -> tuple[Values, list[Problem]]:
-    """Return all variables; later wins: `files`, the command line's files, environment, texts."""
+    """Return all variables and problems. Later ones win: `files`, `--var-file`, environment, `--var`."""
     known: dict[str, Value] = {}
     problems: list[Problem] = []
     for file in (*files, *variables.files):
@@ -102,7 +102,7 @@ def read_values(
 
 
 def parse_typed_value(text: str, origin: str) -> Value:
-    """Parse a value of `--var` as a YAML scalar; quotes make it text: `--var 'n="12"'`."""
+    """Parse a value of `--var` as a YAML scalar; a quoted value is a string: `--var 'n="12"'`."""
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
         return Value(text[1:-1], origin)
     written = as_written(text)
@@ -150,7 +150,7 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-# `${var.name}` is substituted in one pass. Alone in a field a variable keeps its type; inside text it is text.
+# Variables in values are not substituted again. A variable that is alone in a field keeps its type.
 
 
 REFERENCE: Final = re.compile(r"\$\{([^{}]*)\}")
@@ -161,12 +161,12 @@ _SECRET: Final = re.compile(r"(env|file):.+")
 class Substitution:
     """Substitutes the variables of one document.
 
-    `secrets`: paths of `${env:…}` and `${file:…}`, also in variables' values; only secret fields may have them.
-    `has_null`: a variable's value has an empty part. `used`: path → `var.partitions of values.yaml`.
+    `secrets`: paths of references to secrets, `${env:…}` and `${file:…}`, also in values of variables.
+    `has_null`: a value contains null. `used`: path → `var.partitions of values.yaml`.
     """
 
     def __init__(self, values: Values, *, as_written: bool = False) -> None:
-        """`as_written`: numbers and booleans alone in a field are `ScalarText`, too."""
+        """`as_written`: numbers and booleans that are alone in a field stay `ScalarText`."""
         self.complaints: list[Complaint] = []
         self.secrets: list[FieldPath] = []
         self.has_null = False
@@ -175,7 +175,7 @@ class Substitution:
         self._as_written = as_written
 
     def of(self, content: Any, path: FieldPath = ()) -> Any:
-        """Return `content` with variables replaced; unknown ones stay and are reported."""
+        """Return `content` with variables replaced; unknown ones stay, and get a complaint."""
         match content:
             case str() if "${" in content:
                 return self._interpolate(content, path)
@@ -253,7 +253,7 @@ DELETE: Final = "$delete"
 
 
 def overlay_folder(folder: Path, environment: str) -> Path:
-    """Return the folder of an environment's overlay."""
+    """Return the overlay folder of an environment, or raise an error if there is none."""
     if not ENVIRONMENT.fullmatch(environment):
         raise UsageError(f"{environment!r} is not a name of an environment", hint="Up to 40 of [a-z0-9-]")
     names = folder / OVERLAYS / environment
@@ -266,7 +266,7 @@ def overlay_folder(folder: Path, environment: str) -> Path:
 
 
 def merge(base: Any, override: dict[str, Any], complaints: list[Complaint], path: FieldPath = ()) -> Any:
-    """Merge `override` into `base`: mappings by key, lists as a whole; `null` removes a key."""
+    """Return `base` merged with `override`: mappings by key, lists replaced; `null` removes a key."""
     merged = dict(base)
     for key, value in override.items():
         at = (*path, key)
@@ -282,7 +282,7 @@ def merge(base: Any, override: dict[str, Any], complaints: list[Complaint], path
 
 
 def is_deletion(content: dict[str, Any], complaints: list[Complaint]) -> bool:
-    """Return whether an overlay's document only drops its address."""
+    """Return whether an overlay's document removes its address from the environment."""
     if DELETE not in content:
         return False
     if content[DELETE] is not True:
@@ -293,24 +293,23 @@ def is_deletion(content: dict[str, Any], complaints: list[Complaint]) -> bool:
 
 
 class Draft(NamedTuple):
-    """A document that becomes one resource; `places` has the overlay first, then the base."""
+    """A document to validate; `places` are those of the overlay, if any, and the base."""
 
     content: Any
     as_written: Callable[[], Any]
-    """Returns the content with `ScalarText`."""
     places: tuple[Place, ...]
     has_null: bool
     secrets: tuple[FieldPath, ...] = ()
-    """Paths of `${env:…}` and `${file:…}`."""
+    """Paths of references to secrets, `${env:…}` and `${file:…}`."""
     variables: Mapping[FieldPath, str] = MappingProxyType({})
-    """`var.partitions of values.yaml` by path."""
+    """Path → the variables used there, as `var.partitions of values.yaml`."""
     complaints: tuple[Complaint, ...] = ()
 
 
 def read_drafts(
     files: Sequence[pathlib.Path], folder: pathlib.Path, values: Values, findings: Findings
 ) -> Iterator[Draft]:
-    """Yield the drafts of `files`, one file at a time; read errors go to `findings`."""
+    """Yield the drafts of `files`, reading one file at a time; problems are added to `findings`."""
     for number, file in enumerate(files):
         findings.tell(f"reading files: {number} of {len(files)}")
         label = label_of(file, folder)
@@ -327,7 +326,7 @@ def read_drafts(
 
 
 def to_draft(document: Document, label: str, values: Values | None) -> Draft:
-    """Return a document as a draft; without `values` it has no variables."""
+    """Build the draft of a document; `values` is `None` if the document uses no variables."""
     places = (Place(label, document.number, document.line),)
     if values is None:
         return Draft(document.content, lambda: document.as_written, places, document.has_null)
@@ -344,7 +343,7 @@ def to_draft(document: Document, label: str, values: Values | None) -> Draft:
 
 
 def merge_drafts(base: Draft, override: Draft) -> Draft:
-    """Return a base merged with an overlay."""
+    """Merge the draft of an overlay into that of its base."""
     complaints: list[Complaint] = []
     return Draft(
         content=merge(base.content, override.content, complaints),

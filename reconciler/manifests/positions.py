@@ -1,6 +1,6 @@
-"""Problems in files: scalars, positions of fields, and the error with all problems.
+"""Problems in files, positions of fields, and values of plain YAML scalars.
 
-Files are read again for positions, in milliseconds; storing them would take more memory than the values.
+Positions are found by parsing a file again, because storing all of them would take much memory.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from yaml.events import (
 from reconciler.errors import UserError
 from reconciler.runtime.text import counted, escape_invisible
 
-# Plain scalars follow the YAML 1.2 core schema, not 1.1: only `true` and `false` are booleans, `012` is twelve, `1:30`
-# and `2026-01-31` are texts.
+# Plain scalars follow the YAML 1.2 core schema, not 1.1: `yes` is no boolean, `012` is twelve, and `1:30` and
+# `2026-01-31` are strings.
 
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -41,7 +41,7 @@ _WORDS: Final[dict[str, bool | float | None]] = {
 }
 _FIRST: Final = frozenset("0123456789+-.")
 _MAX_DIGITS: Final = 40
-"""Longer digit sequences are texts: no field holds them, and parsing is slow."""
+"""Longer digit sequences are strings, because parsing them is slow."""
 
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+")
 _OCTAL: Final = re.compile(r"0o[0-7]+")
@@ -51,7 +51,7 @@ _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?
 
 @lru_cache(maxsize=8192)
 def resolve(text: str) -> Scalar:
-    """Return a plain (unquoted) scalar's value; cached, because manifests repeat words."""
+    """Return the value of a plain (unquoted) YAML scalar."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _FIRST or len(text) > _MAX_DIGITS:
@@ -68,25 +68,25 @@ def resolve(text: str) -> Scalar:
 
 
 class ScalarText(str):
-    """A plain number or boolean whose spelling differs from its value's: `0042`, `1.10`, `TRUE`."""
+    """A number or boolean in a spelling that its value does not keep: `0042`, `1.10`, `TRUE`."""
 
     __slots__ = ()
 
 
 @lru_cache(maxsize=8192)
 def as_written(text: str) -> Scalar:
-    """Return a plain scalar's value, or its `ScalarText`."""
+    """Return the value of a plain scalar, or a `ScalarText` if the value does not keep the spelling."""
     value = resolve(text)
     return value if value is None or text_of(value) == text else ScalarText(text)
 
 
 def text_of(value: str | float) -> str:
-    """Return a scalar as text."""
+    """Return a scalar as YAML text."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def values_of(content: Any) -> Any:
-    """Return a copy of a document without `ScalarText`."""
+    """Return a copy of a document in which each `ScalarText` is replaced by its value."""
     match content:
         case ScalarText():
             return resolve(content)
@@ -99,12 +99,12 @@ def values_of(content: Any) -> Any:
 
 
 def is_text(text: str) -> bool:
-    """Return whether unquoted `text` is read as text."""
+    """Return whether `text` without quotes is a string in YAML."""
     return isinstance(resolve(text), str)
 
 
 def kind_of_value(value: object) -> str:
-    """Return a value's type in words."""
+    """Describe a value for messages: `the number 3`, `a mapping`."""
     match value:
         case ScalarText():
             return kind_of_value(resolve(value))
@@ -132,7 +132,7 @@ def _short(text: str) -> str:
 
 
 class Problem(NamedTuple):
-    """A problem and its position: `manifests/topics.yaml:12:3: spec.partitions: what is wrong. hint`.
+    """A problem and its position, as text `manifests/topics.yaml:12:3: spec.partitions: message. hint`.
 
     `line` and `column` count from 1, `None` for the whole file; `field` is empty for the whole document.
     """
@@ -153,12 +153,12 @@ class Problem(NamedTuple):
 
 
 class ManifestError(UserError):
-    """The files are invalid; `problems` is sorted by place."""
+    """The manifests are invalid; `problems` are sorted by position."""
 
     def __init__(
         self, problems: Sequence[Problem], *, hint: str, excerpts: Mapping[Problem, tuple[str, ...]] | None = None
     ) -> None:
-        """Store all problems; `excerpts` are lines shown below some."""
+        """`excerpts`: problem → lines to show below it."""
         self.problems = tuple(sorted(problems, key=_place))
         self.excerpts = excerpts or {}
         count = len(self.problems)
@@ -168,15 +168,15 @@ class ManifestError(UserError):
 
 
 _SECRETS: Final = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
-"""Words after which a secret may follow, on the same or the next line."""
+"""Words that may precede a secret on the same or the next line."""
 _WIDEST: Final = 100
 _NAME: Final = re.compile(r"[\w.-]+")
 
 
 def format_excerpt(problem: Problem, text: Sequence[str]) -> tuple[str, ...]:
-    """Return the line of a problem with its field marked; empty if it may be secret.
+    """Return the line of a problem, and a line that marks its field; empty if the line may show a secret.
 
-    A syntax error's line may continue a secret value and is not shown.
+    Syntax errors have no excerpt, because their line may continue a secret value.
     """
     if not problem.field or problem.line is None or problem.column is None or not 0 < problem.line <= len(text):
         return ()
@@ -219,14 +219,14 @@ class Spot(NamedTuple):
     column: int
 
 
-# PyYAML's wheels contain libyaml; the Python fallback is slower.
+# PyYAML's wheels contain libyaml; the Python parser is the slower fallback.
 PARSER: Final[Any] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 
 def spots(raw: bytes) -> tuple[Mapping[FieldPath, Spot], ...]:
-    """Return positions of keys and list entries for each non-empty document.
+    """Return the positions of keys and list entries for each non-empty document.
 
-    The first duplicate key wins. Stops silently at invalid YAML.
+    Of duplicate keys the first has the position. Positions after invalid YAML are missing.
     """
     walker = _Walker()
     try:
@@ -246,7 +246,7 @@ class _Walker:
         self._stack: list[tuple[FieldPath, int]] = []
         self._here: FieldPath = ()
         self._next = _ROOT
-        """Index of the next list entry, or the state of a mapping."""
+        """Index of the next list entry; or whether a key or a value is next in a mapping."""
         self._key = ""
 
     def take(self, event: Any) -> None:
@@ -272,7 +272,7 @@ class _Walker:
                 pass
 
     def end(self) -> None:
-        """Store the document unless empty, as the reader does."""
+        """Store the positions of the document, unless it is empty."""
         if not self._is_empty:
             self.documents.append(self._spots)
         self._is_empty = True

@@ -1,4 +1,4 @@
-"""Checks between manifests: references, configs, links, mirrors, and clusters declared twice."""
+"""Check references between manifests, configs, links, mirrors, and clusters declared twice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def check_configs(resource: Topic | Namespace | MirrorLink, gathering: DraftCollector, findings: Findings) -> None:
-    """Report configs of a resource that its platform lacks, or that its tiering policy sets, too."""
+    """Report configs that the platform does not know, or that are set twice."""
     catalog = _catalog_of(resource.cluster, gathering)
     for path, configs in _configs(resource):
         if catalog is not None and not configs.keys() <= catalog.keys():
@@ -45,7 +45,7 @@ def check_configs(resource: Topic | Namespace | MirrorLink, gathering: DraftColl
 
 
 def check_invalid_documents(gathering: DraftCollector, findings: Findings) -> None:
-    """Report unknown configs of documents that have other errors."""
+    """Report unknown configs of invalid documents, too."""
     for address, (places, keys) in gathering.unread.items():
         catalog = _catalog_of(cluster_of(address) or "", gathering)
         if catalog is not None:
@@ -69,7 +69,7 @@ def _configs(resource: Topic | Namespace | MirrorLink) -> Iterator[tuple[FieldPa
 
 
 def is_refused_key(key: str, catalog: Mapping[str, ConfigKey]) -> bool:
-    """Return whether a config is rejected offline; brokers may accept more than this version knows."""
+    """Return whether to reject a config; Kafka configs that are no misspelling may be known to brokers."""
     return key not in catalog and (catalog is not KAFKA_CONFIGS or bool(nearest_spelling(key, catalog)))
 
 
@@ -127,11 +127,11 @@ def _check_forms(resource: Topic | Namespace, policy: str, gathering: DraftColle
 
 
 def sets_field(spec: TieringPolicySpec, field: str) -> bool:
-    """Return whether a policy sets a field of `POLICY_KEYS`."""
+    """Return whether a policy sets the field, a key of `POLICY_KEYS`."""
     value: Any = spec
     for part in field.split("."):
         value = getattr(value, part) if value is not None else None
-    # `retain` is the default and does not set it.
+    # `retain` is the default, so it does not count as set
     return value is not None and (field, value) != ("on_disable", "retain")
 
 
@@ -141,7 +141,7 @@ _POLICY: Final = ("spec", "tieringPolicy")
 
 
 def check_references(gathering: DraftCollector, findings: Findings) -> None:
-    """Report unknown clusters, policies and config keys; warn about undeclared namespaces."""
+    """Report undeclared clusters and policies, and wrong configs; warn about undeclared namespaces."""
     references = _References(gathering, findings)
     for address, declared in gathering.desired.items():
         places = gathering.places[address]
@@ -163,13 +163,13 @@ def check_references(gathering: DraftCollector, findings: Findings) -> None:
                 references.cluster(link.spec.source, places, ("spec", "source"))
                 check_configs(link, gathering, findings)
             case _:
-                pass  # no references
+                pass  # the resource has no references
     check_invalid_documents(gathering, findings)
     references.warn_of_unseen()
 
 
 class _References:
-    """Declared names, and namespaces that are used but not declared."""
+    """Checks references to names, and collects undeclared namespaces."""
 
     def __init__(self, gathering: DraftCollector, findings: Findings) -> None:
         self._declared = gathering.declared
@@ -179,7 +179,7 @@ class _References:
         self._times: dict[tuple[str, str], int] = {}
 
     def cluster(self, name: str, places: tuple[Place, ...], at: FieldPath) -> None:
-        """Require that a cluster is declared."""
+        """Report a cluster that is not declared."""
         if cluster_address(name) not in self._declared:
             known = self._names("cluster/")
             otherwise = f"Declare it with `kind: Cluster`; declared are: {list_choices(known)}"
@@ -187,7 +187,7 @@ class _References:
             self._findings.complain(places, Complaint(f"there is no cluster {name} in this workspace", hint, at))
 
     def policy(self, name: str | None, places: tuple[Place, ...]) -> None:
-        """Require that a policy is declared."""
+        """Report a policy that is not declared."""
         if name is not None and Address(f"policy/{name}") not in self._declared:
             known = self._names("policy/")
             otherwise = f"Declare it with `kind: TieringPolicy`; declared are: {list_choices(known)}"
@@ -195,13 +195,13 @@ class _References:
             self._findings.complain(places, Complaint(f"there is no tiering policy {name}", hint, _POLICY))
 
     def namespace(self, cluster: str, name: str, places: tuple[Place, ...], at: FieldPath) -> None:
-        """Record a namespace that is not declared; it may exist on the cluster."""
+        """Collect a namespace that is not declared; it may exist on the cluster."""
         if name and (cluster, name) not in self._namespaces:
             self._unseen.setdefault((cluster, name), (places, at))
             self._times[cluster, name] = self._times.get((cluster, name), 0) + 1
 
     def warn_of_unseen(self) -> None:
-        """Warn once per namespace that is not declared."""
+        """Warn about each undeclared namespace once."""
         for (cluster, name), (places, at) in sorted(self._unseen.items()):
             times = self._times[cluster, name]
             use = "is used here" if times == 1 else f"is used here and {times - 1} more times"
@@ -234,7 +234,7 @@ _Entry = tuple["MirrorTopic", tuple["Place", ...], "FieldPath"]
 
 
 def check_links(gathering: DraftCollector, findings: Findings) -> None:
-    """Report conflicting links, and circles of mirrors."""
+    """Report links that conflict, and mirrors that form a circle."""
     links = {
         address: declared.resource
         for address, declared in gathering.desired.items()
@@ -327,7 +327,7 @@ _COPYING_ROLES: Final = ("mirroring", "paused")
 
 
 def check_mirrors(gathering: DraftCollector, findings: Findings) -> None:
-    """Report duplicate mirrors, live mirrors that are also Topics, and duplicate mounts."""
+    """Report mirrors and mounts declared twice, and active mirrors that are also declared as topics."""
     owners: dict[str, tuple[tuple[Place, ...], FieldPath]] = {}
     for address, declared in gathering.desired.items():
         places = gathering.places[address]
@@ -369,7 +369,7 @@ def _check_topic(
 
 
 def check_shared_connections(gathering: DraftCollector, folder: pathlib.Path, findings: Findings) -> None:
-    """Report Clusters with the same connection: each would treat the other's resources as foreign."""
+    """Report Clusters with the same connection, because each would plan to remove the other's resources."""
     seen: dict[tuple[str, ...], str] = {}
     for address, declared in sorted(gathering.desired.items()):
         if isinstance(declared.resource, Cluster):

@@ -1,7 +1,6 @@
-"""YAML bytes to plain values: YAML 1.2 core schema, with limits, and plain errors.
+"""Parse YAML by the 1.2 core schema, with limits and readable errors.
 
-libyaml's parser has its stack on the heap, so nesting cannot exhaust ours. Only texts, numbers, booleans, lists and
-mappings are constructed.
+Only strings, numbers, booleans, lists and mappings are constructed.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _TAGS: Final = "tag:yaml.org,2002:"
 
 
 class RefusedYamlError(Exception):
-    """Valid YAML that is rejected: too large, or tagged."""
+    """YAML that is rejected because of a tag, an alias, or its size."""
 
     def __init__(self, message: str, mark: Any, *, hint: str) -> None:
         super().__init__(message)
@@ -41,7 +40,7 @@ class RefusedYamlError(Exception):
 
 
 def resolve_tagged_scalar(event: Any) -> Any:
-    """Return the value of a tagged scalar; only core schema tags such as `!!str 12` are allowed."""
+    """Return the value of a scalar with a tag; only tags of the core schema such as `!!str` are allowed."""
     value: Any = event.value
     if event.tag in {"!", f"{_TAGS}str"}:
         return value
@@ -53,7 +52,7 @@ def resolve_tagged_scalar(event: Any) -> Any:
 
 
 def check_collection_tag(event: Any, tag: str) -> None:
-    """Reject tags of collections except their own: no tag constructs objects."""
+    """Reject the tag of a collection, unless it is `!`, `!!map` or `!!seq`."""
     if event.tag not in {"!", f"{_TAGS}{tag}"}:
         _refuse_tag(event)
 
@@ -64,7 +63,7 @@ def _refuse_tag(event: Any) -> NoReturn:
 
 
 def to_problem(error: Exception, raw: bytes, file: str) -> Problem:
-    """Return the problem of a file that cannot be read as YAML."""
+    """Convert an error of the YAML parser to a problem."""
     match error:
         case RefusedYamlError():
             return _at(file, error.mark, error.message, error.hint)
@@ -123,7 +122,7 @@ def _reword_error(error: yaml.MarkedYAMLError, character: str) -> tuple[str, str
 
 
 def _character(raw: bytes, mark: Any, beside: int = 0) -> str:
-    """Return the character near a mark; empty beyond the line."""
+    """Return the character at a mark, or `beside` it; empty if the line has none there."""
     lines = raw.decode(errors="replace").split("\n")
     at = mark.column + beside if mark is not None and mark.line < len(lines) else -1
     return lines[mark.line][at : at + 1] if at >= 0 else ""
@@ -131,7 +130,7 @@ def _character(raw: bytes, mark: Any, beside: int = 0) -> str:
 
 _FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
-"""Byte order marks."""
+"""Byte order marks of UTF-16."""
 
 
 def _unreadable(raw: bytes, file: str) -> Problem:
@@ -156,28 +155,28 @@ def _line_and_column(before: str) -> tuple[int, int]:
 
 MAX_DEPTH: Final = 100
 MAX_NODES: Final = 1_000_000
-"""Limit of a document."""
+"""Maximum number of values in a document."""
 MAX_ALIASED: Final = 100_000
-"""Limit of values that a file's aliases expand to."""
+"""Maximum number of values to which the aliases of a file expand."""
 
 _NO_KEY: Final[Any] = object()
 _REFUSED_KEY: Final[Any] = object()
 
 
 class Document(NamedTuple):
-    """A YAML document: content and first line."""
+    """A YAML document, with its first line."""
 
     content: Any
     line: int
     number: int
-    """Number in the file, from 0, without empty documents."""
+    """Number in the file, counted from 0 without empty documents."""
     has_null: bool
     as_written: Any
-    """The content with `ScalarText`."""
+    """The content with scalars as `ScalarText`."""
 
 
 class ParsedFile(NamedTuple):
-    """Documents of a YAML file. `is_whole`: it was read completely."""
+    """The documents and problems of a YAML file. `is_whole`: the file was parsed to its end."""
 
     documents: tuple[Document, ...]
     problems: tuple[Problem, ...]
@@ -185,12 +184,11 @@ class ParsedFile(NamedTuple):
 
 
 def parse(raw: bytes, file: str, *, may_merge: bool = False) -> ParsedFile:
-    """Read all non-empty documents of a file.
+    """Parse all non-empty documents of a file; errors are in `problems`.
 
-    Never raises: `problems` has the errors. `may_merge` keeps YAML 1.1's key `<<`, for files of other tools.
+    `may_merge` allows the key `<<` of YAML 1.1, for files of other tools.
     """
     if raw.startswith(UTF_16):
-        # other tools do not read it
         return ParsedFile(
             (), (Problem(file, None, None, "", "is written in UTF-16", "Save it as UTF-8"),), is_whole=False
         )
@@ -204,7 +202,7 @@ def parse(raw: bytes, file: str, *, may_merge: bool = False) -> ParsedFile:
 
 
 class _Builder:
-    """Builds values from events, with a stack of open collections."""
+    """Builds values from parser events, with a stack of open collections."""
 
     def __init__(self, file: str, *, may_merge: bool) -> None:
         self.file = file
@@ -359,7 +357,7 @@ class _Builder:
         return (*path, key)
 
     def find_duplicate_keys(self, raw: bytes) -> Iterator[Problem]:
-        """Yield a problem for each duplicate key, with both places."""
+        """Yield a problem for each duplicate key, with both positions."""
         known = spots(raw) if self._repeated else ()
         for number, path, mark in self._repeated:
             first = known[number].get(path) if number < len(known) else None
@@ -369,7 +367,7 @@ class _Builder:
 
 
 def _depth(value: Any) -> int:
-    """Return the nesting depth of a value; an anchored value has at most `MAX_DEPTH`."""
+    """Return the nesting depth of a value, which is at most `MAX_DEPTH`."""
     if not isinstance(value, dict | list):
         return 0
     return 1 + max(map(_depth, value.values() if isinstance(value, dict) else value), default=0)

@@ -19,7 +19,7 @@ from reconciler.resources.owners import ResourceOwner
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Offsets `start` to before `stop` of a partition that would become unreadable, and their stored bytes."""
+    """Offsets from `start` to before `stop` of a partition that would become unreadable, with their stored bytes."""
 
     topic: Address
     partition: int
@@ -30,10 +30,10 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class RoleCost:
-    """Cost of changing a mirror's role, as measured on both sides."""
+    """Cost of changing a mirror's role, as measured on both clusters."""
 
     lost: tuple[Stretch, ...] = ()
-    """Lost offsets: for a failover those only on the source, for a restore those truncated."""
+    """Offsets that are lost: those only on the source for a failover, those truncated for a restore."""
     behind: tuple[Stretch, ...] = ()
     """Offsets that a promotion or reversal copies first."""
     lost_ms: int | None = None
@@ -41,7 +41,7 @@ class RoleCost:
     unknown: str | None = None
     """Why the cost is unknown."""
     fetched: tuple[tuple[int, int], ...] = ()
-    """(partition, last copied offset) if nothing else is known; -1 if none was copied."""
+    """(partition, last copied offset) if the source cannot be read; -1 if none was copied."""
     groups_set_back: tuple[str, ...] | None = ()
     """Consumer groups that have read beyond the offset to which a restore truncates; `None` if unknown."""
     timeout_ms: int | None = None
@@ -75,9 +75,9 @@ class Estimate:
     uploads: int = 0
     """Stored bytes that `run` would copy to object storage."""
     unreadable: tuple[Unreadable, ...] = ()
-    """Offsets only in object storage that would be deleted there."""
+    """Offsets that are only in object storage and would be deleted there."""
     location: str | None = None
-    """Location of the remote objects of a topic that is deleted, mounted, unmounted, or forgotten while unmounted."""
+    """Location in object storage of a topic that is deleted, mounted, unmounted, or forgotten while unmounted."""
     partitions: int = 0
     """Partitions of a topic that is mounted or unmounted, or whose replicas move."""
     no_writes_seconds: int = 0
@@ -105,7 +105,7 @@ class Block:
 
 
 Scalar: TypeAlias = str | int | bool | None
-"""A leaf of a resource; config values are the strings that the platform stores."""
+"""A single value of a resource; config values are the strings that the platform stores."""
 
 Value: TypeAlias = Scalar | tuple[object, ...] | Mapping[str, object]
 
@@ -120,7 +120,7 @@ class Risk(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why an action is planned, or why it carries its risk."""
+    """Why an action is planned, or why it has its risk."""
 
     DECLARED = "declared"
     CHANGED = "changed"
@@ -154,25 +154,21 @@ class Reason(StrEnum):
     BECOMES_UNREADABLE = "becomes_unreadable"
     """Records only in object storage are deleted there."""
     REMOTE_DELETED = "remote_deleted"
-    """Its remote objects are deleted, too."""
     REMOTE_KEPT = "remote_kept"
-    """Its remote objects stay and can be recovered."""
     REPLACED = "replaced"
-    """It cannot change in place: it is deleted and created again."""
+    """The resource cannot change in place: it is deleted and created again."""
     SOURCE_KEPT = "source_kept"
-    """Its source keeps every record."""
     UPLOADS = "uploads"
-    """Existing records are copied to object storage."""
     REPLICAS_MOVE = "replicas_move"
     """Brokers copy or drop replicas for another replication factor."""
     ONLY_A_PREFIX = "only_a_prefix"
-    """A namespace that exists only as a prefix of topic names: it is owned from the start."""
+    """The namespace exists only as a prefix of topic names, so this workspace may delete it."""
     RECOVERED = "recovered"
     """Created from its objects in object storage."""
     BY_COMMAND = "by_command"
-    """Requested by a command: the record stays, so the next plan shows the difference."""
+    """Requested by a command. The record stays unchanged, so the next plan shows the difference."""
     LAST_ALLOWANCE = "last_allowance"
-    """The remaining access rules only deny: no one has access."""
+    """Only denying access rules remain, so no one has access."""
 
 
 SEALED: Final = "sealed"
@@ -181,14 +177,14 @@ SEALED: Final = "sealed"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A changed field. With `drift`, the cluster changed since the last apply, and not the files."""
+    """A changed field. `drift`: the cluster changed since the last apply, and not the files."""
 
     path: str
     before: Value
     after: Value
     drift: bool = False
     origin: str | None = None
-    """Address or file that the new value comes from, if not the resource itself."""
+    """Address or file that the new value comes from, if it is not the resource's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,16 +196,16 @@ class _Step:
     wave: int = 1
     estimate: Estimate = NO_COST
     source: str | None = None
-    """Declaration: `manifests/topics.yaml:88`."""
+    """Where the resource is declared: `manifests/topics.yaml:88`."""
     precondition: str = ""
-    """`sha256:…` of the live fields that the decision depends on; empty if it depends on absence."""
+    """`sha256:…` of the observed fields that the action depends on; empty if it depends on absence."""
     blocked: Block | None = None
     granted_by: str | None = None
     """The `--allow` or reviewed allowance that lifted a block."""
     owner: ResourceOwner | None = None
-    """The other workspace that owns the resource; `None` if it is free or ours."""
+    """The other workspace that owns the resource; `None` if it has no owner or this one."""
     origins: Mapping[str, str] = field(default_factory=dict)
-    """Field path of `after` → origin of its value, if not the resource itself; stored in the record."""
+    """Field path of `after` → origin of its value, if it is not the resource's own; stored in the record."""
 
     @property
     def cluster(self) -> str | None:
@@ -239,7 +235,7 @@ class Create(_Step):
 class Update(_Step):
     """Change fields in place.
 
-    Providers apply only `changes` (`after=None` resets a key); fields missing in `after` stay.
+    Providers apply only `changes`, where `after=None` resets a key; other fields stay.
     """
 
     before: Resource
@@ -249,7 +245,7 @@ class Update(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete(_Step):
-    """Delete an owned resource, bound to its incarnation if the platform supports that."""
+    """Delete an owned resource; if the platform reports `incarnation`, only that one."""
 
     before: Resource
     incarnation: str | None = None
@@ -257,10 +253,10 @@ class Delete(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopt(_Step):
-    """Own an existing resource without calling its platform.
+    """Record an existing resource as owned, without calling its platform.
 
     `after` becomes the record: declared fields with observed values. `moved_from` is its previous recorded address.
-    `changes` are those of an owned resource's record (`protect` …).
+    `changes` are changes of the record of an owned resource, such as `protect`.
     """
 
     observed: Resource
@@ -273,15 +269,15 @@ class Adopt(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forget(_Step):
-    """Stop owning a resource, without changing it."""
+    """Remove a resource from the record, without changing the resource."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition(_Step):
     """A lifecycle transition (mount, promote, failover …), or a topic's move between namespaces.
 
-    If the verb is applied to the mirror on the other cluster, `parameters` hold the declared mirror: `entry`, its
-    address, and `role`. `changes` are fields that the transition changes, such as tiering switches.
+    If the verb applies to the mirror on the other cluster, `parameters` name the declared mirror (`entry`) and its
+    `role`. `changes` are fields that the transition changes, such as tiering switches.
     """
 
     machine: str
@@ -297,11 +293,11 @@ class Transition(_Step):
 class RunJob(_Step):
     """A job over topic logs; `source` and `sink` are topic addresses.
 
-    A topic that cannot be renamed is moved by two jobs, then deleted. Their `parameters` are `incarnation` of the
-    source, and `partitioning`: `same` (by partition, in order) or `by-key` (another number of partitions, ordered by
-    key). `move` copies to the end and compares, continuing an earlier run. `switch-groups` copies the rest, fails if
-    the source is still written to, and sets each group's offsets in the sink: by the exact offset map, or, by key, to
-    the earliest unread record of each partition.
+    A topic that cannot be renamed is moved by two jobs, then deleted. Their `parameters` are the source's
+    `incarnation` and `partitioning`: `same` keeps partitions and order, `by-key` repartitions and keeps order by key.
+    `move` copies all records, continues after an interruption, and compares both logs. `switch-groups` copies the rest
+    and fails if the source is still written to. It sets each group's offsets in the sink: by the exact offset map, or
+    with `by-key` to the earliest unread record of each partition.
 
     `mount` and `unmount` are migrations that a command requests: `parameters["topics"]` maps full names to locations;
     address, source and sink are those of the first topic.
@@ -341,7 +337,7 @@ def addresses_of(action: Action) -> tuple[Address, ...]:
 
 
 ControlAction: TypeAlias = Create | Update | Delete | Transition
-"""Actions for providers. `Adopt` and `Forget` change only the state; jobs execute `RunJob`."""
+"""Actions that providers execute. `Adopt` and `Forget` change only the state; jobs execute `RunJob`."""
 
 ACTIONS: Final[Mapping[str, type[Action]]] = {
     "create": Create,
@@ -352,4 +348,4 @@ ACTIONS: Final[Mapping[str, type[Action]]] = {
     "transition": Transition,
     "job": RunJob,
 }
-"""Action kinds by their name in JSON and in summaries."""
+"""Name of an action's kind in JSON and summaries → its class."""

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 CONNECT: Final = "connect"
-"""Allows sending a secret to a new address; needed before there is a plan."""
+"""Verb of an allowance to send a secret to a new address; checked before planning."""
 
 
 OLDER: Final = "older"
-"""Allows applying files older than those applied last; its pattern matches their commit."""
+"""Verb of an allowance to apply files older than the last applied ones; its pattern matches their commit."""
 
 
 ADOPT: Final = "adopt"
-"""Allows owning a resource of another workspace, whatever the action."""
+"""Verb of an allowance to take a resource from another workspace, by any action."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class Grant:
 
     @property
     def shown(self) -> str:
-        """Text for messages: the allowance, with its origin."""
+        """The allowance and its origin, for messages."""
         return f"{self.origin} ({self.verb}:{self.pattern})" if self.is_reviewed else self.origin
 
     def covers(self, action: Action) -> bool:
-        """Return whether the allowance covers an action, by the action's verb or kind."""
+        """Return whether the allowance matches an action's address and its verb or kind."""
         is_taken = self.verb == ADOPT and action.owner is not None
         return (is_taken or self.verb in {action.verb, kind_name_of(action)}) and matches(self.pattern, action.address)
 
@@ -62,7 +62,7 @@ class Grant:
 
 
 def collect_allowances(guards: Guards, selection: Selection) -> tuple[Grant, ...]:
-    """Return the allowances of the command line, then those of the workspace file."""
+    """Return the allowances: first those of the command line, then those of `reconciler.yaml`."""
     typed = (Grant(*_split(text), f"--allow {text}", is_reviewed=False) for text in selection.allow)
     reviewed = (Grant(*_split(item.action), f"guards.allow {item.reason}", is_reviewed=True) for item in guards.allow)
     return (*typed, *reviewed)
@@ -74,7 +74,7 @@ def find_grant(action: Action, allowed: Sequence[Grant]) -> str | None:
 
 
 def warnings_of_unused(review: Review) -> Iterator[PlanFinding]:
-    """Yield a warning for each allowance that no action needs; for a partial plan only those of `--allow`."""
+    """Yield a warning for each allowance that matches no action; for a partial plan only those of `--allow`."""
     request, applied = review.situation.request, review.situation.request.source.applied
     is_selected = request.options.is_only_drift or is_partial(request.selection)
     for allowance in collect_allowances(request.guards, request.selection):
@@ -92,7 +92,7 @@ def warnings_of_unused(review: Review) -> Iterator[PlanFinding]:
 
 
 def find_applied_commit(request: PlanInput, actions: Sequence[Action]) -> AppliedCommit | None:
-    """Return the git commit applied last, with the allowance that an apply of older files needs."""
+    """Return the commit applied last, with the allowance that an apply of older files needs."""
     applied = request.source.applied
     if applied is None or not applied.is_newer or not applied.files or not actions:
         return applied
@@ -116,11 +116,11 @@ def _split(text: str) -> tuple[str, str]:
 
 
 _MAX_SINGLE_ALLOWANCES: Final = 5
-"""Up to this many of a kind are listed singly: a pattern may match more tomorrow."""
+"""Up to this many alike allowances stay single, because a pattern may match more resources later."""
 
 
 def group_allowances(names: list[str]) -> list[str]:
-    """Return allowances for all `VERB:ADDR` names; many of one verb, kind and cluster become a pattern."""
+    """Return allowances that cover all `VERB:ADDR` names; many of one verb, kind and cluster become a pattern."""
     grants: list[str] = []
     for _, same in groupby(sorted(names, key=_kind_of), key=_kind_of):
         alike = list(same)
@@ -133,6 +133,5 @@ def _kind_of(name: str) -> str:
 
 
 def _find_common_pattern(names: list[str]) -> str:
-    """The pattern ends after a namespace tier."""
-    shared = commonprefix(names)  # noqa: RUF071 - characters are meant: half a tier is cut off below
+    shared = commonprefix(names)  # noqa: RUF071 - characters are meant: the last line drops an incomplete namespace level
     return shared[: max(shared.rfind(":"), shared.rfind("/")) + 1] + "*"

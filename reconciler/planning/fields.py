@@ -26,7 +26,7 @@ QUOTAS: Final = "quotas."
 READ_REPLICA: Final = "readReplicaOf"
 PARTITIONS: Final = "partitions"
 OBJECT_STORAGE: Final = "objectStorage.url"
-"""Location to which a cluster is bound; how it is reached is only in the record."""
+"""Path of the location to which a cluster is bound; its connection settings are only in the record."""
 
 KEEP_DIVERGED: Final = "keep-diverged"
 LINK_FEATURES: Final[Mapping[str, str]] = {
@@ -41,11 +41,10 @@ LINK_FEATURES: Final[Mapping[str, str]] = {
     "protect": "protect",
     "keepDiverged": KEEP_DIVERGED,
 }
-"""Link field → the feature that a platform needs for it."""
 
 
 def list_fields(resource: Resource) -> dict[str, Value]:
-    """Return the fields that a platform stores; unset fields are omitted."""
+    """Return the fields of a resource that a platform stores, by path; unset fields are omitted."""
     match resource:
         case Topic():
             return _list_topic_fields(resource)
@@ -67,7 +66,7 @@ def list_fields(resource: Resource) -> dict[str, Value]:
 
 
 def list_record_fields(resource: Resource) -> dict[str, Value]:
-    """Return the fields that only the record stores; changing them calls no platform."""
+    """Return the fields that only the record stores, by path; changing them calls no platform."""
     if isinstance(resource, Cluster):
         shown = resource.spec.to_json()
         shown.pop("properties", None)
@@ -92,12 +91,12 @@ def is_equal_value(path: str, left: Value, right: Value, catalog: Mapping[str, C
 
 
 def is_one_location(left: Value, right: Value) -> bool:
-    """Return whether two locations in object storage are the same, with or without namespace."""
+    """Return whether two locations in object storage are equal after the topic's name."""
     return None not in (left, right) and str(left).partition("/")[2] == str(right).partition("/")[2]
 
 
 def canonicalize_field(path: str, value: Value, catalog: Mapping[str, ConfigKey]) -> Value:
-    """Return a valid config value in canonical form, other values unchanged."""
+    """Return a valid config value in canonical form; other values are returned unchanged."""
     if not path.startswith(CONFIGS) or value is None:
         return value
     try:

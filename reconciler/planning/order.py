@@ -1,4 +1,4 @@
-"""The order of a plan: dependencies between actions, and cycles."""
+"""Sort the actions of a plan by their dependencies, and detect cycles."""
 
 from __future__ import annotations
 
@@ -64,18 +64,18 @@ class Needs:
     def _add_removal(self, action: Delete | Forget) -> None:
         holders = list(self._list_containers(action))
         if isinstance(action, Delete) and isinstance(action.before, MirrorTopic):
-            # Links go after their mirrors, and the mirrors' sources after both.
+            # A link is deleted after its mirrors, and the mirrors' sources after both.
             links = self._at.get(link_of(action.before), ())
             gone = self._inside.setdefault(source_of(action.before), [])
             gone += [link.id for link in links if isinstance(link, Delete)]
-            # A cluster rejects the deletion of a mirror that its link's filters match, so filters change first.
+            # A cluster rejects the deletion of a mirror that its link's filters match, so the link is updated first.
             self._inside.setdefault(action.address, []).extend(link.id for link in links if isinstance(link, Update))
         for holder in holders:
             self._inside.setdefault(holder, []).append(action.id)
         near = (holder for holder in holders if cluster_of(holder) == cluster_of(action.address))
         part_to_delete = (other for holder in near for other in self._at.get(holder, ()) if isinstance(other, Delete))
         if isinstance(action, Delete) and next(part_to_delete, None) is None:
-            # A cluster is forgotten last; otherwise an interrupted run leaves resources without owner.
+            # A cluster is forgotten last. Otherwise an interrupted run leaves resources without an owner.
             self._inside.setdefault(cluster_address(cluster_of(action.address) or ""), []).append(action.id)
 
     def of(self, action: Action) -> tuple[str, ...]:
@@ -136,13 +136,12 @@ class Needs:
         yield from made
 
     def _find_home_creators(self, address: Address, resource: Resource, cluster: str) -> Iterator[str]:
-        """Yield the creators of the nearest tier, or changes of the cluster if all tiers exist."""
         if kind_of(address) != "link":
             for tier in self._situation.nearest(cluster, parent_namespace_of(address, resource)):
                 if made := list(self._find_creators(tier)):
                     yield from made
                     return
-        # New topics take the cluster's defaults, so those are set first.
+        # New topics take the cluster's defaults, so the cluster is changed first.
         yield from self._find_changers(cluster_address(cluster))
 
     def _find_name_removals(self, address: Address) -> Iterator[str]:
@@ -155,7 +154,6 @@ class Needs:
             yield from self._leaving.get(Address(f"{other}/{name}"), ())
 
     def _find_stops(self, address: Address) -> Iterator[str]:
-        """Yield the stop of a topic's mirror, which precedes changes of it as an ordinary topic."""
         if kind_of(address) != "topic":
             return
         for action in self._at.get(mirror_at(address), ()):
@@ -163,7 +161,7 @@ class Needs:
                 yield action.id
 
     def _find_verb_needs(self, verb: str, mirror: MirrorTopic) -> Iterator[str]:
-        """Yield what a verb must wait for; a failover never waits for actions that may fail with its source."""
+        """Yield the actions before a verb; a failover waits for none, as they may fail with the source."""
         if verb not in _ONE_SIDED:
             yield from self._find_creators_below(mirror.address, mirror)
             yield from self._find_link_changes(mirror)
@@ -219,7 +217,7 @@ def _is_changing_records(action: Action) -> bool:
 
 
 def break_cycles(depends: dict[str, tuple[str, ...]]) -> tuple[TopologicalSorter[str], list[tuple[str, ...]]]:
-    """Return a sorter of the graph, and the cycles; removes one edge of each cycle from `depends`."""
+    """Return a prepared sorter and the cycles; one edge of each cycle is removed from `depends`."""
     rings: list[tuple[str, ...]] = []
     while True:
         sorter = TopologicalSorter(depends)
@@ -234,7 +232,7 @@ def break_cycles(depends: dict[str, tuple[str, ...]]) -> tuple[TopologicalSorter
 
 
 def cycle_error(ring: Sequence[str]) -> PlanFinding:
-    """Return the error for a cycle."""
+    """Build the error that the actions of a cycle depend on each other."""
     return PlanFinding(
         None,
         None,
@@ -244,9 +242,9 @@ def cycle_error(ring: Sequence[str]) -> PlanFinding:
 
 
 def sort_actions(actions: Sequence[Action], situation: Situation) -> tuple[tuple[Action, ...], list[PlanFinding]]:
-    """Return the actions with dependencies and waves in a total, repeatable order, and errors for cycles.
+    """Return the actions in a deterministic order with dependencies and waves, and errors for cycles.
 
-    Among ready actions creating comes first, from clusters to mirrors; removing is in reverse.
+    Ready actions that create come first, from clusters to mirrors; those that remove follow in reverse.
     """
     lined_up = _sort_by_kind(actions)
     needs = Needs(lined_up, situation)

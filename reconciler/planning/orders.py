@@ -1,7 +1,7 @@
 """Orders: changes that a command requests instead of the manifests.
 
-An order is planned from record and observed state alone, with only its own actions and what these need. Orders are
-independent: a refused one stops no other.
+An order is planned from the record and the observed state, and plans only its own actions and their dependencies.
+A rejected order does not stop others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ForgetOrder:
-    """Stop owning matching resources; with `is_recursive` also those in matching namespaces and clusters."""
+    """Forget matching resources; with `is_recursive` also those in matching namespaces and clusters."""
 
     pattern: str
     is_recursive: bool = False
@@ -27,7 +27,7 @@ class ForgetOrder:
 
 @dataclass(frozen=True, slots=True)
 class ReaddressOrder:
-    """Record `before` under the address `after`; a namespace with everything in it."""
+    """Move the record of `before` to the address `after`; a namespace is moved with its content."""
 
     before: Address
     after: Address
@@ -101,7 +101,7 @@ class DeleteTopicOrder:
 
 @dataclass(frozen=True, slots=True)
 class CreateLinkOrder:
-    """Create a link without mirrors, on both clusters if it has two halves."""
+    """Create a link without mirrors; on both clusters if its mode needs that."""
 
     resource: MirrorLink
 
@@ -116,7 +116,10 @@ class AlterLinkOrder:
 
 @dataclass(frozen=True, slots=True)
 class PauseLinkOrder:
-    """Pause or resume a link; links chosen by a pattern that are already so are skipped."""
+    """Pause or resume a link.
+
+    `is_named`: the command names this link. A link matched by a pattern is skipped if it is in this state already.
+    """
 
     link: Address
     is_paused: bool
@@ -136,7 +139,7 @@ LinkOrder: TypeAlias = CreateLinkOrder | AlterLinkOrder | PauseLinkOrder | Delet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountOrder:
-    """Mount or unmount a topic up to `phase`; topics of one cluster become one migration if possible."""
+    """Mount or unmount a topic up to `phase`; orders for topics of one cluster are joined into one migration."""
 
     topic: Address
     direction: Direction
@@ -146,7 +149,7 @@ class MountOrder:
 
     @property
     def needs_mirrors(self) -> bool:
-        """Whether planning must read mirrors on other clusters, which may lose their source."""
+        """Whether planning must read mirrors on other clusters, because an unmount removes their source."""
         return self.direction == "outbound" and self.phase != "finish"
 
 
@@ -157,18 +160,18 @@ RoleVerb: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleOrder:
-    """Apply a lifecycle verb to a mirror. For a restore, it names the original source of a stopped mirror."""
+    """Apply a lifecycle verb to a mirror. For a restore, `mirror` is the original source of a stopped mirror."""
 
     mirror: Address
     verb: RoleVerb
     is_named: bool = True
-    """Named by its address rather than by a pattern or link: then it is an error if nothing is to do."""
+    """Whether the command names the mirror, not a pattern or link; if nothing is to do, it is an error."""
     links: tuple[str, ...] = ()
-    """For a restore: names of the links of the stopped mirror; empty for any."""
+    """For a restore: names of the links over which the mirror was stopped; empty for any link."""
     timeout_ms: int | None = None
-    """For a promotion: how long the lag may fail to shrink; `None` for the link's setting."""
+    """For a promotion: give up if the lag does not shrink for this long; `None` for the link's setting."""
     keeps_diverged: bool = False
-    """For a restore: keep records that only the original source has, whatever the link declares."""
+    """For a restore: keep records that only the original source has, even if the link does not declare it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +181,7 @@ class CreateMirrorOrder:
     mirror: Address
     link: str
     source: str | None = None
-    """Full name of the source; `None` for the mirror's name without the link's prefix."""
+    """Full name of the source topic; `None` for the mirror's name without the link's prefix."""
     configs: Mapping[str, str]
 
 

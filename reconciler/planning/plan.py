@@ -30,25 +30,25 @@ Mark: TypeAlias = tuple[Address, tuple[str | int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class PlanFinding:
-    """An error that no `--allow` lifts, or a warning; `source` is the declaration."""
+    """An error that no `--allow` lifts, or a warning. `source`: where the resource is declared."""
 
     address: Address | None
     source: str | None
     message: str
     hint: str
     marks: tuple[Mark, ...] = ()
-    """The fields concerned, until a caller with the files resolves their lines."""
+    """Fields that the finding is about; a caller that has the files resolves their lines."""
     is_of_approval: bool = False
-    """Whether it is about who must approve the plan; comments show those first."""
+    """Whether the finding is about who must approve the plan; comments show such findings first."""
     excluded_by: str | None = None
-    """Pattern to `--exclude` so that the finding is left out, if not its own address; empty if none does."""
+    """`--exclude` pattern that removes the finding; `None`: its own address; empty: no pattern removes it."""
     is_of_drift: bool = False
-    """Whether it warns of an out-of-band change that apply does not revert; `drift` shows it, too."""
+    """Whether the finding is an out-of-band change that apply does not revert; `drift` shows it, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The state that a plan was made on."""
+    """The version of the state that a plan starts from."""
 
     lineage: str
     serial: int
@@ -59,7 +59,7 @@ class Base:
 class DriftFinding:
     """A field that changed on the cluster since the last apply.
 
-    `path` is empty if the whole resource is missing; `ignored` names the rule that leaves the field as it is.
+    `path` is empty if the whole resource is missing. `ignored` names the rule by which the field is not reverted.
     """
 
     address: Address
@@ -69,16 +69,16 @@ class DriftFinding:
     fingerprint: str
     ignored: str | None = None
     origin: str | None = None
-    """Where the recorded value is declared, if not by the topic: a namespace or the cluster's properties."""
+    """Where the recorded value is declared, if not by the resource itself: a namespace or the cluster."""
     stays: bool = False
-    """Whether no plan can revert it: added partitions."""
+    """Whether no plan can revert the change, such as added partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A role or location that a command changed, while the files still declare the one recorded by the last apply.
+    """A role or location that a command changed, while the files still declare the previous value.
 
-    Plans leave it until the files declare a third value.
+    Plans do not revert it until the files declare another value.
     """
 
     address: Address
@@ -86,14 +86,12 @@ class Held:
     message: str
     hint: str
     now: str
-    """Its current role or location."""
     marks: tuple[Mark, ...] = ()
     mirror: MirrorTopic | None = None
-    """The mirror with its current role, if no file declares it."""
 
     @property
     def warning(self) -> PlanFinding:
-        """The warning that reports the held resource."""
+        """The warning that the resource keeps the value set by a command."""
         return PlanFinding(self.address, self.source, f"{self.message}: it is left as it is", self.hint, self.marks)
 
 
@@ -104,23 +102,23 @@ class UnfinishedTransition:
     address: Address
     state: str
     after: Address | None = None
-    """The mounting on another cluster that must detach the topic first; this mount is planned after it."""
+    """The Mounting on another cluster that must unmount the topic first; this mount is planned after that."""
 
     @property
     def is_shut(self) -> bool:
-        """Whether the mirror is in a role change that rejects writes which it accepted before."""
+        """Whether the resource is a mirror that rejects writes during a role change."""
         return kind_of(self.address) == "mirror" and self.state.startswith("PENDING_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The selected part of the workspace; patterns match addresses."""
+    """The part of the workspace to plan, and allowances; patterns match addresses."""
 
     targets: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     changed_files: tuple[str, ...] | None = None
-    """Files changed since a git revision; `None` if not requested."""
+    """Only resources of these files, which changed since a git revision; `None` for all files."""
     allow: tuple[str, ...] = ()
 
 
@@ -131,12 +129,12 @@ class AppliedCommit:
     commit: str
     files: str | None
     is_newer: bool | None
-    """Whether the current files are of one of its ancestors; `None` if git cannot compare them."""
+    """Whether `commit` is newer than `files`; `None` if git cannot compare them."""
     allow: str | None = None
-    """The allowance that lets an apply go back to older files; `None` if no apply refuses them."""
+    """The allowance that an apply of the older files needs; `None` if it needs none."""
 
     def message_and_hint(self) -> tuple[str, str]:
-        """Return the warning's message and hint."""
+        """Return message and hint of the warning that the files are or may be older."""
         applied = self.commit[:SHORT_COMMIT]
         if self.files is None or self.allow is None:
             message = f"whether the files are older than commit {applied}, which was applied last, is not known"
@@ -157,11 +155,11 @@ class PlanOptions:
     is_only_drift: bool = False
     """Only revert drift; plan no changes of the files."""
     is_comparison: bool = False
-    """Nothing will be applied: a resource whose namespace is excluded may be reported as missing."""
+    """Only compare: resources may be reported as missing even if their namespace is excluded."""
 
     @property
     def is_to_files(self) -> bool:
-        """Whether the plan makes clusters equal the files, so that it may be applied."""
+        """Whether applying the plan brings the clusters to the files."""
         return not (self.is_destroy or self.is_only_drift or self.is_comparison)
 
 
@@ -172,13 +170,12 @@ class PlanSource:
     environment: str | None = None
     git_commit: str | None = None
     applied: AppliedCommit | None = None
-    """`None` if unknown, or if the plan does not lead to the files."""
     tool: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInput:
-    """Everything that planning reads besides the three inventories."""
+    """Everything that planning reads besides the desired, recorded and observed inventories."""
 
     workspace: str
     capabilities: Mapping[str, Capabilities]
@@ -191,26 +188,26 @@ class PlanInput:
     selection: Selection = field(default_factory=Selection)
     stored: StoredTopics = field(default_factory=StoredTopics)
     hidden: Mapping[Address, NotAuthorizedError] = field(default_factory=dict)
-    """Existing resources that the process may not read; they are missing in the observed inventory."""
+    """Existing resources that reconciler may not read; the observed inventory lacks them."""
     lost: Mapping[str, str] = field(default_factory=dict)
-    """Unreadable clusters that the plan does not need → why they cannot be read."""
+    """Cluster that cannot be read and that the plan does not need → why."""
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Consumer groups by cluster, if a link filters groups."""
+    """Cluster → its consumer groups; read only if a link filters groups."""
     me: ResourceOwner | None = None
-    """This workspace as an owner; `None`: every owned resource belongs to another."""
+    """This workspace as an owner; `None`: all owned resources belong to other workspaces."""
     base: Base | None = None
     source: PlanSource = PlanSource()
     options: PlanOptions = PlanOptions()
     orders: tuple[Order, ...] = ()
     has_state: bool = True
-    """Whether ownership is known. Without state, orders are planned without a record."""
+    """Whether the plan has a state. Without one, orders are planned without a record."""
     back_to: int | None = None
-    """Serial of the state to go back to instead of the files."""
+    """Serial of an earlier state to restore instead of applying the files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Actions in a total, repeatable order, and findings."""
+    """Actions in a deterministic order, and findings."""
 
     workspace: str
     environment: str | None
@@ -224,37 +221,35 @@ class Plan:
     unmanaged: tuple[Address, ...] = ()
     owners: Mapping[Address, ResourceOwner] = field(default_factory=dict)
     errors: tuple[PlanFinding, ...] = ()
-    """Problems that no allowance lifts: wrong cluster, unsupported features, illegal transitions. They exit with 1."""
+    """Problems that no allowance lifts: wrong cluster, unsupported features, illegal transitions."""
     warnings: tuple[PlanFinding, ...] = ()
     back_to: int | None = None
-    """Serial of the state that this goes back to; `None` if it leads to the files."""
+    """Serial of the earlier state that the plan restores; `None` if it applies the files."""
     digest: str = ""
-    """Hexadecimal sha256 of the canonical actions."""
     approvers: int = 0
-    """Required approvals, including those that the base of a pull request requires."""
+    """Number of required approvals, including those that the base of a pull request requires."""
     applied: AppliedCommit | None = None
 
     @property
     def blocked(self) -> tuple[Action, ...]:
-        """The actions a guard refuses."""
+        """The actions that a guard blocks."""
         return tuple(action for action in self.actions if action.blocked)
 
     @property
     def is_of_older_files(self) -> bool:
-        """Whether an apply refuses the whole plan because a newer commit was applied last."""
+        """Whether an apply rejects the plan because a newer commit was applied last."""
         return self.applied is not None and self.applied.allow is not None
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there is nothing to do."""
+        """Whether the plan has no actions."""
         return not self.actions
 
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """A plan that was read from a file."""
+    """A plan read from a file, with the file's bytes."""
 
     plan: Plan
     body: bytes
     options: Mapping[str, Any] | None
-    """The options to plan it again; `None` if the file is not sealed."""

@@ -1,4 +1,4 @@
-"""Plans as plain values and canonical JSON, and their digest."""
+"""Convert plans to plain values and canonical JSON, and compute their digest."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def fingerprint(value: object) -> str:
 
 
 def kind_name_of(action: Action) -> str:
-    """Return the kind of an action, as the JSON names it."""
+    """Return the name of an action's kind in JSON, such as `create`."""
     return _NAMES[type(action)]
 
 
@@ -67,7 +67,7 @@ def list_changes(action: Action) -> tuple[Change, ...]:
 
 
 def list_platform_changes(action: Action) -> tuple[Change, ...]:
-    """Return the fields that an action changes on the platform."""
+    """Return the fields that an action changes on the platform; an adoption changes none."""
     return () if isinstance(action, Adopt) else list_changes(action)
 
 
@@ -80,7 +80,7 @@ def count_by_kind(plan: Plan) -> dict[str, int]:
 
 
 def format_totals(plan: Plan, *, with_blocked: bool = True) -> str:
-    """Return the counts as text: `1 to add, 4 to change · 2 waiting · 2 blocked`."""
+    """Format the counts of a plan: `1 to add, 4 to change · 2 waiting · 2 blocked`."""
     todo = format_planned_counts(plan.actions) or ("" if plan.waiting else "nothing to do")
     parts = [todo] if todo else []
     parts += [f"{format_count(len(plan.waiting))} waiting"] if plan.waiting else []
@@ -90,12 +90,12 @@ def format_totals(plan: Plan, *, with_blocked: bool = True) -> str:
 
 
 def format_planned_counts(actions: Iterable[Action]) -> str:
-    """Return planned counts as text: `1 to add, 4 to change`; empty without actions."""
+    """Format the counts of planned actions: `1 to add, 4 to change`; empty without actions."""
     return _count_words(actions, {name: f"to {todo}" for name, (todo, _) in _WORDS.items()}, ("job", "jobs"))
 
 
 def format_done_counts(actions: Iterable[Action]) -> str:
-    """Return done counts as text: `1 added, 4 changed`; empty without actions."""
+    """Format the counts of completed actions: `1 added, 4 changed`; empty without actions."""
     return _count_words(actions, {name: done for name, (_, done) in _WORDS.items()}, ("job done", "jobs done"))
 
 
@@ -119,7 +119,7 @@ _SUMMARY_ORDER: Final = ("create", "update", "delete", "transition", "job", "ado
 
 
 def build_plan_document(plan: Plan) -> dict[str, Any]:
-    """Return a plan as `reconciler.plan/1`."""
+    """Build the document `reconciler.plan/1` of a plan."""
     base, last, counts = plan.base, plan.applied, count_by_kind(plan)
     applied = last and _build_row(last)
     return {
@@ -142,12 +142,12 @@ def build_plan_document(plan: Plan) -> dict[str, Any]:
 
 
 def encode_plan(plan: Plan) -> bytes:
-    """Return the output of `plan --format json`, deterministically."""
+    """Return the output of `plan --format json`; equal plans give equal bytes."""
     return escape_json(encode_canonical(build_plan_document(plan))) + b"\n"
 
 
 def build_action_row(action: Action) -> dict[str, Any]:
-    """Return an action as plain values, as the JSON has it."""
+    """Build the object of an action in the plan's JSON."""
     return {
         "id": action.id,
         "address": action.address,
@@ -179,7 +179,6 @@ PRINTED_FIELDS: Final[Mapping[type, tuple[str, ...]]] = {
     PlanFinding: ("address", "source", "message", "hint"),
     UnfinishedTransition: ("address", "state", "after"),
 }
-"""Fields of records that the JSON has; the others are not printed."""
 
 
 def _build_row(record: object) -> dict[str, Any]:
@@ -198,7 +197,7 @@ def _estimate_row(estimate: Estimate) -> dict[str, Any]:
 
 
 def digest(actions: Sequence[Action]) -> str:
-    """Return the hexadecimal sha256 of what the actions do, in plan order."""
+    """Return the hexadecimal sha256 of what the actions do; `actions` are in plan order."""
     total = hashlib.sha256()
     for action in actions:
         row = [
@@ -217,7 +216,6 @@ def digest(actions: Sequence[Action]) -> str:
 
 
 def _list_denials(action: Action) -> Iterator[list[list[Any]]]:
-    """Yield the denied principals of a mirror, which no `after` contains."""
     if kind_of(action.address) == "mirror":
         denials = [
             [change.path, plain(change.after)] for change in list_changes(action) if change.path.startswith(ACLS)
@@ -227,7 +225,7 @@ def _list_denials(action: Action) -> Iterator[list[list[Any]]]:
 
 
 def read_result_json(action: Action) -> dict[str, Any] | None:
-    """Return the JSON of the resulting resource."""
+    """Return the JSON of the resource that the action leads to; `None` if there is none."""
     match action:
         case Create() | Update() | Adopt() | Transition():
             return action.after.to_json()
@@ -238,7 +236,7 @@ def read_result_json(action: Action) -> dict[str, Any] | None:
 
 
 def collect_parameters(action: Action) -> dict[str, Any]:
-    """Return everything that determines an action's effect, except `after`."""
+    """Return the values besides `after` that determine an action's effect."""
     match action:
         case Create():
             return _sorted_values(action.parameters)

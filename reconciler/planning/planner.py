@@ -1,6 +1,6 @@
 """Make a plan from three inventories, without side effects.
 
-`decide` the actions, let the caller measure the topics that `list_topics_to_measure` returns, and `assess` the actions.
+`decide` returns a draft, the caller measures the topics of `list_topics_to_measure`, and `assess` returns the plan.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Seen = TypeVar("Seen")
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The actions that planning decided, before their cost and guards are added."""
+    """The decided actions, before risks, guards and order are added."""
 
     desired: Desired
     situation: Situation
@@ -58,12 +58,12 @@ class Draft:
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """The unsorted actions without risks."""
+        """The actions, unsorted and without risks."""
         return tuple(self.decision.actions)
 
 
 def decide(desired: Desired, recorded: Record, observed: Inventory, *, request: PlanInput) -> Draft:
-    """Return the actions that turn `observed` into `desired`.
+    """Decide the actions that bring `observed` to `desired`.
 
     Only resources in `recorded`, and mirrors that their links created, may be deleted.
     """
@@ -93,7 +93,7 @@ def _decide_ordered(desired: Desired, recorded: Record, observed: Inventory, req
 
 
 def list_topics_to_measure(draft: Draft) -> Cuts:
-    """Return the topics to measure, those with a risk first → times before which records would expire."""
+    """Return the topics to measure → times before which their records would expire; topics with a risk come first."""
     impact = Impact(draft.situation, {}, draft.actions)
     judged = [impact.judge(action) for action in draft.actions]
     deque(_run_checks(MEASURED, _review(draft, judged, impact)), maxlen=0)
@@ -101,7 +101,7 @@ def list_topics_to_measure(draft: Draft) -> Cuts:
 
 
 def assess(draft: Draft, measures: Measures) -> Plan:
-    """Return the plan with risks, guards and order; if it has `errors`, it must not be applied."""
+    """Add risks, guards and order, and return the plan; if it has `errors`, it must not be applied."""
     situation, decision, request = draft.situation, draft.decision, draft.situation.request
     if request.orders:
         return _assess_ordered(draft, measures)
@@ -140,7 +140,7 @@ def assess(draft: Draft, measures: Measures) -> Plan:
 
 
 def _assess_ordered(draft: Draft, measures: Measures) -> Plan:
-    """Naming an address and confirming it allows its cost."""
+    """Assess the actions of orders: naming and confirming an address allows its cost."""
     from reconciler.planning.diff.mount_orders import join_migrations  # noqa: PLC0415 - few plans need it
 
     situation, decision, request = draft.situation, draft.decision, draft.situation.request
@@ -204,7 +204,6 @@ def _run_checks(checks: Iterable[Callable[[Seen], Iterable[PlanFinding]]], seen:
 
 
 def _drop_repeats(findings: Iterable[PlanFinding]) -> Iterator[PlanFinding]:
-    """A policy's problem is reported once, though many topics have it."""
     messages: set[str] = set()
     for finding in sorted(findings, key=lambda item: (item.address or "", item.message)):
         is_policys = any(place.startswith("policy/") for place, _ in finding.marks)

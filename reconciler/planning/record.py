@@ -1,4 +1,4 @@
-"""Changes of the record after an action: a pure fold."""
+"""Compute how actions change the record, without side effects."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ RecordChanges: TypeAlias = Mapping[Address, Recorded | None]
 
 
 class ActionResult(Protocol):
-    """Result of a complete action, as reported by the platform."""
+    """Result of a completed action, as reported by the platform."""
 
     @property
     def incarnation(self) -> str | None:
-        """Incarnation of the changed resource, if the platform reports one."""
+        """Incarnation of the resource; `None` if the platform reports none."""
         ...
 
     @property
     def physical_name(self) -> str | None:
-        """Physical name of the changed resource on the platform, if it differs from the address."""
+        """Name of the resource on the platform, if it differs from the name in the address."""
         ...
 
 
 def record_action(action: Action, done: ActionResult | None, record: Record, run: str) -> RecordChanges:
-    """Return the changes of the record after an action; `done` is `None` without a platform call."""
+    """Return the changes of the record after an action; `done` is `None` if no platform was called."""
     last = record.get(action.address)
     if Reason.BY_COMMAND in action.reasons:
         return _record_command_verb(action, record, run)
@@ -60,7 +60,7 @@ def record_action(action: Action, done: ActionResult | None, record: Record, run
 
 
 def record_refusal(action: Action, made: ActionResult, record: Record, run: str) -> RecordChanges:
-    """Return the changes of the record after a resource was created, but its access rules were rejected."""
+    """Return the changes of the record if a resource was created, but its access rules were rejected."""
     if not isinstance(action, Create) or not isinstance(action.after, Topic | Namespace):
         return {}
     resource = action.after
@@ -70,7 +70,7 @@ def record_refusal(action: Action, made: ActionResult, record: Record, run: str)
 
 
 def apply_record_changes(record: dict[Address, Recorded], changes: RecordChanges) -> None:
-    """Apply changes to a record in place; the cost does not depend on the record's size."""
+    """Apply changes to a record in place, in time proportional to the changes."""
     for address, recorded in changes.items():
         if recorded is None:
             record.pop(address, None)
@@ -89,7 +89,7 @@ def _make_record(
     resource = action.after
     if (
         isinstance(resource, MirrorTopic) and resource.denied
-    ):  # passes of `run` change denials, too; clusters report them
+    ):  # `run` changes denials, too, so they are read from the cluster
         resource = resource.model_copy(update={"denied": ()})
     return Recorded(
         resource=resource,
@@ -106,7 +106,7 @@ def _record_adopt(action: Adopt, record: Record, run: str) -> RecordChanges:
     last = record.get(action.moved_from) if action.moved_from else record.get(action.address)
     incarnation = _choose_known(action.incarnation, last.incarnation if last else None)
     if incarnation is None and isinstance(action.after, Topic):
-        incarnation = _find_mounted_incarnation(action.address, record)  # unknown when it was planned
+        incarnation = _find_mounted_incarnation(action.address, record)  # the mount of the same run set it
     adopted = Recorded(
         resource=action.after,
         incarnation=incarnation,
@@ -121,7 +121,7 @@ def _record_adopt(action: Adopt, record: Record, run: str) -> RecordChanges:
 
 
 def _choose_ownership(action: Adopt, last: Recorded | None) -> Ownership:
-    """A resource that another process recreated is not ours to delete."""
+    """Return the ownership; a resource that another process recreated is adopted, so it is not deleted."""
     if last is not None and Reason.RECREATED not in action.reasons:
         return last.ownership
     return "created" if Reason.ONLY_A_PREFIX in action.reasons else "adopted"
@@ -152,7 +152,7 @@ def _record_command_verb(action: Action, record: Record, run: str) -> RecordChan
 
 
 def _record_role_swap(action: Transition, peer: MirrorTopic, entry: Address, record: Record, run: str) -> RecordChanges:
-    """The mirror on the other cluster is not recorded itself."""
+    """Record the new role in the declared mirror; its peer on the other cluster has no record."""
     last = record.get(entry)
     mirror = last.resource if last is not None else None
     known = mirror if isinstance(mirror, MirrorTopic) else derive_peer(peer)
@@ -165,7 +165,7 @@ def _record_role_swap(action: Transition, peer: MirrorTopic, entry: Address, rec
 def _record_mount(
     action: Transition, mounting: Mounting, done: ActionResult | None, record: Record, run: str
 ) -> RecordChanges:
-    """The location is permanent; the incarnation changes with every mount."""
+    """Record a mount or unmount: the location stays, and each mount has a new incarnation."""
     last = record.get(action.address)
     location = action.parameters.get("source")
     known = str(location) if location is not None and "/" in str(location) else last.physical_name if last else None
@@ -183,13 +183,11 @@ def _record_mount(
 
 
 def _read_location(done: ActionResult | None) -> str | None:
-    """Return the location of an unmounted topic; `None` if the result has only a name."""
     name = done.physical_name if done is not None else None
     return name if name is not None and "/" in name else None
 
 
 def _find_mounted_incarnation(topic: Address, record: Record) -> str | None:
-    """Return the incarnation of the Mounting that mounts a topic; tries the Mounting of the same name first."""
     likely = Address("mounting/" + topic.partition("/")[2])
     others = (address for address in record if address.startswith("mounting/") and address != likely)
     for address in chain((likely,), others):
@@ -200,7 +198,6 @@ def _find_mounted_incarnation(topic: Address, record: Record) -> str | None:
 
 
 def _is_protected(after: Resource, last: Recorded | None) -> bool:
-    """Omitting `protect` in the file does not lift a recorded protection."""
     declared = after.spec.protect if isinstance(after, Topic) else None
     return declared if declared is not None else bool(last and last.protect)
 
@@ -210,7 +207,7 @@ def _choose_known(now: str | None, before: str | None) -> str | None:
 
 
 def list_owner_keys(record: Record, cluster: str) -> list[str]:
-    """Return the owner keys of recorded resources, except shared tiers that namespaces imply."""
+    """Return the owner keys of recorded resources, without implied namespaces, which workspaces share."""
     return [
         key
         for address, last in record.items()
@@ -220,7 +217,7 @@ def list_owner_keys(record: Record, cluster: str) -> list[str]:
 
 
 def find_outdated_owner_clusters(record: Record, inventory: Inventory, me: ResourceOwner) -> frozenset[str]:
-    """Return the clusters whose stored owners differ from the record."""
+    """Return the clusters whose ownership marks differ from the record."""
     names: set[str] = set()
     for cluster in {cluster_of(address) for address in record} - {None}:
         seen = inventory.get(cluster_address(cluster or ""))

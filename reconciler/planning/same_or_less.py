@@ -1,4 +1,4 @@
-"""Compare plans: is this one the approved one, or less?"""
+"""Check that a plan does the same as the approved plan, or less."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ class Why(StrEnum):
     NOT_APPROVED = "not_approved"
     RESULT = "result"
     GROUND = "ground"
-    """Cluster fields that it depends on have changed."""
+    """Fields on the cluster that the action depends on have changed."""
     RISK = "risk"
     LOSS = "loss"
     BLOCKED = "blocked"
     UNBLOCKED = "unblocked"
-    """A guard blocked it before, so it was not approved."""
+    """A guard blocked the action in the approved plan, so it was not approved."""
     MISSING = "missing"
-    """It was approved, has not happened and is no longer planned."""
+    """The action was approved, but is neither done nor planned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A change of one field. `has_before`: the action states the old value; a created field has none."""
+    """A change of one field. `has_before`: the action states the old value."""
 
     before: Any
-    """What it is on the cluster; null also where the action does not say."""
+    """The value on the cluster; null also if the action does not state it."""
     after: Any
     has_before: bool
 
 
 @dataclass(frozen=True, slots=True)
 class FieldDifference:
-    """A field as approved and as planned now."""
+    """A field whose change differs between the approved and the current plan."""
 
     path: str
     approved: Move | None
     """Null: the approved plan does not change it."""
     now: Move | None
-    """Null: it would not be changed now."""
+    """Null: the current plan does not change it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """An action that differs from the approved plan."""
+    """An action that exceeds the approved plan."""
 
     id: str
     address: Address
@@ -71,24 +71,23 @@ class Difference:
     risk: str
     approved_risk: str | None
     blocked: Block | None
-    """The guard that refuses it now."""
+    """The guard that blocks the action now."""
     source: str | None
     is_dangerous: bool
     instead_of: tuple[str, ...] = ()
-    """Approved actions on the same resource that are no longer planned; missing: those planned."""
+    """Approved actions on the same resource that are no longer planned. For a missing action: the planned ones."""
     losses: tuple[Losses, Losses] | None = None
-    """Approved and current losses; `None` if the action was not approved."""
 
     @property
     def message(self) -> str:
-        """All reasons in words."""
+        """All reasons as text."""
         return "; ".join(_format_reason(why, self) for why in self.whys)
 
 
 def describe_difference(
     whys: tuple[Why, ...], approved: Action | None, now: Action, *, instead_of: tuple[str, ...]
 ) -> Difference:
-    """Return how a planned action differs from its approved form (`None`: not approved)."""
+    """Build the difference of a planned action from its approved form (`None`: not approved)."""
     return Difference(
         id=now.id,
         address=now.address,
@@ -105,15 +104,15 @@ def describe_difference(
     )
 
 
-# Expiry by a shorter retention is an estimate, and may be a tenth more (decision 45).
+# Expiry by a shorter retention is an estimate, so up to a tenth more counts as equal (decision 45).
 
 
 class LossOf(StrEnum):
-    """Kinds of losses."""
+    """What an action loses."""
 
     ROLE = "role"
     UNREADABLE = "unreadable"
-    """Offsets that are only in object storage and are deleted there."""
+    """Offsets only in object storage that are deleted there."""
     DELETED = "deleted"
     EXPIRING = "expiring"
     """Bytes expired by a shorter retention."""
@@ -121,18 +120,18 @@ class LossOf(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Losses of an action; if not `is_known`, the counts are incomplete."""
+    """Losses of an action. `is_known`: the counts are complete."""
 
     counts: Mapping[LossOf, int | None]
     """`None` if unknown."""
     is_known: bool = True
 
     def is_more_than(self, approved: Losses) -> bool:
-        """Return whether this exceeds the approved losses, or can no longer be measured."""
+        """Return whether these losses exceed the approved ones, or can no longer be measured."""
         return bool(tuple(self.beyond(approved))) or (approved.is_known and not self.is_known)
 
     def beyond(self, approved: Losses) -> Iterator[LossOf]:
-        """Yield the kinds with a greater loss. An unknown approved loss covers any."""
+        """Yield the kinds with a greater loss than approved. An unknown approved loss covers any."""
         for of, now in self.counts.items():
             before = approved.counts[of]
             if before is not None and (now is None or now > _find_limit(of, before)):
@@ -158,12 +157,12 @@ def _collect_losses(action: Action) -> Losses:
 
 
 def is_greater_loss(approved: Action, now: Action) -> bool:
-    """Return whether more would be lost than approved."""
+    """Return whether `now` would lose more than `approved`."""
     return _collect_losses(now).is_more_than(_collect_losses(approved))
 
 
 def describe_missing(action: Action, *, planned: tuple[str, ...]) -> Difference:
-    """Return the difference for an approved action that is no longer planned."""
+    """Build the difference for an approved action that is no longer planned."""
     return Difference(
         id=action.id,
         address=action.address,
@@ -205,7 +204,7 @@ def _format_reason(why: Why, change: Difference) -> str:
 
 
 def describe_loss(change: Difference) -> str:
-    """Return how much more would be lost than approved."""
+    """Return a sentence on how much more would be lost than approved."""
     if change.losses is None:
         return ""
     approved, now = change.losses
@@ -240,7 +239,7 @@ def _format_amounts(of: LossOf, count: int) -> tuple[str, str]:
 
 
 def describe_missing_action(change: Difference) -> str:
-    """Return what happened to an approved action that is no longer planned."""
+    """Return a sentence on an approved action that is no longer planned."""
     instead = f": instead {', '.join(change.instead_of)}" if change.instead_of else ""
     return f"it was left to do, and is no longer planned{instead}"
 
@@ -291,7 +290,6 @@ _UNNAMED_LEVELS: Final = frozenset({"spec", "metadata"})
 
 
 def _flatten_leaves(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Keys are named as in changes: `configs.retention.ms`."""
     leaves: dict[str, Any] = {}
     for key, item in value.items():
         path = f"{prefix}{key}"
@@ -303,15 +301,14 @@ def _flatten_leaves(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 
 RISKS = ("none", "disruptive", "irreversible", "data-loss")
-"""Mildest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class SameOrLess:
-    """Differences that exceed the approved plan (nothing may be applied then), and actions no longer needed."""
+    """The result of a comparison with the approved plan. If `more` is not empty, nothing may be applied."""
 
     more: tuple[Difference, ...] = ()
-    """Dangerous actions first, then in plan order."""
+    """Actions that exceed the approved plan: dangerous ones first, then in plan order."""
     not_needed: tuple[str, ...] = ()
     """Ids of approved actions that are no longer planned."""
 
@@ -324,14 +321,14 @@ class SameOrLess:
 def compare(approved: Plan, now: Plan) -> SameOrLess:
     """Compare the current plan with the approved one: ids, results, and the fields that actions depend on.
 
-    Blocked in both is no difference; no longer blocked exceeds the approval. An action that only records what another
-    process did as approved is less.
+    An action that is no longer blocked exceeds the approval. An action that only records an approved change made by
+    another process does not.
     """
     return compare_actions(approved.actions, now)
 
 
 def compare_actions(approved: Sequence[Action], now: Plan) -> SameOrLess:
-    """As `compare`, for approved actions from any source."""
+    """Compare the current plan with approved actions, as `compare` does."""
     known = {action.id: action for action in approved}
     at: dict[str, list[Action]] = {}
     for agreed in approved:
@@ -364,7 +361,7 @@ def _is_done_already(now: Action, approved: Sequence[Action]) -> bool:
 
 
 def find_reasons(approved: Action | None, now: Action) -> tuple[Why, ...]:
-    """Return why an action exceeds its approved form (`None`: not approved)."""
+    """Return the reasons for which an action exceeds its approved form (`None`: not approved)."""
     if approved is None:
         return (Why.NOT_APPROVED, Why.BLOCKED) if now.blocked else (Why.NOT_APPROVED,)
     whys: list[Why] = []
@@ -385,19 +382,19 @@ def find_reasons(approved: Action | None, now: Action) -> tuple[Why, ...]:
 
 
 def _has_other_result(approved: Action, now: Action) -> bool:
-    """Comparing resources is faster than comparing their JSON."""
+    # Comparing resources is faster than comparing their JSON.
     is_equal = getattr(approved, "after", None) == getattr(now, "after", None)
     return not is_equal and read_result_json(approved) != read_result_json(now)
 
 
 def _is_moving_more(approved: Action, now: Action) -> bool:
-    """Denied writers of a mirror are in no `after`."""
+    # The `after` of a mirror lacks its denied principals.
     agreed = [(change.path, plain(change.after)) for change in list_changes(approved)]
     return isinstance(now, Update) and any((moved.path, plain(moved.after)) not in agreed for moved in now.changes)
 
 
 def _is_standing_as_approved(approved: Action, now: Action) -> bool:
-    """Return whether only the files differ: shared changes start from the same values, and new ones are no drift."""
+    """Return whether only the files changed: common changes start from the same values, and new ones are no drift."""
     was = {change.path: plain(change.before) for change in list_changes(approved)}
     changes = list_changes(now)
     if was.keys() == {change.path for change in changes}:
@@ -409,7 +406,7 @@ def _is_standing_as_approved(approved: Action, now: Action) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Here:
-    """Place where a saved plan is to be applied."""
+    """Workspace, environment and version that apply a saved plan."""
 
     workspace: str
     environment: str | None
@@ -430,7 +427,7 @@ def refuse_other_commit(plan: Plan, commit: str | None) -> None:
 
 
 def refuse_other_state(plan: Plan, lineage: str | None) -> None:
-    """Reject a plan on a replaced or deleted state (`None`) with a `UserError`; one without a state fits the first."""
+    """Reject a plan based on another state with a `UserError`; `lineage` is `None` if there is no state."""
     if plan.base is None or plan.base.lineage == lineage:
         return
     current = f"another state is there, of lineage {lineage}" if lineage else "no state is there any more"

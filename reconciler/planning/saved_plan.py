@@ -1,4 +1,4 @@
-"""Saved plans: JSON with the complete actions, written and read."""
+"""Write and read saved plans: JSON with the complete actions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _CONFIG: Final = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class GitDocument(BaseModel):
-    """The revision of the files."""
+    """The git revision of the files."""
 
     model_config = _CONFIG
 
@@ -150,14 +150,13 @@ class PlanDocument(BaseModel):
 
 
 PLAN_RECORDS: Final = (*PRINTED_FIELDS, Estimate, ResourceOwner, RoleCost)
-"""Dataclasses whose field docstrings become descriptions in the schema."""
+"""Dataclasses whose field docstrings become the descriptions of the schema."""
 _ALWAYS_PRINTED: Final = {AppliedCommit: ("allow",), Change: ("drift",), Estimate: ("bytes", "records", "seconds")}
-"""Fields with defaults that the JSON always has."""
 _ONLY_WHEN_SAVED: Final = ("options", "stored_actions", "seal")
 
 
 def encode_saved_plan(plan: Plan, options: Mapping[str, Any]) -> bytes:
-    """Return the bytes of the file that `plan --out` writes: sorted keys, without time, duration or host."""
+    """Return the content of the file of `plan --out`; equal plans and options give equal bytes."""
     row = {
         **build_plan_document(plan),
         "options": dict(options),
@@ -175,10 +174,10 @@ _NAME, _, _VERSION = FORMAT.rpartition("/")
 
 
 def read_plan_to_show(body: bytes) -> SavedPlan:
-    """Return a saved plan to show it.
+    """Read a saved plan, sealed or not.
 
     Raises:
-        UserError: The file is no plan, has another format, was printed rather than saved, or was changed.
+        UserError: The file is no saved plan, has another format, or was changed.
     """
     row = _parse(body)
     _check_format(row.get("format") if isinstance(row, dict) else None)
@@ -201,10 +200,10 @@ def read_plan_to_show(body: bytes) -> SavedPlan:
 
 
 def read_plan_to_apply(body: bytes) -> SavedPlan:
-    """Return a plan saved by `--out` to apply it: sealed and with its options.
+    """Read a saved plan that can be applied.
 
     Raises:
-        UserError: As `read_plan_to_show`; or the file has no seal or options.
+        UserError: The file is no saved plan, has another format, was changed, or has no seal or options.
     """
     saved = read_plan_to_show(body)
     if saved.options is None:
@@ -253,7 +252,7 @@ def _read_error(row: Mapping[str, Any], why: str) -> UserError:
 
 
 def version_error(theirs: str, ours: str) -> UserError:
-    """Return the error for a plan that another version made."""
+    """Build the error for a plan that another version of reconciler wrote."""
     return UserError(f"the saved plan was written by reconciler {theirs[:40]}, and this is version {ours}", hint=AGAIN)
 
 
@@ -296,10 +295,10 @@ def encode_action(action: Action) -> dict[str, Any]:
 
 
 def read_action(stored: Mapping[str, Any]) -> Action:
-    """Return a stored action.
+    """Read an action that `encode_action` wrote.
 
     Raises:
-        UserError: It cannot be read, or does not match its id.
+        UserError: The action cannot be read, or does not match its id.
     """
     values = {key: value for key, value in stored.items() if key not in {"action", "id"}}
     try:

@@ -1,4 +1,4 @@
-"""Select a part of a workspace: targets, labels, changed files, dependencies."""
+"""Select a part of a workspace by targets, labels and changed files, with dependencies."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
 
 
 def address_of_other_half(link: MirrorLink) -> Address:
-    """Return the address of a link's other half: on the source's cluster, under the same name."""
+    """Return the address of a link's other half, which has the same name on the source's cluster."""
     return address_of("link", link.spec.source, link.metadata.name)
 
 
 def has_two_halves(link: MirrorLink) -> bool:
-    """Return whether a link is stored on both of its clusters."""
+    """Return whether a link has a half on each of its clusters."""
     return link.spec.mode != "destination"
 
 
 _NOT_SHARED: Final = ("prefix", "start_offset", "auto_create", "acl_sync", "mirror_topics", "moved_from")
-"""Fields of a link that its other half does not get.
+"""Fields of a link that its other half does not copy.
 
-    Roles cannot be swapped with a prefix. Both halves would mirror each other's topics, and restore access rules
-    removed on one side. A reversed mirror copies from the beginning.
+    Roles cannot be swapped if topics have a prefix. With these fields, both halves would mirror each other's topics and
+    restore access rules removed on one side. A reversed mirror copies from the beginning.
 """
 
 
 def build_other_half(link: MirrorLink, source: str) -> WantedResource:
-    """Return the other half of a link, which mirrors nothing until roles are swapped."""
+    """Build the other half of a link, which mirrors nothing until roles are swapped."""
     spec = link.spec
     half = MirrorLinkSpec(source=link.cluster, mode=spec.mode)
     if spec.mode == "bidirectional":
@@ -62,7 +62,7 @@ def build_other_half(link: MirrorLink, source: str) -> WantedResource:
 
 
 def is_partial(selection: Selection) -> bool:
-    """Return whether a plan covers less than the workspace."""
+    """Return whether the selection covers only a part of the workspace."""
     narrowing = selection.targets or selection.excludes or selection.labels
     return bool(narrowing) or selection.changed_files is not None
 
@@ -75,10 +75,10 @@ def build_selector(
     observed: Inventory,
     roles: Mapping[Address, frozenset[Address]],
 ) -> Callable[[Address], bool]:
-    """Return a predicate for the addresses that the plan may change.
+    """Build a predicate for the addresses that the plan may change.
 
     A target includes its dependencies, unless it is removed. `roles`: declared mirror → addresses that its role
-    changes. Excluding one of them excludes the mirror, targeting one of its mirrors targets it.
+    changes. Excluding one of these addresses excludes the mirror; targeting a mirror among them targets it.
     """
     selection = request.selection
     if not is_partial(selection):
@@ -117,8 +117,8 @@ def _find_changed_addresses(
 ) -> set[Address] | None:
     """Return the addresses that the changed files may affect; `None` for all.
 
-    A resource missing from the files was removed by some changed file. Topics and mirrors in a changed namespace may
-    inherit from it. What a changed policy removed is unknown.
+    Any changed file may have removed a resource that the files lack. Topics and mirrors may inherit from a changed
+    namespace. A changed policy may affect all topics.
     """
     files = selection.changed_files
     if files is None:
@@ -140,7 +140,7 @@ def _find_changed_addresses(
 
 
 def map_move_ends(wanted: Mapping[Address, WantedResource], known: Container[Address]) -> Mapping[Address, Address]:
-    """Map both addresses of each move to each other, so that both are selected: half a move would be a deletion."""
+    """Map the old and new address of each move to each other; selecting one alone would plan a deletion."""
     ends: dict[Address, Address] = {}
     for address, item in wanted.items():
         old = item.moved_from
@@ -154,7 +154,7 @@ def find_renamed_namespaces(
 ) -> Mapping[Address, Address]:
     """Return the previous address of each namespace that moves.
 
-    `movedFrom` may be older than the move of a parent: the first of `known` with a candidate decides.
+    `movedFrom` may name an address from before the move of a parent. The first of `known` with a candidate decides.
     """
     before = dict(declared)
     for address in sorted(declared):
@@ -166,7 +166,7 @@ def find_renamed_namespaces(
 
 
 def guess_old_names(address: Address, declared: Address | None, moved: Mapping[Address, Address]) -> Iterator[Address]:
-    """Yield the likely previous addresses of a resource, most likely first, beginning with `movedFrom`."""
+    """Yield possible previous addresses of a resource, beginning with `movedFrom` (`declared`)."""
     if declared is not None:
         yield declared
         yield from _guess_names_before_parents(declared, moved)
@@ -193,7 +193,7 @@ def _find_mounted_topic(resource: Resource) -> Address | None:
 
 
 def check_targets(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield an error for each target that matches nothing, and for each such exclusion of a destroy."""
+    """Yield an error for each target that matches nothing; for a destroy, also for each such exclusion."""
     selection = situation.request.selection
     yield from _find_unmatched_patterns(situation, "--target", selection.targets)
     if situation.request.options.is_destroy:
@@ -201,7 +201,7 @@ def check_targets(situation: Situation) -> Iterator[PlanFinding]:
 
 
 def check_left_out(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield an error for resources that would be created without their excluded cluster, namespace or link."""
+    """Yield an error for each resource to create whose missing cluster, namespace or link is excluded."""
     if not situation.request.selection.excludes or situation.request.options.is_comparison:
         return
     for address, item in sorted(situation.wanted.items()):
@@ -210,7 +210,7 @@ def check_left_out(situation: Situation) -> Iterator[PlanFinding]:
         if situation.request.options.is_only_drift and address not in situation.recorded:
             continue  # only missing resources are created
         if isinstance(item.resource, MirrorTopic) and item.resource.source_cluster not in situation.trusted:
-            continue  # excluded itself
+            continue  # its source's cluster was not read
         missing = next(
             (needed for needed in _find_creation_needs(address, item.resource) if _is_left_out(needed, situation)), None
         )
@@ -243,7 +243,7 @@ def _is_left_out(address: Address, situation: Situation) -> bool:
 
 
 def format_required_option(addresses: Collection[Address], selection: Selection) -> str:
-    """Return the option to add or remove so that the plan includes these addresses."""
+    """Return a hint: the option to add or remove so that the plan includes these addresses."""
     if selection.labels:
         return "leave out --label"
     if not selection.targets or _any_matches(selection.excludes, addresses):
@@ -252,7 +252,7 @@ def format_required_option(addresses: Collection[Address], selection: Selection)
 
 
 def warnings_of_selection(review: Review) -> Iterator[PlanFinding]:
-    """Yield a warning for exclusions and labels that match nothing, and for roles that a target leaves out."""
+    """Yield warnings for exclusions and labels that match nothing, and for role changes of targets not planned."""
     situation, selection = review.situation, review.situation.request.selection
     if not situation.request.options.is_destroy:
         yield from _find_unmatched_patterns(situation, "--exclude", selection.excludes)
@@ -321,7 +321,7 @@ def _is_named(
 
 
 def file_of(source: str | None) -> str:
-    """Return the file in a place such as `manifests/topics.yaml:88`."""
+    """Return the file of a source such as `manifests/topics.yaml:88`; empty for `None`."""
     return source.rpartition(":")[0] if source else ""
 
 
@@ -350,7 +350,7 @@ def _find_dependencies(
     recorded: Record,
     mounted: Mapping[Address, tuple[Address, ...]],
 ) -> Iterator[Address]:
-    """Resources missing from the files are only deleted if named themselves."""
+    """Yield dependencies, transitively. Those missing in the files are left out: the plan would delete them."""
     waiting = [address for address in named if address in wanted or address in mounted]
     seen = set(waiting)
     while waiting:
@@ -364,7 +364,7 @@ def _find_dependencies(
 
 
 def list_dependencies(address: Address, resource: Resource | None) -> Iterator[Address]:
-    """Yield the resources that an address requires: its cluster, tiers, link and source."""
+    """Yield the resources that an address requires: its cluster, namespaces, link and source."""
     cluster = cluster_of(address)
     if cluster is None or isinstance(resource, Cluster | TieringPolicy):
         return
@@ -387,7 +387,7 @@ def list_dependencies(address: Address, resource: Resource | None) -> Iterator[A
 
 
 def parent_namespace_of(address: Address, resource: Resource) -> str:
-    """Return the namespace of a resource; for a namespace, its parent."""
+    """Return the full name of a resource's namespace; for a namespace, of its parent."""
     if isinstance(resource, Namespace):
         return resource.metadata.name.rpartition(":")[0]
     return split_name(full_name_of(address))[0]

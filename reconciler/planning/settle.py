@@ -1,7 +1,7 @@
 """Decide from the observed state whether an action in doubt has happened.
 
-A run that died between "about to" and "done" leaves such actions. Names are deterministic, so the state at their
-addresses shows whether all, part or none of an action happened. Any other state is another process's work.
+A run that stops between the intent and the result in its journal leaves actions in doubt. The state of their addresses
+shows whether all, part or none of an action happened. Any other state was made by another process.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ if TYPE_CHECKING:
 _PENDING: Final = "PENDING_"
 
 Verdict: TypeAlias = Literal["absent", "done", "partial", "moving", "conflict", "unknown"]
-"""`absent`: nothing happened. `partial`: repeating the action completes it. `moving`: brokers still move replicas.
-`conflict`: neither the state before nor after. `unknown`: this process may not see it.
+"""`absent`: the action did not happen. `partial`: repeating the action completes it. `moving`: brokers still move
+replicas. `conflict`: the state is neither that before nor that after. `unknown`: reconciler may not read the resource.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The verdict on an action in doubt; `left` is the resource that a done action left."""
+    """The verdict on an action in doubt; `left` is the observed resource after a done action."""
 
     verdict: Verdict
     left: Observed | None = None
 
     @property
     def incarnation(self) -> str | None:
-        """Incarnation of that resource, if the platform reports one."""
+        """Incarnation of the resource; `None` if unknown."""
         return self.left.incarnation if self.left else None
 
     @property
     def physical_name(self) -> str | None:
-        """Physical name of that resource on the platform."""
+        """Name of the resource on the platform; `None` if unknown."""
         return self.left.physical_name if self.left else None
 
 
 def list_settled_addresses(action: Action) -> tuple[Address, ...]:
-    """Return the addresses to observe in order to settle an action."""
+    """Return the addresses that must be observed to settle an action."""
     match action:
         case Transition(after=Mounting() as mounting):
             return (action.address, mounted_by(mounting))
         case Transition(after=MirrorTopic() as mirror):
-            return (action.address, topic_of(mirror))  # it becomes an ordinary topic, or was one
+            return (action.address, topic_of(mirror))  # the mirror becomes an ordinary topic, or was one
         case Transition():
             old = action.parameters.get("from")
             return (action.address, Address(old)) if isinstance(old, str) and "/" in old else (action.address,)
         case Create() | Update() | Delete():
-            # Platforms that hide a mirror report only a hidden topic with its name.
+            # If a mirror may not be read, the platform reports only a hidden topic with its name.
             kind, _, name = action.address.partition("/")
             return (action.address, *((Address(f"topic/{name}"),) if kind == "mirror" else ()))
         case Adopt() | Forget() | RunJob():
@@ -71,9 +71,9 @@ def list_settled_addresses(action: Action) -> tuple[Address, ...]:
 
 
 def settle(action: Action, observed: Inventory, catalog: Mapping[str, ConfigKey]) -> Settlement:
-    """Return the verdict on `action`; `observed` holds the existing addresses of `scope_of(action)`.
+    """Return the verdict on `action`; `observed` has the existing ones of `list_settled_addresses`.
 
-    A job is always absent: the next one does the rest.
+    A job is always absent, because the next run of it does the rest.
     """
     if _is_hidden(action, observed):
         return Settlement("unknown")
@@ -100,7 +100,7 @@ def settle(action: Action, observed: Inventory, catalog: Mapping[str, ConfigKey]
 
 
 def _is_hidden(action: Action, observed: Inventory) -> bool:
-    """Return whether a resource's state is hidden; for a delete, the incarnation is enough."""
+    """Return whether reconciler may not read a resource; for a delete, its incarnation is enough."""
     resources = (observed.get(address) for address in list_settled_addresses(action))
     hidden = [seen for seen in resources if seen is not None and seen.hidden is not None]
     return any(not isinstance(action, Delete) or seen.incarnation is None for seen in hidden)
@@ -130,7 +130,6 @@ def _settle_update(action: Update, current: Observed | None, catalog: Mapping[st
 
 
 def _settle_delete(action: Delete, current: Observed | None) -> Settlement:
-    """Another resource under its name means that the deleted one is gone."""
     is_ours = current is not None and (action.incarnation is None or current.incarnation in {None, action.incarnation})
     return Settlement("absent" if is_ours else "done")
 
@@ -160,7 +159,7 @@ def _settle_move(action: Transition, current: Observed | None, observed: Invento
 
 
 def _settle_mount(action: Transition, migration: Observed | None, topic: Observed | None) -> Settlement:
-    """Repeating the action continues an unfinished migration; after it, the topic's location decides."""
+    """An unfinished migration is partial; after its end, the topic's location decides."""
     if migration is not None and is_under_way(migration.state) and isinstance(migration.resource, Mounting):
         is_ours = migration.resource.spec.state == action.to_state
         return Settlement("partial" if is_ours else "conflict")
@@ -168,7 +167,7 @@ def _settle_mount(action: Transition, migration: Observed | None, topic: Observe
     if topic is None or topic.state == MIGRATING:
         return Settlement("absent" if is_mount or topic is not None else "done")
     source = str(action.parameters.get("source"))
-    # A topic moved by jobs has no location before its archive, and is identified by id.
+    # A topic that jobs move has no location before it is archived, so its id identifies it.
     is_same = action.parameters.get("incarnation") in {None, topic.incarnation}
     is_it = topic.topic.legacy.location == source if topic.topic.legacy is not None else "/" not in source and is_same
     if is_mount:
@@ -177,7 +176,7 @@ def _settle_mount(action: Transition, migration: Observed | None, topic: Observe
 
 
 def _settle_mirror(action: Transition, current: Observed | None) -> Settlement:
-    """Repeating a verb in an intermediate state continues it."""
+    """A mirror in an intermediate state is partial: repeating the verb continues the transition."""
     if current is None or current.state is None or current.state == action.from_state:
         return Settlement("absent")
     if current.state == action.to_state:
@@ -189,7 +188,7 @@ def _settle_mirror(action: Transition, current: Observed | None) -> Settlement:
         set(_list_following_states(action, action.to_state)),
     )
     if not action.to_state.startswith(_PENDING):
-        will = set(MIRROR.by_itself(MirrorStatus(action.to_state)))  # later steps belong to another transition
+        will = set(MIRROR.by_itself(MirrorStatus(action.to_state)))  # requested moves belong to another transition
     match (current.state in will, current.state in was):
         case (True, False):
             return Settlement("done", current)
@@ -207,7 +206,7 @@ def _list_intermediate_states(action: Transition) -> frozenset[str]:
 
 
 def _list_following_states(action: Transition, state: str) -> frozenset[str]:
-    """Automatic states may follow before the first is read."""
+    """Return `state` and the states to which the platform may have moved from it before it was read."""
     lifecycle = LIFECYCLES.get(action.machine)
     reached, open_ends = [state], [state] if lifecycle is not None else []
     while lifecycle is not None and open_ends:

@@ -1,4 +1,4 @@
-"""The situation: everything that decisions read, collected once."""
+"""Everything that planning decisions read: the inventories, the request, and indexes of them."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 
 IMPLIED: Final = ""
-"""Path in `origins` for the declared namespace that implied a tier above it."""
+"""Key in `origins` of an implied namespace; its value is the declared namespace below it."""
 
 NO_ORIGINS: Final[Mapping[str, str]] = MappingProxyType({})
 
 STOPPED: Final = "STOPPED"
-"""Cluster state of a mirror that has stopped mirroring permanently."""
+"""Observed state of a mirror that has stopped mirroring permanently."""
 
 COPYING: Final = frozenset({"mirroring", "paused"})
-"""Roles of a mirror that takes no records of its own."""
+"""Roles in which a mirror accepts no records from producers."""
 
 
 @dataclass(frozen=True, slots=True)
 class WantedResource:
-    """A desired resource with effective, canonical values.
+    """A desired resource with inherited values, in canonical form.
 
-    `origins`: path → origin of the value, if not the resource itself; `default` marks a path to be unset.
+    `origins`: path → origin of the value, if it is not the resource's own; `default` marks a path to unset.
     """
 
     resource: Resource
@@ -47,7 +47,7 @@ class WantedResource:
     origins: Mapping[str, str] = field(default_factory=lambda: NO_ORIGINS)
     moved_from: Address | None = None
     marks: tuple[Mark, ...] = ()
-    """Manifest fields from which it was derived, if it has no document."""
+    """Manifest fields from which the resource was derived, if it has no document."""
     passed_on: Mapping[str, str] = field(default_factory=lambda: NO_ORIGINS)
     """For a namespace whose platform has no inheritance: configs written to each of its topics."""
 
@@ -58,27 +58,27 @@ class WantedResource:
 
 
 def list_unset_paths(origins: Mapping[str, str]) -> frozenset[str]:
-    """Return the paths that are declared to be unset."""
+    """Return the paths that the files declare as unset."""
     return frozenset(path for path, origin in origins.items() if origin == DEFAULT) if origins else frozenset()
 
 
 ALTERED: Final = "a command"
-"""Origin of a recorded field that a command set first; the next plan removes the field."""
+"""Origin of a recorded field that only a command set; the next plan removes the field."""
 
 
 def list_altered_paths(last: Recorded | None) -> frozenset[str]:
-    """Return the paths of a record that a command set and that files never set."""
+    """Return the recorded paths that a command set and the files never did."""
     origins = last.origins if last is not None else {}
     return frozenset(path for path, origin in origins.items() if origin == ALTERED) if origins else frozenset()
 
 
 MOVED_BY_COMMAND: Final = "namespace move"
-"""Path in the origins of a recorded topic for the address from which a command moved it."""
+"""Key in `origins` of a recorded topic; its value is the address from which a command moved the topic."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """The three inventories and the request of a plan."""
+    """The three inventories and the request of one plan."""
 
     wanted: Mapping[Address, WantedResource]
     recorded: Record
@@ -86,28 +86,28 @@ class Situation:
     request: PlanInput
     clusters: Mapping[str, Cluster]
     trusted: frozenset[str]
-    """Clusters that were read and have the right identity, including clusters to be created."""
+    """Clusters that were read and have the recorded identity, and clusters to create."""
     is_chosen: Callable[[Address], bool] = lambda _address: True
     ignored: Callable[[Address, str], str | None] = lambda _address, _path: None
-    """Returns the reviewed rule that leaves a field as observed, if any."""
+    """Returns the rule of `guards` that ignores drift of a field, or `None`."""
     changed_by_roles: Mapping[Address, frozenset[Address]] = field(default_factory=dict)
-    """Declared mirror → addresses changed by verbs to its role; only for a selection by address."""
+    """Declared mirror → addresses that its role change affects; filled only if targets or exclusions are given."""
 
     def capabilities(self, cluster: str) -> Capabilities:
         """Return the capabilities of a trusted cluster."""
         return self.request.capabilities[cluster]
 
     def can_plan(self, address: Address) -> bool:
-        """Return whether an address is selected and its cluster was read, so that the plan may change it."""
+        """Return whether the plan may change an address: it is selected, and its cluster is trusted."""
         return cluster_of(address) in self.trusted and self.is_chosen(address)
 
     def is_there(self, address: Address) -> bool:
-        """Return whether the observed resource is the recorded one, and no recreated one."""
+        """Return whether the resource exists and was not recreated since it was recorded."""
         seen, last = self.observed.get(address), self.recorded.get(address)
         return seen is not None and not (last is not None and is_another(last, seen))
 
     def has_namespace(self, cluster: str, namespace: str) -> bool:
-        """Return whether a namespace is declared, implied or exists; the root always does."""
+        """Return whether a namespace is desired or exists; the root always does."""
         address = address_of("namespace", cluster, namespace)
         is_there = address in self.observed or address in self.request.hidden
         return not namespace or address in self.wanted or is_there
@@ -118,7 +118,7 @@ class Situation:
 
     @cached_property
     def others(self) -> Mapping[str, Mapping[str, ResourceOwner]]:
-        """Resources that other workspaces own: cluster → owner key → owner."""
+        """Owners other than this workspace: cluster → owner key → owner."""
         me = self.request.me
         if not self.request.has_state:  # Without state, this workspace's owner is unknown.
             return {}
@@ -140,9 +140,9 @@ class Situation:
         return None if not others or key is None else others.get(key)
 
     def refused_owner(self, address: Address, *related: Address) -> tuple[str, str] | None:
-        """Return message and hint if another workspace owns a resource that is not recorded here.
+        """Return message and hint if another workspace owns the resource, and this one does not record it.
 
-        `related` are resources that it belongs to; one of them may be recorded instead.
+        A record of one of `related`, to which the resource belongs, counts as well.
         """
         owner = self.other_owner(address)
         if owner is None or self.recorded.keys() & {address, *related}:
@@ -154,7 +154,7 @@ class Situation:
 
     @cached_property
     def mirrors(self) -> Mapping[Address, MirrorTopic]:
-        """Mirrors that exist, by address."""
+        """Observed mirrors by address."""
         resources = (
             (address, item.resource) for address, item in self.observed.items() if address.startswith("mirror/")
         )
@@ -162,7 +162,7 @@ class Situation:
 
     @cached_property
     def mirrored(self) -> Mapping[Address, tuple[Address, ...]]:
-        """Source topic → its mirrors: desired ones that copy, and existing ones that still mirror."""
+        """Source topic → addresses of its mirrors that mirror now or are to do so."""
         mirrors_by_source: dict[Address, list[Address]] = {}
         made = {address: mirror for address, mirror in self.entries.items() if mirror.state in COPYING}
         for address, mirror in {**self.mirrors, **made}.items():
@@ -172,13 +172,13 @@ class Situation:
 
     @cached_property
     def entries(self) -> Mapping[Address, MirrorTopic]:
-        """Desired mirrors, by address."""
+        """Desired mirrors by address."""
         resources = ((address, item.resource) for address, item in self.wanted.items() if address.startswith("mirror/"))
         return {address: resource for address, resource in resources if isinstance(resource, MirrorTopic)}
 
     @cached_property
     def entries_of(self) -> Mapping[Address, tuple[MirrorTopic, ...]]:
-        """Topic → desired mirrors whose source it is, whatever their role."""
+        """Source topic → its desired mirrors in any role."""
         entries: dict[Address, list[MirrorTopic]] = {}
         for address in sorted(self.entries):
             entries.setdefault(source_of(self.entries[address]), []).append(self.entries[address])
@@ -192,7 +192,7 @@ class Situation:
 
     @cached_property
     def left_names(self) -> frozenset[Address]:
-        """Former addresses of observed resources that are declared as moved."""
+        """Declared previous addresses of resources that exist at their new address."""
         return frozenset(
             wanted.moved_from
             for address, wanted in self.wanted.items()
@@ -201,7 +201,7 @@ class Situation:
 
     @cached_property
     def moved_away(self) -> Mapping[Address, Address]:
-        """Declared topic that does not exist → the address to which a command moved it, by record or incarnation."""
+        """Declared topic that does not exist → the address to which a command moved it."""
         gone = {wanted for wanted in self.wanted if wanted.startswith("topic/") and wanted not in self.observed}
         if not gone:
             return {}
@@ -218,7 +218,7 @@ class Situation:
 
     @cached_property
     def unmounted(self) -> Mapping[Address, str]:
-        """Address of a topic or Mounting → location of the topic's records, if no cluster has the topic attached."""
+        """Address of an unmounted topic or of its Mounting → location in object storage."""
         locations = dict(self.request.stored.detached)
         for address, last in self.recorded.items():
             mounting = last.resource
@@ -229,17 +229,17 @@ class Situation:
 
 
 def source_of(mirror: MirrorTopic) -> Address:
-    """Return the address of a mirror's source as a topic."""
+    """Return the topic address of a mirror's source."""
     return address_of("topic", mirror.source_cluster, mirror.source)
 
 
 def topic_of(mirror: MirrorTopic) -> Address:
-    """Return the address of a mirror as a topic."""
+    """Return the address that a mirror has as a topic."""
     return address_of("topic", mirror.cluster, mirror.name)
 
 
 def is_live(mirror: Observed | None) -> bool:
-    """Return whether an observed mirror still mirrors its source, so that it rejects other records."""
+    """Return whether an observed mirror still mirrors its source, and so rejects producers."""
     return mirror is not None and mirror.state != STOPPED
 
 
@@ -249,17 +249,17 @@ def is_replica(item: Observed | WantedResource | None) -> bool:
 
 
 def is_another(last: Recorded, seen: Observed) -> bool:
-    """Return whether the observed resource was recreated under the recorded name."""
+    """Return whether the observed resource is not the recorded one, but was recreated under its name."""
     return last.incarnation is not None and seen.incarnation is not None and last.incarnation != seen.incarnation
 
 
 def mounted_by(mounting: Mounting) -> Address:
-    """Return the address of a mounting's topic."""
+    """Return the address of the topic that a Mounting mounts or unmounts."""
     return address_of("topic", mounting.cluster, mounting.topic_name)
 
 
 def mirror_at(topic: Address) -> Address:
-    """Return the address that a topic would have as a mirror."""
+    """Return the address that a topic has as a mirror."""
     return Address("mirror/" + topic.partition("/")[2])
 
 
@@ -279,12 +279,12 @@ def find_taken_over(
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A plan that checks read before its findings are added."""
+    """The input of checks: a plan without findings, and what it was made from."""
 
     situation: Situation
     desired: Desired
     actions: Sequence[Action]
     measure: Callable[..., Measure | None]
-    """Returns the measurement of a topic; `is_wish`: no risk depends on it."""
+    """Returns the measurement of a topic, or `None`; `is_wish`: no risk depends on it."""
     below: Callable[[Address], Iterable[Address]]
-    """Returns the topics in a namespace or on a cluster; none for other addresses."""
+    """Returns the topics in a namespace or on a cluster; empty for other addresses."""
