@@ -29,21 +29,21 @@ class ReconcilerError(Exception):
     def __str__(self) -> str:
         return f"{self.message}. {self.hint}"
 
-    def without(self, subject: str) -> str:
+    def strip_subject(self, subject: str) -> str:
         """Return the message, without its subject prefix if that equals `subject`."""
         return self.message.removeprefix(subject) if self.subject == subject else self.message
 
-    def about(self, subject: str, role: str = "") -> Self:
+    def add_subject(self, subject: str, role: str = "") -> Self:
         """Prefix the message with `subject` and its `role`, unless the message contains `subject`."""
         if subject not in self.message:
             self.message = f"{subject}{role and f', {role}'}: {self.message}"
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.__dict__)
+        return _unpickle_error, (type(self), self.__dict__)
 
 
-def _rebuild(kind: type[ReconcilerError], state: dict[str, object]) -> ReconcilerError:
+def _unpickle_error(kind: type[ReconcilerError], state: dict[str, object]) -> ReconcilerError:
     error = kind.__new__(kind)
     error.args = (state["message"],)
     error.__dict__.update(state)
@@ -223,7 +223,7 @@ class BrokenInvariantError(ReconcilerError):
     """A bug of reconciler: report it with the run's files."""
 
 
-def root_cause(error: BaseException) -> BaseException:
+def find_root_cause(error: BaseException) -> BaseException:
     """Follow causes and contexts to the first error, stopping before a `ReconcilerError`."""
     while (cause := error.__cause__ or error.__context__) and not isinstance(cause, ReconcilerError):
         error = cause

@@ -17,12 +17,12 @@ State = TypeVar("State", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class Move(Generic[State]):
-    """A legal move from one state to another. `by_itself`: the platform makes it without a request."""
+    """A legal move from one state to another. `is_automatic`: the platform makes it without a request."""
 
     start: State
     verb: str
     end: State
-    by_itself: bool = False
+    is_automatic: bool = False
     condition: str = ""
     """When the verb leads to this end, if it has several ends."""
 
@@ -44,34 +44,34 @@ class Lifecycle(Generic[State]):
     @cached_property
     def verbs(self) -> tuple[str, ...]:
         """All verbs that can be requested, in the order of the table."""
-        return tuple(dict.fromkeys(move.verb for move in self.moves if not move.by_itself))
+        return tuple(dict.fromkeys(move.verb for move in self.moves if not move.is_automatic))
 
-    def legal(self, state: State) -> tuple[str, ...]:
+    def list_legal_verbs(self, state: State) -> tuple[str, ...]:
         """Return the verbs that can be requested in `state`."""
-        return tuple(dict.fromkeys(move.verb for move in self._moves_from.get(state, ()) if not move.by_itself))
+        return tuple(dict.fromkeys(move.verb for move in self._moves_from.get(state, ()) if not move.is_automatic))
 
-    def by_itself(self, state: State) -> tuple[State, ...]:
+    def list_automatic_states(self, state: State) -> tuple[State, ...]:
         """Return the states to which the platform moves from `state` without a request."""
-        return tuple(dict.fromkeys(move.end for move in self._moves_from.get(state, ()) if move.by_itself))
+        return tuple(dict.fromkeys(move.end for move in self._moves_from.get(state, ()) if move.is_automatic))
 
-    def step(self, state: State, verb: str, *, condition: str = "", subject: str = "") -> State:
+    def apply_verb(self, state: State, verb: str, *, condition: str = "", subject: str = "") -> State:
         """Return the state after `verb`, or raise `UserError` with `subject` if the verb is illegal."""
         ends = [
             move.end
             for move in self._moves_from.get(state, ())
-            if move.verb == verb and not move.by_itself and move.condition == condition
+            if move.verb == verb and not move.is_automatic and move.condition == condition
         ]
         if not ends:
-            raise UserError(self.refuse(state, verb, subject), hint=self._advise(state))
+            raise UserError(self.explain_refusal(state, verb, subject), hint=self._build_hint(state))
         return ends[0]
 
-    def follow(self, state: State, end: State) -> State:
+    def follow_automatic_move(self, state: State, end: State) -> State:
         """Return `end` if the platform moves to it without a request, else raise `UserError`."""
-        if end not in self.by_itself(state):
-            raise UserError(f"{self.name}: {state} does not become {end} by itself", hint=self._advise(state))
+        if end not in self.list_automatic_states(state):
+            raise UserError(f"{self.name}: {state} does not become {end} by itself", hint=self._build_hint(state))
         return end
 
-    def path(self, start: State, end: State) -> tuple[Move[State], ...] | None:
+    def find_path(self, start: State, end: State) -> tuple[Move[State], ...] | None:
         """Return the shortest sequence of moves, including the platform's own, or `None`."""
         paths: dict[State, tuple[Move[State], ...]] = {start: ()}
         queue = deque([start])
@@ -85,7 +85,7 @@ class Lifecycle(Generic[State]):
                     queue.append(move.end)
         return None
 
-    def refuse(self, state: State, verb: str, subject: str = "") -> str:
+    def explain_refusal(self, state: State, verb: str, subject: str = "") -> str:
         """Return the message that `verb` is illegal in `state`."""
         known = {(start, word): text for start, word, text in self.refusals}
         refusal = known.get((state, verb))
@@ -100,9 +100,9 @@ class Lifecycle(Generic[State]):
             table.setdefault(move.start, []).append(move)
         return {state: tuple(moves) for state, moves in table.items()}
 
-    def _advise(self, state: State) -> str:
-        legal = self.legal(state)
-        itself = self.by_itself(state)
+    def _build_hint(self, state: State) -> str:
+        legal = self.list_legal_verbs(state)
+        itself = self.list_automatic_states(state)
         ways = f"Possible in this state: {', '.join(legal)}." if legal else "Nothing can be asked for there."
         return f"{ways} It becomes {' or '.join(itself)} by itself." if itself and not legal else ways
 
@@ -120,14 +120,13 @@ class MigrationState(StrEnum):
     CANCELING = "canceling"
     CANCELLED = "cancelled"
     GONE = "gone"
-    """The record was deleted, or removed itself after success."""
 
 
 _Migration = MigrationState
 _ENDED_MIGRATION: Final[frozenset[str]] = frozenset({_Migration.FINISHED, _Migration.CANCELLED, _Migration.GONE})
 
 
-def is_under_way(state: str | None) -> bool:
+def is_in_progress(state: str | None) -> bool:
     """Return whether a migration exists and is neither finished nor cancelled."""
     return state is not None and state not in _ENDED_MIGRATION
 
@@ -136,17 +135,17 @@ _MIGRATION_MOVES: Final = (
     Move(_Migration.PLANNED, "prepare", _Migration.PREPARING),
     Move(_Migration.PLANNED, "delete", _Migration.GONE),
     Move(_Migration.PREPARING, "cancel", _Migration.CANCELING),
-    Move(_Migration.PREPARING, "prepared", _Migration.PREPARED, by_itself=True),
+    Move(_Migration.PREPARING, "prepared", _Migration.PREPARED, is_automatic=True),
     Move(_Migration.PREPARED, "execute", _Migration.EXECUTING),
     Move(_Migration.PREPARED, "cancel", _Migration.CANCELING),
     Move(_Migration.EXECUTING, "cancel", _Migration.CANCELING),
-    Move(_Migration.EXECUTING, "executed", _Migration.EXECUTED, by_itself=True),
+    Move(_Migration.EXECUTING, "executed", _Migration.EXECUTED, is_automatic=True),
     Move(_Migration.EXECUTED, "finish", _Migration.CUT_OVER),
     Move(_Migration.EXECUTED, "cancel", _Migration.CANCELING),
-    Move(_Migration.CUT_OVER, "finished", _Migration.FINISHED, by_itself=True),
+    Move(_Migration.CUT_OVER, "finished", _Migration.FINISHED, is_automatic=True),
     Move(_Migration.FINISHED, "delete", _Migration.GONE),
-    Move(_Migration.FINISHED, "removed", _Migration.GONE, by_itself=True),
-    Move(_Migration.CANCELING, "cancelled", _Migration.CANCELLED, by_itself=True),
+    Move(_Migration.FINISHED, "removed", _Migration.GONE, is_automatic=True),
+    Move(_Migration.CANCELING, "cancelled", _Migration.CANCELLED, is_automatic=True),
     Move(_Migration.CANCELLED, "delete", _Migration.GONE),
 )
 
@@ -170,7 +169,7 @@ BY_JOBS: Final = "jobs"
 BY_PLATFORM: Final = "platform"
 """Value of a transition's parameter `by` if the platform changes the mirror's role itself."""
 
-ADVANCES: Final = {_Migration.PLANNED: "prepare", _Migration.PREPARED: "execute", _Migration.EXECUTED: "finish"}
+NEXT_VERBS: Final = {_Migration.PLANNED: "prepare", _Migration.PREPARED: "execute", _Migration.EXECUTED: "finish"}
 """State that waits for a request → the verb that continues the migration."""
 
 BEFORE_EXECUTED: Final = frozenset(
@@ -203,10 +202,10 @@ _Mirror = MirrorStatus
 REVERSAL_SUSPENDED: Final = "a reversal is suspended"
 LINK_IS_PAUSED: Final = "the link is paused"
 
-TWO_SIDED: Final = frozenset({"promote", "reverse-and-start", "reverse-and-pause", "truncate-and-restore"})
+TWO_SIDED_VERBS: Final = frozenset({"promote", "reverse-and-start", "reverse-and-pause", "truncate-and-restore"})
 """Verbs that take several steps and need both clusters of a link."""
 
-_FAILOVER: Final = (
+_FAILOVER_STARTS: Final = (
     _Mirror.ACTIVE,
     _Mirror.PAUSED,
     _Mirror.LINK_PAUSED,
@@ -264,13 +263,13 @@ MIRROR: Final = Lifecycle(
         Move(_Mirror.PAUSED, "resume", _Mirror.PENDING_SYNCHRONIZE, condition=REVERSAL_SUSPENDED),
         Move(_Mirror.ACTIVE, "promote", _Mirror.PENDING_STOPPED),
         Move(_Mirror.PAUSED, "promote", _Mirror.PENDING_STOPPED),
-        *(Move(state, "failover", _Mirror.STOPPED) for state in _FAILOVER),
+        *(Move(state, "failover", _Mirror.STOPPED) for state in _FAILOVER_STARTS),
         Move(_Mirror.ACTIVE, "reverse-and-start", _Mirror.PENDING_SYNCHRONIZE),
         Move(_Mirror.ACTIVE, "reverse-and-pause", _Mirror.PENDING_SYNCHRONIZE),
         Move(_Mirror.REGULAR, "truncate-and-restore", _Mirror.PENDING_SETUP_FOR_RESTORE),
         Move(_Mirror.STOPPED, "truncate-and-restore", _Mirror.PENDING_SETUP_FOR_RESTORE),
         *(Move(state, "delete", _Mirror.ABSENT) for state in _DELETABLE),
-        *(Move(start, "", end, by_itself=True) for start, end in _PLATFORM_MOVES),
+        *(Move(start, "", end, is_automatic=True) for start, end in _PLATFORM_MOVES),
     ),
     refusals=(
         (_Mirror.STOPPED, "promote", "it is already stopped"),
@@ -302,10 +301,10 @@ LINK: Final = Lifecycle(
             Move(state, "delete", LinkStatus.ABSENT)
             for state in (LinkStatus.ACTIVE, LinkStatus.PAUSED, LinkStatus.UNAVAILABLE, LinkStatus.FAILED)
         ),
-        Move(LinkStatus.ACTIVE, "", LinkStatus.UNAVAILABLE, by_itself=True),
-        Move(LinkStatus.UNAVAILABLE, "", LinkStatus.ACTIVE, by_itself=True),
+        Move(LinkStatus.ACTIVE, "", LinkStatus.UNAVAILABLE, is_automatic=True),
+        Move(LinkStatus.UNAVAILABLE, "", LinkStatus.ACTIVE, is_automatic=True),
         *(
-            Move(state, "", LinkStatus.FAILED, by_itself=True)
+            Move(state, "", LinkStatus.FAILED, is_automatic=True)
             for state in (LinkStatus.ACTIVE, LinkStatus.PAUSED, LinkStatus.UNAVAILABLE)
         ),
         Move(LinkStatus.FAILED, "reconfigure", LinkStatus.ACTIVE),
@@ -318,30 +317,30 @@ ROLES: Final[tuple[Role, ...]] = get_args(Role)
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class VerbRequest:
     """The verbs to request, in this order."""
 
     verbs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class InRole:
+class RoleReached:
     """The mirror already has the role."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class RolePending:
     """The mirror is in a transition that must end first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class UnreachableRole:
     """The role cannot be reached from this state; `hint` names an alternative."""
 
     hint: str
 
 
-Verdict: TypeAlias = Ask | InRole | Wait | Refuse
+RoleVerdict: TypeAlias = VerbRequest | RoleReached | RolePending | UnreachableRole
 
 _PENDING: Final = (
     _Mirror.PENDING_SYNCHRONIZE,
@@ -350,78 +349,78 @@ _PENDING: Final = (
     _Mirror.PENDING_RESTORE,
     _Mirror.PENDING_STOPPED,
 )
-_REFUSE_SUSPENDED: Final = Refuse(
+_REFUSE_SUSPENDED: Final = UnreachableRole(
     "A reversal of it is suspended: end it with state reversed, or abandon it with failed-over."
 )
-_REFUSE_UNREACHABLE: Final = Refuse("Its source cannot be asked: use state failed-over.")
-_REFUSE_PENDING: Final = Refuse("Wait until it is ACTIVE or PAUSED.")
-_REFUSE_REGULAR: Final = Refuse("It is an ordinary topic: remove the entry, or delete the topic first.")
-_REFUSE_STOPPED: Final = Refuse(
+_REFUSE_UNREACHABLE: Final = UnreachableRole("Its source cannot be asked: use state failed-over.")
+_REFUSE_PENDING: Final = UnreachableRole("Wait until it is ACTIVE or PAUSED.")
+_REFUSE_REGULAR: Final = UnreachableRole("It is an ordinary topic: remove the entry, or delete the topic first.")
+_REFUSE_STOPPED: Final = UnreachableRole(
     "Restore it on the original source over a bidirectional link, or delete it and mirror again."
 )
 
-_VERDICTS: Final[dict[Role, dict[MirrorStatus, Verdict]]] = {
+_VERDICTS: Final[dict[Role, dict[MirrorStatus, RoleVerdict]]] = {
     "mirroring": {
-        _Mirror.ACTIVE: InRole(),
-        _Mirror.PAUSED: Ask(("resume",)),
-        _Mirror.LINK_PAUSED: InRole(),
-        _Mirror.SOURCE_UNAVAILABLE: InRole(),
-        _Mirror.LINK_FAILED: InRole(),
-        _Mirror.FAILED: Refuse("It will not recover: allow its deletion; then it is mirrored again."),
-        **dict.fromkeys(_PENDING, Wait()),
+        _Mirror.ACTIVE: RoleReached(),
+        _Mirror.PAUSED: VerbRequest(("resume",)),
+        _Mirror.LINK_PAUSED: RoleReached(),
+        _Mirror.SOURCE_UNAVAILABLE: RoleReached(),
+        _Mirror.LINK_FAILED: RoleReached(),
+        _Mirror.FAILED: UnreachableRole("It will not recover: allow its deletion; then it is mirrored again."),
+        **dict.fromkeys(_PENDING, RolePending()),
         _Mirror.STOPPED: _REFUSE_STOPPED,
     },
     "paused": {
-        _Mirror.ACTIVE: Ask(("pause",)),
-        _Mirror.PAUSED: InRole(),
-        _Mirror.LINK_PAUSED: InRole(),  # its own status is visible only after the link is resumed
-        _Mirror.SOURCE_UNAVAILABLE: Refuse("Its source is unreachable; pause it when it is ACTIVE again."),
-        _Mirror.LINK_FAILED: Refuse("Mend its link first."),
-        _Mirror.FAILED: Refuse("It has failed permanently and mirrors nothing."),
-        **dict.fromkeys(_PENDING, Wait()),
-        _Mirror.PENDING_SYNCHRONIZE: Ask(("pause",)),
+        _Mirror.ACTIVE: VerbRequest(("pause",)),
+        _Mirror.PAUSED: RoleReached(),
+        _Mirror.LINK_PAUSED: RoleReached(),  # its own status is visible only after the link is resumed
+        _Mirror.SOURCE_UNAVAILABLE: UnreachableRole("Its source is unreachable; pause it when it is ACTIVE again."),
+        _Mirror.LINK_FAILED: UnreachableRole("Mend its link first."),
+        _Mirror.FAILED: UnreachableRole("It has failed permanently and mirrors nothing."),
+        **dict.fromkeys(_PENDING, RolePending()),
+        _Mirror.PENDING_SYNCHRONIZE: VerbRequest(("pause",)),
         _Mirror.STOPPED: _REFUSE_STOPPED,
     },
     "promoted": {
-        _Mirror.ACTIVE: Ask(("promote",)),
-        _Mirror.PAUSED: Ask(("promote",)),
-        _Mirror.LINK_PAUSED: Refuse("Resume its link first, or use state failed-over."),
+        _Mirror.ACTIVE: VerbRequest(("promote",)),
+        _Mirror.PAUSED: VerbRequest(("promote",)),
+        _Mirror.LINK_PAUSED: UnreachableRole("Resume its link first, or use state failed-over."),
         _Mirror.SOURCE_UNAVAILABLE: _REFUSE_UNREACHABLE,
         _Mirror.LINK_FAILED: _REFUSE_UNREACHABLE,
         _Mirror.FAILED: _REFUSE_UNREACHABLE,
         **dict.fromkeys(_PENDING, _REFUSE_PENDING),
-        _Mirror.PENDING_STOPPED: Wait(),
-        _Mirror.STOPPED: InRole(),
+        _Mirror.PENDING_STOPPED: RolePending(),
+        _Mirror.STOPPED: RoleReached(),
     },
     "failed-over": {
-        **dict.fromkeys((_Mirror.ACTIVE, _Mirror.PAUSED, _Mirror.LINK_PAUSED, *_PENDING), Ask(("failover",))),
-        **dict.fromkeys((_Mirror.SOURCE_UNAVAILABLE, _Mirror.LINK_FAILED, _Mirror.FAILED), Ask(("failover",))),
-        _Mirror.STOPPED: InRole(),
+        **dict.fromkeys((_Mirror.ACTIVE, _Mirror.PAUSED, _Mirror.LINK_PAUSED, *_PENDING), VerbRequest(("failover",))),
+        **dict.fromkeys((_Mirror.SOURCE_UNAVAILABLE, _Mirror.LINK_FAILED, _Mirror.FAILED), VerbRequest(("failover",))),
+        _Mirror.STOPPED: RoleReached(),
     },
     "reversed": {
-        _Mirror.ACTIVE: Ask(("reverse-and-start",)),
-        _Mirror.PAUSED: Ask(("resume", "reverse-and-start")),
-        _Mirror.LINK_PAUSED: Refuse("Resume its link first."),
-        _Mirror.SOURCE_UNAVAILABLE: Refuse("Both sides are needed to reverse; its source is unreachable."),
-        _Mirror.LINK_FAILED: Refuse("Both sides are needed to reverse; mend its link first."),
-        _Mirror.FAILED: Refuse("It has failed permanently; fail over, then restore."),
+        _Mirror.ACTIVE: VerbRequest(("reverse-and-start",)),
+        _Mirror.PAUSED: VerbRequest(("resume", "reverse-and-start")),
+        _Mirror.LINK_PAUSED: UnreachableRole("Resume its link first."),
+        _Mirror.SOURCE_UNAVAILABLE: UnreachableRole("Both sides are needed to reverse; its source is unreachable."),
+        _Mirror.LINK_FAILED: UnreachableRole("Both sides are needed to reverse; mend its link first."),
+        _Mirror.FAILED: UnreachableRole("It has failed permanently; fail over, then restore."),
         **dict.fromkeys(_PENDING, _REFUSE_PENDING),
-        _Mirror.PENDING_SYNCHRONIZE: Wait(),
-        _Mirror.PENDING_STOPPED: Wait(),
-        _Mirror.STOPPED: Ask(("truncate-and-restore",)),
+        _Mirror.PENDING_SYNCHRONIZE: RolePending(),
+        _Mirror.PENDING_STOPPED: RolePending(),
+        _Mirror.STOPPED: VerbRequest(("truncate-and-restore",)),
     },
 }
 
-_SUSPENDED_VERDICTS: Final[dict[Role, Verdict]] = {
+_SUSPENDED_VERDICTS: Final[dict[Role, RoleVerdict]] = {
     "mirroring": _REFUSE_SUSPENDED,
-    "paused": InRole(),
+    "paused": RoleReached(),
     "promoted": _REFUSE_SUSPENDED,
-    "failed-over": Ask(("failover",)),
-    "reversed": Ask(("resume",)),
+    "failed-over": VerbRequest(("failover",)),
+    "reversed": VerbRequest(("resume",)),
 }
 
 
-def towards(role: Role, state: MirrorStatus, *, is_suspended: bool = False) -> Verdict:
+def plan_role_change(role: Role, state: MirrorStatus, *, is_suspended: bool = False) -> RoleVerdict:
     """Decide how a mirror in `state` reaches `role`.
 
     `is_suspended`: the mirror was paused during a reversal, which a resume continues.
@@ -444,7 +443,7 @@ TIERING: Final = Lifecycle(
     initial=TieringState.ENABLED,
     moves=(
         Move(TieringState.ENABLED, "disable-tiering", TieringState.DISABLING),
-        Move(TieringState.DISABLING, "disabled", TieringState.DISABLED, by_itself=True),
+        Move(TieringState.DISABLING, "disabled", TieringState.DISABLED, is_automatic=True),
         Move(TieringState.DISABLED, "enable-tiering", TieringState.ENABLED),
     ),
     refusals=(
@@ -476,13 +475,13 @@ HOUSEKEEPING: Final = Lifecycle(
     name="housekeeping",
     initial=_IDLE,
     moves=(
-        Move(_IDLE, "storage-is-idle", _ACTIVE, by_itself=True),
-        Move(_IDLE, "interval-passed", _DRAINING, by_itself=True),
-        Move(_ACTIVE, "traffic", _PAUSE, by_itself=True),
-        Move(_ACTIVE, "done", _IDLE, by_itself=True),
-        Move(_PAUSE, "storage-is-idle", _ACTIVE, by_itself=True),
-        Move(_PAUSE, "interval-passed", _DRAINING, by_itself=True),
-        Move(_DRAINING, "done", _IDLE, by_itself=True),
+        Move(_IDLE, "storage-is-idle", _ACTIVE, is_automatic=True),
+        Move(_IDLE, "interval-passed", _DRAINING, is_automatic=True),
+        Move(_ACTIVE, "traffic", _PAUSE, is_automatic=True),
+        Move(_ACTIVE, "done", _IDLE, is_automatic=True),
+        Move(_PAUSE, "storage-is-idle", _ACTIVE, is_automatic=True),
+        Move(_PAUSE, "interval-passed", _DRAINING, is_automatic=True),
+        Move(_DRAINING, "done", _IDLE, is_automatic=True),
         *(Move(state, "stop", _STOPPED) for state in (_IDLE, _ACTIVE, _PAUSE, _DRAINING)),
     ),
 )
@@ -498,10 +497,8 @@ class SegmentState(StrEnum):
     """The state of a remote segment; only COPY_FINISHED can be read."""
 
     COPY_STARTED = "COPY_SEGMENT_STARTED"
-    """Objects are being written, and no manifest lists them."""
     COPY_FINISHED = "COPY_SEGMENT_FINISHED"
     DELETE_STARTED = "DELETE_SEGMENT_STARTED"
-    """The manifest lists the segment as garbage, or its copy was abandoned."""
     DELETE_FINISHED = "DELETE_SEGMENT_FINISHED"
 
 
@@ -509,9 +506,7 @@ class PartitionDeletion(StrEnum):
     """Progress of the deletion of a remote partition."""
 
     MARKED = "DELETE_PARTITION_MARKED"
-    """The catalog lists the location of the deleted topic."""
     STARTED = "DELETE_PARTITION_STARTED"
-    """All segments of its manifest are garbage."""
     FINISHED = "DELETE_PARTITION_FINISHED"
 
 
@@ -519,10 +514,10 @@ SEGMENT: Final = Lifecycle(
     name="segment",
     initial=SegmentState.COPY_STARTED,
     moves=(
-        Move(SegmentState.COPY_STARTED, "copied", SegmentState.COPY_FINISHED, by_itself=True),
-        Move(SegmentState.COPY_STARTED, "abandoned", SegmentState.DELETE_STARTED, by_itself=True),
-        Move(SegmentState.COPY_FINISHED, "expired", SegmentState.DELETE_STARTED, by_itself=True),
-        Move(SegmentState.DELETE_STARTED, "deleted", SegmentState.DELETE_FINISHED, by_itself=True),
+        Move(SegmentState.COPY_STARTED, "copied", SegmentState.COPY_FINISHED, is_automatic=True),
+        Move(SegmentState.COPY_STARTED, "abandoned", SegmentState.DELETE_STARTED, is_automatic=True),
+        Move(SegmentState.COPY_FINISHED, "expired", SegmentState.DELETE_STARTED, is_automatic=True),
+        Move(SegmentState.DELETE_STARTED, "deleted", SegmentState.DELETE_FINISHED, is_automatic=True),
     ),
 )
 
@@ -530,8 +525,8 @@ PARTITION_DELETION: Final = Lifecycle(
     name="partition-deletion",
     initial=PartitionDeletion.MARKED,
     moves=(
-        Move(PartitionDeletion.MARKED, "begun", PartitionDeletion.STARTED, by_itself=True),
-        Move(PartitionDeletion.STARTED, "deleted", PartitionDeletion.FINISHED, by_itself=True),
+        Move(PartitionDeletion.MARKED, "begun", PartitionDeletion.STARTED, is_automatic=True),
+        Move(PartitionDeletion.STARTED, "deleted", PartitionDeletion.FINISHED, is_automatic=True),
     ),
 )
 

@@ -24,7 +24,7 @@ from reconciler.runtime.text import escape_non_utf8
 from reconciler.version import __version__
 
 
-def invocation(
+def build_invocation(
     workspace: Path | None = None,
     principal: str | None = None,
     host: str | None = None,
@@ -36,20 +36,20 @@ def invocation(
     _check_principal(principal, host)
     environ = dict(os.environ if environ is None else environ)
     return Invocation(
-        cwd=_working_folder(),
+        cwd=_find_working_folder(),
         environ=environ,
         now_ms=lambda: time.time_ns() // 1_000_000,
         new_id=lambda: str(uuid.uuid4()),
-        new_run=_new_run,
+        new_run=_create_run_id,
         tool=__version__,
-        who=_user_at_host(environ),
-        ci_url=_ci_url(environ),
-        git_commit=lambda folder: commit_of(folder, environ),
-        fork_point=lambda folder, revision: fork_point(folder, environ, revision),
+        who=_read_user(environ),
+        ci_url=_build_ci_url(environ),
+        git_commit=lambda folder: read_commit(folder, environ),
+        fork_point=lambda folder, revision: find_fork_point(folder, environ, revision),
         is_ancestor=lambda folder, commit, of: is_ancestor(folder, environ, commit, of),
-        changed_files=lambda folder, extra_paths, revision: changed_since(folder, environ, revision, extra_paths),
-        base_files=lambda folder: base_files(folder, environ),
-        read_limit=lambda folder: limit_of(folder, environ),
+        changed_files=lambda folder, extra_paths, revision: list_changed_files(folder, environ, revision, extra_paths),
+        base_files=lambda folder: extract_base_files(folder, environ),
+        read_limit=lambda folder: find_read_limit(folder, environ),
         workspace=workspace,
         principal=principal,
         host=host or "*",
@@ -70,7 +70,7 @@ def _check_principal(principal: str | None, host: str | None) -> None:
         raise UsageError(f"--principal {error.message}", hint=error.hint) from error
 
 
-def _working_folder() -> Path:
+def _find_working_folder() -> Path:
     try:
         return Path.cwd()
     except FileNotFoundError as error:
@@ -79,25 +79,25 @@ def _working_folder() -> Path:
         ) from error
 
 
-def _new_run() -> str:
+def _create_run_id() -> str:
     import uuid_utils
 
     return str(uuid_utils.uuid7())
 
 
-def _user_at_host(environ: Mapping[str, str]) -> str:
-    user = environ.get("GITHUB_ACTOR") or environ.get("GITLAB_USER_LOGIN") or _login_name()
+def _read_user(environ: Mapping[str, str]) -> str:
+    user = environ.get("GITHUB_ACTOR") or environ.get("GITLAB_USER_LOGIN") or _read_login_name()
     return escape_non_utf8(f"{user}@{socket.gethostname()}")
 
 
-def _login_name() -> str:
+def _read_login_name() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
         return f"uid-{os.getuid()}"
 
 
-def _ci_url(environ: Mapping[str, str]) -> str | None:
+def _build_ci_url(environ: Mapping[str, str]) -> str | None:
     server, repository, run = (environ.get(f"GITHUB_{word}") for word in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
     if server and repository and run:
         return escape_non_utf8(f"{server}/{repository}/actions/runs/{run}")
@@ -108,7 +108,7 @@ def _ci_url(environ: Mapping[str, str]) -> str | None:
 _GIT_TIMEOUT_S: Final = 30
 _MAX_FILE_BYTES: Final = 32 * 2**20
 _SYMLINK_MODE: Final = "120000"
-_SAFE: Final = ("--no-replace-objects", "-c", "safe.bareRepository=explicit", "-c", "core.fsmonitor=false")
+_SAFE_OPTIONS: Final = ("--no-replace-objects", "-c", "safe.bareRepository=explicit", "-c", "core.fsmonitor=false")
 """Options that stop git from running commands configured by a repository that is committed as files."""
 _INSTALL_GIT: Final = "Install git."
 _FETCH_BASE: Final = (
@@ -116,18 +116,18 @@ _FETCH_BASE: Final = (
 )
 
 
-def commit_of(folder: Path, environ: Mapping[str, str]) -> str | None:
+def read_commit(folder: Path, environ: Mapping[str, str]) -> str | None:
     """Return the commit that is checked out in a folder; `None` without git, a repository or a commit."""
     try:
-        return _git(folder, environ, "rev-parse", "--verify", "--quiet", "HEAD").strip() or None
+        return _read_git(folder, environ, "rev-parse", "--verify", "--quiet", "HEAD").strip() or None
     except (OSError, subprocess.SubprocessError):
         return None
 
 
-def prefix_of(folder: Path, environ: Mapping[str, str]) -> str:
+def read_repository_prefix(folder: Path, environ: Mapping[str, str]) -> str:
     """Return a folder's path in its repository, such as `topics/`; empty at the root or outside a repository."""
     try:
-        return _git(folder, environ, "rev-parse", "--show-prefix").removesuffix("\n")
+        return _read_git(folder, environ, "rev-parse", "--show-prefix").removesuffix("\n")
     except (OSError, subprocess.SubprocessError):
         return ""
 
@@ -145,7 +145,7 @@ _SERVER: Final = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._~/-]*)?
 _COMMIT: Final = re.compile(r"[0-9a-f]{7,64}")
 
 
-def forge_of(folder: Path, environ: Mapping[str, str]) -> Forge | None:
+def read_forge(folder: Path, environ: Mapping[str, str]) -> Forge | None:
     """Return the forge's URLs for a folder at its commit; `None` if environment variables name no forge.
 
     GitHub and Gitea: https://docs.github.com/actions/reference/variables-reference; GitLab:
@@ -161,21 +161,21 @@ def forge_of(folder: Path, environ: Mapping[str, str]) -> Forge | None:
         files, commits = "src/commit" if is_gitea else "blob", "commit"
     else:
         return None
-    commit = commit_of(folder, environ) or ci_commit or ""
+    commit = read_commit(folder, environ) or ci_commit or ""
     if not _SERVER.fullmatch(base.rstrip("/")) or not _COMMIT.fullmatch(commit):
         return None
-    root, run = base.rstrip("/"), _ci_url(environ) or ""
-    prefix = quote(prefix_of(folder, environ), errors="surrogateescape")
+    root, run = base.rstrip("/"), _build_ci_url(environ) or ""
+    prefix = quote(read_repository_prefix(folder, environ), errors="surrogateescape")
     return Forge(
         f"{root}/{files}/{commit}/{prefix}", f"{root}/{commits}/", commit, run if _SERVER.fullmatch(run) else None
     )
 
 
-def fork_point(folder: Path, environ: Mapping[str, str], revision: str) -> str:
+def find_fork_point(folder: Path, environ: Mapping[str, str], revision: str) -> str:
     """Return the merge base of HEAD and `revision`."""
     with _translate_git_errors(folder, revision):
-        _repository_root(folder, environ)
-        return _git(folder, environ, "merge-base", "HEAD", _resolve_commit(folder, environ, revision)).strip()
+        _find_trusted_root(folder, environ)
+        return _read_git(folder, environ, "merge-base", "HEAD", _resolve_commit(folder, environ, revision)).strip()
 
 
 def is_ancestor(folder: Path, environ: Mapping[str, str], commit: str, of: str) -> bool | None:
@@ -184,30 +184,30 @@ def is_ancestor(folder: Path, environ: Mapping[str, str], commit: str, of: str) 
     A shallow clone can prove ancestry but not disprove it.
     """
     try:
-        if not _git(folder, environ, "rev-list", "-1", commit, f"^{of}"):
+        if not _read_git(folder, environ, "rev-list", "-1", commit, f"^{of}"):
             return True
-        is_shallow = _git(folder, environ, "rev-parse", "--is-shallow-repository").strip() == "true"
-        return None if is_shallow and _git(folder, environ, "rev-list", "-1", of, f"^{commit}") else False
+        is_shallow = _read_git(folder, environ, "rev-parse", "--is-shallow-repository").strip() == "true"
+        return None if is_shallow and _read_git(folder, environ, "rev-list", "-1", of, f"^{commit}") else False
     except (OSError, subprocess.SubprocessError):
         return None
 
 
-def changed_since(
+def list_changed_files(
     folder: Path, environ: Mapping[str, str], revision: str, extra_paths: Iterable[Path] = ()
 ) -> tuple[str, ...]:
     """Return the files that changed since the merge base with `revision`, including uncommitted ones.
 
     Paths below `folder` are relative to it; paths below `extra_paths` are absolute.
     """
-    base = fork_point(folder, environ, revision)
+    base = find_fork_point(folder, environ, revision)
     with _translate_git_errors(folder, revision):
-        root = _repository_root(folder, environ)
+        root = _find_trusted_root(folder, environ)
         places = {folder.resolve(): Path(), **{place.resolve(): place for place in extra_paths}}
         pathspecs = [str(real) for real in places if real.is_relative_to(root)]
         diff = ("-c", "diff.relative=false", "diff", "--name-only", "--no-renames", "-z", base, "--", *pathspecs)
-        changed = _git(root, environ, "--literal-pathspecs", *diff)
+        changed = _read_git(root, environ, "--literal-pathspecs", *diff)
         listed = ("ls-files", "--others", "--exclude-standard", "-z", "--", *pathspecs)
-        unknown = _git(root, environ, "--literal-pathspecs", *listed)
+        unknown = _read_git(root, environ, "--literal-pathspecs", *listed)
     changed_paths = [root / path for path in (changed + unknown).split("\0") if path]
     named = (
         name / path.relative_to(real)
@@ -232,23 +232,23 @@ def _translate_git_errors(folder: Path, revision: str) -> Iterator[None]:
         ) from error
 
 
-def base_files(folder: Path, environ: Mapping[str, str]) -> PullRequestBase | None:
+def extract_base_files(folder: Path, environ: Mapping[str, str]) -> PullRequestBase | None:
     """Write the files of a pull request's base to a temporary folder; `None` outside pull requests.
 
     They are all files below `folder` and YAML files anywhere, and are deleted at exit. Git attributes and filters are
     not applied.
     """
-    revision = _base_of(environ)
+    revision = _find_base_revision(environ)
     if revision is None:
         return None
     try:
-        root = _repository_root(folder, environ)
-        if _git(folder, environ, "rev-parse", "--show-superproject-working-tree").strip():
+        root = _find_trusted_root(folder, environ)
+        if _read_git(folder, environ, "rev-parse", "--show-superproject-working-tree").strip():
             message = f"{folder} is a submodule, and its base is not the one of this pull request"
             raise UserError(message, hint="Plan the workspace in its own repository.")
         files = Path(tempfile.mkdtemp(prefix="reconciler-base-"))
         atexit.register(shutil.rmtree, files, ignore_errors=True)
-        _write_files(root, environ, _base_commit(folder, environ, revision), folder.resolve(), files)
+        _write_files(root, environ, _resolve_base_commit(folder, environ, revision), folder.resolve(), files)
     except FileNotFoundError as error:
         raise UserError(
             "the base of this pull request is read with git, which is not installed", hint=_INSTALL_GIT
@@ -259,18 +259,18 @@ def base_files(folder: Path, environ: Mapping[str, str]) -> PullRequestBase | No
     return PullRequestBase(root, files.resolve())
 
 
-def limit_of(folder: Path, environ: Mapping[str, str]) -> Path | None:
+def find_read_limit(folder: Path, environ: Mapping[str, str]) -> Path | None:
     """Return the repository outside which a pull request may read no file; `None` outside pull requests."""
     if not _is_pull_request(environ):
         return None
     try:
-        return _repository_root(folder, environ)
+        return _find_trusted_root(folder, environ)
     except (OSError, subprocess.SubprocessError, UserError):
         return folder.resolve()
 
 
 def _write_files(root: Path, environ: Mapping[str, str], commit: str, folder: Path, into: Path) -> None:
-    listed = _git(root, environ, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
+    listed = _read_git(root, environ, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
     chosen: dict[str, list[tuple[str, Path]]] = {}
     for entry in filter(None, listed.split("\0")):
         about, _, path = entry.partition("\t")
@@ -280,9 +280,9 @@ def _write_files(root: Path, environ: Mapping[str, str], commit: str, folder: Pa
             chosen.setdefault(sha, []).append((mode, into / path))
     with tempfile.TemporaryFile() as batch:
         ids = "".join(f"{sha}\n" for sha in chosen).encode()
-        _run(root, environ, "cat-file", "--batch", asks=ids, into=batch)
+        _run_git(root, environ, "cat-file", "--batch", asks=ids, into=batch)
         batch.seek(0)
-        for sha, content in _read_batch(batch):
+        for sha, content in _parse_blobs(batch):
             for mode, place in chosen[sha]:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 if mode == _SYMLINK_MODE:
@@ -291,29 +291,28 @@ def _write_files(root: Path, environ: Mapping[str, str], commit: str, folder: Pa
                     place.write_bytes(content)
 
 
-def _read_batch(batch: IO[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Parse the output of `git cat-file --batch`: a line `SHA blob SIZE`, the content, and a newline."""
+def _parse_blobs(batch: IO[bytes]) -> Iterator[tuple[str, bytes]]:
     while head := batch.readline():
         sha, _, size = head.decode().split()
         yield sha, batch.read(int(size))
         batch.read(1)
 
 
-def _repository_root(folder: Path, environ: Mapping[str, str]) -> Path:
+def _find_trusted_root(folder: Path, environ: Mapping[str, str]) -> Path:
     """Return the root of the repository; reject a git folder that contains `folder`, as it may be committed files."""
-    place = Path(_git(folder, environ, "rev-parse", "--absolute-git-dir").removesuffix("\n")).resolve()
+    place = Path(_read_git(folder, environ, "rev-parse", "--absolute-git-dir").removesuffix("\n")).resolve()
     if folder.resolve().is_relative_to(place):
         message = f"{place} holds the files of a git repository, and is not one"
         raise UserError(message, hint="Delete HEAD, objects and refs there. They are not trusted.")
-    return Path(_git(folder, environ, "rev-parse", "--show-toplevel").removesuffix("\n")).resolve()
+    return Path(_read_git(folder, environ, "rev-parse", "--show-toplevel").removesuffix("\n")).resolve()
 
 
 def _resolve_commit(folder: Path, environ: Mapping[str, str], revision: str) -> str:
     name = f"{revision}^{{commit}}"
-    return _git(folder, environ, "rev-parse", "--verify", "--quiet", "--end-of-options", name).strip()
+    return _read_git(folder, environ, "rev-parse", "--verify", "--quiet", "--end-of-options", name).strip()
 
 
-def _base_commit(folder: Path, environ: Mapping[str, str], revision: str) -> str:
+def _resolve_base_commit(folder: Path, environ: Mapping[str, str], revision: str) -> str:
     for prefix in ("refs/remotes/", "refs/remotes/origin/", "refs/heads/"):
         try:
             return _resolve_commit(folder, environ, f"{prefix}{revision}")
@@ -323,10 +322,10 @@ def _base_commit(folder: Path, environ: Mapping[str, str], revision: str) -> str
 
 
 def _is_pull_request(environ: Mapping[str, str]) -> bool:
-    return _declared_base(environ) is not None or environ.get("GITHUB_EVENT_NAME", "").startswith("pull_request")
+    return _read_declared_base(environ) is not None or environ.get("GITHUB_EVENT_NAME", "").startswith("pull_request")
 
 
-def _declared_base(environ: Mapping[str, str]) -> str | None:
+def _read_declared_base(environ: Mapping[str, str]) -> str | None:
     for name in ("RECONCILER_BASE", "CI_MERGE_REQUEST_DIFF_BASE_SHA"):
         if name in environ:
             if not environ[name].strip():
@@ -338,8 +337,8 @@ def _declared_base(environ: Mapping[str, str]) -> str | None:
     return None
 
 
-def _base_of(environ: Mapping[str, str]) -> str | None:
-    if (declared := _declared_base(environ)) is not None or not _is_pull_request(environ):
+def _find_base_revision(environ: Mapping[str, str]) -> str | None:
+    if (declared := _read_declared_base(environ)) is not None or not _is_pull_request(environ):
         return declared
     try:
         event = json.loads(Path(environ["GITHUB_EVENT_PATH"]).read_bytes())
@@ -349,15 +348,15 @@ def _base_of(environ: Mapping[str, str]) -> str | None:
         raise UserError(message, hint="Set RECONCILER_BASE to the branch or commit it is for.") from error
 
 
-def _git(folder: Path, environ: Mapping[str, str], *arguments: str) -> str:
-    return _run(folder, environ, *arguments).decode("utf-8", "surrogateescape")
+def _read_git(folder: Path, environ: Mapping[str, str], *arguments: str) -> str:
+    return _run_git(folder, environ, *arguments).decode("utf-8", "surrogateescape")
 
 
-def _run(
+def _run_git(
     folder: Path, environ: Mapping[str, str], *arguments: str, asks: bytes = b"", into: IO[bytes] | None = None
 ) -> bytes:
     done = subprocess.run(  # noqa: S603 - a list, no shell; the revision is behind --end-of-options
-        ["git", *_SAFE, "-C", str(folder), *arguments],  # noqa: S607 - git is on the PATH
+        ["git", *_SAFE_OPTIONS, "-C", str(folder), *arguments],  # noqa: S607 - git is on the PATH
         env={**environ, "GIT_OPTIONAL_LOCKS": "0"},
         input=asks,
         stdout=subprocess.PIPE if into is None else into,

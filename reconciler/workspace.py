@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import DriftError
 from reconciler.operations.steps.invocation import Invocation, Select, find_workspace_folder, format_finding, load_files
 from reconciler.planning.plan_rows import format_done_counts, format_totals
-from reconciler.process import invocation
+from reconciler.process import build_invocation
 
 if TYPE_CHECKING:
     from reconciler.applying.events import Event
@@ -74,6 +74,7 @@ class ApplyResult:
     done: tuple[str, ...]
     """Ids of the completed actions, in the order in which they ended."""
     not_needed: tuple[str, ...]
+    """Ids of planned actions that were no longer needed."""
     summary: str
     """Number of completed actions as text: `1 added, 4 changed`."""
 
@@ -89,6 +90,7 @@ class Workspace:
     """
 
     folder: Path
+    """Folder of `reconciler.yaml`."""
     _select: Select = field(repr=False)
     _environ: Mapping[str, str] | None = field(repr=False)
 
@@ -115,7 +117,7 @@ class Workspace:
             UsageError: The folder is no workspace.
             UserError: There is no workspace, or its files have problems.
         """
-        context = invocation(None if folder is None else Path(folder), warn=_LOG.warning, environ=environ)
+        context = build_invocation(None if folder is None else Path(folder), warn=_LOG.warning, environ=environ)
         select = Select(
             environment=environment,
             variables=tuple(f"{name}={value}" for name, value in (variables or {}).items()),
@@ -229,7 +231,7 @@ class Workspace:
         )
 
     def _invocation(self) -> Invocation:
-        return invocation(self.folder, warn=_LOG.warning, environ=self._environ)
+        return build_invocation(self.folder, warn=_LOG.warning, environ=self._environ)
 
 
 def _log_event(event: Event) -> None:

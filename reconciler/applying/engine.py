@@ -12,7 +12,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never, cast
 from zlib import crc32
 
-from reconciler.applying.events import NOWHERE, ActionDone, ActionFailed, ActionStarted, Event, Execution, LeaseLost
+from reconciler.applying.events import (
+    NO_EXECUTION,
+    ActionDone,
+    ActionFailed,
+    ActionStarted,
+    Event,
+    Execution,
+    LeaseLost,
+)
 from reconciler.applying.ports import DataAction, JobResult, Jobs, LeasePort, RunPorts
 from reconciler.errors import (
     BrokenInvariantError,
@@ -24,7 +32,7 @@ from reconciler.errors import (
     StoppedError,
     UnansweredError,
 )
-from reconciler.lifecycles import BY_JOBS, BY_PLATFORM, MIRROR, MOUNT, TWO_SIDED, UNMOUNT
+from reconciler.lifecycles import BY_JOBS, BY_PLATFORM, MIRROR, MOUNT, TWO_SIDED_VERBS, UNMOUNT
 from reconciler.planning.actions import Action, Adopt, ControlAction, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.diff.mirror_changes import CATCH_UP
 from reconciler.planning.record import apply_record_changes, record_action, record_refusal
@@ -53,10 +61,10 @@ Lane: TypeAlias = str
 
 def is_done_by_jobs(action: Action) -> bool:
     """Return whether jobs execute a transition, because it copies records or needs both clusters."""
-    return isinstance(action, Transition) and (is_archived(action) or is_mirror_action(action))
+    return isinstance(action, Transition) and (is_mount_by_jobs(action) or is_mirror_action(action))
 
 
-def is_archived(action: Transition) -> bool:
+def is_mount_by_jobs(action: Transition) -> bool:
     """Return whether the transition is a mount or unmount whose records jobs copy."""
     return action.machine in {MOUNT.name, UNMOUNT.name} and action.parameters.get("by") == BY_JOBS
 
@@ -84,7 +92,7 @@ def is_mirror_action(action: Action) -> bool:
         return action.job == CATCH_UP
     if not isinstance(action, Transition) or action.parameters.get("by") == BY_PLATFORM:
         return False
-    return action.machine == MIRROR.name and action.verb in TWO_SIDED
+    return action.machine == MIRROR.name and action.verb in TWO_SIDED_VERBS
 
 
 def is_job_lane(lane: Lane) -> bool:
@@ -97,11 +105,10 @@ def is_platform_lane(lane: Lane) -> bool:
     return lane != RECORD and not is_job_lane(lane)
 
 
-class Queue:
+class LaneQueue:
     """The waiting actions of one lane."""
 
     def __init__(self, size: int) -> None:
-        """`size` is the largest batch that the platform accepts in one call."""
         self._size = size
         self._waiting: deque[Action] = deque()
 
@@ -114,12 +121,12 @@ class Queue:
         """Whether no action waits."""
         return not self._waiting
 
-    def take(self) -> list[Action]:
+    def take_batch(self) -> list[Action]:
         """Return the next batch; empty if no action waits."""
         return [self._waiting.popleft() for _ in range(min(self._size, len(self._waiting)))]
 
 
-def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: LeasePort) -> list[Outcome]:
+def apply_batch(provider: Provider, actions: Sequence[ControlAction], lease: LeasePort) -> list[Outcome]:
     """Call a platform with a batch and return one outcome per action.
 
     The lease is checked first, because the call may have waited long for a thread.
@@ -127,41 +134,43 @@ def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: LeasePo
     outcomes: dict[str, Outcome] = {}
     unanswered: ReconcilerError | None = None
     try:
-        turn.check()
-        for outcome in provider.apply(actions, may_go_on=turn.check):
+        lease.check()
+        for outcome in provider.apply(actions, may_go_on=lease.check):
             outcomes[outcome.id] = outcome
     except ReconcilerError as error:
         unanswered = error
     except Exception as error:  # noqa: BLE001 - a bug in one platform must not lose the results of others
-        unanswered = _bug_error(error)
+        unanswered = _build_bug_error(error)
         rest = [action for action in actions if action.id not in outcomes]
         if len(rest) > 1:  # retry in halves, so that only the action with the bug fails
             middle = len(rest) // 2
             outcomes |= {
                 answer.id: answer
                 for half in (rest[:middle], rest[middle:])
-                for answer in do_batch(provider, half, turn)
+                for answer in apply_batch(provider, half, lease)
             }
-    return [outcomes.get(action.id) or Failed(action.id, unanswered or _no_answer_error()) for action in actions]
+    return [outcomes.get(action.id) or Failed(action.id, unanswered or _build_no_answer_error()) for action in actions]
 
 
-def do_job(job: DataAction, jobs: Jobs, turn: LeasePort, say: Callable[[Event], None]) -> tuple[Outcome, JobResult]:
+def run_job(
+    job: DataAction, jobs: Jobs, lease: LeasePort, report: Callable[[Event], None]
+) -> tuple[Outcome, JobResult]:
     """Run a job or a transition over two clusters; return its outcome and what it moved."""
     try:
-        turn.check()
-        moved = jobs.run(job, say, turn.check)
+        lease.check()
+        moved = jobs.run(job, report, lease.check)
         return Done(job.id, moved.incarnation, moved.physical_name), moved
     except ReconcilerError as error:
         return Failed(job.id, error), JobResult()
     except Exception as error:  # noqa: BLE001 - a bug in one job must not lose the results of others
-        return Failed(job.id, _bug_error(error)), JobResult()
+        return Failed(job.id, _build_bug_error(error)), JobResult()
 
 
-def _no_answer_error() -> BrokenInvariantError:
+def _build_no_answer_error() -> BrokenInvariantError:
     return BrokenInvariantError("the platform gave no answer for it", hint="Please report this, with the run's files.")
 
 
-def _bug_error(error: Exception) -> ReconcilerError:
+def _build_bug_error(error: Exception) -> ReconcilerError:
     if missing := MissingRecordsError.of(error):
         missing.__cause__ = error
         return missing
@@ -172,7 +181,7 @@ def _bug_error(error: Exception) -> ReconcilerError:
     return broken
 
 
-class Graph:
+class ActionGraph:
     """The unfinished actions of a plan and their dependencies."""
 
     def __init__(self, actions: Sequence[Action]) -> None:
@@ -199,7 +208,7 @@ class Graph:
                 taken.append(self._actions[name])
         return taken
 
-    def finish(self, name: str) -> None:
+    def finish_action(self, name: str) -> None:
         """Remove a finished action; its dependents may become ready."""
         del self._missing[name]
         for dependent in self._dependents[name]:
@@ -208,7 +217,7 @@ class Graph:
                 if not self._missing[dependent]:
                     heapq.heappush(self._ready, self._position[dependent])
 
-    def fail(self, name: str) -> list[str]:
+    def fail_action(self, name: str) -> list[str]:
         """Remove a failed action and all its dependents; return the dependents in plan order."""
         del self._missing[name]
         lost: set[str] = set()
@@ -222,12 +231,12 @@ class Graph:
             del self._missing[dependent]
         return sorted(lost, key=self._position.__getitem__)
 
-    def left(self) -> list[str]:
+    def list_unfinished(self) -> list[str]:
         """Return the ids of the actions that have not ended, in plan order."""
         return sorted(self._missing, key=self._position.__getitem__)
 
 
-def build_entries(action: Action, outcome: Outcome, lost: Mapping[str, Sequence[str]]) -> Iterator[Entry]:
+def build_result_entries(action: Action, outcome: Outcome, lost: Mapping[str, Sequence[str]]) -> Iterator[Entry]:
     """Yield the journal entries for an action's outcome; `lost`: failed action → actions skipped because of it.
 
     A result in doubt gets no entry, so that recovery settles the intent by observing the cluster.
@@ -266,7 +275,7 @@ def may_still_happen(outcome: Failed) -> bool:
     return isinstance(outcome.error, UnansweredError)
 
 
-class Ledger:
+class ResultLedger:
     """Collects the results of one run, and updates the record by them."""
 
     def __init__(self, record: Record, run: str, report: Callable[[Event], None]) -> None:
@@ -279,14 +288,14 @@ class Ledger:
         self.in_doubt: list[Action] = []
         self.unwritten: list[Entry] = []
         self.unanswered: list[str] = []
-        self.ran = NOWHERE
+        self.ran = NO_EXECUTION
         self.trouble: Exception | None = None
         self._run = run
         self._report = report
         self._reporting = threading.Lock()
         self._started: dict[str, float] = {}
 
-    def say(self, event: Event) -> None:
+    def report_event(self, event: Event) -> None:
         """Report an event, from any thread. If this fails, set `trouble` and drop later events."""
         with self._reporting:
             if self.trouble is None:
@@ -295,13 +304,13 @@ class Ledger:
                 except Exception as error:  # noqa: BLE001 - raised after the results are recorded
                     self.trouble = error
 
-    def start(self, actions: Sequence[Action], now: float) -> None:
+    def report_start(self, actions: Sequence[Action], now: float) -> None:
         """Report that these actions start."""
         for action in actions:
             self._started[action.id] = now
-            self.say(ActionStarted(action.id, action.address))
+            self.report_event(ActionStarted(action.id, action.address))
 
-    def finish(self, action: Action, outcome: Done, moved: JobResult, now: float) -> None:
+    def record_done(self, action: Action, outcome: Done, moved: JobResult, now: float) -> None:
         """Record and report a completed action."""
         changes = record_action(action, outcome, self.record, self._run)
         apply_record_changes(self.record, changes)
@@ -309,7 +318,7 @@ class Ledger:
         self.done.append(action.id)
         seconds = now - self._started.pop(action.id, now)
         self.ran += moved.ran
-        self.say(ActionDone(action.id, action.address, seconds, moved.records, moved.bytes, moved.ran))
+        self.report_event(ActionDone(action.id, action.address, seconds, moved.records, moved.bytes, moved.ran))
 
     def add_failure(self, action: Action, outcome: Failed, lost: Sequence[str]) -> None:
         """Add a failure and the actions skipped because of it."""
@@ -318,12 +327,12 @@ class Ledger:
             self.in_doubt.append(action)
         self.skipped += [ActionSkipped(id=name, because=action.id) for name in lost]
 
-    def say_failure(self, action: Action, outcome: Failed) -> None:
+    def report_failure(self, action: Action, outcome: Failed) -> None:
         """Report a failure that is in the journal, and record what the action created before it failed."""
         if outcome.made is not None and not is_in_doubt(action, outcome):
             apply_record_changes(self.record, record_refusal(action, outcome.made, self.record, self._run))
             self.is_changed = True
-        self.say(ActionFailed(action.id, action.address, outcome.error.message, outcome.error.hint))
+        self.report_event(ActionFailed(action.id, action.address, outcome.error.message, outcome.error.hint))
 
 
 _CHECK_INTERVAL_S: Final = 1.0
@@ -350,7 +359,7 @@ class RunResult:
     ended_by: ReconcilerError | None = None
     """Why the state can no longer be written; if set, the run must not commit `record`."""
     unwritten: tuple[Entry, ...] = ()
-    ran: Execution = NOWHERE
+    ran: Execution = NO_EXECUTION
     trouble: Exception | None = None
     """An unexpected error, such as a bug or a closed pipe, to raise after `record` is committed."""
 
@@ -364,13 +373,12 @@ class Engine:
     """Executes the actions of one plan."""
 
     def __init__(
-        self, actions: Sequence[Action], means: RunPorts, *, record: Record, run: str, leaves_jobs: bool = False
+        self, actions: Sequence[Action], ports: RunPorts, *, record: Record, run: str, leaves_jobs: bool = False
     ) -> None:
-        """`actions` are the unblocked actions of the plan, and `record` is the record before them."""
-        self._graph = Graph(actions)
-        self._means = means
-        self._ledger = Ledger(record, run, means.report)
-        self._queues: dict[Lane, Queue] = {}
+        self._graph = ActionGraph(actions)
+        self._ports = ports
+        self._ledger = ResultLedger(record, run, ports.report)
+        self._queues: dict[Lane, LaneQueue] = {}
         self._running: dict[Lane, asyncio.Task[None]] = {}
         self._leaves_jobs = leaves_jobs
         self._is_stopping = False
@@ -379,12 +387,12 @@ class Engine:
     def stop(self) -> None:
         """Start no new action and stop running jobs soon. Safe from threads and signal handlers."""
         self._is_stopping = True
-        self._means.jobs.stop()
+        self._ports.jobs.stop()
 
     async def run(self) -> RunResult:
         """Execute the plan and return all results; errors are in the result."""
         try:
-            await self._walk()
+            await self._run_lanes()
         except Exception as error:  # noqa: BLE001 - returned, so that finished actions are committed
             self._ledger.trouble = error
         finally:
@@ -395,7 +403,7 @@ class Engine:
             tuple(ledger.done),
             tuple(ledger.failed),
             tuple(ledger.skipped),
-            tuple(self._graph.left()),
+            tuple(self._graph.list_unfinished()),
             tuple(ledger.in_doubt),
             unanswered=tuple(ledger.unanswered),
             is_stopped=self._is_stopping,
@@ -406,7 +414,7 @@ class Engine:
             trouble=ledger.trouble,
         )
 
-    async def _walk(self) -> None:
+    async def _run_lanes(self) -> None:
         while True:
             self._check_lease()
             self._start_ready()
@@ -418,8 +426,7 @@ class Engine:
                 self.stop()
 
     async def _drain(self) -> None:
-        """Wait for running actions, because none may act after the lease is released."""
-        if self._running:
+        if self._running:  # no action may run after the lease is released
             self.stop()
             await asyncio.wait(self._running.values())
             for task in self._running.values():
@@ -437,22 +444,22 @@ class Engine:
         if self._is_stopping:
             return
         for action in self._graph.take_ready():
-            self._queue(choose_lane(action), action).add(action)
-        free = self._means.parallelism - sum(is_platform_lane(lane) for lane in self._running)
+            self._find_queue(choose_lane(action), action).add(action)
+        free = self._ports.parallelism - sum(is_platform_lane(lane) for lane in self._running)
         for lane in list(self._queues):
             if not self._may_start(lane) or (is_platform_lane(lane) and free <= 0):
                 continue
-            if batch := self._queues[lane].take():
-                self._running[lane] = self._means.effects.spawn(self._do(lane, batch))
+            if batch := self._queues[lane].take_batch():
+                self._running[lane] = self._ports.effects.spawn(self._process_batch(lane, batch))
                 self._queues[lane] = self._queues.pop(lane)  # move the lane to the end, so that no lane starves
                 free -= is_platform_lane(lane)
 
     def _may_start(self, lane: Lane) -> bool:
-        return self._means.turn.may_start and lane not in self._running and self._is_served(lane)
+        return self._ports.lease.may_start and lane not in self._running and self._is_served(lane)
 
-    def _queue(self, lane: Lane, action: Action) -> Queue:
+    def _find_queue(self, lane: Lane, action: Action) -> LaneQueue:
         if lane not in self._queues:
-            self._queues[lane] = Queue(self._choose_batch_size(lane, action))
+            self._queues[lane] = LaneQueue(self._choose_batch_size(lane, action))
         return self._queues[lane]
 
     def _choose_batch_size(self, lane: Lane, action: Action) -> int:
@@ -462,42 +469,43 @@ class Engine:
             case _ if is_job_lane(lane):
                 return 1
             case _:
-                return self._means.providers[cast("str", action.cluster)].capabilities.batch
+                return self._ports.providers[cast("str", action.cluster)].capabilities.batch
 
     async def _wait_for_lane(self) -> None:
-        look = self._means.effects.spawn(self._means.effects.sleep(_CHECK_INTERVAL_S))
-        await asyncio.wait({*self._running.values(), look}, return_when=asyncio.FIRST_COMPLETED)
-        look.cancel()
+        timer = self._ports.effects.spawn(self._ports.effects.sleep(_CHECK_INTERVAL_S))
+        await asyncio.wait({*self._running.values(), timer}, return_when=asyncio.FIRST_COMPLETED)
+        timer.cancel()
         for lane in [lane for lane, task in self._running.items() if task.done()]:
             self._running.pop(lane).result()
 
-    async def _do(self, lane: Lane, batch: list[Action]) -> None:
-        """Write the intents, execute the batch, write the results, and report them."""
-        if lane != RECORD and not await self._write([Intent(id=action.id) for action in batch]):
+    async def _process_batch(self, lane: Lane, batch: list[Action]) -> None:
+        if lane != RECORD and not await self._write_entries([Intent(id=action.id) for action in batch]):
             return
         if self._is_stopping:
             return  # stopped during the write; recovery finds the intents and settles them as absent
-        self._ledger.start(batch, self._means.effects.now())
+        self._ledger.report_start(batch, self._ports.effects.now())
         ended = [
             (action, outcome, moved)
             for action, outcome, moved in await self._collect_outcomes(lane, batch)
-            if not self._is_left(outcome)
+            if not self._is_unfinished(outcome)
         ]
-        lost = {outcome.id: self._graph.fail(outcome.id) for _, outcome, _ in ended if isinstance(outcome, Failed)}
-        entries = [entry for action, outcome, _ in ended for entry in build_entries(action, outcome, lost)]
-        is_written = await self._write(entries)
+        lost = {
+            outcome.id: self._graph.fail_action(outcome.id) for _, outcome, _ in ended if isinstance(outcome, Failed)
+        }
+        entries = [entry for action, outcome, _ in ended for entry in build_result_entries(action, outcome, lost)]
+        is_written = await self._write_entries(entries)
         if not is_written:
             self._ledger.unwritten += entries
         for action, outcome, moved in ended:
             match outcome:
                 case Done():
                     if is_written:
-                        self._graph.finish(action.id)
-                        self._ledger.finish(action, outcome, moved, self._means.effects.now())
+                        self._graph.finish_action(action.id)
+                        self._ledger.record_done(action, outcome, moved, self._ports.effects.now())
                 case Failed():
                     self._ledger.add_failure(action, outcome, lost[action.id])
                     if is_written:
-                        self._ledger.say_failure(action, outcome)
+                        self._ledger.report_failure(action, outcome)
                 case _:
                     assert_never(outcome)
 
@@ -509,21 +517,22 @@ class Engine:
             return [(action, Failed(action.id, error), JobResult()) for action in batch]
 
     async def _execute(self, lane: Lane, batch: list[Action]) -> list[tuple[Action, Outcome, JobResult]]:
-        effects, turn = self._means.effects, self._means.turn
+        effects, lease = self._ports.effects, self._ports.lease
         match lane:
             case "record":
                 return [(action, Done(action.id), JobResult()) for action in batch]
             case _ if is_job_lane(lane):
                 job = cast("DataAction", batch[0])
-                outcome, moved = await effects.call(partial(do_job, job, self._means.jobs, turn, self._ledger.say))
+                outcome, moved = await effects.call(
+                    partial(run_job, job, self._ports.jobs, lease, self._ledger.report_event)
+                )
                 return [(job, outcome, moved)]
             case _:
-                provider = self._means.providers[cast("str", batch[0].cluster)]
-                outcomes = await effects.call(partial(do_batch, provider, cast("list[ControlAction]", batch), turn))
+                provider = self._ports.providers[cast("str", batch[0].cluster)]
+                outcomes = await effects.call(partial(apply_batch, provider, cast("list[ControlAction]", batch), lease))
                 return [(action, outcome, JobResult()) for action, outcome in zip(batch, outcomes, strict=True)]
 
-    def _is_left(self, outcome: Outcome) -> bool:
-        """Return whether the action has not ended, because the lease was lost or the run was stopped."""
+    def _is_unfinished(self, outcome: Outcome) -> bool:
         match outcome:
             case Failed(error=LeaseError()):
                 return True
@@ -532,49 +541,47 @@ class Engine:
             case _:
                 return False
 
-    async def _write(self, entries: Sequence[Entry]) -> bool:
-        """Return whether `entries` were written; if not, end the run."""
+    async def _write_entries(self, entries: Sequence[Entry]) -> bool:
         try:
-            await self._means.turn.write(entries)
+            await self._ports.lease.write(entries)
         except ReconcilerError as error:
-            self._end_by(error)
+            self._stop_by_error(error)
             return False
         return True
 
     def _check_lease(self) -> None:
         if self._ended_by is None:
             try:
-                self._means.turn.check()
+                self._ports.lease.check()
             except LeaseError as error:
-                self._end_by(error)
+                self._stop_by_error(error)
 
     async def _checkpoint(self) -> None:
         if self._ended_by is not None or not self._ledger.is_changed:
             return
         try:
-            await self._means.turn.checkpoint(self._ledger.record)
+            await self._ports.lease.checkpoint(self._ledger.record)
         except RetryableError:
             return  # the next checkpoint or the final commit tries again
         except ReconcilerError as error:
-            self._end_by(error)
+            self._stop_by_error(error)
 
-    def _end_by(self, error: ReconcilerError) -> None:
+    def _stop_by_error(self, error: ReconcilerError) -> None:
         if self._ended_by is not None:
             return
         self._ended_by = error
         self.stop()
         if isinstance(error, LeaseError):
-            self._ledger.say(LeaseLost(error.message))
+            self._ledger.report_event(LeaseLost(error.message))
 
 
 _COMMIT_INTERVAL_S: Final = 60.0
 
 
-class LeaseTurn:
+class RunLease:
     """Lease of a run, with its journal and checkpoints."""
 
     def __init__(self, lease: Lease, journal: Journal, effects: Effects) -> None:
-        """Write entries to `journal`, and commit under `lease`."""
         self._lease = lease
         self._journal = journal
         self._effects = effects

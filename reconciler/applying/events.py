@@ -30,7 +30,7 @@ def group_failures(failed: Iterable[Failed]) -> tuple[Alike, ...]:
     """Group failures by reason: largest group first, equal ones in the order in which they happened."""
     groups: dict[tuple[str, str], list[Failed]] = {}
     for failure in failed:
-        key = (remove_names(failure.error.message, failure.id), remove_names(failure.error.hint, failure.id))
+        key = (mask_names(failure.error.message, failure.id), mask_names(failure.error.hint, failure.id))
         groups.setdefault(key, []).append(failure)
     groups_of_failures = (
         Alike(*(key if len(group) > 1 else (group[0].error.message, group[0].error.hint)), _list_ids(group))
@@ -39,7 +39,7 @@ def group_failures(failed: Iterable[Failed]) -> tuple[Alike, ...]:
     return tuple(sorted(groups_of_failures, key=lambda group: -len(group.ids)))
 
 
-def group_by_cause(skipped: Iterable[ActionSkipped]) -> dict[str, tuple[str, ...]]:
+def group_skipped_actions(skipped: Iterable[ActionSkipped]) -> dict[str, tuple[str, ...]]:
     """Return failed action → skipped actions that depend on it; largest group first."""
     causes: dict[str, list[str]] = {}
     for skip in skipped:
@@ -47,7 +47,7 @@ def group_by_cause(skipped: Iterable[ActionSkipped]) -> dict[str, tuple[str, ...
     return {cause: tuple(ids) for cause, ids in sorted(causes.items(), key=lambda item: -len(item[1]))}
 
 
-def remove_names(text: str, action: str) -> str:
+def mask_names(text: str, action: str) -> str:
     """Replace the action's id, address and name in a message by `…`."""
     address = action.partition(":")[2]
     for name in (action, address, address.rpartition("/")[2]):
@@ -108,7 +108,7 @@ class Execution:
         return Execution(first.engine or other.engine, tasks, starting_s)
 
 
-NOWHERE: Final = Execution()
+NO_EXECUTION: Final = Execution()
 """No task ran."""
 
 
@@ -124,7 +124,7 @@ class Progress:
     seconds: float
     seconds_left: float | None = None
     """Null until a rate is known."""
-    ran: Execution = NOWHERE
+    ran: Execution = NO_EXECUTION
     partitions_done: int = 0
     """Number of complete partitions."""
     partitions: int = 0
@@ -144,7 +144,7 @@ class ActionDone:
     """Records that a job moved."""
     bytes: int = 0
     """Bytes that a job moved."""
-    ran: Execution = NOWHERE
+    ran: Execution = NO_EXECUTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ class Summary:
     """Failures by reason, the most frequent first."""
     in_doubt: tuple[str, ...] = ()
     """Ids of failed actions whose result is unknown; the run stays open."""
-    ran: Execution = NOWHERE
+    ran: Execution = NO_EXECUTION
     """Where the jobs of the run ran."""
     approved_by: tuple[str, ...] = ()
     """Names of the approvers."""

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from reconciler.applying.events import NOWHERE, Event, Execution, Progress
+from reconciler.applying.events import NO_EXECUTION, Event, Execution, Progress
 from reconciler.objectstore.base import ObjectStore
 from reconciler.planning.actions import Action, RunJob, Transition
 from reconciler.providers.protocol import Provider
@@ -28,8 +28,7 @@ class JobResult:
     bytes: int = 0
     incarnation: str | None = None
     physical_name: str | None = None
-    """Name on the platform if it differs from the address; for a mount, the location."""
-    ran: Execution = NOWHERE
+    ran: Execution = NO_EXECUTION
 
 
 class Jobs(Protocol):
@@ -107,7 +106,7 @@ class StopRequest(Protocol):
 class Spool(Protocol):
     """Local storage for journal entries while the state cannot be written."""
 
-    def keep(self, run: str, entries: Sequence[Entry]) -> str:
+    def store_entries(self, run: str, entries: Sequence[Entry]) -> str:
         """Store journal entries of a run and return their location, for messages.
 
         Raises:
@@ -115,25 +114,25 @@ class Spool(Protocol):
         """
         ...
 
-    def read(self, run: str) -> Sequence[Entry]:
+    def read_entries(self, run: str) -> Sequence[Entry]:
         """Return the stored entries of a run, without damaged ones."""
         ...
 
-    def runs(self) -> Sequence[str]:
+    def list_runs(self) -> Sequence[str]:
         """Return the ids of runs with stored entries; some may belong to another state."""
         ...
 
-    def forget(self, run: str) -> None:
+    def delete_entries(self, run: str) -> None:
         """Delete the stored entries of a run."""
         ...
 
 
-def _settles_nothing(_record: Record) -> None:
+def _mark_nothing(_record: Record) -> None:
     pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class RunContext:
     """The interfaces that a run uses, except its lease."""
 
     state: ObjectStore
@@ -143,7 +142,7 @@ class Setting:
     report: Callable[[Event], None]
     stop: StopRequest
     spool: Spool
-    settle: Callable[[Record], None] = _settles_nothing
+    mark_ownership: Callable[[Record], None] = _mark_nothing
     """Marks ownership on the clusters by the record after a run; called under the lease, and never raises."""
 
 
@@ -153,7 +152,7 @@ class RunPorts:
 
     providers: Mapping[str, Provider]
     jobs: Jobs
-    turn: LeasePort
+    lease: LeasePort
     effects: Effects
     report: Callable[[Event], None]
     parallelism: int = 8

@@ -10,7 +10,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from reconciler.applying.engine import LeaseTurn, build_entries, do_batch, do_job, is_archived, is_done_by_jobs
+from reconciler.applying.engine import (
+    RunLease,
+    apply_batch,
+    build_result_entries,
+    is_done_by_jobs,
+    is_mount_by_jobs,
+    run_job,
+)
 from reconciler.applying.events import RunRecovered
 from reconciler.errors import (
     BrokenInvariantError,
@@ -22,7 +29,7 @@ from reconciler.errors import (
 )
 from reconciler.lifecycles import MIRROR
 from reconciler.planning.actions import Action, ControlAction, Transition
-from reconciler.planning.settle import Settlement, list_settled_addresses, settle
+from reconciler.planning.settle import Settlement, list_settled_addresses, settle_action
 from reconciler.providers.protocol import Failed, Outcome, Scope
 from reconciler.resources.address import Address, cluster_address, kind_of
 from reconciler.runtime.text import end_sentence, list_first
@@ -40,7 +47,7 @@ from reconciler.state.journal import (
 )
 
 if TYPE_CHECKING:
-    from reconciler.applying.ports import Setting
+    from reconciler.applying.ports import RunContext
     from reconciler.providers.protocol import Provider
     from reconciler.resources.inventory import ClusterIdentity, Inventory, Record
     from reconciler.state.lease import Lease
@@ -61,11 +68,10 @@ class Completion:
     """Completes actions that an earlier run left partial, under a new lease."""
 
     lease: Lease
-    setting: Setting
-    drives: Callable[[Transition], bool]
+    context: RunContext
+    runs_transition: Callable[[Transition], bool]
     """Returns whether to run a transition over two clusters until it ends; others are left to `run`."""
     resumes: bool
-    """Whether to raise an error if a transition does not end."""
 
     async def complete(self, halves: Sequence[Action], journal: Journal) -> list[Entry]:
         """Repeat partial actions; write the resulting entries and return them.
@@ -86,67 +92,66 @@ class Completion:
 
     async def _complete_batch(self, cluster: str, batch: Sequence[Action], journal: Journal) -> list[Entry]:
         await journal.append([Intent(id=action.id) for action in batch])
-        turn = LeaseTurn(self.lease, journal, self.setting.effects)
-        call = partial(do_batch, self.setting.providers[cluster], cast("list[ControlAction]", batch), turn)
-        outcomes = await self.setting.effects.call(call)
+        run_lease = RunLease(self.lease, journal, self.context.effects)
+        call = partial(apply_batch, self.context.providers[cluster], cast("list[ControlAction]", batch), run_lease)
+        outcomes = await self.context.effects.call(call)
         lost: dict[str, Sequence[str]] = {outcome.id: () for outcome in outcomes if isinstance(outcome, Failed)}
         entries = [
             entry
             for action, outcome in zip(batch, outcomes, strict=True)
-            for entry in build_entries(action, outcome, lost)
+            for entry in build_result_entries(action, outcome, lost)
         ]
-        entries += _refuse_bugs(outcomes)
+        entries += _build_bug_refusals(outcomes)
         await journal.append(entries)
         _check_completed(cluster, outcomes)
         return entries
 
     async def _drive(self, action: Transition, journal: Journal) -> list[Entry]:
-        """Run a transition over two clusters until it ends, or record that it is in progress.
-
-        The mirror stores the step from which the transition continues, so a later plan sees it.
-        """
-        if not (self.drives(action) or self.resumes):
-            problem = "it is in progress" if is_archived(action) else "it is in progress: its mirror shows its state"
-            entries = [_refuse(action, problem, _GOES_ON_BY_PLAN if is_archived(action) else _GOES_ON)]
+        """Run a transition over two clusters until it ends, or record that it is in progress."""
+        if not (self.runs_transition(action) or self.resumes):
+            problem = (
+                "it is in progress" if is_mount_by_jobs(action) else "it is in progress: its mirror shows its state"
+            )
+            entries = [_build_refusal(action, problem, _GOES_ON_BY_PLAN if is_mount_by_jobs(action) else _GOES_ON)]
             await journal.append(entries)
             return entries
         await journal.append([Intent(id=action.id)])
-        turn = LeaseTurn(self.lease, journal, self.setting.effects)
-        jobs = self.setting.jobs
-        with self.setting.stop.call_on_stop(jobs.stop):
-            call = partial(do_job, action, jobs, turn, self.setting.report)
-            outcome, _ = await self.setting.effects.call(call)
+        run_lease = RunLease(self.lease, journal, self.context.effects)
+        jobs = self.context.jobs
+        with self.context.stop.call_on_stop(jobs.stop):
+            call = partial(run_job, action, jobs, run_lease, self.context.report)
+            outcome, _ = await self.context.effects.call(call)
         if isinstance(outcome, Failed):
             if isinstance(outcome.error, LeaseError):
                 raise outcome.error
-            if self.resumes or self.setting.stop.is_requested:
-                raise _not_ended_error(action, outcome.error)
-        entries = list(build_entries(action, outcome, {action.id: ()}))
+            if self.resumes or self.context.stop.is_requested:
+                raise _build_not_ended_error(action, outcome.error)
+        entries = list(build_result_entries(action, outcome, {action.id: ()}))
         await journal.append(entries)
         return entries
 
 
-def _refuse(action: Action, error: str, hint: str) -> Entry:
+def _build_refusal(action: Action, error: str, hint: str) -> Entry:
     return ActionRefused(id=action.id, error=error, hint=hint)
 
 
-def _not_ended_error(action: Transition, error: ReconcilerError) -> IncompleteError:
+def _build_not_ended_error(action: Transition, error: ReconcilerError) -> IncompleteError:
     return IncompleteError(
         f"{action.id} has been in progress since the last run, and does not end: {error.message}",
         hint=f"{end_sentence(error.hint)} Nothing else was done. Continue with: reconciler apply --resume",
     )
 
 
-def _refuse_bugs(outcomes: Iterable[Outcome]) -> list[Entry]:
+def _build_bug_refusals(outcomes: Iterable[Outcome]) -> list[Entry]:
     # Actions that fail by a bug would never complete.
     return [
-        _refuse_by_error(outcome.id, outcome.error)
+        _build_error_refusal(outcome.id, outcome.error)
         for outcome in outcomes
         if isinstance(outcome, Failed) and isinstance(outcome.error, BrokenInvariantError)
     ]
 
 
-def _refuse_by_error(name: str, error: ReconcilerError) -> Entry:
+def _build_error_refusal(name: str, error: ReconcilerError) -> Entry:
     return ActionRefused(id=name, error=error.message, hint=error.hint)
 
 
@@ -186,22 +191,17 @@ class Recovery:
     def __init__(
         self,
         lease: Lease,
-        setting: Setting,
+        context: RunContext,
         *,
-        gives_up: Callable[[Address], bool],
-        drives: Callable[[Transition], bool] = lambda _action: False,
+        skips_address: Callable[[Address], bool],
+        runs_transition: Callable[[Transition], bool] = lambda _action: False,
         resumes: bool = False,
     ) -> None:
-        """Make no call.
-
-        `gives_up`: whether an address is not observed, because the user excluded its cluster. `drives`: whether to run
-        a transition over two clusters until it ends. `resumes`: whether to raise an error if one does not end.
-        """
         self._lease = lease
-        self._setting = setting
-        self._gives_up = gives_up
-        self._completion = Completion(lease, setting, drives=drives, resumes=resumes)
-        self._began = setting.effects.now()
+        self._context = context
+        self._skips_address = skips_address
+        self._completion = Completion(lease, context, runs_transition=runs_transition, resumes=resumes)
+        self._began = context.effects.now()
 
     async def settle_open_run(self, *, closes: bool) -> SettledJournal | None:
         """Settle the open run, if any, and record its results; `closes`: close it.
@@ -210,7 +210,7 @@ class Recovery:
             IncompleteError: An action in doubt cannot be observed; the run stays open.
             UserError: The files of the run cannot be read.
         """
-        lease, effects, spool = self._lease, self._setting.effects, self._setting.spool
+        lease, effects, spool = self._lease, self._context.effects, self._context.spool
         open_run = await effects.call(self._open_run)
         if open_run is None:
             return None
@@ -220,7 +220,7 @@ class Recovery:
         before = open_run.fold(further=spooled)
         entries, verdicts = await self.settle(before.in_doubt, journal, before.record)
         if closes and not before.is_closed:
-            await journal.append([*_refuse_absent(verdicts), RunClosed(status="superseded")])
+            await journal.append([*_build_absent_refusals(verdicts), RunClosed(status="superseded")])
         after = open_run.fold(further=(*spooled, *entries))
         record = after.record if after.record != (await lease.snapshot()).record else None
         if closes:
@@ -228,8 +228,8 @@ class Recovery:
         elif record is not None:
             await lease.commit(record, settles=open_run.file.run)
         if spooled:
-            await effects.call(lambda: spool.forget(open_run.file.run))
-        self._setting.report(
+            await effects.call(lambda: spool.delete_entries(open_run.file.run))
+        self._context.report(
             RunRecovered(open_run.file.run, open_run.file.who or "", verdicts, open_run.parting, len(before.left))
         )
         done, doubtful = frozenset(before.done), _collect_scope(before.in_doubt)
@@ -249,18 +249,18 @@ class Recovery:
         """
         entries: list[Entry] = []
         verdicts: dict[str, str] = {}
-        declared = frozenset(self._setting.providers)
+        declared = frozenset(self._context.providers)
         known: list[Action] = []
         for action in in_doubt:
-            if action.cluster in declared and not self._gives_up(action.address):
+            if action.cluster in declared and not self._skips_address(action.address):
                 known.append(action)
             else:
                 verdicts[action.id] = "unknown"
-                entries.append(_refuse_unread(action))
+                entries.append(_build_unread_refusal(action))
         for cluster in sorted({action.cluster or "" for action in known}):
             actions = [action for action in known if action.cluster == cluster]
             await self._check_identity(cluster, record, actions)
-            for name, settlement in (await self._look_until_cool(cluster, actions)).items():
+            for name, settlement in (await self._observe_until_safe(cluster, actions)).items():
                 if settlement.verdict == "moving" and self._completion.resumes:
                     settlement = replace(settlement, verdict="partial")  # noqa: PLW2901 - a repeated action waits for the replicas
                 verdicts[name] = settlement.verdict
@@ -277,9 +277,9 @@ class Recovery:
         recorded = record.get(cluster_address(cluster))
         if recorded is None:
             return
-        provider = self._setting.providers[cluster]
-        identity = await self._setting.effects.call(
-            lambda: _ask_cluster(cluster, lambda: _identify_cluster(provider), actions)
+        provider = self._context.providers[cluster]
+        identity = await self._context.effects.call(
+            lambda: _call_cluster(cluster, lambda: _identify_cluster(provider), actions)
         )
         if recorded.incarnation not in {None, identity.cluster_id}:
             raise UserError(
@@ -287,44 +287,44 @@ class Recovery:
                 hint="Nothing was written. Correct the connection; `reconciler plan` has details.",
             )
 
-    async def _look_until_cool(self, cluster: str, actions: Sequence[Action]) -> dict[str, Settlement]:
+    async def _observe_until_safe(self, cluster: str, actions: Sequence[Action]) -> dict[str, Settlement]:
         """Observe actions. If one that is not idempotent is absent, wait for late calls and observe again."""
-        settlements = await self._look(cluster, actions)
-        named_there = self._setting.providers[cluster].capabilities.server_ids
+        settlements = await self._settle_observed(cluster, actions)
+        named_there = self._context.providers[cluster].capabilities.server_ids
         waits = [action.id for action in actions if kind_of(action.address) in named_there]
         if not any(settlements[name].verdict == "absent" for name in waits):
             return settlements
-        while (left := self._began + COOL_DOWN_S - self._setting.effects.now()) > 0:
-            if self._setting.stop.is_requested:
+        while (left := self._began + COOL_DOWN_S - self._context.effects.now()) > 0:
+            if self._context.stop.is_requested:
                 raise IncompleteError(
                     f"outcome unknown since the last run, and too early for a retry: {list_first(waits)}",
                     hint="Run it again: reconciler apply",
                 )
-            await self._setting.effects.sleep(min(left, _SLICE_S))
-        return await self._look(cluster, actions)
+            await self._context.effects.sleep(min(left, _SLICE_S))
+        return await self._settle_observed(cluster, actions)
 
-    async def _look(self, cluster: str, actions: Sequence[Action]) -> dict[str, Settlement]:
-        provider = self._setting.providers[cluster]
+    async def _settle_observed(self, cluster: str, actions: Sequence[Action]) -> dict[str, Settlement]:
+        provider = self._context.providers[cluster]
         addresses = sorted({address for action in actions for address in list_settled_addresses(action)})
         observed: Inventory = {}
         if addresses:
-            look = partial(provider.observe, Scope(tuple(addresses)))
-            observed = await self._setting.effects.call(lambda: _ask_cluster(cluster, look, actions))
+            observe = partial(provider.observe, Scope(tuple(addresses)))
+            observed = await self._context.effects.call(lambda: _call_cluster(cluster, observe, actions))
         catalog = provider.capabilities.configs
-        return {action.id: reopen_failover(action, settle(action, observed, catalog)) for action in actions}
+        return {action.id: reopen_failover(action, settle_action(action, observed, catalog)) for action in actions}
 
     def _open_run(self) -> UnfinishedRun | None:
-        store, lockfile, spool = self._lease.store, self._lease.lockfile, self._setting.spool
+        store, lockfile, spool = self._lease.store, self._lease.lockfile, self._context.spool
         open_run = read_open_run(store, lockfile)
-        for run in spool.runs():
+        for run in spool.list_runs():
             is_open = open_run is not None and open_run.file.run == run
             if not is_open and store.get(run_key(run)) is not None:  # a run without files belongs to another state
-                spool.forget(run)
+                spool.delete_entries(run)
         return open_run
 
     async def _unspool(self, open_run: UnfinishedRun, journal: Journal) -> list[Entry]:
         doubtful = {action.id for action in open_run.fold().in_doubt}
-        spooled = await self._setting.effects.call(lambda: self._setting.spool.read(open_run.file.run))
+        spooled = await self._context.effects.call(lambda: self._context.spool.read_entries(open_run.file.run))
         ends = [entry for entry in spooled if isinstance(entry, ActionEnded | ActionRefused) and entry.id in doubtful]
         await journal.append(ends)
         return list(ends)
@@ -373,7 +373,7 @@ def _build_settlement_entries(action: str, settlement: Settlement) -> list[Entry
             return []
 
 
-def _refuse_absent(verdicts: Mapping[str, str]) -> list[Entry]:
+def _build_absent_refusals(verdicts: Mapping[str, str]) -> list[Entry]:
     return [
         ActionRefused(id=name, error="it had not happened", hint="The next plan does it, if it is wanted.")
         for name, verdict in verdicts.items()
@@ -391,7 +391,7 @@ def _identify_cluster(provider: Provider) -> ClusterIdentity:
     return identity
 
 
-def _ask_cluster(cluster: str, ask: Callable[[], T], actions: Sequence[Action] = ()) -> T:
+def _call_cluster(cluster: str, ask: Callable[[], T], actions: Sequence[Action] = ()) -> T:
     try:
         return ask()
     except RetryableError as error:
@@ -402,7 +402,7 @@ def _ask_cluster(cluster: str, ask: Callable[[], T], actions: Sequence[Action] =
         ) from error
 
 
-def _refuse_unread(action: Action) -> Entry:
+def _build_unread_refusal(action: Action) -> Entry:
     return ActionRefused(
         id=action.id,
         error="its cluster was left out or is no longer declared, so it was not read",

@@ -1,6 +1,6 @@
 """One run, from acquiring the lease to its result.
 
-All effects go through `Setting`, so a simulation can kill the run at every step.
+All effects go through `RunContext`, so a simulation can kill the run at every step.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from reconciler.applying.engine import Engine, LeaseTurn, RunResult, may_still_happen
+from reconciler.applying.engine import Engine, RunLease, RunResult, may_still_happen
 from reconciler.applying.events import PlanMade, ResultMissing, RunHandedOver, Summary, group_failures
-from reconciler.applying.ports import RunPorts, Setting
+from reconciler.applying.ports import RunContext, RunPorts
 from reconciler.applying.recovery import Recovery, SettledJournal
 from reconciler.errors import (
     NOTHING_DONE,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 class RunEnd:
     """Ends one run: settles actions in doubt, commits the record and releases the lease."""
 
-    setting: Setting
+    context: RunContext
     lease: Lease
     journal: Journal
     file: RunFile
@@ -70,37 +70,37 @@ class RunEnd:
             IncompleteError: The state cannot be written, so the run stays open.
         """
         if result.ended_by is not None:
-            self._give_up(result, result.ended_by, began)
+            self._abandon(result, result.ended_by, began)
         try:
-            result = await self._settle(result)
+            result = await self._settle_doubts(result)
         except LeaseError as error:
-            self._give_up(result, error, began)
+            self._abandon(result, error, began)
         except ReconcilerError as error:
-            result = replace(result, unknown=_unknown_error(error))
+            result = replace(result, unknown=_build_unknown_error(error))
         is_over = result.is_changed or not (result.not_started or result.unknown)
-        if is_over and not self.setting.stop.is_requested:
+        if is_over and not self.context.stop.is_requested:
             # A stop must not wait for clusters; the next apply marks ownership.
             with suppress(StoppedError):
-                await self.setting.effects.call(lambda: self.setting.settle(result.record))
+                await self.context.effects.call(lambda: self.context.mark_ownership(result.record))
         try:
             serial = await self._commit(result, keeps_lease=keeps_lease)
         except ReconcilerError as error:
-            self._give_up(result, error, began)
+            self._abandon(result, error, began)
         await self._report_end(result, serial, began)
         if result.trouble is not None:
             raise result.trouble
         return result
 
-    async def _settle(self, result: RunResult) -> RunResult:
+    async def _settle_doubts(self, result: RunResult) -> RunResult:
         if not result.in_doubt:
             return result
-        if self.setting.stop.is_requested:
+        if self.context.stop.is_requested:
             names = list_first([action.id for action in result.in_doubt])
             raise IncompleteError(
                 f"stopped, and the platform did not report whether these were done: {names}",
                 hint="The next run finds out: reconciler apply",
             )
-        recovery = Recovery(self.lease, self.setting, gives_up=lambda _: False)
+        recovery = Recovery(self.lease, self.context, skips_address=lambda _: False)
         entries, verdicts = await recovery.settle(result.in_doubt, self.journal, result.record)
         waiting = await self._refuse_absent(result, verdicts)
         by_id = {action.id: action for action in result.in_doubt}
@@ -118,12 +118,11 @@ class RunEnd:
             done=(*result.done, *(entry.id for entry in ended)),
             failed=tuple(item for item in result.failed if item.id not in done_ids),
             in_doubt=waiting,
-            unknown=_unanswered_error(waiting) if waiting else None,
+            unknown=_build_unanswered_error(waiting) if waiting else None,
             is_changed=result.is_changed or bool(ended or half_made),
         )
 
     async def _refuse_absent(self, result: RunResult, verdicts: Mapping[str, str]) -> tuple[Action, ...]:
-        """Record absent actions as failed; return those that may still happen."""
         failed = {item.id: item for item in result.failed}
         absent = [action for action in result.in_doubt if verdicts[action.id] == "absent"]
         waiting = tuple(action for action in absent if may_still_happen(failed[action.id]))
@@ -137,20 +136,20 @@ class RunEnd:
         record = result.record if result.is_changed else None
         keeps_run = result.unknown is not None
         if result.not_started:
-            self.setting.report(RunHandedOver(result.not_started))
+            self.context.report(RunHandedOver(result.not_started))
             await self.journal.append(build_detached_entries(result.not_started))
             keeps_run = True
         elif not keeps_run:
-            await self.journal.append([RunClosed(status="partial" if is_partial(result) else "done")])
+            await self.journal.append([RunClosed(status="partial" if has_incomplete_actions(result) else "done")])
         if keeps_lease and not keeps_run:
             return await self.lease.end_run(record)
         return await self.lease.close(record, keeps_run=keeps_run)
 
     async def _report_end(self, result: RunResult, serial: int, began: float) -> None:
-        effects = self.setting.effects
+        effects = self.context.effects
         file = ResultFile(
             run=self.run,
-            status=status_of(result),
+            status=compute_status(result),
             serial=serial,
             done=result.done,
             failed=tuple(
@@ -162,19 +161,19 @@ class RunEnd:
             ended=format_utc_now(effects),
         )
         missing = await self._write_result(file)
-        self._summarize(result, serial, began)
+        self._report_summary(result, serial, began)
         if missing is not None:
-            self.setting.report(missing)
+            self.context.report(missing)
 
-    def _summarize(self, result: RunResult, serial: int | None, began: float) -> None:
-        self.setting.report(
+    def _report_summary(self, result: RunResult, serial: int | None, began: float) -> None:
+        self.context.report(
             Summary(
                 self.run,
                 done=len(result.done),
                 failed=len(result.failed),
                 skipped=len(result.skipped),
                 not_started=len(result.not_started),
-                seconds=self.setting.effects.now() - began,
+                seconds=self.context.effects.now() - began,
                 serial=serial,
                 skipped_because={item.id: item.because for item in result.skipped},
                 failures=group_failures(result.failed),
@@ -187,17 +186,16 @@ class RunEnd:
 
     async def _write_result(self, file: ResultFile) -> ResultMissing | None:
         try:
-            await self.setting.effects.call(lambda: write_result(self.lease.store, file))
+            await self.context.effects.call(lambda: write_result(self.lease.store, file))
         except StoppedError:
             return None  # the file may have been written
         except ReconcilerError as error:
             return ResultMissing(self.run, error.message, file.serial)
         return None
 
-    def _give_up(self, result: RunResult, error: ReconcilerError, began: float) -> NoReturn:
-        """Report the results, spool unwritten entries on this machine, and raise."""
-        self._summarize(_add_unwritten(result), None, began)
-        hint, spooled_at = end_sentence(error.hint), self._spool(result.unwritten)
+    def _abandon(self, result: RunResult, error: ReconcilerError, began: float) -> NoReturn:
+        self._report_summary(_add_unwritten(result), None, began)
+        hint, spooled_at = end_sentence(error.hint), self._spool_entries(result.unwritten)
         if isinstance(error, LeaseError):
             raise LeaseError(error.message, hint=f"{hint}{spooled_at}") from error
         raise IncompleteError(
@@ -205,12 +203,11 @@ class RunEnd:
             hint=f"{hint} The next run finds out what was done: reconciler apply.{spooled_at}",
         ) from error
 
-    def _spool(self, unwritten: Sequence[Entry]) -> str:
-        """Store entries on this machine and return a sentence on their location."""
+    def _spool_entries(self, unwritten: Sequence[Entry]) -> str:
         if not unwritten:
             return ""
         try:
-            where = self.setting.spool.keep(self.run, unwritten)
+            where = self.context.spool.store_entries(self.run, unwritten)
         except UserError as error:
             return f" What is known could not be kept on this machine either: {error}"
         return f" What is known and could not be written is kept in {where}."
@@ -239,7 +236,7 @@ def _merge_results(first: RunResult | None, second: RunResult | None) -> RunResu
     )
 
 
-def _unanswered_error(waiting: Sequence[Action]) -> IncompleteError:
+def _build_unanswered_error(waiting: Sequence[Action]) -> IncompleteError:
     names = list_first([action.id for action in waiting])
     return IncompleteError(
         f"the platform did not answer, and these changes are not on the clusters: {names}. The platform may still do "
@@ -248,20 +245,20 @@ def _unanswered_error(waiting: Sequence[Action]) -> IncompleteError:
     )
 
 
-def _unknown_error(error: ReconcilerError) -> IncompleteError:
+def _build_unknown_error(error: ReconcilerError) -> IncompleteError:
     return error if isinstance(error, IncompleteError) else IncompleteError(error.message, hint=error.hint)
 
 
-def status_of(result: RunResult) -> str:
+def compute_status(result: RunResult) -> str:
     """Return the status of an ended run: `done`, `partial`, `in doubt`, `stopped` or `detached`."""
     if result.not_started:
         return "stopped" if result.is_stopped else "detached"
     if result.unknown is not None:
         return "in doubt"
-    return "partial" if is_partial(result) else "done"
+    return "partial" if has_incomplete_actions(result) else "done"
 
 
-def is_partial(result: RunResult) -> bool:
+def has_incomplete_actions(result: RunResult) -> bool:
     """Return whether an action failed or was skipped."""
     return bool(result.failed or result.skipped)
 
@@ -280,9 +277,7 @@ class RunWork:
     plan: Plan | None = None
     options: Mapping[str, Any] | None = None
     unowned: frozenset[str] = frozenset()
-    """Clusters without the ownership marks that the record expects."""
     commit: str | None = None
-    """Git commit of the applied files; `None` if they are not of a single commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,19 +286,19 @@ class DecisionBasis:
 
     snapshot: Snapshot
     settled: SettledJournal | None = None
-    is_again: bool = False
+    is_second_round: bool = False
     """Whether this is the second round, which only checks what the settled run left in doubt."""
 
 
 Decide: TypeAlias = Callable[[DecisionBasis], RunWork]
 
 
-def drive_nothing(_action: Transition) -> bool:
+def run_no_transition(_action: Transition) -> bool:
     """Return `False`, to leave transitions over two clusters to `run`."""
     return False
 
 
-def give_up_nothing(_address: Address) -> bool:
+def skip_no_address(_address: Address) -> bool:
     """Return `False`, to observe every address."""
     return False
 
@@ -313,7 +308,6 @@ class RunOptions:
     """Options of a run. Times are in seconds."""
 
     resumes: bool = False
-    """Only finish the plan of the open run."""
     leaves_jobs: bool = False
     parallelism: int = 8
     """Limit of concurrent calls to platforms, apart from jobs."""
@@ -340,9 +334,9 @@ class RunRequest:
 
     command: str
     options: RunOptions = field(default_factory=RunOptions)
-    drives: Callable[[Transition], bool] = drive_nothing
+    runs_transition: Callable[[Transition], bool] = run_no_transition
     """Returns whether to run a transition of the open run until it ends, before anything else."""
-    gives_up: Callable[[Address], bool] = give_up_nothing
+    skips_address: Callable[[Address], bool] = skip_no_address
     """Returns whether an address is not observed, because the user excluded its cluster."""
 
 
@@ -357,13 +351,12 @@ class RunOutcome:
 class Run:
     """One run: acquires the lease, settles an open run, and executes actions."""
 
-    def __init__(self, setting: Setting, caller: Caller, wish: RunRequest) -> None:
-        """Make no call."""
-        self._setting = setting
+    def __init__(self, context: RunContext, caller: Caller, request: RunRequest) -> None:
+        self._context = context
         self._caller = caller
-        self._request = wish
-        self._effects = setting.effects
-        self._began = setting.effects.now()
+        self._request = request
+        self._effects = context.effects
+        self._began = context.effects.now()
 
     async def run(self, decide: Decide) -> RunOutcome:
         """Execute the actions that `decide` returns. If it raises, release the lease without changes.
@@ -373,11 +366,17 @@ class Run:
             InterruptedRunError: The run was stopped before it changed anything.
             IncompleteError: An earlier run cannot be settled, or the state can no longer be written.
         """
-        wish, resumes = self._request, self._request.options.resumes
+        request, resumes = self._request, self._request.options.resumes
         async with await self._acquire_lease() as lease:
-            if self._setting.stop.is_requested:
-                raise _not_begun_error("Nothing was changed.")
-            recovery = Recovery(lease, self._setting, gives_up=wish.gives_up, drives=wish.drives, resumes=resumes)
+            if self._context.stop.is_requested:
+                raise _build_not_begun_error("Nothing was changed.")
+            recovery = Recovery(
+                lease,
+                self._context,
+                skips_address=request.skips_address,
+                runs_transition=request.runs_transition,
+                resumes=resumes,
+            )
             settled = await recovery.settle_open_run(closes=not resumes)
             if settled is None and resumes:
                 raise UserError(
@@ -387,7 +386,7 @@ class Run:
                 lease, decide, DecisionBasis(await lease.snapshot(), settled), self._caller.claim.run
             )
             if self._needs_second_check(result, settled):
-                result = _merge_results(result, await self._check_again(lease, decide, settled))
+                result = _merge_results(result, await self._run_second_round(lease, decide, settled))
         return RunOutcome(result, settled)
 
     async def _acquire_lease(self) -> Lease:
@@ -395,10 +394,10 @@ class Run:
         patience = Patience(
             lock_timeout_s=self._request.options.lock_timeout_s,
             tell=self._caller.tell,
-            is_stopped=lambda: self._setting.stop.is_requested,
+            is_stopped=lambda: self._context.stop.is_requested,
         )
         try:
-            return await acquire(self._setting.state, self._effects, claim, patience)
+            return await acquire(self._context.state, self._effects, claim, patience)
         except StoppedError as error:
             raise InterruptedRunError(
                 "stopped before anything started: the state store does not answer",
@@ -410,29 +409,29 @@ class Run:
         try:
             todo = await self._effects.call(lambda: decide(basis))
         except StoppedError as error:
-            raise _stop_error(basis) from error
+            raise _build_stop_error(basis) from error
         except ReconcilerError as error:
-            if basis.is_again:
-                raise _failed_check_error(error) from error
+            if basis.is_second_round:
+                raise _build_check_error(error) from error
             raise
-        if self._setting.stop.is_requested:
+        if self._context.stop.is_requested:
             await self._restore_ownership(basis)
-            raise _stop_error(basis)
-        if todo.plan is not None and not basis.is_again:
-            self._setting.report(PlanMade(todo.plan))
+            raise _build_stop_error(basis)
+        if todo.plan is not None and not basis.is_second_round:
+            self._context.report(PlanMade(todo.plan))
         if not todo.actions:
             if lease.lockfile.open_run is not None:
                 await lease.end_run(None)
             await lease.keep_commit(todo.commit)
-            if basis.is_again:  # `decide` marked resources as owned, which are not created
+            if basis.is_second_round:  # `decide` marked resources as owned, which are not created
                 await self._restore_ownership(basis)
             else:
                 self._report_nothing_done(lease, run)
             return None
-        file = self._run_file(run, todo, basis, lease)
+        file = self._build_run_file(run, todo, basis, lease)
         try:
             if not self._request.options.leaves_jobs:
-                await self._effects.call(lambda: self._setting.jobs.check(todo.actions))
+                await self._effects.call(lambda: self._context.jobs.check(todo.actions))
             await lease.begin(file, todo.commit)
         except LeaseError:
             raise  # another run may rely on these marks now
@@ -441,26 +440,26 @@ class Run:
             raise
         journal = Journal(lease, self._effects, run)
         result = await self._execute(lease, journal, todo, basis.snapshot.record)
-        keeps_lease = not basis.is_again and self._needs_second_check(result, basis.settled)
-        ending = RunEnd(self._setting, lease, journal, file)
+        keeps_lease = not basis.is_second_round and self._needs_second_check(result, basis.settled)
+        ending = RunEnd(self._context, lease, journal, file)
         return await ending.conclude(result, keeps_lease=keeps_lease, began=self._began)
 
     async def _restore_ownership(self, basis: DecisionBasis) -> None:
         with suppress(StoppedError):
-            await self._effects.call(lambda: self._setting.settle(basis.snapshot.record))
+            await self._effects.call(lambda: self._context.mark_ownership(basis.snapshot.record))
 
     async def _execute(self, lease: Lease, journal: Journal, todo: RunWork, record: Record) -> RunResult:
-        setting, options = self._setting, self._request.options
-        means = RunPorts(
-            providers=setting.providers,
-            jobs=setting.jobs,
-            turn=LeaseTurn(lease, journal, self._effects),
+        context, options = self._context, self._request.options
+        ports = RunPorts(
+            providers=context.providers,
+            jobs=context.jobs,
+            lease=RunLease(lease, journal, self._effects),
             effects=self._effects,
-            report=setting.report,
+            report=context.report,
             parallelism=options.parallelism,
         )
-        engine = Engine(todo.actions, means, record=record, run=journal.run, leaves_jobs=options.leaves_jobs)
-        with setting.stop.call_on_stop(engine.stop):
+        engine = Engine(todo.actions, ports, record=record, run=journal.run, leaves_jobs=options.leaves_jobs)
+        with context.stop.call_on_stop(engine.stop):
             return await engine.run()
 
     def _needs_second_check(self, result: RunResult | None, settled: SettledJournal | None) -> bool:
@@ -468,9 +467,9 @@ class Run:
         is_over = result is None or result.is_whole
         return is_over and settled is not None and bool(settled.doubtful)
 
-    async def _check_again(self, lease: Lease, decide: Decide, settled: SettledJournal | None) -> RunResult | None:
-        if self._setting.stop.is_requested:
-            raise _unchecked_error()
+    async def _run_second_round(self, lease: Lease, decide: Decide, settled: SettledJournal | None) -> RunResult | None:
+        if self._context.stop.is_requested:
+            raise _build_unchecked_error()
         doubtful = settled.doubtful if settled else frozenset()
 
         def decide_again(basis: DecisionBasis) -> RunWork:
@@ -478,10 +477,13 @@ class Run:
             return replace(todo, actions=[action for action in todo.actions if action.address in doubtful])
 
         return await self._run_round(
-            lease, decide_again, DecisionBasis(await lease.snapshot(), settled, is_again=True), self._caller.new_run()
+            lease,
+            decide_again,
+            DecisionBasis(await lease.snapshot(), settled, is_second_round=True),
+            self._caller.new_run(),
         )
 
-    def _run_file(self, run: str, todo: RunWork, basis: DecisionBasis, lease: Lease) -> RunFile:
+    def _build_run_file(self, run: str, todo: RunWork, basis: DecisionBasis, lease: Lease) -> RunFile:
         caller, claim, options = self._caller, self._caller.claim, self._request.options
         resumed = basis.settled.run.file if basis.settled and options.resumes else None
         return RunFile(
@@ -509,7 +511,7 @@ class Run:
     def _report_nothing_done(self, lease: Lease, run: str) -> None:
         """Report an empty summary, which listeners wait for."""
         options = self._request.options
-        self._setting.report(
+        self._context.report(
             Summary(
                 run,
                 done=0,
@@ -524,28 +526,29 @@ class Run:
         )
 
 
-def _stop_error(basis: DecisionBasis) -> ReconcilerError:
-    if basis.is_again:
-        return _unchecked_error()
+def _build_stop_error(basis: DecisionBasis) -> ReconcilerError:
+    if basis.is_second_round:
+        return _build_unchecked_error()
     is_settled = basis.settled is not None
-    return _not_begun_error(
+    return _build_not_begun_error(
         "The run before it is settled; nothing else was changed." if is_settled else "Nothing was changed."
     )
 
 
-def _not_begun_error(hint: str) -> InterruptedRunError:
+def _build_not_begun_error(hint: str) -> InterruptedRunError:
     return InterruptedRunError("stopped before anything started", hint=hint)
 
 
-def _unchecked_error() -> IncompleteError:
+def _build_unchecked_error() -> IncompleteError:
     return IncompleteError(
         "stopped: the plan is done, but actions of an earlier run with an unknown outcome were not checked again",
         hint="Check with: reconciler plan",
     )
 
 
-def _failed_check_error(error: ReconcilerError) -> IncompleteError:
+def _build_check_error(error: ReconcilerError) -> IncompleteError:
     return IncompleteError(
-        f"the plan is done, but unfinished actions of an earlier run were not continued: {error.without(NOTHING_DONE)}",
+        "the plan is done, but unfinished actions of an earlier run were not continued: "
+        f"{error.strip_subject(NOTHING_DONE)}",
         hint=f"{end_sentence(error.hint)} Check with: reconciler plan",
     )

@@ -216,14 +216,14 @@ _LINK: Final = re.compile(rb"^kind:\s*MirrorLink\b", re.MULTILINE)
 
 def list_declared_addresses(folder: Path, environment: str | None) -> list[Address]:
     """Return the declared addresses, sorted, without names that contain a variable."""
-    from reconciler.manifests.files import OVERLAYS, manifest_files
+    from reconciler.manifests.files import OVERLAYS, find_manifests
 
     listed = _workspace(folder).get("spec", {}).get("manifests") or ["manifests"]
     apart = {folder / "reconciler.yaml", folder / OVERLAYS}
-    files = manifest_files(folder, listed, apart=apart).files
+    files = find_manifests(folder, listed, apart=apart).files
     if environment is not None:
         overlay = folder / OVERLAYS / environment
-        files = (*files, *manifest_files(overlay, ["."], apart={overlay / "values.yaml"}, may_be_empty=True).files)
+        files = (*files, *find_manifests(overlay, ["."], apart={overlay / "values.yaml"}, may_be_empty=True).files)
     addresses = {address for file in files for address in _of_file(file)}
     return sorted(address for address in addresses if "${" not in address)
 
@@ -261,6 +261,6 @@ def _mirrors(link: Any, cluster: str) -> Iterator[Address]:
 
 
 def _documents(raw: bytes) -> Iterator[Any]:
-    from reconciler.manifests.yaml_documents import parse
+    from reconciler.manifests.yaml_documents import parse_yaml
 
-    return (document.content for document in parse(raw, "").documents)
+    return (document.content for document in parse_yaml(raw, "").documents)

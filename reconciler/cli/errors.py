@@ -101,8 +101,8 @@ def _print_usage_error(screen: Screen, error: TyperException) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         screen.write(f"{error.format_message()}\n")
         return USAGE
-    if (message_and_hint := find_usage_error(error)) is not None:
-        _print_error(screen, "Error", *message_and_hint)
+    if (format_warning := find_usage_error(error)) is not None:
+        _print_error(screen, "Error", *format_warning)
     return USAGE
 
 

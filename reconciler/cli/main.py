@@ -46,11 +46,11 @@ def _code(words: list[str], *, is_verbose: bool) -> int:
     except BaseException as error:  # noqa: BLE001 - nothing may get past the one place that knows exit codes
         from reconciler.cli.errors import find_usage_error, report_error
 
-        code, message_and_hint = report_error(error, is_verbose=is_verbose), find_usage_error(error)
-        if message_and_hint is not None and any(word.startswith(("--report", "--format")) for word in words):
+        code, format_warning = report_error(error, is_verbose=is_verbose), find_usage_error(error)
+        if format_warning is not None and any(word.startswith(("--report", "--format")) for word in words):
             from reconciler.cli.reports import report_usage_error
 
-            report_usage_error(words, *message_and_hint)
+            report_usage_error(words, *format_warning)
         return code
 
 

@@ -94,9 +94,9 @@ class Place:
     def invocation(self) -> Invocation:
         """Read the process's environment once."""
         from reconciler.cli.environment import warn
-        from reconciler.process import invocation
+        from reconciler.process import build_invocation
 
-        made = invocation(self.workspace, self.principal, self.host, warn=warn)
+        made = build_invocation(self.workspace, self.principal, self.host, warn=warn)
         if self.verbose:
             from reconciler.cli.environment import log_to_stderr, note
 

@@ -14,7 +14,7 @@ from reconciler.cli.options import ActOptions, Files, Place, TextOrJson
 from reconciler.cli.present import finding_line, print_error_as_json, raise_verdict
 from reconciler.cli.show import confirm_effects
 from reconciler.cli.text.lines import Line, Span, Tone, line
-from reconciler.planning.actions import Risk, Transition, Update, addresses_of
+from reconciler.planning.actions import Risk, Transition, Update, list_changed_addresses
 from reconciler.resources.address import kind_of
 from reconciler.runtime.text import counted, format_count
 
@@ -71,7 +71,7 @@ def ask_before_change(verb: str, noun: str, *, yes: bool, form: TextOrJson) -> C
     """Return a function that shows a plan and asks: `Delete these 3 topics?`."""
 
     def confirm(plan: Plan) -> bool:
-        changed = {at for action in plan.actions if action.blocked is None for at in addresses_of(action)}
+        changed = {at for action in plan.actions if action.blocked is None for at in list_changed_addresses(action)}
         count = len([at for at in changed if f"{kind_of(at)}s" == noun] or changed)  # without mirrors of deleted links
         question = f"{verb.capitalize()} {'it' if count == 1 else f'these {format_count(count)} {noun}'}?"
         return confirm_effects(_plan_lines(plan), question, yes=yes, form=form)

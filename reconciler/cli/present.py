@@ -48,9 +48,9 @@ def warn_all(warnings: Iterable[str]) -> None:
 def show_page(report: Report, folder: Path) -> None:
     """Print a page; its links lead to the workspace's files on the forge, if a pipeline names it."""
     from reconciler.cli.html.report import page_bytes
-    from reconciler.process import forge_of
+    from reconciler.process import read_forge
 
-    out().write_bytes(page_bytes(report, forge_of(folder, os.environ)))
+    out().write_bytes(page_bytes(report, read_forge(folder, os.environ)))
 
 
 def raise_verdict(verdict: ReconcilerError | None) -> None:
@@ -63,7 +63,7 @@ def raise_verdict(verdict: ReconcilerError | None) -> None:
 def printed_blocked_error(plan: Plan, consequence: str = "") -> BlockedError:
     """Return the error of a blocked plan that was printed, without repeating it."""
     if plan.applied is not None and not plan.blocked:
-        message, hint = plan.applied.message_and_hint()
+        message, hint = plan.applied.format_warning()
         return BlockedError(f"{consequence}{message}", hint=hint)
     count = counted(len(plan.blocked), "action is", "actions are")
     return BlockedError(

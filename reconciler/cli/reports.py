@@ -65,9 +65,9 @@ def annotate(remarks: Remarks, folder: Path) -> None:
     """Let GitHub annotate the workspace's files with remarks."""
     if pipeline() == "github":
         from reconciler.cli.text.job_log import annotation_commands
-        from reconciler.process import prefix_of
+        from reconciler.process import read_repository_prefix
 
-        for command in annotation_commands(remarks, prefix_of(folder, os.environ)):
+        for command in annotation_commands(remarks, read_repository_prefix(folder, os.environ)):
             err().command(command)
 
 
@@ -108,9 +108,11 @@ def show_remarks(remarks: Remarks, form: Form, invocation: Invocation) -> None:
             from reconciler.cli.json.base import document_bytes
             from reconciler.cli.json.sarif import SarifDocument
             from reconciler.operations.manifest_files import find_folder
-            from reconciler.process import prefix_of
+            from reconciler.process import read_repository_prefix
 
-            out().write_bytes(document_bytes(SarifDocument.of(remarks, prefix_of(find_folder(invocation), os.environ))))
+            out().write_bytes(
+                document_bytes(SarifDocument.of(remarks, read_repository_prefix(find_folder(invocation), os.environ)))
+            )
         case "html":
             from reconciler.cli.html.remarks_report import remarks_report
             from reconciler.cli.present import show_page
@@ -331,7 +333,7 @@ def plan_outcome(planned: PlanResult, verdict: ReconcilerError | None) -> Outcom
         "actions": len(plan.actions),
         **counts,
         "danger": sum(map(is_dangerous, plan.actions)),
-        "older": plan.is_of_older_files,
+        "older": plan.has_older_files,
         "errors": len(plan.errors),
         **_verdict(verdict),
     }

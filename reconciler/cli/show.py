@@ -88,9 +88,9 @@ def show_planned(planned: PlanResult, form: Form) -> None:
             screen.write_bytes(planned.to_json())
         case "markdown":
             from reconciler.cli.text.markdown import plan_markdown
-            from reconciler.process import forge_of
+            from reconciler.process import read_forge
 
-            forge = forge_of(planned.folder, os.environ)
+            forge = read_forge(planned.folder, os.environ)
             screen.write(plan_markdown(planned.plan, forge, datetime.now(UTC).date()))
         case "html":
             from reconciler.cli.html.plan_report import plan_report
@@ -104,10 +104,12 @@ def show_planned(planned: PlanResult, form: Form) -> None:
             from reconciler.cli.json.base import document_bytes
             from reconciler.cli.json.sarif import SarifDocument
             from reconciler.cli.text.remarks import plan_remarks
-            from reconciler.process import prefix_of
+            from reconciler.process import read_repository_prefix
 
             screen.write_bytes(
-                document_bytes(SarifDocument.of(plan_remarks(planned.plan), prefix_of(planned.folder, os.environ)))
+                document_bytes(
+                    SarifDocument.of(plan_remarks(planned.plan), read_repository_prefix(planned.folder, os.environ))
+                )
             )
         case _:
             assert_never(form)
@@ -205,9 +207,9 @@ def show_drifted(drifted: DriftResult, form: Form) -> None:
             from reconciler.cli.json.base import document_bytes
             from reconciler.cli.json.sarif import SarifDocument
             from reconciler.cli.text.drift_text import drift_remarks
-            from reconciler.process import prefix_of
+            from reconciler.process import read_repository_prefix
 
-            prefix = prefix_of(drifted.planned.folder, os.environ)
+            prefix = read_repository_prefix(drifted.planned.folder, os.environ)
             screen.write_bytes(document_bytes(SarifDocument.of(drift_remarks(drifted), prefix)))
         case _:
             assert_never(form)

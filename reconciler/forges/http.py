@@ -24,7 +24,7 @@ from reconciler.errors import (
     RetryableError,
     UnansweredError,
     UserError,
-    root_cause,
+    find_root_cause,
 )
 from reconciler.runtime.effects import log_debug
 from reconciler.runtime.https import is_success, make_ssl_context, open_pool
@@ -184,7 +184,7 @@ class Api:
             try:
                 answer = self._send_once(method, url, content)
             except exceptions.HTTPError as error:
-                cause = root_cause(error)
+                cause = find_root_cause(error)
                 self._check_trust(cause)
                 reason = self._one_line(str(cause)) or type(cause).__name__
                 if isinstance(error, exceptions.LocationValueError):

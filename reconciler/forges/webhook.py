@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from urllib3.exceptions import HTTPError, LocationValueError
 
-from reconciler.errors import ReconcilerError, RetryableError, UsageError, UserError, root_cause
+from reconciler.errors import ReconcilerError, RetryableError, UsageError, UserError, find_root_cause
 from reconciler.forges.environment import is_loopback
 from reconciler.runtime.https import is_success, make_ssl_context, open_pool
 from reconciler.runtime.retry import Backoff, Tries
@@ -46,7 +46,7 @@ def send(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_
                 content = answer.read(_MAX_BYTES).decode(errors="replace")
         except HTTPError as error:
             problem: ReconcilerError = RetryableError(
-                f"the webhook in {name} does not answer ({type(root_cause(error)).__name__})",
+                f"the webhook in {name} does not answer ({type(find_root_cause(error)).__name__})",
                 hint="Run the same command again.",
             )
             is_final = isinstance(error, LocationValueError)

@@ -11,9 +11,17 @@ from typing import Any, Final, NamedTuple, get_args
 
 from reconciler.errors import UserError
 from reconciler.manifests import positions
-from reconciler.manifests.files import label_of, read_bounded
-from reconciler.manifests.positions import FieldPath, ManifestError, Problem, Spot, format_path, kind_of_value, spots
-from reconciler.manifests.yaml_documents import parse
+from reconciler.manifests.files import build_label, read_bounded
+from reconciler.manifests.positions import (
+    FieldPath,
+    ManifestError,
+    Problem,
+    Spot,
+    describe_value,
+    find_spots,
+    format_path,
+)
+from reconciler.manifests.yaml_documents import parse_yaml
 from reconciler.resources.acls import Operation
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import BROKERS_PROVIDER, FLAT_SEPARATOR
@@ -149,13 +157,13 @@ class Fields:
         """Read any value."""
         self._taken.add(key)
         value = self.content.get(key)
-        return positions.values_of(value) if isinstance(value, positions.ScalarText) else value
+        return positions.replace_scalar_texts(value) if isinstance(value, positions.ScalarText) else value
 
     def text(self, key: str) -> str | None:
         """Read a text; numbers and booleans as written."""
         value = self.raw(key)
         if isinstance(value, str | int | float):
-            return positions.text_of(self.content[key]) or None
+            return positions.format_scalar(self.content[key]) or None
         if value is not None:
             self._report_wrong_type(key, value, "a text")
         return None
@@ -167,7 +175,7 @@ class Fields:
         if isinstance(name, bool) or not isinstance(name, positions.ScalarText | int | float):
             return True
         path = (*self._path, key, "name")
-        why = f"is {kind_of_value(name)}, and a name was expected; what it names is left out"
+        why = f"is {describe_value(name)}, and a name was expected; what it names is left out"
         hint = "Put it in quotes, as it is on the broker: without them YAML may read it as something else."
         self.reading.lost.append(NotImported(self._locate(path), self.subject, format_path(path), why, hint))
         return False
@@ -203,7 +211,7 @@ class Fields:
             return ()
         items = value if isinstance(value, list | tuple) else [value]
         if all(isinstance(item, str | int | float) for item in items):
-            return tuple(map(positions.text_of, items))
+            return tuple(map(positions.format_scalar, items))
         self._report_wrong_type(key, value, "a list of texts")
         return ()
 
@@ -292,7 +300,7 @@ class Fields:
 
     def _report_wrong_type(self, key: str, value: Any, wanted: str, at: str | int | None = None) -> None:
         # a value that may be a secret is shown by type only
-        kind = "a text" if isinstance(value, str) else kind_of_value(value)
+        kind = "a text" if isinstance(value, str) else describe_value(value)
         path = (*self._path, key) if at is None else (*self._path, key, at)
         why = f"is {kind}, and {wanted} was expected"
         self.reading.lost.append(NotImported(self._locate(path), self.subject, format_path(path), why))
@@ -340,7 +348,7 @@ def files_below(path: FilePath) -> tuple[FilePath, ...]:
 
 def read_text(path: FilePath, cwd: FilePath) -> bytes:
     """Return a file's content."""
-    raw = read_bounded(path, label_of(path, cwd))
+    raw = read_bounded(path, build_label(path, cwd))
     if isinstance(raw, Problem):
         raise files_error([raw])
     return raw
@@ -351,14 +359,14 @@ def read_documents(files: Iterable[FilePath], cwd: FilePath) -> tuple[Document, 
     documents: list[Document] = []
     problems: list[Problem] = []
     for path in files:
-        label = label_of(path, cwd)
+        label = build_label(path, cwd)
         raw = read_bounded(path, label)
         if isinstance(raw, Problem):
             problems.append(raw)
             continue
-        parsed = parse(raw, label, may_merge=True)
+        parsed = parse_yaml(raw, label, may_merge=True)
         problems += _explain_problems(parsed.problems, raw)
-        where = () if parsed.problems else spots(raw)  # reject endless nesting first
+        where = () if parsed.problems else find_spots(raw)  # reject endless nesting first
         for number, document in enumerate(parsed.documents):
             at = where[number] if number < len(where) else {}
             documents.append(Document(label, path, expand_merge_keys(document.as_written), document.line, at))

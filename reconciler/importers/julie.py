@@ -24,7 +24,7 @@ from reconciler.importers.base import (
     SourceValue,
     read_text,
 )
-from reconciler.manifests.files import label_of
+from reconciler.manifests.files import build_label
 
 # JulieOps' roles as access rules, by its documentation.
 
@@ -295,7 +295,7 @@ def read_julie(documents: tuple[Document, ...], properties: Iterable[Path], cwd:
     """Read topologies."""
     settings: dict[str, tuple[str, str]] = {}
     for file in properties:
-        label = label_of(file, cwd)
+        label = build_label(file, cwd)
         for key, value in parse_properties(read_text(file, cwd).decode(errors="replace")).items():
             before = settings.setdefault(key, (value, label))
             if before[0] != value:

@@ -24,7 +24,7 @@ from reconciler.importers.base import (
     files_error,
     read_text,
 )
-from reconciler.manifests.files import label_of, read_bounded
+from reconciler.manifests.files import build_label, read_bounded
 from reconciler.manifests.positions import Problem
 
 DECLARED: Final = (".tf", ".tofu")
@@ -60,20 +60,20 @@ def read_terraform(path: Path, files: tuple[Path, ...], cwd: Path, reading: Read
     declared = [file for file in files if file.suffix in DECLARED]
     own = [file for file in files if file not in declared and (file == path or is_state(file))]
     if declared and not own:
-        message = f"{label_of(declared[0], cwd)} contains Terraform declarations, which are not evaluated"
+        message = f"{build_label(declared[0], cwd)} contains Terraform declarations, which are not evaluated"
         hint = "Run there: terraform state pull > terraform.tfstate (or terraform show -json > terraform.json)"
         raise UserError(f"{message}, and there is no state file next to it", hint=f"{hint}. Then import that file.")
     states: dict[str, str] = {}
     for file in own:
-        label = label_of(file, cwd)
+        label = build_label(file, cwd)
         if state := _import_state(read_text(file, cwd), label, reading):
             states.setdefault(state, label)
     if len(states) > 1:
         one, other, *_ = states.values()
         message = f"{one} and {other} are different states, and may describe different clusters"
         raise UserError(message, hint=f"Import one at a time: --from terraform {one}")
-    reading.files = [label_of(file, cwd) for file in own]
-    reading.unread = [label_of(file, cwd) for file in declared]
+    reading.files = [build_label(file, cwd) for file in own]
+    reading.unread = [build_label(file, cwd) for file in declared]
     return bool(own)
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE, Findings, Place
-from reconciler.manifests.models import find_header_complaints, read
-from reconciler.manifests.overlays import Draft, Values, Variables, is_deletion, merge_drafts, read_values, to_draft
+from reconciler.manifests.models import find_header_complaints, validate_draft
+from reconciler.manifests.overlays import Draft, Values, Variables, build_draft, is_deletion, merge_drafts, read_values
 from reconciler.manifests.positions import Problem
-from reconciler.manifests.yaml_documents import Document, parse
+from reconciler.manifests.yaml_documents import Document, parse_yaml
 from reconciler.resources.address import Address, identify
 from reconciler.resources.base import Complaint
 from reconciler.resources.inventory import DeclaredResource
@@ -22,14 +22,13 @@ _TWICE = f"Keep one of the two; what differs in an environment belongs below {OV
 class DraftCollector:
     """Collects manifests, merges overlays into them, and validates each once, after the merge.
 
-    Add overlays first, then bases, then call `finish`.
+    Add overlays first, then bases, then call `add_unmatched_overlays`.
     """
 
     def __init__(self, findings: Findings) -> None:
         self.desired: dict[Address, DeclaredResource] = {}
         self.places: dict[Address, tuple[Place, ...]] = {}
         self.declared: set[Address] = set()
-        """Declared addresses, including those of invalid manifests."""
         self.unread: dict[Address, tuple[tuple[Place, ...], tuple[str, ...]]] = {}
         """Address of an invalid manifest → its places and config keys."""
         self._findings = findings
@@ -50,10 +49,10 @@ class DraftCollector:
                 other = self._overlays[address][0].places[0]
                 message = f"the overlay already has {address} already, at {other}"
                 complaints.append(Complaint(message, "Put both into one document", ("metadata", "name")))
-            self._findings.complain_all(draft.places, complaints)
+            self._findings.add_complaints(draft.places, complaints)
             self._overlays.setdefault(address, (draft, drops))
 
-    def add(self, drafts: Iterable[Draft]) -> None:
+    def add_bases(self, drafts: Iterable[Draft]) -> None:
         """Validate base manifests, merged with their overlays."""
         for draft in drafts:
             address = identify(draft.content)
@@ -67,13 +66,13 @@ class DraftCollector:
                 if not drops:
                     self._validate(merge_drafts(draft, override), address)
 
-    def finish(self) -> None:
+    def add_unmatched_overlays(self) -> None:
         """Validate overlays without a base."""
         for address, (draft, drops) in self._overlays.items():
             if drops:
                 message = f"{address} is dropped, and nothing declares it"
                 complaint = Complaint(message, "Correct its name, or leave it out", ("metadata", "name"))
-                self._findings.complain(draft.places, complaint)
+                self._findings.add_complaint(draft.places, complaint)
             else:
                 self._validate(draft, address)
         self._overlays.clear()
@@ -84,13 +83,13 @@ class DraftCollector:
         if first is place:
             return True
         complaint = Complaint(f"{address} is declared already, at {first}", _TWICE, ("metadata", "name"))
-        self._findings.complain(draft.places, complaint)
+        self._findings.add_complaint(draft.places, complaint)
         return False
 
     def _validate(self, draft: Draft, address: Address | None = None) -> None:
         if address is not None:
             self.declared.add(address)
-        resource, complaints = read(draft)
+        resource, complaints = validate_draft(draft)
         if isinstance(resource, Workspace):
             message = f"a Workspace may only be in {WORKSPACE_FILE} at the top"
             complaints.append(Complaint(message, "Move it there; other workspaces have their own folders", ("kind",)))
@@ -98,11 +97,11 @@ class DraftCollector:
             self.desired[resource.address] = DeclaredResource(resource, str(draft.places[-1]))
             self.places[resource.address] = draft.places
         elif address is not None:
-            self.unread[address] = draft.places, _config_keys(draft.content)
-        self._findings.complain_all(draft.places, complaints)
+            self.unread[address] = draft.places, _list_config_keys(draft.content)
+        self._findings.add_complaints(draft.places, complaints)
 
 
-def _config_keys(content: Any) -> tuple[str, ...]:
+def _list_config_keys(content: Any) -> tuple[str, ...]:
     spec = content.get("spec")
     configs = spec.get("configs") if isinstance(spec, dict) else None
     if not isinstance(configs, dict):
@@ -126,27 +125,29 @@ class WorkspaceFile(NamedTuple):
 
 def read_workspace(folder: Path, overlay: Path | None, variables: Variables, findings: Findings) -> WorkspaceFile:
     """Read `reconciler.yaml`, and the values of all variables."""
-    document = _document(folder, findings)
+    document = _read_document(folder, findings)
     content = document.content if document is not None else None
     spec = content.get("spec") if isinstance(content, dict) else None
     spec = spec if isinstance(spec, dict) else {}
-    files = [folder / name for name in _texts(spec.get("values"))]
+    files = [folder / name for name in _list_strings(spec.get("values"))]
     if overlay is not None and (overlay / VALUES_FILE).exists():
         files.append(overlay / VALUES_FILE)
     values, problems = read_values(folder, files, variables, findings.read)
     findings.problems += problems
-    workspace = _validate_workspace(to_draft(document, WORKSPACE_FILE, values), findings) if document else None
-    manifests = workspace.spec.manifests if workspace is not None else _texts(spec.get("manifests")) or ("manifests",)
+    workspace = _validate_workspace(build_draft(document, WORKSPACE_FILE, values), findings) if document else None
+    manifests = (
+        workspace.spec.manifests if workspace is not None else _list_strings(spec.get("manifests")) or ("manifests",)
+    )
     apart = frozenset({folder / WORKSPACE_FILE, folder / OVERLAYS, *files})
     return WorkspaceFile(workspace, manifests, apart, values)
 
 
-def _document(folder: Path, findings: Findings) -> Document | None:
+def _read_document(folder: Path, findings: Findings) -> Document | None:
     raw = findings.read(folder / WORKSPACE_FILE, WORKSPACE_FILE)
     if isinstance(raw, Problem):
         findings.add_unreadable(raw)
         return None
-    parsed = parse(raw, WORKSPACE_FILE)
+    parsed = parse_yaml(raw, WORKSPACE_FILE)
     findings.problems += parsed.problems
     if not parsed.documents and parsed.is_whole:
         hint = "It begins with `apiVersion: reconciler/v1` and `kind: Workspace`; `reconciler init` writes one"
@@ -159,14 +160,13 @@ def _document(folder: Path, findings: Findings) -> Document | None:
 
 
 def _validate_workspace(draft: Draft, findings: Findings) -> Workspace | None:
-    resource, complaints = read(draft)
+    resource, complaints = validate_draft(draft)
     if resource is not None and not isinstance(resource, Workspace):
         hint = "Write `kind: Workspace` here, and manifests below spec.manifests"
         complaints.append(Complaint(f"is {resource.kind}, and this file declares the Workspace", hint, ("kind",)))
-    findings.complain_all(draft.places, complaints)
+    findings.add_complaints(draft.places, complaints)
     return resource if isinstance(resource, Workspace) and not complaints else None
 
 
-def _texts(value: Any) -> tuple[str, ...]:
-    """Return the strings of a list; validation reports other entries."""
+def _list_strings(value: Any) -> tuple[str, ...]:
     return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()

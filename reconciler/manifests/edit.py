@@ -10,12 +10,12 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from reconciler.manifests.format import MAX_WIDTH, Entry, Mark, Node, NotLaidOutError, Page, read_pages
-from reconciler.manifests.positions import FieldPath, is_text, resolve
-from reconciler.manifests.yaml_documents import parse
+from reconciler.manifests.format import MAX_WIDTH, Entry, Node, NotLaidOutError, Page, TextPosition, read_pages
+from reconciler.manifests.positions import FieldPath, is_text, parse_plain_scalar
+from reconciler.manifests.yaml_documents import parse_yaml
 
 
-def value_at(content: Any, path: FieldPath) -> Any:
+def read_value(content: Any, path: FieldPath) -> Any:
     """Return the value at a path of a document, or `None` if the path is missing."""
     for part in path:
         match content, part:
@@ -28,19 +28,19 @@ def value_at(content: Any, path: FieldPath) -> Any:
     return content
 
 
-def set_at(content: Any, path: FieldPath, value: Any) -> None:
+def set_value(content: Any, path: FieldPath, value: Any) -> None:
     """Set the value at a path of a document, and create missing mappings."""
     for part in path[:-1]:
         content = content.setdefault(part, {}) if isinstance(content, dict) else content[part]
     content[path[-1]] = value
 
 
-def remove_at(content: Any, path: FieldPath) -> None:
+def remove_value(content: Any, path: FieldPath) -> None:
     """Remove the value at a path of a document, and parents that become empty, except the root."""
-    parent = value_at(content, path[:-1])
+    parent = read_value(content, path[:-1])
     del parent[path[-1]]
     if not parent and len(path) > 1:
-        remove_at(content, path[:-1])
+        remove_value(content, path[:-1])
 
 
 def copy_value(content: Any) -> Any:
@@ -57,7 +57,7 @@ def copy_value(content: Any) -> Any:
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*")
 
 
-def yaml_text(value: Any, like: str = "") -> str:
+def format_flow_value(value: Any, like: str = "") -> str:
     """Format a value in YAML flow style; a string is quoted like `like`, the scalar that it replaces."""
     match value:
         case bool():
@@ -67,15 +67,17 @@ def yaml_text(value: Any, like: str = "") -> str:
         case str():
             return _quote(value, like)
         case Mapping():
-            return "{" + ", ".join(f"{_quote(str(key))}: {yaml_text(item)}" for key, item in value.items()) + "}"
+            return (
+                "{" + ", ".join(f"{_quote(str(key))}: {format_flow_value(item)}" for key, item in value.items()) + "}"
+            )
         case Sequence():
-            return "[" + ", ".join(yaml_text(item) for item in value) + "]"
+            return "[" + ", ".join(format_flow_value(item) for item in value) + "]"
         case _:
             message = f"{type(value).__name__} cannot be written in a manifest"
             raise TypeError(message)
 
 
-def key_of(text: str) -> str:
+def unquote_key(text: str) -> str:
     """Return a YAML key without quotes and escapes."""
     if text.startswith('"'):
         try:
@@ -106,8 +108,8 @@ def set_text(text: str, path: FieldPath, value: Any) -> str:
     Raises:
         UneditableError: The layout of the text does not allow the edit.
     """
-    page = _Text(text)
-    chain = page.chain(path)
+    page = _EditableText(text)
+    chain = page.find_entries(path)
     if len(chain) == len(path):
         return page.replace_value(chain[-1], value)
     return page.insert_key(chain[-1].value if chain else page.root, path[len(chain) :], value)
@@ -115,8 +117,8 @@ def set_text(text: str, path: FieldPath, value: Any) -> str:
 
 def append_text(text: str, path: FieldPath, value: Any) -> str:
     """Return `text` with `value` appended to the list at `path`; a missing list is created."""
-    page = _Text(text)
-    chain = page.chain(path)
+    page = _EditableText(text)
+    chain = page.find_entries(path)
     if len(chain) < len(path) or not chain[-1].value.entries:
         return set_text(text, path, [value])
     return page.append_entry(chain[-1].value, value)
@@ -124,8 +126,8 @@ def append_text(text: str, path: FieldPath, value: Any) -> str:
 
 def remove_text(text: str, path: FieldPath) -> str:
     """Return `text` without the value at `path`, and without parents that become empty."""
-    page = _Text(text)
-    chain = page.chain(path)
+    page = _EditableText(text)
+    chain = page.find_entries(path)
     if len(chain) < len(path):
         raise UneditableError
     nodes = [page.root, *(entry.value for entry in chain)]
@@ -135,7 +137,7 @@ def remove_text(text: str, path: FieldPath) -> str:
     return page.remove_entry(nodes[depth], chain[depth])
 
 
-class _Text:
+class _EditableText:
     def __init__(self, text: str) -> None:
         self.lines = text.split("\n")
         self._end = "\r" if "\r\n" in text else ""
@@ -147,12 +149,12 @@ class _Text:
             raise UneditableError
         self.root = roots[0]
 
-    def chain(self, path: FieldPath) -> list[Entry]:
+    def find_entries(self, path: FieldPath) -> list[Entry]:
         """Return the existing entries along `path`."""
         entries: list[Entry] = []
         node = self.root
         for part in path:
-            entry = _entry_span(node, part)
+            entry = _find_entry(node, part)
             if entry is None:
                 break
             entries.append(entry)
@@ -164,15 +166,15 @@ class _Text:
         if node.is_block_scalar or node.anchor or not (node.text or node.entries or node.is_flow):
             raise UneditableError
         if node.kind == "scalar" or node.is_flow:
-            return self._replace_span(node.start, node.end, yaml_text(value, node.text))
+            return self._replace_span(node.start, node.end, format_flow_value(value, node.text))
         # a block collection begins below its key
         if entry.key is None or node.start.line == entry.key.end.line:
             raise UneditableError
-        last = _last_line(node)
+        last = _find_last_line(node)
         if any("#" in line for line in self.lines[entry.key.end.line : last + 1]):
             raise UneditableError
-        end = Mark(last, len(self.lines[last].rstrip("\r")))
-        return self._replace_span(entry.key.end, end, f": {yaml_text(value)}")
+        end = TextPosition(last, len(self.lines[last].rstrip("\r")))
+        return self._replace_span(entry.key.end, end, f": {format_flow_value(value)}")
 
     def insert_key(self, node: Node, path: Sequence[str | int], value: Any) -> str:
         """Add a key to a mapping; if `path` has several parts, the value is a nested flow mapping."""
@@ -180,7 +182,7 @@ class _Text:
             raise UneditableError
         for part in reversed(path[1:]):
             value = {part: value}
-        text = f"{yaml_text(str(path[0]))}: {yaml_text(value)}"
+        text = f"{format_flow_value(str(path[0]))}: {format_flow_value(value)}"
         if node.is_flow:
             return self._insert_in_brackets(node, text)
         first = node.entries[0].start
@@ -192,17 +194,17 @@ class _Text:
         if node.kind != "sequence":
             raise UneditableError
         if node.is_flow:
-            return self._insert_in_brackets(node, yaml_text(value))
+            return self._insert_in_brackets(node, format_flow_value(value))
         line = self.lines[node.entries[0].start.line]
         dash = line[: node.entries[0].start.column].rstrip()
         if dash.strip() != "-":
             raise UneditableError
-        return self._insert_below(node, f"{dash} {yaml_text(value)}")
+        return self._insert_below(node, f"{dash} {format_flow_value(value)}")
 
     def remove_entry(self, node: Node, entry: Entry) -> str:
         if node.is_flow:
             return self._remove_from_brackets(node, entry)
-        start, last = entry.start, _last_line(entry.value)
+        start, last = entry.start, _find_last_line(entry.value)
         before = self.lines[start.line][: start.column].strip()
         if before != ("" if entry.key is not None else "-"):
             raise UneditableError
@@ -212,8 +214,8 @@ class _Text:
         if node.entries:
             end = node.entries[-1].value.end
             return self._replace_span(end, end, f", {text}")
-        closing = Mark(node.end.line, node.end.column - 1)
-        return self._replace_span(Mark(node.start.line, node.start.column + 1), closing, text)
+        closing = TextPosition(node.end.line, node.end.column - 1)
+        return self._replace_span(TextPosition(node.start.line, node.start.column + 1), closing, text)
 
     def _remove_from_brackets(self, node: Node, entry: Entry) -> str:
         start, end = entry.start, entry.value.end
@@ -224,35 +226,37 @@ class _Text:
         place = node.entries.index(entry)
         if place + 1 < len(node.entries):
             return self._replace_span(start, node.entries[place + 1].start, "")
-        before = node.entries[place - 1].value.end if place else Mark(node.start.line, node.start.column + 1)
+        before = node.entries[place - 1].value.end if place else TextPosition(node.start.line, node.start.column + 1)
         # the comment of the previous entry stays after its comma
         is_commented = before.line != start.line and "#" in self.lines[before.line][before.column :]
         return self._replace_span(start if is_commented else before, end, "")
 
     def _insert_below(self, node: Node, line: str) -> str:
-        last = _last_line(node)
+        last = _find_last_line(node)
         lines = list(self.lines)
         if last == len(lines) - 1:
             lines[last] += self._end
             return "\n".join([*lines, line])
         return "\n".join([*lines[: last + 1], line + self._end, *lines[last + 1 :]])
 
-    def _replace_span(self, start: Mark, end: Mark, text: str) -> str:
+    def _replace_span(self, start: TextPosition, end: TextPosition, text: str) -> str:
         first, last = self.lines[start.line][: start.column], self.lines[end.line][end.column :]
         return "\n".join([*self.lines[: start.line], first + text + last, *self.lines[end.line + 1 :]])
 
 
-def _entry_span(node: Node, part: str | int) -> Entry | None:
+def _find_entry(node: Node, part: str | int) -> Entry | None:
     if isinstance(part, int):
         return node.entries[part] if node.kind == "sequence" and part < len(node.entries) else None
     if node.kind != "mapping":
         return None
-    return next((entry for entry in node.entries if entry.key is not None and key_of(entry.key.text) == part), None)
+    return next(
+        (entry for entry in node.entries if entry.key is not None and unquote_key(entry.key.text) == part), None
+    )
 
 
-def _last_line(node: Node) -> int:
+def _find_last_line(node: Node) -> int:
     if node.kind != "scalar" and not node.is_flow and node.entries:
-        return _last_line(node.entries[-1].value)
+        return _find_last_line(node.entries[-1].value)
     if node.is_block_scalar:
         raise UneditableError
     return node.end.line
@@ -266,11 +270,6 @@ class EditedFile:
     """A YAML file before and after edits; documents keep their numbers if others are removed."""
 
     def __init__(self, text: str) -> None:
-        """Parse a file.
-
-        Raises:
-            UneditableError: The file uses rare YAML syntax or line ends.
-        """
         if any(other in text for other in _OTHER_LINE_ENDS) or "\r" in text.replace("\r\n", ""):
             raise UneditableError
         try:
@@ -289,33 +288,33 @@ class EditedFile:
         is_left = any(_has_content(part) for part in self._after)
         return list(zip(self._before, self._after if is_left else [""] * len(self._after), strict=True))
 
-    def content(self, number: int) -> Any:
+    def read_content(self, number: int) -> Any:
         """Return the edited content of a document; `None` if it was removed."""
-        documents = parse(self._after[self._places[number]].encode(), "now").documents
+        documents = parse_yaml(self._after[self._places[number]].encode(), "now").documents
         return copy_value(documents[0].content) if documents else None
 
-    def set(self, number: int, path: FieldPath, value: Any) -> None:
+    def set_value(self, number: int, path: FieldPath, value: Any) -> None:
         """Set a value of a document.
 
         Raises:
             UneditableError: Other values would change, too; nothing was changed.
         """
-        self._edit(number, lambda text: set_text(text, path, value), lambda content: set_at(content, path, value))
+        self._edit(number, lambda text: set_text(text, path, value), lambda content: set_value(content, path, value))
 
-    def append(self, number: int, path: FieldPath, value: Any) -> None:
+    def append_value(self, number: int, path: FieldPath, value: Any) -> None:
         """Append a value to a list of a document, or raise `UneditableError`."""
         self._edit(
             number,
             lambda text: append_text(text, path, value),
-            lambda content: set_at(content, path, [*(value_at(content, path) or []), value]),
+            lambda content: set_value(content, path, [*(read_value(content, path) or []), value]),
         )
 
-    def remove(self, number: int, path: FieldPath) -> None:
+    def remove_value(self, number: int, path: FieldPath) -> None:
         """Remove a value of a document and parents that become empty, or raise `UneditableError`."""
-        self._edit(number, lambda text: remove_text(text, path), lambda content: remove_at(content, path))
+        self._edit(number, lambda text: remove_text(text, path), lambda content: remove_value(content, path))
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def apply_together(self) -> Iterator[None]:
         """Undo all edits of the `with` block if one raises `UneditableError`."""
         before = list(self._after)
         try:
@@ -324,24 +323,24 @@ class EditedFile:
             self._after = before
             raise
 
-    def drop(self, number: int) -> None:
+    def remove_document(self, number: int) -> None:
         """Remove a document, but keep comments that belong to the file."""
         place = self._places[number]
         text = self._after[place]
         is_last = place == len(self._after) - 1
-        head = split_keeping_ends(_file_comments(text) if place == 0 else "")
+        head = split_keeping_ends(_extract_file_comments(text) if place == 0 else "")
         if not is_last and _SCHEMA_LINE in self._after[place + 1]:
             head = [line for line in head if not line.startswith(_SCHEMA_LINE)]
-        self._after[place] = "".join(head) + ("" if is_last else _trailing_comments(text))
+        self._after[place] = "".join(head) + ("" if is_last else _extract_trailing_comments(text))
 
-    def _edit(self, number: int, change: Callable[[str], str], mean: Callable[[Any], None]) -> None:
-        wanted = self.content(number)
+    def _edit(self, number: int, change: Callable[[str], str], expect: Callable[[Any], None]) -> None:
+        wanted = self.read_content(number)
         if wanted is None:
             raise UneditableError
         place = self._places[number]
         text = change(self._after[place])
-        mean(wanted)
-        reparsed = parse(text.encode(errors="surrogatepass"), "then")
+        expect(wanted)
+        reparsed = parse_yaml(text.encode(errors="surrogatepass"), "then")
         if reparsed.problems or [document.content for document in reparsed.documents] != [wanted]:
             raise UneditableError
         self._after[place] = text
@@ -355,15 +354,16 @@ def split_keeping_ends(text: str) -> list[str]:
 
 def _is_empty(page: Page) -> bool:
     root = page.root
-    return root is None or (root.kind == "scalar" and root.text[:1] not in {'"', "'"} and resolve(root.text) is None)
+    return root is None or (
+        root.kind == "scalar" and root.text[:1] not in {'"', "'"} and parse_plain_scalar(root.text) is None
+    )
 
 
 def _has_content(text: str) -> bool:
     return any(line.strip() and not line.lstrip().startswith(("#", "---")) for line in text.split("\n"))
 
 
-def _file_comments(text: str) -> str:
-    """Return comments of the file: those before `---`, or else those not directly above the content."""
+def _extract_file_comments(text: str) -> str:
     comments: list[str] = []
     for line in split_keeping_ends(text):
         if line.startswith("---"):
@@ -376,7 +376,7 @@ def _file_comments(text: str) -> str:
     return "".join(comments)
 
 
-def _trailing_comments(text: str) -> str:
+def _extract_trailing_comments(text: str) -> str:
     lines = split_keeping_ends(text)
     first = len(lines)
     while first and (lines[first - 1].startswith("#") or not lines[first - 1].strip()):
@@ -392,39 +392,41 @@ def format_document(content: Mapping[str, Any]) -> str:
     lines: list[str] = []
     for key, value in content.items():
         if key == "spec" and value:
-            lines += ["spec:", *_entries(value, _STEP)]
+            lines += ["spec:", *_format_entries(value, _STEP)]
         elif key != "spec":
-            lines += _entry(key, value, "")
+            lines += _format_entry(key, value, "")
     return "".join(f"{line}\n" for line in lines)
 
 
-def _entry(key: str, value: Any, indent: str) -> Iterator[str]:
-    yield from _place_value(f"{indent}{yaml_text(key)}:", value, indent)
+def _format_entry(key: str, value: Any, indent: str) -> Iterator[str]:
+    yield from _format_value(f"{indent}{format_flow_value(key)}:", value, indent)
 
 
-def _place_value(lead: str, value: Any, indent: str) -> Iterator[str]:
-    line = f"{lead} {yaml_text(value)}"
+def _format_value(lead: str, value: Any, indent: str) -> Iterator[str]:
+    line = f"{lead} {format_flow_value(value)}"
     is_collection = isinstance(value, Mapping | list | tuple) and len(value) > 0
     if not is_collection or len(line) <= MAX_WIDTH:
         yield line
         return
     yield lead
-    yield from _entries(value, indent + _STEP)
+    yield from _format_entries(value, indent + _STEP)
 
 
-def _entries(value: Any, indent: str) -> Iterator[str]:
+def _format_entries(value: Any, indent: str) -> Iterator[str]:
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _entry(str(key), item, indent)
+            yield from _format_entry(str(key), item, indent)
         return
     for item in value:
-        is_long = len(f"{indent}- {yaml_text(item)}") >= MAX_WIDTH  # one column less than after a key, as in `fmt`
+        is_long = (
+            len(f"{indent}- {format_flow_value(item)}") >= MAX_WIDTH
+        )  # one column less than after a key, as in `fmt`
         if isinstance(item, Mapping | list | tuple) and item and is_long:
-            first, *rest = _entries(item, indent + _STEP)
+            first, *rest = _format_entries(item, indent + _STEP)
             yield f"{indent}- {first.removeprefix(indent + _STEP)}"
             yield from rest
         else:
-            yield f"{indent}- {yaml_text(item)}"
+            yield f"{indent}- {format_flow_value(item)}"
 
 
 _CONTEXT: Final = 3
@@ -445,17 +447,16 @@ def format_patch(label: str, pieces: Sequence[tuple[str, str]], *, is_new: bool 
     """
     before = [line for old, _ in pieces for line in split_keeping_ends(old)]
     after = [line for _, new in pieces for line in split_keeping_ends(new)]
-    hunks = list(_hunks(pieces))
+    hunks = list(_find_hunks(pieces))
     if not hunks:
         return ""
     name = f"{label}\t" if " " in label else label
     old_name, new_name = (_NOTHING if is_new else f"a/{name}"), (_NOTHING if is_gone else f"b/{name}")
-    body = [text for group in _groups(hunks) for text in _show_hunks(group, before, after)]
+    body = [text for group in _group_hunks(hunks) for text in _format_hunks(group, before, after)]
     return "".join([f"--- {old_name}\n", f"+++ {new_name}\n", *body])
 
 
-def _hunks(pieces: Sequence[tuple[str, str]]) -> Iterator[_Hunk]:
-    """Yield the changed line ranges; only changed documents are compared, as a file may have thousands."""
+def _find_hunks(pieces: Sequence[tuple[str, str]]) -> Iterator[_Hunk]:
     start = new_start = 0
     for old, new in pieces:
         old_lines, new_lines = split_keeping_ends(old), split_keeping_ends(new)
@@ -469,7 +470,7 @@ def _hunks(pieces: Sequence[tuple[str, str]]) -> Iterator[_Hunk]:
         start, new_start = start + len(old_lines), new_start + len(new_lines)
 
 
-def _groups(hunks: Sequence[_Hunk]) -> Iterator[list[_Hunk]]:
+def _group_hunks(hunks: Sequence[_Hunk]) -> Iterator[list[_Hunk]]:
     group = [hunks[0]]
     for hunk in hunks[1:]:
         if hunk.start - group[-1].end > 2 * _CONTEXT:
@@ -479,25 +480,25 @@ def _groups(hunks: Sequence[_Hunk]) -> Iterator[list[_Hunk]]:
     yield group
 
 
-def _show_hunks(group: Sequence[_Hunk], before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
+def _format_hunks(group: Sequence[_Hunk], before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
     start = max(0, group[0].start - _CONTEXT)
     end = min(len(before), group[-1].end + _CONTEXT)
     new_start = group[0].new_start - (group[0].start - start)
     new_end = group[-1].new_end + (end - group[-1].end)
-    yield f"@@ -{_range(start, end)} +{_range(new_start, new_end)} @@\n"
+    yield f"@@ -{_format_range(start, end)} +{_format_range(new_start, new_end)} @@\n"
     position = start
     for hunk in group:
-        yield from (_line(" ", line) for line in before[position : hunk.start])
-        yield from (_line("-", line) for line in before[hunk.start : hunk.end])
-        yield from (_line("+", line) for line in after[hunk.new_start : hunk.new_end])
+        yield from (_format_line(" ", line) for line in before[position : hunk.start])
+        yield from (_format_line("-", line) for line in before[hunk.start : hunk.end])
+        yield from (_format_line("+", line) for line in after[hunk.new_start : hunk.new_end])
         position = hunk.end
-    yield from (_line(" ", line) for line in before[position:end])
+    yield from (_format_line(" ", line) for line in before[position:end])
 
 
-def _range(start: int, end: int) -> str:
+def _format_range(start: int, end: int) -> str:
     length = end - start
     return f"{start if length == 0 else start + 1},{length}"
 
 
-def _line(sign: str, line: str) -> str:
+def _format_line(sign: str, line: str) -> str:
     return f"{sign}{line}" if line.endswith("\n") else f"{sign}{line}\n\\ No newline at end of file\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.errors import UserError
-from reconciler.manifests.positions import FieldPath, Problem, Spot, format_excerpt, format_path, spots
+from reconciler.manifests.positions import FieldPath, Problem, Spot, find_spots, format_excerpt, format_path
 from reconciler.runtime.text import escape_non_utf8, list_first
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ WORKSPACE_FILE: Final = "reconciler.yaml"
 OVERLAYS: Final = "overlays"
 ENVIRONMENT: Final = re.compile(r"[a-z0-9-]{1,40}")
 MAX_BYTES: Final = 32 * 2**20
-"""Size limit of a file: larger than hand-written files, and still parsed in seconds."""
 
 _SUFFIXES: Final = (".yaml", ".yml")
 _API: Final = b"reconciler/v1"
@@ -67,7 +66,7 @@ def _is_file(path: Path) -> bool:
         ) from error
 
 
-def label_of(path: Path, folder: Path) -> str:
+def build_label(path: Path, folder: Path) -> str:
     """Return a path for messages: relative to the workspace if it is inside."""
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
 
@@ -77,7 +76,7 @@ def is_outside(path: Path, within: Path | None) -> bool:
     return within is not None and not Path(os.path.realpath(path)).is_relative_to(within)
 
 
-def outside_problem(label: str) -> Problem:
+def build_outside_problem(label: str) -> Problem:
     """Build the problem that a file is outside the repository of a pull request."""
     message = "is outside the repository, and a pull request reads nothing there"
     return Problem(label, None, None, "", message, "Move it into the repository")
@@ -89,19 +88,19 @@ def read_bounded(path: Path, label: str) -> bytes | Problem:
         # without O_NONBLOCK, opening a pipe would wait for its writer
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
-        return _unreadable(label, error)
+        return _build_unreadable_problem(label, error)
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
         os.close(handle)
         return Problem(label, None, None, "", "is not a regular file", "Name a file of YAML")
     with open(handle, "rb") as file:  # noqa: PTH123 - from a descriptor, so that what was checked is what is read
         if status.st_size > MAX_BYTES:
-            return _too_big_problem(label, status.st_size)
+            return _build_size_problem(label, status.st_size)
         try:
             raw = file.read(MAX_BYTES + 1)
         except OSError as error:
-            return _unreadable(label, error)
-    return raw if len(raw) <= MAX_BYTES else _too_big_problem(label, len(raw))
+            return _build_unreadable_problem(label, error)
+    return raw if len(raw) <= MAX_BYTES else _build_size_problem(label, len(raw))
 
 
 class ManifestSearch(NamedTuple):
@@ -112,7 +111,7 @@ class ManifestSearch(NamedTuple):
     warnings: tuple[Problem, ...]
 
 
-def manifest_files(
+def find_manifests(
     folder: Path,
     listed: Iterable[str],
     *,
@@ -128,16 +127,16 @@ def manifest_files(
     problems: list[Problem] = []
     warnings: list[Problem] = []
     for name in listed:
-        walk = _Walk(folder, apart, may_be_empty=may_be_empty, within=within)
+        walk = _FolderWalk(folder, apart, may_be_empty=may_be_empty, within=within)
         walk.visit(folder / name, name)
         for file in walk.files:
             files.setdefault(os.path.realpath(file), file)
         problems += walk.problems
-        warnings += walk.warnings(name)
+        warnings += walk.list_warnings(name)
     return ManifestSearch(tuple(sorted(files.values())), tuple(problems), tuple(warnings))
 
 
-class _Walk:
+class _FolderWalk:
     def __init__(self, folder: Path, apart: AbstractSet[Path], *, may_be_empty: bool, within: Path | None) -> None:
         self.files: list[Path] = []
         self.problems: list[Problem] = []
@@ -151,7 +150,7 @@ class _Walk:
     def visit(self, path: Path, name: str) -> None:
         path = Path(os.path.normpath(path))
         if is_outside(path, self._within):
-            self.problems.append(outside_problem(name))
+            self.problems.append(build_outside_problem(name))
             return
         try:
             mode = path.stat().st_mode
@@ -162,7 +161,7 @@ class _Walk:
             self.problems.append(Problem(name, None, None, "", "is listed in spec.manifests and does not exist", hint))
             return
         except OSError as error:
-            self.problems.append(_unreadable(name, error))
+            self.problems.append(_build_unreadable_problem(name, error))
             return
         if not stat.S_ISDIR(mode):
             self.files.append(path)
@@ -173,7 +172,7 @@ class _Walk:
             hint = "Write a manifest there, or take the folder out of spec.manifests"
             self.problems.append(Problem(name, None, None, "", "holds no *.yaml or *.yml file", hint))
 
-    def warnings(self, name: str) -> Iterator[Problem]:
+    def list_warnings(self, name: str) -> Iterator[Problem]:
         if self._others:
             shown = list_first(sorted(self._others), _SHOWN, grouping="")
             hint = "Only *.yaml and *.yml are manifests; move the rest away to silence this"
@@ -185,13 +184,13 @@ class _Walk:
             return  # a link to a folder that is visited already
         self._visited.add(real)
         if is_outside(folder, self._within):
-            self.problems.append(outside_problem(escape_non_utf8(label_of(folder, self._folder))))
+            self.problems.append(build_outside_problem(escape_non_utf8(build_label(folder, self._folder))))
             return
         try:
             with os.scandir(folder) as entries:
                 children = sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
-            self.problems.append(_unreadable(escape_non_utf8(label_of(folder, self._folder)), error))
+            self.problems.append(_build_unreadable_problem(escape_non_utf8(build_label(folder, self._folder)), error))
             return
         for child in children:
             self._enter(child)
@@ -200,7 +199,7 @@ class _Walk:
         path = Path(child.path)
         if path in self._apart:
             return
-        label = escape_non_utf8(label_of(path, self._folder))
+        label = escape_non_utf8(build_label(path, self._folder))
         is_yaml = child.name.endswith(_SUFFIXES)
         try:
             is_folder = child.is_dir()
@@ -209,19 +208,19 @@ class _Walk:
         if is_folder:
             if not child.name.startswith("."):
                 self._descend(path)
-            elif self._hides_manifests(path):
+            elif self._has_hidden_manifests(path):
                 self._others.append(f"{label}/")
         elif child.name.startswith("."):
             if is_yaml:
                 self._others.append(label)
         elif not is_yaml:
             self._others.append(label)
-        elif label != label_of(path, self._folder):
+        elif label != build_label(path, self._folder):
             self.problems.append(Problem(label, None, None, "", "has a name that is not UTF-8", "Rename it"))
         else:
             self.files.append(path)
 
-    def _hides_manifests(self, folder: Path) -> bool:
+    def _has_hidden_manifests(self, folder: Path) -> bool:
         """Return whether a hidden folder has a manifest, except `.git` and a mounted ConfigMap's `..data`."""
         if folder.name == ".git" or folder.name.startswith("..") or is_outside(folder, self._within):
             return False
@@ -230,12 +229,12 @@ class _Walk:
         return any(isinstance(body, bytes) and _API in body for body in bodies)
 
 
-def _unreadable(label: str, error: OSError) -> Problem:
+def _build_unreadable_problem(label: str, error: OSError) -> Problem:
     why = (error.strerror or type(error).__name__).lower()
     return Problem(label, None, None, "", f"cannot be read: {why}", "Check the path and its permissions")
 
 
-def _too_big_problem(label: str, size: int) -> Problem:
+def _build_size_problem(label: str, size: int) -> Problem:
     message = f"is too big: {size / 2**20:,.0f} MiB, more than {MAX_BYTES // 2**20}"
     return Problem(label, None, None, "", message, "Split it into several files")
 
@@ -276,7 +275,7 @@ class Findings:
         if self.within is not None and is_outside(path, self.within):
             is_typed = path in self._typed and not pathlib.Path(os.path.abspath(path)).is_relative_to(self.within)  # noqa: PTH100 - links stay
             if not is_typed:
-                return outside_problem(label)
+                return build_outside_problem(label)
         return read_bounded(path, label)
 
     def add_unreadable(self, problem: Problem) -> None:
@@ -284,48 +283,48 @@ class Findings:
         self.problems.append(problem)
         self.is_whole = False
 
-    def add(self, result: ManifestSearch) -> None:
+    def add_search(self, result: ManifestSearch) -> None:
         """Add problems and warnings of a search for manifests."""
         self.problems += result.problems
         self.warnings += result.warnings
         self.is_whole &= not result.problems
 
-    def complain(self, places: tuple[Place, ...], complaint: Complaint) -> None:
+    def add_complaint(self, places: tuple[Place, ...], complaint: Complaint) -> None:
         """Add a complaint about a document as a problem."""
         self.problems.append(self._to_problem(places, complaint))
 
-    def complain_all(self, places: tuple[Place, ...], complaints: Iterable[Complaint]) -> None:
+    def add_complaints(self, places: tuple[Place, ...], complaints: Iterable[Complaint]) -> None:
         """Add complaints about a document as problems."""
         for complaint in complaints:
-            self.complain(places, complaint)
+            self.add_complaint(places, complaint)
 
-    def warn(self, places: tuple[Place, ...], complaint: Complaint, *, unseen: str | None = None) -> None:
+    def add_warning(self, places: tuple[Place, ...], complaint: Complaint, *, unseen: str | None = None) -> None:
         """Add a complaint as a warning; `unseen`: undeclared address that may exist on a cluster."""
         self.warnings.append(self._to_problem(places, complaint)._replace(unseen=unseen))
 
-    def where(self, places: tuple[Place, ...], path: FieldPath) -> str:
+    def format_location(self, places: tuple[Place, ...], path: FieldPath) -> str:
         """Return `file:line` of a field."""
-        place, spot = self.spot(places, path)
+        place, spot = self.find_spot(places, path)
         return f"{place.file}:{spot.line}"
 
-    def spot(self, places: tuple[Place, ...], path: FieldPath) -> tuple[Place, Spot]:
+    def find_spot(self, places: tuple[Place, ...], path: FieldPath) -> tuple[Place, Spot]:
         """Return the position of a field in the overlay or base, or that of its nearest parent."""
         for length in range(len(path), 0, -1):
             for place in places:
-                if spot := self.spots(place).get(path[:length]):
+                if spot := self.list_spots(place).get(path[:length]):
                     return place, spot
         place = places[-1]
-        return place, self.spots(place).get((), Spot(place.line, 1))
+        return place, self.list_spots(place).get((), Spot(place.line, 1))
 
-    def spots(self, place: Place) -> Mapping[FieldPath, Spot]:
+    def list_spots(self, place: Place) -> Mapping[FieldPath, Spot]:
         """Return the positions of all fields of a document; its file is read again, once."""
         if place.file not in self._known:
             raw = self.read(self._folder / place.file, place.file)
-            self._known[place.file] = () if isinstance(raw, Problem) else spots(raw)
+            self._known[place.file] = () if isinstance(raw, Problem) else find_spots(raw)
         documents = self._known[place.file]
         return documents[place.number] if place.number < len(documents) else {}
 
-    def excerpts(self, problems: Iterable[Problem]) -> Mapping[Problem, tuple[str, ...]]:
+    def read_excerpts(self, problems: Iterable[Problem]) -> Mapping[Problem, tuple[str, ...]]:
         """Return the lines to show below each problem; files are read again."""
         texts: dict[str, list[str]] = {}
         excerpts: dict[Problem, tuple[str, ...]] = {}
@@ -338,7 +337,7 @@ class Findings:
         return excerpts
 
     def _to_problem(self, places: tuple[Place, ...], complaint: Complaint) -> Problem:
-        place, spot = self.spot(places, complaint.at)
+        place, spot = self.find_spot(places, complaint.at)
         return Problem(
             place.file, spot.line, spot.column, format_path(complaint.at), complaint.message, complaint.hint.rstrip(".")
         )

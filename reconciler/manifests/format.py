@@ -21,10 +21,10 @@ from yaml.events import (
 )
 
 from reconciler.manifests.positions import PARSER, ManifestError
-from reconciler.manifests.yaml_documents import parse
+from reconciler.manifests.yaml_documents import parse_yaml
 
 
-class Mark(NamedTuple):
+class TextPosition(NamedTuple):
     """A position in the text, counted from 0."""
 
     line: int
@@ -40,8 +40,8 @@ class Node:
     """A YAML value. `text` is a scalar with its quotes, or an alias with its `*`."""
 
     kind: Literal["scalar", "mapping", "sequence"]
-    start: Mark
-    end: Mark
+    start: TextPosition
+    end: TextPosition
     text: str = ""
     is_flow: bool = False
     in_brackets: bool = False
@@ -62,7 +62,7 @@ class Entry:
     beside: str = ""
 
     @property
-    def start(self) -> Mark:
+    def start(self) -> TextPosition:
         """Position of the first token."""
         return (self.key or self.value).start
 
@@ -71,7 +71,7 @@ class Entry:
 class Page:
     """A document with the comments before it."""
 
-    start: Mark
+    start: TextPosition
     root: Node | None = None
     above: list[str] = field(default_factory=list)
 
@@ -82,61 +82,61 @@ def read_pages(text: str) -> list[Page]:
     Raises:
         NotLaidOutError: The text has directives, tags of collections, or complex keys.
     """
-    reader = _Reader(text.split("\n"))
+    reader = _PageReader(text.split("\n"))
     events = PARSER(text.encode())
     while (event := events.get_event()) is not None:
-        reader.take(event)
+        reader.consume(event)
     return reader.pages
 
 
-class _Reader:
+class _PageReader:
     def __init__(self, lines: list[str]) -> None:
         self.pages: list[Page] = []
         self._lines = lines
         self._stack: list[Node] = []
         self._keys: list[Node | None] = []
 
-    def take(self, event: Any) -> None:
+    def consume(self, event: Any) -> None:
         match event:
             case DocumentStartEvent():
                 if event.version is not None or event.tags:
                     raise NotLaidOutError
-                self.pages.append(Page(_mark(event.start_mark)))
+                self.pages.append(Page(_to_position(event.start_mark)))
             case MappingStartEvent() | SequenceStartEvent():
-                self._open(event)
+                self._open_collection(event)
             case MappingEndEvent() | SequenceEndEvent():
                 node = self._stack.pop()
                 self._keys.pop()
-                node.end = _mark(event.end_mark)
-                self._add(node)
+                node.end = _to_position(event.end_mark)
+                self._add_node(node)
             case ScalarEvent() | AliasEvent():
-                self._add(self._leaf(event))
+                self._add_node(self._build_leaf(event))
             case _:
                 pass
 
-    def _open(self, event: Any) -> None:
+    def _open_collection(self, event: Any) -> None:
         if event.tag is not None:
             raise NotLaidOutError
-        start = _mark(event.start_mark)
+        start = _to_position(event.start_mark)
         kind: Literal["mapping", "sequence"] = "mapping" if isinstance(event, MappingStartEvent) else "sequence"
         anchor = f"&{event.anchor}" if event.anchor is not None else ""
         is_flow = bool(event.flow_style)
         self._stack.append(Node(kind, start, start, is_flow=is_flow, in_brackets=is_flow, anchor=anchor))
         self._keys.append(None)
 
-    def _leaf(self, event: Any) -> Node:
-        start, end = _mark(event.start_mark), _mark(event.end_mark)
+    def _build_leaf(self, event: Any) -> Node:
+        start, end = _to_position(event.start_mark), _to_position(event.end_mark)
         is_block = isinstance(event, ScalarEvent) and event.style in {"|", ">"}
-        text = "" if start == end else self._source(start, end)
+        text = "" if start == end else self._extract_text(start, end)
         return Node("scalar", start, end, text=text, is_block_scalar=is_block)
 
-    def _source(self, start: Mark, end: Mark) -> str:
+    def _extract_text(self, start: TextPosition, end: TextPosition) -> str:
         if start.line == end.line:
             return self._lines[start.line][start.column : end.column]
         first, *between = self._lines[start.line : end.line]
         return "\n".join([first[start.column :], *between, self._lines[end.line][: end.column]])
 
-    def _add(self, node: Node) -> None:
+    def _add_node(self, node: Node) -> None:
         if not self._stack:
             self.pages[-1].root = node
             return
@@ -144,12 +144,12 @@ class _Reader:
         if parent.kind == "sequence":
             parent.entries.append(Entry(None, node))
         elif self._keys[-1] is None:
-            self._keys[-1] = self._key(node)
+            self._keys[-1] = self._check_key(node)
         else:
             parent.entries.append(Entry(self._keys[-1], node))
             self._keys[-1] = None
 
-    def _key(self, node: Node) -> Node:
+    def _check_key(self, node: Node) -> Node:
         before = self._lines[node.start.line][: node.start.column].rstrip()
         is_simple = node.kind == "scalar" and bool(node.text) and "\n" not in node.text
         if not is_simple or node.text.startswith("*") or before.endswith("?"):
@@ -157,17 +157,17 @@ class _Reader:
         return node
 
 
-def walk(node: Node) -> Iterator[Node]:
+def walk_nodes(node: Node) -> Iterator[Node]:
     """Yield a node and its descendants in order."""
     yield node
     for entry in node.entries:
         if entry.key is not None:
             yield entry.key
-        yield from walk(entry.value)
+        yield from walk_nodes(entry.value)
 
 
-def _mark(mark: Any) -> Mark:
-    return Mark(mark.line, mark.column)
+def _to_position(mark: Any) -> TextPosition:
+    return TextPosition(mark.line, mark.column)
 
 
 MAX_WIDTH: Final = 120
@@ -178,13 +178,13 @@ _ROOT_ORDER: Final = ("apiVersion", "kind", "metadata", "spec")
 _METADATA_ORDER: Final = ("name", "namespace", "cluster", "labels")
 
 
-def print_pages(pages: Sequence[Page]) -> Iterator[str]:
+def format_pages(pages: Sequence[Page]) -> Iterator[str]:
     """Yield the lines of the formatted file."""
     says = False
     for page in pages:
         if says:
             yield "---"
-        yield from _tidy(_page(page))
+        yield from _trim_blank_lines(_format_page(page))
         says |= not _is_empty(page.root)
 
 
@@ -192,20 +192,20 @@ def _is_empty(root: Node | None) -> bool:
     return root is None or (root.kind == "scalar" and not root.text)
 
 
-def _page(page: Page) -> Iterator[str]:
+def _format_page(page: Page) -> Iterator[str]:
     root = page.root
     if root is None or _is_empty(root):
         comments = [*page.above, *(root.below if root is not None else ())]
-        yield from reversed(_without_leading_blanks(comments[::-1]))
+        yield from reversed(_drop_leading_blanks(comments[::-1]))
         return
     yield from page.above
     _order_manifest(root)
-    if root.kind != "scalar" and not _fits(root, "", ""):
+    if root.kind != "scalar" and not _fits_on_line(root, "", ""):
         if root.anchor:
             raise NotLaidOutError
-        yield from _entries(root, "")
+        yield from _format_entries(root, "")
     else:
-        yield from _place_value("", "", root)
+        yield from _format_value("", "", root)
         yield from root.below
 
 
@@ -223,7 +223,7 @@ def _order_manifest(root: Node) -> None:
 
 
 def _list_anchors(root: Node) -> list[str]:
-    return [text for node in walk(root) if (text := node.anchor or node.text)[:1] in {"&", "*"}]
+    return [text for node in walk_nodes(root) if (text := node.anchor or node.text)[:1] in {"&", "*"}]
 
 
 def _sort_entries(entries: list[Entry], names: Sequence[str]) -> None:
@@ -234,22 +234,22 @@ def _sort_entries(entries: list[Entry], names: Sequence[str]) -> None:
     entries.sort(key=rank)
 
 
-def _entries(node: Node, indent: str) -> Iterator[str]:
+def _format_entries(node: Node, indent: str) -> Iterator[str]:
     for number, entry in enumerate(node.entries):
-        above = entry.above if number else _without_leading_blanks(entry.above)
+        above = entry.above if number else _drop_leading_blanks(entry.above)
         yield from (f"{indent}{text}" if text else "" for text in above)
-        yield from _entry(entry, indent)
+        yield from _format_entry(entry, indent)
     yield from (f"{indent}{text}" if text else "" for text in node.below)
 
 
-def _entry(entry: Entry, indent: str) -> Iterator[str]:
+def _format_entry(entry: Entry, indent: str) -> Iterator[str]:
     beside = f" {entry.beside}" if entry.beside else ""
     if entry.key is not None:
-        yield from _place_value(f"{indent}{entry.key.text}:", beside, entry.value, indent)
+        yield from _format_value(f"{indent}{entry.key.text}:", beside, entry.value, indent)
         return
     value = entry.value
-    if value.kind != "scalar" and not _fits(value, f"{indent}- ", beside) and not value.anchor:
-        first, *rest = _entries(value, indent + _STEP)
+    if value.kind != "scalar" and not _fits_on_line(value, f"{indent}- ", beside) and not value.anchor:
+        first, *rest = _format_entries(value, indent + _STEP)
         if first.strip().startswith("#"):
             raise NotLaidOutError
         if entry.beside:
@@ -257,20 +257,20 @@ def _entry(entry: Entry, indent: str) -> Iterator[str]:
         yield f"{indent}- {first.removeprefix(indent + _STEP)}"
         yield from rest
     else:
-        yield from _place_value(f"{indent}-", beside, value, indent)
+        yield from _format_value(f"{indent}-", beside, value, indent)
 
 
-def _place_value(lead: str, beside: str, value: Node, indent: str = "") -> Iterator[str]:
+def _format_value(lead: str, beside: str, value: Node, indent: str = "") -> Iterator[str]:
     if value.kind == "scalar":
-        yield from _scalar(lead, beside, value, indent)
-    elif _fits(value, lead, beside):
-        yield _join_with_space(lead, _flow(value)) + beside
+        yield from _format_scalar(lead, beside, value, indent)
+    elif _fits_on_line(value, lead, beside):
+        yield _join_with_space(lead, _format_flow(value)) + beside
     else:
         yield _join_with_space(lead, value.anchor) + beside
-        yield from _entries(value, indent + _STEP)
+        yield from _format_entries(value, indent + _STEP)
 
 
-def _scalar(lead: str, beside: str, value: Node, indent: str) -> Iterator[str]:
+def _format_scalar(lead: str, beside: str, value: Node, indent: str) -> Iterator[str]:
     first, *rest = value.text.split("\n")
     if value.is_block_scalar:
         header = _HEADER.fullmatch(first)
@@ -279,7 +279,7 @@ def _scalar(lead: str, beside: str, value: Node, indent: str) -> Iterator[str]:
         if rest and rest[-1].strip() and "-" not in header[2]:
             raise NotLaidOutError  # formatting would add a line end to the text
         yield _join_with_space(lead, (header[1] or "") + header[2]) + beside
-        yield from _block_text(rest, indent + _STEP, keeps_end="+" in header[2])
+        yield from _format_block_text(rest, indent + _STEP, keeps_end="+" in header[2])
     else:
         lines = [
             _join_with_space(lead, first),
@@ -289,7 +289,7 @@ def _scalar(lead: str, beside: str, value: Node, indent: str) -> Iterator[str]:
         yield lines[-1] + beside
 
 
-def _block_text(lines: list[str], indent: str, *, keeps_end: bool) -> Iterator[str]:
+def _format_block_text(lines: list[str], indent: str, *, keeps_end: bool) -> Iterator[str]:
     if lines and not lines[-1].strip():
         lines = lines[:-1]
     if not keeps_end:
@@ -302,22 +302,23 @@ def _block_text(lines: list[str], indent: str, *, keeps_end: bool) -> Iterator[s
     yield from (f"{indent}{line[margin:]}" if line[margin:] else "" for line in lines)
 
 
-def _fits(node: Node, lead: str, beside: str) -> bool:
+def _fits_on_line(node: Node, lead: str, beside: str) -> bool:
     if not node.entries:
         return True
     if not node.is_flow:
         return False
-    text = _flow(node)
+    text = _format_flow(node)
     return "\n" not in text and len(lead) + 1 + len(text) + len(beside) <= MAX_WIDTH
 
 
-def _flow(node: Node) -> str:
+def _format_flow(node: Node) -> str:
     if node.kind == "scalar":
         if not node.text:
             raise NotLaidOutError
         return node.text
     parts = (
-        _flow(entry.value) if entry.key is None else f"{entry.key.text}: {_flow(entry.value)}" for entry in node.entries
+        _format_flow(entry.value) if entry.key is None else f"{entry.key.text}: {_format_flow(entry.value)}"
+        for entry in node.entries
     )
     inside = ", ".join(parts)
     return _join_with_space(node.anchor, f"{{{inside}}}" if node.kind == "mapping" else f"[{inside}]")
@@ -327,12 +328,12 @@ def _join_with_space(lead: str, text: str) -> str:
     return f"{lead} {text}" if lead and text else lead or text
 
 
-def _without_leading_blanks(lines: list[str]) -> list[str]:
+def _drop_leading_blanks(lines: list[str]) -> list[str]:
     start = next((number for number, line in enumerate(lines) if line), len(lines))
     return lines[start:]
 
 
-def _tidy(lines: Iterable[str]) -> Iterator[str]:
+def _trim_blank_lines(lines: Iterable[str]) -> Iterator[str]:
     remaining = list(lines)
     while remaining and not remaining[0]:
         del remaining[0]
@@ -343,15 +344,17 @@ class Comments:
     """Comments and blank lines of a file; each can be taken once, in order."""
 
     def __init__(self, lines: list[str], pages: list[Page]) -> None:
-        covered = sorted(_text_of(node) for page in pages if page.root for node in walk(page.root) if node.text)
+        covered = sorted(
+            _find_text_range(node) for page in pages if page.root for node in walk_nodes(page.root) if node.text
+        )
         self._own: list[tuple[int, int, str]] = []
         self._beside: dict[int, tuple[int, str]] = {}
         self._taken = 0
         for number, line in enumerate(lines):
             if not line.strip():
-                if not _is_covered(Mark(number, 0), covered):
+                if not _is_covered(TextPosition(number, 0), covered):
                     self._own.append((number, -1, ""))
-            elif (column := _comment_column(number, line, covered)) is not None:
+            elif (column := _find_comment_column(number, line, covered)) is not None:
                 if line[:column].strip():
                     self._beside[number] = (column, line[column:].rstrip())
                 else:
@@ -392,7 +395,9 @@ class Comments:
         lines = range(node.start.line, node.end.line + 1)
         if any(number in lines and text for number, _, text in self._own):
             return True
-        return any(node.start < Mark(line, self._beside[line][0]) < node.end for line in lines if line in self._beside)
+        return any(
+            node.start < TextPosition(line, self._beside[line][0]) < node.end for line in lines if line in self._beside
+        )
 
     def take_rest(self) -> Iterator[str]:
         """Yield the comments that were not taken."""
@@ -400,26 +405,26 @@ class Comments:
         yield from (text for _, text in self._beside.values())
 
 
-def attach(page: Page, comments: Comments, end: int) -> None:
+def attach_comments(page: Page, comments: Comments, end: int) -> None:
     """Attach comments to the nodes of a document that ends before line `end`."""
-    page.above = [*comments.take_above(page.start.line), *_on_marker(page, comments)]
+    page.above = [*comments.take_above(page.start.line), *_take_marker_comment(page, comments)]
     if page.root is not None:
         first = page.root.entries[0].start if page.root.entries and not page.root.is_flow else page.root.start
         page.above += comments.take_above(first.line)
-        _attach(page.root, comments, end)
+        _attach_below(page.root, comments, end)
         page.root.below += comments.take_below(0, end)
     else:
         page.above += comments.take_above(end)
 
 
-def _on_marker(page: Page, comments: Comments) -> list[str]:
+def _take_marker_comment(page: Page, comments: Comments) -> list[str]:
     if page.root is not None and page.root.start.line == page.start.line:
         return []
     beside = comments.take_beside(page.start.line)
     return [beside] if beside else []
 
 
-def _attach(node: Node, comments: Comments, end: int, column: int = -1) -> None:
+def _attach_below(node: Node, comments: Comments, end: int, column: int = -1) -> None:
     if node.is_flow and comments.has_comment_inside(node):
         node.is_flow = False
     if node.kind == "scalar" or node.is_flow:
@@ -429,22 +434,22 @@ def _attach(node: Node, comments: Comments, end: int, column: int = -1) -> None:
     starts = [entry.start.line for entry in node.entries]
     for position, entry in enumerate(node.entries):
         entry.above = comments.take_above(entry.start.line)
-        beside = _beside_key(entry, comments)
+        beside = _take_key_comment(entry, comments)
         following = starts[position + 1] if position + 1 < len(starts) else end
-        _attach(entry.value, comments, following, _column(node))
-        entry.beside = " ".join(filter(None, (beside, _beside_value(entry, comments))))
+        _attach_below(entry.value, comments, following, _find_column(node))
+        entry.beside = " ".join(filter(None, (beside, _take_value_comment(entry, comments))))
     if node.in_brackets:
         node.below = comments.take_above(node.end.line)
     elif node.entries:
         # a comment in the column of the key belongs to the next key
-        node.below = comments.take_below(max(_column(node), column + 1), end)
+        node.below = comments.take_below(max(_find_column(node), column + 1), end)
 
 
-def _column(node: Node) -> int:
+def _find_column(node: Node) -> int:
     return node.entries[0].start.column if node.kind == "mapping" else node.start.column
 
 
-def _beside_key(entry: Entry, comments: Comments) -> str:
+def _take_key_comment(entry: Entry, comments: Comments) -> str:
     value = entry.value
     if entry.key is None:
         return ""
@@ -453,13 +458,13 @@ def _beside_key(entry: Entry, comments: Comments) -> str:
     return comments.take_beside(entry.key.start.line) if is_below or is_block else ""
 
 
-def _beside_value(entry: Entry, comments: Comments) -> str:
+def _take_value_comment(entry: Entry, comments: Comments) -> str:
     value = entry.value
     is_on_its_line = value.in_brackets or (value.kind == "scalar" and not value.is_block_scalar)
     return comments.take_beside(value.end.line) if is_on_its_line else ""
 
 
-def _text_of(node: Node) -> tuple[Mark, Mark]:
+def _find_text_range(node: Node) -> tuple[TextPosition, TextPosition]:
     if not node.is_block_scalar:
         return node.start, node.end
     header, *lines = node.text.split("\n")
@@ -468,18 +473,18 @@ def _text_of(node: Node) -> tuple[Mark, Mark]:
     if "+" not in header:  # without "+", trailing blank lines are not part of the text
         while lines and not lines[-1].strip():
             lines.pop()
-    return Mark(node.start.line + 1, 0), Mark(node.start.line + 1 + len(lines), 0)
+    return TextPosition(node.start.line + 1, 0), TextPosition(node.start.line + 1 + len(lines), 0)
 
 
-def _is_covered(mark: Mark, covered: list[tuple[Mark, Mark]]) -> bool:
-    position = bisect_right(covered, (mark, Mark(mark.line + 1, 0))) - 1
+def _is_covered(mark: TextPosition, covered: list[tuple[TextPosition, TextPosition]]) -> bool:
+    position = bisect_right(covered, (mark, TextPosition(mark.line + 1, 0))) - 1
     return position >= 0 and covered[position][0] <= mark < covered[position][1]
 
 
-def _comment_column(number: int, line: str, covered: list[tuple[Mark, Mark]]) -> int | None:
+def _find_comment_column(number: int, line: str, covered: list[tuple[TextPosition, TextPosition]]) -> int | None:
     column = line.find("#")
     while column >= 0:
-        if (column == 0 or line[column - 1] in " \t") and not _is_covered(Mark(number, column), covered):
+        if (column == 0 or line[column - 1] in " \t") and not _is_covered(TextPosition(number, column), covered):
             return column
         column = line.find("#", column + 1)
     return None
@@ -499,7 +504,7 @@ def format_text(text: str, file: str = "the text") -> str:
         ManifestError: The text is not valid YAML.
     """
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    parsed = parse(text.encode(errors="surrogatepass"), file)
+    parsed = parse_yaml(text.encode(errors="surrogatepass"), file)
     if parsed.problems:
         raise ManifestError(parsed.problems, hint="Mend them first; nothing was changed")
     try:
@@ -516,16 +521,16 @@ def _format_once(text: str) -> str:
     lines = text.split("\n")
     pages = read_pages(text)
     if not pages:
-        return _only_comments(lines)
+        return _format_comments(lines)
     comments = Comments(lines, pages)
     ends = [*(page.start.line for page in pages[1:]), len(lines)]
     for page, end in zip(pages, ends, strict=True):
-        attach(page, comments, end)
+        attach_comments(page, comments, end)
     if any(comments.take_rest()):
         raise NotLaidOutError
     for page in pages:
         _collapse_page_blanks(page)
-    return "\n".join([*print_pages(pages), ""])
+    return "\n".join([*format_pages(pages), ""])
 
 
 def _collapse_page_blanks(page: Page) -> None:
@@ -544,18 +549,18 @@ def _collapse_blanks(lines: list[str]) -> Iterator[str]:
         yield from group if text else [text]
 
 
-def _only_comments(lines: list[str]) -> str:
+def _format_comments(lines: list[str]) -> str:
     stripped = [line.strip() for line in lines]
     return "\n".join([*_collapse_blanks(stripped), ""]).strip("\n") + "\n" if any(stripped) else ""
 
 
 def _is_equivalent(before: str, after: str) -> bool:
-    old, new = parse(before.encode(), "before"), parse(after.encode(), "after")
+    old, new = parse_yaml(before.encode(), "before"), parse_yaml(after.encode(), "after")
     same = [document.content for document in old.documents] == [document.content for document in new.documents]
-    return same and not new.problems and _count_words(before) == _count_words(after)
+    return same and not new.problems and _count_comment_words(before) == _count_comment_words(after)
 
 
-def _count_words(text: str) -> Counter[str]:
+def _count_comment_words(text: str) -> Counter[str]:
     pages = read_pages(text)
     comments = Comments(text.split("\n"), pages)
     return Counter(word for comment in comments.take_rest() for word in comment.split())

@@ -1,7 +1,4 @@
-"""Build the JSON Schemas of manifests, for editors.
-
-Only `validate` checks the types of variables and references between documents.
-"""
+"""Build the JSON Schemas of manifests, for editors."""
 
 from __future__ import annotations
 
@@ -27,29 +24,28 @@ _VARIABLE: Final = {
 _USE_VARIABLE: Final = {"$ref": "#/$defs/Variable"}
 _ABOUT: Final = ("description", "examples", "default", "secret")
 _FIXED: Final = ("apiVersion", "kind")
-"""Fields in which variables are not allowed."""
 
 
-def schema_identity(name: str) -> dict[str, str]:
+def build_schema_identity(name: str) -> dict[str, str]:
     """Return the `$schema` and `$id` of a schema; the id is a URL at this version's site."""
     return {"$schema": DIALECT, "$id": f"{__site__}/{__version__}/schemas/{name}.json"}
 
 
-def schemas() -> Mapping[str, dict[str, Any]]:
+def build_schemas() -> Mapping[str, dict[str, Any]]:
     """Return the JSON Schemas of manifests: lower-case kind → schema, and `manifest` for any kind."""
-    definitions = _definitions()
-    by_kind = {kind.lower(): _of_kind(kind, definitions) for kind in MANIFEST_KINDS}
-    return {"manifest": _schema_of_any(definitions), **dict(sorted(by_kind.items()))}
+    definitions = _build_definitions()
+    by_kind = {kind.lower(): _build_kind_schema(kind, definitions) for kind in MANIFEST_KINDS}
+    return {"manifest": _build_any_schema(definitions), **dict(sorted(by_kind.items()))}
 
 
-def _of_kind(kind: str, definitions: Mapping[str, Any]) -> dict[str, Any]:
+def _build_kind_schema(kind: str, definitions: Mapping[str, Any]) -> dict[str, Any]:
     used = {name: definitions[name] for name in sorted(_collect_references(definitions[kind], definitions, set()))}
-    return {**schema_identity(kind.lower()), "title": kind, **definitions[kind], "$defs": used}
+    return {**build_schema_identity(kind.lower()), "title": kind, **definitions[kind], "$defs": used}
 
 
-def _schema_of_any(definitions: Mapping[str, Any]) -> dict[str, Any]:
+def _build_any_schema(definitions: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        **schema_identity("manifest"),
+        **build_schema_identity("manifest"),
         "title": "Manifest",
         "description": "Any document of a workspace; `kind` names its type.",
         "type": "object",
@@ -59,17 +55,14 @@ def _schema_of_any(definitions: Mapping[str, Any]) -> dict[str, Any]:
             "kind": {"enum": list(MANIFEST_KINDS), "description": "What this document declares."},
         },
         "allOf": [
-            {
-                "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
-                "then": {"$ref": f"#/$defs/{kind}"},
-            }
+            {"if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]}, "then": {"$ref": f"#/$defs/{kind}"}}
             for kind in MANIFEST_KINDS
         ],
         "$defs": dict(sorted(definitions.items())),
     }
 
 
-def model_definitions() -> Mapping[str, Any]:
+def build_model_definitions() -> Mapping[str, Any]:
     """Return the schemas of all manifest models by name, not allowing variables."""
     models = [(model, "validation") for model in MANIFEST_KINDS.values()]
     _, schema = models_json_schema(models, schema_generator=_Generator)  # type: ignore[arg-type] # a tuple's literal
@@ -77,8 +70,8 @@ def model_definitions() -> Mapping[str, Any]:
     return definitions
 
 
-def _definitions() -> dict[str, Any]:
-    definitions = {name: _allow_variables(definition) for name, definition in model_definitions().items()}
+def _build_definitions() -> dict[str, Any]:
+    definitions = {name: _allow_variables(definition) for name, definition in build_model_definitions().items()}
     for kind in MANIFEST_KINDS:
         definitions[kind]["required"] = [*_FIXED, *definitions[kind]["required"]]
     return {**definitions, "Variable": dict(_VARIABLE)}
@@ -105,7 +98,7 @@ def _allow_variables(schema: Any) -> Any:
     done: dict[str, Any] = {}
     for key, value in schema.items():
         if key == "properties":
-            done[key] = {name: _property(name, field) for name, field in value.items()}
+            done[key] = {name: _allow_property_variables(name, field) for name, field in value.items()}
         elif key in {"items", "additionalProperties", "anyOf", "allOf", "oneOf"}:
             done[key] = _allow_variables(value)
         elif key != "title":
@@ -113,7 +106,7 @@ def _allow_variables(schema: Any) -> Any:
     return done
 
 
-def _property(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+def _allow_property_variables(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     written: dict[str, Any] = _allow_variables(schema)
     is_free = written.get("type") == "string" and "pattern" not in written and "enum" not in written
     if name in _FIXED or is_free or "$ref" in written:

@@ -10,18 +10,26 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import UserError
 from reconciler.manifests.drafts import VALUES_FILE, DraftCollector, WorkspaceFile, read_workspace
-from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE, Findings, Place, label_of, manifest_files, read_bounded
+from reconciler.manifests.files import (
+    OVERLAYS,
+    WORKSPACE_FILE,
+    Findings,
+    Place,
+    build_label,
+    find_manifests,
+    read_bounded,
+)
 from reconciler.manifests.overlays import (
     FROM_COMMAND_LINE,
     Substitution,
     Values,
     Variables,
-    overlay_folder,
+    find_overlay_folder,
     read_drafts,
 )
 from reconciler.manifests.positions import FieldPath, ManifestError, Problem, format_path
 from reconciler.manifests.references import check_links, check_mirrors, check_references, check_shared_connections
-from reconciler.manifests.yaml_documents import parse
+from reconciler.manifests.yaml_documents import parse_yaml
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink
 
@@ -45,27 +53,26 @@ class LoadedWorkspace:
     environment: str | None
     warnings: tuple[Problem, ...]
     places: Mapping[Address, tuple[Place, ...]]
-    """Where each address is declared: in the overlay, if any, and then in the base."""
     values: Values
 
-    def may_touch_all(self, file: str) -> bool:
+    def may_affect_all(self, file: str) -> bool:
         """Return whether a file may affect documents of other files: workspace file, values or overlay."""
-        values = map(self._place, (*self.workspace.spec.values, *self.values.origins))
+        values = map(self._resolve_path, (*self.workspace.spec.values, *self.values.origins))
         is_overlay = self.environment is not None and file.startswith(f"{OVERLAYS}/{self.environment}/")
-        return file == WORKSPACE_FILE or self._place(file) in values or is_overlay
+        return file == WORKSPACE_FILE or self._resolve_path(file) in values or is_overlay
 
     @property
-    def beside(self) -> tuple[Path, ...]:
+    def outside_paths(self) -> tuple[Path, ...]:
         """Files and folders outside the workspace's folder that it reads; sorted."""
         spec = self.workspace.spec
-        places = set(map(self._place, (*spec.manifests, *spec.values, *self.values.origins)))
+        places = set(map(self._resolve_path, (*spec.manifests, *spec.values, *self.values.origins)))
         return tuple(sorted(place for place in places if not place.is_relative_to(self.folder)))
 
-    def _place(self, name: str) -> Path:
+    def _resolve_path(self, name: str) -> Path:
         return Path(normpath(self.folder / name))
 
 
-def load(
+def load_manifests(
     folder: Path,
     *,
     environment: str | None,
@@ -81,25 +88,25 @@ def load(
         ManifestError: The files have problems.
         UserError: The environment does not exist.
     """
-    folder, overlay, findings = _prepare(folder, environment, variables, within)
+    folder, overlay, findings = _prepare_load(folder, environment, variables, within)
     findings.tell = tell
     file = read_workspace(folder, overlay, variables, findings)
-    gathering = _gather(folder, overlay, file, findings)
+    collector = _collect_drafts(folder, overlay, file, findings)
     if findings.is_whole:
-        check_references(gathering, findings)
-        check_mirrors(gathering, findings)
-        check_links(gathering, findings)
-        check_shared_connections(gathering, folder, findings)
-    for name in file.values.unused(FROM_COMMAND_LINE):
+        check_references(collector, findings)
+        check_mirrors(collector, findings)
+        check_links(collector, findings)
+        check_shared_connections(collector, folder, findings)
+    for name in file.values.list_unused(FROM_COMMAND_LINE):
         message = f"the variable {name} is used nowhere"
         findings.warnings.append(Problem(FROM_COMMAND_LINE, None, None, name, message, "Check its name"))
     return LoadedWorkspace(
         workspace=_require_valid(file.workspace, findings),
-        desired=gathering.desired,
+        desired=collector.desired,
         folder=folder,
         environment=environment,
         warnings=tuple(findings.warnings),
-        places=gathering.places,
+        places=collector.places,
         values=file.values,
     )
 
@@ -107,52 +114,54 @@ def load(
 def load_workspace(
     folder: Path, *, environment: str | None, variables: Variables, within: Path | None = None
 ) -> Workspace:
-    """Read only `reconciler.yaml`; raises the errors of `load`."""
-    folder, overlay, findings = _prepare(folder, environment, variables, within)
+    """Read only `reconciler.yaml`; raises the errors of `load_manifests`."""
+    folder, overlay, findings = _prepare_load(folder, environment, variables, within)
     return _require_valid(read_workspace(folder, overlay, variables, findings).workspace, findings)
 
 
 def load_clusters(file: Path) -> tuple[Cluster, ...]:
     """Read the Clusters of a file, without a workspace or variables."""
     findings = Findings(file.parent)
-    gathering = DraftCollector(findings)
-    gathering.add(read_drafts([file], file.parent, Values({}), findings))
+    collector = DraftCollector(findings)
+    collector.add_bases(read_drafts([file], file.parent, Values({}), findings))
     if findings.problems:
         raise ManifestError(findings.problems, hint=f"Correct {file.name}.")
-    resources = (declared.resource for declared in gathering.desired.values())
+    resources = (declared.resource for declared in collector.desired.values())
     clusters = tuple(resource for resource in resources if isinstance(resource, Cluster))
     if not clusters:
         raise UserError(f"{file.name} declares no Cluster", hint="Write a document with kind: Cluster into it.")
     return clusters
 
 
-def _prepare(
+def _prepare_load(
     folder: Path, environment: str | None, variables: Variables, within: Path | None
 ) -> tuple[Path, Path | None, Findings]:
     folder = folder.resolve()
-    overlay = overlay_folder(folder, environment) if environment is not None else None
+    overlay = find_overlay_folder(folder, environment) if environment is not None else None
     return folder, overlay, Findings(folder, within=within, typed=variables.files)
 
 
-def _gather(folder: Path, overlay: Path | None, file: WorkspaceFile, findings: Findings) -> DraftCollector:
-    gathering = DraftCollector(findings)
+def _collect_drafts(folder: Path, overlay: Path | None, file: WorkspaceFile, findings: Findings) -> DraftCollector:
+    collector = DraftCollector(findings)
     if overlay is not None:
         apart = frozenset({overlay / VALUES_FILE})
-        manifests = manifest_files(
-            folder, [label_of(overlay, folder)], apart=apart, may_be_empty=True, within=findings.within
+        manifests = find_manifests(
+            folder, [build_label(overlay, folder)], apart=apart, may_be_empty=True, within=findings.within
         )
-        findings.add(manifests)
-        gathering.add_overlays(read_drafts(manifests.files, folder, file.values, findings))
-    manifests = manifest_files(folder, file.manifests, apart=file.apart, within=findings.within)
-    findings.add(manifests)
-    gathering.add(read_drafts(manifests.files, folder, file.values, findings))
-    gathering.finish()
-    return gathering
+        findings.add_search(manifests)
+        collector.add_overlays(read_drafts(manifests.files, folder, file.values, findings))
+    manifests = find_manifests(folder, file.manifests, apart=file.apart, within=findings.within)
+    findings.add_search(manifests)
+    collector.add_bases(read_drafts(manifests.files, folder, file.values, findings))
+    collector.add_unmatched_overlays()
+    return collector
 
 
 def _require_valid(workspace: Workspace | None, findings: Findings) -> Workspace:
     if findings.problems or workspace is None:
-        raise ManifestError(findings.problems, hint=_ADVICE, excerpts=findings.excerpts(findings.problems[:_SHOWN]))
+        raise ManifestError(
+            findings.problems, hint=_ADVICE, excerpts=findings.read_excerpts(findings.problems[:_SHOWN])
+        )
     return workspace
 
 
@@ -161,19 +170,19 @@ def explain_origin(loaded: LoadedWorkspace, address: Address) -> Mapping[str, st
 
     A variable is added: `… (var.partitions of values.yaml)`. Empty if the address is not declared.
     """
-    places, within = _find_written(loaded, address)
+    places, within = _find_declaration(loaded, address)
     origins: dict[FieldPath, str] = {}
     findings = Findings(loaded.folder)
     for place in reversed(places):  # the base first, so that the overlay replaces its values
-        content = _content(loaded, place)
+        content = _read_content(loaded, place)
         substitution = Substitution(loaded.values)
-        substitution.of(content)
+        substitution.substitute(content)
         for path, value in _list_leaves(content):
             for replaced in [known for known in origins if known[: len(path)] == path]:
                 del origins[replaced]
             if value is not None:
                 used = substitution.used.get(path)
-                origins[path] = findings.where((place,), path) + (f" ({used})" if used else "")
+                origins[path] = findings.format_location((place,), path) + (f" ({used})" if used else "")
     return {
         format_path(path[len(within) :]): origin
         for path, origin in sorted(origins.items(), key=lambda item: list(map(str, item[0])))
@@ -181,7 +190,7 @@ def explain_origin(loaded: LoadedWorkspace, address: Address) -> Mapping[str, st
     }
 
 
-def _find_written(loaded: LoadedWorkspace, address: Address) -> tuple[tuple[Place, ...], FieldPath]:
+def _find_declaration(loaded: LoadedWorkspace, address: Address) -> tuple[tuple[Place, ...], FieldPath]:
     if address in loaded.places:
         return loaded.places[address], ()
     for link_address, declared in loaded.desired.items():
@@ -192,11 +201,11 @@ def _find_written(loaded: LoadedWorkspace, address: Address) -> tuple[tuple[Plac
     return (), ()
 
 
-def _content(loaded: LoadedWorkspace, place: Place) -> Any:
+def _read_content(loaded: LoadedWorkspace, place: Place) -> Any:
     raw = read_bounded(loaded.folder / place.file, place.file)
     if isinstance(raw, Problem):
         return None
-    documents = parse(raw, place.file).documents
+    documents = parse_yaml(raw, place.file).documents
     return documents[place.number].content if place.number < len(documents) else None
 
 

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 from pydantic import BaseModel, ValidationError
 
 from reconciler.manifests.overlays import DELETE, Draft
-from reconciler.manifests.positions import FieldPath, ScalarText, is_text, kind_of_value, text_of, values_of
+from reconciler.manifests.positions import (
+    FieldPath,
+    ScalarText,
+    describe_value,
+    format_scalar,
+    is_text,
+    replace_scalar_texts,
+)
 from reconciler.resources.base import Complaint
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES, REFERENCES
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
     from reconciler.resources.workspace import Workspace
 
 
-def fields_of(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
+def list_model_fields(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
     """Return the fields of a model by their name in manifests."""
     model.model_rebuild()  # models are built lazily, and have no aliases before
     return {field.alias or name: field for name, field in model.model_fields.items()}
@@ -36,8 +43,8 @@ def find_model(model: type[BaseModel], path: FieldPath) -> type[BaseModel] | Non
     for part in path:
         if isinstance(part, int):
             continue
-        field = fields_of(current).get(part) if current is not None else None
-        current = _model_in(field.annotation) if field is not None else None
+        field = list_model_fields(current).get(part) if current is not None else None
+        current = _find_nested_model(field.annotation) if field is not None else None
     return current
 
 
@@ -45,7 +52,7 @@ def find_field(model: type[BaseModel], path: FieldPath) -> FieldInfo | None:
     """Return the field at a path; for a list entry, the field of the list."""
     names = [part for part in path if isinstance(part, str)]
     parent = find_model(model, tuple(names[:-1])) if names else None
-    return fields_of(parent).get(names[-1]) if parent is not None else None
+    return list_model_fields(parent).get(names[-1]) if parent is not None else None
 
 
 _PROPERTIES: Final = ("spec", "properties")
@@ -56,10 +63,10 @@ def is_secret(model: type[BaseModel], path: FieldPath) -> bool:
     if model is Cluster and path[:-1] == _PROPERTIES:
         return path[-1] in REFERENCES
     field = find_field(model, path)
-    return field is not None and _is_marked(field)
+    return field is not None and _is_marked_secret(field)
 
 
-def _is_marked(field: FieldInfo) -> bool:
+def _is_marked_secret(field: FieldInfo) -> bool:
     # the mark of `SecretReference | None` is inside the union
     inner = [mark for part in get_args(field.annotation) for mark in getattr(part, "__metadata__", ())]
     for source in (field, *inner):
@@ -69,84 +76,83 @@ def _is_marked(field: FieldInfo) -> bool:
     return False
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def _find_nested_model(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for part in get_args(annotation):
-        if model := _model_in(part):
+        if model := _find_nested_model(part):
             return model
     return None
 
 
 def translate_validation_error(error: ValidationError, model: type[BaseModel], as_written: Any) -> Iterator[Complaint]:
     """Convert pydantic's errors to complaints with paths of the document."""
-    content = values_of(as_written)
+    content = replace_scalar_texts(as_written)
     for details in error.errors(include_url=False):
         path = _cut_to_written(details["loc"], content, is_missing=details["type"] == "missing")
         if details["type"] == "refused":
             for complaint in details["ctx"]["complaints"]:
                 at = (*path, *complaint.at)
-                message = _append_value(complaint.message, _value_at(content, at))
-                yield Complaint(message, complaint.hint or _advice(model, at), at)
+                message = _append_value(complaint.message, _read_value(content, at))
+                yield Complaint(message, complaint.hint or _build_hint(model, at), at)
         else:
             # pydantic reports values that validators may have changed, so the document's value is shown
-            message, hint = _sentence(details, model, path, _value_at(as_written, path))
+            message, hint = _build_message(details, model, path, _read_value(as_written, path))
             yield Complaint(message, hint, path)
 
 
 def _cut_to_written(loc: tuple[int | str, ...], content: Any, *, is_missing: bool) -> FieldPath:
-    """Cut a location of pydantic to the path that the document has: a URL is a string there, but a model."""
     current = content
     for depth, part in enumerate(loc):
-        if not _has(current, part):
+        if not _has_part(current, part):
             return loc[: depth + 1] if is_missing and isinstance(current, dict) else loc[:depth]
         current = current[part]
     return loc
 
 
-def _value_at(content: Any, path: FieldPath) -> Any:
+def _read_value(content: Any, path: FieldPath) -> Any:
     for part in path:
-        if not _has(content, part):
+        if not _has_part(content, part):
             return None
         content = content[part]
     return content
 
 
-def _has(content: Any, part: str | int) -> bool:
+def _has_part(content: Any, part: str | int) -> bool:
     if isinstance(content, dict):
         return part in content
     return isinstance(content, list) and isinstance(part, int) and part < len(content)
 
 
-def _sentence(details: ErrorDetails, model: type[BaseModel], path: FieldPath, as_written: Any) -> tuple[str, str]:
+def _build_message(details: ErrorDetails, model: type[BaseModel], path: FieldPath, as_written: Any) -> tuple[str, str]:
     kind = details["type"]
-    match = values_of(as_written)
+    match = replace_scalar_texts(as_written)
     limits: Mapping[str, Any] = details.get("ctx", {})
     match kind:
         case "missing":
-            return "is required", _advice(model, path)
+            return "is required", _build_hint(model, path)
         case "extra_forbidden":
-            return _unknown(model, path)
+            return _describe_unknown_field(model, path)
         case "value_error":
-            return _append_value(str(limits["error"]), match), _advice(model, path)
+            return _append_value(str(limits["error"]), match), _build_hint(model, path)
         case "string_type":
-            return f"wants text, found {kind_of_value(match)}", _quoting(as_written)
+            return f"wants text, found {describe_value(match)}", _build_quoting_hint(as_written)
         case "too_short" | "string_too_short":
-            return "must not be empty", _advice(model, path)
+            return "must not be empty", _build_hint(model, path)
         case "literal_error":
             allowed = re.findall(r"'([^']*)'", limits["expected"])
             hint = did_you_mean(nearest_spelling(str(match), allowed), otherwise=f"Write one of {', '.join(allowed)}")
-            return f"is {kind_of_value(match)}, not one of {', '.join(allowed)}", hint
+            return f"is {describe_value(match)}, not one of {', '.join(allowed)}", hint
         case _:
-            wanted = _WANTED.get(kind, _fallback)(limits)
-            return f"{wanted}, found {kind_of_value(match)}", _advice(model, path, match)
+            wanted = _WANTED.get(kind, _describe_unknown)(limits)
+            return f"{wanted}, found {describe_value(match)}", _build_hint(model, path, match)
 
 
-def _fallback(_limits: Mapping[str, Any]) -> str:
+def _describe_unknown(_limits: Mapping[str, Any]) -> str:
     return "wants something else here"
 
 
-def _always(wanted: str) -> Callable[[Mapping[str, Any]], str]:
+def _describe_always(wanted: str) -> Callable[[Mapping[str, Any]], str]:
     return lambda _limits: wanted
 
 
@@ -155,29 +161,33 @@ _WANTED: Final[dict[str, Callable[[Mapping[str, Any]], str]]] = {
     "greater_than_equal": lambda limits: f"must be at least {limits['ge']}",
     "less_than": lambda limits: f"must be less than {limits['lt']}",
     "less_than_equal": lambda limits: f"must be at most {limits['le']}",
-    **dict.fromkeys(("int_type", "int_parsing", "int_parsing_size", "int_from_float"), _always("wants a whole number")),
-    **dict.fromkeys(("bool_type", "bool_parsing"), _always("wants true or false")),
-    **dict.fromkeys(("list_type", "tuple_type"), _always("wants a list")),
-    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "mapping_type"), _always("wants a mapping")),
+    **dict.fromkeys(
+        ("int_type", "int_parsing", "int_parsing_size", "int_from_float"), _describe_always("wants a whole number")
+    ),
+    **dict.fromkeys(("bool_type", "bool_parsing"), _describe_always("wants true or false")),
+    **dict.fromkeys(("list_type", "tuple_type"), _describe_always("wants a list")),
+    **dict.fromkeys(
+        ("dict_type", "model_type", "model_attributes_type", "mapping_type"), _describe_always("wants a mapping")
+    ),
 }
 
 
 def _append_value(message: str, value: Any) -> str:
-    return f"{_show(value)} is {message}" if message.startswith("not ") else message
+    return f"{_format_value(value)} is {message}" if message.startswith("not ") else message
 
 
-def _show(value: Any) -> str:
+def _format_value(value: Any) -> str:
     match value:
         case str():
             return repr(value)
         case _:
-            return kind_of_value(value)
+            return describe_value(value)
 
 
-def _quoting(value: Any) -> str:
+def _build_quoting_hint(value: Any) -> str:
     match value:
         case str() | int() | float():
-            return f'Quote it: "{text_of(value)}"'
+            return f'Quote it: "{format_scalar(value)}"'
         case _:
             return "Write one text, in quotes if it is not plain"
 
@@ -185,7 +195,7 @@ def _quoting(value: Any) -> str:
 _OLD_BOOLEANS: Final = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 
 
-def _advice(model: type[BaseModel], path: FieldPath, field_info: Any = None) -> str:
+def _build_hint(model: type[BaseModel], path: FieldPath, field_info: Any = None) -> str:
     name = next((part for part in reversed(path) if isinstance(part, str)), "")
     if isinstance(field_info, str) and field_info.lower() in _OLD_BOOLEANS:
         return f"In YAML 1.2 `{field_info}` is text: write {_OLD_BOOLEANS[field_info.lower()]}"
@@ -194,9 +204,9 @@ def _advice(model: type[BaseModel], path: FieldPath, field_info: Any = None) -> 
     field = find_field(model, path)
     inside = find_model(model, path)
     if inside is not None and (field is None or not field.examples):
-        return f"Known there: {list_choices(fields_of(inside))}"
+        return f"Known there: {list_choices(list_model_fields(inside))}"
     if field is not None and field.examples:
-        return f"For example `{name}: {flow(field.examples[0])}`"
+        return f"For example `{name}: {format_example(field.examples[0])}`"
     if (key := EMBEDDED_CONFIGS.get(name)) is not None:
         return f"{name}: {key.description[0].lower()}{key.description[1:].rstrip('.')}"
     if field is not None and field.description:
@@ -207,10 +217,10 @@ def _advice(model: type[BaseModel], path: FieldPath, field_info: Any = None) -> 
 _BESIDE_OR_IN_A_BLOCK: Final = 2
 
 
-def _unknown(model: type[BaseModel], path: FieldPath) -> tuple[str, str]:
+def _describe_unknown_field(model: type[BaseModel], path: FieldPath) -> tuple[str, str]:
     name = str(path[-1])
     parent = find_model(model, path[:-1])
-    known = fields_of(parent) if parent is not None else {}
+    known = list_model_fields(parent) if parent is not None else {}
     message = "is not a field here"
     if name == DELETE:
         return message, "Only a document of an overlay can drop an address"
@@ -218,20 +228,20 @@ def _unknown(model: type[BaseModel], path: FieldPath) -> tuple[str, str]:
         return message, "It is a config: write it below `configs`"
     if near := nearest_spelling(name, known):
         return message, did_you_mean(near)
-    for block in fields_of(model) if len(path) <= _BESIDE_OR_IN_A_BLOCK else ():
+    for block in list_model_fields(model) if len(path) <= _BESIDE_OR_IN_A_BLOCK else ():
         inside = find_model(model, (block,))
-        if inside is not None and inside is not parent and name in fields_of(inside):
+        if inside is not None and inside is not parent and name in list_model_fields(inside):
             return message, f"It belongs below `{block}`"
     return message, f"Known here: {list_choices(known)}"
 
 
-def flow(value: Any) -> str:
+def format_example(value: Any) -> str:
     """Format a value on one line in YAML flow style."""
     match value:
         case dict():
-            return "{" + ", ".join(f"{key}: {flow(item)}" for key, item in value.items()) + "}"
+            return "{" + ", ".join(f"{key}: {format_example(item)}" for key, item in value.items()) + "}"
         case list() | tuple():
-            return "[" + ", ".join(flow(item) for item in value) + "]"
+            return "[" + ", ".join(format_example(item) for item in value) + "]"
         case bool():
             return "true" if value else "false"
         case str() if not value or value[0] in "*&!%@`'\"{}[]#|>" or ": " in value:
@@ -247,41 +257,41 @@ Writable: TypeAlias = "Workspace | Resource"
 _SHAPE: Final = "Every document has apiVersion, kind, metadata and spec"
 
 
-def read(draft: Draft) -> tuple[Writable | None, list[Complaint]]:
+def validate_draft(draft: Draft) -> tuple[Writable | None, list[Complaint]]:
     """Return the resource of a draft, or `None` with all complaints."""
     complaints = [*draft.complaints, *(find_null_complaints(draft.content) if draft.has_null else ())]
     headers = list(find_header_complaints(draft.content))
     if headers:
-        return None, _join(complaints, headers)
+        return None, _add_new_complaints(complaints, headers)
     model = MANIFEST_KINDS[draft.content["kind"]]
-    complaints = _join(complaints, _misplaced_secrets(draft, model))
+    complaints = _add_new_complaints(complaints, _find_misplaced_secrets(draft, model))
     if model is Cluster or draft.content["kind"] == "Workspace":
-        _take_texts(draft, _PROPERTIES if model is Cluster else _SPARK_CONF)
+        _keep_spelling(draft, _PROPERTIES if model is Cluster else _SPARK_CONF)
     try:
         resource = model.model_validate(draft.content, by_alias=True, by_name=False)
     except ValidationError as error:
         errors = translate_validation_error(error, model, draft.as_written())
-        return None, _join(complaints, (_add_variable_origin(complaint, draft) for complaint in errors))
+        return None, _add_new_complaints(complaints, (_add_variable_origin(complaint, draft) for complaint in errors))
     return (None if complaints else resource), complaints
 
 
 _SPARK_CONF: Final = ("spec", "spark", "conf")
 
 
-def _take_texts(draft: Draft, path: FieldPath) -> None:
-    settings = _value_at(draft.as_written(), path)
+def _keep_spelling(draft: Draft, path: FieldPath) -> None:
+    settings = _read_value(draft.as_written(), path)
     for name, value in settings.items() if isinstance(settings, dict) else ():
         key = EMBEDDED_PROPERTIES.get(name)
         if isinstance(value, ScalarText) and (path is _SPARK_CONF if key is None else key.type == "string"):
-            _value_at(draft.content, path)[name] = str(value)
+            _read_value(draft.content, path)[name] = str(value)
 
 
-def _join(complaints: list[Complaint], more: Iterable[Complaint]) -> list[Complaint]:
+def _add_new_complaints(complaints: list[Complaint], more: Iterable[Complaint]) -> list[Complaint]:
     paths = {complaint.at for complaint in complaints}
     return [*complaints, *(complaint for complaint in more if complaint.at not in paths)]
 
 
-def _misplaced_secrets(draft: Draft, model: type[Writable]) -> Iterator[Complaint]:
+def _find_misplaced_secrets(draft: Draft, model: type[Writable]) -> Iterator[Complaint]:
     for path in draft.secrets:
         if not is_secret(model, path):
             message = "only secrets are read from the environment or a file"
@@ -297,32 +307,32 @@ def _add_variable_origin(complaint: Complaint, draft: Draft) -> Complaint:
 def find_header_complaints(content: Any) -> Iterator[Complaint]:
     """Yield complaints about `apiVersion` and `kind`, which all other checks need."""
     if type(content) is not dict:
-        yield Complaint(f"a manifest is a mapping, found {kind_of_value(content)}", _SHAPE)
+        yield Complaint(f"a manifest is a mapping, found {describe_value(content)}", _SHAPE)
         return
     if content.get("apiVersion") != API_VERSION:
-        yield _version_complaint(content)
+        yield _build_version_complaint(content)
     kind = content.get("kind")
     if kind is None:
         yield Complaint("is required", f"Write one of {', '.join(MANIFEST_KINDS)}", ("kind",))
     elif not isinstance(kind, str) or kind not in MANIFEST_KINDS:
-        yield _kind_complaint(kind)
+        yield _build_kind_complaint(kind)
 
 
-def _version_complaint(content: dict[str, Any]) -> Complaint:
+def _build_version_complaint(content: dict[str, Any]) -> Complaint:
     at = ("apiVersion",)
     if content.get("apiVersion") is None:
         return Complaint("is required", f"Add `apiVersion: {API_VERSION}`. {_SHAPE}", at)
-    version = kind_of_value(content["apiVersion"])
+    version = describe_value(content["apiVersion"])
     return Complaint(f"is {version}, and this version reads {API_VERSION}", f"Write `apiVersion: {API_VERSION}`", at)
 
 
-def _kind_complaint(kind: Any) -> Complaint:
+def _build_kind_complaint(kind: Any) -> Complaint:
     if kind == "MirrorTopic":
         hint = "Write an entry in the mirrorTopics of its MirrorLink"
         return Complaint("MirrorTopic is no manifest kind: mirrors are entries of their link", hint, ("kind",))
     known = MANIFEST_KINDS if isinstance(kind, str) else ()
     hint = did_you_mean(nearest_spelling(str(kind), known), otherwise=f"Write one of {', '.join(MANIFEST_KINDS)}")
-    return Complaint(f"is {kind_of_value(kind)}, which is not a kind", hint, ("kind",))
+    return Complaint(f"is {describe_value(kind)}, which is not a kind", hint, ("kind",))
 
 
 def find_null_complaints(content: Any, path: FieldPath = ()) -> Iterator[Complaint]:

@@ -11,9 +11,25 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from reconciler.errors import UsageError, UserError
-from reconciler.manifests.files import ENVIRONMENT, OVERLAYS, Findings, Place, label_of, list_environments, read_bounded
-from reconciler.manifests.positions import FieldPath, Problem, Spot, as_written, kind_of_value, spots, values_of
-from reconciler.manifests.yaml_documents import Document, parse
+from reconciler.manifests.files import (
+    ENVIRONMENT,
+    OVERLAYS,
+    Findings,
+    Place,
+    build_label,
+    list_environments,
+    read_bounded,
+)
+from reconciler.manifests.positions import (
+    FieldPath,
+    Problem,
+    Spot,
+    describe_value,
+    find_spots,
+    parse_written_scalar,
+    replace_scalar_texts,
+)
+from reconciler.manifests.yaml_documents import Document, parse_yaml
 from reconciler.resources.base import Complaint
 from reconciler.runtime.text import did_you_mean, list_choices, nearest_spelling
 
@@ -30,9 +46,9 @@ class Variables:
     environ: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, texts: Iterable[str], *, files: Iterable[Path] = (), environ: Mapping[str, str]) -> Variables:
+    def parse(cls, texts: Iterable[str], *, files: Iterable[Path] = (), environ: Mapping[str, str]) -> Variables:
         """Parse `name=value` texts; the last value of a name wins."""
-        pairs = dict(_pair(text) for text in texts)
+        pairs = dict(_parse_pair(text) for text in texts)
         return cls(texts=pairs, files=tuple(files), environ=environ)
 
 
@@ -46,7 +62,7 @@ class Value(NamedTuple):
     @property
     def value(self) -> Any:
         """Value for a field that contains only the variable."""
-        return values_of(self.as_written)
+        return replace_scalar_texts(self.as_written)
 
 
 class Values:
@@ -71,7 +87,7 @@ class Values:
         self.used.add(name)
         return self._known.get(name)
 
-    def unused(self, origin: str) -> tuple[str, ...]:
+    def list_unused(self, origin: str) -> tuple[str, ...]:
         """Return the names of unused variables from `origin`."""
         return tuple(
             sorted(name for name, value in self._known.items() if value.origin == origin and name not in self.used)
@@ -91,7 +107,7 @@ def read_values(
     known: dict[str, Value] = {}
     problems: list[Problem] = []
     for file in (*files, *variables.files):
-        label = label_of(file, folder)
+        label = build_label(file, folder)
         known.update(_read_values_file(read(file, label), label, problems))
     for name, text in sorted(variables.environ.items()):
         if name.startswith(ENVIRONMENT_PREFIX):
@@ -105,7 +121,7 @@ def parse_typed_value(text: str, origin: str) -> Value:
     """Parse a value of `--var` as a YAML scalar; a quoted value is a string: `--var 'n="12"'`."""
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
         return Value(text[1:-1], origin)
-    written = as_written(text)
+    written = parse_written_scalar(text)
     return Value(text if written is None else written, origin)
 
 
@@ -113,7 +129,7 @@ def _read_values_file(raw: bytes | Problem, label: str, problems: list[Problem])
     if isinstance(raw, Problem):
         problems.append(raw)
         return {}
-    parsed = parse(raw, label)
+    parsed = parse_yaml(raw, label)
     problems += parsed.problems
     if len(parsed.documents) > 1:
         hint = "Put all values into one"
@@ -122,18 +138,18 @@ def _read_values_file(raw: bytes | Problem, label: str, problems: list[Problem])
         return {}
     content, line = parsed.documents[0].as_written, parsed.documents[0].line
     if not isinstance(content, dict):
-        message = f"wants `name: value` lines, found {kind_of_value(content)}"
+        message = f"wants `name: value` lines, found {describe_value(content)}"
         problems.append(Problem(label, line, 1, "", message, "For example `partitions: 12`"))
         return {}
-    wrong = {name: complaint for name, value in content.items() if (complaint := _complaint(name, value))}
-    places = spots(raw)[0] if wrong else {}
+    wrong = {name: complaint for name, value in content.items() if (complaint := _check_variable(name, value))}
+    places = find_spots(raw)[0] if wrong else {}
     for name, (message, hint) in wrong.items():
         spot = places.get((name,), Spot(line, 1))
         problems.append(Problem(label, spot.line, spot.column, name, message, hint))
     return {name: Value(value, label) for name, value in content.items() if name not in wrong}
 
 
-def _complaint(name: str, value: Any) -> tuple[str, str] | None:
+def _check_variable(name: str, value: Any) -> tuple[str, str] | None:
     if not NAME.fullmatch(name):
         return "is not a name of a variable", "Begin with a letter or _, then letters, digits, _ and -"
     if value is None:
@@ -143,7 +159,7 @@ def _complaint(name: str, value: Any) -> tuple[str, str] | None:
     return None
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_pair(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not NAME.fullmatch(name):
         raise UsageError(f"--var {text} is not NAME=VALUE", hint="For example --var partitions=12")
@@ -174,7 +190,7 @@ class Substitution:
         self._values = values
         self._as_written = as_written
 
-    def of(self, content: Any, path: FieldPath = ()) -> Any:
+    def substitute(self, content: Any, path: FieldPath = ()) -> Any:
         """Return `content` with variables replaced; unknown ones stay, and get a complaint."""
         match content:
             case str() if "${" in content:
@@ -183,31 +199,31 @@ class Substitution:
                 for key in content:
                     if "${" in key:
                         self._complain((*path, key), "a variable cannot be part of a key", "Write the key out")
-                return {key: self.of(value, (*path, key)) for key, value in content.items()}
+                return {key: self.substitute(value, (*path, key)) for key, value in content.items()}
             case list():
-                return [self.of(value, (*path, index)) for index, value in enumerate(content)]
+                return [self.substitute(value, (*path, index)) for index, value in enumerate(content)]
             case _:
                 return content
 
     def _interpolate(self, text: str, path: FieldPath) -> Any:
         alone = REFERENCE.fullmatch(text)
         if alone:
-            value = self._value(alone[1], path)
+            value = self._find_value(alone[1], path)
             return value.as_written if self._as_written else value.value
         return REFERENCE.sub(lambda match: self._format_inside(match[1], path), text)
 
     def _format_inside(self, reference: str, path: FieldPath) -> str:
-        value = self._value(reference, path).as_written
+        value = self._find_value(reference, path).as_written
         match value:
             case bool():
                 return "true" if value else "false"
             case str() | int() | float():
                 return str(value)
             case _:
-                self._complain(path, f"{reference} is {kind_of_value(value)} and stands inside a text", "Use it alone")
+                self._complain(path, f"{reference} is {describe_value(value)} and stands inside a text", "Use it alone")
                 return ""
 
-    def _value(self, reference: str, path: FieldPath) -> Value:
+    def _find_value(self, reference: str, path: FieldPath) -> Value:
         unchanged = Value(f"${{{reference}}}", "")
         if _SECRET.fullmatch(reference):
             self.secrets.append(path)
@@ -252,7 +268,7 @@ class Substitution:
 DELETE: Final = "$delete"
 
 
-def overlay_folder(folder: Path, environment: str) -> Path:
+def find_overlay_folder(folder: Path, environment: str) -> Path:
     """Return the overlay folder of an environment, or raise an error if there is none."""
     if not ENVIRONMENT.fullmatch(environment):
         raise UsageError(f"{environment!r} is not a name of an environment", hint="Up to 40 of [a-z0-9-]")
@@ -265,7 +281,7 @@ def overlay_folder(folder: Path, environment: str) -> Path:
     return names
 
 
-def merge(base: Any, override: dict[str, Any], complaints: list[Complaint], path: FieldPath = ()) -> Any:
+def merge_content(base: Any, override: dict[str, Any], complaints: list[Complaint], path: FieldPath = ()) -> Any:
     """Return `base` merged with `override`: mappings by key, lists replaced; `null` removes a key."""
     merged = dict(base)
     for key, value in override.items():
@@ -275,7 +291,7 @@ def merge(base: Any, override: dict[str, Any], complaints: list[Complaint], path
                 complaints.append(Complaint("removes nothing: the base has no such key", "Leave it out", at))
             merged.pop(key, None)
         elif isinstance(value, dict) and isinstance(merged.get(key), dict):
-            merged[key] = merge(merged[key], value, complaints, at)
+            merged[key] = merge_content(merged[key], value, complaints, at)
         else:
             merged[key] = value
     return merged
@@ -300,7 +316,6 @@ class Draft(NamedTuple):
     places: tuple[Place, ...]
     has_null: bool
     secrets: tuple[FieldPath, ...] = ()
-    """Paths of references to secrets, `${env:…}` and `${file:…}`."""
     variables: Mapping[FieldPath, str] = MappingProxyType({})
     """Path → the variables used there, as `var.partitions of values.yaml`."""
     complaints: tuple[Complaint, ...] = ()
@@ -312,28 +327,28 @@ def read_drafts(
     """Yield the drafts of `files`, reading one file at a time; problems are added to `findings`."""
     for number, file in enumerate(files):
         findings.tell(f"reading files: {number} of {len(files)}")
-        label = label_of(file, folder)
+        label = build_label(file, folder)
         raw = findings.read(file, label)
         if isinstance(raw, Problem):
             findings.add_unreadable(raw)
             continue
-        parsed = parse(raw, label)
+        parsed = parse_yaml(raw, label)
         findings.problems += parsed.problems
         findings.is_whole &= parsed.is_whole
         has_reference = b"${" in raw
         for document in parsed.documents:
-            yield to_draft(document, label, values if has_reference else None)
+            yield build_draft(document, label, values if has_reference else None)
 
 
-def to_draft(document: Document, label: str, values: Values | None) -> Draft:
+def build_draft(document: Document, label: str, values: Values | None) -> Draft:
     """Build the draft of a document; `values` is `None` if the document uses no variables."""
     places = (Place(label, document.number, document.line),)
     if values is None:
         return Draft(document.content, lambda: document.as_written, places, document.has_null)
     substitution = Substitution(values)
     return Draft(
-        content=substitution.of(document.content),
-        as_written=lambda: Substitution(values, as_written=True).of(document.as_written),
+        content=substitution.substitute(document.content),
+        as_written=lambda: Substitution(values, as_written=True).substitute(document.as_written),
         places=places,
         has_null=document.has_null or substitution.has_null,
         secrets=tuple(substitution.secrets),
@@ -346,8 +361,8 @@ def merge_drafts(base: Draft, override: Draft) -> Draft:
     """Merge the draft of an overlay into that of its base."""
     complaints: list[Complaint] = []
     return Draft(
-        content=merge(base.content, override.content, complaints),
-        as_written=lambda: merge(base.as_written(), override.as_written(), []),
+        content=merge_content(base.content, override.content, complaints),
+        as_written=lambda: merge_content(base.as_written(), override.as_written(), []),
         places=(*override.places, *base.places),
         has_null=base.has_null or override.has_null,
         secrets=(*base.secrets, *override.secrets),

@@ -50,7 +50,7 @@ _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?
 
 
 @lru_cache(maxsize=8192)
-def resolve(text: str) -> Scalar:
+def parse_plain_scalar(text: str) -> Scalar:
     """Return the value of a plain (unquoted) YAML scalar."""
     if text in _WORDS:
         return _WORDS[text]
@@ -74,40 +74,40 @@ class ScalarText(str):
 
 
 @lru_cache(maxsize=8192)
-def as_written(text: str) -> Scalar:
+def parse_written_scalar(text: str) -> Scalar:
     """Return the value of a plain scalar, or a `ScalarText` if the value does not keep the spelling."""
-    value = resolve(text)
-    return value if value is None or text_of(value) == text else ScalarText(text)
+    value = parse_plain_scalar(text)
+    return value if value is None or format_scalar(value) == text else ScalarText(text)
 
 
-def text_of(value: str | float) -> str:
+def format_scalar(value: str | float) -> str:
     """Return a scalar as YAML text."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def values_of(content: Any) -> Any:
+def replace_scalar_texts(content: Any) -> Any:
     """Return a copy of a document in which each `ScalarText` is replaced by its value."""
     match content:
         case ScalarText():
-            return resolve(content)
+            return parse_plain_scalar(content)
         case dict():
-            return {key: values_of(value) for key, value in content.items()}
+            return {key: replace_scalar_texts(value) for key, value in content.items()}
         case list():
-            return [values_of(value) for value in content]
+            return [replace_scalar_texts(value) for value in content]
         case _:
             return content
 
 
 def is_text(text: str) -> bool:
     """Return whether `text` without quotes is a string in YAML."""
-    return isinstance(resolve(text), str)
+    return isinstance(parse_plain_scalar(text), str)
 
 
-def kind_of_value(value: object) -> str:
+def describe_value(value: object) -> str:
     """Describe a value for messages: `the number 3`, `a mapping`."""
     match value:
         case ScalarText():
-            return kind_of_value(resolve(value))
+            return describe_value(parse_plain_scalar(value))
         case None:
             return "nothing"
         case bool():
@@ -115,7 +115,7 @@ def kind_of_value(value: object) -> str:
         case int() | float():
             return f"the number {value}"
         case str():
-            return f"the text {_short(value)}"
+            return f"the text {_shorten_text(value)}"
         case dict():
             return "a mapping"
         case list() | tuple():
@@ -127,7 +127,7 @@ def kind_of_value(value: object) -> str:
 _SHOWN: Final = 60
 
 
-def _short(text: str) -> str:
+def _shorten_text(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
 
 
@@ -158,8 +158,7 @@ class ManifestError(UserError):
     def __init__(
         self, problems: Sequence[Problem], *, hint: str, excerpts: Mapping[Problem, tuple[str, ...]] | None = None
     ) -> None:
-        """`excerpts`: problem → lines to show below it."""
-        self.problems = tuple(sorted(problems, key=_place))
+        self.problems = tuple(sorted(problems, key=_sort_key))
         self.excerpts = excerpts or {}
         count = len(self.problems)
         files = len({problem.file for problem in self.problems})
@@ -168,7 +167,6 @@ class ManifestError(UserError):
 
 
 _SECRETS: Final = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
-"""Words that may precede a secret on the same or the next line."""
 _WIDEST: Final = 100
 _NAME: Final = re.compile(r"[\w.-]+")
 
@@ -194,7 +192,7 @@ def format_excerpt(problem: Problem, text: Sequence[str]) -> tuple[str, ...]:
     return (f"  {number} | {shown}", f"  {' ' * len(number)} | {' ' * start}{marks}"[: _WIDEST + 10])
 
 
-def _place(problem: Problem) -> tuple[str, int, int, str, str]:
+def _sort_key(problem: Problem) -> tuple[str, int, int, str, str]:
     return problem.file, problem.line or 0, problem.column or 0, problem.field, problem.message
 
 
@@ -223,22 +221,22 @@ class Spot(NamedTuple):
 PARSER: Final[Any] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 
-def spots(raw: bytes) -> tuple[Mapping[FieldPath, Spot], ...]:
+def find_spots(raw: bytes) -> tuple[Mapping[FieldPath, Spot], ...]:
     """Return the positions of keys and list entries for each non-empty document.
 
     Of duplicate keys the first has the position. Positions after invalid YAML are missing.
     """
-    walker = _Walker()
+    walker = _SpotCollector()
     try:
         events = PARSER(raw)
         while (event := events.get_event()) is not None:
-            walker.take(event)
+            walker.consume(event)
     except (yaml.YAMLError, UnicodeError):
-        walker.end()
+        walker.store_document()
     return tuple(walker.documents)
 
 
-class _Walker:
+class _SpotCollector:
     def __init__(self) -> None:
         self.documents: list[dict[FieldPath, Spot]] = []
         self._spots: dict[FieldPath, Spot] = {}
@@ -249,29 +247,29 @@ class _Walker:
         """Index of the next list entry; or whether a key or a value is next in a mapping."""
         self._key = ""
 
-    def take(self, event: Any) -> None:
+    def consume(self, event: Any) -> None:
         match event:
             case DocumentStartEvent():
                 self._spots, self._here, self._next, self._is_empty = {}, (), _ROOT, True
                 self._stack.clear()
             case DocumentEndEvent():
-                self.end()
+                self.store_document()
             case ScalarEvent() if self._next == _KEY:
                 self._take_key(event)
             case MappingStartEvent() | SequenceStartEvent():
                 self._stack.append((self._here, self._next))
-                self._here = self._child(event)
+                self._here = self._add_child(event)
                 self._next = _KEY if isinstance(event, MappingStartEvent) else 0
             case MappingEndEvent() | SequenceEndEvent():
                 self._here, self._next = self._stack.pop()
-                self._advance()
+                self._move_to_next()
             case ScalarEvent() | AliasEvent():
-                self._child(event)
-                self._advance()
+                self._add_child(event)
+                self._move_to_next()
             case _:
                 pass
 
-    def end(self) -> None:
+    def store_document(self) -> None:
         """Store the positions of the document, unless it is empty."""
         if not self._is_empty:
             self.documents.append(self._spots)
@@ -279,22 +277,22 @@ class _Walker:
 
     def _take_key(self, event: Any) -> None:
         self._key = event.value
-        self._spots.setdefault((*self._here, self._key), _spot(event))
+        self._spots.setdefault((*self._here, self._key), _build_spot(event))
         self._next = _VALUE
 
-    def _child(self, event: Any) -> FieldPath:
+    def _add_child(self, event: Any) -> FieldPath:
         if self._next == _ROOT:
-            is_null = isinstance(event, ScalarEvent) and event.implicit[0] and resolve(event.value) is None
+            is_null = isinstance(event, ScalarEvent) and event.implicit[0] and parse_plain_scalar(event.value) is None
             self._is_empty = is_null
-            self._spots.setdefault((), _spot(event))
+            self._spots.setdefault((), _build_spot(event))
             return ()
         if self._next >= 0:
             path = (*self._here, self._next)
-            self._spots[path] = _spot(event)
+            self._spots[path] = _build_spot(event)
             return path
         return (*self._here, self._key)
 
-    def _advance(self) -> None:
+    def _move_to_next(self) -> None:
         if self._next == _VALUE:
             self._next = _KEY
         elif self._next == _KEY:
@@ -308,5 +306,5 @@ _KEY = -2
 _VALUE = -3
 
 
-def _spot(event: Any) -> Spot:
+def _build_spot(event: Any) -> Spot:
     return Spot(event.start_mark.line + 1, event.start_mark.column + 1)

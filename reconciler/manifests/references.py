@@ -25,41 +25,39 @@ if TYPE_CHECKING:
     from reconciler.manifests.positions import FieldPath
 
 
-def check_configs(resource: Topic | Namespace | MirrorLink, gathering: DraftCollector, findings: Findings) -> None:
+def check_configs(resource: Topic | Namespace | MirrorLink, collector: DraftCollector, findings: Findings) -> None:
     """Report configs that the platform does not know, or that are set twice."""
-    catalog = _catalog_of(resource.cluster, gathering)
-    for path, configs in _configs(resource):
+    catalog = _find_catalog(resource.cluster, collector)
+    for path, configs in _list_configs(resource):
         if catalog is not None and not configs.keys() <= catalog.keys():
-            _check_key_references(
-                configs, path, catalog, (resource.address, gathering.places[resource.address]), findings
-            )
+            _check_config_keys(configs, path, catalog, (resource.address, collector.places[resource.address]), findings)
     match resource:
         case MirrorLink():
             pass
         case _ if resource.spec.configs:
-            _check_words(resource, gathering, findings)
+            _check_equivalent_configs(resource, collector, findings)
             if resource.spec.tiering_policy is not None:
-                _check_forms(resource, resource.spec.tiering_policy, gathering, findings)
+                _check_policy_configs(resource, resource.spec.tiering_policy, collector, findings)
         case _:
             pass
 
 
-def check_invalid_documents(gathering: DraftCollector, findings: Findings) -> None:
+def check_invalid_documents(collector: DraftCollector, findings: Findings) -> None:
     """Report unknown configs of invalid documents, too."""
-    for address, (places, keys) in gathering.unread.items():
-        catalog = _catalog_of(cluster_of(address) or "", gathering)
+    for address, (places, keys) in collector.unread.items():
+        catalog = _find_catalog(cluster_of(address) or "", collector)
         if catalog is not None:
-            _check_key_references(keys, ("spec", "configs"), catalog, (address, places), findings)
+            _check_config_keys(keys, ("spec", "configs"), catalog, (address, places), findings)
 
 
-def _catalog_of(cluster: str, gathering: DraftCollector) -> Mapping[str, ConfigKey] | None:
-    declared = gathering.desired.get(cluster_address(cluster))
+def _find_catalog(cluster: str, collector: DraftCollector) -> Mapping[str, ConfigKey] | None:
+    declared = collector.desired.get(cluster_address(cluster))
     if declared is None or not isinstance(declared.resource, Cluster):
         return None
     return CATALOGS.get(declared.resource.spec.provider)
 
 
-def _configs(resource: Topic | Namespace | MirrorLink) -> Iterator[tuple[FieldPath, Mapping[str, str]]]:
+def _list_configs(resource: Topic | Namespace | MirrorLink) -> Iterator[tuple[FieldPath, Mapping[str, str]]]:
     match resource:
         case MirrorLink():
             for position, mirror in enumerate(resource.spec.mirror_topics):
@@ -68,12 +66,12 @@ def _configs(resource: Topic | Namespace | MirrorLink) -> Iterator[tuple[FieldPa
             yield ("spec", "configs"), resource.spec.configs
 
 
-def is_refused_key(key: str, catalog: Mapping[str, ConfigKey]) -> bool:
+def is_rejected_key(key: str, catalog: Mapping[str, ConfigKey]) -> bool:
     """Return whether to reject a config; Kafka configs that are no misspelling may be known to brokers."""
     return key not in catalog and (catalog is not KAFKA_CONFIGS or bool(nearest_spelling(key, catalog)))
 
 
-def _check_key_references(
+def _check_config_keys(
     keys: Iterable[str],
     path: FieldPath,
     catalog: Mapping[str, ConfigKey],
@@ -82,37 +80,39 @@ def _check_key_references(
 ) -> None:
     address, places = document
     for key in keys:
-        if is_refused_key(key, catalog):
+        if is_rejected_key(key, catalog):
             hint = did_you_mean(
                 nearest_spelling(key, catalog), otherwise=f"Known are, for example: {list_choices(catalog)}"
             )
-            findings.complain(places, Complaint("this platform has no such config", hint, (*path, key)))
+            findings.add_complaint(places, Complaint("this platform has no such config", hint, (*path, key)))
         elif key not in catalog:
             message = "is not among the configs of Kafka that this version knows"
             hint = "Check its name; `plan` asks the brokers, and refuses one that they do not list"
             cluster = cluster_address(cluster_of(address) or "")
-            findings.warn(places, Complaint(message, hint, (*path, key)), unseen=cluster)
+            findings.add_warning(places, Complaint(message, hint, (*path, key)), unseen=cluster)
 
 
-def _check_words(resource: Topic | Namespace, gathering: DraftCollector, findings: Findings) -> None:
+def _check_equivalent_configs(resource: Topic | Namespace, collector: DraftCollector, findings: Findings) -> None:
     configs = resource.spec.configs
     reported: set[str] = set()
     for ours, *theirs in POLICY_KEYS.values():
         for word in theirs if ours in configs else ():
             if word in configs and word not in reported:
                 reported.add(word)
-                places = gathering.places[resource.address]
-                line = findings.spot(places, ("spec", "configs", ours))[1].line
+                places = collector.places[resource.address]
+                line = findings.find_spot(places, ("spec", "configs", ours))[1].line
                 message = f"says what {ours} on line {line} says"
                 hint = "Keep one of the two: both configs mean the same on different platforms"
-                findings.complain(places, Complaint(message, hint, ("spec", "configs", word)))
+                findings.add_complaint(places, Complaint(message, hint, ("spec", "configs", word)))
 
 
-def _check_forms(resource: Topic | Namespace, policy: str, gathering: DraftCollector, findings: Findings) -> None:
-    declared = gathering.desired.get(Address(f"policy/{policy}"))
+def _check_policy_configs(
+    resource: Topic | Namespace, policy: str, collector: DraftCollector, findings: Findings
+) -> None:
+    declared = collector.desired.get(Address(f"policy/{policy}"))
     if declared is None or not isinstance(declared.resource, TieringPolicy):
         return
-    places = gathering.places[resource.address]
+    places = collector.places[resource.address]
     reported: set[str] = set()
     for field, keys in POLICY_KEYS.items():
         if not sets_field(declared.resource.spec, field):
@@ -120,10 +120,10 @@ def _check_forms(resource: Topic | Namespace, policy: str, gathering: DraftColle
         for key in keys:
             if key in resource.spec.configs and key not in reported:
                 reported.add(key)
-                line = findings.spot(places, ("spec", "tieringPolicy"))[1].line
+                line = findings.find_spot(places, ("spec", "tieringPolicy"))[1].line
                 message = f"is set twice: here, and by the tieringPolicy {policy} on line {line}"
                 hint = "Set it once, here or in the policy; a config set here overrides the policy of a namespace above"
-                findings.complain(places, Complaint(message, hint, ("spec", "configs", key)))
+                findings.add_complaint(places, Complaint(message, hint, ("spec", "configs", key)))
 
 
 def sets_field(spec: TieringPolicySpec, field: str) -> bool:
@@ -140,67 +140,65 @@ _NAMESPACE: Final = ("metadata", "namespace")
 _POLICY: Final = ("spec", "tieringPolicy")
 
 
-def check_references(gathering: DraftCollector, findings: Findings) -> None:
+def check_references(collector: DraftCollector, findings: Findings) -> None:
     """Report undeclared clusters and policies, and wrong configs; warn about undeclared namespaces."""
-    references = _References(gathering, findings)
-    for address, declared in gathering.desired.items():
-        places = gathering.places[address]
+    references = _References(collector, findings)
+    for address, declared in collector.desired.items():
+        places = collector.places[address]
         match declared.resource:
             case Topic() as topic:
-                references.cluster(topic.cluster, places, _CLUSTER)
-                references.namespace(topic.cluster, topic.metadata.namespace, places, _NAMESPACE)
-                references.policy(topic.spec.tiering_policy, places)
-                check_configs(topic, gathering, findings)
+                references.check_cluster(topic.cluster, places, _CLUSTER)
+                references.note_namespace(topic.cluster, topic.metadata.namespace, places, _NAMESPACE)
+                references.check_policy(topic.spec.tiering_policy, places)
+                check_configs(topic, collector, findings)
             case Namespace() as namespace:
-                references.cluster(namespace.cluster, places, _CLUSTER)
-                references.policy(namespace.spec.tiering_policy, places)
-                check_configs(namespace, gathering, findings)
+                references.check_cluster(namespace.cluster, places, _CLUSTER)
+                references.check_policy(namespace.spec.tiering_policy, places)
+                check_configs(namespace, collector, findings)
             case Mounting() as mounting:
-                references.cluster(mounting.cluster, places, _CLUSTER)
-                references.namespace(mounting.cluster, mounting.metadata.namespace, places, _NAMESPACE)
+                references.check_cluster(mounting.cluster, places, _CLUSTER)
+                references.note_namespace(mounting.cluster, mounting.metadata.namespace, places, _NAMESPACE)
             case MirrorLink() as link:
-                references.cluster(link.cluster, places, _CLUSTER)
-                references.cluster(link.spec.source, places, ("spec", "source"))
-                check_configs(link, gathering, findings)
+                references.check_cluster(link.cluster, places, _CLUSTER)
+                references.check_cluster(link.spec.source, places, ("spec", "source"))
+                check_configs(link, collector, findings)
             case _:
                 pass  # the resource has no references
-    check_invalid_documents(gathering, findings)
-    references.warn_of_unseen()
+    check_invalid_documents(collector, findings)
+    references.warn_of_undeclared()
 
 
 class _References:
-    """Checks references to names, and collects undeclared namespaces."""
-
-    def __init__(self, gathering: DraftCollector, findings: Findings) -> None:
-        self._declared = gathering.declared
+    def __init__(self, collector: DraftCollector, findings: Findings) -> None:
+        self._declared = collector.declared
         self._findings = findings
-        self._namespaces = _namespaces(gathering)
+        self._namespaces = _list_namespaces(collector)
         self._unseen: dict[tuple[str, str], tuple[tuple[Place, ...], FieldPath]] = {}
         self._times: dict[tuple[str, str], int] = {}
 
-    def cluster(self, name: str, places: tuple[Place, ...], at: FieldPath) -> None:
+    def check_cluster(self, name: str, places: tuple[Place, ...], at: FieldPath) -> None:
         """Report a cluster that is not declared."""
         if cluster_address(name) not in self._declared:
             known = self._names("cluster/")
             otherwise = f"Declare it with `kind: Cluster`; declared are: {list_choices(known)}"
             hint = did_you_mean(nearest_spelling(name, known), otherwise=otherwise)
-            self._findings.complain(places, Complaint(f"there is no cluster {name} in this workspace", hint, at))
+            self._findings.add_complaint(places, Complaint(f"there is no cluster {name} in this workspace", hint, at))
 
-    def policy(self, name: str | None, places: tuple[Place, ...]) -> None:
+    def check_policy(self, name: str | None, places: tuple[Place, ...]) -> None:
         """Report a policy that is not declared."""
         if name is not None and Address(f"policy/{name}") not in self._declared:
             known = self._names("policy/")
             otherwise = f"Declare it with `kind: TieringPolicy`; declared are: {list_choices(known)}"
             hint = did_you_mean(nearest_spelling(name, known), otherwise=otherwise)
-            self._findings.complain(places, Complaint(f"there is no tiering policy {name}", hint, _POLICY))
+            self._findings.add_complaint(places, Complaint(f"there is no tiering policy {name}", hint, _POLICY))
 
-    def namespace(self, cluster: str, name: str, places: tuple[Place, ...], at: FieldPath) -> None:
+    def note_namespace(self, cluster: str, name: str, places: tuple[Place, ...], at: FieldPath) -> None:
         """Collect a namespace that is not declared; it may exist on the cluster."""
         if name and (cluster, name) not in self._namespaces:
             self._unseen.setdefault((cluster, name), (places, at))
             self._times[cluster, name] = self._times.get((cluster, name), 0) + 1
 
-    def warn_of_unseen(self) -> None:
+    def warn_of_undeclared(self) -> None:
         """Warn about each undeclared namespace once."""
         for (cluster, name), (places, at) in sorted(self._unseen.items()):
             times = self._times[cluster, name]
@@ -210,15 +208,15 @@ class _References:
                 "Declare it with `kind: Namespace`, or leave it to the workspace that declares it; "
                 "`plan` refuses one that is not on the cluster either"
             )
-            self._findings.warn(places, Complaint(message, hint, at), unseen=f"namespace/{cluster}/{name}")
+            self._findings.add_warning(places, Complaint(message, hint, at), unseen=f"namespace/{cluster}/{name}")
 
     def _names(self, prefix: str) -> list[str]:
         return [address.removeprefix(prefix) for address in self._declared if address.startswith(prefix)]
 
 
-def _namespaces(gathering: DraftCollector) -> set[tuple[str, str]]:
+def _list_namespaces(collector: DraftCollector) -> set[tuple[str, str]]:
     names: set[tuple[str, str]] = set()
-    for address in gathering.declared:
+    for address in collector.declared:
         kind, _, rest = address.partition("/")
         if kind == "namespace":
             cluster, _, name = rest.partition("/")
@@ -233,58 +231,58 @@ _COPYING: Final = frozenset({"mirroring", "paused"})
 _Entry = tuple["MirrorTopic", tuple["Place", ...], "FieldPath"]
 
 
-def check_links(gathering: DraftCollector, findings: Findings) -> None:
+def check_links(collector: DraftCollector, findings: Findings) -> None:
     """Report links that conflict, and mirrors that form a circle."""
     links = {
         address: declared.resource
-        for address, declared in gathering.desired.items()
+        for address, declared in collector.desired.items()
         if isinstance(declared.resource, MirrorLink)
     }
-    _check_prefixes(links, gathering, findings)
-    _check_halves(links, gathering, findings)
+    _check_prefixes(links, collector, findings)
+    _check_halves(links, collector, findings)
     entries: dict[Address, _Entry] = {}
     for address, link in links.items():
         for position, mirror in enumerate(link.mirrors()):
             at: FieldPath = ("spec", "mirrorTopics", position, "source")
-            entries.setdefault(mirror.address, (mirror, gathering.places[address], at))
+            entries.setdefault(mirror.address, (mirror, collector.places[address], at))
     _check_directions(entries, links, findings)
 
 
-def _check_prefixes(links: Mapping[Address, MirrorLink], gathering: DraftCollector, findings: Findings) -> None:
+def _check_prefixes(links: Mapping[Address, MirrorLink], collector: DraftCollector, findings: Findings) -> None:
     first: dict[tuple[str, str], Address] = {}
     for address, link in links.items():
         if not link.spec.prefix:
             continue
         other = first.setdefault((link.cluster, link.spec.prefix), address)
         if other != address:
-            where = findings.where(gathering.places[other], _PREFIX)
+            where = findings.format_location(collector.places[other], _PREFIX)
             message = f"{other} has the prefix {link.spec.prefix!r} already, at {where}"
             hint = "Choose another prefix: each link of a cluster needs its own"
-            findings.complain(gathering.places[address], Complaint(message, hint, _PREFIX))
+            findings.add_complaint(collector.places[address], Complaint(message, hint, _PREFIX))
 
 
-def _check_halves(links: Mapping[Address, MirrorLink], gathering: DraftCollector, findings: Findings) -> None:
+def _check_halves(links: Mapping[Address, MirrorLink], collector: DraftCollector, findings: Findings) -> None:
     for address, link in links.items():
         half = address_of("link", link.spec.source, link.metadata.name)
         other = links.get(half)
         if other is None or link.spec.mode == "destination":
             continue
         if (other.spec.mode, other.spec.source) != (link.spec.mode, link.cluster):
-            where = findings.where(gathering.places[half], _MODE)
+            where = findings.format_location(collector.places[half], _MODE)
             message = (
                 f"its other half {half}, declared at {where}, is {other.spec.mode} from {other.spec.source}, "
                 f"and not {link.spec.mode} from {link.cluster}"
             )
             hint = "Both halves of a link have one name and one mode: correct it, or leave it out and it is derived"
-            findings.complain(gathering.places[address], Complaint(message, hint, _MODE))
+            findings.add_complaint(collector.places[address], Complaint(message, hint, _MODE))
         elif other.spec.prefix:
-            where = findings.where(gathering.places[half], _PREFIX)
+            where = findings.format_location(collector.places[half], _PREFIX)
             for position, mirror in enumerate(link.mirrors()):
                 if mirror.state == "reversed":
                     message = f"its other half {half} has the prefix {other.spec.prefix!r}, at {where}"
                     at: FieldPath = ("spec", "mirrorTopics", position, "state")
                     hint = "Mirrors change roles over links without prefixes: leave it out, or link the other way"
-                    findings.complain(gathering.places[address], Complaint(message, hint, at))
+                    findings.add_complaint(collector.places[address], Complaint(message, hint, at))
 
 
 def _check_directions(
@@ -298,13 +296,13 @@ def _check_directions(
         is_back = (source.source_cluster, source.source) == (mirror.cluster, mirror.name)
         two_way = links[address_of("link", mirror.cluster, mirror.link)].spec.mode == "bidirectional"
         if is_back and two_way and source.link == mirror.link and address > source.address:
-            where = findings.where(above[1], above[2])
+            where = findings.format_location(above[1], above[2])
             message = f"{source.address} is declared at {where}, and mirrors the topic that this entry creates"
             hint = "A topic has one entry: keep one of the two; state reversed means that the roles are swapped"
-            findings.complain(places, Complaint(message, hint, at))
+            findings.add_complaint(places, Complaint(message, hint, at))
         elif circle := _find_circle(mirror, entries):
             message = f"it mirrors itself in a circle: {' → '.join(circle)}"
-            findings.complain(
+            findings.add_complaint(
                 places, Complaint(message, "A topic is mirrored in one direction: remove one of them", at)
             )
 
@@ -326,17 +324,17 @@ def _find_circle(mirror: MirrorTopic, entries: Mapping[Address, _Entry]) -> tupl
 _COPYING_ROLES: Final = ("mirroring", "paused")
 
 
-def check_mirrors(gathering: DraftCollector, findings: Findings) -> None:
+def check_mirrors(collector: DraftCollector, findings: Findings) -> None:
     """Report mirrors and mounts declared twice, and active mirrors that are also declared as topics."""
     owners: dict[str, tuple[tuple[Place, ...], FieldPath]] = {}
-    for address, declared in gathering.desired.items():
-        places = gathering.places[address]
+    for address, declared in collector.desired.items():
+        places = collector.places[address]
         match declared.resource:
             case MirrorLink() as link:
                 for position, mirror in enumerate(link.mirrors()):
                     at: FieldPath = ("spec", "mirrorTopics", position, "source")
                     _check_owner(f"{mirror.address} is declared", owners, (places, at), findings)
-                    _check_topic(mirror, gathering, (places, at), findings)
+                    _check_topic(mirror, collector, (places, at), findings)
             case Mounting() as mounting if mounting.spec.state == "mounted":
                 at = ("spec", "as") if mounting.spec.as_ is not None else ("metadata", "name")
                 what = f"a topic {mounting.topic_name} is mounted on {mounting.cluster}"
@@ -353,25 +351,25 @@ def _check_owner(
 ) -> None:
     first = owners.setdefault(what, written)
     if first is not written:
-        message = f"{what} already, at {findings.where(*first)}"
-        findings.complain(written[0], Complaint(message, "Keep one of the two", written[1]))
+        message = f"{what} already, at {findings.format_location(*first)}"
+        findings.add_complaint(written[0], Complaint(message, "Keep one of the two", written[1]))
 
 
 def _check_topic(
-    mirror: MirrorTopic, gathering: DraftCollector, written: tuple[tuple[Place, ...], FieldPath], findings: Findings
+    mirror: MirrorTopic, collector: DraftCollector, written: tuple[tuple[Place, ...], FieldPath], findings: Findings
 ) -> None:
     topic = address_of("topic", mirror.cluster, mirror.full_name)
-    if mirror.state in _COPYING_ROLES and topic in gathering.places:
-        where = findings.where(gathering.places[topic], ("metadata", "name"))
+    if mirror.state in _COPYING_ROLES and topic in collector.places:
+        where = findings.format_location(collector.places[topic], ("metadata", "name"))
         message = f"{topic} is declared at {where}, and a topic that is {mirror.state} is managed by its link"
         hint = "Remove the Topic, or let the entry be promoted or failed-over"
-        findings.complain(written[0], Complaint(message, hint, written[1]))
+        findings.add_complaint(written[0], Complaint(message, hint, written[1]))
 
 
-def check_shared_connections(gathering: DraftCollector, folder: pathlib.Path, findings: Findings) -> None:
-    """Report Clusters with the same connection, because each would plan to remove the other's resources."""
+def check_shared_connections(collector: DraftCollector, folder: pathlib.Path, findings: Findings) -> None:
+    """Report Clusters with the same connection, because each treats the other's resources as foreign."""
     seen: dict[tuple[str, ...], str] = {}
-    for address, declared in sorted(gathering.desired.items()):
+    for address, declared in sorted(collector.desired.items()):
         if isinstance(declared.resource, Cluster):
             first = seen.setdefault(_connection_key(declared.resource, folder), f"{address} ({declared.source})")
             if not first.startswith(f"{address} "):
@@ -381,7 +379,7 @@ def check_shared_connections(gathering: DraftCollector, folder: pathlib.Path, fi
                     "Declare each cluster once, or correct one of the two",
                     ("spec", name),
                 )
-                findings.complain(gathering.places[address], complaint)
+                findings.add_complaint(collector.places[address], complaint)
 
 
 def _connection_key(cluster: Cluster, folder: pathlib.Path) -> tuple[str, ...]:

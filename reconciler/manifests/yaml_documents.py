@@ -24,7 +24,15 @@ from yaml.events import (
 from yaml.reader import ReaderError
 
 from reconciler.manifests import positions
-from reconciler.manifests.positions import PARSER, FieldPath, Problem, format_path, kind_of_value, resolve, spots
+from reconciler.manifests.positions import (
+    PARSER,
+    FieldPath,
+    Problem,
+    describe_value,
+    find_spots,
+    format_path,
+    parse_plain_scalar,
+)
 
 _TAGS: Final = "tag:yaml.org,2002:"
 
@@ -39,16 +47,16 @@ class RefusedYamlError(Exception):
         self.mark = mark
 
 
-def resolve_tagged_scalar(event: Any) -> Any:
+def parse_tagged_scalar(event: Any) -> Any:
     """Return the value of a scalar with a tag; only tags of the core schema such as `!!str` are allowed."""
     value: Any = event.value
     if event.tag in {"!", f"{_TAGS}str"}:
         return value
-    resolved = resolve(value)
+    resolved = parse_plain_scalar(value)
     wanted = {f"{_TAGS}null": type(None), f"{_TAGS}bool": bool, f"{_TAGS}int": int, f"{_TAGS}float": float}
     if type(resolved) is not wanted.get(event.tag):
         _refuse_tag(event)
-    return positions.as_written(value)
+    return positions.parse_written_scalar(value)
 
 
 def check_collection_tag(event: Any, tag: str) -> None:
@@ -62,23 +70,25 @@ def _refuse_tag(event: Any) -> NoReturn:
     raise RefusedYamlError(f"the tag {shown} is not supported", event.start_mark, hint="Leave the tag out")
 
 
-def to_problem(error: Exception, raw: bytes, file: str) -> Problem:
+def convert_error(error: Exception, raw: bytes, file: str) -> Problem:
     """Convert an error of the YAML parser to a problem."""
     match error:
         case RefusedYamlError():
-            return _at(file, error.mark, error.message, error.hint)
+            return _build_problem(file, error.mark, error.message, error.hint)
         case ReaderError() | UnicodeError():
-            return _unreadable(raw, file)
+            return _build_unreadable_problem(raw, file)
         case yaml.MarkedYAMLError():
             mark = error.problem_mark or error.context_mark
-            if _character(raw, mark, -1) + _character(raw, mark) == "${":
-                return _at(file, mark, "${…} is written here without quotes", 'Within { } and [ ] write it as "${…}"')
-            return _at(file, mark, *_reword_error(error, _character(raw, mark)))
+            if _read_character(raw, mark, -1) + _read_character(raw, mark) == "${":
+                return _build_problem(
+                    file, mark, "${…} is written here without quotes", 'Within { } and [ ] write it as "${…}"'
+                )
+            return _build_problem(file, mark, *_reword_error(error, _read_character(raw, mark)))
         case _:
             return Problem(file, None, None, "", f"is not YAML: {error}", _CHECK)
 
 
-def _at(file: str, mark: Any, message: str, hint: str) -> Problem:
+def _build_problem(file: str, mark: Any, message: str, hint: str) -> Problem:
     if mark is None:
         return Problem(file, None, None, "", message, hint)
     return Problem(file, mark.line + 1, mark.column + 1, "", message, hint)
@@ -86,16 +96,8 @@ def _at(file: str, mark: Any, message: str, hint: str) -> Problem:
 
 _CHECK: Final = "Check quotes, brackets and indentation just before this place"
 _REWORDED: Final = (
-    (
-        "mapping values are not allowed",
-        "a ': ' is where no key can be",
-        "Quote the text, or correct the indentation",
-    ),
-    (
-        "could not find expected ':'",
-        "a key without ': '",
-        "Write `key: value`; quote texts of several lines",
-    ),
+    ("mapping values are not allowed", "a ': ' is where no key can be", "Quote the text, or correct the indentation"),
+    ("could not find expected ':'", "a key without ': '", "Write `key: value`; quote texts of several lines"),
     ("end of stream", "the file ends too early", "Close the quote or bracket that is open"),
     ("undefined tag handle", "a tag that is not supported", "Leave the tag out, or quote the text that begins with !"),
     ("did not find expected alphabetic", "a * or & that names nothing", "Quote the text that begins with * or &"),
@@ -121,8 +123,7 @@ def _reword_error(error: yaml.MarkedYAMLError, character: str) -> tuple[str, str
     return f"is not YAML: {what}{inside}", _CHECK
 
 
-def _character(raw: bytes, mark: Any, beside: int = 0) -> str:
-    """Return the character at a mark, or `beside` it; empty if the line has none there."""
+def _read_character(raw: bytes, mark: Any, beside: int = 0) -> str:
     lines = raw.decode(errors="replace").split("\n")
     at = mark.column + beside if mark is not None and mark.line < len(lines) else -1
     return lines[mark.line][at : at + 1] if at >= 0 else ""
@@ -130,26 +131,25 @@ def _character(raw: bytes, mark: Any, beside: int = 0) -> str:
 
 _FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
-"""Byte order marks of UTF-16."""
 
 
-def _unreadable(raw: bytes, file: str) -> Problem:
+def _build_unreadable_problem(raw: bytes, file: str) -> Problem:
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        line, column = _line_and_column(raw[: error.start].decode(errors="replace"))
+        line, column = _compute_line_column(raw[: error.start].decode(errors="replace"))
         message = f"is not UTF-8: the byte 0x{raw[error.start]:02x} begins no character"
         return Problem(file, line, column, "", message, "Save it as UTF-8")
     position = _FORBIDDEN.search(text)
     if position is None:
         return Problem(file, None, None, "", "holds a character that YAML does not allow", "Remove it")
-    line, column = _line_and_column(text[: position.start()])
+    line, column = _compute_line_column(text[: position.start()])
     what = "a NUL byte" if position[0] == "\0" else f"the control character U+{ord(position[0]):04X}"
     hint = "Is it a text file? Remove the character, or write it as an escape in double quotes"
     return Problem(file, line, column, "", f"holds {what}, which YAML does not allow", hint)
 
 
-def _line_and_column(before: str) -> tuple[int, int]:
+def _compute_line_column(before: str) -> tuple[int, int]:
     return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
 
 
@@ -169,10 +169,8 @@ class Document(NamedTuple):
     content: Any
     line: int
     number: int
-    """Number in the file, counted from 0 without empty documents."""
     has_null: bool
     as_written: Any
-    """The content with scalars as `ScalarText`."""
 
 
 class ParsedFile(NamedTuple):
@@ -183,7 +181,7 @@ class ParsedFile(NamedTuple):
     is_whole: bool
 
 
-def parse(raw: bytes, file: str, *, may_merge: bool = False) -> ParsedFile:
+def parse_yaml(raw: bytes, file: str, *, may_merge: bool = False) -> ParsedFile:
     """Parse all non-empty documents of a file; errors are in `problems`.
 
     `may_merge` allows the key `<<` of YAML 1.1, for files of other tools.
@@ -192,18 +190,16 @@ def parse(raw: bytes, file: str, *, may_merge: bool = False) -> ParsedFile:
         return ParsedFile(
             (), (Problem(file, None, None, "", "is written in UTF-16", "Save it as UTF-8"),), is_whole=False
         )
-    builder = _Builder(file, may_merge=may_merge)
+    builder = _DocumentBuilder(file, may_merge=may_merge)
     try:
         builder.consume(PARSER(raw))
     except (yaml.YAMLError, RefusedYamlError, UnicodeError) as error:
-        problems = (*builder.problems, *builder.find_duplicate_keys(raw), to_problem(error, raw, file))
+        problems = (*builder.problems, *builder.find_duplicate_keys(raw), convert_error(error, raw, file))
         return ParsedFile(tuple(builder.documents), problems, is_whole=False)
     return ParsedFile(tuple(builder.documents), (*builder.problems, *builder.find_duplicate_keys(raw)), is_whole=True)
 
 
-class _Builder:
-    """Builds values from parser events, with a stack of open collections."""
-
+class _DocumentBuilder:
     def __init__(self, file: str, *, may_merge: bool) -> None:
         self.file = file
         self._may_merge = may_merge
@@ -222,14 +218,14 @@ class _Builder:
 
     def consume(self, parser: Any) -> None:
         handlers: dict[type[Any], Callable[[Any], None]] = {
-            ScalarEvent: self._scalar,
+            ScalarEvent: self._add_scalar,
             MappingStartEvent: self._open_mapping,
             SequenceStartEvent: self._open_sequence,
-            MappingEndEvent: self._close,
-            SequenceEndEvent: self._close,
-            AliasEvent: self._alias,
-            DocumentStartEvent: self._start,
-            DocumentEndEvent: self._finish,
+            MappingEndEvent: self._close_collection,
+            SequenceEndEvent: self._close_collection,
+            AliasEvent: self._add_alias,
+            DocumentStartEvent: self._start_document,
+            DocumentEndEvent: self._finish_document,
         }
         next_event = parser.get_event
         find = handlers.get
@@ -237,56 +233,56 @@ class _Builder:
             if handle := find(type(event)):
                 handle(event)
 
-    def _start(self, _event: Any) -> None:
+    def _start_document(self, _event: Any) -> None:
         self._anchors.clear()
         self._nodes = 0
         self._has_null = False
         self._has_scalar_text = False
 
-    def _finish(self, _event: Any) -> None:
+    def _finish_document(self, _event: Any) -> None:
         content = self._into.pop()
         if content is not None:
-            values = positions.values_of(content) if self._has_scalar_text else content
+            values = positions.replace_scalar_texts(content) if self._has_scalar_text else content
             self.documents.append(Document(values, self._line, len(self.documents), self._has_null, content))
 
-    def _scalar(self, event: Any) -> None:
+    def _add_scalar(self, event: Any) -> None:
         value = event.value
         if event.implicit[0]:
-            value = positions.as_written(value)
+            value = positions.parse_written_scalar(value)
         elif event.tag is not None:
-            value = resolve_tagged_scalar(event)
+            value = parse_tagged_scalar(event)
         if value is None:
             self._has_null = True
         elif type(value) is positions.ScalarText:
             self._has_scalar_text = True
         if event.anchor is not None:
             self._anchors[event.anchor] = (value, 1)
-        self._count(1, event)
-        self._put(value, event)
+        self._count_nodes(1, event)
+        self._add_value(value, event)
 
     def _open_mapping(self, event: Any) -> None:
-        self._open({}, event, "map")
+        self._open_collection({}, event, "map")
 
     def _open_sequence(self, event: Any) -> None:
-        self._open([], event, "seq")
+        self._open_collection([], event, "seq")
 
-    def _open(self, collection: Any, event: Any, tag: str) -> None:
+    def _open_collection(self, collection: Any, event: Any, tag: str) -> None:
         if event.tag is not None:
             check_collection_tag(event, tag)
-        self._count(1, event)
+        self._count_nodes(1, event)
         self._open_around.append((self._into, self._key, event, self._nodes))
         self._check_depth(0, event)
         self._into = collection
         self._key = _NO_KEY
 
-    def _close(self, _event: Any) -> None:
+    def _close_collection(self, _event: Any) -> None:
         collection = self._into
         self._into, self._key, start, before = self._open_around.pop()
         if start.anchor is not None:
             self._anchors[start.anchor] = (collection, self._nodes - before + 1)
-        self._put(collection, start)
+        self._add_value(collection, start)
 
-    def _alias(self, event: Any) -> None:
+    def _add_alias(self, event: Any) -> None:
         if event.anchor not in self._anchors:
             raise RefusedYamlError(
                 f"*{event.anchor} names nothing written before it",
@@ -299,9 +295,9 @@ class _Builder:
             raise RefusedYamlError(
                 f"aliases expand to more than {MAX_ALIASED:,} values", event.start_mark, hint="Write them out"
             )
-        self._count(nodes, event)
-        self._check_depth(_depth(value), event)
-        self._put(value, event)
+        self._count_nodes(nodes, event)
+        self._check_depth(_compute_depth(value), event)
+        self._add_value(value, event)
 
     def _check_depth(self, inside: int, event: Any) -> None:
         if len(self._open_around) + inside > MAX_DEPTH:
@@ -309,45 +305,45 @@ class _Builder:
                 f"is nested more than {MAX_DEPTH} levels deep", event.start_mark, hint="No manifest needs that"
             )
 
-    def _count(self, nodes: int, event: Any) -> None:
+    def _count_nodes(self, nodes: int, event: Any) -> None:
         self._nodes += nodes
         if self._nodes > MAX_NODES:
             raise RefusedYamlError(
                 f"holds more than {MAX_NODES:,} values in one document", event.start_mark, hint="Split it"
             )
 
-    def _put(self, value: Any, event: Any) -> None:
+    def _add_value(self, value: Any, event: Any) -> None:
         into = self._into
         if type(into) is list:
             into.append(value)
             if not self._open_around:
                 self._line = event.start_mark.line + 1
         elif self._key is _NO_KEY:
-            self._key = intern(value) if self._is_usable(value, event) else _REFUSED_KEY
+            self._key = intern(value) if self._is_usable_key(value, event) else _REFUSED_KEY
         else:
             if self._key is not _REFUSED_KEY:
                 into[self._key] = value
             self._key = _NO_KEY
 
-    def _is_usable(self, key: Any, event: Any) -> bool:
+    def _is_usable_key(self, key: Any, event: Any) -> bool:
         if type(key) is not str:
             text = getattr(event, "value", "")
             hint = f'Quote it: "{text}"' if text else "Quote it, if text was meant"
-            self._complain(event, text, f"a key must be text, and this is {kind_of_value(key)}", hint)
+            self._complain(event, text, f"a key must be text, and this is {describe_value(key)}", hint)
         elif key == "<<" and not self._may_merge:
             self._complain(event, key, "merge keys are not part of YAML 1.2", "Write the keys out, or use an overlay")
         elif key in self._into:
-            self._repeated.append((len(self.documents), self._path(key), event.start_mark))
+            self._repeated.append((len(self.documents), self._build_path(key), event.start_mark))
         else:
             return True
         return False
 
     def _complain(self, event: Any, key: str, message: str, hint: str) -> None:
         mark = event.start_mark
-        field = format_path(self._path(key) if key else self._path(key)[:-1])
+        field = format_path(self._build_path(key) if key else self._build_path(key)[:-1])
         self.problems.append(Problem(self.file, mark.line + 1, mark.column + 1, field, message, hint))
 
-    def _path(self, key: str) -> FieldPath:
+    def _build_path(self, key: str) -> FieldPath:
         path: list[str | int] = []
         for into, waiting, _, _ in self._open_around[1:]:
             if type(into) is list:
@@ -358,7 +354,7 @@ class _Builder:
 
     def find_duplicate_keys(self, raw: bytes) -> Iterator[Problem]:
         """Yield a problem for each duplicate key, with both positions."""
-        known = spots(raw) if self._repeated else ()
+        known = find_spots(raw) if self._repeated else ()
         for number, path, mark in self._repeated:
             first = known[number].get(path) if number < len(known) else None
             where = f", first on line {first.line}" if first is not None else ""
@@ -366,8 +362,7 @@ class _Builder:
             yield Problem(self.file, mark.line + 1, mark.column + 1, format_path(path), message, "Keep one of the two")
 
 
-def _depth(value: Any) -> int:
-    """Return the nesting depth of a value, which is at most `MAX_DEPTH`."""
+def _compute_depth(value: Any) -> int:
     if not isinstance(value, dict | list):
         return 0
-    return 1 + max(map(_depth, value.values() if isinstance(value, dict) else value), default=0)
+    return 1 + max(map(_compute_depth, value.values() if isinstance(value, dict) else value), default=0)

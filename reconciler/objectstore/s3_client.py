@@ -19,7 +19,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 from urllib.parse import urlsplit
 
-from reconciler.errors import MendFirstError, ReconcilerError, RetryableError, StoreRefusedError, UserError, root_cause
+from reconciler.errors import (
+    MendFirstError,
+    ReconcilerError,
+    RetryableError,
+    StoreRefusedError,
+    UserError,
+    find_root_cause,
+)
 from reconciler.objectstore.base import StoreOperation
 from reconciler.objectstore.settings import BucketLocation, Credentials, Secret, StoreSettings
 from reconciler.objectstore.wrappers import log_attempt
@@ -203,7 +210,7 @@ def error_from_botocore(error: BotoCoreError, doing: StoreOperation, url: str) -
 
 
 def _connection_failure(error: BotoCoreError) -> str:
-    cause = root_cause(error)
+    cause = find_root_cause(error)
     if isinstance(cause, OSError) and cause.strerror:
         # The address would repeat bucket and key.
         endpoint = urlsplit(str(getattr(error, "kwargs", {}).get("endpoint_url", "")))

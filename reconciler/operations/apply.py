@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from reconciler.applying.engine import RunResult, is_archived
+from reconciler.applying.engine import RunResult, is_mount_by_jobs
 from reconciler.applying.events import ActionFailed, Approval, Event
 from reconciler.applying.run import DecisionBasis, RunOptions, RunRequest, RunWork
 from reconciler.errors import ReconcilerError, StalePlanError, UsageError
@@ -264,7 +264,7 @@ class _ApplyRun:
             decided, planned = self._plan(basis.snapshot)
             self._check_errors(planned)
             before = () if basis.settled is None else basis.settled.run.file.approved_by
-            if basis.is_again:
+            if basis.is_second_round:
                 doubtful = basis.settled.doubtful if basis.settled is not None else frozenset()
                 planned = _limit_plan(
                     planned, [action for action in planned.plan.actions if action.address in doubtful]
@@ -292,8 +292,8 @@ class _ApplyRun:
         wish = RunRequest(
             command=self._command,
             options=self._options,
-            drives=self._may_drive,
-            gives_up=lambda address: cluster_of(address) not in self._work.to_read,
+            runs_transition=self._may_drive,
+            skips_address=lambda address: cluster_of(address) not in self._work.to_read,
         )
         report = self._places.wrap_report(self._hooks.report)
         result = run_under_lease(self._work, wish, decide_under_lease, report=report, stop=self._hooks.stop).result
@@ -313,7 +313,7 @@ class _ApplyRun:
             matches(pattern, at) for pattern in self._work.select.excludes for at in named
         ):
             return False
-        if is_archived(action):
+        if is_mount_by_jobs(action):
             wanted = self._work.loaded.desired.get(action.address)
             mounting = None if wanted is None else wanted.resource
             state = "unmounted" if action.machine == UNMOUNT.name else "mounted"
@@ -344,7 +344,7 @@ class _ApplyRun:
         options = {**select_options, "wanted": asdict(self._wanted), "back_to": work.back_to}
         # Record the commit without actions, too, unless an applied one may be newer.
         is_newest = bool(plan.actions) or plan.applied is None or plan.applied.is_newer is False
-        is_kept = self._wanted.is_to_files and work.back_to is None and is_newest
+        is_kept = self._wanted.leads_to_files and work.back_to is None and is_newest
         commit = plan.git_commit if is_kept else None
         return RunWork(plan.actions, plan.digest, plan, options, self._clusters_to_update(decided), commit)
 
@@ -377,7 +377,7 @@ def _limit_plan(planned: PlanResult, agreed: Sequence[Action]) -> PlanResult:
 
 
 def _check_blocked(planned: PlanResult) -> None:
-    if planned.plan.blocked or planned.plan.is_of_older_files:
+    if planned.plan.blocked or planned.plan.has_older_files:
         raise BlockedPlanError(planned)
 
 

@@ -24,10 +24,10 @@ from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.planning.actions import Action, Adopt, Create, RunJob, Value
 from reconciler.planning.checks.guards import format_takeover_options
 from reconciler.planning.checks.mount_checks import find_sealed_topics
-from reconciler.planning.plan import DriftFinding, Held, Plan, PlanFinding, PlanOptions, UnfinishedTransition
-from reconciler.planning.plan_rows import fingerprint, list_platform_changes
+from reconciler.planning.plan import DriftFinding, HeldChange, Plan, PlanFinding, PlanOptions, UnfinishedTransition
+from reconciler.planning.plan_rows import hash_value, list_platform_changes
 from reconciler.planning.resolve.mirror_sources import link_of
-from reconciler.planning.situation import find_taken_over, is_live
+from reconciler.planning.situation import find_taken_resources, is_mirroring
 from reconciler.providers.protocol import links_of
 from reconciler.resources.address import (
     Address,
@@ -75,7 +75,7 @@ class DriftItem:
 
 def compute_fingerprint(kind: DriftClass, address: Address, what: object = None, path: str = "") -> str:
     """Return the fingerprint of an item that the planner gave none; it never equals that of drift."""
-    return fingerprint([address, path, {kind: what}])
+    return hash_value([address, path, {kind: what}])
 
 
 def parse_failing_classes(names: Iterable[str]) -> frozenset[DriftClass]:
@@ -355,8 +355,8 @@ def _list_pending_items(plan: Plan, fields: AbstractSet[_Field]) -> Iterator[Dri
             yield DriftItem("pending", action.address, f"{action.verb} is planned", mark)
 
 
-def _build_held_item(held: Held) -> DriftItem:
-    mark = compute_fingerprint("pending", held.address, held.now, "state")
+def _build_held_item(held: HeldChange) -> DriftItem:
+    mark = compute_fingerprint("pending", held.address, held.current, "state")
     return DriftItem("pending", held.address, held.message, mark)
 
 
@@ -420,10 +420,10 @@ class DriftResult:
     def warnings(self) -> tuple[PlanFinding, ...]:
         """Warnings about rules, unresettable changes and sealed topics."""
         plan = self.planned.plan
-        rules = (finding for finding in plan.warnings if finding.source == WORKSPACE_FILE or finding.is_of_drift)
+        rules = (finding for finding in plan.warnings if finding.source == WORKSPACE_FILE or finding.concerns_drift)
         return (
             *rules,
-            *(_build_sealed_finding(waiting) for waiting in plan.waiting if waiting.is_shut),
+            *(_build_sealed_finding(waiting) for waiting in plan.waiting if waiting.rejects_writes),
             *self.sealed,
             *self.untold,
         )
@@ -510,13 +510,13 @@ def _find_takeovers(
     work: Work, decided: PlanDecision, is_looked_at: Callable[[Address], bool]
 ) -> tuple[DriftItem, ...]:
     me = work.me(decided.snapshot.lineage if decided.snapshot else "")
-    takeovers = find_taken_over(decided.recorded, decided.seen.inventory, me)
+    takeovers = find_taken_resources(decided.recorded, decided.seen.inventory, me)
     return tuple(
         DriftItem(
             "drift",
             address,
             f"it is owned by {other} now",
-            fingerprint([address, OWNER, other.to_json()]),
+            hash_value([address, OWNER, other.to_json()]),
             path=OWNER,
             recorded=str(me),
             observed=str(other),
@@ -536,7 +536,7 @@ def _find_foreign(work: Work, decided: PlanDecision, select: Select) -> tuple[li
     ours = {*work.desired, *decided.recorded}
     clusters: dict[str, list[str]] = {}
     for address, seen in decided.seen.inventory.items():
-        if not isinstance(seen.resource, MirrorTopic) or not is_live(seen) or not is_chosen(address):
+        if not isinstance(seen.resource, MirrorTopic) or not is_mirroring(seen) or not is_chosen(address):
             continue
         if address in ours or link_of(seen.resource) in ours:
             clusters.setdefault(cluster_of(address) or "", []).append(full_name_of(address))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 
 from reconciler.errors import UserError
 from reconciler.lifecycles import MirrorStatus, Role
-from reconciler.manifests.edit import UneditableError, yaml_text
-from reconciler.manifests.files import Place, label_of
+from reconciler.manifests.edit import UneditableError, format_flow_value
+from reconciler.manifests.files import Place, build_label
 from reconciler.manifests.format import format_text
 from reconciler.manifests.load import LoadedWorkspace, explain_origin
 from reconciler.manifests.positions import FieldPath, format_path
@@ -51,7 +51,7 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import list_first, plain
 
 if TYPE_CHECKING:
-    from reconciler.planning.plan import Held
+    from reconciler.planning.plan import HeldChange
     from reconciler.resources.inventory import Inventory, Resource
     from reconciler.resources.mount import RemountedTopic
     from reconciler.resources.owners import ResourceOwner
@@ -90,7 +90,7 @@ def accept_detached(manifests: Manifests, topic: Address) -> None:
 def _write_mounting(manifests: Manifests, topic: Address, state: str, *more: str) -> None:
     namespace, name = split_name(full_name_of(topic))
     metadata = {"name": name, **({"namespace": namespace} if namespace else {}), "cluster": cluster_of(topic)}
-    lines = ("apiVersion: reconciler/v1", "kind: Mounting", f"metadata: {yaml_text(metadata)}", "spec:")
+    lines = ("apiVersion: reconciler/v1", "kind: Mounting", f"metadata: {format_flow_value(metadata)}", "spec:")
     mounting = Address("mounting/" + topic.partition("/")[2])
     text = "".join(f"{line}\n" for line in (*lines, f"  state: {state}", *more))
     manifests.fresh[_free_name(manifests, mounting)] = format_text(text)
@@ -108,12 +108,12 @@ def accept_moved(manifests: Manifests, old: Address, new: Address) -> None:
     """Write the new name of a moved topic and `movedFrom` into its manifest."""
     written = _list_moved_fields(old, new)
     (spot, *_) = [manifests.spot(old, path) for path in written]  # all fields are in one document
-    with _translate_uneditable(spot), spot.file.together():
+    with _translate_uneditable(spot), spot.file.apply_together():
         for path, value in written.items():
             if value is None and spot.get_value(path) is not None:
-                spot.file.remove(spot.place.number, path)
+                spot.file.remove_value(spot.place.number, path)
             elif value is not None and spot.get_value(path) != value:
-                spot.file.set(spot.place.number, path, value)
+                spot.file.set_value(spot.place.number, path, value)
 
 
 def _list_moved_fields(old: Address, new: Address) -> dict[FieldPath, str | None]:
@@ -129,7 +129,7 @@ def accept_mirror(manifests: Manifests, mirror: MirrorTopic) -> None:
     """Add a mirror to its link."""
     spot = manifests.spot(link_of(mirror), MIRRORS)
     try:
-        spot.file.append(spot.place.number, MIRRORS, build_link_entry(mirror))
+        spot.file.append_value(spot.place.number, MIRRORS, build_link_entry(mirror))
     except UneditableError as error:
         raise ByHandError(spot.place, ODD_LAYOUT) from error
 
@@ -145,9 +145,9 @@ def format_manifest(address: Address, resource: Topic | Namespace | MirrorLink, 
     """Return the manifest of a resource in canonical form."""
     spec = dict(build_spec(resource, inventory))
     metadata = build_metadata(address, resource)
-    lines = ["apiVersion: reconciler/v1", f"kind: {resource.kind}", f"metadata: {yaml_text(metadata)}"]
+    lines = ["apiVersion: reconciler/v1", f"kind: {resource.kind}", f"metadata: {format_flow_value(metadata)}"]
     if spec:
-        lines += ["spec:", *(f"  {key}: {yaml_text(value)}" for key, value in spec.items())]
+        lines += ["spec:", *(f"  {key}: {format_flow_value(value)}" for key, value in spec.items())]
     return format_text("".join(f"{line}\n" for line in lines))
 
 
@@ -248,7 +248,7 @@ def _find_manifest_folder(loaded: LoadedWorkspace) -> str:
     for listed in loaded.workspace.spec.manifests:
         path = (loaded.folder / listed).resolve()  # no link leads a patch out of the workspace
         if path.is_relative_to(workspace) and path.is_dir():
-            return label_of(path, workspace)
+            return build_label(path, workspace)
     message = "no folder of this workspace is listed in spec.manifests: list one, or write its manifest by hand"
     raise ElsewhereError(message)
 
@@ -457,12 +457,12 @@ class _PatchBuilder:
         spot = self.manifests.spot(address)
         if spot.within:
             with _translate_uneditable(spot):
-                spot.file.remove(spot.place.number, spot.within)
+                spot.file.remove_value(spot.place.number, spot.within)
         else:
-            spot.file.drop(spot.place.number)
+            spot.file.remove_document(spot.place.number)
 
-    def _accept_held(self, held: Held) -> None:
-        address, now = held.address, held.now
+    def _accept_held(self, held: HeldChange) -> None:
+        address, now = held.address, held.current
         if held.mirror is not None:
             accept_mirror(self.manifests, held.mirror)
         elif not now:
@@ -479,14 +479,14 @@ class _PatchBuilder:
             accept_elsewhere(self.manifests, self._decided.mounted_elsewhere[address])
             self._accept_missing(address)
 
-    def _describe_held_by_hand(self, held: Held, place: Place) -> str:
+    def _describe_held_by_hand(self, held: HeldChange, place: Place) -> str:
         if held.mirror is not None:
-            return f"{place} {format_path(MIRRORS)}: {yaml_text(build_link_entry(held.mirror))}"
-        if held.now.startswith(MOVED_TO):
-            fields = _list_moved_fields(held.address, Address(held.now.removeprefix(MOVED_TO)))
-            lines = (f"{format_path(path)}: {yaml_text(value or '')}" for path, value in fields.items())
+            return f"{place} {format_path(MIRRORS)}: {format_flow_value(build_link_entry(held.mirror))}"
+        if held.current.startswith(MOVED_TO):
+            fields = _list_moved_fields(held.address, Address(held.current.removeprefix(MOVED_TO)))
+            lines = (f"{format_path(path)}: {format_flow_value(value or '')}" for path, value in fields.items())
             return f"{place} {', '.join(lines)}"
-        return describe_edit_by_hand(self.manifests.loaded, held.address, "state", held.now, place)
+        return describe_edit_by_hand(self.manifests.loaded, held.address, "state", held.current, place)
 
     def _differing_mirrors(self) -> set[Address]:
         plan = self._decided.plan
@@ -502,7 +502,7 @@ class _PatchBuilder:
             raise ElsewhereError(message)
         spot = self.manifests.spot(mirror, ("state",))
         with _translate_uneditable(spot):
-            spot.file.set(spot.place.number, (*spot.within, "state"), role)
+            spot.file.set_value(spot.place.number, (*spot.within, "state"), role)
 
     def _note_environment(self) -> None:
         environment = self.manifests.loaded.environment

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ValidationError
 
 from reconciler.errors import PartialError, ReconcilerError, RetryableError, UsageError, UserError
-from reconciler.manifests.files import label_of
+from reconciler.manifests.files import build_label
 from reconciler.manifests.models import translate_validation_error
 from reconciler.operations.export_archives import Archives, describe_ends, select_archives
 from reconciler.operations.export_layout import (
@@ -94,7 +94,7 @@ def warn_unread(invocation: Invocation, folder: Path, listed: Iterable[str], out
     written = out.resolve()
     read = any(written.is_relative_to((folder / name).resolve()) for name in listed)
     if written.is_relative_to(folder.resolve()) and not read:
-        name = label_of(written, folder.resolve())
+        name = build_label(written, folder.resolve())
         invocation.warn(f"the workspace does not read {name}: add it to spec.manifests of reconciler.yaml")
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from reconciler.errors import UserError
 from reconciler.manifests.edit import format_document
-from reconciler.manifests.references import is_refused_key
+from reconciler.manifests.references import is_rejected_key
 from reconciler.objectstore.directory import write_atomically
 from reconciler.operations.drift_patch import build_metadata, build_spec, format_manifest
 from reconciler.operations.init import SCHEMA, add_schema_lines
@@ -612,7 +612,7 @@ def _pick_declarable_configs(
             continue
         try:
             canonicalize_value(key, value)
-            why = "`validate` refuses a config of this name" if is_refused_key(key, catalog) else None
+            why = "`validate` refuses a config of this name" if is_rejected_key(key, catalog) else None
         except ValueError as error:
             why = explain_refused_value(value, error)
         if why is None:

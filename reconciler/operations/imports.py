@@ -25,7 +25,7 @@ from reconciler.importers.base import (
 from reconciler.importers.julie import read_julie
 from reconciler.importers.resources import Flat, ImportedResources, compose
 from reconciler.importers.terraform import is_state, read_terraform
-from reconciler.manifests.files import find_workspace, label_of, manifest_files
+from reconciler.manifests.files import build_label, find_manifests, find_workspace
 from reconciler.operations.export import add_workspace_files, warn_unread
 from reconciler.operations.export_layout import (
     ClusterContents,
@@ -103,7 +103,7 @@ def _read_yaml(tool: str, path: Path, files: tuple[Path, ...], cwd: Path, readin
     if tool == GITOPS and not path.is_dir():
         own += _read_settings_files(own, cwd)
     reading.files = sorted({document.file for document in own})
-    reading.unread = sorted({label_of(file, cwd) for file in chosen} - set(reading.files))
+    reading.unread = sorted({build_label(file, cwd) for file in chosen} - set(reading.files))
     if tool == JULIE:
         read_julie(own, [file for file in files if file.suffix == ".properties"], cwd, reading)
     else:
@@ -125,7 +125,7 @@ def _read_settings_files(documents: tuple[Document, ...], cwd: Path) -> tuple[Do
 
 def _no_files_error(tool: str, path: Path, files: tuple[Path, ...], cwd: Path) -> UserError:
     other_tools = {name: count for name, count in _count_files(files, cwd).items() if count and name != tool}
-    message = f"there is no file of {tool}'s in {label_of(path, cwd)}"
+    message = f"there is no file of {tool}'s in {build_label(path, cwd)}"
     if other_tools:
         named = ", ".join(f"{name} ({counted(count, 'file', grouping='')})" for name, count in other_tools.items())
         first = max(other_tools, key=lambda name: other_tools[name])
@@ -289,7 +289,7 @@ def read_surroundings(invocation: Invocation, select: Select, out: Path) -> Surr
     within = replace(invocation, workspace=folder)
     listed = load_workspace_file(within, select).spec.manifests
     limit = invocation.read_limit(folder)
-    if not manifest_files(folder, listed, apart=frozenset(), may_be_empty=True, within=limit).files:
+    if not find_manifests(folder, listed, apart=frozenset(), may_be_empty=True, within=limit).files:
         return Surroundings(folder, listed)
     loaded = load_files(within, select)
     resources = (declared.resource for declared in loaded.desired.values())
@@ -479,7 +479,7 @@ def import_files(invocation: Invocation, select: Select, options: ImportOptions)
     lost = sorted((*composed.lost, *gathered.lost), key=lambda item: (item.place.file, item.place.line or 0))
     return ImportResult(
         tool=options.tool,
-        path=label_of(path, invocation.cwd),
+        path=build_label(path, invocation.cwd),
         read=tuple(reading.files),
         unread=tuple(reading.unread),
         files=files,

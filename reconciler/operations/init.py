@@ -117,9 +117,9 @@ def add_schema_lines(text: str, depth: int) -> str:
 @cache
 def format_schema() -> str:
     """Return the JSON Schema of manifests."""
-    from reconciler.manifests.json_schema import schemas  # noqa: PLC0415 - other commands write no schema
+    from reconciler.manifests.json_schema import build_schemas  # noqa: PLC0415 - other commands write no schema
 
-    return json.dumps(schemas()["manifest"], separators=(",", ":")) + "\n"
+    return json.dumps(build_schemas()["manifest"], separators=(",", ":")) + "\n"
 
 
 def _probe(folder: Path, location: str) -> str:

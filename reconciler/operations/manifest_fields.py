@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from reconciler.manifests.edit import EditedFile, UneditableError, format_patch, value_at, yaml_text
-from reconciler.manifests.files import OVERLAYS, Place, label_of, manifest_files
+from reconciler.manifests.edit import EditedFile, UneditableError, format_flow_value, format_patch, read_value
+from reconciler.manifests.files import OVERLAYS, Place, build_label, find_manifests
 from reconciler.manifests.load import LoadedWorkspace, explain_origin
 from reconciler.manifests.positions import FieldPath, format_path
 from reconciler.planning.fields import CONFIGS, PROPERTIES
@@ -59,7 +59,7 @@ class Spot:
 
     def get_value(self, path: FieldPath) -> Any:
         """Return the value at a path, or `None`."""
-        return value_at(self.file.content(self.place.number), (*self.within, *path))
+        return read_value(self.file.read_content(self.place.number), (*self.within, *path))
 
 
 @dataclass
@@ -110,7 +110,7 @@ class Manifests:
     def is_dropped(self, address: Address) -> bool:
         """Return whether an address's document was removed; a mirror goes with its link."""
         places = self.loaded.places.get(self._owner_of(address))
-        return places is not None and self._open_file(places[-1]).content(places[-1].number) is None
+        return places is not None and self._open_file(places[-1]).read_content(places[-1].number) is None
 
     def _owner_of(self, address: Address) -> Address:
         if address in self.loaded.places:
@@ -128,7 +128,7 @@ class Manifests:
         resource = self.loaded.desired[link].resource
         mirrors = resource.mirrors() if isinstance(resource, MirrorLink) else ()
         source = next(mirror.source for mirror in mirrors if mirror.address == address)
-        entries = value_at(self._open_file(place).content(place.number), ("spec", "mirrorTopics")) or []
+        entries = read_value(self._open_file(place).read_content(place.number), ("spec", "mirrorTopics")) or []
         for position, entry in enumerate(entries):
             if isinstance(entry, dict) and entry.get("source") == source:
                 return ("spec", "mirrorTopics", position)
@@ -144,11 +144,11 @@ class Manifests:
 
     def _sets(self, place: Place, path: FieldPath) -> bool:
         """Return whether a document sets the path, something below it, or a whole parent."""
-        content = self._open_file(place).content(place.number)
+        content = self._open_file(place).read_content(place.number)
         for length in range(1, len(path) + 1):
-            value = value_at(content, path[:length])
+            value = read_value(content, path[:length])
             if value is None:
-                parent = value_at(content, path[: length - 1])
+                parent = read_value(content, path[: length - 1])
                 return isinstance(parent, dict) and path[length - 1] in parent
             if not isinstance(value, dict):
                 return True
@@ -156,9 +156,9 @@ class Manifests:
 
     def _check_variables(self, address: Address, spot: Spot, path: FieldPath) -> None:
         whole = (*spot.within, *path)
-        content = spot.file.content(spot.place.number)
+        content = spot.file.read_content(spot.place.number)
         for length in range(1, len(whole) + 1):
-            value = value_at(content, whole[:length])
+            value = read_value(content, whole[:length])
             if _has_variable(value if length == len(whole) or not isinstance(value, dict | list) else None):
                 known = explain_origin(self.loaded, address)
                 where = known.get(format_path(path)) or next(iter(known.values()), str(spot.place))
@@ -169,7 +169,7 @@ class Manifests:
         folder = self.loaded.folder.resolve()
         if not path.is_relative_to(folder):
             raise ByHandError(place, "its file is outside the workspace")
-        label = label_of(path, folder)
+        label = build_label(path, folder)
         if label not in self.files:
             try:
                 self.files[label] = EditedFile(path.read_bytes().decode())
@@ -181,9 +181,9 @@ class Manifests:
         """Return whether an empty file must stay as the target of `spec.manifests` or a link."""
         folder = self.loaded.folder
         for listed in self.loaded.workspace.spec.manifests:
-            listed_files = manifest_files(folder, [listed], apart=frozenset(), may_be_empty=True).files
-            labels = {label_of(path.resolve(), folder.resolve()): path for path in listed_files}
-            if label in labels and (not labels.keys() - emptied or label_of(labels[label], folder) != label):
+            listed_files = find_manifests(folder, [listed], apart=frozenset(), may_be_empty=True).files
+            labels = {build_label(path.resolve(), folder.resolve()): path for path in listed_files}
+            if label in labels and (not labels.keys() - emptied or build_label(labels[label], folder) != label):
                 return True
         return False
 
@@ -306,8 +306,8 @@ def describe_edit_by_hand(loaded: LoadedWorkspace, address: Address, path: str, 
     if observed is None:
         return f"{line} {path}: take it out"
     if path.startswith(ACLS):
-        return f"{line} {format_path(_RULES)}: {yaml_text(format_rule(path, observed))}"
-    return f"{line} {format_path(where)}: {yaml_text(_format_value(path, observed, None))}"
+        return f"{line} {format_path(_RULES)}: {format_flow_value(format_rule(path, observed))}"
+    return f"{line} {format_path(where)}: {format_flow_value(_format_value(path, observed, None))}"
 
 
 def field_path_of(address: Address, path: str) -> FieldPath:
@@ -327,9 +327,9 @@ def _accept_value(spot: Spot, address: Address, path: str, observed: Value) -> N
     like = spot.get_value(place)
     whole, number = (*spot.within, *place), spot.place.number
     if observed is not None:
-        spot.file.set(number, whole, _format_value(path, observed, like))
+        spot.file.set_value(number, whole, _format_value(path, observed, like))
     elif like is not None:
-        spot.file.remove(number, whole)
+        spot.file.remove_value(number, whole)
 
 
 def _format_value(path: str, observed: Value, like: Any) -> Any:
@@ -350,14 +350,14 @@ def _accept_rule(
         raise ByHandError(spot.place, "no single rule there declares it")
     whole = next((position for position in places if len(parts[position]) == 1), None)
     file, number = spot.file, spot.place.number
-    with file.together():
+    with file.apply_together():
         if observed is not None and whole is None:
-            file.append(number, _RULES, format_rule(path, observed))
+            file.append_value(number, _RULES, format_rule(path, observed))
         for position in reversed(places):
             if observed is not None and position == whole:
-                file.set(number, (*_RULES, position, "operations"), plain(observed))
+                file.set_value(number, (*_RULES, position, "operations"), plain(observed))
             elif len(parts[position]) == 1:
-                file.remove(number, (*_RULES, position))
+                file.remove_value(number, (*_RULES, position))
             else:
                 _remove_part(spot, position, path, operations)
 
@@ -383,10 +383,10 @@ def _remove_part(spot: Spot, position: int, path: str, operations: Mapping[str, 
     first, *others = subtract_rule(rule, part, operations)
     file, number = spot.file, spot.place.number
     for other in others:
-        file.append(number, _RULES, format_rule(rule_path(other), other.operations))
+        file.append_value(number, _RULES, format_rule(rule_path(other), other.operations))
     before, after = rule.to_json(), first.to_json()
     for name in (name for name in after if after[name] != before[name]):
-        file.set(number, (*_RULES, position, name), after[name])
+        file.set_value(number, (*_RULES, position, name), after[name])
 
 
 def format_rule(path: str, operations: Value) -> dict[str, Any]:

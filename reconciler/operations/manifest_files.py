@@ -13,17 +13,17 @@ from reconciler.errors import ReconcilerError, UserError
 from reconciler.manifests.files import (
     OVERLAYS,
     WORKSPACE_FILE,
+    build_label,
+    build_outside_problem,
+    find_manifests,
     is_outside,
-    label_of,
-    manifest_files,
-    outside_problem,
     read_bounded,
 )
 from reconciler.manifests.format import format_text
 from reconciler.manifests.load import load_workspace
 from reconciler.manifests.overlays import Variables
 from reconciler.manifests.positions import ManifestError, Problem
-from reconciler.manifests.yaml_documents import parse
+from reconciler.manifests.yaml_documents import parse_yaml
 from reconciler.objectstore.directory import write_atomically
 from reconciler.operations.steps.invocation import (
     Invocation,
@@ -60,7 +60,7 @@ def fmt(invocation: Invocation, paths: Sequence[Path], *, check: bool) -> Format
     problems: list[Problem] = []
     for path in files:
         try:
-            before, after = _read_and_format(path, label_of(path, invocation.cwd))
+            before, after = _read_and_format(path, build_label(path, invocation.cwd))
         except ManifestError as error:
             problems += error.problems
             continue
@@ -74,7 +74,7 @@ def fmt(invocation: Invocation, paths: Sequence[Path], *, check: bool) -> Format
     verdict = None
     if check and texts:
         verdict = UserError(f"{len(texts)} files are not in canonical form", hint="Run: reconciler fmt")
-    changed = tuple(Path(label_of(path, invocation.cwd)) for path in texts)
+    changed = tuple(Path(build_label(path, invocation.cwd)) for path in texts)
     return FormatResult(changed, len(files), verdict)
 
 
@@ -86,18 +86,18 @@ def _read_and_format(path: Path, label: str) -> tuple[str, str]:
         text = raw.decode()
     except UnicodeDecodeError:
         # the parser names the byte and the remedy
-        raise ManifestError(parse(raw, label).problems, hint=_HINT) from None
+        raise ManifestError(parse_yaml(raw, label).problems, hint=_HINT) from None
     return text, format_text(text, label)
 
 
 def _list_named_files(invocation: Invocation, paths: Sequence[Path]) -> tuple[Path, ...]:
     cwd = invocation.cwd
-    return _list_files(cwd, [label_of(cwd / path, cwd) for path in paths], invocation.read_limit(cwd))
+    return _list_files(cwd, [build_label(cwd / path, cwd) for path in paths], invocation.read_limit(cwd))
 
 
 def _list_workspace_files(invocation: Invocation) -> tuple[Path, ...]:
     folder = find_workspace_folder(invocation).resolve()
-    variables = Variables.of((), environ=invocation.environ)
+    variables = Variables.parse((), environ=invocation.environ)
     within = invocation.read_limit(folder)
     spec = load_workspace(folder, environment=None, variables=variables, within=within).spec
     beside = [WORKSPACE_FILE, *spec.values, *([OVERLAYS] if (folder / OVERLAYS).is_dir() else [])]
@@ -105,10 +105,10 @@ def _list_workspace_files(invocation: Invocation) -> tuple[Path, ...]:
 
 
 def _list_files(folder: Path, names: Sequence[str], within: Path | None) -> tuple[Path, ...]:
-    listing = manifest_files(folder, names, apart=frozenset(), may_be_empty=True, within=within)
+    listing = find_manifests(folder, names, apart=frozenset(), may_be_empty=True, within=within)
     problems = [
         *listing.problems,
-        *(outside_problem(label_of(file, folder)) for file in listing.files if is_outside(file, within)),
+        *(build_outside_problem(build_label(file, folder)) for file in listing.files if is_outside(file, within)),
     ]
     if problems:
         raise ManifestError(problems, hint=_HINT)
@@ -138,7 +138,7 @@ def read_workspace_name(invocation: Invocation) -> str:
     raw = read_bounded(folder / WORKSPACE_FILE, WORKSPACE_FILE)
     if isinstance(raw, Problem):
         return folder.name
-    for document in parse(raw, WORKSPACE_FILE).documents:
+    for document in parse_yaml(raw, WORKSPACE_FILE).documents:
         match document.content:
             case {"kind": "Workspace", "metadata": {"name": str(name)}} if name:
                 return name

@@ -104,7 +104,7 @@ def _decide(work: Work, remembered: RecordedState, wanted: PlanOptions) -> PlanD
         request = replace(request, stored=replace(stored, recoveries=recoveries))
         inventory = mark_lost(inventory, lost) if lost else inventory
     work.invocation.tell("comparing files, state and clusters")
-    draft = planner.decide(work.loaded.desired, record, inventory, request=request)
+    draft = planner.decide_actions(work.loaded.desired, record, inventory, request=request)
     to_measure = planner.list_topics_to_measure(draft)
     measures: Measures = {}
     if to_measure:
@@ -116,7 +116,7 @@ def _decide(work: Work, remembered: RecordedState, wanted: PlanOptions) -> PlanD
             from reconciler.operations.steps.transitions import add_diverged  # noqa: PLC0415 - few plans need it
 
             measures = add_diverged(work.providers, draft.actions, measures)
-    judged = planner.assess(draft, measures)
+    judged = planner.assess_draft(draft, measures)
     copies = find_copies(work, snapshot.lockfile if snapshot else None, inventory)
     placed = replace(
         judged,
@@ -159,7 +159,7 @@ def _find_last_applied(
     work: Work, snapshot: Snapshot | None, commit: str | None, wanted: PlanOptions
 ) -> AppliedCommit | None:
     applied = snapshot.lockfile.commit if snapshot and snapshot.lockfile else None
-    if applied is None or not wanted.is_to_files or work.back_to is not None:
+    if applied is None or not wanted.leads_to_files or work.back_to is not None:
         return None
     if commit is None:
         return AppliedCommit(applied, None, None)
@@ -229,7 +229,7 @@ class BlockedPlanError(BlockedError):
         self.planned = planned
         actions, applied = planned.plan.blocked, planned.plan.applied
         if applied is not None and not actions:
-            message, hint = applied.message_and_hint()
+            message, hint = applied.format_warning()
             super().__init__(message, hint=hint, subject=NOTHING_DONE)
             return
         allows = [action.blocked.allow for action in actions if action.blocked and action.blocked.allow]

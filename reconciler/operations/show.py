@@ -32,7 +32,7 @@ from reconciler.planning.checks.limit_checks import count_partitions
 from reconciler.planning.checks.mount_checks import find_sealed_topics
 from reconciler.planning.resolve.mirror_sources import find_current_role
 from reconciler.planning.saved_plan import read_plan_to_show
-from reconciler.planning.situation import is_another
+from reconciler.planning.situation import is_recreated
 from reconciler.resources.acls import rule_path
 from reconciler.resources.address import Address, cluster_address, cluster_of, full_name_of, kind_of, rank
 from reconciler.resources.cluster import Cluster
@@ -46,7 +46,7 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted, did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from reconciler.planning.plan import DriftFinding, Held, Plan, PlanFinding, SavedPlan, UnfinishedTransition
+    from reconciler.planning.plan import DriftFinding, HeldChange, Plan, PlanFinding, SavedPlan, UnfinishedTransition
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def collect_views(
     """Return what files, state and clusters know of one address."""
     item = desired.get(address)
     observed, last, away = seen.inventory.get(address), recorded.get(address), unmounted.get(address)
-    is_other = observed is not None and last is not None and is_another(last, observed)
+    is_other = observed is not None and last is not None and is_recreated(last, observed)
     if address in seen.hidden or (observed is not None and not (is_other and away is not None and away.location)):
         away = None
     owner = _find_owner(address, item.resource if item else None, recorded, seen)
@@ -200,7 +200,7 @@ class ExplainedResource:
     acls: tuple[AclRow, ...]
     actions: tuple[Action, ...]
     drift: tuple[DriftFinding, ...]
-    held: tuple[Held, ...]
+    held: tuple[HeldChange, ...]
     waiting: tuple[UnfinishedTransition, ...]
     errors: tuple[PlanFinding, ...]
 
@@ -337,7 +337,8 @@ def draw_lifecycle(name: str) -> Picture:
         name=name,
         nodes=tuple(Node(str(state), "state") for state in lifecycle.states),
         arrows=tuple(
-            Arrow(str(move.start), str(move.end), move.verb, move.condition, move.by_itself) for move in lifecycle.moves
+            Arrow(str(move.start), str(move.end), move.verb, move.condition, move.is_automatic)
+            for move in lifecycle.moves
         ),
         initial=str(lifecycle.initial),
         refusals=tuple(Refusal(str(state), verb, reason) for state, verb, reason in lifecycle.refusals),

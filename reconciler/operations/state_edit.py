@@ -18,7 +18,7 @@ from reconciler.planning.actions import Adopt
 from reconciler.planning.diff.ordered import explain_forbidden_move
 from reconciler.planning.orders import ForgetOrder, Order, ReaddressOrder
 from reconciler.planning.plan import Plan
-from reconciler.planning.plan_rows import digest
+from reconciler.planning.plan_rows import compute_digest
 from reconciler.resources.address import (
     Address,
 )
@@ -62,8 +62,8 @@ class RecordEdit:
         require_confirmation(confirm(confirmed, snapshot.record))
 
         def decide_under_lease(basis: DecisionBasis) -> RunWork:
-            if basis.is_again:
-                return RunWork((), digest(()))
+            if basis.is_second_round:
+                return RunWork((), compute_digest(()))
             plan = plan_record_orders(self.invocation, orders, basis.snapshot.record)
             if plan.digest != confirmed.digest:
                 raise StalePlanError(

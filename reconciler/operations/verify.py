@@ -218,7 +218,7 @@ def _open_source_log(site: Site, theirs: Address, mirror: ObservedMirror | None)
         topic_id = None if mirror is None else log.topic_id
     except UserError as error:
         if mirror is not None:
-            error.about(theirs, "its source")
+            error.add_subject(theirs, "its source")
         raise
     known = None if mirror is None else mirror.source_topic_id
     if known is not None and topic_id is not None and topic_id != known:

@@ -138,14 +138,12 @@ class Reason(StrEnum):
     RETENTION_LOWERED = "retention_lowered"
     DELETE_ADDED = "delete_added"
     COMPACT_ADDED = "compact_added"
-    """Compaction removes superseded records."""
     HOLDS_DATA = "holds_data"
     UNMEASURED = "unmeasured"
     FIRST_COPY = "first_copy"
     MISSING = "missing"
     RECREATED = "recreated"
     RECORD_ONLY = "record_only"
-    """Only the record changes."""
     ROLE_WANTED = "role_wanted"
     FIRST_RULE = "first_rule"
     """Everyone has access until the first access rule exists."""
@@ -156,7 +154,6 @@ class Reason(StrEnum):
     REMOTE_DELETED = "remote_deleted"
     REMOTE_KEPT = "remote_kept"
     REPLACED = "replaced"
-    """The resource cannot change in place: it is deleted and created again."""
     SOURCE_KEPT = "source_kept"
     UPLOADS = "uploads"
     REPLICAS_MOVE = "replicas_move"
@@ -164,7 +161,6 @@ class Reason(StrEnum):
     ONLY_A_PREFIX = "only_a_prefix"
     """The namespace exists only as a prefix of topic names, so this workspace may delete it."""
     RECOVERED = "recovered"
-    """Created from its objects in object storage."""
     BY_COMMAND = "by_command"
     """Requested by a command. The record stays unchanged, so the next plan shows the difference."""
     LAST_ALLOWANCE = "last_allowance"
@@ -328,7 +324,7 @@ def is_dangerous(action: Action) -> bool:
     return action.risk is not Risk.NONE or action.blocked is not None or Reason.ADOPTED_DIFFERS in action.reasons
 
 
-def addresses_of(action: Action) -> tuple[Address, ...]:
+def list_changed_addresses(action: Action) -> tuple[Address, ...]:
     """Return the resources that an action changes; a migration changes several topics."""
     topics = action.parameters["topics"] if isinstance(action, RunJob) and action.is_migration else None
     if not isinstance(topics, Mapping):

@@ -9,8 +9,8 @@ from os.path import commonprefix
 from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.plan import SHORT_COMMIT, AppliedCommit, PlanFinding
-from reconciler.planning.plan_rows import kind_name_of
-from reconciler.planning.selection import is_partial
+from reconciler.planning.plan_rows import find_kind_name
+from reconciler.planning.selection import is_partial_selection
 from reconciler.resources.address import Address, matches
 
 if TYPE_CHECKING:
@@ -49,9 +49,11 @@ class Grant:
     def covers(self, action: Action) -> bool:
         """Return whether the allowance matches an action's address and its verb or kind."""
         is_taken = self.verb == ADOPT and action.owner is not None
-        return (is_taken or self.verb in {action.verb, kind_name_of(action)}) and matches(self.pattern, action.address)
+        return (is_taken or self.verb in {action.verb, find_kind_name(action)}) and matches(
+            self.pattern, action.address
+        )
 
-    def is_allowing_commit(self, commit: str) -> bool:
+    def allows_commit(self, commit: str) -> bool:
         """Return whether files of this commit may be applied after newer ones."""
         is_short = len(self.pattern) >= SHORT_COMMIT and commit.startswith(self.pattern)
         return self.verb == OLDER and (is_short or matches(self.pattern, commit))
@@ -63,8 +65,10 @@ class Grant:
 
 def collect_allowances(guards: Guards, selection: Selection) -> tuple[Grant, ...]:
     """Return the allowances: first those of the command line, then those of `reconciler.yaml`."""
-    typed = (Grant(*_split(text), f"--allow {text}", is_reviewed=False) for text in selection.allow)
-    reviewed = (Grant(*_split(item.action), f"guards.allow {item.reason}", is_reviewed=True) for item in guards.allow)
+    typed = (Grant(*_split_allowance(text), f"--allow {text}", is_reviewed=False) for text in selection.allow)
+    reviewed = (
+        Grant(*_split_allowance(item.action), f"guards.allow {item.reason}", is_reviewed=True) for item in guards.allow
+    )
     return (*typed, *reviewed)
 
 
@@ -73,14 +77,14 @@ def find_grant(action: Action, allowed: Sequence[Grant]) -> str | None:
     return next((allowance.origin for allowance in allowed if allowance.covers(action)), None)
 
 
-def warnings_of_unused(review: Review) -> Iterator[PlanFinding]:
+def list_unused_warnings(review: Review) -> Iterator[PlanFinding]:
     """Yield a warning for each allowance that matches no action; for a partial plan only those of `--allow`."""
     request, applied = review.situation.request, review.situation.request.source.applied
-    is_selected = request.options.is_only_drift or is_partial(request.selection)
+    is_selected = request.options.is_only_drift or is_partial_selection(request.selection)
     for allowance in collect_allowances(request.guards, request.selection):
         if (is_selected and allowance.is_reviewed) or allowance.verb == CONNECT:
             continue
-        if applied and applied.is_newer and allowance.is_allowing_commit(applied.files or ""):
+        if applied and applied.is_newer and allowance.allows_commit(applied.files or ""):
             continue
         if not any(allowance.covers(action) for action in review.actions):
             yield PlanFinding(
@@ -97,20 +101,19 @@ def find_applied_commit(request: PlanInput, actions: Sequence[Action]) -> Applie
     if applied is None or not applied.is_newer or not applied.files or not actions:
         return applied
     is_allowed = any(
-        allowance.is_allowing_commit(applied.files)
-        for allowance in collect_allowances(request.guards, request.selection)
+        allowance.allows_commit(applied.files) for allowance in collect_allowances(request.guards, request.selection)
     )
     return applied if is_allowed else replace(applied, allow=f"{OLDER}:{applied.files[:SHORT_COMMIT]}")
 
 
-def warnings_of_commit(review: Review) -> Iterator[PlanFinding]:
+def list_commit_warnings(review: Review) -> Iterator[PlanFinding]:
     """Yield a warning if the files are or may be older than those applied last."""
     applied = find_applied_commit(review.situation.request, review.actions)
     if applied is not None and review.actions and (applied.is_newer is None or applied.allow is not None):
-        yield PlanFinding(None, None, *applied.message_and_hint(), is_of_approval=applied.allow is not None)
+        yield PlanFinding(None, None, *applied.format_warning(), concerns_approval=applied.allow is not None)
 
 
-def _split(text: str) -> tuple[str, str]:
+def _split_allowance(text: str) -> tuple[str, str]:
     verb, _, pattern = text.partition(":")
     return verb, pattern
 
@@ -122,13 +125,13 @@ _MAX_SINGLE_ALLOWANCES: Final = 5
 def group_allowances(names: list[str]) -> list[str]:
     """Return allowances that cover all `VERB:ADDR` names; many of one verb, kind and cluster become a pattern."""
     grants: list[str] = []
-    for _, same in groupby(sorted(names, key=_kind_of), key=_kind_of):
+    for _, same in groupby(sorted(names, key=_read_group_key), key=_read_group_key):
         alike = list(same)
         grants += alike if len(alike) <= _MAX_SINGLE_ALLOWANCES else [_find_common_pattern(alike)]
     return grants if len(grants) < len(names) else names
 
 
-def _kind_of(name: str) -> str:
+def _read_group_key(name: str) -> str:
     return name[: name.rfind("/") + 1]
 
 

@@ -80,7 +80,7 @@ def is_equal_value(path: str, left: Value, right: Value, catalog: Mapping[str, C
     if left == right:
         return True
     if path == READ_REPLICA:
-        return is_one_location(left, right)
+        return is_same_location(left, right)
     if not path.startswith(CONFIGS) or left is None or right is None:
         return False
     key = path.removeprefix(CONFIGS)
@@ -90,7 +90,7 @@ def is_equal_value(path: str, left: Value, right: Value, catalog: Mapping[str, C
         return False
 
 
-def is_one_location(left: Value, right: Value) -> bool:
+def is_same_location(left: Value, right: Value) -> bool:
     """Return whether two locations in object storage are equal after the topic's name."""
     return None not in (left, right) and str(left).partition("/")[2] == str(right).partition("/")[2]
 

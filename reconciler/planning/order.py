@@ -13,8 +13,8 @@ from reconciler.planning.diff.mirror_changes import CATCH_UP
 from reconciler.planning.diff.moves import JOBS, MountDependencies, find_moved_from, find_unmounted_topic
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.mirror_sources import link_of
-from reconciler.planning.selection import parent_namespace_of
-from reconciler.planning.situation import STOPPED, Situation, mirror_at, source_of
+from reconciler.planning.selection import find_parent_namespace
+from reconciler.planning.situation import STOPPED, Situation, as_mirror, get_source_topic
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -34,112 +34,116 @@ if TYPE_CHECKING:
 _ONE_SIDED: Final = frozenset({"pause", "resume", "failover"})
 
 
-class Needs:
+class ActionDependencies:
     """Dependencies between the actions of one plan, by action id."""
 
     def __init__(self, actions: Sequence[Action], situation: Situation) -> None:
         self._situation = situation
         self._mounting = MountDependencies(actions, situation)
-        self._at: dict[Address, list[Action]] = {}
-        self._inside: dict[Address, list[str]] = {}
-        self._leaving: dict[Address, list[str]] = {}
-        """Topic → actions that free its name."""
-        self._followed: dict[Address, list[str]] = {}
-        """Old address → actions that move its record."""
+        self._actions_at: dict[Address, list[Action]] = {}
+        self._removals_inside: dict[Address, list[str]] = {}
+        self._name_releases: dict[Address, list[str]] = {}
+        self._record_moves: dict[Address, list[str]] = {}
         for action in actions:
             if isinstance(action, Adopt) and action.moved_from:
-                self._followed.setdefault(action.moved_from, []).append(action.id)
-            self._at.setdefault(action.address, []).append(action)
+                self._record_moves.setdefault(action.moved_from, []).append(action.id)
+            self._actions_at.setdefault(action.address, []).append(action)
         for action in actions:
             if isinstance(action, Delete | Forget):
                 self._add_removal(action)
             elif isinstance(action, RunJob) and action.job in JOBS:
-                self._inside.setdefault(action.source, []).append(action.id)
+                self._removals_inside.setdefault(action.source, []).append(action.id)
             elif (topic := find_unmounted_topic(action)) is not None:
-                self._inside.setdefault(_namespace_address(topic), []).append(action.id)
+                self._removals_inside.setdefault(_build_namespace_address(topic), []).append(action.id)
             elif (old := find_moved_from(action)) is not None:
-                self._inside.setdefault(_namespace_address(old), []).append(action.id)
-                self._leaving.setdefault(old, []).append(action.id)
+                self._removals_inside.setdefault(_build_namespace_address(old), []).append(action.id)
+                self._name_releases.setdefault(old, []).append(action.id)
 
     def _add_removal(self, action: Delete | Forget) -> None:
         holders = list(self._list_containers(action))
         if isinstance(action, Delete) and isinstance(action.before, MirrorTopic):
             # A link is deleted after its mirrors, and the mirrors' sources after both.
-            links = self._at.get(link_of(action.before), ())
-            gone = self._inside.setdefault(source_of(action.before), [])
+            links = self._actions_at.get(link_of(action.before), ())
+            gone = self._removals_inside.setdefault(get_source_topic(action.before), [])
             gone += [link.id for link in links if isinstance(link, Delete)]
             # A cluster rejects the deletion of a mirror that its link's filters match, so the link is updated first.
-            self._inside.setdefault(action.address, []).extend(link.id for link in links if isinstance(link, Update))
+            self._removals_inside.setdefault(action.address, []).extend(
+                link.id for link in links if isinstance(link, Update)
+            )
         for holder in holders:
-            self._inside.setdefault(holder, []).append(action.id)
+            self._removals_inside.setdefault(holder, []).append(action.id)
         near = (holder for holder in holders if cluster_of(holder) == cluster_of(action.address))
-        part_to_delete = (other for holder in near for other in self._at.get(holder, ()) if isinstance(other, Delete))
+        part_to_delete = (
+            other for holder in near for other in self._actions_at.get(holder, ()) if isinstance(other, Delete)
+        )
         if isinstance(action, Delete) and next(part_to_delete, None) is None:
             # A cluster is forgotten last. Otherwise an interrupted run leaves resources without an owner.
-            self._inside.setdefault(cluster_address(cluster_of(action.address) or ""), []).append(action.id)
+            self._removals_inside.setdefault(cluster_address(cluster_of(action.address) or ""), []).append(action.id)
 
-    def of(self, action: Action) -> tuple[str, ...]:
+    def list_required_ids(self, action: Action) -> tuple[str, ...]:
         """Return the ids of the actions that must run before an action."""
         return tuple(dict.fromkeys((*self._find_dependencies(action), *self._mounting.before(action))))
 
     def _find_dependencies(self, action: Action) -> Iterator[str]:
         match action:
             case Create() | Adopt():
-                yield from self._find_creators_below(action.address, action.after)
+                yield from self._find_required_creators(action.address, action.after)
                 yield from self._find_name_removals(action.address)
-                yield from self._find_stops(action.address)
+                yield from self._find_mirror_stops(action.address)
             case Update():
                 yield from self._find_earlier_actions(action)
-                yield from self._find_stops(action.address)
+                yield from self._find_mirror_stops(action.address)
                 if isinstance(action.after, MirrorLink):
-                    yield from self._find_creators_below(action.address, action.after)
+                    yield from self._find_required_creators(action.address, action.after)
             case Transition(after=MirrorTopic() as mirror):
                 yield from self._find_earlier_actions(action)
-                yield from self._find_verb_needs(action.verb, mirror)
+                yield from self._find_verb_dependencies(action.verb, mirror)
             case Transition():
-                yield from self._find_creators_below(action.address, action.after)
+                yield from self._find_required_creators(action.address, action.after)
                 yield from self._find_earlier_actions(action)
-                yield from self._find_stops(action.address)
+                yield from self._find_mirror_stops(action.address)
             case RunJob():
                 yield from self._find_earlier_actions(action)
                 yield from self._find_changers(action.source)
-                if (entry := self._situation.entries.get(action.address)) is not None:
+                if (entry := self._situation.desired_mirrors.get(action.address)) is not None:
                     yield from (
                         self._find_link_changes(entry) if action.job == CATCH_UP else self._find_link_updates(entry)
                     )
                 yield from (
-                    other.id for other in self._at.get(mirror_at(action.source), ()) if _is_changing_records(other)
+                    other.id
+                    for other in self._actions_at.get(as_mirror(action.source), ())
+                    if _may_change_records(other)
                 )
             case Delete():
-                yield from self._inside.get(action.address, ())
+                yield from self._removals_inside.get(action.address, ())
             case Forget():
                 if kind_of(action.address) == "cluster":
-                    yield from self._inside.get(action.address, ())
-                yield from self._followed.get(action.address, ())
+                    yield from self._removals_inside.get(action.address, ())
+                yield from self._record_moves.get(action.address, ())
             case _:
                 assert_never(action)
 
-    def _find_creators_below(self, address: Address, resource: Resource) -> Iterator[str]:
+    def _find_required_creators(self, address: Address, resource: Resource) -> Iterator[str]:
         cluster = cluster_of(address) or ""
         if address == cluster_address(cluster):
             return
-        made = list(self._find_home_creators(address, resource, cluster))
+        creators = list(self._find_parent_creators(address, resource, cluster))
         if isinstance(resource, MirrorLink):
-            made += self._find_creators(cluster_address(resource.spec.source))
+            creators += self._find_creators(cluster_address(resource.spec.source))
         if isinstance(resource, MirrorTopic):
-            source = source_of(resource)
-            made += [
+            source = get_source_topic(resource)
+            creators += [
                 *self._find_creators(link_of(resource)),
                 *self._find_changers(source),
-                *self._find_creators(mirror_at(source)),
+                *self._find_creators(as_mirror(source)),
             ]
-        yield from made
+        yield from creators
 
-    def _find_home_creators(self, address: Address, resource: Resource, cluster: str) -> Iterator[str]:
+    def _find_parent_creators(self, address: Address, resource: Resource, cluster: str) -> Iterator[str]:
         if kind_of(address) != "link":
-            for tier in self._situation.nearest(cluster, parent_namespace_of(address, resource)):
-                if made := list(self._find_creators(tier)):
-                    yield from made
+            for tier in self._situation.list_nearest_namespaces(cluster, find_parent_namespace(address, resource)):
+                if creators := list(self._find_creators(tier)):
+                    yield from creators
                     return
         # New topics take the cluster's defaults, so the cluster is changed first.
         yield from self._find_changers(cluster_address(cluster))
@@ -149,45 +153,44 @@ class Needs:
         # FAILED mirrors, and topics that change to or from replicas, are recreated at the same address.
         named = {"mirror": ("topic", "mirror"), "topic": ("mirror", "topic")}.get(kind, ())
         for other in named:
-            replaced = self._at.get(Address(f"{other}/{name}"), ())
+            replaced = self._actions_at.get(Address(f"{other}/{name}"), ())
             yield from (action.id for action in replaced if isinstance(action, Delete))
-            yield from self._leaving.get(Address(f"{other}/{name}"), ())
+            yield from self._name_releases.get(Address(f"{other}/{name}"), ())
 
-    def _find_stops(self, address: Address) -> Iterator[str]:
+    def _find_mirror_stops(self, address: Address) -> Iterator[str]:
         if kind_of(address) != "topic":
             return
-        for action in self._at.get(mirror_at(address), ()):
+        for action in self._actions_at.get(as_mirror(address), ()):
             if isinstance(action, Transition) and action.to_state == STOPPED:
                 yield action.id
 
-    def _find_verb_needs(self, verb: str, mirror: MirrorTopic) -> Iterator[str]:
-        """Yield the actions before a verb; a failover waits for none, as they may fail with the source."""
+    def _find_verb_dependencies(self, verb: str, mirror: MirrorTopic) -> Iterator[str]:
         if verb not in _ONE_SIDED:
-            yield from self._find_creators_below(mirror.address, mirror)
+            yield from self._find_required_creators(mirror.address, mirror)
             yield from self._find_link_changes(mirror)
-        elif verb != "failover":
+        elif verb != "failover":  # a failover must not wait for actions that fail with the source
             yield from self._find_link_updates(mirror)
 
     def _find_link_updates(self, mirror: MirrorTopic) -> Iterator[str]:
-        yield from (other.id for other in self._at.get(link_of(mirror), ()) if isinstance(other, Update))
+        yield from (other.id for other in self._actions_at.get(link_of(mirror), ()) if isinstance(other, Update))
 
     def _find_link_changes(self, mirror: MirrorTopic) -> Iterator[str]:
         yield from self._find_changers(link_of(mirror))
         yield from self._find_changers(address_of("link", mirror.source_cluster, mirror.link))
 
     def _find_earlier_actions(self, action: Action) -> Iterator[str]:
-        for other in self._at[action.address]:
+        for other in self._actions_at[action.address]:
             if other is action:
                 return
             yield other.id
 
     def _find_creators(self, address: Address) -> Iterator[str]:
-        for action in self._at.get(address, ()):
+        for action in self._actions_at.get(address, ()):
             if isinstance(action, Create | Transition):
                 yield action.id
 
     def _find_changers(self, address: Address) -> Iterator[str]:
-        for action in self._at.get(address, ()):
+        for action in self._actions_at.get(address, ()):
             if isinstance(action, Create | Transition | Update):
                 yield action.id
 
@@ -199,20 +202,20 @@ class Needs:
         if kind_of(address) == "cluster" or resource is None:
             return
         if kind_of(address) != "link":
-            namespace = parent_namespace_of(address, resource)
+            namespace = find_parent_namespace(address, resource)
             if namespace:
                 yield address_of("namespace", cluster, namespace)
         if isinstance(resource, MirrorTopic):
             yield link_of(resource)
-            yield source_of(resource)
-            yield mirror_at(source_of(resource))
+            yield get_source_topic(resource)
+            yield as_mirror(get_source_topic(resource))
 
 
-def _namespace_address(topic: Address) -> Address:
+def _build_namespace_address(topic: Address) -> Address:
     return address_of("namespace", cluster_of(topic) or "", split_name(full_name_of(topic))[0])
 
 
-def _is_changing_records(action: Action) -> bool:
+def _may_change_records(action: Action) -> bool:
     return isinstance(action, Create | Transition | Update | RunJob)
 
 
@@ -231,7 +234,7 @@ def break_cycles(depends: dict[str, tuple[str, ...]]) -> tuple[TopologicalSorter
             return sorter, rings
 
 
-def cycle_error(ring: Sequence[str]) -> PlanFinding:
+def build_cycle_error(ring: Sequence[str]) -> PlanFinding:
     """Build the error that the actions of a cycle depend on each other."""
     return PlanFinding(
         None,
@@ -247,22 +250,22 @@ def sort_actions(actions: Sequence[Action], situation: Situation) -> tuple[tuple
     Ready actions that create come first, from clusters to mirrors; those that remove follow in reverse.
     """
     lined_up = _sort_by_kind(actions)
-    needs = Needs(lined_up, situation)
-    depends = {action.id: needs.of(action) for action in lined_up}
+    dependencies = ActionDependencies(lined_up, situation)
+    depends = {action.id: dependencies.list_required_ids(action) for action in lined_up}
     sorter, rings = break_cycles(depends)
     waves: dict[str, int] = {}
     by_id = {action.id: action for action in lined_up}
     ordered: list[Action] = []
-    for name in _walk(sorter, {action.id: place for place, action in enumerate(lined_up)}):
+    for name in _iterate_ready(sorter, {action.id: place for place, action in enumerate(lined_up)}):
         before = depends[name]
         wave = waves[name] = 1 + max((waves[needed] for needed in before), default=0)
         action = by_id[name]
         is_first = not before and wave == action.wave
         ordered.append(action if is_first else replace(action, depends_on=tuple(sorted(before)), wave=wave))
-    return tuple(ordered), [cycle_error(ring) for ring in rings]
+    return tuple(ordered), [build_cycle_error(ring) for ring in rings]
 
 
-def _walk(sorter: TopologicalSorter[str], places: Mapping[str, int]) -> Iterable[str]:
+def _iterate_ready(sorter: TopologicalSorter[str], places: Mapping[str, int]) -> Iterable[str]:
     ready: list[tuple[int, str]] = []
     while sorter.is_active():
         for name in sorter.get_ready():

@@ -144,7 +144,6 @@ class MountOrder:
     topic: Address
     direction: Direction
     source: MountSource
-    """The topic's location in object storage, now or after the unmount."""
     phase: Phase = "whole"
 
     @property

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SHORT_COMMIT: Final = 7
 """Digits of a commit that are shown and accepted."""
 
-Mark: TypeAlias = tuple[Address, tuple[str | int, ...]]
+FieldMark: TypeAlias = tuple[Address, tuple[str | int, ...]]
 """A field of a declared resource: its address and the path in the manifest."""
 
 
@@ -36,13 +36,12 @@ class PlanFinding:
     source: str | None
     message: str
     hint: str
-    marks: tuple[Mark, ...] = ()
-    """Fields that the finding is about; a caller that has the files resolves their lines."""
-    is_of_approval: bool = False
+    marks: tuple[FieldMark, ...] = ()
+    concerns_approval: bool = False
     """Whether the finding is about who must approve the plan; comments show such findings first."""
-    excluded_by: str | None = None
+    exclude_pattern: str | None = None
     """`--exclude` pattern that removes the finding; `None`: its own address; empty: no pattern removes it."""
-    is_of_drift: bool = False
+    concerns_drift: bool = False
     """Whether the finding is an out-of-band change that apply does not revert; `drift` shows it, too."""
 
 
@@ -75,7 +74,7 @@ class DriftFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldChange:
     """A role or location that a command changed, while the files still declare the previous value.
 
     Plans do not revert it until the files declare another value.
@@ -85,8 +84,8 @@ class Held:
     source: str | None
     message: str
     hint: str
-    now: str
-    marks: tuple[Mark, ...] = ()
+    current: str
+    marks: tuple[FieldMark, ...] = ()
     mirror: MirrorTopic | None = None
 
     @property
@@ -105,7 +104,7 @@ class UnfinishedTransition:
     """The Mounting on another cluster that must unmount the topic first; this mount is planned after that."""
 
     @property
-    def is_shut(self) -> bool:
+    def rejects_writes(self) -> bool:
         """Whether the resource is a mirror that rejects writes during a role change."""
         return kind_of(self.address) == "mirror" and self.state.startswith("PENDING_")
 
@@ -133,7 +132,7 @@ class AppliedCommit:
     allow: str | None = None
     """The allowance that an apply of the older files needs; `None` if it needs none."""
 
-    def message_and_hint(self) -> tuple[str, str]:
+    def format_warning(self) -> tuple[str, str]:
         """Return message and hint of the warning that the files are or may be older."""
         applied = self.commit[:SHORT_COMMIT]
         if self.files is None or self.allow is None:
@@ -151,14 +150,13 @@ class PlanOptions:
 
     is_destroy: bool = False
     include_adopted: bool = False
-    """With `is_destroy`: also delete adopted resources."""
     is_only_drift: bool = False
     """Only revert drift; plan no changes of the files."""
     is_comparison: bool = False
     """Only compare: resources may be reported as missing even if their namespace is excluded."""
 
     @property
-    def is_to_files(self) -> bool:
+    def leads_to_files(self) -> bool:
         """Whether applying the plan brings the clusters to the files."""
         return not (self.is_destroy or self.is_only_drift or self.is_comparison)
 
@@ -192,7 +190,6 @@ class PlanInput:
     lost: Mapping[str, str] = field(default_factory=dict)
     """Cluster that cannot be read and that the plan does not need → why."""
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Cluster → its consumer groups; read only if a link filters groups."""
     me: ResourceOwner | None = None
     """This workspace as an owner; `None`: all owned resources belong to other workspaces."""
     base: Base | None = None
@@ -216,12 +213,11 @@ class Plan:
     git_commit: str | None
     actions: tuple[Action, ...]
     drift: tuple[DriftFinding, ...] = ()
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldChange, ...] = ()
     waiting: tuple[UnfinishedTransition, ...] = ()
     unmanaged: tuple[Address, ...] = ()
     owners: Mapping[Address, ResourceOwner] = field(default_factory=dict)
     errors: tuple[PlanFinding, ...] = ()
-    """Problems that no allowance lifts: wrong cluster, unsupported features, illegal transitions."""
     warnings: tuple[PlanFinding, ...] = ()
     back_to: int | None = None
     """Serial of the earlier state that the plan restores; `None` if it applies the files."""
@@ -236,7 +232,7 @@ class Plan:
         return tuple(action for action in self.actions if action.blocked)
 
     @property
-    def is_of_older_files(self) -> bool:
+    def has_older_files(self) -> bool:
         """Whether an apply rejects the plan because a newer commit was applied last."""
         return self.applied is not None and self.applied.allow is not None
 

@@ -42,12 +42,12 @@ def encode_canonical(value: object) -> bytes:
     return orjson.dumps(value, option=_OPTIONS)
 
 
-def fingerprint(value: object) -> str:
+def hash_value(value: object) -> str:
     """Return `sha256:…` of the canonical JSON of a value."""
     return "sha256:" + hashlib.sha256(encode_canonical(value)).hexdigest()
 
 
-def kind_name_of(action: Action) -> str:
+def find_kind_name(action: Action) -> str:
     """Return the name of an action's kind in JSON, such as `create`."""
     return _NAMES[type(action)]
 
@@ -75,7 +75,7 @@ def count_by_kind(plan: Plan) -> dict[str, int]:
     """Return the number of actions of each kind, zeros included."""
     counts = dict.fromkeys(ACTIONS, 0)
     for action in plan.actions:
-        counts[kind_name_of(action)] += 1
+        counts[find_kind_name(action)] += 1
     return {**counts, "drift": len(plan.drift), "blocked": len(plan.blocked)}
 
 
@@ -110,7 +110,7 @@ _WORDS: Final = {
 
 
 def _count_words(actions: Iterable[Action], words: Mapping[str, str], jobs: tuple[str, str]) -> str:
-    counts = Counter(kind_name_of(action) for action in actions)
+    counts = Counter(find_kind_name(action) for action in actions)
     parts = [f"{format_count(counts[name])} {word}" for name, word in words.items() if counts[name]]
     return ", ".join([*parts, counted(counts["job"], *jobs)] if counts["job"] else parts)
 
@@ -152,18 +152,18 @@ def build_action_row(action: Action) -> dict[str, Any]:
         "id": action.id,
         "address": action.address,
         "cluster": action.cluster,
-        "action": kind_name_of(action),
+        "action": find_kind_name(action),
         "verb": action.verb,
         "risk": action.risk.value,
         "reasons": [reason.value for reason in action.reasons],
         "changes": list(map(_build_row, list_changes(action))),
-        "after": read_result_json(action),
+        "after": build_result_json(action),
         "parameters": collect_parameters(action),
         "source": action.declared_at if isinstance(action, RunJob) else action.source,
         "depends_on": list(action.depends_on),
         "wave": action.wave,
         "precondition": action.precondition,
-        "estimate": _estimate_row(action.estimate),
+        "estimate": _build_estimate_row(action.estimate),
         "blocked": action.blocked and _build_row(action.blocked),
         "grant": action.granted_by,
         "owner": None if action.owner is None else action.owner.to_json(),
@@ -188,7 +188,7 @@ def _build_row(record: object) -> dict[str, Any]:
 _ESTIMATE_FIELDS: Final = tuple(part.name for part in fields(Estimate))
 
 
-def _estimate_row(estimate: Estimate) -> dict[str, Any]:
+def _build_estimate_row(estimate: Estimate) -> dict[str, Any]:
     row = {name: getattr(estimate, name) for name in _ESTIMATE_FIELDS}
     row["unreadable"] = [asdict(part) for part in estimate.unreadable]
     row["role"] = None if estimate.role is None else asdict(estimate.role)
@@ -196,13 +196,13 @@ def _estimate_row(estimate: Estimate) -> dict[str, Any]:
     return row
 
 
-def digest(actions: Sequence[Action]) -> str:
+def compute_digest(actions: Sequence[Action]) -> str:
     """Return the hexadecimal sha256 of what the actions do; `actions` are in plan order."""
     total = hashlib.sha256()
     for action in actions:
         row = [
             action.id,
-            read_result_json(action),
+            build_result_json(action),
             action.verb,
             collect_parameters(action),
             action.risk.value,
@@ -224,7 +224,7 @@ def _list_denials(action: Action) -> Iterator[list[list[Any]]]:
             yield denials
 
 
-def read_result_json(action: Action) -> dict[str, Any] | None:
+def build_result_json(action: Action) -> dict[str, Any] | None:
     """Return the JSON of the resource that the action leads to; `None` if there is none."""
     match action:
         case Create() | Update() | Adopt() | Transition():
@@ -239,17 +239,12 @@ def collect_parameters(action: Action) -> dict[str, Any]:
     """Return the values besides `after` that determine an action's effect."""
     match action:
         case Create():
-            return _sorted_values(action.parameters)
+            return _sort_values(action.parameters)
         case Transition():
             states = {"machine": action.machine, "from": action.from_state, "to": action.to_state}
-            return {**states, **_sorted_values(action.parameters)}
+            return {**states, **_sort_values(action.parameters)}
         case RunJob():
-            return {
-                "job": action.job,
-                "source": action.source,
-                "sink": action.sink,
-                **_sorted_values(action.parameters),
-            }
+            return {"job": action.job, "source": action.source, "sink": action.sink, **_sort_values(action.parameters)}
         case Adopt():
             return {"moved_from": action.moved_from} if action.moved_from else {}
         case Update() | Delete() | Forget():
@@ -258,6 +253,6 @@ def collect_parameters(action: Action) -> dict[str, Any]:
             assert_never(action)
 
 
-def _sorted_values(parameters: object) -> dict[str, Any]:
+def _sort_values(parameters: object) -> dict[str, Any]:
     values: dict[str, Any] = plain(parameters)
     return dict(sorted(values.items()))

@@ -1,6 +1,7 @@
 """Make a plan from three inventories, without side effects.
 
-`decide` returns a draft, the caller measures the topics of `list_topics_to_measure`, and `assess` returns the plan.
+`decide_actions` returns a draft. The caller measures the topics of `list_topics_to_measure`. `assess_draft` returns the
+plan.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from reconciler.planning.diff.moves import add_implied_moves
 from reconciler.planning.diff.removals import decide_removed
 from reconciler.planning.order import sort_actions
 from reconciler.planning.plan import Plan, PlanFinding, PlanInput
-from reconciler.planning.plan_rows import digest
+from reconciler.planning.plan_rows import compute_digest
 from reconciler.planning.resolve.effective import resolve_desired
 from reconciler.planning.resolve.mirror_sources import find_held_mirrors, map_role_changes, replace_held_roles
 from reconciler.planning.resolve.physical_names import rekey_observed
-from reconciler.planning.selection import build_selector, is_partial
+from reconciler.planning.selection import build_selector, is_partial_selection
 from reconciler.planning.situation import Review, Situation
 from reconciler.resources.address import rank
 
@@ -62,13 +63,13 @@ class Draft:
         return tuple(self.decision.actions)
 
 
-def decide(desired: Desired, recorded: Record, observed: Inventory, *, request: PlanInput) -> Draft:
+def decide_actions(desired: Desired, recorded: Record, observed: Inventory, *, request: PlanInput) -> Draft:
     """Decide the actions that bring `observed` to `desired`.
 
     Only resources in `recorded`, and mirrors that their links created, may be deleted.
     """
     if request.orders:
-        return _decide_ordered(desired, recorded, observed, request)
+        return _decide_orders(desired, recorded, observed, request)
     situation, findings = _build_situation(desired, recorded, observed, request)
     decision = Decision(errors=findings, held=[*find_held_mirrors(situation)])
     decide_wanted(situation, frozenset(item.address for item in findings if item.address), decision)
@@ -81,7 +82,7 @@ def decide(desired: Desired, recorded: Record, observed: Inventory, *, request: 
     return Draft(desired, situation, decision)
 
 
-def _decide_ordered(desired: Desired, recorded: Record, observed: Inventory, request: PlanInput) -> Draft:
+def _decide_orders(desired: Desired, recorded: Record, observed: Inventory, request: PlanInput) -> Draft:
     from reconciler.planning.diff.ordered import build_ordered_resources, decide_ordered  # noqa: PLC0415 - few plans need it
 
     decision = Decision()
@@ -96,22 +97,24 @@ def list_topics_to_measure(draft: Draft) -> Cuts:
     """Return the topics to measure → times before which their records would expire; topics with a risk come first."""
     impact = Impact(draft.situation, {}, draft.actions)
     judged = [impact.judge(action) for action in draft.actions]
-    deque(_run_checks(MEASURED, _review(draft, judged, impact)), maxlen=0)
+    deque(_run_checks(MEASURED, _build_review(draft, judged, impact)), maxlen=0)
     return impact.unmeasured
 
 
-def assess(draft: Draft, measures: Measures) -> Plan:
+def assess_draft(draft: Draft, measures: Measures) -> Plan:
     """Add risks, guards and order, and return the plan; if it has `errors`, it must not be applied."""
     situation, decision, request = draft.situation, draft.decision, draft.situation.request
     if request.orders:
-        return _assess_ordered(draft, measures)
+        return _assess_orders(draft, measures)
     impact = Impact(situation, measures, draft.actions)
     allowed = collect_allowances(request.guards, request.selection)
     guarded = apply_guards([impact.judge(action) for action in draft.actions], draft.desired, situation, allowed)
     actions, rings = sort_actions(guarded.actions, situation)
-    review = _review(draft, actions, impact)
+    review = _build_review(draft, actions, impact)
     strangers = find_unmanaged(situation)
-    owners = ((address, situation.other_owner(address, situation.observed[address].resource)) for address in strangers)
+    owners = (
+        (address, situation.find_foreign_owner(address, situation.observed[address].resource)) for address in strangers
+    )
     return Plan(
         workspace=request.workspace,
         environment=request.source.environment,
@@ -134,20 +137,19 @@ def assess(draft: Draft, measures: Measures) -> Plan:
             ]
         ),
         back_to=request.back_to,
-        digest=digest(actions),
+        digest=compute_digest(actions),
         applied=find_applied_commit(request, actions),
     )
 
 
-def _assess_ordered(draft: Draft, measures: Measures) -> Plan:
-    """Assess the actions of orders: naming and confirming an address allows its cost."""
+def _assess_orders(draft: Draft, measures: Measures) -> Plan:
     from reconciler.planning.diff.mount_orders import join_migrations  # noqa: PLC0415 - few plans need it
 
     situation, decision, request = draft.situation, draft.decision, draft.situation.request
     impact = Impact(situation, measures, draft.actions)
     allowed = collect_allowances(request.guards, request.selection)
     actions = join_migrations(apply_order_guards(map(impact.judge, draft.actions), draft.desired, situation, allowed))
-    review = _review(draft, actions, impact)
+    review = _build_review(draft, actions, impact)
     return Plan(
         workspace=request.workspace,
         environment=request.source.environment,
@@ -164,7 +166,7 @@ def _assess_ordered(draft: Draft, measures: Measures) -> Plan:
                 *warnings_of_ordered_owners(actions, situation),
             ]
         ),
-        digest=digest(actions),
+        digest=compute_digest(actions),
     )
 
 
@@ -184,18 +186,18 @@ def _build_situation(
         request=request,
         clusters=clusters,
         trusted=trusted,
-        ignored=build_drift_filter(request.guards, request.today),
+        find_ignore_rule=build_drift_filter(request.guards, request.today),
     )
-    if is_partial(request.selection):
+    if is_partial_selection(request.selection):
         roles = map_role_changes(situation) if request.selection.targets or request.selection.excludes else {}
         chosen_by = build_selector(request, desired, wanted, recorded, observed, roles)
         situation = replace(situation, is_chosen=chosen_by, changed_by_roles=roles)
     chosen = [finding for finding in unclear if finding.address and situation.can_plan(finding.address)]
-    chosen = list(_drop_repeats(chosen))
+    chosen = list(_drop_policy_repeats(chosen))
     return situation, [*findings, *chosen, *_run_checks(REFUSALS, situation)]
 
 
-def _review(draft: Draft, actions: Sequence[Action], impact: Impact) -> Review:
+def _build_review(draft: Draft, actions: Sequence[Action], impact: Impact) -> Review:
     return Review(draft.situation, draft.desired, actions, impact.measure, impact.topics_below)
 
 
@@ -203,7 +205,7 @@ def _run_checks(checks: Iterable[Callable[[Seen], Iterable[PlanFinding]]], seen:
     return chain.from_iterable(check(seen) for check in checks)
 
 
-def _drop_repeats(findings: Iterable[PlanFinding]) -> Iterator[PlanFinding]:
+def _drop_policy_repeats(findings: Iterable[PlanFinding]) -> Iterator[PlanFinding]:
     messages: set[str] = set()
     for finding in sorted(findings, key=lambda item: (item.address or "", item.message)):
         is_policys = any(place.startswith("policy/") for place, _ in finding.marks)

@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias, assert_never
 from reconciler.lifecycles import MOUNT
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, Reason, RunJob, Transition, Update
 from reconciler.planning.resolve.mirror_sources import derive_peer, drop_command_marks, mark_commanded_role
-from reconciler.planning.situation import IMPLIED, mounted_by
+from reconciler.planning.situation import IMPLIED, get_mounted_topic
 from reconciler.resources.address import Address, cluster_address, cluster_of
 from reconciler.resources.inventory import Inventory, Ownership, Record, Recorded, Resource
 from reconciler.resources.mirror_link import MirrorTopic
@@ -44,9 +44,9 @@ def record_action(action: Action, done: ActionResult | None, record: Record, run
         return _record_command_verb(action, record, run)
     match action:
         case Create():
-            return {action.address: _make_record(action, "created", last, done, run)}
+            return {action.address: _build_record(action, "created", last, done, run)}
         case Update():
-            return {action.address: _make_record(action, "adopted", last, done, run)}
+            return {action.address: _build_record(action, "adopted", last, done, run)}
         case Adopt():
             return _record_adopt(action, record, run)
         case Transition():
@@ -66,7 +66,7 @@ def record_refusal(action: Action, made: ActionResult, record: Record, run: str)
     resource = action.after
     bare = resource.model_copy(update={"spec": resource.spec.model_copy(update={"acls": ()})})
     last = record.get(action.address)
-    return {action.address: _make_record(replace(action, after=bare), "created", last, made, run)}
+    return {action.address: _build_record(replace(action, after=bare), "created", last, made, run)}
 
 
 def apply_record_changes(record: dict[Address, Recorded], changes: RecordChanges) -> None:
@@ -78,7 +78,7 @@ def apply_record_changes(record: dict[Address, Recorded], changes: RecordChanges
             record[address] = recorded
 
 
-def _make_record(
+def _build_record(
     action: Create | Update | Transition,
     ownership: Ownership,
     last: Recorded | None,
@@ -135,12 +135,9 @@ def _record_transition(action: Transition, done: ActionResult | None, record: Re
     old = action.parameters.get("from")
     if action.machine != "topic" or not isinstance(old, str):
         last = record.get(action.address)
-        return {action.address: _make_record(action, "adopted", last, done, run)}
+        return {action.address: _build_record(action, "adopted", last, done, run)}
     last = record.get(Address(old))
-    return {
-        Address(old): None,
-        action.address: _make_record(action, "adopted", last, done, run),
-    }
+    return {Address(old): None, action.address: _build_record(action, "adopted", last, done, run)}
 
 
 def _record_command_verb(action: Action, record: Record, run: str) -> RecordChanges:
@@ -152,7 +149,6 @@ def _record_command_verb(action: Action, record: Record, run: str) -> RecordChan
 
 
 def _record_role_swap(action: Transition, peer: MirrorTopic, entry: Address, record: Record, run: str) -> RecordChanges:
-    """Record the new role in the declared mirror; its peer on the other cluster has no record."""
     last = record.get(entry)
     mirror = last.resource if last is not None else None
     known = mirror if isinstance(mirror, MirrorTopic) else derive_peer(peer)
@@ -165,18 +161,17 @@ def _record_role_swap(action: Transition, peer: MirrorTopic, entry: Address, rec
 def _record_mount(
     action: Transition, mounting: Mounting, done: ActionResult | None, record: Record, run: str
 ) -> RecordChanges:
-    """Record a mount or unmount: the location stays, and each mount has a new incarnation."""
     last = record.get(action.address)
     location = action.parameters.get("source")
     known = str(location) if location is not None and "/" in str(location) else last.physical_name if last else None
     recorded = replace(
-        _make_record(action, "adopted", last, done, run),
+        _build_record(action, "adopted", last, done, run),
         ownership="created",  # mounted or unmounted by this tool
         incarnation=done.incarnation if done is not None and action.machine == MOUNT.name else None,
         physical_name=_choose_known(_read_location(done), known),
     )
     changes: dict[Address, Recorded | None] = {action.address: recorded}
-    topic = mounted_by(mounting)
+    topic = get_mounted_topic(mounting)
     if action.machine == MOUNT.name and topic in record:
         changes[topic] = replace(record[topic], incarnation=recorded.incarnation)
     return changes
@@ -192,7 +187,7 @@ def _find_mounted_incarnation(topic: Address, record: Record) -> str | None:
     others = (address for address in record if address.startswith("mounting/") and address != likely)
     for address in chain((likely,), others):
         known = record.get(address)
-        if known is not None and isinstance(known.resource, Mounting) and mounted_by(known.resource) == topic:
+        if known is not None and isinstance(known.resource, Mounting) and get_mounted_topic(known.resource) == topic:
             return known.incarnation
     return None
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 
 from reconciler.errors import UserError
 from reconciler.planning.actions import Action, Adopt, Block, Delete, Reason, Update, is_dangerous
-from reconciler.planning.plan_rows import collect_parameters, kind_name_of, list_changes, read_result_json
-from reconciler.planning.saved_plan import AGAIN, version_error
+from reconciler.planning.plan_rows import build_result_json, collect_parameters, find_kind_name, list_changes
+from reconciler.planning.saved_plan import PLAN_AGAIN_HINT, build_version_error
 from reconciler.resources.address import Address
 from reconciler.runtime.text import counted, format_bytes, plain
 
@@ -24,14 +24,11 @@ class Why(StrEnum):
     NOT_APPROVED = "not_approved"
     RESULT = "result"
     GROUND = "ground"
-    """Fields on the cluster that the action depends on have changed."""
     RISK = "risk"
     LOSS = "loss"
     BLOCKED = "blocked"
     UNBLOCKED = "unblocked"
-    """A guard blocked the action in the approved plan, so it was not approved."""
     MISSING = "missing"
-    """The action was approved, but is neither done nor planned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +88,7 @@ def describe_difference(
     return Difference(
         id=now.id,
         address=now.address,
-        action=kind_name_of(now),
+        action=find_kind_name(now),
         whys=whys,
         fields=tuple(_find_new_moves(now) if approved is None else _find_field_differences(approved, now)),
         risk=now.risk.value,
@@ -107,39 +104,36 @@ def describe_difference(
 # Expiry by a shorter retention is an estimate, so up to a tenth more counts as equal (decision 45).
 
 
-class LossOf(StrEnum):
+class LossKind(StrEnum):
     """What an action loses."""
 
     ROLE = "role"
     UNREADABLE = "unreadable"
-    """Offsets only in object storage that are deleted there."""
     DELETED = "deleted"
     EXPIRING = "expiring"
-    """Bytes expired by a shorter retention."""
 
 
 @dataclass(frozen=True, slots=True)
 class Losses:
     """Losses of an action. `is_known`: the counts are complete."""
 
-    counts: Mapping[LossOf, int | None]
-    """`None` if unknown."""
+    counts: Mapping[LossKind, int | None]
     is_known: bool = True
 
-    def is_more_than(self, approved: Losses) -> bool:
+    def exceeds(self, approved: Losses) -> bool:
         """Return whether these losses exceed the approved ones, or can no longer be measured."""
-        return bool(tuple(self.beyond(approved))) or (approved.is_known and not self.is_known)
+        return bool(tuple(self.find_greater_losses(approved))) or (approved.is_known and not self.is_known)
 
-    def beyond(self, approved: Losses) -> Iterator[LossOf]:
+    def find_greater_losses(self, approved: Losses) -> Iterator[LossKind]:
         """Yield the kinds with a greater loss than approved. An unknown approved loss covers any."""
         for of, now in self.counts.items():
             before = approved.counts[of]
-            if before is not None and (now is None or now > _find_limit(of, before)):
+            if before is not None and (now is None or now > _compute_loss_limit(of, before)):
                 yield of
 
 
-def _find_limit(of: LossOf, approved: int) -> int:
-    return approved + approved // 10 if of is LossOf.EXPIRING else approved
+def _compute_loss_limit(of: LossKind, approved: int) -> int:
+    return approved + approved // 10 if of is LossKind.EXPIRING else approved
 
 
 def _collect_losses(action: Action) -> Losses:
@@ -147,10 +141,10 @@ def _collect_losses(action: Action) -> Losses:
     expires = {Reason.RETENTION_LOWERED, Reason.DELETE_ADDED}.intersection(reasons)
     return Losses(
         {
-            LossOf.ROLE: 0 if estimate.role is None else estimate.role.lost_offsets,
-            LossOf.UNREADABLE: sum(part.stop - part.start for part in estimate.unreadable),
-            LossOf.DELETED: estimate.records if isinstance(action, Delete) and Reason.HOLDS_DATA in reasons else 0,
-            LossOf.EXPIRING: estimate.bytes - sum(part.bytes for part in estimate.unreadable) if expires else 0,
+            LossKind.ROLE: 0 if estimate.role is None else estimate.role.lost_offsets,
+            LossKind.UNREADABLE: sum(part.stop - part.start for part in estimate.unreadable),
+            LossKind.DELETED: estimate.records if isinstance(action, Delete) and Reason.HOLDS_DATA in reasons else 0,
+            LossKind.EXPIRING: estimate.bytes - sum(part.bytes for part in estimate.unreadable) if expires else 0,
         },
         is_known=estimate.role is not None or Reason.UNMEASURED not in reasons,
     )
@@ -158,7 +152,7 @@ def _collect_losses(action: Action) -> Losses:
 
 def is_greater_loss(approved: Action, now: Action) -> bool:
     """Return whether `now` would lose more than `approved`."""
-    return _collect_losses(now).is_more_than(_collect_losses(approved))
+    return _collect_losses(now).exceeds(_collect_losses(approved))
 
 
 def describe_missing(action: Action, *, planned: tuple[str, ...]) -> Difference:
@@ -166,7 +160,7 @@ def describe_missing(action: Action, *, planned: tuple[str, ...]) -> Difference:
     return Difference(
         id=action.id,
         address=action.address,
-        action=kind_name_of(action),
+        action=find_kind_name(action),
         whys=(Why.MISSING,),
         fields=tuple(_collect_planned_moves(action)),
         risk=action.risk.value,
@@ -208,13 +202,13 @@ def describe_loss(change: Difference) -> str:
     if change.losses is None:
         return ""
     approved, now = change.losses
-    says = [_format_more(of, approved, now.counts[of]) for of in now.beyond(approved)]
+    says = [_format_more(of, approved, now.counts[of]) for of in now.find_greater_losses(approved)]
     if approved.is_known and not now.is_known:
         says.append("not all that would be lost can be measured now, and it was when it was approved")
     return ", and ".join(says)
 
 
-def _format_more(of: LossOf, approved: Losses, now: int | None) -> str:
+def _format_more(of: LossKind, approved: Losses, now: int | None) -> str:
     before = approved.counts[of]
     was = f"{_format_amounts(of, before)[1] if before else 'nothing'} when it was approved"
     if now is None:
@@ -224,15 +218,15 @@ def _format_more(of: LossOf, approved: Losses, now: int | None) -> str:
     return f"{_format_amounts(of, now)[0]} now, and {was}"
 
 
-def _format_amounts(of: LossOf, count: int) -> tuple[str, str]:
+def _format_amounts(of: LossKind, count: int) -> tuple[str, str]:
     match of:
-        case LossOf.ROLE:
+        case LossKind.ROLE:
             return f"{counted(count, 'offset')} would be lost", f"{count:,}"
-        case LossOf.UNREADABLE:
+        case LossKind.UNREADABLE:
             return f"{counted(count, 'offset')} would become unreadable", f"{count:,}"
-        case LossOf.DELETED:
+        case LossKind.DELETED:
             return f"{counted(count, 'record')} would be deleted", f"{count:,}"
-        case LossOf.EXPIRING:
+        case LossKind.EXPIRING:
             return f"about {format_bytes(count)} would expire", f"about {format_bytes(count)}"
         case _:
             assert_never(of)
@@ -259,7 +253,10 @@ def _collect_planned_moves(approved: Action) -> Iterator[FieldDifference]:
     for path, move in _collect_moves(approved).items():
         yield FieldDifference(path, move, None)
     if not list_changes(approved):
-        leaves = {**_flatten_leaves((read_result_json(approved) or {}).get("spec", {})), **collect_parameters(approved)}
+        leaves = {
+            **_flatten_leaves((build_result_json(approved) or {}).get("spec", {})),
+            **collect_parameters(approved),
+        }
         for path in sorted(path for path, value in leaves.items() if value not in (None, [], ())):
             yield FieldDifference(path, _read_result(leaves, path), None)
 
@@ -271,8 +268,8 @@ def _find_field_differences(approved: Action, now: Action) -> Iterator[FieldDiff
         if moved.get(path) != moves.get(path):
             moved_paths.append(path)
             yield FieldDifference(path, moved.get(path), moves.get(path))
-    before = {**_flatten_leaves(read_result_json(approved) or {}), **collect_parameters(approved)}
-    after = {**_flatten_leaves(read_result_json(now) or {}), **collect_parameters(now)}
+    before = {**_flatten_leaves(build_result_json(approved) or {}), **collect_parameters(approved)}
+    after = {**_flatten_leaves(build_result_json(now) or {}), **collect_parameters(now)}
     for path in sorted({*before, *after}):
         if before.get(path) != after.get(path) and not any(_is_within(outer, path) for outer in moved_paths):
             yield FieldDifference(path, _read_result(before, path), _read_result(after, path))
@@ -318,7 +315,7 @@ class SameOrLess:
         return not self.more
 
 
-def compare(approved: Plan, now: Plan) -> SameOrLess:
+def compare_plans(approved: Plan, now: Plan) -> SameOrLess:
     """Compare the current plan with the approved one: ids, results, and the fields that actions depend on.
 
     An action that is no longer blocked exceeds the approval. An action that only records an approved change made by
@@ -328,7 +325,7 @@ def compare(approved: Plan, now: Plan) -> SameOrLess:
 
 
 def compare_actions(approved: Sequence[Action], now: Plan) -> SameOrLess:
-    """Compare the current plan with approved actions, as `compare` does."""
+    """Compare the current plan with approved actions, as `compare_plans` does."""
     known = {action.id: action for action in approved}
     at: dict[str, list[Action]] = {}
     for agreed in approved:
@@ -343,7 +340,7 @@ def compare_actions(approved: Sequence[Action], now: Plan) -> SameOrLess:
         if _is_done_already(action, at.get(action.address, ())):
             continue
         before = known.get(action.id)
-        if whys := find_reasons(before, action):
+        if whys := find_excess_reasons(before, action):
             more.append(describe_difference(whys, before, action, instead_of=tuple(gone.get(action.address, ()))))
     more.sort(key=lambda item: not item.is_dangerous)
     return SameOrLess(tuple(more), tuple(sorted(name for names in gone.values() for name in names)))
@@ -357,18 +354,18 @@ def _is_done_already(now: Action, approved: Sequence[Action]) -> bool:
     learns_no_more = all(
         change.path in changes and changes[change.path] == plain(change.after) for change in now.changes
     )
-    return learns_no_more and any(read_result_json(earlier) == read_result_json(now) for earlier in agreed)
+    return learns_no_more and any(build_result_json(earlier) == build_result_json(now) for earlier in agreed)
 
 
-def find_reasons(approved: Action | None, now: Action) -> tuple[Why, ...]:
+def find_excess_reasons(approved: Action | None, now: Action) -> tuple[Why, ...]:
     """Return the reasons for which an action exceeds its approved form (`None`: not approved)."""
     if approved is None:
         return (Why.NOT_APPROVED, Why.BLOCKED) if now.blocked else (Why.NOT_APPROVED,)
     whys: list[Why] = []
     is_other = _has_other_result(approved, now) or collect_parameters(approved) != collect_parameters(now)
-    if is_other or (approved.precondition == now.precondition and _is_moving_more(approved, now)):
+    if is_other or (approved.precondition == now.precondition and _changes_more(approved, now)):
         whys.append(Why.RESULT)
-    if approved.precondition != now.precondition and not (whys and _is_standing_as_approved(approved, now)):
+    if approved.precondition != now.precondition and not (whys and _starts_as_approved(approved, now)):
         whys.append(Why.GROUND)
     if RISKS.index(now.risk.value) > RISKS.index(approved.risk.value):
         whys.append(Why.RISK)
@@ -384,16 +381,16 @@ def find_reasons(approved: Action | None, now: Action) -> tuple[Why, ...]:
 def _has_other_result(approved: Action, now: Action) -> bool:
     # Comparing resources is faster than comparing their JSON.
     is_equal = getattr(approved, "after", None) == getattr(now, "after", None)
-    return not is_equal and read_result_json(approved) != read_result_json(now)
+    return not is_equal and build_result_json(approved) != build_result_json(now)
 
 
-def _is_moving_more(approved: Action, now: Action) -> bool:
+def _changes_more(approved: Action, now: Action) -> bool:
     # The `after` of a mirror lacks its denied principals.
     agreed = [(change.path, plain(change.after)) for change in list_changes(approved)]
     return isinstance(now, Update) and any((moved.path, plain(moved.after)) not in agreed for moved in now.changes)
 
 
-def _is_standing_as_approved(approved: Action, now: Action) -> bool:
+def _starts_as_approved(approved: Action, now: Action) -> bool:
     """Return whether only the files changed: common changes start from the same values, and new ones are no drift."""
     was = {change.path: plain(change.before) for change in list_changes(approved)}
     changes = list_changes(now)
@@ -405,7 +402,7 @@ def _is_standing_as_approved(approved: Action, now: Action) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Here:
+class PlanTarget:
     """Workspace, environment and version that apply a saved plan."""
 
     workspace: str
@@ -413,17 +410,17 @@ class Here:
     tool: str
 
 
-def refuse_foreign(plan: Plan, target: Here) -> None:
+def refuse_foreign_plan(plan: Plan, target: PlanTarget) -> None:
     """Reject a saved plan of another workspace, environment or version with a `UserError`."""
-    _refuse("workspace", plan.workspace, target.workspace)
-    _refuse("environment", plan.environment, target.environment)
+    _refuse_difference("workspace", plan.workspace, target.workspace)
+    _refuse_difference("environment", plan.environment, target.environment)
     if plan.tool != target.tool:
-        raise version_error(plan.tool, target.tool)
+        raise build_version_error(plan.tool, target.tool)
 
 
 def refuse_other_commit(plan: Plan, commit: str | None) -> None:
     """Reject a saved plan of another git commit with a `UserError`."""
-    _refuse("git commit", plan.git_commit, commit)
+    _refuse_difference("git commit", plan.git_commit, commit)
 
 
 def refuse_other_state(plan: Plan, lineage: str | None) -> None:
@@ -433,10 +430,12 @@ def refuse_other_state(plan: Plan, lineage: str | None) -> None:
     current = f"another state is there, of lineage {lineage}" if lineage else "no state is there any more"
     raise UserError(
         f"the saved plan was made on the state of lineage {plan.base.lineage}, and {current}",
-        hint=f"Check `spec.state`, and who replaced it. {AGAIN}",
+        hint=f"Check `spec.state`, and who replaced it. {PLAN_AGAIN_HINT}",
     )
 
 
-def _refuse(what: str, planned: str | None, current: str | None) -> None:
+def _refuse_difference(what: str, planned: str | None, current: str | None) -> None:
     if planned != current:
-        raise UserError(f"the saved plan is of {what} {planned or 'none'}, this is {current or 'none'}", hint=AGAIN)
+        raise UserError(
+            f"the saved plan is of {what} {planned or 'none'}, this is {current or 'none'}", hint=PLAN_AGAIN_HINT
+        )

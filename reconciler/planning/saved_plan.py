@@ -13,14 +13,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from reconciler.errors import UserError
-from reconciler.planning.actions import (
-    ACTIONS,
-    Action,
-    Block,
-    Change,
-    Estimate,
-    RoleCost,
-)
+from reconciler.planning.actions import ACTIONS, Action, Block, Change, Estimate, RoleCost
 from reconciler.planning.plan import (
     AppliedCommit,
     Base,
@@ -34,9 +27,9 @@ from reconciler.planning.plan_rows import (
     FORMAT,
     PRINTED_FIELDS,
     build_plan_document,
-    digest,
+    compute_digest,
     encode_canonical,
-    kind_name_of,
+    find_kind_name,
 )
 from reconciler.resources.address import Address
 from reconciler.resources.base import KEPT, Model
@@ -150,7 +143,6 @@ class PlanDocument(BaseModel):
 
 
 PLAN_RECORDS: Final = (*PRINTED_FIELDS, Estimate, ResourceOwner, RoleCost)
-"""Dataclasses whose field docstrings become the descriptions of the schema."""
 _ALWAYS_PRINTED: Final = {AppliedCommit: ("allow",), Change: ("drift",), Estimate: ("bytes", "records", "seconds")}
 _ONLY_WHEN_SAVED: Final = ("options", "stored_actions", "seal")
 
@@ -169,7 +161,7 @@ def _compute_seal(row: Mapping[str, Any]) -> str:
     return hashlib.sha256(encode_canonical({key: value for key, value in row.items() if key != "seal"})).hexdigest()
 
 
-AGAIN: Final = "Make it again with: reconciler plan --out FILE"
+PLAN_AGAIN_HINT: Final = "Make it again with: reconciler plan --out FILE"
 _NAME, _, _VERSION = FORMAT.rpartition("/")
 
 
@@ -179,23 +171,25 @@ def read_plan_to_show(body: bytes) -> SavedPlan:
     Raises:
         UserError: The file is no saved plan, has another format, or was changed.
     """
-    row = _parse(body)
+    row = _parse_json(body)
     _check_format(row.get("format") if isinstance(row, dict) else None)
     if row.get("stored_actions") is None:
         if row.get("seal") is None:
-            raise _printed_error("it does not hold its actions whole")
-        raise _read_error(row, "was written by an earlier version: it does not hold its actions whole")
+            raise _build_printed_error("it does not hold its actions whole")
+        raise _build_read_error(row, "was written by an earlier version: it does not hold its actions whole")
     try:
         if row.get("seal") not in {None, _compute_seal(row)}:
-            raise _read_error(row, "was changed after it was written: its seal does not match")
-        plan = _plan_of(row)
+            raise _build_read_error(row, "was changed after it was written: its seal does not match")
+        plan = _build_plan(row)
         printed = {key: value for key, value in row.items() if key not in _ONLY_WHEN_SAVED}
         if encode_canonical(build_plan_document(plan)) != encode_canonical(printed):
-            raise _read_error(row, "was changed after it was written: the shown plan differs from the actions to apply")
+            raise _build_read_error(
+                row, "was changed after it was written: the shown plan differs from the actions to apply"
+            )
     except ValidationError as error:
-        raise _read_error(row, f"cannot be read: {refusal(error)}") from error
+        raise _build_read_error(row, f"cannot be read: {refusal(error)}") from error
     except TypeError as error:  # too deep for JSON, or a number beyond 64 bits
-        raise _read_error(row, f"cannot be read: {error}") from error
+        raise _build_read_error(row, f"cannot be read: {error}") from error
     return SavedPlan(plan, body, None if row.get("seal") is None else row.get("options"))
 
 
@@ -207,19 +201,19 @@ def read_plan_to_apply(body: bytes) -> SavedPlan:
     """
     saved = read_plan_to_show(body)
     if saved.options is None:
-        raise _printed_error("it holds neither the options it was made with nor a seal")
+        raise _build_printed_error("it holds neither the options it was made with nor a seal")
     return saved
 
 
-def _printed_error(why: str) -> UserError:
+def _build_printed_error(why: str) -> UserError:
     message = f"the plan was printed, not saved: {why}"
     return UserError(message, hint="Save one with: reconciler plan --out FILE")
 
 
-def _plan_of(row: Mapping[str, Any]) -> Plan:
+def _build_plan(row: Mapping[str, Any]) -> Plan:
     stored, files = row["stored_actions"], row.get("git")
     if not (isinstance(stored, list) and all(isinstance(action, dict) for action in stored)):
-        raise _read_error(row, "cannot be read: stored_actions is not a list of objects")
+        raise _build_read_error(row, "cannot be read: stored_actions is not a list of objects")
     if isinstance(files, dict) and isinstance(files.get("applied"), dict):
         files = {**files, "applied": {**files["applied"], "files": files.get("commit")}}
     values = {**row, "git": files, "actions": (), "stored_actions": None, "drift": _to_tuples(row.get("drift"))}
@@ -227,40 +221,42 @@ def _plan_of(row: Mapping[str, Any]) -> Plan:
     try:
         actions = tuple(map(read_action, stored))
     except UserError as error:
-        raise _read_error(row, f"cannot be read: {error.message}") from error
+        raise _build_read_error(row, f"cannot be read: {error.message}") from error
     git = document.git
     return Plan(
-        **{name: getattr(document, name) for name in _AS_THEY_ARE},
+        **{name: getattr(document, name) for name in _SHARED_FIELDS},
         actions=actions,
-        digest=digest(actions),
+        digest=compute_digest(actions),
         git_commit=git.commit if git else None,
         applied=git.applied if git else None,
     )
 
 
-_AS_THEY_ARE: Final = (
+_SHARED_FIELDS: Final = (
     *("workspace", "environment", "tool", "base", "back_to"),
     *("drift", "waiting", "unmanaged", "errors", "warnings"),
 )
 
 
-def _read_error(row: Mapping[str, Any], why: str) -> UserError:
+def _build_read_error(row: Mapping[str, Any], why: str) -> UserError:
     tool = row.get("tool")
     if isinstance(tool, str) and tool != __version__:
-        return version_error(tool, __version__)
-    return UserError(f"the saved plan {why}", hint=AGAIN)
+        return build_version_error(tool, __version__)
+    return UserError(f"the saved plan {why}", hint=PLAN_AGAIN_HINT)
 
 
-def version_error(theirs: str, ours: str) -> UserError:
+def build_version_error(theirs: str, ours: str) -> UserError:
     """Build the error for a plan that another version of reconciler wrote."""
-    return UserError(f"the saved plan was written by reconciler {theirs[:40]}, and this is version {ours}", hint=AGAIN)
+    return UserError(
+        f"the saved plan was written by reconciler {theirs[:40]}, and this is version {ours}", hint=PLAN_AGAIN_HINT
+    )
 
 
-def _parse(body: bytes) -> Any:
+def _parse_json(body: bytes) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise UserError(f"not a saved plan: {explain_invalid_json(error, body)}", hint=AGAIN) from error
+        raise UserError(f"not a saved plan: {explain_invalid_json(error, body)}", hint=PLAN_AGAIN_HINT) from error
 
 
 def _check_format(format_name: object) -> None:
@@ -269,8 +265,10 @@ def _check_format(format_name: object) -> None:
     name, _, version = format_name.rpartition("/") if isinstance(format_name, str) else ("", "", "")
     if name == _NAME and version.isdecimal() and int(version) > int(_VERSION):
         message = f"not a saved plan that this version can read: its format is {format_name!r}, of a newer one"
-        raise UserError(message, hint=f"Upgrade this one: pip install --upgrade stream-reconciler. {AGAIN}")
-    raise UserError(f"not a saved plan of format {FORMAT}: its format is {repr(format_name)[:40]}", hint=AGAIN)
+        raise UserError(message, hint=f"Upgrade this one: pip install --upgrade stream-reconciler. {PLAN_AGAIN_HINT}")
+    raise UserError(
+        f"not a saved plan of format {FORMAT}: its format is {repr(format_name)[:40]}", hint=PLAN_AGAIN_HINT
+    )
 
 
 def _to_tuples(value: Any) -> Any:
@@ -285,7 +283,7 @@ def _to_tuples(value: Any) -> Any:
 
 def encode_action(action: Action) -> dict[str, Any]:
     """Return an action as JSON without default values."""
-    kind = kind_name_of(action)
+    kind = find_kind_name(action)
     row: dict[str, Any] = {"action": kind, "id": action.id}
     for name, usual in _list_defaults(kind).items():
         value = getattr(action, name)

@@ -7,7 +7,14 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.plan import PlanFinding
-from reconciler.planning.situation import COPYING, Review, Situation, WantedResource, mounted_by, source_of
+from reconciler.planning.situation import (
+    COPYING,
+    Review,
+    Situation,
+    WantedResource,
+    get_mounted_topic,
+    get_source_topic,
+)
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
     from reconciler.planning.plan import PlanInput, Selection
 
 
-def address_of_other_half(link: MirrorLink) -> Address:
+def build_other_half_address(link: MirrorLink) -> Address:
     """Return the address of a link's other half, which has the same name on the source's cluster."""
     return address_of("link", link.spec.source, link.metadata.name)
 
@@ -42,11 +49,7 @@ def has_two_halves(link: MirrorLink) -> bool:
 
 
 _NOT_SHARED: Final = ("prefix", "start_offset", "auto_create", "acl_sync", "mirror_topics", "moved_from")
-"""Fields of a link that its other half does not copy.
-
-    Roles cannot be swapped if topics have a prefix. With these fields, both halves would mirror each other's topics and
-    restore access rules removed on one side. A reversed mirror copies from the beginning.
-"""
+"""Fields of a link that its other half does not copy: both halves would mirror each other's topics."""
 
 
 def build_other_half(link: MirrorLink, source: str) -> WantedResource:
@@ -61,7 +64,7 @@ def build_other_half(link: MirrorLink, source: str) -> WantedResource:
     return WantedResource(other, source, moved_from=moved, marks=((link.address, ("spec", "mode")),))
 
 
-def is_partial(selection: Selection) -> bool:
+def is_partial_selection(selection: Selection) -> bool:
     """Return whether the selection covers only a part of the workspace."""
     narrowing = selection.targets or selection.excludes or selection.labels
     return bool(narrowing) or selection.changed_files is not None
@@ -81,10 +84,10 @@ def build_selector(
     changes. Excluding one of these addresses excludes the mirror; targeting a mirror among them targets it.
     """
     selection = request.selection
-    if not is_partial(selection):
+    if not is_partial_selection(selection):
         return lambda _address: True
     everything = {*wanted, *recorded, *observed}
-    ends = map_move_ends(wanted, everything)
+    ends = map_moved_addresses(wanted, everything)
     changed = _find_changed_addresses(selection, desired, wanted, recorded, ends)
     if changed is None and not (selection.targets or selection.labels or selection.excludes):
         return lambda _address: True
@@ -115,18 +118,14 @@ def _find_changed_addresses(
     recorded: Record,
     ends: Mapping[Address, Address],
 ) -> set[Address] | None:
-    """Return the addresses that the changed files may affect; `None` for all.
-
-    Any changed file may have removed a resource that the files lack. Topics and mirrors may inherit from a changed
-    namespace. A changed policy may affect all topics.
-    """
+    """Return the addresses that the changed files may affect, also by removal or inheritance; `None` for all."""
     files = selection.changed_files
     if files is None:
         return None
     policies = (declared for declared in desired.values() if isinstance(declared.resource, TieringPolicy))
-    if any(file_of(declared.source) in files for declared in policies):
+    if any(read_source_file(declared.source) in files for declared in policies):
         return None
-    touched = {address for address, item in wanted.items() if file_of(item.source) in files}
+    touched = {address for address, item in wanted.items() if read_source_file(item.source) in files}
     touched |= {address for address in recorded if address not in wanted and address not in ends} if files else set()
     namespaces = {address for address in touched if kind_of(address) == "namespace"}
     if namespaces:
@@ -139,7 +138,9 @@ def _find_changed_addresses(
     return touched
 
 
-def map_move_ends(wanted: Mapping[Address, WantedResource], known: Container[Address]) -> Mapping[Address, Address]:
+def map_moved_addresses(
+    wanted: Mapping[Address, WantedResource], known: Container[Address]
+) -> Mapping[Address, Address]:
     """Map the old and new address of each move to each other; selecting one alone would plan a deletion."""
     ends: dict[Address, Address] = {}
     for address, item in wanted.items():
@@ -158,22 +159,24 @@ def find_renamed_namespaces(
     """
     before = dict(declared)
     for address in sorted(declared):
-        names = list(guess_old_names(address, declared[address], before))
+        names = list(guess_former_addresses(address, declared[address], before))
         before[address] = next(
             (name for names_there in known for name in names if name in names_there), declared[address]
         )
     return before
 
 
-def guess_old_names(address: Address, declared: Address | None, moved: Mapping[Address, Address]) -> Iterator[Address]:
+def guess_former_addresses(
+    address: Address, declared: Address | None, moved: Mapping[Address, Address]
+) -> Iterator[Address]:
     """Yield possible previous addresses of a resource, beginning with `movedFrom` (`declared`)."""
     if declared is not None:
         yield declared
-        yield from _guess_names_before_parents(declared, moved)
-    yield from _guess_names_before_parents(address, moved)
+        yield from _guess_addresses_before_moves(declared, moved)
+    yield from _guess_addresses_before_moves(address, moved)
 
 
-def _guess_names_before_parents(address: Address, moved: Mapping[Address, Address]) -> Iterator[Address]:
+def _guess_addresses_before_moves(address: Address, moved: Mapping[Address, Address]) -> Iterator[Address]:
     if kind_of(address) not in {"topic", "namespace", "mounting"}:
         return
     cluster, full_name = cluster_of(address) or "", full_name_of(address)
@@ -189,7 +192,7 @@ def _find_other_ends(addresses: Iterable[Address], ends: Mapping[Address, Addres
 
 
 def _find_mounted_topic(resource: Resource) -> Address | None:
-    return mounted_by(resource) if isinstance(resource, Mounting) else None
+    return get_mounted_topic(resource) if isinstance(resource, Mounting) else None
 
 
 def check_targets(situation: Situation) -> Iterator[PlanFinding]:
@@ -200,7 +203,7 @@ def check_targets(situation: Situation) -> Iterator[PlanFinding]:
         yield from _find_unmatched_patterns(situation, "--exclude", selection.excludes)
 
 
-def check_left_out(situation: Situation) -> Iterator[PlanFinding]:
+def check_excluded_dependencies(situation: Situation) -> Iterator[PlanFinding]:
     """Yield an error for each resource to create whose missing cluster, namespace or link is excluded."""
     if not situation.request.selection.excludes or situation.request.options.is_comparison:
         return
@@ -212,7 +215,12 @@ def check_left_out(situation: Situation) -> Iterator[PlanFinding]:
         if isinstance(item.resource, MirrorTopic) and item.resource.source_cluster not in situation.trusted:
             continue  # its source's cluster was not read
         missing = next(
-            (needed for needed in _find_creation_needs(address, item.resource) if _is_left_out(needed, situation)), None
+            (
+                needed
+                for needed in _find_creation_needs(address, item.resource)
+                if _is_missing_and_excluded(needed, situation)
+            ),
+            None,
         )
         if missing is not None:
             message = f"{missing} does not exist yet, and this plan leaves it out"
@@ -231,14 +239,14 @@ def _find_creation_needs(address: Address, resource: Resource) -> Iterator[Addre
             yield below
 
 
-def _is_left_out(address: Address, situation: Situation) -> bool:
+def _is_missing_and_excluded(address: Address, situation: Situation) -> bool:
     if address not in situation.wanted or situation.is_chosen(address):
         return False
     cluster = cluster_of(address) or ""
     if kind_of(address) == "cluster":
         return cluster in situation.request.identities and situation.request.identities[cluster] is None
     is_there = address in situation.observed or address in situation.request.hidden
-    is_rule = kind_of(address) == "namespace" and situation.capabilities(cluster).namespaces_are_rules
+    is_rule = kind_of(address) == "namespace" and situation.find_capabilities(cluster).namespaces_are_rules
     return not is_there and not is_rule
 
 
@@ -251,7 +259,7 @@ def format_required_option(addresses: Collection[Address], selection: Selection)
     return f"add {' '.join(f'--target {address}' for address in addresses)}"
 
 
-def warnings_of_selection(review: Review) -> Iterator[PlanFinding]:
+def list_selection_warnings(review: Review) -> Iterator[PlanFinding]:
     """Yield warnings for exclusions and labels that match nothing, and for role changes of targets not planned."""
     situation, selection = review.situation, review.situation.request.selection
     if not situation.request.options.is_destroy:
@@ -320,7 +328,7 @@ def _is_named(
     return True
 
 
-def file_of(source: str | None) -> str:
+def read_source_file(source: str | None) -> str:
     """Return the file of a source such as `manifests/topics.yaml:88`; empty for `None`."""
     return source.rpartition(":")[0] if source else ""
 
@@ -338,7 +346,7 @@ def _find_mount_needs(
         mounting = item.resource
         if isinstance(mounting, Mounting) and mounting.spec.state == "mounted":
             source = request.stored.mounts.get(address)
-            needs[mounted_by(mounting)] = (address,)
+            needs[get_mounted_topic(mounting)] = (address,)
             if isinstance(source, MountSource) and source.unmounts is not None:
                 needs[address] = (source.unmounts,)
     return needs
@@ -350,7 +358,6 @@ def _find_dependencies(
     recorded: Record,
     mounted: Mapping[Address, tuple[Address, ...]],
 ) -> Iterator[Address]:
-    """Yield dependencies, transitively. Those missing in the files are left out: the plan would delete them."""
     waiting = [address for address in named if address in wanted or address in mounted]
     seen = set(waiting)
     while waiting:
@@ -379,14 +386,14 @@ def list_dependencies(address: Address, resource: Resource | None) -> Iterator[A
     if isinstance(resource, MirrorLink):
         yield cluster_address(resource.spec.source)
         if has_two_halves(resource):
-            yield address_of_other_half(resource)
+            yield build_other_half_address(resource)
     if isinstance(resource, MirrorTopic):
         yield address_of("link", cluster, resource.link)
-        yield source_of(resource)
-        yield Address(source_of(resource).replace("topic/", "mirror/", 1))
+        yield get_source_topic(resource)
+        yield Address(get_source_topic(resource).replace("topic/", "mirror/", 1))
 
 
-def parent_namespace_of(address: Address, resource: Resource) -> str:
+def find_parent_namespace(address: Address, resource: Resource) -> str:
     """Return the full name of a resource's namespace; for a namespace, of its parent."""
     if isinstance(resource, Namespace):
         return resource.metadata.name.rpartition(":")[0]

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
 
-from reconciler.lifecycles import LIFECYCLES, MIRROR, MOUNT, MirrorStatus, is_under_way
+from reconciler.lifecycles import LIFECYCLES, MIRROR, MOUNT, MirrorStatus, is_in_progress
 from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Forget, RunJob, Transition, Update, Value
 from reconciler.planning.diff.mount_changes import RECOVERING
 from reconciler.planning.fields import is_equal_value, list_fields
-from reconciler.planning.situation import mounted_by, topic_of
+from reconciler.planning.situation import as_topic, get_mounted_topic
 from reconciler.resources.address import Address
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import MIGRATING, Mounting
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _PENDING: Final = "PENDING_"
 
-Verdict: TypeAlias = Literal["absent", "done", "partial", "moving", "conflict", "unknown"]
+ActionVerdict: TypeAlias = Literal["absent", "done", "partial", "moving", "conflict", "unknown"]
 """`absent`: the action did not happen. `partial`: repeating the action completes it. `moving`: brokers still move
 replicas. `conflict`: the state is neither that before nor that after. `unknown`: reconciler may not read the resource.
 """
@@ -36,7 +36,7 @@ replicas. `conflict`: the state is neither that before nor that after. `unknown`
 class Settlement:
     """The verdict on an action in doubt; `left` is the observed resource after a done action."""
 
-    verdict: Verdict
+    verdict: ActionVerdict
     left: Observed | None = None
 
     @property
@@ -54,9 +54,9 @@ def list_settled_addresses(action: Action) -> tuple[Address, ...]:
     """Return the addresses that must be observed to settle an action."""
     match action:
         case Transition(after=Mounting() as mounting):
-            return (action.address, mounted_by(mounting))
+            return (action.address, get_mounted_topic(mounting))
         case Transition(after=MirrorTopic() as mirror):
-            return (action.address, topic_of(mirror))  # the mirror becomes an ordinary topic, or was one
+            return (action.address, as_topic(mirror))  # the mirror becomes an ordinary topic, or was one
         case Transition():
             old = action.parameters.get("from")
             return (action.address, Address(old)) if isinstance(old, str) and "/" in old else (action.address,)
@@ -70,7 +70,7 @@ def list_settled_addresses(action: Action) -> tuple[Address, ...]:
             assert_never(action)
 
 
-def settle(action: Action, observed: Inventory, catalog: Mapping[str, ConfigKey]) -> Settlement:
+def settle_action(action: Action, observed: Inventory, catalog: Mapping[str, ConfigKey]) -> Settlement:
     """Return the verdict on `action`; `observed` has the existing ones of `list_settled_addresses`.
 
     A job is always absent, because the next run of it does the rest.
@@ -86,7 +86,7 @@ def settle(action: Action, observed: Inventory, catalog: Mapping[str, ConfigKey]
         case Delete():
             return _settle_delete(action, current)
         case Transition(after=Mounting() as mounting):
-            return _settle_mount(action, current, observed.get(mounted_by(mounting)))
+            return _settle_mount(action, current, observed.get(get_mounted_topic(mounting)))
         case Transition(after=MirrorTopic()):
             return _settle_mirror(action, current)
         case Transition():
@@ -159,8 +159,7 @@ def _settle_move(action: Transition, current: Observed | None, observed: Invento
 
 
 def _settle_mount(action: Transition, migration: Observed | None, topic: Observed | None) -> Settlement:
-    """An unfinished migration is partial; after its end, the topic's location decides."""
-    if migration is not None and is_under_way(migration.state) and isinstance(migration.resource, Mounting):
+    if migration is not None and is_in_progress(migration.state) and isinstance(migration.resource, Mounting):
         is_ours = migration.resource.spec.state == action.to_state
         return Settlement("partial" if is_ours else "conflict")
     is_mount = action.machine == MOUNT.name
@@ -176,7 +175,6 @@ def _settle_mount(action: Transition, migration: Observed | None, topic: Observe
 
 
 def _settle_mirror(action: Transition, current: Observed | None) -> Settlement:
-    """A mirror in an intermediate state is partial: repeating the verb continues the transition."""
     if current is None or current.state is None or current.state == action.from_state:
         return Settlement("absent")
     if current.state == action.to_state:
@@ -184,11 +182,13 @@ def _settle_mirror(action: Transition, current: Observed | None) -> Settlement:
     if current.state in _list_intermediate_states(action):
         return Settlement("partial")
     was, will = (
-        set(MIRROR.by_itself(MirrorStatus(action.from_state))),
+        set(MIRROR.list_automatic_states(MirrorStatus(action.from_state))),
         set(_list_following_states(action, action.to_state)),
     )
     if not action.to_state.startswith(_PENDING):
-        will = set(MIRROR.by_itself(MirrorStatus(action.to_state)))  # requested moves belong to another transition
+        will = set(
+            MIRROR.list_automatic_states(MirrorStatus(action.to_state))
+        )  # requested moves belong to another transition
     match (current.state in will, current.state in was):
         case (True, False):
             return Settlement("done", current)
@@ -201,7 +201,7 @@ def _settle_mirror(action: Transition, current: Observed | None) -> Settlement:
 def _list_intermediate_states(action: Transition) -> frozenset[str]:
     ends = {move.end for move in MIRROR.moves if (move.start, move.verb) == (action.from_state, action.verb)}
     begun = {end for end in ends if end != action.to_state}
-    further = {end for state in begun for end in MIRROR.by_itself(state) if end.startswith(_PENDING)}
+    further = {end for state in begun for end in MIRROR.list_automatic_states(state) if end.startswith(_PENDING)}
     return frozenset(begun | further)
 
 
@@ -212,7 +212,9 @@ def _list_following_states(action: Transition, state: str) -> frozenset[str]:
     while lifecycle is not None and open_ends:
         reached_state = open_ends.pop()
         known = next((known for known in lifecycle.states if known == reached_state), None)
-        further = [end for end in lifecycle.by_itself(known) if end not in reached] if known is not None else []
+        further = (
+            [end for end in lifecycle.list_automatic_states(known) if end not in reached] if known is not None else []
+        )
         reached += further
         open_ends += [end for end in further if end.startswith(_PENDING)]
     return frozenset(reached)

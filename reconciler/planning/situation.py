@@ -17,7 +17,7 @@ from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action
-    from reconciler.planning.plan import Mark, PlanInput
+    from reconciler.planning.plan import FieldMark, PlanInput
     from reconciler.resources.cluster import Cluster
     from reconciler.resources.inventory import Capabilities, Desired, Inventory, Observed, Record, Recorded, Resource
     from reconciler.resources.measures import Measure
@@ -29,7 +29,6 @@ IMPLIED: Final = ""
 NO_ORIGINS: Final[Mapping[str, str]] = MappingProxyType({})
 
 STOPPED: Final = "STOPPED"
-"""Observed state of a mirror that has stopped mirroring permanently."""
 
 COPYING: Final = frozenset({"mirroring", "paused"})
 """Roles in which a mirror accepts no records from producers."""
@@ -46,9 +45,8 @@ class WantedResource:
     source: str | None
     origins: Mapping[str, str] = field(default_factory=lambda: NO_ORIGINS)
     moved_from: Address | None = None
-    marks: tuple[Mark, ...] = ()
-    """Manifest fields from which the resource was derived, if it has no document."""
-    passed_on: Mapping[str, str] = field(default_factory=lambda: NO_ORIGINS)
+    marks: tuple[FieldMark, ...] = ()
+    propagated_configs: Mapping[str, str] = field(default_factory=lambda: NO_ORIGINS)
     """For a namespace whose platform has no inheritance: configs written to each of its topics."""
 
     @property
@@ -88,12 +86,12 @@ class Situation:
     trusted: frozenset[str]
     """Clusters that were read and have the recorded identity, and clusters to create."""
     is_chosen: Callable[[Address], bool] = lambda _address: True
-    ignored: Callable[[Address, str], str | None] = lambda _address, _path: None
+    find_ignore_rule: Callable[[Address, str], str | None] = lambda _address, _path: None
     """Returns the rule of `guards` that ignores drift of a field, or `None`."""
     changed_by_roles: Mapping[Address, frozenset[Address]] = field(default_factory=dict)
     """Declared mirror → addresses that its role change affects; filled only if targets or exclusions are given."""
 
-    def capabilities(self, cluster: str) -> Capabilities:
+    def find_capabilities(self, cluster: str) -> Capabilities:
         """Return the capabilities of a trusted cluster."""
         return self.request.capabilities[cluster]
 
@@ -101,10 +99,10 @@ class Situation:
         """Return whether the plan may change an address: it is selected, and its cluster is trusted."""
         return cluster_of(address) in self.trusted and self.is_chosen(address)
 
-    def is_there(self, address: Address) -> bool:
+    def exists_as_recorded(self, address: Address) -> bool:
         """Return whether the resource exists and was not recreated since it was recorded."""
         seen, last = self.observed.get(address), self.recorded.get(address)
-        return seen is not None and not (last is not None and is_another(last, seen))
+        return seen is not None and not (last is not None and is_recreated(last, seen))
 
     def has_namespace(self, cluster: str, namespace: str) -> bool:
         """Return whether a namespace is desired or exists; the root always does."""
@@ -112,12 +110,12 @@ class Situation:
         is_there = address in self.observed or address in self.request.hidden
         return not namespace or address in self.wanted or is_there
 
-    def nearest(self, cluster: str, namespace: str) -> tuple[Address, ...]:
+    def list_nearest_namespaces(self, cluster: str, namespace: str) -> tuple[Address, ...]:
         """Return the addresses of a namespace and its parents, nearest first."""
         return tuple(address_of("namespace", cluster, tier) for tier in reversed(tiers_of(namespace)))
 
     @cached_property
-    def others(self) -> Mapping[str, Mapping[str, ResourceOwner]]:
+    def foreign_owners(self) -> Mapping[str, Mapping[str, ResourceOwner]]:
         """Owners other than this workspace: cluster → owner key → owner."""
         me = self.request.me
         if not self.request.has_state:  # Without state, this workspace's owner is unknown.
@@ -133,18 +131,18 @@ class Situation:
                 owners_by_key[cluster] = {key: strange[name] for key, name in owners.what.items() if name in strange}
         return owners_by_key
 
-    def other_owner(self, address: Address, resource: object = None) -> ResourceOwner | None:
+    def find_foreign_owner(self, address: Address, resource: object = None) -> ResourceOwner | None:
         """Return the other workspace that owns a resource, if any."""
-        others = self.others.get(cluster_of(address) or "")
+        others = self.foreign_owners.get(cluster_of(address) or "")
         key = owner_key_of(address, resource) if others else None
         return None if not others or key is None else others.get(key)
 
-    def refused_owner(self, address: Address, *related: Address) -> tuple[str, str] | None:
+    def explain_foreign_owner(self, address: Address, *related: Address) -> tuple[str, str] | None:
         """Return message and hint if another workspace owns the resource, and this one does not record it.
 
         A record of one of `related`, to which the resource belongs, counts as well.
         """
-        owner = self.other_owner(address)
+        owner = self.find_foreign_owner(address)
         if owner is None or self.recorded.keys() & {address, *related}:
             return None
         return (
@@ -153,7 +151,7 @@ class Situation:
         )
 
     @cached_property
-    def mirrors(self) -> Mapping[Address, MirrorTopic]:
+    def observed_mirrors(self) -> Mapping[Address, MirrorTopic]:
         """Observed mirrors by address."""
         resources = (
             (address, item.resource) for address, item in self.observed.items() if address.startswith("mirror/")
@@ -161,37 +159,39 @@ class Situation:
         return {address: resource for address, resource in resources if isinstance(resource, MirrorTopic)}
 
     @cached_property
-    def mirrored(self) -> Mapping[Address, tuple[Address, ...]]:
+    def mirrors_by_source(self) -> Mapping[Address, tuple[Address, ...]]:
         """Source topic → addresses of its mirrors that mirror now or are to do so."""
         mirrors_by_source: dict[Address, list[Address]] = {}
-        made = {address: mirror for address, mirror in self.entries.items() if mirror.state in COPYING}
-        for address, mirror in {**self.mirrors, **made}.items():
-            if address not in self.mirrors or is_live(self.observed[address]):
-                mirrors_by_source.setdefault(source_of(mirror), []).append(address)
+        made = {address: mirror for address, mirror in self.desired_mirrors.items() if mirror.state in COPYING}
+        for address, mirror in {**self.observed_mirrors, **made}.items():
+            if address not in self.observed_mirrors or is_mirroring(self.observed[address]):
+                mirrors_by_source.setdefault(get_source_topic(mirror), []).append(address)
         return {source: tuple(sorted(mirrors)) for source, mirrors in mirrors_by_source.items()}
 
     @cached_property
-    def entries(self) -> Mapping[Address, MirrorTopic]:
+    def desired_mirrors(self) -> Mapping[Address, MirrorTopic]:
         """Desired mirrors by address."""
         resources = ((address, item.resource) for address, item in self.wanted.items() if address.startswith("mirror/"))
         return {address: resource for address, resource in resources if isinstance(resource, MirrorTopic)}
 
     @cached_property
-    def entries_of(self) -> Mapping[Address, tuple[MirrorTopic, ...]]:
+    def desired_mirrors_by_source(self) -> Mapping[Address, tuple[MirrorTopic, ...]]:
         """Source topic → its desired mirrors in any role."""
         entries: dict[Address, list[MirrorTopic]] = {}
-        for address in sorted(self.entries):
-            entries.setdefault(source_of(self.entries[address]), []).append(self.entries[address])
+        for address in sorted(self.desired_mirrors):
+            entries.setdefault(get_source_topic(self.desired_mirrors[address]), []).append(
+                self.desired_mirrors[address]
+            )
         return {source: tuple(mirrors) for source, mirrors in entries.items()}
 
     @cached_property
-    def mountings(self) -> Mapping[Address, Mounting]:
+    def mountings_by_topic(self) -> Mapping[Address, Mounting]:
         """Topic → the desired Mounting that mounts or unmounts it."""
         resources = (item.resource for address, item in self.wanted.items() if address.startswith("mounting/"))
-        return {mounted_by(mounting): mounting for mounting in resources if isinstance(mounting, Mounting)}
+        return {get_mounted_topic(mounting): mounting for mounting in resources if isinstance(mounting, Mounting)}
 
     @cached_property
-    def left_names(self) -> frozenset[Address]:
+    def former_addresses(self) -> frozenset[Address]:
         """Declared previous addresses of resources that exist at their new address."""
         return frozenset(
             wanted.moved_from
@@ -200,7 +200,7 @@ class Situation:
         )
 
     @cached_property
-    def moved_away(self) -> Mapping[Address, Address]:
+    def topics_moved_away(self) -> Mapping[Address, Address]:
         """Declared topic that does not exist → the address to which a command moved it."""
         gone = {wanted for wanted in self.wanted if wanted.startswith("topic/") and wanted not in self.observed}
         if not gone:
@@ -217,28 +217,28 @@ class Situation:
         return new_addresses
 
     @cached_property
-    def unmounted(self) -> Mapping[Address, str]:
+    def unmounted_locations(self) -> Mapping[Address, str]:
         """Address of an unmounted topic or of its Mounting → location in object storage."""
         locations = dict(self.request.stored.detached)
         for address, last in self.recorded.items():
             mounting = last.resource
             if isinstance(mounting, Mounting) and mounting.spec.state == "unmounted" and last.physical_name:
-                locations |= dict.fromkeys((address, mounted_by(mounting)), last.physical_name)
+                locations |= dict.fromkeys((address, get_mounted_topic(mounting)), last.physical_name)
         attached = {item.topic.legacy.location for item in self.observed.values() if item.topic.legacy is not None}
         return {address: place for address, place in locations.items() if place not in attached}
 
 
-def source_of(mirror: MirrorTopic) -> Address:
+def get_source_topic(mirror: MirrorTopic) -> Address:
     """Return the topic address of a mirror's source."""
     return address_of("topic", mirror.source_cluster, mirror.source)
 
 
-def topic_of(mirror: MirrorTopic) -> Address:
+def as_topic(mirror: MirrorTopic) -> Address:
     """Return the address that a mirror has as a topic."""
     return address_of("topic", mirror.cluster, mirror.name)
 
 
-def is_live(mirror: Observed | None) -> bool:
+def is_mirroring(mirror: Observed | None) -> bool:
     """Return whether an observed mirror still mirrors its source, and so rejects producers."""
     return mirror is not None and mirror.state != STOPPED
 
@@ -248,22 +248,22 @@ def is_replica(item: Observed | WantedResource | None) -> bool:
     return item is not None and isinstance(item.resource, Topic) and item.resource.spec.read_replica_of is not None
 
 
-def is_another(last: Recorded, seen: Observed) -> bool:
+def is_recreated(last: Recorded, seen: Observed) -> bool:
     """Return whether the observed resource is not the recorded one, but was recreated under its name."""
     return last.incarnation is not None and seen.incarnation is not None and last.incarnation != seen.incarnation
 
 
-def mounted_by(mounting: Mounting) -> Address:
+def get_mounted_topic(mounting: Mounting) -> Address:
     """Return the address of the topic that a Mounting mounts or unmounts."""
     return address_of("topic", mounting.cluster, mounting.topic_name)
 
 
-def mirror_at(topic: Address) -> Address:
+def as_mirror(topic: Address) -> Address:
     """Return the address that a topic has as a mirror."""
     return Address("mirror/" + topic.partition("/")[2])
 
 
-def find_taken_over(
+def find_taken_resources(
     record: Record, inventory: Inventory, me: ResourceOwner | None
 ) -> Iterator[tuple[Address, ResourceOwner]]:
     """Yield recorded resources that another workspace owns."""
@@ -286,5 +286,4 @@ class Review:
     actions: Sequence[Action]
     measure: Callable[..., Measure | None]
     """Returns the measurement of a topic, or `None`; `is_wish`: no risk depends on it."""
-    below: Callable[[Address], Iterable[Address]]
-    """Returns the topics in a namespace or on a cluster; empty for other addresses."""
+    list_topics_below: Callable[[Address], Iterable[Address]]

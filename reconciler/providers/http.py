@@ -22,7 +22,7 @@ from reconciler.errors import (
     RetryableError,
     UnansweredError,
     UserError,
-    root_cause,
+    find_root_cause,
 )
 from reconciler.runtime.https import is_success, open_pool
 from reconciler.runtime.retry import Backoff, Tries
@@ -179,7 +179,7 @@ class HttpApi:
         return answer
 
     def _describe(self, address: str, error: exceptions.HTTPError) -> str:
-        cause = root_cause(error)
+        cause = find_root_cause(error)
         if isinstance(cause, ssl.SSLCertVerificationError):
             message = f"{self.name}: the certificate of {address} is not trusted: {cause.verify_message}"
             raise UserError(message, hint="Name the certificate of its authority as caFile.") from error

@@ -509,7 +509,7 @@ def status_after(full_name: str, status: MirrorStatus, verb: str, condition: str
     Raises:
         UserError: The verb is not legal; the hint lists those that are.
     """
-    return MIRROR.step(status, verb, condition=condition, subject=f"mirror {full_name} is {status}")
+    return MIRROR.apply_verb(status, verb, condition=condition, subject=f"mirror {full_name} is {status}")
 
 
 def _begin_verb(mirror: MirrorEntry, verb: str, end: MirrorStatus, request: TransitionRequest) -> MirrorEntry:
@@ -579,7 +579,7 @@ def join_peer(
     if operation.verb == RESTORE:
         end = status_after(full_name, status, operation.verb)
     elif status in {_M.REGULAR, _M.STOPPED}:
-        end = MIRROR.follow(status, _M.PENDING_MIRROR)
+        end = MIRROR.follow_automatic_move(status, _M.PENDING_MIRROR)
     else:
         raise UserError(f"topic {full_name} is a mirror already ({status})", hint="Stop that mirror first.")
     return MirrorEntry(
@@ -615,9 +615,9 @@ def advance_mirror(full_name: str, mirror: MirrorEntry, to: MirrorStatus, reques
     current = require_operation(full_name, mirror, request.operation)
     if mirror.state == to:
         return mirror
-    end = MIRROR.follow(MirrorStatus(mirror.state), to)
-    is_shut = current.ends is not None and not request.is_given_up
-    if mirror.state == _M.PENDING_SYNCHRONIZE and end is _M.ACTIVE and is_shut:
+    end = MIRROR.follow_automatic_move(MirrorStatus(mirror.state), to)
+    rejects_writes = current.ends is not None and not request.is_given_up
+    if mirror.state == _M.PENDING_SYNCHRONIZE and end is _M.ACTIVE and rejects_writes:
         message = f"mirror {full_name} is {mirror.state}, and its source is sealed: its reversal cannot be undone"
         raise UserError(message, hint="Continue with: reconciler run --once --only mirror")
     after = replace(mirror, state=end.value, since_ms=request.now_ms, trouble=None)
@@ -788,9 +788,9 @@ def check_deletable(full_name: str, mirror: MirrorEntry, named_link: NamedObject
         BlockedError: The auto-create filters of its link match it: it would be created again.
     """
     status = status_of(mirror, None if named_link is None else named_link[1])
-    if "delete" not in MIRROR.legal(status):
+    if "delete" not in MIRROR.list_legal_verbs(status):
         message = f"mirror {full_name} is {status}: cannot delete while {status}"
-        raise UserError(message, hint=f"Possible in this state: {', '.join(MIRROR.legal(status))}.")
+        raise UserError(message, hint=f"Possible in this state: {', '.join(MIRROR.list_legal_verbs(status))}.")
     if status in _FINAL_STATES or named_link is None or not _auto_creates(named_link[1], mirror.source):
         return
     message = (

@@ -164,7 +164,7 @@ class Stage:
         return RunPorts(
             providers=providers,  # type: ignore[arg-type] # see above
             jobs=self.jobs,
-            turn=self.turn,
+            lease=self.turn,
             effects=self.effects,
             report=self.report,
         )

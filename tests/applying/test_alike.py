@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.applying.events import Alike, group_by_cause, group_failures, remove_names
+from reconciler.applying.events import Alike, group_failures, group_skipped_actions, mask_names
 from reconciler.errors import UserError
 from reconciler.providers.protocol import Failed
 from reconciler.runtime.text import list_first
@@ -30,7 +30,7 @@ def failed(action: str, message: str, hint: str = "Look.") -> Failed:
     ],
 )
 def test_the_name_of_what_it_happened_to_is_left_out_where_it_stands_alone(text: str, action: str, told: str) -> None:
-    assert remove_names(text, action) == told
+    assert mask_names(text, action) == told
 
 
 def test_one_reason_is_told_once_the_most_frequent_first() -> None:
@@ -51,7 +51,7 @@ def test_a_reason_that_met_one_action_keeps_its_name() -> None:
 
 def test_what_was_skipped_stands_with_its_cause_the_costliest_first() -> None:
     skipped = [ActionSkipped(id=name, because=cause) for name, cause in ("ba", "dc", "ec")]
-    assert list(group_by_cause(skipped).items()) == [("c", ("d", "e")), ("a", ("b",))]
+    assert list(group_skipped_actions(skipped).items()) == [("c", ("d", "e")), ("a", ("b",))]
 
 
 @pytest.mark.parametrize(

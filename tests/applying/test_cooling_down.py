@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.applying.ports import Setting
+from reconciler.applying.ports import RunContext
 from reconciler.applying.recovery import COOL_DOWN_S, Recovery
 from reconciler.errors import IncompleteError
 from reconciler.objectstore.memory import MemoryStore
@@ -54,7 +54,7 @@ def settled(platform: ClusterNaming, *, stops_s: float | None = None) -> tuple[d
 
     async def run() -> tuple[dict[str, str], float]:
         lease = await acquire(store, effects, claim("one"))
-        setting = Setting(
+        setting = RunContext(
             state=store,
             providers={"west": platform},  # type: ignore[dict-item] # recovery asks it for these things alone
             jobs=Works(),
@@ -65,7 +65,7 @@ def settled(platform: ClusterNaming, *, stops_s: float | None = None) -> tuple[d
         )
         if stops_s is not None:
             effects.spawn(_later(stops_s))
-        recovery, began = Recovery(lease, setting, gives_up=lambda _: False), effects.now()
+        recovery, began = Recovery(lease, setting, skips_address=lambda _: False), effects.now()
         _, verdicts = await recovery.settle([ACTION], Journal(lease, effects, "one"), {})
         return verdicts, effects.now() - began
 

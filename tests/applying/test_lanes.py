@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.applying.engine import MIRRORS_AT_ONCE, choose_lane, is_in_doubt, is_job_lane
 from reconciler.errors import RetryableError
-from reconciler.lifecycles import BY_PLATFORM, TWO_SIDED
+from reconciler.lifecycles import BY_PLATFORM, TWO_SIDED_VERBS
 from reconciler.planning.actions import RunJob, Transition
 from reconciler.providers.protocol import Failed
 from reconciler.resources.mirror_link import MirrorTopic
@@ -27,7 +27,7 @@ def asked(verb: str, of: MirrorTopic | None = None) -> Transition:
     )
 
 
-@pytest.mark.parametrize("verb", sorted(TWO_SIDED))
+@pytest.mark.parametrize("verb", sorted(TWO_SIDED_VERBS))
 def test_what_needs_both_clusters_is_done_by_jobs_and_finds_where_it_stands_by_itself(verb: str) -> None:
     action = asked(verb)
     assert is_job_lane(choose_lane(action))
@@ -38,7 +38,7 @@ def test_what_needs_both_clusters_is_done_by_jobs_and_finds_where_it_stands_by_i
     "action",
     [
         *map(asked, ["pause", "resume", "failover"]),
-        *(replace(asked(verb), parameters=NATIVE) for verb in sorted(TWO_SIDED)),
+        *(replace(asked(verb), parameters=NATIVE) for verb in sorted(TWO_SIDED_VERBS)),
     ],
     ids=lambda action: f"{action.verb} {action.parameters}",
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from reconciler.applying.ports import Setting
+from reconciler.applying.ports import RunContext
 from reconciler.applying.run import Caller, DecisionBasis, Run, RunOutcome, RunRequest, RunWork
 from reconciler.errors import (
     NOTHING_DONE,
@@ -62,7 +62,7 @@ def run_after_a_dead_one(
     """Let a run do `first`, and then of what is planned `then` what was in doubt since the run before it."""
     store = store or MemoryStore()
     left(store, "dead", "a", done=[])
-    setting = Setting(
+    setting = RunContext(
         state=store,
         providers={"west": platform},  # type: ignore[dict-item] # a run asks it for no more
         jobs=Works(),
@@ -70,13 +70,13 @@ def run_after_a_dead_one(
         report=lambda _event: None,
         stop=stop or Stop(),
         spool=KeptHere(None, {}),  # type: ignore[arg-type] # nothing is kept
-        settle=settle,
+        mark_ownership=settle,
     )
 
     def decide(basis: DecisionBasis) -> RunWork:
-        if basis.is_again:
+        if basis.is_second_round:
             on_second()
-        return RunWork(then if basis.is_again else first, "d")
+        return RunWork(then if basis.is_second_round else first, "d")
 
     async def run() -> RunOutcome:
         caller = Caller(claim=claim("one"), new_run=lambda: "two")
@@ -123,9 +123,7 @@ def test_a_stop_at_the_second_look_does_not_say_that_nothing_was_changed() -> No
 
 
 @pytest.mark.parametrize("refuses", [{}, {A.id: refusal()}], ids=["it is done", "it fails once more"])
-def test_what_failed_and_is_tried_once_more_at_the_second_look_counts_once(
-    refuses: dict[str, ReconcilerError],
-) -> None:
+def test_what_failed_and_is_tried_once_more_at_the_second_look_counts_once(refuses: dict[str, ReconcilerError]) -> None:
     platform = Empty(refuses={A.id: refusal()})
     ended = run_after_a_dead_one(platform, A, on_second=lambda: setattr(platform, "refuses", refuses))
     assert ended.result is not None

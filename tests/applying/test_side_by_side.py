@@ -81,7 +81,7 @@ def run_on_threads(
     means = RunPorts(
         providers=providers,
         jobs=Works(),
-        turn=WritingTurn(effects=effects),
+        lease=WritingTurn(effects=effects),
         effects=effects,
         report=lambda _event: None,
         parallelism=parallelism,
@@ -145,7 +145,7 @@ def stage(*clusters: str, batch: int = 100, parallelism: int = 8, seed: int = 0)
     return on, RunPorts(
         providers=means.providers,
         jobs=on.jobs,
-        turn=on.turn,
+        lease=on.turn,
         effects=on.effects,
         report=on.report,
         parallelism=parallelism,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.applying.events import Event, Summary
-from reconciler.applying.ports import Setting
+from reconciler.applying.ports import RunContext
 from reconciler.applying.run import Caller, Run, RunOutcome, RunRequest, RunWork
 from reconciler.errors import (
     IncompleteError,
@@ -112,8 +112,8 @@ class Told:
         (found,) = [event for event in self.events if isinstance(event, Summary)]
         return found
 
-    def _setting(self) -> Setting:
-        return Setting(
+    def _setting(self) -> RunContext:
+        return RunContext(
             state=self.store,
             providers={"west": self.platform},  # type: ignore[dict-item] # a run asks it for no more
             jobs=Works(),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.process import changed_since, commit_of, is_ancestor
+from reconciler.process import is_ancestor, list_changed_files, read_commit
 from tests.cli.conftest import Call
 
 ENVIRON = {
@@ -56,10 +56,10 @@ def _commit(folder: Path) -> None:
 
 def test_changed_is_what_this_branch_changed_and_what_is_not_committed_yet(repository: Path) -> None:
     folder = repository / "shop"
-    assert changed_since(folder, ENVIRON, "main") == ("changed.yaml", "deleted.yaml")
+    assert list_changed_files(folder, ENVIRON, "main") == ("changed.yaml", "deleted.yaml")
     (folder / "né w.yaml").write_text("a: 1\n")
     (folder / "kept.yaml").write_text("a: 3\n")
-    assert changed_since(folder, ENVIRON, "main") == ("changed.yaml", "deleted.yaml", "kept.yaml", "né w.yaml")
+    assert list_changed_files(folder, ENVIRON, "main") == ("changed.yaml", "deleted.yaml", "kept.yaml", "né w.yaml")
 
 
 def test_what_a_workspace_reads_beside_its_folder_counts_as_changed_and_nothing_else_there(repository: Path) -> None:
@@ -68,8 +68,8 @@ def test_what_a_workspace_reads_beside_its_folder_counts_as_changed_and_nothing_
     (common / "new[1].yaml").write_text("a: 1\n")
     beside = (common, repository / "outside.yaml", repository.parent / "elsewhere")
     found = (str(common / "new[1].yaml"), str(repository / "outside.yaml"), "changed.yaml", "deleted.yaml")
-    assert changed_since(folder, ENVIRON, "main", beside) == found
-    assert changed_since(folder, ENVIRON, "main", beside[1:]) == found[1:]
+    assert list_changed_files(folder, ENVIRON, "main", beside) == found
+    assert list_changed_files(folder, ENVIRON, "main", beside[1:]) == found[1:]
 
 
 def test_a_changed_file_that_a_workspace_reads_beside_its_folder_is_part_of_the_plan(
@@ -119,32 +119,32 @@ def test_a_plan_of_a_branch_is_applied_as_it_was_saved_once_the_branch_is_merged
 @pytest.mark.parametrize("revision", ["nope", "--output=x", "-h", "", "HEAD:shop"])
 def test_a_revision_that_is_none_is_refused(repository: Path, revision: str) -> None:
     with pytest.raises(UserError, match="git cannot tell what changed") as caught:
-        changed_since(repository / "shop", ENVIRON, revision)
+        list_changed_files(repository / "shop", ENVIRON, revision)
     assert "fetch-depth: 0" in caught.value.hint
     assert not list(repository.rglob("x"))
 
 
 def test_without_a_repository_there_is_no_commit_and_nothing_to_compare_with(tmp_path: Path) -> None:
     around = {**ENVIRON, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
-    assert commit_of(tmp_path, around) is None
+    assert read_commit(tmp_path, around) is None
     with pytest.raises(UserError):
-        changed_since(tmp_path, around, "HEAD")
+        list_changed_files(tmp_path, around, "HEAD")
 
 
 def test_a_repository_without_commits_is_at_no_commit(tmp_path: Path) -> None:
     _git(tmp_path, "init", "-q")
-    assert commit_of(tmp_path, ENVIRON) is None
+    assert read_commit(tmp_path, ENVIRON) is None
 
 
 def test_the_commit_is_the_one_checked_out(repository: Path) -> None:
-    assert commit_of(repository / "shop", ENVIRON) == _git(repository, "rev-parse", "HEAD")
+    assert read_commit(repository / "shop", ENVIRON) == _git(repository, "rev-parse", "HEAD")
 
 
 def test_without_git_there_is_no_commit(tmp_path: Path) -> None:
     nowhere = {"PATH": str(tmp_path)}
-    assert commit_of(tmp_path, nowhere) is None
+    assert read_commit(tmp_path, nowhere) is None
     with pytest.raises(UserError, match="needs git"):
-        changed_since(tmp_path, nowhere, "HEAD")
+        list_changed_files(tmp_path, nowhere, "HEAD")
 
 
 def test_an_ancestor_is_told_from_what_comes_later_and_from_another_branch(repository: Path) -> None:

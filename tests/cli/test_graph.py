@@ -69,7 +69,7 @@ def test_every_state_machine_is_drawn_whole_in_every_language(typed: Call, name:
     assert [node["name"] for node in printed["nodes"]] == [str(state) for state in lifecycle.states]
     assert [
         (each["start"], each["label"], each["end"], each["by_itself"], each["condition"]) for each in printed["arrows"]
-    ] == [(move.start, move.verb, move.end, move.by_itself, move.condition) for move in lifecycle.moves]
+    ] == [(move.start, move.verb, move.end, move.is_automatic, move.condition) for move in lifecycle.moves]
     mermaid = typed("graph", "--lifecycle", name, "--format", "mermaid").out
     dot = typed("graph", "--lifecycle", name, "--format", "dot").out
     assert mermaid.splitlines()[0] == "stateDiagram-v2"

@@ -17,7 +17,7 @@ from reconciler.errors import IncompleteError, InterruptedRunError, StalePlanErr
 from reconciler.operations.clusters.mounts import MountList, MountRow, request_migration
 from reconciler.operations.steps.invocation import Select, print_nothing
 from reconciler.operations.steps.runner import SiteOptions, Stop
-from reconciler.process import invocation
+from reconciler.process import build_invocation
 from reconciler.resources.mount import HandMigration
 from tests.cli.sample_workspaces import CLUSTER, Shop, follows
 from tests.cli.sample_workspaces import MOUNTED_ORDERS as ORDERS
@@ -454,7 +454,7 @@ class StopAfter(Stop):
 
 def test_a_cancel_that_is_stopped_did_nothing_or_goes_on_in_a_run(shop: Shop) -> None:
     number = shop.unmounting("prepare", "execute")
-    reach = SiteOptions(invocation=invocation(shop.folder, warn=print_nothing), select=Select())
+    reach = SiteOptions(invocation=build_invocation(shop.folder, warn=print_nothing), select=Select())
 
     def cancel(looks: int) -> None:
         request_migration(reach, number, "cancel", None, confirm=lambda _one: True, stop=StopAfter(looks))
@@ -723,7 +723,7 @@ def test_a_topic_that_was_cancelled_with_others_is_prepared_and_finished_alone(s
 def test_a_topic_that_joins_the_migration_after_the_look_is_not_moved(shop: Shop) -> None:
     shop.cluster("west").create_topic("shop:next", configs={"remote.write": "true", "remote.read": "true"})
     shop.said("topic", "unmount", "topic/west/*", "--prepare", "--yes")
-    site = SiteOptions(invocation=invocation(shop.folder, warn=print_nothing), select=Select()).site()
+    site = SiteOptions(invocation=build_invocation(shop.folder, warn=print_nothing), select=Select()).site()
     asked = HandMigration(direction="outbound", topics={ORDERS: ""}, phase="finish")
     with pytest.raises(StalePlanError, match="has other topics as well: shop:next"):
         site.providers["west"].migrations.carry_out(asked, lambda: None)

@@ -17,7 +17,7 @@ import pytest
 
 from reconciler.cli.html.plan_report import plan_report
 from reconciler.cli.html.report import page_bytes
-from reconciler.process import Forge, forge_of
+from reconciler.process import Forge, read_forge
 from reconciler.runtime.text import escape_invisible
 from tests.cli import sample_results
 from tests.cli.test_foreign_text import HOSTILE, _plan
@@ -247,13 +247,13 @@ FORGES = {
 def test_the_pipeline_says_where_files_and_commits_are_shown(
     tmp_path: Path, environ: dict[str, str], forge: Forge | None
 ) -> None:
-    assert forge_of(tmp_path, environ) == forge
+    assert read_forge(tmp_path, environ) == forge
 
 
 def test_the_links_of_a_workspace_below_its_repository_lead_into_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "stream files" / "topics"
     folder.mkdir(parents=True)
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
-    found = forge_of(folder, FORGES["GitHub"][0])
+    found = read_forge(folder, FORGES["GitHub"][0])
     assert found is not None
     assert found.files == "https://github.com/acme/streams/blob/abcdef12/stream%20files/topics/"

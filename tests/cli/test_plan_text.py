@@ -38,7 +38,7 @@ from reconciler.planning.actions import (
 )
 from reconciler.planning.allowances import group_allowances
 from reconciler.planning.plan import DriftFinding, Plan
-from reconciler.planning.plan_rows import digest
+from reconciler.planning.plan_rows import compute_digest
 from reconciler.planning.same_or_less import Difference, FieldDifference, Move, SameOrLess, Why
 from reconciler.planning.saved_plan import encode_saved_plan, read_plan_to_show
 from reconciler.resources.address import Address
@@ -275,7 +275,7 @@ def test_a_saved_plan_knows_that_what_it_replaces_was_a_read_replica() -> None:
     ):
         delete = Delete(address=Address("topic/west/a"), before=topic, risk=Risk.IRREVERSIBLE, reasons=reasons)
         plan = dataclasses.replace(sample_results.empty(), actions=(delete,))
-        read = read_plan_to_show(encode_saved_plan(dataclasses.replace(plan, digest=digest([delete])), {})).plan
+        read = read_plan_to_show(encode_saved_plan(dataclasses.replace(plan, digest=compute_digest([delete])), {})).plan
         assert said in text_of(plan_text(read))
 
 
@@ -285,7 +285,7 @@ def test_a_saved_plan_knows_that_what_it_replaces_was_a_read_replica() -> None:
     ids=range(6),
 )
 def test_a_saved_plan_reads_as_it_did(plan: Plan) -> None:
-    plan = dataclasses.replace(plan, digest=digest(plan.actions))
+    plan = dataclasses.replace(plan, digest=compute_digest(plan.actions))
     read = read_plan_to_show(encode_saved_plan(plan, {})).plan
     assert text_of(plan_text(read)) == text_of(plan_text(plan))
     assert plan_markdown(read) == plan_markdown(plan)

@@ -55,8 +55,8 @@ from reconciler.operations.steps.invocation import combine_errors
 from reconciler.operations.verify import TopicComparison
 from reconciler.planning.actions import Action, Create, Estimate, Forget, Reason
 from reconciler.planning.plan import Plan, PlanFinding, UnfinishedTransition
-from reconciler.planning.plan_rows import digest, format_totals
-from reconciler.planning.same_or_less import Losses, LossOf, SameOrLess, Why, describe_missing
+from reconciler.planning.plan_rows import compute_digest, format_totals
+from reconciler.planning.same_or_less import Losses, LossKind, SameOrLess, Why, describe_missing
 from reconciler.planning.saved_plan import encode_saved_plan, read_plan_to_show
 from reconciler.providers.protocol import Failed, UpkeepResult
 from reconciler.resources.address import Address
@@ -336,7 +336,7 @@ def test_in_json_every_event_is_one_line_that_follows_its_schema(capsys: pytest.
 
 
 def test_the_last_line_of_a_stale_plan_says_that_more_would_be_lost() -> None:
-    losses = (Losses({LossOf.ROLE: 3}), Losses({LossOf.ROLE: 5}))
+    losses = (Losses({LossKind.ROLE: 3}), Losses({LossKind.ROLE: 5}))
     more = replace(describe_missing(actions()[0], planned=()), whys=(Why.LOSS,), losses=losses)
     error = ChangedPlanError("more would be lost", ApprovalCheck(SameOrLess((more,))), hint="Plan again.")
     (said,) = json.loads(error_line(error))["stale"]["more"]
@@ -473,7 +473,7 @@ def test_what_is_on_its_way_may_wait_for_a_hand_and_its_status_says_so(waiting: 
 
 
 def test_what_something_waits_for_is_kept_in_the_json_of_a_plan() -> None:
-    plan = replace(waiting(), actions=(), digest=digest(()))
+    plan = replace(waiting(), actions=(), digest=compute_digest(()))
     assert read_plan_to_show(encode_saved_plan(plan, {})).plan.waiting == plan.waiting
 
 

@@ -268,7 +268,7 @@ class NativeProvider:
         self.book.asked.append(f"{verb} {name}")
         mirror = self.book.mirrors[name]
         if not (mirror.is_stopped and mirror.stopped_by == verb):
-            state = MIRROR.step(status_of(mirror, self.book.links[mirror.link_id]), verb)
+            state = MIRROR.apply_verb(status_of(mirror, self.book.links[mirror.link_id]), verb)
             stops = {"stopped_by": verb} if verb in {PROMOTE, FAILOVER} else {}
             self._put(name, mirror, state, **stops)
         self.replicate()

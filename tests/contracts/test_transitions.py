@@ -10,7 +10,7 @@ import pytest
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.errors import NotAuthorizedError, StalePlanError
 from reconciler.planning.actions import Change, Transition, Update
-from reconciler.planning.settle import settle
+from reconciler.planning.settle import settle_action
 from reconciler.providers.protocol import Done, Edge, Failed, Provider, Scope
 from reconciler.providers.registry import open_provider
 from reconciler.resources.address import Address
@@ -92,12 +92,12 @@ def test_a_switch_that_could_not_be_finished_has_failed_and_done_again_finishes_
     (outcome,) = provider.apply([action])
     assert isinstance(outcome, Failed)
     assert state_of(provider) == "DISABLING"
-    assert settle(action, provider.observe(Scope()), EMBEDDED_CONFIGS).verdict == "done"
+    assert settle_action(action, provider.observe(Scope()), EMBEDDED_CONFIGS).verdict == "done"
     it.storage.put(key, whole.body)
     (outcome,) = provider.apply([action])
     assert isinstance(outcome, Done)
     assert state_of(provider) == "DISABLED"
-    assert settle(action, provider.observe(Scope()), EMBEDDED_CONFIGS).verdict == "done"
+    assert settle_action(action, provider.observe(Scope()), EMBEDDED_CONFIGS).verdict == "done"
 
 
 def test_a_namespace_that_switches_off_twice_does_it_once(it: Tiered, edge: Edge) -> None:

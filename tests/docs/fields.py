@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from reconciler.manifests.json_schema import model_definitions
-from reconciler.manifests.models import flow
+from reconciler.manifests.json_schema import build_model_definitions
+from reconciler.manifests.models import format_example
 from reconciler.providers.embedded.provider import CAPABILITIES as EMBEDDED
 from reconciler.providers.kafka import KAFKA
 from reconciler.resources.base import LONG_MAX, format_duration, format_size
@@ -118,7 +118,7 @@ _KINDS: Final = ("Workspace", "Cluster", "Namespace", "Topic", "TieringPolicy", 
 
 def pages() -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each page below docs/reference/manifests."""
-    definitions = model_definitions()
+    definitions = build_model_definitions()
     for kind in _KINDS:
         yield f"{kind.lower()}.md", _page(kind, definitions)
     yield "topic-configs.md", _configs()
@@ -214,7 +214,7 @@ def _default(field: Mapping[str, Any]) -> str:
 
 
 def _flow(value: Any) -> str:
-    return flow(value).replace("|", "\\|")
+    return format_example(value).replace("|", "\\|")
 
 
 def _notes(kind: str) -> str:
@@ -247,7 +247,7 @@ def _unsayable() -> Iterator[tuple[tuple[str, ...], str, str]]:
     ]
     for case in cases:
         ((path, said),) = find_inexpressible(TieringPolicySpec.model_validate(case))
-        yield path, flow(case)[1:-1], said.rpartition(": ")[2]
+        yield path, format_example(case)[1:-1], said.rpartition(": ")[2]
 
 
 def _capital(text: str) -> str:

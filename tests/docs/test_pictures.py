@@ -27,7 +27,7 @@ def arrows(moves: Iterable[Any]) -> set[tuple[str, str, str]]:
     """Return the same of a table; what may be asked for and also comes by itself is one arrow."""
     words: dict[tuple[str, str], list[str]] = {}
     for move in moves:
-        words.setdefault((move.start, move.end), []).append("by itself" if move.by_itself else move.verb)
+        words.setdefault((move.start, move.end), []).append("by itself" if move.is_automatic else move.verb)
     return {(start, end, ", or ".join(found)) for (start, end), found in words.items()}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.importers.resources import compose
-from reconciler.manifests.yaml_documents import parse
+from reconciler.manifests.yaml_documents import parse_yaml
 from reconciler.operations.imports import (
     ImportOptions,
     ImportResult,
@@ -255,7 +255,9 @@ def documents_of(tool: str) -> Iterator[tuple[Path, int, list[Any]]]:
     """Yield each file of a sample with its documents, once for each of them."""
     for path in sorted((SAMPLES / tool / "files").rglob("*")):
         if path.suffix in {".yaml", ".tfstate"}:
-            contents = [document.content for document in parse(path.read_bytes(), path.name, may_merge=True).documents]
+            contents = [
+                document.content for document in parse_yaml(path.read_bytes(), path.name, may_merge=True).documents
+            ]
             for number in range(len(contents)):
                 yield path, number, contents
 

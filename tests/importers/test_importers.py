@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.errors import UsageError, UserError
 from reconciler.manifests.format import format_text
-from reconciler.manifests.load import load
+from reconciler.manifests.load import load_manifests
 from reconciler.manifests.overlays import Variables
 from reconciler.operations.imports import read_files
 from reconciler.operations.manifest_files import validate
@@ -64,7 +64,7 @@ def test_what_is_written_is_in_canonical_form(tool: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("tool", TOOLS)
 def test_prefixes_become_namespaces_and_every_topic_keeps_its_flat_name(tool: str, tmp_path: Path) -> None:
     def flat(folder: Path) -> set[str]:
-        loaded = load(folder, environment=None, variables=Variables())
+        loaded = load_manifests(folder, environment=None, variables=Variables())
         return {address.replace(":", ".") for address in loaded.desired if address.startswith("topic/")}
 
     imported(tool, tmp_path / "flat")

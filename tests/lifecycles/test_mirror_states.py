@@ -23,7 +23,7 @@ def test_a_legal_verb_leads_where_the_table_says(cell: Cell) -> None:
         move.condition: str(move.end) for move in MIRROR.moves if move.start == state and move.verb == cell.verb
     } == cell.ends
     for condition, end in cell.ends.items():
-        assert MIRROR.step(state, cell.verb, condition=condition) == end
+        assert MIRROR.apply_verb(state, cell.verb, condition=condition) == end
 
 
 @pytest.mark.fact("F-C-060")
@@ -33,7 +33,7 @@ def test_a_legal_verb_leads_where_the_table_says(cell: Cell) -> None:
 def test_every_other_pair_is_refused_with_the_state_and_what_is_legal_there(cell: Cell) -> None:
     legal = [each.verb for each in CELLS if each.state == cell.state and each.ends]
     with pytest.raises(UserError) as refused:
-        MIRROR.step(MirrorStatus(cell.state), cell.verb)
+        MIRROR.apply_verb(MirrorStatus(cell.state), cell.verb)
     said = f"{refused.value.message} {refused.value.hint}"
     assert cell.state in refused.value.message or (cell.state, cell.verb) in {
         (str(state), verb) for state, verb, _ in MIRROR.refusals
@@ -46,4 +46,4 @@ def test_every_other_pair_is_refused_with_the_state_and_what_is_legal_there(cell
 @pytest.mark.fact("F-C-060")
 @pytest.mark.parametrize("state", STATES)
 def test_a_mirror_moves_by_itself_where_the_table_says(state: str) -> None:
-    assert sorted(map(str, MIRROR.by_itself(MirrorStatus(state)))) == sorted(BY_ITSELF[state])
+    assert sorted(map(str, MIRROR.list_automatic_states(MirrorStatus(state)))) == sorted(BY_ITSELF[state])

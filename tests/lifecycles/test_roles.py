@@ -6,7 +6,17 @@ from itertools import product
 
 import pytest
 
-from reconciler.lifecycles import MIRROR, ROLES, Ask, InRole, MirrorStatus, Refuse, Role, Wait, towards
+from reconciler.lifecycles import (
+    MIRROR,
+    ROLES,
+    MirrorStatus,
+    Role,
+    RolePending,
+    RoleReached,
+    UnreachableRole,
+    VerbRequest,
+    plan_role_change,
+)
 
 WANTED = """
            |ACTIVE           |PAUSED                  |SOURCE_UNAVAILABLE|LINK_FAILED|FAILED  |STOPPED
@@ -27,34 +37,34 @@ CELLS = [
 
 @pytest.mark.parametrize(("role", "state", "cell"), CELLS)
 def test_a_role_is_reached_as_the_table_says(role: Role, state: MirrorStatus, cell: str) -> None:
-    verdict = towards(role, state)
+    verdict = plan_role_change(role, state)
     match verdict:
-        case InRole():
+        case RoleReached():
             assert cell == "held"
-        case Refuse():
+        case UnreachableRole():
             assert cell == "refuse"
             assert verdict.hint
-        case Ask():
+        case VerbRequest():
             assert list(verdict.verbs) == cell.split()
-        case Wait():
+        case RolePending():
             pytest.fail(f"nothing in {cell!r} waits")
 
 
 @pytest.mark.parametrize(("role", "state"), list(product(ROLES, MirrorStatus)))
 def test_what_is_asked_for_is_legal_one_verb_after_the_other(role: Role, state: MirrorStatus) -> None:
-    verdict = towards(role, state)
-    if isinstance(verdict, Ask):
+    verdict = plan_role_change(role, state)
+    if isinstance(verdict, VerbRequest):
         for verb in verdict.verbs:
-            assert verb in MIRROR.legal(state)
-            state = MIRROR.step(state, verb)
+            assert verb in MIRROR.list_legal_verbs(state)
+            state = MIRROR.apply_verb(state, verb)
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_an_ordinary_topic_gets_no_role(role: Role) -> None:
-    assert isinstance(towards(role, MirrorStatus.REGULAR), Refuse)
+    assert isinstance(plan_role_change(role, MirrorStatus.REGULAR), UnreachableRole)
 
 
 def test_a_reversal_under_way_is_waited_for_and_can_be_paused() -> None:
-    assert towards("reversed", MirrorStatus.PENDING_SYNCHRONIZE) == Wait()
-    assert towards("paused", MirrorStatus.PENDING_SYNCHRONIZE) == Ask(("pause",))
-    assert isinstance(towards("promoted", MirrorStatus.PENDING_MIRROR), Refuse)
+    assert plan_role_change("reversed", MirrorStatus.PENDING_SYNCHRONIZE) == RolePending()
+    assert plan_role_change("paused", MirrorStatus.PENDING_SYNCHRONIZE) == VerbRequest(("pause",))
+    assert isinstance(plan_role_change("promoted", MirrorStatus.PENDING_MIRROR), UnreachableRole)

@@ -116,12 +116,12 @@ def test_a_verb_does_what_the_table_says_or_is_refused(name: str, state: str, ve
     lifecycle = LIFECYCLES[name]
     here = type(lifecycle.initial)(state)
     legal, _ = read(TABLES[name])[state]
-    assert (verb in lifecycle.legal(here)) == (verb in legal)
+    assert (verb in lifecycle.list_legal_verbs(here)) == (verb in legal)
     if verb in legal:
-        assert lifecycle.step(here, verb) == legal[verb]
+        assert lifecycle.apply_verb(here, verb) == legal[verb]
         return
     with pytest.raises(UserError) as refused:
-        lifecycle.step(here, verb)
+        lifecycle.apply_verb(here, verb)
     for word in legal:
         assert word in refused.value.hint
     assert state in refused.value.message or (here, verb) in {(start, word) for start, word, _ in lifecycle.refusals}
@@ -132,13 +132,13 @@ def test_a_state_moves_by_itself_where_the_table_says_and_nowhere_else(name: str
     lifecycle = LIFECYCLES[name]
     here = type(lifecycle.initial)(state)
     _, itself = read(TABLES[name])[state]
-    assert sorted(lifecycle.by_itself(here)) == sorted(itself)
+    assert sorted(lifecycle.list_automatic_states(here)) == sorted(itself)
     for end in lifecycle.states:
         if str(end) in itself:
-            assert lifecycle.follow(here, end) == end
+            assert lifecycle.follow_automatic_move(here, end) == end
         else:
             with pytest.raises(UserError):
-                lifecycle.follow(here, end)
+                lifecycle.follow_automatic_move(here, end)
 
 
 @pytest.mark.parametrize(("name", "start"), [(name, state) for name, table in TABLES.items() for state in read(table)])
@@ -146,7 +146,7 @@ def test_a_path_is_made_of_legal_moves(name: str, start: str) -> None:
     lifecycle = LIFECYCLES[name]
     here = type(lifecycle.initial)(start)
     for end in lifecycle.states:
-        path = lifecycle.path(here, end)
+        path = lifecycle.find_path(here, end)
         if path is None:
             continue
         at = here
@@ -158,49 +158,49 @@ def test_a_path_is_made_of_legal_moves(name: str, start: str) -> None:
 
 
 def test_a_path_is_the_shortest() -> None:
-    path = MIRROR.path(MirrorStatus.ACTIVE, MirrorStatus.STOPPED)
+    path = MIRROR.find_path(MirrorStatus.ACTIVE, MirrorStatus.STOPPED)
     assert path is not None
     assert [move.verb for move in path] == ["failover"]
-    assert UNMOUNT.path(MigrationState.GONE, MigrationState.PLANNED) is None
-    assert MOUNT.path(MigrationState.PLANNED, MigrationState.PLANNED) == ()
+    assert UNMOUNT.find_path(MigrationState.GONE, MigrationState.PLANNED) is None
+    assert MOUNT.find_path(MigrationState.PLANNED, MigrationState.PLANNED) == ()
 
 
 def test_cancelling_is_possible_in_exactly_four_states_of_a_migration() -> None:
     for lifecycle in (MOUNT, UNMOUNT):
-        can = [state for state in lifecycle.states if "cancel" in lifecycle.legal(state)]
+        can = [state for state in lifecycle.states if "cancel" in lifecycle.list_legal_verbs(state)]
         assert can == ["preparing", "prepared", "executing", "executed"]
-        can_delete = [state for state in lifecycle.states if "delete" in lifecycle.legal(state)]
+        can_delete = [state for state in lifecycle.states if "delete" in lifecycle.list_legal_verbs(state)]
         assert can_delete == ["planned", "finished", "cancelled"]
 
 
 def test_failover_is_possible_from_every_mirror_state_but_stopped() -> None:
     mirrors = [state for state in MIRROR.states if state not in {MirrorStatus.ABSENT, MirrorStatus.REGULAR}]
-    assert [state for state in mirrors if "failover" not in MIRROR.legal(state)] == [MirrorStatus.STOPPED]
+    assert [state for state in mirrors if "failover" not in MIRROR.list_legal_verbs(state)] == [MirrorStatus.STOPPED]
 
 
 def test_one_verb_may_lead_to_several_states_by_condition() -> None:
-    assert MIRROR.step(MirrorStatus.ABSENT, "create", condition=LINK_IS_PAUSED) == MirrorStatus.LINK_PAUSED
-    resumed = MIRROR.step(MirrorStatus.PAUSED, "resume", condition=REVERSAL_SUSPENDED)
+    assert MIRROR.apply_verb(MirrorStatus.ABSENT, "create", condition=LINK_IS_PAUSED) == MirrorStatus.LINK_PAUSED
+    resumed = MIRROR.apply_verb(MirrorStatus.PAUSED, "resume", condition=REVERSAL_SUSPENDED)
     assert resumed == MirrorStatus.PENDING_SYNCHRONIZE
     with pytest.raises(UserError):
-        MIRROR.step(MirrorStatus.ACTIVE, "pause", condition="nobody says this")
+        MIRROR.apply_verb(MirrorStatus.ACTIVE, "pause", condition="nobody says this")
 
 
 @pytest.mark.fact("F-K-042")
 @pytest.mark.parametrize("lifecycle", [SEGMENT, PARTITION_DELETION])
 def test_no_transition_leads_back(lifecycle: Lifecycle[Any]) -> None:
     for state in lifecycle.states:
-        for end in lifecycle.by_itself(state):
-            assert lifecycle.follow(state, end) == end
+        for end in lifecycle.list_automatic_states(state):
+            assert lifecycle.follow_automatic_move(state, end) == end
             with pytest.raises(UserError, match="does not become"):
-                lifecycle.follow(end, state)
+                lifecycle.follow_automatic_move(end, state)
 
 
 def test_a_refusal_says_what_people_need_to_know() -> None:
     with pytest.raises(UserError, match="already stopped"):
-        MIRROR.step(MirrorStatus.STOPPED, "promote")
+        MIRROR.apply_verb(MirrorStatus.STOPPED, "promote")
     with pytest.raises(UserError, match="becomes DISABLED by itself"):
-        TIERING.step(TieringState.DISABLING, "enable-tiering")
+        TIERING.apply_verb(TieringState.DISABLING, "enable-tiering")
     with pytest.raises(UserError, match="Nothing can be asked for there"):
-        MOUNT.step(MigrationState.GONE, "prepare")
-    assert LINK.refuse(LinkStatus.ACTIVE, "resume") == "link: cannot resume while ACTIVE"
+        MOUNT.apply_verb(MigrationState.GONE, "prepare")
+    assert LINK.explain_refusal(LinkStatus.ACTIVE, "resume") == "link: cannot resume while ACTIVE"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from reconciler.manifests.load import LoadedWorkspace, load
+from reconciler.manifests.load import LoadedWorkspace, load_manifests
 from reconciler.manifests.overlays import Variables
 from reconciler.manifests.positions import ManifestError
 
@@ -21,10 +21,10 @@ CASES = [
 
 def _load(case: Mapping[str, Any], write: Callable[[Mapping[str, str]], Path], clusters: str) -> LoadedWorkspace:
     files = {"manifests/clusters.yaml": clusters} if case.get("clusters") else {}
-    return load(
+    return load_manifests(
         write({**files, **case["files"]}),
         environment=case.get("environment"),
-        variables=Variables.of(case.get("var", []), environ=case.get("environ", {})),
+        variables=Variables.parse(case.get("var", []), environ=case.get("environ", {})),
     )
 
 

@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.manifests.edit import EditedFile, UneditableError, format_patch, remove_at, set_at, yaml_text
-from reconciler.manifests.yaml_documents import parse
+from reconciler.manifests.edit import (
+    EditedFile,
+    UneditableError,
+    format_flow_value,
+    format_patch,
+    remove_value,
+    set_value,
+)
+from reconciler.manifests.yaml_documents import parse_yaml
 
 
 def after(file: EditedFile) -> str:
@@ -20,13 +27,13 @@ def after(file: EditedFile) -> str:
 
 def setting(text: str, path: tuple[str | int, ...], value: Any) -> str:
     file = EditedFile(text)
-    file.set(0, path, value)
+    file.set_value(0, path, value)
     return after(file)
 
 
 def removing(text: str, *path: str | int) -> str:
     file = EditedFile(text)
-    file.remove(0, path)
+    file.remove_value(0, path)
     return after(file)
 
 
@@ -96,15 +103,15 @@ def test_what_would_change_more_is_left_to_its_author(text: str, path: tuple[str
         changed = setting(text, path, "new")
     except UneditableError:
         return
-    before, now = (parse(each.encode(), "x").documents[0].content for each in (text, changed))
-    set_at(before, path, "new")
+    before, now = (parse_yaml(each.encode(), "x").documents[0].content for each in (text, changed))
+    set_value(before, path, "new")
     assert now == before
 
 
 @pytest.mark.parametrize("text", ["a: 1\rb: 2\r", "a: 1\u2028b: 2\n", "%YAML 1.2\n---\na: 1\n"])
 def test_a_file_with_rare_line_ends_or_directives_is_left_to_its_author(text: str) -> None:
     with pytest.raises(UneditableError):
-        EditedFile(text).set(0, ("a",), 2)
+        EditedFile(text).set_value(0, ("a",), 2)
 
 
 scalars = st.one_of(st.integers(-99, 10**12), st.booleans(), st.text(st.characters(codec="utf-8"), max_size=12))
@@ -122,9 +129,11 @@ documents = st.dictionaries(keys, values, min_size=1, max_size=4)
 def written(value: Any, indent: str, flows: Any) -> str:
     """Return a value in lines or brackets, as `flows` decides anew for each."""
     if not isinstance(value, dict | list) or flows():
-        return f" {yaml_text(value)} # said\n"
+        return f" {format_flow_value(value)} # said\n"
     if isinstance(value, dict):
-        rows = (f"{indent}{yaml_text(key)}:{written(item, indent + '  ', flows)}" for key, item in value.items())
+        rows = (
+            f"{indent}{format_flow_value(key)}:{written(item, indent + '  ', flows)}" for key, item in value.items()
+        )
     else:
         rows = (f"{indent}-{written(item, indent + '  ', lambda: True)}" for item in value)
     return "\n" + "".join(rows)
@@ -138,19 +147,19 @@ def paths(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int,
 @given(documents, scalars, st.data())
 def test_whatever_the_layout_a_change_means_itself_or_is_refused(content: Any, value: Any, data: st.DataObject) -> None:
     text = written(content, "", lambda: data.draw(st.booleans())).removeprefix("\n").removeprefix(" ")
-    known = parse(text.encode(), "x")
+    known = parse_yaml(text.encode(), "x")
     if known.problems or [document.content for document in known.documents] != [content]:
         return  # a layout that YAML reads otherwise is no case of ours
     path = data.draw(st.sampled_from(paths(content)))
     is_removal = data.draw(st.booleans())
     file = EditedFile(text)
     try:
-        file.remove(0, path) if is_removal else file.set(0, path, value)
+        file.remove_value(0, path) if is_removal else file.set_value(0, path, value)
     except UneditableError:
         assert after(file) == text
         return
-    remove_at(content, path) if is_removal else set_at(content, path, value)
-    assert [document.content for document in parse(after(file).encode(), "y").documents] == [content]
+    remove_value(content, path) if is_removal else set_value(content, path, value)
+    assert [document.content for document in parse_yaml(after(file).encode(), "y").documents] == [content]
 
 
 @settings(max_examples=40)

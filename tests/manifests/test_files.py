@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.manifests.files import find_workspace
-from reconciler.manifests.load import load, load_workspace
+from reconciler.manifests.load import load_manifests, load_workspace
 from reconciler.manifests.overlays import Variables
 from reconciler.manifests.positions import ManifestError, Problem
 
@@ -20,7 +20,7 @@ LISTING = "apiVersion: reconciler/v1\nkind: Workspace\nmetadata: {name: shop}\ns
 
 
 def loaded(folder: Path) -> Any:
-    return load(folder, environment=None, variables=Variables())
+    return load_manifests(folder, environment=None, variables=Variables())
 
 
 def problems_of(folder: Path) -> list[str]:

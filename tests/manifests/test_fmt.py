@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reconciler.manifests.format import NotLaidOutError, _format_once, format_text
 from reconciler.manifests.positions import ManifestError
-from reconciler.manifests.yaml_documents import parse
+from reconciler.manifests.yaml_documents import parse_yaml
 
 ROOT = Path(__file__).parent.parent.parent
 MANIFESTS = [
@@ -124,8 +124,8 @@ def test_every_manifest_says_the_same_in_canonical_form(file: Path) -> None:
     once = format_text(file.read_text())
     assert format_text(once) == once
     assert yaml.safe_load_all(once) is not None
-    contents = [document.content for document in parse(once.encode(), "after").documents]
-    assert contents == [document.content for document in parse(file.read_bytes(), "before").documents]
+    contents = [document.content for document in parse_yaml(once.encode(), "after").documents]
+    assert contents == [document.content for document in parse_yaml(file.read_bytes(), "before").documents]
 
 
 def test_lists_of_lists_and_texts_in_blocks_are_laid_out_as_well() -> None:
@@ -229,7 +229,7 @@ def test_whatever_is_written_and_however_says_the_same_and_settles_at_once(
     """`format_text` leaves a file as it is rather than change what it says or lose a comment: none of these is left."""
     text = yaml.dump_all(documents, default_flow_style=flow, indent=indent, sort_keys=False, width=40)
     text = _commented(text, random.Random(seed))  # noqa: S311 - no secret
-    if not parse(text.encode(), "text").problems:
+    if not parse_yaml(text.encode(), "text").problems:
         done = format_text(text)
         try:
             assert done == _format_once(text)

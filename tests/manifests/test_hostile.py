@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from reconciler.manifests import yaml_documents
-from reconciler.manifests.load import load
+from reconciler.manifests.load import load_manifests
 from reconciler.manifests.overlays import Variables
 from reconciler.manifests.positions import ManifestError
-from reconciler.manifests.yaml_documents import parse
+from reconciler.manifests.yaml_documents import parse_yaml
 
 LAUGHS = "a: &a [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n" + "".join(
     f"{chr(98 + level)}: &{chr(98 + level)} [{', '.join(['*' + chr(97 + level)] * 9)}]\n" for level in range(9)
@@ -23,7 +23,7 @@ LAUGHS = "a: &a [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n" + "".join(
 
 
 def problems_of(raw: bytes | str) -> list[str]:
-    return [str(problem) for problem in parse(raw if isinstance(raw, bytes) else raw.encode(), "f").problems]
+    return [str(problem) for problem in parse_yaml(raw if isinstance(raw, bytes) else raw.encode(), "f").problems]
 
 
 def test_a_billion_laughs_are_refused_in_milliseconds() -> None:
@@ -46,12 +46,12 @@ def test_aliases_nest_no_deeper_than_what_is_written_out(workspace: Any, cluster
     chain = [f"l{n}: &l{n} {'[' * 60}{f'*l{n - 1}' if n else variable}{']' * 60}\n" for n in range(40)]
     folder = workspace({"manifests/a.yaml": clusters, "manifests/b.yaml": "".join(chain)})
     with pytest.raises(ManifestError) as caught:
-        load(folder, environment=None, variables=Variables())
+        load_manifests(folder, environment=None, variables=Variables())
     assert "manifests/b.yaml:2:69: is nested more than 100 levels deep. No manifest needs that" in str(caught.value)
 
 
 def test_as_much_nesting_as_is_allowed_is_read() -> None:
-    parsed = parse(("[" * 100 + "]" * 100).encode(), "f")
+    parsed = parse_yaml(("[" * 100 + "]" * 100).encode(), "f")
     assert not parsed.problems
 
 
@@ -75,7 +75,7 @@ def test_wrong_encodings_are_named_with_their_place(raw: bytes, said: str) -> No
 
 
 def test_a_byte_order_mark_and_line_ends_of_windows_are_read() -> None:
-    (document,) = parse(b"\xef\xbb\xbfa: b\r\nc: d\r\n", "f").documents
+    (document,) = parse_yaml(b"\xef\xbb\xbfa: b\r\nc: d\r\n", "f").documents
     assert document.content == {"a": "b", "c": "d"}
 
 
@@ -83,9 +83,9 @@ def test_a_byte_order_mark_and_line_ends_of_windows_are_read() -> None:
 def test_more_values_than_a_document_needs_are_refused_in_little_memory() -> None:
     program = (
         "import resource, sys\n"
-        "from reconciler.manifests.yaml_documents import parse\n"
+        "from reconciler.manifests.yaml_documents import parse_yaml\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "problems = parse(b'[' + b'a,' * 4_000_000 + b']', 'f').problems\n"
+        "problems = parse_yaml(b'[' + b'a,' * 4_000_000 + b']', 'f').problems\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
         "print(problems[0])\n"
     )
@@ -101,7 +101,7 @@ def test_a_file_of_100_megabytes_is_refused_without_reading_it(workspace: Any) -
         file.truncate(100 * 2**20)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(ManifestError) as caught:
-        load(folder, environment=None, variables=Variables())
+        load_manifests(folder, environment=None, variables=Variables())
     assert "manifests/a.yaml: is too big: 100 MiB, more than 32. Split it into several files" in str(caught.value)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 * 1024
 
@@ -118,8 +118,8 @@ def test_without_libyaml_the_same_is_read_and_refused(monkeypatch: pytest.Monkey
         "a: b: c",
         "%YAML 1.1\n---\na: yes\n",
     ]
-    fast = [parse(text.encode(), "f") for text in texts]
+    fast = [parse_yaml(text.encode(), "f") for text in texts]
     monkeypatch.setattr(yaml_documents, "PARSER", yaml.SafeLoader)
-    slow = [parse(text.encode(), "f") for text in texts]
+    slow = [parse_yaml(text.encode(), "f") for text in texts]
     assert [each.documents for each in slow] == [each.documents for each in fast]
     assert [len(each.problems) for each in slow] == [len(each.problems) for each in fast]

@@ -6,24 +6,13 @@ import subprocess
 import sys
 from typing import Any
 
-HEAVY = (
-    "pyarrow",
-    "numpy",
-    "pyspark",
-    "boto3",
-    "botocore",
-    "rich",
-    "typer",
-    "difflib",
-    "orjson",
-    "asyncio",
-)
+HEAVY = ("pyarrow", "numpy", "pyspark", "boto3", "botocore", "rich", "typer", "difflib", "orjson", "asyncio")
 PROGRAM = """
 import sys
 from pathlib import Path
-from reconciler.manifests.load import load
+from reconciler.manifests.load import load_manifests
 from reconciler.manifests.overlays import Variables
-load(Path(sys.argv[1]), environment=None, variables=Variables())
+load_manifests(Path(sys.argv[1]), environment=None, variables=Variables())
 print(*sorted(name for name in sys.argv[2].split(",") if name in sys.modules))
 """
 

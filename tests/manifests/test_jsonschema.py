@@ -8,9 +8,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from reconciler.manifests.json_schema import schemas
-from reconciler.manifests.models import read
-from reconciler.manifests.yaml_documents import parse
+from reconciler.manifests.json_schema import build_schemas
+from reconciler.manifests.models import validate_draft
+from reconciler.manifests.yaml_documents import parse_yaml
 from tests.manifests.test_sentences import draft_with
 
 ROOT = Path(__file__).parent.parent.parent
@@ -20,11 +20,11 @@ MANIFESTS = [
     *sorted((ROOT / "examples").glob("*/reconciler.yaml")),
     *sorted((ROOT / "examples").glob("*/manifests/*.yaml")),
 ]
-SCHEMAS = schemas()
+SCHEMAS = build_schemas()
 
 
 def contents_of(file: Path) -> list[Any]:
-    parsed = parse(file.read_bytes(), file.name)
+    parsed = parse_yaml(file.read_bytes(), file.name)
     assert not parsed.problems
     return [document.content for document in parsed.documents]
 
@@ -48,7 +48,7 @@ def test_every_field_of_a_kind_is_read(file: Path) -> None:
     for content in contents_of(file):
         written |= set(_paths(content))
         if "${var" not in json.dumps(content):
-            resource, complaints = read(draft_with(content))
+            resource, complaints = validate_draft(draft_with(content))
             assert resource is not None, complaints
     known = {path for path in _fields(SCHEMAS[file.stem], SCHEMAS[file.stem]["$defs"]) if "configs." not in path}
     assert sorted(known - written) == []

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reconciler.manifests.edit import format_document
 from reconciler.manifests.format import format_text
-from reconciler.manifests.yaml_documents import parse
+from reconciler.manifests.yaml_documents import parse_yaml
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Zl", "Zp"]), max_size=30) | st.sampled_from(
     ["", "true", "12", "a: b", "# no comment", "User:checkout", "*", "x" * 130]
@@ -35,5 +35,5 @@ def test_what_is_laid_out_is_as_fmt_would_have_it(spec: dict[str, Any]) -> None:
     }
     text = format_document(content)
     assert format_text(text) == text
-    [document] = parse(text.encode(), "x.yaml").documents
+    [document] = parse_yaml(text.encode(), "x.yaml").documents
     assert document.content == content

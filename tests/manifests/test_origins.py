@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reconciler.manifests.load import explain_origin, load
+from reconciler.manifests.load import explain_origin, load_manifests
 from reconciler.manifests.overlays import Variables
 from reconciler.resources.address import Address
 
@@ -51,7 +51,7 @@ def test_each_value_is_traced_to_the_file_and_the_variable_that_say_it(workspace
             "overlays/prod/values.yaml": "partitions: 12\n",
         }
     )
-    loaded = load(folder, environment="prod", variables=Variables())
+    loaded = load_manifests(folder, environment="prod", variables=Variables())
     assert explain_origin(loaded, Address("topic/west/orders")) == {
         "apiVersion": "overlays/prod/b.yaml:1",
         "kind": "overlays/prod/b.yaml:2",
@@ -68,7 +68,7 @@ def test_each_value_is_traced_to_the_file_and_the_variable_that_say_it(workspace
 
 def test_a_mirror_is_traced_to_its_entry(workspace: Any, clusters: str) -> None:
     folder = workspace({"manifests/a.yaml": clusters, "manifests/b.yaml": BASE})
-    loaded = load(folder, environment=None, variables=Variables.of(["partitions=1"], environ={}))
+    loaded = load_manifests(folder, environment=None, variables=Variables.parse(["partitions=1"], environ={}))
     assert explain_origin(loaded, Address("mirror/east/w.clicks")) == {
         "source": "manifests/b.yaml:22",
         "state": "manifests/b.yaml:23",
@@ -76,5 +76,5 @@ def test_a_mirror_is_traced_to_its_entry(workspace: Any, clusters: str) -> None:
 
 
 def test_what_no_file_declares_has_no_origin(workspace: Any, clusters: str) -> None:
-    loaded = load(workspace({"manifests/a.yaml": clusters}), environment=None, variables=Variables())
+    loaded = load_manifests(workspace({"manifests/a.yaml": clusters}), environment=None, variables=Variables())
     assert explain_origin(loaded, Address("topic/west/nowhere")) == {}

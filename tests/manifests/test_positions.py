@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from reconciler.manifests.positions import Spot, spots
+from reconciler.manifests.positions import Spot, find_spots
 
 TEXT = """\
 # nothing yet
@@ -23,7 +23,7 @@ last: 1
 
 
 def test_every_key_and_every_entry_has_its_place() -> None:
-    first, second, third = spots(TEXT.encode())
+    first, second, third = find_spots(TEXT.encode())
     assert first == {
         (): Spot(4, 1),
         ("a",): Spot(4, 1),
@@ -47,11 +47,11 @@ def test_every_key_and_every_entry_has_its_place() -> None:
 
 
 def test_places_are_known_up_to_where_a_file_breaks() -> None:
-    (first,) = spots(b"a: 1\nb: {c: 2\nd: 3\n")
+    (first,) = find_spots(b"a: 1\nb: {c: 2\nd: 3\n")
     assert first[("a",)] == Spot(1, 1)
     assert first["b", "c"] == Spot(2, 5)
 
 
 def test_columns_count_characters() -> None:
-    (first,) = spots("ü: {ä: 1, b: 2}\n".encode())
+    (first,) = find_spots("ü: {ä: 1, b: 2}\n".encode())
     assert first["ü", "b"] == Spot(1, 11)

@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.manifests.positions import is_text, resolve
-from reconciler.manifests.yaml_documents import parse
+from reconciler.manifests.positions import is_text, parse_plain_scalar
+from reconciler.manifests.yaml_documents import parse_yaml
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ from reconciler.manifests.yaml_documents import parse
     ],
 )
 def test_a_plain_scalar_means_what_yaml_1_2_says(text: str, meant: Any) -> None:
-    assert resolve(text) == meant
-    assert type(resolve(text)) is type(meant)
+    assert parse_plain_scalar(text) == meant
+    assert type(parse_plain_scalar(text)) is type(meant)
 
 
 def test_not_a_number_is_a_number() -> None:
-    assert math.isnan(resolve(".nan"))  # type: ignore[arg-type] # a float
+    assert math.isnan(parse_plain_scalar(".nan"))  # type: ignore[arg-type] # a float
 
 
 @given(st.text(alphabet="0123456789+-.eExXoOabfF_:", max_size=12))
@@ -47,7 +47,7 @@ def test_numbers_are_those_of_the_core_schema_and_no_others(text: str) -> None:
     is_number = re.fullmatch(
         r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+|[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", text
     )
-    assert isinstance(resolve(text), int | float) == (is_number is not None)
+    assert isinstance(parse_plain_scalar(text), int | float) == (is_number is not None)
 
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
@@ -61,7 +61,7 @@ TREES = st.recursive(
 @given(TREES)
 def test_what_json_writes_is_read_as_what_it_was(tree: Any) -> None:
     text = yaml.dump(tree, Dumper=yaml.CSafeDumper, default_style='"', allow_unicode=False)
-    documents = parse(text.encode(), "f").documents
+    documents = parse_yaml(text.encode(), "f").documents
     expected = yaml.load(text, Loader=yaml.CSafeLoader)
     assert [document.content for document in documents] == ([expected] if expected is not None else [])
 
@@ -69,5 +69,5 @@ def test_what_json_writes_is_read_as_what_it_was(tree: Any) -> None:
 @given(st.text(max_size=12))
 def test_what_is_text_without_quotes_is_read_as_that_text(text: str) -> None:
     if is_text(text) and re.fullmatch(r"[A-Za-z0-9_.+-]+", text) and text not in {"-", "---"}:
-        (document,) = parse(f"key: {text}".encode(), "f").documents
+        (document,) = parse_yaml(f"key: {text}".encode(), "f").documents
         assert document.content == {"key": text}

@@ -10,15 +10,15 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.manifests.models import read
+from reconciler.manifests.models import validate_draft
 from reconciler.manifests.overlays import Draft
-from reconciler.manifests.yaml_documents import parse
+from reconciler.manifests.yaml_documents import parse_yaml
 
 KINDS = sorted((Path(__file__).parent.parent / "cases" / "kinds").glob("*.yaml"))
 WHOLE = [
     document.content
     for file in KINDS
-    for document in parse(file.read_bytes(), file.name).documents
+    for document in parse_yaml(file.read_bytes(), file.name).documents
     if b"${var" not in repr(document.content).encode()
 ]
 ODD = st.sampled_from(
@@ -79,7 +79,7 @@ def test_any_change_to_a_manifest_is_read_or_refused_in_plain_words(whole: Any, 
         collection["surprising"] = odd
     else:
         collection[f"{key}s"] = collection.pop(key)
-    resource, complaints = read(draft_with(content, has_null=True))
+    resource, complaints = validate_draft(draft_with(content, has_null=True))
     assert (resource is None) == bool(complaints)
     for complaint in complaints:
         assert complaint.message
@@ -95,7 +95,7 @@ def test_a_complaint_points_to_what_is_written_or_to_what_is_missing_below_it(wh
     places = _places(content)
     collection, key = places[where % len(places)]
     collection[key] = {"surprising": 1}
-    _, complaints = read(draft_with(content))
+    _, complaints = validate_draft(draft_with(content))
     for complaint in complaints:
         here = content
         for part in complaint.at[:-1]:
@@ -104,8 +104,8 @@ def test_a_complaint_points_to_what_is_written_or_to_what_is_missing_below_it(wh
 
 def test_a_resource_that_was_read_reads_back_from_its_own_json() -> None:
     for content in WHOLE:
-        resource, complaints = read(draft_with(content))
+        resource, complaints = validate_draft(draft_with(content))
         assert resource is not None, complaints
         assert type(resource).model_validate(resource.to_json()) == resource
-        again, complaints = read(draft_with(resource.to_json()))
+        again, complaints = validate_draft(draft_with(resource.to_json()))
         assert again == resource, complaints

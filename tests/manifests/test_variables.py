@@ -7,7 +7,7 @@ import pytest
 
 from reconciler.errors import UsageError, UserError
 from reconciler.manifests.files import list_environments
-from reconciler.manifests.load import load
+from reconciler.manifests.load import load_manifests
 from reconciler.manifests.overlays import Variables, parse_typed_value
 
 TOPIC = (
@@ -37,7 +37,7 @@ def test_a_variable_of_the_command_line_is_a_scalar_and_quotes_make_it_text(text
 @pytest.mark.parametrize("text", ["novalue", "=x", "1a=x", "a b=x"])
 def test_what_is_no_name_and_value_is_a_wrong_call(text: str) -> None:
     with pytest.raises(UsageError, match="is not NAME=VALUE"):
-        Variables.of([text], environ={})
+        Variables.parse([text], environ={})
 
 
 def test_files_environment_and_command_line_override_each_other_in_this_order(
@@ -57,7 +57,9 @@ def test_files_environment_and_command_line_override_each_other_in_this_order(
     )
 
     def partitions(environment: str | None, variables: Variables) -> int:
-        topic: Any = load(folder, environment=environment, variables=variables).desired["topic/west/orders"].resource
+        topic: Any = (
+            load_manifests(folder, environment=environment, variables=variables).desired["topic/west/orders"].resource
+        )
         return topic.spec.partitions
 
     environ = {"RECONCILER_VAR_n": "5"}
@@ -65,32 +67,32 @@ def test_files_environment_and_command_line_override_each_other_in_this_order(
     assert partitions("prod", Variables()) == 3
     assert partitions("prod", Variables(files=(extra,))) == 4
     assert partitions("prod", Variables(files=(extra,), environ=environ)) == 5
-    assert partitions("prod", Variables.of(["n=6", "n=7"], files=[extra], environ=environ)) == 7
+    assert partitions("prod", Variables.parse(["n=6", "n=7"], files=[extra], environ=environ)) == 7
 
 
 @pytest.mark.parametrize("name", ["PROD", "a/b", "..", "", "x" * 41])
 def test_what_cannot_name_an_environment_is_a_wrong_call(workspace: Any, name: str) -> None:
     with pytest.raises(UsageError, match="is not a name of an environment"):
-        load(workspace({"manifests/a.yaml": ""}), environment=name, variables=Variables())
+        load_manifests(workspace({"manifests/a.yaml": ""}), environment=name, variables=Variables())
 
 
 def test_an_unknown_environment_is_an_error_that_names_the_nearest(workspace: Any) -> None:
     folder = workspace({"overlays/prod/a.yaml": "", "overlays/stage/a.yaml": "", "overlays/README.md": ""})
     assert list_environments(folder) == ("prod", "stage")
     with pytest.raises(UserError, match=r"there is no environment prd. Did you mean prod\?"):
-        load(folder, environment="prd", variables=Variables())
+        load_manifests(folder, environment="prd", variables=Variables())
     with pytest.raises(UserError, match="Create overlays/qa/; known: prod, stage"):
-        load(folder, environment="qa", variables=Variables())
+        load_manifests(folder, environment="qa", variables=Variables())
 
 
 def test_an_environment_may_differ_in_values_alone_or_in_nothing(workspace: Any, clusters: str) -> None:
     folder = workspace({"manifests/a.yaml": clusters, "overlays/prod/.gitkeep": ""})
-    assert len(load(folder, environment="prod", variables=Variables()).desired) == 3
+    assert len(load_manifests(folder, environment="prod", variables=Variables()).desired) == 3
 
 
 def test_a_variable_that_nothing_uses_is_warned_about(workspace: Any, clusters: str) -> None:
     folder = workspace({"manifests/a.yaml": clusters})
-    (warning,) = load(folder, environment=None, variables=Variables.of(["n=1"], environ={})).warnings
+    (warning,) = load_manifests(folder, environment=None, variables=Variables.parse(["n=1"], environ={})).warnings
     assert str(warning) == "--var: n: the variable n is used nowhere. Check its name"
 
 
@@ -108,7 +110,7 @@ def test_a_setting_that_is_text_is_taken_as_it_is_written(workspace: Any) -> Non
             ),
         }
     )
-    loaded = load(folder, environment=None, variables=Variables.of(["commit=0042"], environ={}))
+    loaded = load_manifests(folder, environment=None, variables=Variables.parse(["commit=0042"], environ={}))
     assert loaded.workspace.spec.spark.conf == {
         "spark.app.name": "0042",
         "spark.v": "1.10",

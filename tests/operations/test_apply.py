@@ -457,10 +457,10 @@ def test_what_was_kept_and_cannot_be_used_is_told_in_a_line_and_set_aside(
     told: list[str] = []
     spool = LocalSpool(tmp_path, told.append)
     entry = ActionEnded(id=CREATE)
-    kept = Path(spool.keep("a-run", [entry]))
-    assert spool.read("a-run") == (entry,)
+    kept = Path(spool.store_entries("a-run", [entry]))
+    assert spool.read_entries("a-run") == (entry,)
     kept.write_bytes(harm(kept.read_bytes()))
-    assert spool.read("a-run") == ()
+    assert spool.read_entries("a-run") == ()
     (line,) = told
     assert f"{kept} cannot be used: {why}" in line
     assert "\n" not in line
@@ -472,7 +472,7 @@ def test_what_was_kept_of_a_run_and_cannot_be_removed_is_told_in_a_line(tmp_path
     spool = LocalSpool(tmp_path, told.append)
     in_the_way = tmp_path / ".reconciler/spool/a-run.json"
     in_the_way.mkdir(parents=True)
-    spool.forget("a-run")
+    spool.delete_entries("a-run")
     (line,) = told
     assert line.startswith(f"{in_the_way} is no longer needed and cannot be removed: ")
 
@@ -786,7 +786,7 @@ def test_of_two_applies_at_once_the_one_of_older_files_is_blocked_under_its_leas
         orders.write_text(before)  # the newer commit takes the change back: nothing is to be done, nothing is stale
         assert newer.apply().result is None
         orders.write_text(changed)
-        assert not planned.plan.is_of_older_files
+        assert not planned.plan.has_older_files
         return True
 
     orders.write_text(before.replace("7d", "8d"))

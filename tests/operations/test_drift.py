@@ -19,7 +19,7 @@ from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.drift import DriftItem, DriftResult, DriftScope, KnownFile, drift
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.diff.field_differences import report_drift
-from reconciler.planning.plan_rows import fingerprint
+from reconciler.planning.plan_rows import hash_value
 from reconciler.resources.address import Address
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ SHOP = DriftScope("shop")
 
 
 def found(address: Address, observed: object, *, ignored: str | None = None) -> DriftItem:
-    mark = fingerprint([address, "configs.retention.ms", observed])
+    mark = hash_value([address, "configs.retention.ms", observed])
     return DriftItem("drift", address, "moved", mark, "configs.retention.ms", None, None, ignored)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.manifests.load import LoadedWorkspace, load
+from reconciler.manifests.load import LoadedWorkspace, load_manifests
 from reconciler.manifests.overlays import Variables
 from reconciler.operations.drift_patch import AcceptResult, build_patch
 from reconciler.operations.plan import PlanDecision
@@ -17,7 +17,7 @@ from reconciler.operations.steps.observe import ObservedClusters
 from reconciler.operations.steps.recorded import RecordedState
 from reconciler.planning.actions import Adopt, Forget
 from reconciler.planning.plan import Plan, PlanInput
-from reconciler.planning.planner import assess, decide
+from reconciler.planning.planner import assess_draft, decide_actions
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import Observed, Recorded
 from tests.planning.casefile import Case
@@ -89,11 +89,11 @@ class Two:
 
     @property
     def loaded(self) -> LoadedWorkspace:
-        return load(self.folder, environment=None, variables=Variables())
+        return load_manifests(self.folder, environment=None, variables=Variables())
 
     @property
     def plan(self) -> Plan:
-        return assess(decide(self.loaded.desired, self.recorded, self.observed, request=self.given), {})
+        return assess_draft(decide_actions(self.loaded.desired, self.recorded, self.observed, request=self.given), {})
 
     def see(self, item: dict[str, Any]) -> None:
         address, seen = observed(item)

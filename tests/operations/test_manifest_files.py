@@ -12,7 +12,7 @@ import yaml
 
 from reconciler.errors import UserError
 from reconciler.manifests.edit import EditedFile
-from reconciler.manifests.json_schema import schemas
+from reconciler.manifests.json_schema import build_schemas
 from reconciler.manifests.positions import ManifestError
 from reconciler.operations.export import ExportOptions, export
 from reconciler.operations.init import init
@@ -45,13 +45,13 @@ def test_what_init_makes_names_schemas_that_it_follows(made: Bench) -> None:
         for text in path.read_text().split("---\n"):  # editors read the line in each document by itself
             _, _, named = text.splitlines()[0].partition("# yaml-language-server: $schema=")
             schema = json.loads((path.parent / named).read_text())
-            assert schema == json.loads(json.dumps(schemas()["manifest"]))
+            assert schema == json.loads(json.dumps(build_schemas()["manifest"]))
             jsonschema.validate(json.loads(json.dumps(yaml.safe_load(text))), schema)
 
 
 def test_the_first_document_can_go_and_leaves_no_second_line_of_a_schema(made: Bench) -> None:
     documents = EditedFile((made.invocation.cwd / "manifests/example.yaml").read_text())
-    documents.drop(0)
+    documents.remove_document(0)
     assert "".join(after for _, after in documents.pieces).count("# yaml-language-server") == 2
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.applying.engine import LeaseTurn
+from reconciler.applying.engine import RunLease
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.maintenance.chores import Chore
 from reconciler.embedded.segments.head import Partition
@@ -105,7 +105,7 @@ def test_a_run_commits_once_a_minute_at_most_and_only_what_is_new(records: str, 
         claim = Claim(owner=Owner("shop"), run="r1", who="anna", lineage="l1")
         found = []
         async with await acquire(MemoryStore(), effects, claim) as lease:
-            turn = LeaseTurn(lease, Journal(lease, effects, lease.run), effects)
+            turn = RunLease(lease, Journal(lease, effects, lease.run), effects)
             for at, name in zip((59.0, 60.0, 61.0, 119.0, 120.0), records, strict=True):
                 effects.at = at
                 await lease.renew()

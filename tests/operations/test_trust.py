@@ -20,7 +20,7 @@ from reconciler.cli.json.sarif import SarifDocument
 from reconciler.cli.text.markdown import plan_markdown
 from reconciler.cli.text.remarks import format_junit, plan_remarks
 from reconciler.errors import BlockedError, ReconcilerError, UserError
-from reconciler.manifests.json_schema import schemas
+from reconciler.manifests.json_schema import build_schemas
 from reconciler.manifests.overlays import Variables
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.clusters.cluster_check import check
@@ -31,9 +31,9 @@ from reconciler.operations.steps.runner import SiteOptions
 from reconciler.operations.steps.trust import Trust
 from reconciler.planning.actions import Adopt, Change, Create, Delete, Update
 from reconciler.planning.plan import Plan
-from reconciler.planning.plan_rows import digest, read_result_json
+from reconciler.planning.plan_rows import build_result_json, compute_digest
 from reconciler.planning.saved_plan import encode_action, encode_saved_plan, read_plan_to_apply
-from reconciler.process import base_files, changed_since, commit_of, limit_of
+from reconciler.process import extract_base_files, find_read_limit, list_changed_files, read_commit
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import REFERENCES
 from reconciler.resources.inventory import RESOURCE
@@ -296,7 +296,7 @@ def forked(bench: Bench) -> Bench:
     for arguments in (("init", "-q", "-b", "main"), ("add", "."), ("commit", "-q", "-m", "x"), ("switch", "-qc", "pr")):
         subprocess.run(["git", "-C", str(bench.folder), *arguments], env=ENVIRON, check=True)
     environ = {**ENVIRON, "RECONCILER_BASE": "main"}
-    changed = replace(bench.invocation, base_files=lambda folder: base_files(folder, environ))
+    changed = replace(bench.invocation, base_files=lambda folder: extract_base_files(folder, environ))
     return replace(bench, invocation=changed)
 
 
@@ -338,7 +338,7 @@ def test_validating_a_pull_request_believes_its_base_or_says_that_it_has_none(fo
     assert "the base of this pull request does not allow" in finding.message
     assert '"env:KAFKA_*", "env:RECONCILER_PASSWORD"' in finding.hint
     environ = {**ENVIRON, "RECONCILER_BASE": "f" * 40}
-    shallow = replace(forked.invocation, base_files=lambda folder: base_files(folder, environ))
+    shallow = replace(forked.invocation, base_files=lambda folder: extract_base_files(folder, environ))
     validated = validate(shallow, Select())
     assert validated.verdict is None
     assert "which secrets manifests may name is not known" in validated.warnings[0]
@@ -368,7 +368,7 @@ def test_a_tag_does_not_stand_in_for_the_base_branch_of_its_name(forked: Bench) 
     forked.write("manifests/live.yaml", cluster(THERE))
     for arguments in (("add", "."), ("commit", "-q", "-m", "y"), ("tag", "main")):
         subprocess.run(["git", "-C", str(forked.folder), *arguments], env=ENVIRON, check=True)
-    found = base_files(forked.folder, {**ENVIRON, "RECONCILER_BASE": "main"})
+    found = extract_base_files(forked.folder, {**ENVIRON, "RECONCILER_BASE": "main"})
     assert found is not None
     assert found.of(forked.folder / "manifests/live.yaml").read_text() == KNOWN
 
@@ -384,7 +384,7 @@ def test_a_tag_does_not_stand_in_for_the_base_branch_of_its_name(forked: Bench) 
 )
 def test_a_base_that_cannot_be_read_lets_nothing_through(forked: Bench, environ: dict[str, str], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        base_files(forked.folder, {**ENVIRON, **environ})
+        extract_base_files(forked.folder, {**ENVIRON, **environ})
 
 
 @pytest.mark.parametrize("how", ["RECONCILER_BASE", "CI_MERGE_REQUEST_DIFF_BASE_SHA", "GITHUB_EVENT_PATH"])
@@ -396,16 +396,16 @@ def test_a_pipeline_says_what_a_pull_request_is_for(forked: Bench, how: str) -> 
     environ = (
         {"GITHUB_EVENT_PATH": str(event), "GITHUB_EVENT_NAME": "pull_request"} if how.startswith("G") else {how: head}
     )
-    found = base_files(forked.folder, {**ENVIRON, **environ})
+    found = extract_base_files(forked.folder, {**ENVIRON, **environ})
     assert found is not None
     assert found.of(forked.folder / "manifests/live.yaml").read_text() == KNOWN
-    assert base_files(forked.folder, ENVIRON) is None
+    assert extract_base_files(forked.folder, ENVIRON) is None
 
 
 def test_a_workspace_below_the_root_of_its_repository_has_a_base_too(forked: Bench) -> None:
     for arguments in (("mv", "manifests", "below"), ("commit", "-q", "-m", "y"), ("branch", "-f", "main")):
         subprocess.run(["git", "-C", str(forked.folder), *arguments], env=ENVIRON, check=True)
-    found = base_files(forked.folder / "below", {**ENVIRON, "RECONCILER_BASE": "main"})
+    found = extract_base_files(forked.folder / "below", {**ENVIRON, "RECONCILER_BASE": "main"})
     assert found is not None
     assert found.of(forked.folder / "below/live.yaml").read_text() == KNOWN
 
@@ -416,7 +416,7 @@ def test_a_pull_request_reads_nothing_outside_of_its_repository(
     outside = tmp_path_factory.mktemp("runner") / "secret.yaml"
     outside.write_text(f"kind: {PASSWORD}\n")
     limited = replace(
-        forked.invocation, read_limit=lambda folder: limit_of(folder, {**ENVIRON, "RECONCILER_BASE": "main"})
+        forked.invocation, read_limit=lambda folder: find_read_limit(folder, {**ENVIRON, "RECONCILER_BASE": "main"})
     )
     link = forked.folder / "manifests/link.yaml"
     link.symlink_to(outside)
@@ -463,7 +463,7 @@ def test_files_of_a_repository_within_the_repository_are_not_taken_for_it(forked
     subprocess.run(["git", "init", "-q", "--bare", str(place)], env=ENVIRON, check=True)
     (place / "reconciler.yaml").write_text("kind: Workspace\n")
     with pytest.raises(UserError, match=r"holds the files of a git repository|git cannot read"):
-        base_files(place, {**ENVIRON, "RECONCILER_BASE": "main"})
+        extract_base_files(place, {**ENVIRON, "RECONCILER_BASE": "main"})
 
 
 def test_a_file_of_variables_that_the_request_changes_does_not_say_where_the_base_sends_secrets(forked: Bench) -> None:
@@ -501,10 +501,10 @@ def test_a_program_that_a_repository_within_the_repository_names_is_not_run(fork
     assert trace.exists(), "git itself runs it, so the case is one"
     trace.unlink()
     with pytest.raises(UserError):
-        changed_since(place, ENVIRON, "main")
+        list_changed_files(place, ENVIRON, "main")
     with pytest.raises(UserError):
-        base_files(place, {**ENVIRON, "RECONCILER_BASE": "main"})
-    assert commit_of(place, ENVIRON) is None
+        extract_base_files(place, {**ENVIRON, "RECONCILER_BASE": "main"})
+    assert read_commit(place, ENVIRON) is None
     assert not trace.exists()
 
 
@@ -608,7 +608,7 @@ def written(folder: Path) -> dict[str, bytes]:
 
 
 def test_every_place_that_takes_a_secret_is_looked_at_here() -> None:
-    fields = {name for schema in schemas().values() for name in secret_fields(schema)}
+    fields = {name for schema in build_schemas().values() for name in secret_fields(schema)}
     assert fields == {"password", "clientSecret", "apiKey", "apiSecret", *REFERENCES}
     assert all(f"{name}:" in FAR for name in fields)
 
@@ -634,7 +634,7 @@ def test_whatever_is_made_of_an_action_holds_the_reference(far: Bench) -> None:
         tool="0.1.0",
         git_commit=None,
         actions=actions,
-        digest=digest(actions),
+        digest=compute_digest(actions),
     )
     saved = encode_saved_plan(plan, {})
     made = [
@@ -647,7 +647,7 @@ def test_whatever_is_made_of_an_action_holds_the_reference(far: Bench) -> None:
     assert not [body for body in made if SECRET.encode() in body]
     for reference in ("${env:FAR_PASSWORD}", f"${{file:{far.folder}/secret}}"):
         assert reference.encode() in saved
-    afters = [after for action in read_plan_to_apply(saved).plan.actions if (after := read_result_json(action))]
+    afters = [after for action in read_plan_to_apply(saved).plan.actions if (after := build_result_json(action))]
     kept = {after["spec"]["provider"] for after in afters}
     assert kept == {"kafka", "confluent", "embedded"}
     assert all(map(RESOURCE.validate_python, afters))

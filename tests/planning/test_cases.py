@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from reconciler.planning.actions import Delete
-from reconciler.planning.plan_rows import digest, encode_plan
-from reconciler.planning.planner import assess, list_topics_to_measure
+from reconciler.planning.plan_rows import compute_digest, encode_plan
+from reconciler.planning.planner import assess_draft, list_topics_to_measure
 from reconciler.planning.saved_plan import encode_action, encode_saved_plan, read_action, read_plan_to_show
 from reconciler.resources.address import Address, cluster_of
 from reconciler.resources.measures import Measure
@@ -49,7 +49,7 @@ def test_a_case_is_planned_as_it_says_in_any_order_and_its_plan_is_kept_whole(ca
     assert encode_plan(read_plan_to_show(saved).plan) == encode_plan(plan)
     stored = tuple(read_action(orjson.loads(orjson.dumps(encode_action(action)))) for action in plan.actions)
     assert stored == plan.actions
-    assert digest(stored) == digest(plan.actions)
+    assert compute_digest(stored) == compute_digest(plan.actions)
 
     backwards = replace(
         world,
@@ -61,7 +61,7 @@ def test_a_case_is_planned_as_it_says_in_any_order_and_its_plan_is_kept_whole(ca
 
     draft = world.draft()
     sizes = Sizes({address: Measure(10, 1) for address in list_topics_to_measure(draft)})
-    assess(draft, sizes)
+    assess_draft(draft, sizes)
     lacking = sizes.asked - sizes.keys()
     assert not {address for address in lacking if cluster_of(address) in draft.situation.trusted}, "measured once"
 

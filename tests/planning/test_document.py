@@ -13,8 +13,8 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.planning.plan import Base, Plan
-from reconciler.planning.plan_rows import digest, encode_canonical, encode_plan
-from reconciler.planning.same_or_less import Here, refuse_foreign, refuse_other_commit, refuse_other_state
+from reconciler.planning.plan_rows import compute_digest, encode_canonical, encode_plan
+from reconciler.planning.same_or_less import PlanTarget, refuse_foreign_plan, refuse_other_commit, refuse_other_state
 from reconciler.planning.saved_plan import PlanDocument, encode_saved_plan, read_plan_to_apply, read_plan_to_show
 from tests.planning.casefile import Case
 
@@ -214,9 +214,9 @@ def test_what_is_no_saved_plan_is_said_so(body: bytes, message: str) -> None:
 )
 def test_a_saved_plan_of_something_else_is_refused(plan: Plan, other: dict[str, str], word: str) -> None:
     here: dict[str, Any] = {"workspace": "shop", "environment": None, "tool": "0.1.0"}
-    refuse_foreign(plan, Here(**here))
+    refuse_foreign_plan(plan, PlanTarget(**here))
     with pytest.raises(UserError, match=word):
-        refuse_foreign(plan, Here(**{**here, **other}))
+        refuse_foreign_plan(plan, PlanTarget(**{**here, **other}))
 
 
 def test_a_saved_plan_of_another_commit_says_both(plan: Plan) -> None:
@@ -309,7 +309,7 @@ def change(row: Any, path: tuple[Any, ...]) -> None:
 
 def test_the_digest_does_not_change_with_what_is_only_shown(plan: Plan) -> None:
     moved = replace(plan, git_commit="1f2e9ab", tool="9", actions=plan.actions)
-    assert digest(moved.actions) == plan.digest == row_of(moved)["digest"]
+    assert compute_digest(moved.actions) == plan.digest == row_of(moved)["digest"]
     elsewhere = Case("sample", {**ROW, "desired": [{**item, "at": "other.yaml:9"} for item in ROW["desired"]]})
     assert elsewhere.world.plan().digest == plan.digest
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from reconciler.planning.actions import Action, Create, Delete, RunJob, Transition, Update
-from reconciler.planning.order import break_cycles, cycle_error, sort_actions
+from reconciler.planning.order import break_cycles, build_cycle_error, sort_actions
 from reconciler.planning.situation import Situation
 from reconciler.resources.address import Address
 from reconciler.resources.mount import Mounts, MountSource, StoredTopics
@@ -131,7 +131,7 @@ def test_what_waits_for_itself_is_an_error_that_names_the_ring() -> None:
     (ring,) = rings
     assert ring[0] == ring[-1]
     assert {*ring} == {"a", "b", "c"}
-    found = cycle_error(ring)
+    found = build_cycle_error(ring)
     assert " → ".join(ring) in found.message
     assert found.hint
 

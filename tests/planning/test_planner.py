@@ -11,10 +11,10 @@ from reconciler.planning.diff.converge import compute_precondition
 from reconciler.planning.diff.retention_loss import Loss, RetentionRule, compute_loss
 from reconciler.planning.fields import is_equal_value, list_fields
 from reconciler.planning.plan import Plan, PlanFinding
-from reconciler.planning.plan_rows import encode_canonical, fingerprint
+from reconciler.planning.plan_rows import encode_canonical, hash_value
 from reconciler.planning.planner import list_topics_to_measure
 from reconciler.planning.resolve.physical_names import physical_name
-from reconciler.planning.same_or_less import Why, compare
+from reconciler.planning.same_or_less import Why, compare_plans
 from reconciler.planning.selection import build_other_half
 from reconciler.resources.address import Address
 from reconciler.resources.base import OnCluster
@@ -49,7 +49,7 @@ def planned(**other: Any) -> Plan:
 
 
 def test_the_same_plan_is_allowed() -> None:
-    found = compare(planned(), planned())
+    found = compare_plans(planned(), planned())
     assert found.is_allowed
     assert found.not_needed == ()
 
@@ -59,7 +59,7 @@ def test_less_is_allowed_and_said() -> None:
         observed=[{"topic": "b", "configs": {"segment.ms": "2d"}}],
         recorded=[{"topic": "b", "configs": {"segment.ms": "2d"}}],
     )
-    found = compare(planned(), now)
+    found = compare_plans(planned(), now)
     assert found.is_allowed
     assert found.not_needed == ("update:topic/west/b",)
 
@@ -81,7 +81,7 @@ def test_less_is_allowed_and_said() -> None:
     ],
 )
 def test_more_is_refused(other: dict[str, Any], wrong: str, message: str) -> None:
-    found = compare(planned(), planned(**other))
+    found = compare_plans(planned(), planned(**other))
     assert not found.is_allowed
     assert [difference.id for difference in found.more] == [wrong]
     assert message in found.more[0].message
@@ -106,9 +106,9 @@ def test_where_only_the_files_say_less_now_nobody_is_said_to_have_changed_the_cl
         )
 
     approved = of({"segment.ms": "1d", "max.message.bytes": "5000"})
-    (found,) = compare(approved, of({"segment.ms": "1d"})).more
+    (found,) = compare_plans(approved, of({"segment.ms": "1d"})).more
     assert found.whys == (Why.RESULT,)
-    (found,) = compare(approved, of({"segment.ms": "1d"}, **{"segment.ms": "4d"})).more
+    (found,) = compare_plans(approved, of({"segment.ms": "1d"}, **{"segment.ms": "4d"})).more
     assert found.whys == (Why.RESULT, Why.GROUND)
 
 
@@ -116,15 +116,15 @@ def test_a_higher_risk_than_was_approved_is_refused_and_a_lower_one_is_not() -> 
     allowed = {"allow": ["update:topic/west/b"]}
     empty = planned(**LOWERED, given={"measures": EMPTY, **allowed})
     filled = planned(**LOWERED, given={"measures": FILLED, **allowed})
-    (found,) = compare(empty, filled).more
+    (found,) = compare_plans(empty, filled).more
     assert found.message.startswith("its risk was none when it was approved, and is data-loss now; about ")
     assert (found.is_dangerous, found.approved_risk, found.risk) == (True, "none", "data-loss")
-    assert compare(filled, empty).is_allowed
+    assert compare_plans(filled, empty).is_allowed
 
 
 def test_what_a_guard_refuses_now_and_did_not_is_told_with_the_guard() -> None:
     empty, filled = (planned(**LOWERED, given={"measures": sizes}) for sizes in (EMPTY, FILLED))
-    (found,) = compare(empty, filled).more
+    (found,) = compare_plans(empty, filled).more
     assert found.whys == (Why.RISK, Why.BLOCKED)
     assert found.blocked is not None
     assert found.blocked.allow == "update:topic/west/b"
@@ -133,14 +133,14 @@ def test_what_a_guard_refuses_now_and_did_not_is_told_with_the_guard() -> None:
 
 def test_what_was_blocked_when_it_was_approved_is_blocked_still_or_was_never_agreed_to() -> None:
     empty, filled = (planned(**LOWERED, given={"measures": sizes}) for sizes in (EMPTY, FILLED))
-    assert compare(filled, filled).is_allowed
-    (found,) = compare(filled, empty).more
+    assert compare_plans(filled, filled).is_allowed
+    (found,) = compare_plans(filled, empty).more
     assert found.whys == (Why.UNBLOCKED,)
 
 
 def test_a_field_that_moved_is_told_before_and_after_on_both_sides() -> None:
     now = planned(observed=[{"topic": "b", "configs": {"segment.ms": "3d"}}])
-    (found,) = compare(planned(), now).more
+    (found,) = compare_plans(planned(), now).more
     assert found.whys == (Why.GROUND,)
     (field,) = found.fields
     assert field.path == "configs.segment.ms"
@@ -153,7 +153,7 @@ def test_a_field_that_moved_is_told_before_and_after_on_both_sides() -> None:
 
 def test_a_field_of_what_is_made_is_told_with_what_it_would_be() -> None:
     now = planned(desired=[{"topic": "a", "partitions": 9, "configs": {"segment.ms": "1d"}}, APPROVED["desired"][1]])
-    (found,) = compare(planned(), now).more
+    (found,) = compare_plans(planned(), now).more
     assert found.whys == (Why.RESULT,)
     told = {each.path: (each.approved and each.approved.after, each.now and each.now.after) for each in found.fields}
     assert told == {"configs.segment.ms": (None, "86400000"), "partitions": (1, 9)}
@@ -172,8 +172,8 @@ def denying(*principals: str) -> Plan:
 
 def test_whom_a_mirror_denies_to_write_is_agreed_to_one_by_one() -> None:
     approved = denying("User:app", "User:job")
-    assert compare(approved, denying("User:app")).is_allowed
-    (found,) = compare(approved, denying("User:app", "User:job", "User:other")).more
+    assert compare_plans(approved, denying("User:app")).is_allowed
+    (found,) = compare_plans(approved, denying("User:app", "User:job", "User:other")).more
     assert found.whys == (Why.RESULT,)
     assert [field.path for field in found.fields] == ["acls.deny User:other"]
 
@@ -186,7 +186,7 @@ def test_whom_a_mirror_denies_to_write_is_part_of_the_digest() -> None:
 def test_what_was_made_again_since_is_told_so() -> None:
     there = [*APPROVED["observed"], {"topic": "a"}]
     again = [*APPROVED["observed"], {"topic": "a", "is": {"incarnation": "another"}}]
-    (found,) = compare(planned(observed=there), planned(observed=again)).more
+    (found,) = compare_plans(planned(observed=there), planned(observed=again)).more
     assert found.id == "adopt:topic/west/a"
     assert found.message == "it was deleted and created again on the cluster since it was approved"
     assert found.fields == ()
@@ -194,7 +194,7 @@ def test_what_was_made_again_since_is_told_so() -> None:
 
 def test_what_would_be_done_instead_names_what_was_approved() -> None:
     exists = planned(observed=[*APPROVED["observed"], {"topic": "a"}])
-    found = compare(planned(), exists)
+    found = compare_plans(planned(), exists)
     assert {each.id: each.instead_of for each in found.more} == {"adopt:topic/west/a": ("create:topic/west/a",)}
     assert found.not_needed == ("create:topic/west/a",)
 
@@ -205,13 +205,13 @@ def test_danger_comes_first_and_else_the_order_of_the_plan_stays() -> None:
         observed=[*APPROVED["observed"], {"topic": "z"}],
         recorded=[*APPROVED["recorded"], {"topic": "z"}],
     )
-    found = compare(planned(), two)
+    found = compare_plans(planned(), two)
     assert [each.id for each in found.more] == ["delete:topic/west/z", "create:topic/west/c", "create:topic/west/d"]
 
 
 def test_what_changes_elsewhere_does_not_make_a_plan_stale() -> None:
     observed = [{"topic": "b", "configs": {"segment.ms": "1d", "max.message.bytes": "9"}}, {"topic": "stranger"}]
-    assert compare(planned(), planned(observed=observed)).is_allowed
+    assert compare_plans(planned(), planned(observed=observed)).is_allowed
 
 
 STANDING: dict[str, Any] = {
@@ -256,7 +256,7 @@ def failing_over(lag: int | None, *, is_allowed: bool = True) -> Plan:
 @pytest.mark.fact("F-C-065")
 @pytest.mark.parametrize(("before", "after"), [(3, 3), (3, 2), (0, 0), (None, 7), (None, None)])
 def test_a_failover_that_loses_no_more_than_was_approved_is_allowed(before: int | None, after: int | None) -> None:
-    assert compare(failing_over(before), failing_over(after)).is_allowed
+    assert compare_plans(failing_over(before), failing_over(after)).is_allowed
 
 
 @pytest.mark.fact("F-C-065")
@@ -271,19 +271,15 @@ def test_a_failover_that_loses_no_more_than_was_approved_is_allowed(before: int 
 def test_a_failover_that_loses_more_than_was_approved_is_refused(before: int, after: int | None, message: str) -> None:
     approved = failing_over(before)
     assert approved.digest == failing_over(after).digest
-    (found,) = compare(approved, failing_over(after)).more
+    (found,) = compare_plans(approved, failing_over(after)).more
     assert (found.whys, found.is_dangerous, found.message) == ((Why.LOSS,), True, message)
 
 
 def test_what_a_blocked_failover_would_lose_is_no_difference() -> None:
-    assert compare(failing_over(0, is_allowed=False), failing_over(9, is_allowed=False)).is_allowed
+    assert compare_plans(failing_over(0, is_allowed=False), failing_over(9, is_allowed=False)).is_allowed
 
 
-DELETING: dict[str, Any] = {
-    "desired": [],
-    "recorded": [{"topic": "d"}],
-    "observed": [{"topic": "d"}],
-}
+DELETING: dict[str, Any] = {"desired": [], "recorded": [{"topic": "d"}], "observed": [{"topic": "d"}]}
 """A topic that is to be deleted."""
 
 SHORTENED: dict[str, Any] = {
@@ -336,7 +332,7 @@ def losing(case: dict[str, Any], size: int | None) -> Plan:
 def test_what_loses_no_more_than_was_approved_is_allowed(
     case: dict[str, Any], before: int | None, after: int | None
 ) -> None:
-    assert compare(losing(case, before), losing(case, after)).is_allowed
+    assert compare_plans(losing(case, before), losing(case, after)).is_allowed
 
 
 @pytest.mark.parametrize(
@@ -344,12 +340,7 @@ def test_what_loses_no_more_than_was_approved_is_allowed(
     [
         (DELETING, 10, 20_010, "20,010 records would be deleted now, and 10 when it was approved"),
         (DELETING, 10, 11, "11 records would be deleted now, and 10 when it was approved"),
-        (
-            DELETING,
-            None,
-            1,
-            "1 record would be deleted now, and when it was approved it could not be told how much",
-        ),
+        (DELETING, None, 1, "1 record would be deleted now, and when it was approved it could not be told how much"),
         (DELETING, 1, None, "not all that would be lost can be measured now, and it was when it was approved"),
         (SWITCHING, 3_230, 3_231, "3,231 offsets would become unreadable now, and 3,230 when it was approved"),
         (SHORTENED, 10_240, 11_265, "about 11 KiB would expire now, and about 10 KiB when it was approved"),
@@ -358,12 +349,12 @@ def test_what_loses_no_more_than_was_approved_is_allowed(
 def test_what_loses_more_than_was_approved_is_refused(
     case: dict[str, Any], before: int | None, after: int | None, message: str
 ) -> None:
-    (found,) = compare(losing(case, before), losing(case, after)).more
+    (found,) = compare_plans(losing(case, before), losing(case, after)).more
     assert (found.whys, found.is_dangerous, found.message) == ((Why.LOSS,), True, message)
 
 
 def test_an_empty_topic_that_has_records_now_is_not_deleted() -> None:
-    (found,) = compare(losing(DELETING, 0), losing(DELETING, 5)).more
+    (found,) = compare_plans(losing(DELETING, 0), losing(DELETING, 5)).more
     assert found.whys == (Why.RISK, Why.LOSS)
     assert "5 records would be deleted now, and nothing when it was approved" in found.message
 
@@ -398,7 +389,7 @@ def test_canonical_json_does_not_depend_on_the_order_of_keys() -> None:
         encode_canonical({"b": [1, {"d": None, "c": "é"}], "a": True})
         == '{"a":true,"b":[1,{"c":"é","d":null}]}'.encode()
     )
-    assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
+    assert hash_value({"a": 1, "b": 2}) == hash_value({"b": 2, "a": 1})
 
 
 def test_a_precondition_rests_on_the_fields_that_change_and_on_nothing_else() -> None:
@@ -547,11 +538,7 @@ def test_a_plan_asks_how_much_is_older_than_each_new_retention() -> None:
 # Which clusters a link may lie between, as their identities say.
 
 
-ROW = {
-    "clusters": ["west", "east"],
-    "has_links": True,
-    "desired": [{"link": "l", "where": "east", "source": "west"}],
-}
+ROW = {"clusters": ["west", "east"], "has_links": True, "desired": [{"link": "l", "where": "east", "source": "west"}]}
 
 
 def errors(west: ClusterIdentity, east: ClusterIdentity) -> tuple[PlanFinding, ...]:

@@ -14,7 +14,7 @@ from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, T
 from reconciler.planning.plan import PlanOptions
 from reconciler.planning.plan_rows import encode_plan
 from reconciler.planning.saved_plan import encode_saved_plan, read_plan_to_show
-from reconciler.planning.situation import STOPPED, source_of, topic_of
+from reconciler.planning.situation import STOPPED, as_topic, get_source_topic
 from reconciler.resources.address import Address, address_of, kind_of
 from reconciler.resources.mirror_link import MirrorTopic
 from tests.planning.inventories import linked_worlds, strangers, without_allowances, worlds
@@ -165,8 +165,8 @@ def _moved(actions: Iterable[Action]) -> set[str]:
     asked = [action for action in actions if isinstance(action, Transition)]
     renamed = {str(action.parameters["from"]) for action in asked if action.verb == "move"}
     mirrors = [(action.verb, action.after) for action in asked if isinstance(action.after, MirrorTopic)]
-    swapped = {source_of(mirror) for verb, mirror in mirrors if verb.startswith("reverse-")}
-    restored = {topic_of(mirror) for verb, mirror in mirrors if verb == "truncate-and-restore"}
+    swapped = {get_source_topic(mirror) for verb, mirror in mirrors if verb.startswith("reverse-")}
+    restored = {as_topic(mirror) for verb, mirror in mirrors if verb == "truncate-and-restore"}
     return renamed | swapped | restored
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.errors import NotAuthorizedError
 from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Forget, RunJob, Transition, Update
-from reconciler.planning.settle import list_settled_addresses, settle
+from reconciler.planning.settle import list_settled_addresses, settle_action
 from reconciler.resources.address import Address
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from tests.planning.short import observed, resource
@@ -50,12 +50,7 @@ def move() -> Action:
 def promote() -> Action:
     mirror = resource(MIRROR)
     return Transition(
-        address=mirror.address,
-        machine="mirror",
-        verb="promote",
-        from_state="ACTIVE",
-        to_state="STOPPED",
-        after=mirror,
+        address=mirror.address, machine="mirror", verb="promote", from_state="ACTIVE", to_state="STOPPED", after=mirror
     )
 
 
@@ -195,19 +190,19 @@ ROWS: list[tuple[str, Action, list[dict[str, Any]], str]] = [
 def test_it_is_settled_by_looking_at_what_is_in_its_scope(
     action: Action, there: list[dict[str, Any]], verdict: str
 ) -> None:
-    assert settle(action, dict(observed(item) for item in there), EMBEDDED_CONFIGS).verdict == verdict
+    assert settle_action(action, dict(observed(item) for item in there), EMBEDDED_CONFIGS).verdict == verdict
     seen = {address: item for address, item in map(observed, there) if address in list_settled_addresses(action)}
-    assert settle(action, seen, EMBEDDED_CONFIGS).verdict == verdict
+    assert settle_action(action, seen, EMBEDDED_CONFIGS).verdict == verdict
 
 
 def test_what_is_done_says_which_one_it_is() -> None:
-    settled = settle(create(TOPIC), dict([observed({**TOPIC, "is": {"physical_name": "o"}})]), EMBEDDED_CONFIGS)
+    settled = settle_action(create(TOPIC), dict([observed({**TOPIC, "is": {"physical_name": "o"}})]), EMBEDDED_CONFIGS)
     assert (settled.incarnation, settled.physical_name) == ("topic orders", "o")
 
 
 def test_what_calls_no_platform_is_done_and_a_job_finds_its_own_way() -> None:
     topic = resource(TOPIC)
     job = RunJob(address=Address("mirror/west/orders"), job="mirror", source=HERE, sink=HERE)
-    assert settle(Adopt(address=HERE, observed=topic, after=topic), {}, {}).verdict == "done"
-    assert settle(Forget(address=HERE), {}, {}).verdict == "done"
-    assert settle(job, {}, {}).verdict == "absent"
+    assert settle_action(Adopt(address=HERE, observed=topic, after=topic), {}, {}).verdict == "done"
+    assert settle_action(Forget(address=HERE), {}, {}).verdict == "done"
+    assert settle_action(job, {}, {}).verdict == "absent"

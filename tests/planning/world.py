@@ -21,10 +21,10 @@ from reconciler.planning.actions import (
 )
 from reconciler.planning.fields import OBJECT_STORAGE
 from reconciler.planning.plan import Plan, PlanInput
-from reconciler.planning.planner import Draft, assess, decide
+from reconciler.planning.planner import Draft, assess_draft, decide_actions
 from reconciler.planning.record import apply_record_changes, record_action
 from reconciler.planning.resolve.mirror_sources import derive_peer, link_of
-from reconciler.planning.situation import mounted_by, source_of, topic_of
+from reconciler.planning.situation import as_topic, get_mounted_topic, get_source_topic
 from reconciler.resources.acls import ACLS, NamespaceAcl, TopicAcl, parse_rule, rule_path
 from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.resources.cluster import Cluster
@@ -66,10 +66,10 @@ class World:
     measures: Measures = field(default_factory=dict)
 
     def draft(self) -> Draft:
-        return decide(self.desired, self.recorded, self.observed, request=self.given)
+        return decide_actions(self.desired, self.recorded, self.observed, request=self.given)
 
     def plan(self) -> Plan:
-        return assess(self.draft(), self.measures)
+        return assess_draft(self.draft(), self.measures)
 
     def applied(self, plan: Plan) -> World:
         """Do every action of a plan in order, but not the blocked ones, nor what changes a topic that did not move."""
@@ -180,7 +180,7 @@ def _delete(action: Delete, observed: dict[Address, Observed]) -> None:
 
 def _change_role(action: Transition, mirror: MirrorTopic, observed: dict[Address, Observed]) -> str:
     """Do what a verb does to a mirror, and to the topic on its other side."""
-    topic = topic_of(mirror)
+    topic = as_topic(mirror)
     now_ms = 1 + max(seen.mirror.since_ms for seen in observed.values())
     if action.verb == "truncate-and-restore":
         _become_mirror(topic, mirror, "ACTIVE", now_ms, observed)
@@ -194,7 +194,7 @@ def _change_role(action: Transition, mirror: MirrorTopic, observed: dict[Address
             observed[action.address] = replace(stopped, mirror=replace(stopped.mirror, becomes=None))
     if action.verb.startswith("reverse"):
         state = "ACTIVE" if action.verb.endswith("start") else "PAUSED"
-        _become_mirror(source_of(mirror), derive_peer(mirror), state, now_ms, observed)
+        _become_mirror(get_source_topic(mirror), derive_peer(mirror), state, now_ms, observed)
     return observed[action.address].incarnation or ""
 
 
@@ -226,7 +226,7 @@ def _transit(action: Transition, observed: dict[Address, Observed], given: PlanI
     if isinstance(action.after, MirrorTopic):
         return _change_role(action, action.after, observed)
     assert isinstance(action.after, Mounting)
-    topic, location = mounted_by(action.after), str(action.parameters["source"])
+    topic, location = get_mounted_topic(action.after), str(action.parameters["source"])
     is_gone_on = observed.pop(action.address, None) is not None
     if action.verb == "unmount":
         observed.pop(topic, None)

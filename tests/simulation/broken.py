@@ -12,7 +12,7 @@ from unittest.mock import patch
 import orjson
 
 from reconciler.applying import recovery
-from reconciler.applying.engine import LeaseTurn
+from reconciler.applying.engine import RunLease
 from reconciler.errors import LeaseError, LostRaceError
 from reconciler.objectstore import memory
 from reconciler.state.journal import ActionEnded, Entry, Intent, JournalContents, read_journal
@@ -62,14 +62,14 @@ def _blindly_again(self: Lease, store: ObjectStore, _after: Lockfile) -> Read:
     return Read(self._current.lockfile, found.version)
 
 
-async def _no_second_intent(self: LeaseTurn, entries: Sequence[Entry]) -> None:
+async def _no_second_intent(self: RunLease, entries: Sequence[Entry]) -> None:
     store: ObjectStore = self._lease.store._inner  # type: ignore[attr-defined] # seen by nobody
     runs = {listed.key.split("/")[1] for listed in store.list("runs/")} - {self._journal.run}
     had = {each.id for run in runs for each in read_journal(store, run).entries if isinstance(each, Intent)}
     await self._journal.append([each for each in entries if not (isinstance(each, Intent) and each.id in had)])
 
 
-async def _done_too_early(self: LeaseTurn, entries: Sequence[Entry]) -> None:
+async def _done_too_early(self: RunLease, entries: Sequence[Entry]) -> None:
     async def later() -> None:
         await self._effects.sleep(0.05)
         with suppress(LeaseError):
@@ -116,9 +116,9 @@ VARIANTS: Mapping[str, Broken] = {
         Lease, "_find_own_write", _blindly_again, GROWING, "freeze", 27.0, is_clock_standing=True
     ),
     "redo without intent": Broken(
-        LeaseTurn, "write", _no_second_intent, frozenset({"every_act_has_an_intent"}), "crash"
+        RunLease, "write", _no_second_intent, frozenset({"every_act_has_an_intent"}), "crash"
     ),
-    "done before it is durable": Broken(LeaseTurn, "write", _done_too_early, frozenset({"dependents_wait"}), "crash"),
+    "done before it is durable": Broken(RunLease, "write", _done_too_early, frozenset({"dependents_wait"}), "crash"),
     "release by deleting": Broken(Lease, "close", _deleting, GROWING, "crash"),
     "expiry by their clock": Broken(
         LeaseWatch, "idle_s", _by_their_clock, frozenset({"only_the_holder_writes"}), "freeze", 0.5

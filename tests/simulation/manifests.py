@@ -100,8 +100,8 @@ def decide(files: str, providers: Mapping[str, Provider], snapshot: Snapshot) ->
         identities=identities,
         base=Base(snapshot.lineage, snapshot.serial, snapshot.sha256),
     )
-    draft = planner.decide(FILES[files], snapshot.record, observed, request=given)  # type: ignore[arg-type] # they are observed
-    found = planner.assess(draft, {address: Measure(0, 0) for address in planner.list_topics_to_measure(draft)})
+    draft = planner.decide_actions(FILES[files], snapshot.record, observed, request=given)  # type: ignore[arg-type] # they are observed
+    found = planner.assess_draft(draft, {address: Measure(0, 0) for address in planner.list_topics_to_measure(draft)})
     if found.errors:
         raise UserError("; ".join(error.message for error in found.errors), hint="Mend the files.")
     if found.blocked:

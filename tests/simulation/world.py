@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from unittest.mock import patch
 
 from reconciler.applying.events import Event, RunRecovered
-from reconciler.applying.ports import DataAction, Setting
+from reconciler.applying.ports import DataAction, RunContext
 from reconciler.applying.run import Caller, DecisionBasis, Run, RunOptions, RunRequest, RunWork
 from reconciler.errors import ReconcilerError
 from reconciler.objectstore import base
@@ -85,18 +85,18 @@ class KeptHere:
     def __init__(self, machine: Machine, kept: dict[str, list[Entry]]) -> None:
         self._machine, self._kept = machine, kept
 
-    def keep(self, run: str, entries: Sequence[Entry]) -> str:
+    def store_entries(self, run: str, entries: Sequence[Entry]) -> str:
         if not self._machine.is_dead:
             self._kept.setdefault(run, []).extend(entries)
         return f"memory of {self._machine.name}"
 
-    def read(self, run: str) -> Sequence[Entry]:
+    def read_entries(self, run: str) -> Sequence[Entry]:
         return tuple(self._kept.get(run, ()))
 
-    def runs(self) -> Sequence[str]:
+    def list_runs(self) -> Sequence[str]:
         return sorted(self._kept)
 
-    def forget(self, run: str) -> None:
+    def delete_entries(self, run: str) -> None:
         self._kept.pop(run, None)
 
 
@@ -204,7 +204,7 @@ class World:
         except ReconcilerError as error:
             ended.outcome, ended.error = type(error), error
 
-    def _setting(self, visit: Visit, machine: Machine) -> Setting:
+    def _setting(self, visit: Visit, machine: Machine) -> RunContext:
         providers = self.providers(machine, batch=visit.batch)
         host = visit.machine.partition(".")[0]
 
@@ -212,7 +212,7 @@ class World:
             if isinstance(event, RunRecovered) and not machine.is_dead:
                 self.history.settles(machine.name, event.run)
 
-        return Setting(
+        return RunContext(
             state=SeenFrom(self.state, machine, "state", self.history),
             providers=providers,
             jobs=LedgerJobs(SeenFrom(self.ledger, machine, "ledger", self.history), providers, _Foreman(self, machine)),
@@ -239,11 +239,7 @@ def _caller(visit: Visit) -> Caller:
     more = itertools.count(2)
     return Caller(
         claim=Claim(
-            owner=SHOP,
-            run=f"{visit.machine}#1",
-            who=f"{visit.machine}@host",
-            lineage="lineage",
-            terms=Terms(LEASE_S),
+            owner=SHOP, run=f"{visit.machine}#1", who=f"{visit.machine}@host", lineage="lineage", terms=Terms(LEASE_S)
         ),
         new_run=lambda: f"{visit.machine}#{next(more)}",
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.applying.engine import Engine, LeaseTurn, RunResult
+from reconciler.applying.engine import Engine, RunLease, RunResult
 from reconciler.applying.ports import RunPorts
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.state.journal import (
@@ -50,7 +50,7 @@ class Books:
                 means = RunPorts(
                     providers={action.cluster or "": Platform(batch=batch) for action in actions},  # type: ignore[misc] # see platform.py
                     jobs=Works(),
-                    turn=LeaseTurn(lease, Journal(lease, effects, "run-1"), effects),
+                    lease=RunLease(lease, Journal(lease, effects, "run-1"), effects),
                     effects=effects,
                     report=lambda _event: None,
                     parallelism=parallelism,

@@ -35,9 +35,9 @@ def test_a_changed_retention_reaches_the_embedded_cluster_through_few_modules() 
 
 def test_a_module_is_on_the_way_once_a_function_of_it_runs() -> None:
     from reconciler.planning.plan import Selection  # noqa: PLC0415
-    from reconciler.planning.selection import is_partial  # noqa: PLC0415 - imported is not entered
+    from reconciler.planning.selection import is_partial_selection  # noqa: PLC0415 - imported is not entered
 
     with Way() as way:
-        is_partial(Selection())
+        is_partial_selection(Selection())
     assert list(way.entered) == ["planning.selection"]
     assert way.entered["planning.selection"].function == "is_partial"

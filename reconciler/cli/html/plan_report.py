@@ -14,7 +14,7 @@ from reconciler.cli.text.plan_text import rollback_warning_lines
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.operations.show import draw_plan
 from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Risk, RunJob, Transition, Update
-from reconciler.planning.plan_rows import format_totals, kind_name_of, list_changes
+from reconciler.planning.plan_rows import find_kind_name, format_totals, list_changes
 from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.runtime.text import counted, format_bytes, format_count
 
@@ -98,7 +98,7 @@ def _action_entry(row: Row) -> Entry:
     return Entry(
         sign=row.sign,
         tone=row.tone,
-        verb=kind_name_of(action),
+        verb=find_kind_name(action),
         name=row.name,
         what=(row.what,) if isinstance(action, Create) else (row.what, *row.more),
         key=action.id,

@@ -70,7 +70,7 @@ from reconciler.cli.json.states_json import (
 )
 from reconciler.cli.json.verify_json import LINK_VERIFICATION, VERIFICATION
 from reconciler.errors import ReconcilerError
-from reconciler.manifests.json_schema import schema_identity, schemas
+from reconciler.manifests.json_schema import build_schema_identity, build_schemas
 from reconciler.planning.saved_plan import PLAN_RECORDS, PlanDocument
 
 OUTPUTS: Final[Mapping[str, Form | tuple[Form, ...] | type[BaseModel]]] = {
@@ -127,7 +127,7 @@ def schema_bytes() -> Mapping[str, bytes]:
     outputs = {name: _schema_of(name, model) for name, model in OUTPUTS.items()}
     return {
         name: orjson.dumps(schema, option=orjson.OPT_INDENT_2) + b"\n"
-        for name, schema in sorted({**schemas(), **outputs}.items())
+        for name, schema in sorted({**build_schemas(), **outputs}.items())
     }
 
 
@@ -140,7 +140,7 @@ def _schema_of(name: str, output: Form | tuple[Form, ...] | type[BaseModel]) -> 
         for key, value in schema["$defs"][record.__name__]["properties"].items():
             if text := texts.get(f"{record.__name__}.{key}"):
                 value["description"] = text
-    return {**schema_identity(name), **schema}
+    return {**build_schema_identity(name), **schema}
 
 
 class _PrintedModel(BaseModel):

@@ -18,7 +18,7 @@ from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.forges.protocol import Marker
 from reconciler.planning.actions import Create, Risk, is_dangerous
 from reconciler.planning.plan import SHORT_COMMIT
-from reconciler.planning.plan_rows import format_totals, kind_name_of
+from reconciler.planning.plan_rows import find_kind_name, format_totals
 from reconciler.resources.address import kind_of
 from reconciler.runtime.text import counted, escape_invisible, format_count
 
@@ -301,7 +301,7 @@ def _address_lines(plan_sections: Sections, room: int) -> list[str]:
     ]
     by_head: dict[str, list[str]] = {}
     for entry in sorted(plan_sections.danger, key=_gravest_first):
-        verb = kind_name_of(entry.action) if entry.action else ""
+        verb = find_kind_name(entry.action) if entry.action else ""
         by_head.setdefault(f"{code(entry.sign)} {verb}{' **blocked**' if _is_blocked(entry) else ''}", []).append(
             entry.name
         )
@@ -343,7 +343,7 @@ def _where_text(forge: Forge | None) -> str:
 
 
 def _approval_lines(plan: Plan) -> list[str]:
-    messages = [warning.message for warning in plan.warnings if warning.is_of_approval]
+    messages = [warning.message for warning in plan.warnings if warning.concerns_approval]
     return [line for message in messages for line in (f"**{cell(message)}**", "")]
 
 

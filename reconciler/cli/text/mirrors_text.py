@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table, table
 from reconciler.cli.text.topics_text import time_text
 from reconciler.lifecycles import LinkStatus, MirrorStatus
-from reconciler.manifests.edit import yaml_text
+from reconciler.manifests.edit import format_flow_value
 from reconciler.operations.mirrors.mirror_views import (
     MirrorError,
     MirrorErrors,
@@ -212,7 +212,7 @@ def _link_lines(row: LinkRow) -> Iterator[Line]:
     yield line(Span(row.address, Tone.STRONG), f" from {name}{known}: ", Span(seen.status, tone))
     for key, value in seen.declared.spec.to_json().items():
         if key != "source":
-            yield line("  ", Span(f"{key}: ", Tone.QUIET), yaml_text(value))
+            yield line("  ", Span(f"{key}: ", Tone.QUIET), format_flow_value(value))
     yield line("  ", Span("mirrors: ", Tone.QUIET), _mirror_states(row))
     if seen.trouble is not None:
         yield line("  ", Span("error: ", Tone.QUIET), f"{seen.trouble.code}: {seen.trouble.message}")

@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from reconciler.cli.text.action_words import headline, headlines, note, title
 from reconciler.cli.text.sections import drift_text, waiting_text
 from reconciler.planning.actions import Action, Create, Reason, RunJob, is_dangerous
-from reconciler.planning.plan_rows import kind_name_of
+from reconciler.planning.plan_rows import find_kind_name
 from reconciler.runtime.text import escape_commands, escape_invisible
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _rule_of(action: Action) -> tuple[str, Level]:
         return f"blocked-{_rule_word(action.blocked.guard)}", "error"
     if is_dangerous(action):
         return f"danger-{_rule_word(_gravest_reason(action))}", "warning"
-    return f"change-{_rule_word(action.reasons[0].value if action.reasons else kind_name_of(action))}", "note"
+    return f"change-{_rule_word(action.reasons[0].value if action.reasons else find_kind_name(action))}", "note"
 
 
 _ORDINARY: Final = frozenset({Reason.DECLARED, Reason.CHANGED, Reason.DRIFTED, Reason.RECORD_ONLY, Reason.UNMEASURED})

@@ -17,9 +17,9 @@ from reconciler.applying.events import (
     RunHandedOver,
     RunRecovered,
     Summary,
-    group_by_cause,
     group_failures,
-    remove_names,
+    group_skipped_actions,
+    mask_names,
 )
 from reconciler.cli.text.action_words import mount_lines
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, table
@@ -186,7 +186,7 @@ class Failures:
 
     def lines(self, event: ActionFailed) -> list[Line]:
         """Return a failure's lines; none if enough of its kind were printed."""
-        kind = remove_names(event.error, event.id)
+        kind = mask_names(event.error, event.id)
         self._seen[kind] += 1
         if self._seen[kind] < FEW:
             return [failure_line(event)]
@@ -280,7 +280,7 @@ def _failure_lines(groups: Sequence[Alike]) -> Iterator[Line]:
 
 
 def _skipped_lines(result: RunResult) -> Iterator[Line]:
-    causes = list(group_by_cause(result.skipped).items())
+    causes = list(group_skipped_actions(result.skipped).items())
     for cause, ids in causes[:_MOST]:
         if len(ids) == 1:
             yield line(Span("- ", Tone.QUIET), f"{ids[0]}: skipped, it needs {cause}")

@@ -106,7 +106,7 @@ def waiting_text(wait: UnfinishedTransition) -> str:
     if wait.after is not None:
         return f"waits for {wait.after}: `run` finishes that one, then `apply` this one"
     # while roles are swapped, both sides refuse records
-    shut = "takes no records until then, " if wait.is_shut else ""
+    shut = "takes no records until then, " if wait.rejects_writes else ""
     if wait.state in {
         MIGRATING,
         MigrationState.PREPARED,

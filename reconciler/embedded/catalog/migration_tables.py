@@ -136,7 +136,7 @@ def apply_verb(draft: Draft, migration: int, verb: str) -> MigrationEntry:
     table = lifecycle_of(current)
     state = MigrationState(current.state)
     try:
-        after = table.step(state, verb)
+        after = table.apply_verb(state, verb)
     except UserError as error:
         message = (
             f"migration {migration} is {state}: {error.message} (Invalid data migration state transition requested)"
@@ -155,7 +155,7 @@ def complete_state(draft: Draft, migration: int, begun: MigrationEntry, end: Mig
     current = draft.migrations.get(str(migration))
     if current is None or (current.state, current.claim) != (begun.state, begun.claim):
         return False
-    after = lifecycle_of(current).follow(MigrationState(current.state), end)
+    after = lifecycle_of(current).follow_automatic_move(MigrationState(current.state), end)
     if after in _ENDED:
         current = replace(current, completed_ms=now_ms)
     _enter_state(draft, migration, current, after)

@@ -169,7 +169,7 @@ def finish_disabling(draft: Draft, topic_id: str, epoch: int) -> None:
     for full_name in disabling_topics(draft):
         topic = draft.topics[full_name]
         if topic.id == topic_id and topic.tiering is not None and topic.tiering.epoch == epoch:
-            state = TIERING.follow(TieringState(topic.tiering.state), TieringState.DISABLED)
+            state = TIERING.follow_automatic_move(TieringState(topic.tiering.state), TieringState.DISABLED)
             draft.put_topic(
                 full_name, replace(topic, tiering=replace(topic.tiering, state=str(state), epoch=epoch + 1))
             )
@@ -186,7 +186,7 @@ def _next_tiering(
         return before  # Already in step with the switches.
     verb = "disable-tiering" if is_off else "enable-tiering"
     try:
-        after = TIERING.step(state, verb)
+        after = TIERING.apply_verb(state, verb)
     except UserError as error:
         message = f"topic {full_name}: {error.message} (TIERED_STORAGE_DISABLEMENT_IN_PROGRESS)"
         raise UserError(message, hint="`run` finishes it; then try again.") from error

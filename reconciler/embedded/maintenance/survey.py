@@ -213,7 +213,7 @@ class MaintenanceResult:
         """
         is_lost = isinstance(error, OwnershipLostError)
         where = tended if isinstance(tended, str) else tended.full_name if is_lost else str(tended)
-        error.about(where)
+        error.add_subject(where)
         with self._lock:
             self._failed.add(tended)
             if is_lost and where in self.lost:

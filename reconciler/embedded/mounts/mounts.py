@@ -41,7 +41,7 @@ from reconciler.embedded.catalog.tables import Catalog, Draft, names_by_id
 from reconciler.embedded.maintenance.passes import Outcome, Spread, Upkeep
 from reconciler.embedded.mounts.handover import MigrationContext
 from reconciler.errors import ReconcilerError, RetryableError, UserError
-from reconciler.lifecycles import ADVANCES, BEFORE_EXECUTED, MigrationState
+from reconciler.lifecycles import BEFORE_EXECUTED, NEXT_VERBS, MigrationState
 from reconciler.objectstore.register import fresh_mark
 from reconciler.resources.base import format_duration
 
@@ -63,7 +63,7 @@ _UNDO_VERBS: Final = {
     _S.EXECUTED: "cancel",
     _S.CANCELLED: "delete",
 }
-_AUTO_VERBS: Final = {**ADVANCES, MigrationState.FINISHED: "delete"}
+_AUTO_VERBS: Final = {**NEXT_VERBS, MigrationState.FINISHED: "delete"}
 """Requested by auto-advance in the states that wait."""
 
 

@@ -108,7 +108,7 @@ class TierHousekeeping:
         """Start no more jobs."""
         with self._lock:
             if self.state is not HousekeepingState.STOPPED:
-                self.state = HOUSEKEEPING.step(self.state, "stop")
+                self.state = HOUSEKEEPING.apply_verb(self.state, "stop")
 
     def _is_idle(self) -> bool:
         return self.meter.within(self._limits.window_ms) <= self._limits.requests
@@ -116,7 +116,7 @@ class TierHousekeeping:
     def _move(self, state: HousekeepingState) -> None:
         if state is not self.state:
             self._counts.update(_COUNTED.get((self.state, state), ()))
-            self.state = HOUSEKEEPING.follow(self.state, state)
+            self.state = HOUSEKEEPING.follow_automatic_move(self.state, state)
 
 
 @dataclass(frozen=True, slots=True)

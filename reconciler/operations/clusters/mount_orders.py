@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from reconciler.errors import OwnershipLostError, ReconcilerError, UsageError, UserError
-from reconciler.lifecycles import is_under_way
+from reconciler.lifecycles import is_in_progress
 from reconciler.operations.clusters.mounts import (
     ClusterMigration,
     get_storage_url,
@@ -223,7 +223,7 @@ class _Choice:
 
     def _find_unfinished(self, cluster: str) -> Iterator[_Candidate]:
         for migration in migrations_of(self.site.providers[cluster]).list_unfinished(is_measured=False):
-            if migration.direction != self.request.direction or not is_under_way(migration.state):
+            if migration.direction != self.request.direction or not is_in_progress(migration.state):
                 continue
             members = tuple(address_of("topic", cluster, topic.full_name) for topic in migration.topics)
             for address, topic in zip(members, migration.topics, strict=True):
@@ -325,7 +325,7 @@ class _Choice:
         )
         for name in sorted(answers):
             for migration in answers[name]:
-                is_mount = migration.direction == "inbound" and is_under_way(migration.state)
+                is_mount = migration.direction == "inbound" and is_in_progress(migration.state)
                 if is_mount and location in {topic.location for topic in migration.topics}:
                     return ClusterMigration(name, migration)
         return None

@@ -23,7 +23,7 @@ from reconciler.operations.steps.observe import AT_ONCE, check_exists, read_id_i
 from reconciler.operations.steps.recorded import read_state
 from reconciler.operations.steps.runner import SiteOptions, Stop, require_confirmation
 from reconciler.operations.steps.workspace import Site, build_store_settings, get_provider_of
-from reconciler.planning.situation import mounted_by
+from reconciler.planning.situation import get_mounted_topic
 from reconciler.providers.protocol import Scope, archives_of, migrations_of
 from reconciler.resources.address import (
     Address,
@@ -103,7 +103,7 @@ class ClusterMigration:
     @property
     def legal(self) -> tuple[str, ...]:
         """Verbs that are legal in the migration's state."""
-        return self.table.legal(self.state)
+        return self.table.list_legal_verbs(self.state)
 
     @property
     def goes_on(self) -> bool:
@@ -112,7 +112,7 @@ class ClusterMigration:
             return False
         if self.migration.is_automatic:
             return self.state is not MigrationState.CANCELLED
-        return self.state is not MigrationState.FINISHED and bool(self.table.by_itself(self.state))
+        return self.state is not MigrationState.FINISHED and bool(self.table.list_automatic_states(self.state))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ def _find_migration(
 
 
 def _check_legal(underway: ClusterMigration, verb: MigrationVerb) -> None:
-    underway.table.step(
+    underway.table.apply_verb(
         underway.state,
         verb,
         subject=f"migration {underway.migration.id} of cluster {underway.cluster} is {underway.state}",
@@ -571,10 +571,10 @@ def find_unmounted_topics(desired: Desired, record: Record) -> dict[Address, Unm
     wanted = [
         mounting for mounting in declared if isinstance(mounting, Mounting) and mounting.spec.state == "unmounted"
     ]
-    topics = {mounted_by(mounting): UnmountedTopic(mounting.address, None) for mounting in wanted}
+    topics = {get_mounted_topic(mounting): UnmountedTopic(mounting.address, None) for mounting in wanted}
     for address, last in record.items():
         if isinstance(last.resource, Mounting) and last.resource.spec.state == "unmounted":
-            topics[mounted_by(last.resource)] = UnmountedTopic(address, last.physical_name)
+            topics[get_mounted_topic(last.resource)] = UnmountedTopic(address, last.physical_name)
     return topics
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import MissingSparkError, NotFoundError, UserError
-from reconciler.lifecycles import is_under_way
+from reconciler.lifecycles import is_in_progress
 from reconciler.operations.clusters.mounts import explain_unmounted
 from reconciler.operations.steps.effective import AclRow, ConfigRow, list_effective_acls, read_effective_configs
 from reconciler.operations.steps.observe import measure, read_overviews
@@ -138,7 +138,7 @@ def _find_migration(provider: Provider, full_name: str) -> Migration | None:
     """Return a topic's migration without other topics; `None`: none, or just ended."""
     for migration in migrations_of(provider).list_unfinished(is_measured=False):
         ours = tuple(topic for topic in migration.topics if topic.full_name == full_name)
-        if ours and is_under_way(migration.state):
+        if ours and is_in_progress(migration.state):
             return replace(migration, topics=ours)
     return None
 

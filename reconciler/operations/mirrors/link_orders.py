@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from reconciler.errors import ReconcilerError, UsageError, UserError
 from reconciler.manifests.models import translate_validation_error
-from reconciler.manifests.positions import values_of
-from reconciler.manifests.yaml_documents import parse
+from reconciler.manifests.positions import replace_scalar_texts
+from reconciler.manifests.yaml_documents import parse_yaml
 from reconciler.operations.mirrors.link_views import check_link_arguments, select_links
 from reconciler.operations.steps.orders import OrderResult, OrderRun
 from reconciler.planning.orders import CreateLinkOrder, LinkOrder
@@ -89,7 +89,7 @@ def parse_link_fields(fields: Mapping[str, str]) -> dict[str, object]:
     for key, text in fields.items():
         if key in _ONLY_IN_FILES:
             raise UsageError(f"--set {key}: a command changes the link alone", hint=_ONLY_IN_FILES[key])
-        parsed = parse(text.encode(), f"--set {key}")
+        parsed = parse_yaml(text.encode(), f"--set {key}")
         if parsed.problems or len(parsed.documents) != 1:
             why = parsed.problems[0].message if parsed.problems else "it is not one value"
             hint = "Write the value as YAML, for example --set retryTimeout=10m."
@@ -104,7 +104,7 @@ def parse_link_changes(fields: Mapping[str, str], resets: Sequence[str]) -> dict
         _check_known(key)
     content = {"source": "any", **parse_link_fields(fields)}
     try:
-        plain = MirrorLinkSpec.model_validate(values_of(content)).to_json()
+        plain = MirrorLinkSpec.model_validate(replace_scalar_texts(content)).to_json()
     except ValidationError as error:
         raise _invalid_link_error(error, MirrorLinkSpec, content) from error
     return {**{key: plain.get(key) for key in fields}, **dict.fromkeys(resets)}
@@ -129,7 +129,7 @@ def _build_link(address: Address, fields: Mapping[str, object]) -> MirrorLink:
         "spec": dict(fields),
     }
     try:
-        return MirrorLink.model_validate(values_of(content))
+        return MirrorLink.model_validate(replace_scalar_texts(content))
     except ValidationError as error:
         raise _invalid_link_error(error, MirrorLink, content, f"{address}: ") from error
 

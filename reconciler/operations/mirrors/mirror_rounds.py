@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from reconciler.applying.events import NOWHERE, Execution
+from reconciler.applying.events import NO_EXECUTION, Execution
 from reconciler.errors import IncompleteError, LostRaceError, PartialError, ReconcilerError, UserError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.steps.link_pass import FAILED_HINT
@@ -252,7 +252,7 @@ class Upkeep:
     is_stopped: bool = False
     left: Mapping[str, int] = field(default_factory=dict)
     """Number of mirrors whose state excludes copying, by state."""
-    ran: Execution = NOWHERE
+    ran: Execution = NO_EXECUTION
     others: Mapping[Address, tuple[ResourceOwner, str]] = field(default_factory=dict)
     """Work left to the owners of links: its description, or why all of it is left."""
 

@@ -16,24 +16,24 @@ from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.observe import pause_garbage_collection
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.checks.guards import count_required_approvals
-from reconciler.planning.plan_rows import digest
+from reconciler.planning.plan_rows import compute_digest
 from reconciler.planning.record import record_action
 from reconciler.planning.same_or_less import (
     Difference,
-    Here,
+    PlanTarget,
     SameOrLess,
     Why,
-    compare,
     compare_actions,
+    compare_plans,
     describe_difference,
     describe_missing,
-    find_reasons,
-    refuse_foreign,
+    find_excess_reasons,
+    refuse_foreign_plan,
     refuse_other_commit,
     refuse_other_state,
 )
-from reconciler.planning.saved_plan import AGAIN, read_action
-from reconciler.planning.settle import settle
+from reconciler.planning.saved_plan import PLAN_AGAIN_HINT, read_action
+from reconciler.planning.settle import settle_action
 from reconciler.runtime.text import counted, list_first, shorten_run_id
 from reconciler.state.journal import (
     RunFile,
@@ -127,12 +127,12 @@ class ApprovedPlan:
 
     def check_place(self, work: Work) -> None:
         """Reject a plan of another workspace, environment, version or state, and if `is_strict` of another commit."""
-        context = Here(
+        context = PlanTarget(
             workspace=work.loaded.workspace.metadata.name,
             environment=work.select.environment,
             tool=work.invocation.tool,
         )
-        refuse_foreign(self.plan, context)
+        refuse_foreign_plan(self.plan, context)
         if self.is_strict:
             refuse_other_commit(self.plan, work.invocation.git_commit(work.folder))
         lockfile_row = read_lockfile(work.state, owner=work.owner)
@@ -146,7 +146,9 @@ class ApprovedPlan:
         """
         refuse_other_state(self.plan, basis.snapshot.lineage)
         self.check_unused(now, basis, store)
-        held = ApprovalCheck(compare(self.plan, now), find_state_advance(_base_of(self.plan), basis.snapshot, store))
+        held = ApprovalCheck(
+            compare_plans(self.plan, now), find_state_advance(_base_of(self.plan), basis.snapshot, store)
+        )
         comparison = held.difference
         hint = _SAVE_AGAIN if self.use else _ASK_AGAIN
         if not comparison.is_allowed:
@@ -338,7 +340,7 @@ def has_result(action: Action, observed: RestOfRun) -> bool:
             return mirror is not None and mirror.mirror.first_copy_done
         case Create() | Update() | Delete() | Transition():
             read = observed.capabilities.get(action.cluster or "")
-            return read is not None and settle(action, observed.inventory, read.configs).verdict == "done"
+            return read is not None and settle_action(action, observed.inventory, read.configs).verdict == "done"
         case _:
             assert_never(action)
 
@@ -402,7 +404,7 @@ def limit_plan(now: Plan, agreed: Iterable[Action]) -> Plan:
     """Return a plan with only the agreed actions."""
     ids = {action.id for action in agreed}
     actions = tuple(action for action in now.actions if action.id in ids)
-    return replace(now, actions=actions, digest=digest(actions))
+    return replace(now, actions=actions, digest=compute_digest(actions))
 
 
 def _find_changes(
@@ -411,7 +413,7 @@ def _find_changes(
     for action in mine:
         agreed = before[action.id]
         ignored = {Why.BLOCKED, *((Why.GROUND, Why.RISK, Why.LOSS) if action.address in settled.begun else ())}
-        whys = tuple(why for why in find_reasons(agreed, action) if why not in ignored)
+        whys = tuple(why for why in find_excess_reasons(agreed, action) if why not in ignored)
         if whys:
             yield describe_difference(whys, agreed, action, instead_of=())
 
@@ -456,11 +458,11 @@ def _read_plan_bytes(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size > _MAX_BYTES:
-                raise UserError(f"not a saved plan: {path} is larger than one can be", hint=AGAIN)
+                raise UserError(f"not a saved plan: {path} is larger than one can be", hint=PLAN_AGAIN_HINT)
             first = file.read(_HEAD_BYTES)
             return first + file.read(_MAX_BYTES) if first.lstrip()[:1] == b"{" else first
     except OSError as error:
-        raise UserError(f"cannot read the plan {path}: {error.strerror or error}", hint=AGAIN) from error
+        raise UserError(f"cannot read the plan {path}: {error.strerror or error}", hint=PLAN_AGAIN_HINT) from error
 
 
 def to_options(select: Select, *, cwd: Path, folder: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.errors import UsageError, UserError
 from reconciler.manifests.files import Findings, find_workspace
-from reconciler.manifests.load import LoadedWorkspace, load, load_workspace
+from reconciler.manifests.load import LoadedWorkspace, load_manifests, load_workspace
 from reconciler.manifests.overlays import Variables
 
 if TYPE_CHECKING:
@@ -122,7 +122,9 @@ def load_files(invocation: Invocation, select: Select) -> LoadedWorkspace:
     """Find the workspace and load its manifests."""
     folder = find_workspace_folder(invocation)
     variables, within = read_variables(invocation, select), invocation.read_limit(folder)
-    return load(folder, environment=select.environment, variables=variables, within=within, tell=invocation.tell)
+    return load_manifests(
+        folder, environment=select.environment, variables=variables, within=within, tell=invocation.tell
+    )
 
 
 def load_workspace_file(invocation: Invocation, select: Select) -> Workspace:
@@ -149,7 +151,7 @@ def find_workspace_folder(invocation: Invocation) -> Path:
 def read_variables(invocation: Invocation, select: Select) -> Variables:
     """Return the variables of the command line and environment."""
     files = tuple(invocation.cwd / path for path in select.var_files)
-    return Variables.of(select.variables, files=files, environ=invocation.environ)
+    return Variables.parse(select.variables, files=files, environ=invocation.environ)
 
 
 _SHOWN_PATTERNS: Final = 3
@@ -168,7 +170,7 @@ def _add_location(finding: PlanFinding, loaded: LoadedWorkspace, files: Findings
     own: dict[str, None] = {}
     for address, path in finding.marks:
         if address in loaded.places:
-            line = files.where(loaded.places[address], path)
+            line = files.format_location(loaded.places[address], path)
             is_own = address == finding.address or finding.address not in loaded.places
             (own if is_own else lines)[line] = None
     source, *others = [*own, *lines] if own else [finding.source or "", *lines]
@@ -209,7 +211,7 @@ def _exclude_hint(findings: Sequence[PlanFinding], *, can_exclude: bool) -> str:
 
 
 def _exclude_pattern(finding: PlanFinding) -> str:
-    return finding.address or "" if finding.excluded_by is None else finding.excluded_by
+    return finding.address or "" if finding.exclude_pattern is None else finding.exclude_pattern
 
 
 def _names_one(findings: Sequence[PlanFinding]) -> bool:

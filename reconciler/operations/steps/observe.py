@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
-from reconciler.lifecycles import is_under_way
+from reconciler.lifecycles import is_in_progress
 from reconciler.operations.steps.invocation import print_nothing
 from reconciler.planning.diff.mount_changes import is_recovery, is_replaced
 from reconciler.planning.resolve.cluster_values import is_one_storage
@@ -28,8 +28,8 @@ from reconciler.planning.resolve.mount_sources import (
     no_topic_error,
     wanted_name,
 )
-from reconciler.planning.selection import find_renamed_namespaces, guess_old_names
-from reconciler.planning.situation import is_another, mounted_by
+from reconciler.planning.selection import find_renamed_namespaces, guess_former_addresses
+from reconciler.planning.situation import get_mounted_topic, is_recreated
 from reconciler.providers.protocol import Provider, Scope, archives_of, groups_of, migrations_of
 from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
 from reconciler.resources.cluster import Cluster
@@ -225,7 +225,7 @@ def ask_clusters(
 def explain_lost_cluster(cluster: str, error: ReconcilerError) -> str:
     """Return why a cluster was not read, as the end of a sentence."""
     subject = f"cluster {cluster} "
-    return error.without(subject) if error.subject == subject else f"does not answer: {error.message}"
+    return error.strip_subject(subject) if error.subject == subject else f"does not answer: {error.message}"
 
 
 def absent_cluster_error(cluster: Cluster) -> ReconcilerError:
@@ -355,7 +355,7 @@ def find_leaving_topics(desired: Desired, record: Record, inventory: Inventory) 
     """
     mountings = (declared.resource for declared in desired.values())
     unmounted = {
-        mounted_by(mounting)
+        get_mounted_topic(mounting)
         for mounting in mountings
         if isinstance(mounting, Mounting) and mounting.spec.state == "unmounted"
     }
@@ -425,7 +425,7 @@ class _StorageIndex:
         self._by_location: dict[str, Mapping[str, MountableTopic]] = {}
         self._storages: dict[str, SharedStorage | UserError] = {}
         self._unmounting = {
-            mounted_by(declared.resource): address
+            get_mounted_topic(declared.resource): address
             for address, declared in desired.items()
             if isinstance(declared.resource, Mounting) and declared.resource.spec.state == "unmounted"
         }
@@ -452,15 +452,15 @@ class _StorageIndex:
         return stored, frozenset(self._find_lost_topics())
 
     def _needs_storage(self, mounting: Mounting) -> bool:
-        topic, seen = mounted_by(mounting), self._seen
+        topic, seen = get_mounted_topic(mounting), self._seen
         under_way = seen.inventory.get(mounting.address)
-        if under_way is not None and is_under_way(under_way.state):
+        if under_way is not None and is_in_progress(under_way.state):
             return False
         last, observed = self._record.get(mounting.address), seen.inventory.get(topic)
         is_learnt = last is None or (is_unmounted(last) and last.physical_name is None)
         if mounting.spec.state == "unmounted":  # was an existing topic recreated since the last apply?
             known = [recorded for recorded in (last, self._record.get(topic)) if recorded is not None]
-            is_asked = is_learnt if observed is None else any(is_another(recorded, observed) for recorded in known)
+            is_asked = is_learnt if observed is None else any(is_recreated(recorded, observed) for recorded in known)
         else:  # do not mount over an existing topic
             is_asked = observed is None or (last is None and "/" not in (mounting.spec.source or ""))
         return is_asked and self._can_look(mounting.cluster)
@@ -471,7 +471,10 @@ class _StorageIndex:
         return can_mount and declared is not None and declared.spec.object_storage is not None
 
     def _resolve(self, address: Address, mounting: Mounting) -> MountSource | UserError | None:
-        storage, is_there = self._load_shared_storage(mounting.cluster), mounted_by(mounting) in self._seen.inventory
+        storage, is_there = (
+            self._load_shared_storage(mounting.cluster),
+            get_mounted_topic(mounting) in self._seen.inventory,
+        )
         if isinstance(storage, UserError):
             return None if is_there else storage
         if is_there:
@@ -501,7 +504,7 @@ class _StorageIndex:
         declared_old = (
             address_of("mounting", mounting.cluster, spec.moved_from) if spec.moved_from is not None else None
         )
-        names = guess_old_names(mounting.address, declared_old, self._renamed_namespaces)
+        names = guess_former_addresses(mounting.address, declared_old, self._renamed_namespaces)
         return next((name for name in names if name in self._record), None)
 
     def _find_unmounting(self, mounting: Mounting) -> Address | None:
@@ -520,7 +523,7 @@ class _StorageIndex:
         for address, source in mounts.items():
             is_mount = (
                 mountings[address].spec.state == "mounted"
-                and mounted_by(mountings[address]) not in self._seen.inventory
+                and get_mounted_topic(mountings[address]) not in self._seen.inventory
             )
             if is_mount and isinstance(source, MountSource) and source.unmounts is None:
                 wanted.setdefault(mountings[address].cluster, {})[address] = source.location
@@ -542,11 +545,11 @@ class _StorageIndex:
             and address not in self._seen.hidden
             and (address in self._desired or cluster_of(address) in self._moved_clusters)
         ]
-        spoken = {mounted_by(mounting) for mounting in mountings.values()}
+        spoken = {get_mounted_topic(mounting) for mounting in mountings.values()}
         if gone:
             lasts = (last.resource for last in self._record.values())
             unmounted = (last for last in lasts if isinstance(last, Mounting) and last.spec.state == "unmounted")
-            spoken |= {mounted_by(last) for last in unmounted}  # recorded as unmounted, by any process
+            spoken |= {get_mounted_topic(last) for last in unmounted}  # recorded as unmounted, by any process
         for address in gone:
             cluster = cluster_of(address) or ""
             if not self._can_look(cluster):
@@ -561,7 +564,7 @@ class _StorageIndex:
     def _is_missing(self, address: Address) -> bool:
         """Return whether a recorded topic is missing or replaced."""
         observed, last = self._seen.inventory.get(address), self._record.get(address)
-        return observed is None or (last is not None and is_another(last, observed))
+        return observed is None or (last is not None and is_recreated(last, observed))
 
     def _find_location(
         self, address: Address, cluster_id: str, listed: Sequence[MountableTopic]
@@ -601,7 +604,7 @@ class _StorageIndex:
         topic = address_of("topic", attached.cluster, attached.name)
         known = [item.resource for item in self._record.values()] + [item.resource for item in self._desired.values()]
         is_said = any(
-            resource.address == topic or (isinstance(resource, Mounting) and mounted_by(resource) == topic)
+            resource.address == topic or (isinstance(resource, Mounting) and get_mounted_topic(resource) == topic)
             for resource in known
         )
         return None if is_said else RemountedTopic(last.location, topic, last.owner or "", attached.name)

@@ -16,7 +16,7 @@ from reconciler.errors import (
     StalePlanError,
     UserError,
 )
-from reconciler.lifecycles import MIRROR, TWO_SIDED, MirrorStatus
+from reconciler.lifecycles import MIRROR, TWO_SIDED_VERBS, MirrorStatus
 from reconciler.operations.steps.observe import (
     absent_cluster_error,
     ask_clusters,
@@ -29,7 +29,7 @@ from reconciler.operations.steps.runner import Emergency, require_confirmation, 
 from reconciler.operations.steps.transitions import add_diverged, check_restorable, explain_halted
 from reconciler.operations.steps.workspace import Site, Work
 from reconciler.planning import planner
-from reconciler.planning.actions import Delete, Risk, Transition, Update, addresses_of
+from reconciler.planning.actions import Delete, Risk, Transition, Update, list_changed_addresses
 from reconciler.planning.allowances import group_allowances
 from reconciler.planning.checks.mirror_checks import find_truncated_topics
 from reconciler.planning.diff.mirror_orders import list_mirror_scope, list_needed_clusters
@@ -52,8 +52,8 @@ from reconciler.planning.orders import (
 )
 from reconciler.planning.plan import Plan, PlanFinding, PlanInput, PlanSource, Selection
 from reconciler.planning.resolve.mirror_sources import NOT_DECLARED, link_of
-from reconciler.planning.selection import address_of_other_half, has_two_halves
-from reconciler.planning.situation import mirror_at, source_of
+from reconciler.planning.selection import build_other_half_address, has_two_halves
+from reconciler.planning.situation import as_mirror, get_source_topic
 from reconciler.providers.protocol import Provider, Scope, archives_of, links_of
 from reconciler.resources.address import (
     Address,
@@ -85,7 +85,7 @@ if TYPE_CHECKING:
 def plan_record_orders(invocation: Invocation, orders: Sequence[Order], record: Record) -> Plan:
     """Plan orders that only change the record."""
     return require_executable(
-        planner.assess(planner.decide({}, record, {}, request=_plan_input(invocation, orders, {})), {})
+        planner.assess_draft(planner.decide_actions({}, record, {}, request=_plan_input(invocation, orders, {})), {})
     )
 
 
@@ -120,12 +120,12 @@ def plan_orders(
     }
     if isinstance(site, Work):  # files declare protection even if the state is not read
         desired |= {address: site.loaded.desired[address] for address in observed if address in site.loaded.desired}
-    draft = planner.decide(desired, {} if snapshot is None else snapshot.record, shown, request=request)
+    draft = planner.decide_actions(desired, {} if snapshot is None else snapshot.record, shown, request=request)
     cuts = planner.list_topics_to_measure(draft) if is_measured else {}
     if any(isinstance(order, RoleOrder) for order in orders):
-        return planner.assess(*_measure_roles(site, draft, cuts, read.optional))
+        return planner.assess_draft(*_measure_roles(site, draft, cuts, read.optional))
     measures = measure(site.providers, cuts, with_groups=True, may_lack=clusters) if cuts else {}
-    return planner.assess(draft, measures)
+    return planner.assess_draft(draft, measures)
 
 
 def _is_for_links(orders: Sequence[Order]) -> bool:
@@ -184,7 +184,7 @@ def _measure_side(
 
 def _refuse_unreadable(draft: Draft, unreadable: Mapping[Address, UserError]) -> None:
     for topic, error in unreadable.items():
-        mirror = mirror_at(topic)
+        mirror = as_mirror(topic)
         if any(action.address == mirror for action in draft.actions):
             draft.decision.refuse(mirror, None, error.message, error.hint)
             draft.decision.actions = [action for action in draft.actions if action.address != mirror]
@@ -249,7 +249,7 @@ class OrderResult:
     @property
     def unchanged(self) -> frozenset[Address]:
         """Resources that needed no change."""
-        changed = {address for action in self.plan.actions for address in addresses_of(action)}
+        changed = {address for action in self.plan.actions for address in list_changed_addresses(action)}
         return frozenset(self.addresses) - changed - self.failed.keys()
 
     @property
@@ -318,7 +318,7 @@ class OrderRun:
         undone = self.emergency.run_actions(self.site, clusters, decide)
         for name, error in undone.items():
             action = ready.get(name)
-            addresses = (Address(name.partition(":")[2]),) if action is None else addresses_of(action)
+            addresses = (Address(name.partition(":")[2]),) if action is None else list_changed_addresses(action)
             needed = next((need for need in action.depends_on if need in undone), None) if action is not None else None
             for address in addresses:
                 cause = error if needed is None else _dependency_error(address, needed, undone[needed])
@@ -328,7 +328,7 @@ class OrderRun:
     def _add_errors(self, plan: Plan, failed: Mapping[Address, ReconcilerError]) -> Plan:
         refused = {address for address, _ in self._list_refusals(plan)}
         errors = [
-            PlanFinding(at, None, refusal.without(f"{at}: "), refusal.hint)
+            PlanFinding(at, None, refusal.strip_subject(f"{at}: "), refusal.hint)
             for at, refusal in failed.items()
             if at not in refused
         ]
@@ -343,7 +343,7 @@ class OrderRun:
         )
 
     def _explain_stop(self, action: Action | None, error: ReconcilerError) -> ReconcilerError | None:
-        is_two_sided = isinstance(action, Transition) and action.verb in TWO_SIDED
+        is_two_sided = isinstance(action, Transition) and action.verb in TWO_SIDED_VERBS
         is_stopped = isinstance(error, IncompleteError) and self.emergency.stop.is_requested
         return explain_halted(self.site.providers, action.address) if is_two_sided and is_stopped and action else None
 
@@ -440,7 +440,7 @@ def _dependency_error(address: Address, needed: str, cause: ReconcilerError) -> 
 
 def _list_changed_by(named: Address, order: Order) -> tuple[Address, ...]:
     if isinstance(order, CreateLinkOrder) and has_two_halves(order.resource):
-        return (named, address_of_other_half(order.resource))
+        return (named, build_other_half_address(order.resource))
     return (named,)
 
 
@@ -577,10 +577,10 @@ def _list_scope(order: Order, observed: Inventory, clusters: Collection[str]) ->
     match order:
         case CreateTopicOrder() | AlterTopicOrder() | DeleteTopicOrder() | MountOrder():
             cluster = cluster_of(order.topic) or ""
-            yield from (cluster_address(cluster), order.topic, mirror_at(order.topic))
+            yield from (cluster_address(cluster), order.topic, as_mirror(order.topic))
             levels = tiers_of(split_name(full_name_of(order.topic))[0])
             yield from (address_of("namespace", cluster, level) for level in levels)
-            seen = observed.get(mirror_at(order.topic))
+            seen = observed.get(as_mirror(order.topic))
             if isinstance(order, AlterTopicOrder) and seen is not None and isinstance(seen.resource, MirrorTopic):
                 yield address_of("link", cluster, seen.resource.link)  # it lists the configs that its mirrors copy
         case CreateNamespaceOrder(cluster=cluster, name=name) | AlterNamespaceOrder(cluster=cluster, name=name):
@@ -624,7 +624,7 @@ def _list_link_scope(
         resources = (seen.resource for seen in observed.values())
         for mirror in (resource for resource in resources if isinstance(resource, MirrorTopic)):
             if link_of(mirror) == order.link:
-                yield from (cluster_address(mirror.source_cluster), source_of(mirror))
+                yield from (cluster_address(mirror.source_cluster), get_source_topic(mirror))
 
 
 def _list_patterns_below(cluster: str, name: str) -> Iterator[Address]:

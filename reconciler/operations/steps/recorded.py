@@ -17,7 +17,7 @@ from reconciler.objectstore.directory import write_atomically
 from reconciler.objectstore.open import open_store
 from reconciler.operations.steps.observe import ObservedClusters, pause_garbage_collection
 from reconciler.planning.plan import PlanFinding
-from reconciler.planning.settle import list_settled_addresses, settle
+from reconciler.planning.settle import list_settled_addresses, settle_action
 from reconciler.resources.address import cluster_address
 from reconciler.runtime.text import counted, explain_invalid_json, refusal, shorten_run_id
 from reconciler.state.journal import ActionEnded, AnyEntry, Entry, UnfinishedRun, find_outdated, read_open_run
@@ -159,7 +159,7 @@ class RecordedState:
         for action in self.in_doubt:
             platform = seen.capabilities.get(action.cluster or "")
             if platform is not None and not seen.hidden.keys() & set(list_settled_addresses(action)):
-                result = settle(action, seen.inventory, platform.configs)
+                result = settle_action(action, seen.inventory, platform.configs)
                 if result.verdict == "done":
                     ended.append(
                         ActionEnded(id=action.id, incarnation=result.incarnation, physical_name=result.physical_name)
@@ -198,7 +198,7 @@ class LocalSpool:
         self._folder = folder / ".reconciler" / "spool"
         self._warn = warn
 
-    def keep(self, run: str, entries: Sequence[Entry]) -> str:
+    def store_entries(self, run: str, entries: Sequence[Entry]) -> str:
         """Write a run's entries; return the path."""
         path = self._path(run)
         content = [entry.model_dump(mode="json") for entry in entries]
@@ -212,7 +212,7 @@ class LocalSpool:
             ) from error
         return str(path)
 
-    def read(self, run: str) -> Sequence[Entry]:
+    def read_entries(self, run: str) -> Sequence[Entry]:
         """Return a run's entries; an unusable file is renamed and counts as empty."""
         path = self._path(run)
         try:
@@ -225,11 +225,11 @@ class LocalSpool:
             self._set_aside(path, str(error))
         return ()
 
-    def runs(self) -> Sequence[str]:
+    def list_runs(self) -> Sequence[str]:
         """Return the runs that have a file in the spool."""
         return sorted(path.stem for path in self._folder.glob("[!.]*.json"))
 
-    def forget(self, run: str) -> None:
+    def delete_entries(self, run: str) -> None:
         """Delete a run's file and empty folders; warn if that fails."""
         path = self._path(run)
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.applying.engine import RunResult
 from reconciler.applying.events import Event, RunHandedOver, Summary
-from reconciler.applying.ports import Setting
+from reconciler.applying.ports import RunContext
 from reconciler.applying.run import Caller, Decide, DecisionBasis, Run, RunOptions, RunOutcome, RunRequest, RunWork
 from reconciler.errors import (
     IncompleteError,
@@ -30,7 +30,7 @@ from reconciler.operations.steps.observe import check_answers, read_recorded_clu
 from reconciler.operations.steps.recorded import LocalSpool, read_state, require_state
 from reconciler.operations.steps.workspace import Site, open_clusters_at, open_site, open_work
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
-from reconciler.planning.plan_rows import digest
+from reconciler.planning.plan_rows import compute_digest
 from reconciler.planning.record import list_owner_keys
 from reconciler.planning.situation import IMPLIED
 from reconciler.resources.address import Address, cluster_address, cluster_of, kind_of
@@ -67,7 +67,7 @@ def run_under_lease(
     ownership = OwnerMarks(site)
     try:
         with SparkJobs(site.providers, site.spark, site.invocation) as jobs, stop.call_on_stop(effects.hurry):
-            setting = Setting(
+            setting = RunContext(
                 state=site.state if keeps_state else _create_memory_state(),
                 providers=site.providers,
                 jobs=jobs,
@@ -75,7 +75,7 @@ def run_under_lease(
                 report=report,
                 stop=stop,
                 spool=LocalSpool(site.edge.folder, site.invocation.warn),
-                settle=ownership.settle,
+                mark_ownership=ownership.settle,
             )
             caller = _build_caller(site, Terms() if keeps_state else _LONG_LEASE)
             return _run_to_end(Run(setting, caller, wish).run(ownership.wrap_decide(decide)))
@@ -388,8 +388,8 @@ class Emergency(SiteOptions):
         """Run what `decide` returns for the state, if there is one; return errors by action id."""
 
         def decide_now(basis: DecisionBasis) -> RunWork:
-            actions = () if basis.is_again else tuple(decide(None if self.no_state else basis.snapshot))
-            return RunWork(actions, digest(actions))
+            actions = () if basis.is_second_round else tuple(decide(None if self.no_state else basis.snapshot))
+            return RunWork(actions, compute_digest(actions))
 
         def report(event: Event) -> None:
             if not (self.no_state and isinstance(event, RunHandedOver | Summary)):  # both name a stored state
@@ -399,7 +399,7 @@ class Emergency(SiteOptions):
             command=self.command,
             options=RunOptions(parallelism=1 if self.no_state else 2, lock_timeout_s=self.lock_timeout_s),
             # in an emergency another cluster may be unreachable
-            gives_up=lambda address: cluster_of(address) not in clusters,
+            skips_address=lambda address: cluster_of(address) not in clusters,
         )
         try:
             result = run_under_lease(

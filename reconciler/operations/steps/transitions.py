@@ -16,7 +16,7 @@ from reconciler.errors import (
     StalePlanError,
     UserError,
 )
-from reconciler.lifecycles import MIRROR, TWO_SIDED, MirrorStatus
+from reconciler.lifecycles import MIRROR, TWO_SIDED_VERBS, MirrorStatus
 from reconciler.operations.steps.link_sides import get_provider
 from reconciler.planning.actions import Action, Transition
 from reconciler.planning.resolve.mirror_sources import check_sides
@@ -351,7 +351,7 @@ class Driver:
         links = self._links(cluster)
         mirror = links.mirror(full_name)
         if not _is_begun(mirror, {PROMOTE}):
-            if PROMOTE in MIRROR.legal(mirror.status):
+            if PROMOTE in MIRROR.list_legal_verbs(mirror.status):
                 check_source(self.providers, mirror)  # begin nothing without a source
             links.ask(full_name, PROMOTE, operation=self.new_id(), may_go_on=self.may_go_on)
         return check_outcome(self.drive(cluster, full_name), {PROMOTE})
@@ -362,7 +362,7 @@ class Driver:
         links = self._links(cluster)
         mirror = links.mirror(full_name)
         if not _is_begun(mirror, REVERSALS):
-            if verb in MIRROR.legal(mirror.status):
+            if verb in MIRROR.list_legal_verbs(mirror.status):
                 self._check_sides(f"mirror {full_name} cannot be reversed", mirror)
                 check_source_ends(self.providers, mirror)
                 check_source(self.providers, mirror)
@@ -799,7 +799,7 @@ def explain_all_halted(
     transitions = (
         action
         for action in actions
-        if isinstance(action, Transition) and action.verb in TWO_SIDED and action.id in left
+        if isinstance(action, Transition) and action.verb in TWO_SIDED_VERBS and action.id in left
     )
     return tuple(error for action in transitions if (error := explain_halted(providers, action.address)) is not None)
 

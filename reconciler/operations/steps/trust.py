@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.errors import BlockedError, UserError
 from reconciler.manifests.files import is_outside
-from reconciler.manifests.load import LoadedWorkspace, load, load_workspace
+from reconciler.manifests.load import LoadedWorkspace, load_manifests, load_workspace
 from reconciler.planning.allowances import CONNECT
 from reconciler.planning.checks.cluster_checks import HINT, find_plaintext_fields
 from reconciler.planning.plan import PlanFinding
@@ -114,7 +114,9 @@ class Trust:
             return _TrustedFacts((), {})
         try:
             variables = self._variables_of_base()
-            base = load(folder, environment=self.select.environment, variables=variables, within=self._base.files)
+            base = load_manifests(
+                folder, environment=self.select.environment, variables=variables, within=self._base.files
+            )
         except UserError as error:
             message = f"the base of this pull request cannot be read: {error.message}"
             raise UserError(

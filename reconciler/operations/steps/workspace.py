@@ -52,8 +52,8 @@ def build_selection(invocation: Invocation, select: Select, loaded: LoadedWorksp
     """Return the selection for planning."""
     changed = None
     if select.changed_since is not None:
-        changed = tuple(sorted(invocation.changed_files(loaded.folder, loaded.beside, select.changed_since)))
-        changed = None if any(map(loaded.may_touch_all, changed)) else changed
+        changed = tuple(sorted(invocation.changed_files(loaded.folder, loaded.outside_paths, select.changed_since)))
+        changed = None if any(map(loaded.may_affect_all, changed)) else changed
     return Selection(
         targets=select.targets,
         excludes=select.excludes,
@@ -217,7 +217,7 @@ class Work(Site):
             base = self.trust.base_guards
         except UserError as error:
             message = f"whether this change lowers guards.approvals is not known: {error.message}"
-            return (PlanFinding(None, None, message, error.hint, is_of_approval=True),)
+            return (PlanFinding(None, None, message, error.hint, concerns_approval=True),)
         return () if base is None else tuple(find_lowered_guards(self.loaded.workspace.spec.guards, base))
 
     def relative_root(self, name: str) -> None:

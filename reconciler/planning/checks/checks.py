@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
-from reconciler.planning.allowances import warnings_of_commit, warnings_of_unused
+from reconciler.planning.allowances import list_commit_warnings, list_unused_warnings
 from reconciler.planning.checks.cluster_checks import check_properties, check_storage, warnings_of_overrides
 from reconciler.planning.checks.guards import (
     warnings_of_approvals,
@@ -59,7 +59,7 @@ from reconciler.planning.resolve.limits import (
 )
 from reconciler.planning.resolve.mirror_sources import check_mirror
 from reconciler.planning.resolve.physical_names import check_flat_names, check_shared_names
-from reconciler.planning.selection import check_left_out, check_targets, warnings_of_selection
+from reconciler.planning.selection import check_excluded_dependencies, check_targets, list_selection_warnings
 from reconciler.planning.situation import Review, Situation, WantedResource
 from reconciler.resources.address import Address, split_name
 from reconciler.resources.cluster import Cluster
@@ -91,7 +91,7 @@ PlanCheck: TypeAlias = Callable[["Review"], Iterable[PlanFinding]]
 
 REFUSALS: Final[tuple[SituationCheck, ...]] = (
     check_targets,
-    check_left_out,
+    check_excluded_dependencies,
     check_hidden,
     check_resources,
     check_links,
@@ -109,10 +109,10 @@ ERRORS: Final[tuple[PlanCheck, ...]] = (check_quotas, check_restores)
 
 WARNINGS: Final[tuple[PlanCheck, ...]] = (
     warnings_of_deletes,
-    warnings_of_selection,
+    list_selection_warnings,
     warnings_of_rules,
-    warnings_of_unused,
-    warnings_of_commit,
+    list_unused_warnings,
+    list_commit_warnings,
     warnings_of_unmatched_rules,
     warnings_of_quotas,
     warnings_of_return,
@@ -141,19 +141,21 @@ def _check_resource(address: Address, wanted: WantedResource, situation: Situati
     resource = wanted.resource
     match resource:
         case Topic():
-            capabilities = situation.capabilities(resource.cluster)
+            capabilities = situation.find_capabilities(resource.cluster)
             yield from _check_namespace_exists(resource.cluster, resource.metadata.namespace, situation)
             is_new = address not in situation.observed
-            passed_on = _find_passed_on_configs(resource, wanted, situation)
-            yield from check_topic(resource, capabilities, is_new=is_new, reported=passed_on)
+            propagated_configs = _find_passed_on_configs(resource, wanted, situation)
+            yield from check_topic(resource, capabilities, is_new=is_new, reported=propagated_configs)
             yield from check_replica(
                 resource, situation, is_new=is_new or is_replaced(resource, situation.observed[address])
             )
-            yield from (passed_on for _, passed_on in check_beside_replica(resource, wanted.origins))
+            yield from (propagated_configs for _, propagated_configs in check_beside_replica(resource, wanted.origins))
             if is_new:
                 yield from check_recovery(resource, situation)
         case Namespace():
-            yield from check_namespace(resource, situation.capabilities(resource.cluster), wanted.passed_on)
+            yield from check_namespace(
+                resource, situation.find_capabilities(resource.cluster), wanted.propagated_configs
+            )
         case MirrorTopic():
             yield from _check_namespace_exists(resource.cluster, split_name(resource.name)[0], situation)
             yield from check_mirror(resource, situation)
@@ -165,7 +167,7 @@ def _check_resource(address: Address, wanted: WantedResource, situation: Situati
                 yield from _check_namespace_exists(resource.cluster, resource.metadata.namespace, situation)
             yield from check_mounting(resource, situation)
         case Cluster():
-            yield from _check_cluster(resource, situation.capabilities(resource.metadata.name))
+            yield from _check_cluster(resource, situation.find_capabilities(resource.metadata.name))
             yield from check_storage(resource, situation.observed.get(address), situation.recorded.get(address))
         case TieringPolicy():
             pass
@@ -175,15 +177,18 @@ def _check_resource(address: Address, wanted: WantedResource, situation: Situati
 
 def _find_passed_on_configs(topic: Topic, wanted: WantedResource, situation: Situation) -> frozenset[str]:
     """Problems of configs from a namespace are reported once, at the namespace."""
-    if not wanted.origins or situation.capabilities(topic.cluster).inherits_configs:
+    if not wanted.origins or situation.find_capabilities(topic.cluster).inherits_configs:
         return frozenset()
-    tiers = [situation.wanted.get(tier) for tier in situation.nearest(topic.cluster, topic.metadata.namespace)]
-    passed_on = {item for tier in tiers if tier is not None for item in tier.passed_on.items()}
-    return frozenset(key for key, value in topic.spec.configs.items() if (key, value) in passed_on)
+    tiers = [
+        situation.wanted.get(tier)
+        for tier in situation.list_nearest_namespaces(topic.cluster, topic.metadata.namespace)
+    ]
+    propagated_configs = {item for tier in tiers if tier is not None for item in tier.propagated_configs.items()}
+    return frozenset(key for key, value in topic.spec.configs.items() if (key, value) in propagated_configs)
 
 
 def _check_namespace_exists(cluster: str, namespace: str, situation: Situation) -> Iterator[tuple[str, str]]:
-    is_unknown = not situation.request.has_state and situation.capabilities(cluster).namespaces_are_rules
+    is_unknown = not situation.request.has_state and situation.find_capabilities(cluster).namespaces_are_rules
     if is_unknown or situation.has_namespace(cluster, namespace):  # without state, prefixes of names are unknown
         return
     prefix = f"namespace/{cluster}/"

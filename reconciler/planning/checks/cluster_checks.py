@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.fields import PROPERTIES
-from reconciler.planning.plan import Mark, PlanFinding, PlanInput
+from reconciler.planning.plan import FieldMark, PlanFinding, PlanInput
 from reconciler.resources.address import Address, cluster_address, cluster_of
 from reconciler.resources.cluster import Cluster, is_overlapping
 from reconciler.resources.cluster_properties import (
@@ -78,7 +78,7 @@ def _check_overlaps(desired: Desired) -> Iterator[PlanFinding]:
                 what = f"its objectStorage {storage.url} and {root.url}, the root of cluster {other},"
                 message = f"{what} are the same location or one contains the other"
                 hint = "Give objectStorage a location of its own: a sweep deletes what its own cluster does not name."
-                yield PlanFinding(address, desired[address].source, message, hint, excluded_by="")
+                yield PlanFinding(address, desired[address].source, message, hint, exclude_pattern="")
 
 
 def _check_identity(
@@ -115,7 +115,7 @@ def _check_identity(
         problem = _explain_changed_identity(name, last, identity)
     if problem:
         # Excluding only the cluster's address still reads it, so its resources must be excluded.
-        yield PlanFinding(cluster.address, declared.source, *problem, excluded_by=f"*/{name}/*")
+        yield PlanFinding(cluster.address, declared.source, *problem, exclude_pattern=f"*/{name}/*")
 
 
 def _explain_changed_identity(name: str, last: Recorded, identity: ClusterIdentity) -> tuple[str, str] | None:
@@ -173,7 +173,7 @@ def check_properties(situation: Situation) -> Iterator[PlanFinding]:
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
         if isinstance(wanted.resource, Cluster) and situation.can_plan(address):
-            capabilities = situation.capabilities(wanted.resource.metadata.name)
+            capabilities = situation.find_capabilities(wanted.resource.metadata.name)
             yield from find_property_problems(wanted, wanted.resource, capabilities.properties)
 
 
@@ -262,7 +262,7 @@ def _check_credentials(cluster: Cluster) -> Iterator[PropertyProblem]:
             yield f"{set_names[0]} is set without {other}", "Set both, or none.", (set_names[0],)
 
 
-def _mark_property(wanted: WantedResource, name: str) -> Mark:
+def _mark_property(wanted: WantedResource, name: str) -> FieldMark:
     place = wanted.origins.get(PROPERTIES + name)
     address = wanted.resource.address
     if place is None or "." not in place:
@@ -365,4 +365,4 @@ def warnings_of_overrides(review: Review) -> Iterator[PlanFinding]:
                 command = f"--alter --entity-type brokers --entity-name {broker} --delete-config {key}"
                 hint = f"Remove the override with: kafka-configs.sh --bootstrap-server HOST:PORT {command}"
                 marks = ((address, ("spec", "properties", key)),)
-                yield PlanFinding(address, declared.source, message, hint, marks, is_of_drift=True)
+                yield PlanFinding(address, declared.source, message, hint, marks, concerns_drift=True)

@@ -20,7 +20,7 @@ from reconciler.planning.actions import (
     RunJob,
     Transition,
     Update,
-    addresses_of,
+    list_changed_addresses,
 )
 from reconciler.planning.allowances import ADOPT, Grant, collect_allowances, find_grant
 from reconciler.planning.checks.offline import build_resource_for_rules, find_violations
@@ -29,7 +29,7 @@ from reconciler.planning.fields import list_fields
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.acting_configs import SwitchReader
 from reconciler.planning.resolve.limits import FIXED
-from reconciler.planning.situation import IMPLIED, Review, Situation, find_taken_over
+from reconciler.planning.situation import IMPLIED, Review, Situation, find_taken_resources
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -105,7 +105,7 @@ def _can_unmount(action: Delete, situation: Situation) -> bool:
         or cluster is None
     ):
         return False
-    if not situation.capabilities(topic.cluster).mountings or cluster.spec.object_storage is None:
+    if not situation.find_capabilities(topic.cluster).mountings or cluster.spec.object_storage is None:
         return False
     observed_cluster = situation.observed.get(cluster.address)
     properties = (
@@ -267,17 +267,17 @@ def _guard_empty_files(action: Action, _situation: Situation) -> Block | None:
 
 def _find_other_owner(action: Action, situation: Situation) -> ResourceOwner | None:
     """Forgetting needs no consent."""
-    if not situation.others or IMPLIED in action.origins:
+    if not situation.foreign_owners or IMPLIED in action.origins:
         return None
     match action:
         case Create() | Update() | Adopt():
-            return situation.other_owner(action.address, action.after)
+            return situation.find_foreign_owner(action.address, action.after)
         case Delete():
-            return situation.other_owner(action.address, action.before)
+            return situation.find_foreign_owner(action.address, action.before)
         case Transition():
             old = _find_old_address(action)
-            moved = None if old is None else situation.other_owner(Address(old))
-            return moved or situation.other_owner(action.address, action.after)
+            moved = None if old is None else situation.find_foreign_owner(Address(old))
+            return moved or situation.find_foreign_owner(action.address, action.after)
         case Forget() | RunJob():
             return None
         case _:
@@ -323,7 +323,7 @@ def _guard_hidden(action: Action, situation: Situation) -> Block | None:
     """If topics are hidden, a namespace may only look empty."""
     cluster = cluster_of(action.address) or ""
     is_namespace = isinstance(action, Delete) and kind_of(action.address) == "namespace"
-    if not is_namespace or cluster not in situation.trusted or not situation.capabilities(cluster).may_hide:
+    if not is_namespace or cluster not in situation.trusted or not situation.find_capabilities(cluster).may_hide:
         return None
     message = f"it may hold topics that cluster {cluster} does not show"
     return Block("hidden", message, f"delete:{action.address}")
@@ -449,7 +449,7 @@ def find_lowered_guards(guards: Guards, base: Guards) -> Iterator[PlanFinding]:
                 None,
                 f"this change lowers guards.approvals of {name} from {before} to {now or 'none'}",
                 "The base branch's approvals apply until this is merged.",
-                is_of_approval=True,
+                concerns_approval=True,
             )
     added = [f"{allowance.action} until {allowance.until}" for allowance in guards.allow if allowance not in base.allow]
     if added:
@@ -458,7 +458,7 @@ def find_lowered_guards(guards: Guards, base: Guards) -> Iterator[PlanFinding]:
             None,
             f"this change adds guards.allow: {list_first(added)}",
             "Approve it only if each of them may be done.",
-            is_of_approval=True,
+            concerns_approval=True,
         )
 
 
@@ -476,7 +476,7 @@ def warnings_of_approvals(review: Review) -> Iterator[PlanFinding]:
             f"apply asks for {counted(most, 'approver')} (guards.approvals), because of {list_first(names, 3)}",
             "Name each when it is applied, with --approved-by NAME, or apply what was approved in a pull request: "
             "--approved-in",
-            is_of_approval=True,
+            concerns_approval=True,
         )
 
 
@@ -515,7 +515,7 @@ def warnings_of_owners(review: Review) -> Iterator[PlanFinding]:
     reported = {action.address for action in review.actions if action.owner is not None or isinstance(action, Forget)}
     reported |= {Address(old) for action in review.actions if (old := _find_old_address(action)) is not None}
     taken: dict[ResourceOwner, list[Address]] = {}
-    owned = find_taken_over(situation.recorded, situation.observed, request.me) if situation.others else ()
+    owned = find_taken_resources(situation.recorded, situation.observed, request.me) if situation.foreign_owners else ()
     for address, owner in owned:
         if address not in reported and situation.can_plan(address):
             taken.setdefault(owner, []).append(address)
@@ -542,9 +542,9 @@ def warnings_of_owners(review: Review) -> Iterator[PlanFinding]:
 
 def warnings_of_ordered_owners(actions: Iterable[Action], situation: Situation) -> Iterator[PlanFinding]:
     """Yield resources of other workspaces that orders change; this is no block."""
-    addresses = dict.fromkeys(address for action in actions for address in addresses_of(action))
-    for address in addresses if situation.others else ():
-        if (owner := situation.other_owner(address)) is not None:
+    addresses = dict.fromkeys(address for action in actions for address in list_changed_addresses(action))
+    for address in addresses if situation.foreign_owners else ():
+        if (owner := situation.find_foreign_owner(address)) is not None:
             hint = "Inform that workspace's owners: their next plan shows the change as drift."
             yield PlanFinding(address, None, f"it is owned by {owner}", hint)
 

@@ -12,7 +12,7 @@ from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, R
 from reconciler.planning.diff.moves import find_moved_from
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.plan import PlanFinding
-from reconciler.planning.situation import Review, Situation, mounted_by
+from reconciler.planning.situation import Review, Situation, get_mounted_topic
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -56,7 +56,7 @@ def warnings_of_insync(review: Review) -> Iterator[PlanFinding]:
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
         name = cluster_of(address) or ""
-        if not situation.can_plan(address) or not situation.capabilities(name).replication_moves:
+        if not situation.can_plan(address) or not situation.find_capabilities(name).replication_moves:
             continue
         match wanted.resource:
             case Cluster() as cluster:
@@ -73,7 +73,7 @@ def _check_insync_of_cluster(
     situation: Situation, address: Address, cluster: Cluster, source: str | None
 ) -> Iterator[PlanFinding]:
     """Some brokers cannot unset the property of all brokers."""
-    declared, brokers = cluster.spec.properties.get(_MIN_INSYNC), situation.capabilities(cluster.metadata.name)
+    declared, brokers = cluster.spec.properties.get(_MIN_INSYNC), situation.find_capabilities(cluster.metadata.name)
     seen = situation.observed.get(address)
     live = seen.resource.spec.properties if seen is not None and isinstance(seen.resource, Cluster) else {}
     last = situation.recorded.get(address)
@@ -91,7 +91,7 @@ def _check_insync_of_cluster(
 
 
 def _check_insync_of_topic(situation: Situation, address: Address, topic: Topic) -> Iterator[PlanFinding]:
-    wanted, capabilities = situation.wanted[address], situation.capabilities(topic.cluster)
+    wanted, capabilities = situation.wanted[address], situation.find_capabilities(topic.cluster)
     cluster = situation.wanted.get(cluster_address(topic.cluster))
     planned = cluster.resource.spec.properties if cluster and isinstance(cluster.resource, Cluster) else {}
     own = topic.spec.configs.get(_MIN_INSYNC)
@@ -269,7 +269,7 @@ def _find_removed_topic(action: Action) -> Address | None:
         case Delete(before=Topic() | MirrorTopic()):
             return _topic_address(action.address)
         case Transition(after=Mounting() as mounting):
-            return mounted_by(mounting) if action.machine == UNMOUNT.name else None
+            return get_mounted_topic(mounting) if action.machine == UNMOUNT.name else None
         case Transition():
             return find_moved_from(action)
         case Create() | Update() | Delete() | Adopt() | Forget() | RunJob():
@@ -290,7 +290,7 @@ def _find_added_topics(action: Action, before: Mapping[Address, int]) -> Iterato
             )
         case Transition(after=Mounting() as mounting):
             if action.machine != UNMOUNT.name:
-                yield mounted_by(mounting), action.estimate.partitions or 1
+                yield get_mounted_topic(mounting), action.estimate.partitions or 1
         case Transition():
             old = find_moved_from(action)
             if old is not None and old in before:

@@ -18,8 +18,16 @@ from reconciler.planning.resolve.mirror_sources import (
     link_of,
     list_cluster_topics,
 )
-from reconciler.planning.selection import address_of_other_half, has_two_halves
-from reconciler.planning.situation import Review, Situation, WantedResource, is_live, mirror_at, source_of, topic_of
+from reconciler.planning.selection import build_other_half_address, has_two_halves
+from reconciler.planning.situation import (
+    Review,
+    Situation,
+    WantedResource,
+    as_mirror,
+    as_topic,
+    get_source_topic,
+    is_mirroring,
+)
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
 from reconciler.resources.measures import find_agreed_ends, find_missing_offsets, list_cut_ranges, list_last_fetched
 from reconciler.resources.mirror_link import (
@@ -119,7 +127,7 @@ def _make_unknown_cost(mirror: Positions, why: str) -> RoleCost:
 def find_truncated_topics(actions: Iterable[Action]) -> frozenset[Address]:
     """Return the topics that restores truncate."""
     return frozenset(
-        topic_of(action.after)
+        as_topic(action.after)
         for action in actions
         if isinstance(action, Transition) and isinstance(action.after, MirrorTopic) and action.verb == RESTORE
     )
@@ -130,7 +138,7 @@ def add_role_cost(action: Transition, situation: Situation, measure: Callable[[A
     if not isinstance(action.after, MirrorTopic) or action.verb not in {FAILOVER, RESTORE, *REVERSALS}:
         return action
     mirror = action.after
-    mirror_measure, source_measure = measure(topic_of(mirror)), measure(source_of(mirror))
+    mirror_measure, source_measure = measure(as_topic(mirror)), measure(get_source_topic(mirror))
     keeps = action.parameters.get("diverged") == "keep" or keeps_diverged(mirror, situation)
     if action.verb == FAILOVER:
         cost, moved = _compute_failover_cost(mirror, mirror_measure, source_measure, situation), source_measure
@@ -141,11 +149,11 @@ def add_role_cost(action: Transition, situation: Situation, measure: Callable[[A
     elif action.verb == RESTORE and mirror_measure.diverged is not None:
         return _add_failback_cost(action, mirror_measure, keeps=keeps)
     elif action.verb == RESTORE:
-        ids = (_find_incarnation(topic_of(mirror), situation), _find_incarnation(source_of(mirror), situation))
+        ids = (_find_incarnation(as_topic(mirror), situation), _find_incarnation(get_source_topic(mirror), situation))
         at = find_agreed_ends(mirror_measure.positions, ids[0], source_measure.positions, ids[1])
         cost, moved = _estimate_restore(mirror_measure.positions, at, mirror_measure.committed), mirror_measure
     else:
-        of = (_find_incarnation(source_of(mirror), situation), _name_of(source_of(mirror)))
+        of = (_find_incarnation(get_source_topic(mirror), situation), _name_of(get_source_topic(mirror)))
         cost, moved = _estimate_catch_up(mirror_measure.positions, source_measure.positions, *of), source_measure
     reasons = action.reasons if cost.unknown is None else (*action.reasons, Reason.UNMEASURED)
     return replace(action, reasons=reasons, estimate=_make_estimate(cost, moved))
@@ -179,10 +187,10 @@ def warnings_of_restores(review: Review) -> Iterator[PlanFinding]:
         cost = action.estimate.role
         if cost is None or not (cost.lost or cost.unknown is not None or cost.kept):
             continue
-        topic = topic_of(action.after)
-        for address, mirror in sorted(review.situation.mirrors.items()):
+        topic = as_topic(action.after)
+        for address, mirror in sorted(review.situation.observed_mirrors.items()):
             seen = review.situation.observed[address]
-            if source_of(mirror) == topic and is_live(seen) and seen.state != "FAILED":
+            if get_source_topic(mirror) == topic and is_mirroring(seen) and seen.state != "FAILED":
                 yield PlanFinding(
                     address,
                     action.source,
@@ -214,13 +222,13 @@ def add_lag_estimate(action: RunJob, situation: Situation, measure: Callable[[Ad
 def _compute_failover_cost(
     mirror: MirrorTopic, mirror_measure: Measure | None, source_measure: Measure | None, situation: Situation
 ) -> RoleCost:
-    source, positions = source_of(mirror), {} if mirror_measure is None else mirror_measure.positions
+    source, positions = get_source_topic(mirror), {} if mirror_measure is None else mirror_measure.positions
     if mirror.source_cluster not in situation.trusted:
         return _make_unknown_cost(
             positions, f"{mirror.source_cluster} {explain_unread(mirror.source_cluster, situation)}"
         )
     name = _name_of(source)
-    if source not in situation.observed and mirror_at(source) not in situation.observed:
+    if source not in situation.observed and as_mirror(source) not in situation.observed:
         return _make_unknown_cost(positions, f"there is no {name} any more")
     if mirror_measure is None or source_measure is None:
         return _make_unknown_cost(positions, _NOT_MEASURED)
@@ -238,7 +246,7 @@ def _name_of(source: Address) -> str:
 
 
 def _find_incarnation(topic: Address, situation: Situation) -> str | None:
-    seen = situation.observed.get(topic) or situation.observed.get(mirror_at(topic))
+    seen = situation.observed.get(topic) or situation.observed.get(as_mirror(topic))
     return None if seen is None else seen.incarnation
 
 
@@ -264,7 +272,7 @@ def warnings_of_links(review: Review) -> Iterator[PlanFinding]:
     """Yield filters that match nothing, mirrors that a prefix leaves out, and mirrors open to other writers."""
     situation = review.situation
     yield from _find_open_mirrors(situation)
-    for address, entry in sorted(situation.entries.items()):
+    for address, entry in sorted(situation.desired_mirrors.items()):
         if entry.state == "reversed" and situation.can_plan(address):
             yield from _find_unprotected_peer(situation.wanted[address], entry, situation)
     for address, wanted in sorted(situation.wanted.items()):
@@ -272,7 +280,7 @@ def warnings_of_links(review: Review) -> Iterator[PlanFinding]:
         if not isinstance(link, MirrorLink) or not situation.can_plan(address):
             continue
         if wanted.marks:
-            for message, hint in explain_unprotectable(link, situation.capabilities(link.cluster)):
+            for message, hint in explain_unprotectable(link, situation.find_capabilities(link.cluster)):
                 yield PlanFinding(address, wanted.source, message, hint, wanted.marks)
             continue
         if link.spec.source in situation.trusted:
@@ -289,9 +297,9 @@ def _find_open_mirrors(situation: Situation) -> Iterator[PlanFinding]:
             continue
         known_clusters.add(cluster)
         link = situation.wanted[address].resource
-        is_open = not situation.capabilities(cluster).mirrors.read_only
+        is_open = not situation.find_capabilities(cluster).mirrors.read_only
         if is_open and isinstance(link, MirrorLink) and link.spec.protect == "acl":
-            if situation.capabilities(cluster).access.is_open:
+            if situation.find_capabilities(cluster).access.is_open:
                 yield PlanFinding(
                     address,
                     situation.wanted[address].source,
@@ -335,7 +343,7 @@ def _check_topic_filters(
     yield from _find_unmatched_filters(
         (address, wanted), _TOPIC_FILTERS, making.filters, known, f"no topic of cluster {link.spec.source}"
     )
-    entries = {entry.source for entry in situation.entries.values() if link_of(entry) == address}
+    entries = {entry.source for entry in situation.desired_mirrors.values() if link_of(entry) == address}
     yield from _find_left_by_default((address, wanted), making.filters, [name for name in known if name not in entries])
     yield from _find_never_created((address, wanted), making.filters, {*known} - entries)
     mirrors = [name for name in known if _is_mirror(link.spec.source, name, situation)] if link.spec.prefix else []
@@ -426,7 +434,7 @@ def _find_unmatched_filters(
 
 def _is_mirror(cluster: str, name: str, situation: Situation) -> bool:
     address = address_of("mirror", cluster, name)
-    return is_live(situation.observed.get(address)) or address in situation.entries
+    return is_mirroring(situation.observed.get(address)) or address in situation.desired_mirrors
 
 
 _PREFIX: Final = ("spec", "prefix")
@@ -434,7 +442,7 @@ _PREFIX: Final = ("spec", "prefix")
 
 def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, str]]:
     """Yield unsupported features of a link, and sources that it cannot mirror."""
-    capabilities = situation.capabilities(link.cluster)
+    capabilities = situation.find_capabilities(link.cluster)
     spec = link.spec
     if not capabilities.links:
         yield describe_unsupported(capabilities, "mirror topics over a link")
@@ -492,7 +500,7 @@ def explain_unlinkable(link: MirrorLink, own: ClusterIdentity, source: ClusterId
 def _check_half(
     address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation
 ) -> Iterator[PlanFinding]:
-    other = situation.wanted.get(address_of_other_half(link))
+    other = situation.wanted.get(build_other_half_address(link))
     if other is None or not has_two_halves(link) or not isinstance(other.resource, MirrorLink):
         return
     half = other.resource.spec
@@ -500,8 +508,8 @@ def _check_half(
         yield PlanFinding(
             address,
             wanted.source,
-            f"its half {address_of_other_half(link)} is {f'declared at {other.source}' if other.source else 'ordered'} "
-            f"as {half.mode} from {half.source}, "
+            f"its half {build_other_half_address(link)} is "
+            f"{f'declared at {other.source}' if other.source else 'ordered'} as {half.mode} from {half.source}, "
             f"and not as {link.spec.mode} from {link.cluster}",
             "Both halves of a link have one name and one mode: correct it, or leave it out, and it is derived.",
             ((address, ("spec", "mode")),),

@@ -9,7 +9,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from reconciler.errors import UserError
-from reconciler.lifecycles import BY_JOBS, UNMOUNT, TieringState, is_under_way
+from reconciler.lifecycles import BY_JOBS, UNMOUNT, TieringState, is_in_progress
 from reconciler.planning.actions import Estimate, Reason, RunJob, Transition, Unreadable
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.acting_configs import ActingConfigs, read_present_switches
@@ -25,7 +25,7 @@ from reconciler.planning.resolve.mount_sources import (
     location_of,
     meant_location,
 )
-from reconciler.planning.situation import Review, Situation, WantedResource, is_replica, mirror_at, mounted_by
+from reconciler.planning.situation import Review, Situation, WantedResource, as_mirror, get_mounted_topic, is_replica
 from reconciler.resources.address import Address, cluster_address, cluster_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import ENABLED, UPLOADS
@@ -58,7 +58,7 @@ def add_mount_estimate(
         return action
     if action.machine != UNMOUNT.name:
         return _add_engine(replace(action, estimate=_estimate_mount(action.address, situation, measure)), situation)
-    return add_unmount_estimate(action, mounted_by(action.after), situation, measure)
+    return add_unmount_estimate(action, get_mounted_topic(action.after), situation, measure)
 
 
 def add_unmount_estimate(
@@ -122,7 +122,7 @@ def _estimate_handover_s(partitions: int) -> int:
 
 def find_planned_source(topic: Address, situation: Situation) -> MountSource | None:
     """Return the source that this plan mounts as a missing topic."""
-    mounting = situation.mountings.get(topic)
+    mounting = situation.mountings_by_topic.get(topic)
     if mounting is None or mounting.spec.state != "mounted" or topic in situation.observed:
         return None
     source = situation.request.stored.mounts.get(mounting.address)
@@ -175,7 +175,7 @@ def _estimate_mount(mounting: Address, situation: Situation, measure: Callable[[
 def _find_topic_to_detach(source: MountSource, situation: Situation) -> Address | None:
     detaching = situation.wanted.get(source.unmounts) if source.unmounts is not None else None
     resource = detaching.resource if detaching is not None else None
-    return mounted_by(resource) if isinstance(resource, Mounting) else None
+    return get_mounted_topic(resource) if isinstance(resource, Mounting) else None
 
 
 def _estimate_without_measure(topic: Address, situation: Situation) -> Estimate:
@@ -190,16 +190,16 @@ def warnings_of_strangers(review: Review) -> Iterator[PlanFinding]:
     """Yield topics with the name of another topic that is mounted, unmounted or detached."""
     situation = review.situation
     recreated = {action.address for action in review.actions if Reason.RECREATED in action.reasons}
-    for topic, mounting in sorted(situation.mountings.items()):
+    for topic, mounting in sorted(situation.mountings_by_topic.items()):
         address, seen = mounting.address, situation.observed.get(topic)
         under_way = situation.observed.get(address)
-        is_moving = under_way is not None and is_under_way(under_way.state)
+        is_moving = under_way is not None and is_in_progress(under_way.state)
         if seen is None or is_moving or not situation.can_plan(address):
             continue
         if not is_stranger(mounting, seen, situation):
             continue
         if is_away(mounting, situation):
-            location = situation.unmounted.get(address) or _find_source_location(address, situation)
+            location = situation.unmounted_locations.get(address) or _find_source_location(address, situation)
             yield _report_stranger(address, topic, _suggest_for_stranger(topic, location, situation), review)
         elif mounting.spec.state == "mounted":
             yield _report_stranger(address, topic, "Look at its records before you delete it.", review)
@@ -217,13 +217,13 @@ def _report_stranger(address: Address, topic: Address, hint: str, review: Review
         what += f", the newest of {_format_utc(held.newest_ms)}"
     wanted = review.situation.wanted.get(address)
     message = f"another topic has its name on cluster {cluster_of(topic)}: {what}"
-    return PlanFinding(address, wanted.source if wanted is not None else None, message, hint, is_of_drift=True)
+    return PlanFinding(address, wanted.source if wanted is not None else None, message, hint, concerns_drift=True)
 
 
 def _suggest_for_stranger(topic: Address, location: str | None, situation: Situation) -> str:
     where = "Its own topic is in object storage" if location is None else f"Its own topic is at {location}"
     is_tiered = situation.observed[topic].topic.legacy is not None
-    can_leave = is_tiered or situation.capabilities(cluster_of(topic) or "").mountings_by_jobs
+    can_leave = is_tiered or situation.find_capabilities(cluster_of(topic) or "").mountings_by_jobs
     archive = f", or archive it: reconciler topic unmount {topic}" if can_leave else ""
     return f"{where}. The other one is neither archived nor deleted. Stop its producer and delete it{archive}"
 
@@ -279,14 +279,14 @@ _SWITCH_ON: Final = "Switch remote.write on (or give it a TieringPolicy), apply 
 
 def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
     """Yield why a topic cannot be mounted or unmounted. Unfinished transitions are judged when decided."""
-    capabilities, topic = situation.capabilities(mounting.cluster), mounted_by(mounting)
+    capabilities, topic = situation.find_capabilities(mounting.cluster), get_mounted_topic(mounting)
     if not capabilities.mountings:
         yield describe_unsupported(capabilities, "mount or unmount topics")
         return
     under_way, seen = situation.observed.get(mounting.address), situation.observed.get(topic)
-    if (under_way is not None and is_under_way(under_way.state)) or held_state(mounting, situation) is not None:
+    if (under_way is not None and is_in_progress(under_way.state)) or held_state(mounting, situation) is not None:
         return
-    hidden = situation.request.hidden.get(topic) or situation.request.hidden.get(mirror_at(topic))
+    hidden = situation.request.hidden.get(topic) or situation.request.hidden.get(as_mirror(topic))
     if hidden is not None:
         yield hidden.message, hidden.hint
     elif mounting.spec.state == "mounted":
@@ -306,7 +306,7 @@ def check_rivals(situation: Situation) -> Iterator[PlanFinding]:
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
         if isinstance(wanted.resource, Mounting):
-            named.setdefault(mounted_by(wanted.resource), []).append(wanted)
+            named.setdefault(get_mounted_topic(wanted.resource), []).append(wanted)
             taken = _find_taken_location(wanted.resource, situation)
             if taken is not None:
                 named.setdefault(taken, []).append(wanted)
@@ -321,11 +321,11 @@ def _report_rivals(
     mine, theirs = one.resource, other.resource
     if not (isinstance(mine, Mounting) and isinstance(theirs, Mounting)) or not situation.can_plan(mine.address):
         return
-    if what == mounted_by(mine):
+    if what == get_mounted_topic(mine):
         message = f"{theirs.address}, at {other.source}, is about topic {mine.topic_name} of this cluster too"
         hint = "Keep one of the two, or give one another name with `as`."
         yield PlanFinding(mine.address, one.source, message, hint)
-    elif mounted_by(mine) != mounted_by(theirs):
+    elif get_mounted_topic(mine) != get_mounted_topic(theirs):
         message = f"{what} is taken by {theirs.address} too, at {other.source}"
         hint = "A topic can be mounted once: keep one mounting, and mirror the topic for the other."
         yield PlanFinding(mine.address, one.source, message, hint)
@@ -341,7 +341,7 @@ def _check_mount(mounting: Mounting, situation: Situation) -> Iterator[tuple[str
     if not _has_storage(mounting, situation):
         yield _explain_storage(mounting)
         return
-    mirror = mirror_at(mounted_by(mounting))
+    mirror = as_mirror(get_mounted_topic(mounting))
     seen, wanted = situation.observed.get(mirror), situation.wanted.get(mirror)
     if seen is not None or wanted is not None:
         at = f", at {wanted.source}" if wanted is not None else ""
@@ -368,7 +368,7 @@ def _check_detachable(source: MountSource, situation: Situation) -> Iterator[tup
 
 
 def _check_detached(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
-    mirror = mirror_at(mounted_by(mounting))
+    mirror = as_mirror(get_mounted_topic(mounting))
     seen = situation.observed.get(mirror)
     if seen is not None:
         yield f"{mirror} is a mirror: its records belong to its source", _suggest_promote(mirror)
@@ -402,9 +402,9 @@ def _check_unmount(
         yield _explain_storage(mounting)
         return
     yield from check_leaving(mounting, seen, situation)
-    if not situation.capabilities(mounting.cluster).mountings_by_jobs:
+    if not situation.find_capabilities(mounting.cluster).mountings_by_jobs:
         yield from _check_tiered(mounting, seen, situation)
-    readers = [mirror for mirror in situation.mirrored.get(topic, ()) if _is_mirror_kept(mirror, situation)]
+    readers = [mirror for mirror in situation.mirrors_by_source.get(topic, ()) if _is_mirror_kept(mirror, situation)]
     if readers:
         some = ", ".join(readers)
         yield f"{some} mirrors it, and would have no source", _suggest_promote(readers[0])
@@ -433,10 +433,7 @@ def _check_tiered(mounting: Mounting, seen: Observed, situation: Situation) -> I
         isinstance(seen.resource, Topic)
         and not read_present_switches(seen.resource, seen.topic.initial, situation).write
     ):
-        yield (
-            f"topic {mounting.topic_name} is not tiered: remote.write is off",
-            _SWITCH_ON,
-        )
+        yield (f"topic {mounting.topic_name} is not tiered: remote.write is off", _SWITCH_ON)
     elif (
         isinstance(seen.resource, Topic)
         and not read_present_switches(seen.resource, seen.topic.initial, situation).read
@@ -462,8 +459,8 @@ def _is_protected(topic: Address, situation: Situation) -> bool:
 
 
 def _has_other_name(mounting: Mounting, situation: Situation) -> bool:
-    topic = situation.wanted.get(mounted_by(mounting))
-    if topic is not None and topic.moved_from is not None and situation.is_there(topic.moved_from):
+    topic = situation.wanted.get(get_mounted_topic(mounting))
+    if topic is not None and topic.moved_from is not None and situation.exists_as_recorded(topic.moved_from):
         return True
     old = situation.wanted[mounting.address].moved_from
     before = situation.recorded.get(old) if old is not None else None

@@ -41,9 +41,9 @@ def find_violations(address: Address, resource: Resource, guards: Guards) -> tup
 def build_resource_for_rules(wanted: WantedResource) -> Resource:
     """Return the resource that rules check; a namespace includes the configs of its topics."""
     resource = wanted.resource
-    if not isinstance(resource, Namespace) or not wanted.passed_on:
+    if not isinstance(resource, Namespace) or not wanted.propagated_configs:
         return resource
-    return resource.model_copy(update={"spec": resource.spec.model_copy(update={"configs": wanted.passed_on})})
+    return resource.model_copy(update={"spec": resource.spec.model_copy(update={"configs": wanted.propagated_configs})})
 
 
 def _find_broken_requirements(address: Address, resource: Resource, require: Requirement) -> Iterator[str]:

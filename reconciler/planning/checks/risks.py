@@ -46,7 +46,7 @@ from reconciler.planning.diff.retention_loss import (
 )
 from reconciler.planning.fields import list_fields
 from reconciler.planning.resolve.acting_configs import ActingConfigs
-from reconciler.planning.situation import Situation, mirror_at
+from reconciler.planning.situation import Situation, as_mirror
 from reconciler.resources.acls import ACLS, ALLOWS
 from reconciler.resources.address import (
     Address,
@@ -83,7 +83,7 @@ def find_access_reason(action: Update, situation: Situation) -> Reason | None:
     after = {path for path in before if changes.get(path, path) is not None}
     after |= {path for path, value in changes.items() if value is not None}
     above = _collect_rules_above(action, situation)
-    if situation.capabilities(cluster_of(action.address) or "").access.is_open:
+    if situation.find_capabilities(cluster_of(action.address) or "").access.is_open:
         if not (before or above):
             return Reason.FIRST_RULE
         if not (after or above):
@@ -94,7 +94,7 @@ def find_access_reason(action: Update, situation: Situation) -> Reason | None:
 
 def _collect_rules_above(action: Update, situation: Situation) -> set[str]:
     namespace, _ = split_name(full_name_of(action.address))
-    tiers = situation.nearest(cluster_of(action.address) or "", namespace)
+    tiers = situation.list_nearest_namespaces(cluster_of(action.address) or "", namespace)
     seen = (situation.observed[tier].resource for tier in tiers if tier in situation.observed)
     return {path for resource in seen for path in list_fields(resource) if path.startswith(ACLS)}
 
@@ -162,7 +162,7 @@ class Impact:
         seen = self._situation.observed.get(old) if old is not None else None
         if old is None or seen is None or not isinstance(seen.resource, Topic):
             return action
-        topic, limits = seen.resource, self._situation.capabilities(seen.resource.cluster)
+        topic, limits = seen.resource, self._situation.find_capabilities(seen.resource.cluster)
         namespace, _ = split_name(full_name_of(action.address))
         above = self._acting.above(topic.cluster, namespace, seen.topic.initial)
         acting = {**{key: value for key, (value, _) in above.items()}, **topic.spec.configs}
@@ -220,7 +220,7 @@ class Impact:
         change = next((candidate for candidate in action.changes if candidate.path == "replicationFactor"), None)
         if change is None or not isinstance(topic, Topic):
             return None
-        if not self._situation.capabilities(topic.cluster).replication_moves:
+        if not self._situation.find_capabilities(topic.cluster).replication_moves:
             return None
         measure = self.measure(action.address, is_wish=True)
         more = change.after - change.before if isinstance(change.after, int) and isinstance(change.before, int) else 0
@@ -249,7 +249,7 @@ class Impact:
         return Loss() if whole == without else whole
 
     def _find_topic_loss(self, address: Address, topic: Topic, planned: PlanResult) -> Loss:
-        limits = self._situation.capabilities(topic.cluster)
+        limits = self._situation.find_capabilities(topic.cluster)
 
         # The brokers' default below an unset cluster property is unknown.
         of_cluster = planned.get(cluster_address(topic.cluster), {})
@@ -275,7 +275,7 @@ class Impact:
         return old if old is not None and is_moved else address
 
     def _find_backlog_loss(self, address: Address, topic: Topic) -> Loss:
-        limits = self._situation.capabilities(topic.cluster)
+        limits = self._situation.find_capabilities(topic.cluster)
         side = self._build_planned_side(address, topic, self._planned)
         _, will = RetentionRule.of_sides(side, side, limits.configs, limits.defaults)
         waits = replace(will, ms=math.inf, bytes=math.inf)
@@ -300,7 +300,7 @@ class Impact:
 
     def _list_config_values(self, address: Address, topic: Topic, key: str) -> Iterator[tuple[Address, str | None]]:
         yield address, topic.spec.configs.get(key)
-        for tier in self._situation.nearest(topic.cluster, split_name(full_name_of(address))[0]):
+        for tier in self._situation.list_nearest_namespaces(topic.cluster, split_name(full_name_of(address))[0]):
             seen = self._situation.observed.get(tier) or self._situation.wanted.get(tier)
             yield tier, seen.resource.spec.configs.get(key) if seen and isinstance(seen.resource, Namespace) else None
         cluster = self._situation.observed.get(cluster_address(topic.cluster))
@@ -381,7 +381,7 @@ class Impact:
             return action  # only the lag is copied
         source = action.source
         is_brought = find_planned_source(source, self._situation) is not None
-        is_there = is_brought or any(place in self._situation.observed for place in (source, mirror_at(source)))
+        is_there = is_brought or any(place in self._situation.observed for place in (source, as_mirror(source)))
         measure = self.measure(source) if is_there else None
         if measure is None:
             return action
@@ -391,7 +391,9 @@ class Impact:
         return replace(action, estimate=Estimate(bytes=size, records=records, seconds=seconds, engine=engine))
 
     def _is_starting_at_end(self, action: RunJob) -> bool:
-        mirror = None if action.address in self._situation.observed else self._situation.entries.get(action.address)
+        mirror = (
+            None if action.address in self._situation.observed else self._situation.desired_mirrors.get(action.address)
+        )
         link = None if mirror is None else self._situation.wanted.get(address_of("link", mirror.cluster, mirror.link))
         declared = None if link is None else link.resource
         return isinstance(declared, MirrorLink) and declared.spec.start_offset == "latest"

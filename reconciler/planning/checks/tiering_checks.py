@@ -13,7 +13,7 @@ from reconciler.planning.actions import Action, Estimate, Reason, Transition, Un
 from reconciler.planning.diff.moves import find_moved_from
 from reconciler.planning.diff.retention_loss import NO_LOSS, Loss
 from reconciler.planning.fields import CONFIGS
-from reconciler.planning.plan import Mark, PlanFinding
+from reconciler.planning.plan import FieldMark, PlanFinding
 from reconciler.planning.plan_rows import list_platform_changes
 from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, ActingConfigs, ActOptions, SwitchReader
 from reconciler.planning.resolve.limits import describe_unsupported
@@ -127,7 +127,7 @@ class _Switch:
 
 def warnings_of_switching(review: Review) -> Iterator[PlanFinding]:
     """Yield effects of switching tiering, apart from losses."""
-    yield from TieringImpact(review.situation, review.below, review.measure).warnings(review.actions)
+    yield from TieringImpact(review.situation, review.list_topics_below, review.measure).warnings(review.actions)
 
 
 class TieringImpact:
@@ -171,7 +171,7 @@ class TieringImpact:
 
     def _is_switched_nearer(self, address: Address, topic: Address) -> bool:
         """If the topic or a nearer namespace changes switches, that action has the cost."""
-        tiers = self._situation.nearest(cluster_of(topic) or "", split_name(full_name_of(topic))[0])
+        tiers = self._situation.list_nearest_namespaces(cluster_of(topic) or "", split_name(full_name_of(topic))[0])
         nearer = (topic, *takewhile(lambda tier: tier != address, tiers))
         return any(
             self._switch_reader.read_planned_switches(address_below)
@@ -188,7 +188,7 @@ class TieringImpact:
             yield _Switch(place, seen, now, then, self._has_single_switch(place))
 
     def _has_single_switch(self, topic: Address) -> bool:
-        return self._situation.capabilities(cluster_of(topic) or "").tiering_words == "kip-405"
+        return self._situation.find_capabilities(cluster_of(topic) or "").tiering_words == "kip-405"
 
     def _find_previous_address(self, topic: Address) -> Address | None:
         wanted = self._situation.wanted.get(topic)
@@ -348,7 +348,7 @@ def check_tiering(situation: Situation) -> Iterator[PlanFinding]:
         resource = wanted.resource
         if not isinstance(resource, Topic | Namespace) or not _WORDS & resource.spec.configs.keys():
             continue
-        if situation.can_plan(address) and _has_directions(situation.capabilities(resource.cluster)):
+        if situation.can_plan(address) and _has_directions(situation.find_capabilities(resource.cluster)):
             likeness = _make_equality_key(resource, situation.observed.get(address))
             if likeness in right:
                 continue  # topics of one policy are judged once
@@ -409,7 +409,7 @@ def warnings_of_tiering(review: Review) -> Iterator[PlanFinding]:
 
 
 def _is_off(cluster: str, situation: Situation, acting: ActingConfigs) -> bool:
-    return situation.capabilities(cluster).tiering and acting.properties(cluster).get(ENABLED) == "false"
+    return situation.find_capabilities(cluster).tiering and acting.properties(cluster).get(ENABLED) == "false"
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,7 +432,7 @@ class _TieringChecker:
         switches = read_switches(self.acting)
         cluster = self.wanted.resource.cluster or ""
         declared = self.situation.clusters[cluster]
-        named = self.situation.capabilities(cluster).object_storage
+        named = self.situation.find_capabilities(cluster).object_storage
         if switches.is_off or declared.spec.object_storage is not None or named:
             return
         keys = [key for key in sorted(self.own & SWITCHES) if self.acting[key][0] == "true"]
@@ -481,7 +481,7 @@ class _TieringChecker:
         marks = tuple(mark for key in keys for mark in self._make_marks(key))
         return PlanFinding(self.address, self.wanted.source, message, hint, marks)
 
-    def _make_marks(self, key: str) -> Iterator[Mark]:
+    def _make_marks(self, key: str) -> Iterator[FieldMark]:
         origin = self.wanted.origins.get(CONFIGS + key) or self.acting.get(key, ("", ""))[1]
         path = policy_path(key)
         if origin.startswith("policy/") and path is not None:
@@ -503,7 +503,7 @@ def check_tiered_topics(situation: Situation) -> Iterator[PlanFinding]:
     acting, reported = ActingConfigs(situation), set[tuple[str, str]]()
     right: set[Hashable] = set()
     for address, wanted, topic in _list_tiered_topics(situation):
-        capabilities, live = situation.capabilities(topic.cluster), _read_live_configs(address, situation)
+        capabilities, live = situation.find_capabilities(topic.cluster), _read_live_configs(address, situation)
         own = topic.spec.configs
         if own != live:
             own = {key: value for key, (value, _) in acting.of(topic).items()}
@@ -536,7 +536,7 @@ def warnings_of_tiered_topics(review: Review) -> Iterator[PlanFinding]:
     """Yield configs without effect because the topic is not tiered."""
     situation = review.situation
     for address, wanted, topic in _list_tiered_topics(situation):
-        known = situation.capabilities(topic.cluster).configs
+        known = situation.find_capabilities(topic.cluster).configs
         idle = [
             key
             for key in find_ineffective_configs(topic.spec.configs)
@@ -556,7 +556,7 @@ def _list_tiered_topics(situation: Situation) -> Iterator[tuple[Address, WantedR
     clusters = {
         name
         for name in situation.trusted
-        if (limits := situation.capabilities(name)).tiering and limits.tiering_words == "kip-405"
+        if (limits := situation.find_capabilities(name)).tiering and limits.tiering_words == "kip-405"
     }
     if not clusters:
         return

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar, assert_never
 
-from reconciler.lifecycles import TIERING, TieringState, is_under_way
+from reconciler.lifecycles import TIERING, TieringState, is_in_progress
 from reconciler.planning.actions import (
     SEALED,
     Action,
@@ -22,11 +22,11 @@ from reconciler.planning.actions import (
 )
 from reconciler.planning.diff.field_differences import Comparison, Differences, find_differences, report_drift
 from reconciler.planning.fields import CONFIGS, LINK_FEATURES, OBJECT_STORAGE, PARTITIONS, QUOTAS, list_fields
-from reconciler.planning.plan import DriftFinding, Held, Mark, PlanFinding, UnfinishedTransition
-from reconciler.planning.plan_rows import fingerprint
+from reconciler.planning.plan import DriftFinding, FieldMark, HeldChange, PlanFinding, UnfinishedTransition
+from reconciler.planning.plan_rows import hash_value
 from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, SwitchReader, find_hidden_values
 from reconciler.planning.resolve.limits import FIXED, check_changes
-from reconciler.planning.situation import is_another, mounted_by
+from reconciler.planning.situation import get_mounted_topic, is_recreated
 from reconciler.resources.acls import TopicAcl, rule_path, to_rule_fields
 from reconciler.resources.address import Address, cluster_of, kind_of, split_name, tiers_of
 from reconciler.resources.cluster import Cluster
@@ -49,7 +49,7 @@ class Decision:
 
     actions: list[Action] = field(default_factory=list)
     drift: list[DriftFinding] = field(default_factory=list)
-    held: list[Held] = field(default_factory=list)
+    held: list[HeldChange] = field(default_factory=list)
     waiting: list[UnfinishedTransition] = field(default_factory=list)
     errors: list[PlanFinding] = field(default_factory=list)
     warnings: list[PlanFinding] = field(default_factory=list)
@@ -57,20 +57,20 @@ class Decision:
     """Recorded addresses missing in the files that are already decided."""
 
     def refuse(
-        self, address: Address, source: str | None, message: str, hint: str, *, marks: tuple[Mark, ...] = ()
+        self, address: Address, source: str | None, message: str, hint: str, *, marks: tuple[FieldMark, ...] = ()
     ) -> None:
         """Add an error; `marks` are the fields concerned."""
         self.errors.append(PlanFinding(address, source, message, hint, marks))
 
     def warn(
-        self, address: Address | None, source: str | None, message: str, hint: str, *, marks: tuple[Mark, ...] = ()
+        self, address: Address | None, source: str | None, message: str, hint: str, *, marks: tuple[FieldMark, ...] = ()
     ) -> None:
         """Add a warning."""
         self.warnings.append(PlanFinding(address, source, message, hint, marks))
 
     def hold(self, sides: AddressView, message: str, hint: str, now: str) -> None:
         """Warn that a resource stays as a command left it; `now` is its role or location."""
-        self.held.append(Held(sides.address, sides.wanted.source, message, hint, now, sides.wanted.marks))
+        self.held.append(HeldChange(sides.address, sides.wanted.source, message, hint, now, sides.wanted.marks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +98,12 @@ def compute_precondition(address: Address, before: Observed | None, paths: Itera
     wanted = sorted(paths)
     seen = list_fields(before.resource) if wanted else {}
     rests_on = {path: plain(seen.get(path)) for path in wanted}
-    return fingerprint({"address": address, "incarnation": before.incarnation, "observed": rests_on})
+    return hash_value({"address": address, "incarnation": before.incarnation, "observed": rests_on})
 
 
 def compute_state_precondition(address: Address, before: Observed) -> str:
     """Return the fingerprint of incarnation and state, for a transition."""
-    return fingerprint({"address": address, "incarnation": before.incarnation, "state": before.state})
+    return hash_value({"address": address, "incarnation": before.incarnation, "state": before.state})
 
 
 Rule = TypeVar("Rule", bound="TopicAcl")
@@ -209,7 +209,7 @@ def separate_tiering(
         machine=TIERING.name,
         verb=verb,
         from_state=state,
-        to_state=TIERING.step(state, verb),
+        to_state=TIERING.apply_verb(state, verb),
         after=wanted.resource if is_all else _set_desired_tiering(sides, before),
         parameters={"policy": read_disable_policy(then)} if is_off else {},
         changes=moving,
@@ -378,7 +378,7 @@ def warn_of_own_rules(address: Address, last: Recorded, situation: Situation, de
     topic = last.resource
     if not isinstance(topic, Topic) or not topic.spec.acls:
         return
-    if not situation.capabilities(topic.cluster).namespaces_are_rules:
+    if not situation.find_capabilities(topic.cluster).namespaces_are_rules:
         return
     named = tuple(f"{rule.principal} {rule.permission} {', '.join(rule.operations)}" for rule in topic.spec.acls)
     decision.warn(
@@ -423,7 +423,7 @@ def warn_of_kept_rules(address: Address, last: Recorded, situation: Situation, d
 
 
 def _is_rule_namespace(namespace: Namespace, situation: Situation) -> bool:
-    return situation.capabilities(namespace.cluster).namespaces_are_rules
+    return situation.find_capabilities(namespace.cluster).namespaces_are_rules
 
 
 def _list_topics_below(namespace: Namespace, situation: Situation, gone: set[Address]) -> Iterator[Address]:
@@ -459,7 +459,7 @@ def converge(sides: AddressView, situation: Situation, decision: Decision) -> No
         if wanted.implied_by is None:
             reason = Reason.ONLY_A_PREFIX if is_only_a_prefix(wanted, before, situation) else Reason.ALREADY_EXISTS
             _converge_new(sides, before, situation, decision, reason)
-    elif is_another(last, before):
+    elif is_recreated(last, before):
         decision.drift.append(report_drift(address, "incarnation", last.incarnation, before.incarnation))
         _converge_new(sides, before, situation, decision, Reason.RECREATED)
     else:
@@ -505,11 +505,7 @@ def plan_deletion(
 
 
 def plan_adoption(
-    sides: AddressView,
-    before: Observed,
-    differing: Differences,
-    reason: Reason,
-    moved_from: Address | None = None,
+    sides: AddressView, before: Observed, differing: Differences, reason: Reason, moved_from: Address | None = None
 ) -> Adopt:
     """Return the adoption of an existing resource; remaining differences are changed after it."""
     wanted = sides.wanted
@@ -556,13 +552,13 @@ def change(
 
 def compare(sides: AddressView, before: Observed, situation: Situation) -> Differences:
     """Return the differences of an address from its observed resource, in fields that the platform stores."""
-    capabilities = situation.capabilities(cluster_of(sides.address) or "")
+    capabilities = situation.find_capabilities(cluster_of(sides.address) or "")
     if not capabilities.tells_own:
         before = _fill_defaults(sides, before, capabilities)
     is_link = isinstance(sides.wanted.resource, MirrorLink)
     how = Comparison(
         catalog=capabilities.configs,
-        ignored=situation.ignored,
+        ignored=situation.find_ignore_rule,
         is_compared=(lambda path: _is_supported(path, capabilities.mirrors.features)) if is_link else _always,
         is_recorded=_never if capabilities.keeps_quotas else _is_quota,
         hiding=find_hidden_values(situation, sides.wanted, sides.last, before),
@@ -607,8 +603,8 @@ def _find_leftover_configs(sides: AddressView, before: Observed) -> Iterator[Cha
 def _is_unmounting(topic: Address, situation: Situation) -> bool:
     return any(
         isinstance(seen.resource, Mounting)
-        and (mounted_by(seen.resource), seen.resource.spec.state) == (topic, "unmounted")
-        and is_under_way(seen.state)
+        and (get_mounted_topic(seen.resource), seen.resource.spec.state) == (topic, "unmounted")
+        and is_in_progress(seen.state)
         and (seen.is_by_hand or address in situation.wanted)
         for address, seen in situation.observed.items()
     )
@@ -661,7 +657,7 @@ def _refuse_changes(
     """Add errors for impossible changes; return whether there are any."""
     if is_disabling(before):
         decision.waiting.append(UnfinishedTransition(sides.address, before.state or ""))
-    capabilities = situation.capabilities(cluster_of(sides.address) or "")
+    capabilities = situation.find_capabilities(cluster_of(sides.address) or "")
     refusals = [
         *check_changes(changes, capabilities),
         *find_tiering_problems(sides.address, before, changes, situation),
@@ -671,7 +667,7 @@ def _refuse_changes(
     return bool(refusals)
 
 
-def _find_link_marks(sides: AddressView, changes: tuple[Change, ...]) -> tuple[Mark, ...]:
+def _find_link_marks(sides: AddressView, changes: tuple[Change, ...]) -> tuple[FieldMark, ...]:
     if not isinstance(sides.wanted.resource, MirrorLink):
         return ()
     fixed = (change.path for change in changes if change.path in FIXED)

@@ -44,7 +44,7 @@ from reconciler.planning.diff.moves import (
 from reconciler.planning.resolve.acting_configs import find_hidden_values
 from reconciler.planning.resolve.mirror_sources import is_two_way, link_of
 from reconciler.planning.resolve.mount_sources import is_stranger, is_unmounted
-from reconciler.planning.situation import STOPPED, Situation, find_taken_over, mirror_at
+from reconciler.planning.situation import STOPPED, Situation, as_mirror, find_taken_resources
 from reconciler.resources.address import Address, address_of, full_name_of, kind_of, matches, rank
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, is_auto_created
@@ -63,7 +63,7 @@ def is_decided_elsewhere(sides: AddressView, situation: Situation, decision: Dec
 
 
 def _is_decided_by_mounting(sides: AddressView, situation: Situation, decision: Decision) -> bool:
-    mounting = situation.mountings.get(sides.address)
+    mounting = situation.mountings_by_topic.get(sides.address)
     before = sides.before
     if mounting is not None:  # detached, or another topic has the name
         is_other = before is not None and is_stranger(mounting, before, situation)
@@ -173,8 +173,8 @@ def _decide_topic(
 ) -> None:
     old = renamed.get(sides.address) or _find_stopped_mirror(sides, situation)
     before = sides.before or (situation.observed.get(old) if old else None)
-    topic, mounting = sides.wanted.resource, situation.mountings.get(sides.address)
-    if sides.address in situation.moved_away:
+    topic, mounting = sides.wanted.resource, situation.mountings_by_topic.get(sides.address)
+    if sides.address in situation.topics_moved_away:
         hold_moved_topic(sides, situation, decision)
     elif before is None and mounting is not None:
         decide_mounted_topic(sides, mounting, situation, decision)
@@ -202,7 +202,7 @@ def _decide_topic(
 
 
 def _find_stopped_mirror(sides: AddressView, situation: Situation) -> Address | None:
-    mirror = mirror_at(sides.address)
+    mirror = as_mirror(sides.address)
     seen = situation.observed.get(mirror)
     is_left = mirror in situation.recorded and mirror not in situation.wanted
     return mirror if is_left and sides.last is None and seen is not None and seen.state == STOPPED else None
@@ -210,21 +210,21 @@ def _find_stopped_mirror(sides: AddressView, situation: Situation) -> Address | 
 
 def _find_shared_topics(situation: Situation) -> frozenset[Address]:
     recorded = (address for address in situation.recorded if address.startswith(("mounting/", "mirror/")))
-    named = {*situation.mirrors, *situation.entries, *recorded}
+    named = {*situation.observed_mirrors, *situation.desired_mirrors, *recorded}
     topics = (Address("topic/" + name.partition("/")[2]) for name in named)
     swapped = (
         source
-        for source, entries in situation.entries_of.items()
+        for source, entries in situation.desired_mirrors_by_source.items()
         if any(is_two_way(entry, situation) for entry in entries)
     )
-    return frozenset({*topics, *situation.mountings, *swapped})
+    return frozenset({*topics, *situation.mountings_by_topic, *swapped})
 
 
 def find_unmanaged(situation: Situation) -> tuple[Address, ...]:
     """Return observed addresses in this workspace's scope that are neither declared nor recorded."""
     if situation.request.options.is_destroy:
         return ()
-    patterns, moved = situation.request.guards.only, frozenset(situation.moved_away.values())
+    patterns, moved = situation.request.guards.only, frozenset(situation.topics_moved_away.values())
     addresses = (
         address
         for address, seen in situation.observed.items()
@@ -245,10 +245,10 @@ def _is_strange(address: Address, seen: Observed, situation: Situation) -> bool:
         return not (_is_of_our_link(seen.resource, situation) or _is_made_by_link(seen.resource, situation))
     if kind_of(address) != "topic":
         return True
-    mirror = situation.mirrors.get(mirror_at(address))
-    is_role = mirror_at(address) in situation.wanted or mirror_at(address) in situation.recorded
+    mirror = situation.observed_mirrors.get(as_mirror(address))
+    is_role = as_mirror(address) in situation.wanted or as_mirror(address) in situation.recorded
     is_stopped = mirror is not None and _is_of_our_link(mirror, situation)
-    return not (is_role or is_stopped or address in situation.mountings)
+    return not (is_role or is_stopped or address in situation.mountings_by_topic)
 
 
 def _is_of_our_link(mirror: MirrorTopic, situation: Situation) -> bool:
@@ -269,10 +269,10 @@ def adopt_again(situation: Situation, decision: Decision) -> None:
         for allowance in collect_allowances(situation.request.guards, situation.request.selection)
         if allowance.verb == ADOPT
     ]
-    if not allowed or not situation.others:
+    if not allowed or not situation.foreign_owners:
         return
     changed = {action.address for action in decision.actions}
-    for address, _ in find_taken_over(situation.recorded, situation.observed, situation.request.me):
+    for address, _ in find_taken_resources(situation.recorded, situation.observed, situation.request.me):
         last, seen = situation.recorded[address], situation.observed.get(address)
         is_ours = address in situation.wanted and address not in changed and situation.can_plan(address)
         if seen is not None and is_ours and any(allowance.allows_takeover(address) for allowance in allowed):

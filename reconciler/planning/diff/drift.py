@@ -191,7 +191,7 @@ def _revert_change(change: Change, moved: Mapping[str, Value], last: Recorded | 
 
 
 def _refuse_revert(action: Update, changes: tuple[Change, ...], situation: Situation, decision: Decision) -> bool:
-    problems = list(check_changes(changes, situation.capabilities(cluster_of(action.address) or "")))
+    problems = list(check_changes(changes, situation.find_capabilities(cluster_of(action.address) or "")))
     for message, _ in problems:
         why = message.replace(" are declared:", " were applied last:")
         hint = "Plain `reconciler apply` sets it to the files' value; `--exclude` leaves it as it is."

@@ -16,7 +16,7 @@ from reconciler.planning.fields import (
     list_record_fields,
 )
 from reconciler.planning.plan import DriftFinding
-from reconciler.planning.plan_rows import fingerprint
+from reconciler.planning.plan_rows import hash_value
 from reconciler.planning.situation import ALTERED, WantedResource, list_altered_paths, list_unset_paths
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.topic import Topic
@@ -209,7 +209,7 @@ def report_drift(
     address: Address, path: str, recorded: Value, observed: Value, *, meaning: Value = None
 ) -> DriftFinding:
     """Return a drift finding; its fingerprint covers `meaning`, the observed value in canonical form."""
-    mark = fingerprint([address, path, plain(observed if meaning is None else meaning)])
+    mark = hash_value([address, path, plain(observed if meaning is None else meaning)])
     return DriftFinding(address, path, recorded, observed, mark)
 
 

@@ -17,8 +17,8 @@ from reconciler.planning.fields import list_fields
 from reconciler.planning.orders import AlterLinkOrder, CreateLinkOrder, DeleteLinkOrder, RoleOrder
 from reconciler.planning.resolve.limits import check_changes, find_unsupported_features
 from reconciler.planning.resolve.mirror_sources import link_of
-from reconciler.planning.selection import address_of_other_half, build_other_half, has_two_halves
-from reconciler.planning.situation import WantedResource, is_live
+from reconciler.planning.selection import build_other_half, build_other_half_address, has_two_halves
+from reconciler.planning.situation import WantedResource, is_mirroring
 from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.resources.inventory import Observed, Recorded
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec
@@ -40,7 +40,7 @@ def build_ordered_links(orders: Iterable[CreateLinkOrder]) -> dict[Address, Want
     wanted = {order.resource.address: WantedResource(order.resource, None) for order in orders}
     for order in orders:
         if has_two_halves(order.resource):
-            wanted.setdefault(address_of_other_half(order.resource), build_other_half(order.resource, ""))
+            wanted.setdefault(build_other_half_address(order.resource), build_other_half(order.resource, ""))
     return wanted
 
 
@@ -71,7 +71,7 @@ def decide_link(order: LinkOrder, situation: Situation, decision: Decision) -> N
 def _create_link(order: CreateLinkOrder, situation: Situation, decision: Decision) -> None:
     """An interrupted command may have created one half."""
     link = order.resource
-    halves = (link.address, address_of_other_half(link)) if has_two_halves(link) else (link.address,)
+    halves = (link.address, build_other_half_address(link)) if has_two_halves(link) else (link.address,)
     if problems := [finding for finding in decision.errors if finding.address in halves]:
         if all(finding.address != link.address for finding in problems):
             decision.errors += [replace(finding, address=link.address) for finding in problems]
@@ -116,7 +116,7 @@ def _alter_link(
 def _update_link(
     seen: Observed, link: MirrorLink, spec: MirrorLinkSpec, situation: Situation, decision: Decision
 ) -> None:
-    address, limits = link.address, situation.capabilities(link.cluster)
+    address, limits = link.address, situation.find_capabilities(link.cluster)
     after = link.model_copy(update={"spec": spec})
     sides = AddressView(address, WantedResource(after, None), Recorded(link, incarnation=seen.incarnation), seen)
     differing = compare(sides, seen, situation)
@@ -144,8 +144,10 @@ def _update_link(
 def _delete_link(
     order: DeleteLinkOrder, seen: Observed, link: MirrorLink, situation: Situation, decision: Decision
 ) -> None:
-    mirrors = {at: situation.observed[at] for at, mirror in situation.mirrors.items() if link_of(mirror) == order.link}
-    live = sorted(at for at, mirror in mirrors.items() if is_live(mirror))
+    mirrors = {
+        at: situation.observed[at] for at, mirror in situation.observed_mirrors.items() if link_of(mirror) == order.link
+    }
+    live = sorted(at for at, mirror in mirrors.items() if is_mirroring(mirror))
     delete = replace(plan_deletion(order.link, seen, Reason.BY_COMMAND), risk=Risk.DISRUPTIVE)
     if live and not order.is_forced:
         states = Counter(mirror.state for mirror in mirrors.values())
@@ -166,8 +168,8 @@ def _delete_link(
         what = counted(len(mirrors), "stopped mirror forgets its source", "stopped mirrors forget their sources")
         decision.warn(order.link, None, f"{what}; the topics stay", "Restore them before, if that is still to be done.")
     ordered = {other.link for other in situation.request.orders if isinstance(other, DeleteLinkOrder)}
-    if has_two_halves(link) and address_of_other_half(link) not in ordered:
+    if has_two_halves(link) and build_other_half_address(link) not in ordered:
         stays = f"its half on cluster {link.spec.source} stays"
         decision.warn(
-            order.link, None, stays, f"To delete it too: reconciler link delete {address_of_other_half(link)}"
+            order.link, None, stays, f"To delete it too: reconciler link delete {build_other_half_address(link)}"
         )

@@ -50,11 +50,11 @@ from reconciler.planning.situation import (
     COPYING,
     Situation,
     WantedResource,
-    is_another,
-    is_live,
-    mirror_at,
-    source_of,
-    topic_of,
+    as_mirror,
+    as_topic,
+    get_source_topic,
+    is_mirroring,
+    is_recreated,
 )
 from reconciler.resources.acls import DENIED, denial_path
 from reconciler.resources.inventory import Observed, Recorded
@@ -84,7 +84,7 @@ _RISK_BY_VERB = {
 def decide_mirror(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Decide about one mirror."""
     mirror = sides.wanted.resource
-    if not isinstance(mirror, MirrorTopic) or not situation.capabilities(mirror.cluster).links:
+    if not isinstance(mirror, MirrorTopic) or not situation.find_capabilities(mirror.cluster).links:
         return  # the link is refused
     way = find_way_to_role(mirror, situation)
     if follows_other_source(mirror, sides.before):  # half of another link in a chain, with its own entry
@@ -98,7 +98,7 @@ def decide_mirror(sides: AddressView, situation: Situation, decision: Decision) 
 
 
 def _plan_new_mirror(sides: AddressView, mirror: MirrorTopic, situation: Situation, decision: Decision) -> None:
-    topic = topic_of(mirror)
+    topic = as_topic(mirror)
     topic_seen = situation.observed.get(topic)
     if mirror.state not in COPYING:
         _check_existing_topic(sides, mirror, topic_seen, situation, decision)
@@ -116,7 +116,7 @@ def _plan_new_mirror(sides: AddressView, mirror: MirrorTopic, situation: Situati
 
 def _is_deleted(address: Address, current: Observed, situation: Situation) -> bool:
     last = situation.recorded.get(address)
-    if last is None or address in situation.wanted or is_another(last, current) or not situation.can_plan(address):
+    if last is None or address in situation.wanted or is_recreated(last, current) or not situation.can_plan(address):
         return False
     return not (is_kept_for_command(address, situation) or is_kept_by_link(current, situation))
 
@@ -130,13 +130,15 @@ def _suggest_selection(address: Address, situation: Situation) -> str | None:
 def _check_existing_topic(
     sides: AddressView, mirror: MirrorTopic, topic_seen: Observed | None, situation: Situation, decision: Decision
 ) -> None:
-    topic = topic_of(mirror)
+    topic = as_topic(mirror)
     # A topic that was unmounted and mounted again has a new id.
-    is_ours = topic in situation.mountings or (topic in situation.recorded and situation.is_there(topic))
+    is_ours = topic in situation.mountings_by_topic or (
+        topic in situation.recorded and situation.exists_as_recorded(topic)
+    )
     if topic_seen is None:
         hint = "Begin with state mirroring, or remove the entry."
         _refuse(sides, f"it does not exist, so it cannot become {mirror.state}", hint, decision)
-    elif sides.last is not None and is_another(sides.last, topic_seen) and not is_ours:
+    elif sides.last is not None and is_recreated(sides.last, topic_seen) and not is_ours:
         message = f"{topic} was deleted and created again outside reconciler"
         hint = f"To keep that topic and forget the mirror: reconciler state rm {sides.address}"
         _refuse(sides, f"{message}: it is not the mirror that was applied", hint, decision)
@@ -160,7 +162,7 @@ def _create_mirror(sides: AddressView, mirror: MirrorTopic, situation: Situation
         return  # the plan that resumes the link pauses or copies the mirror
     if mirror.state == "paused":
         state = MirrorStatus.ACTIVE
-        pause = Step(mirror, "pause", state, MIRROR.step(state, "pause"))
+        pause = Step(mirror, "pause", state, MIRROR.apply_verb(state, "pause"))
         decision.actions.append(build_transition(pause, sides, mirror, None, situation))
     elif is_copied_by_jobs(mirror, situation):
         decision.actions.append(build_first_copy(sides, mirror))
@@ -175,7 +177,7 @@ def _recreate_failed(
 ) -> None:
     """Only recreation repairs a FAILED mirror, and it needs an allowance."""
     delete = plan_deletion(sides.address, before, Reason.RECREATED, source=sides.wanted.source)
-    legal = ", ".join(MIRROR.legal(MirrorStatus.FAILED))
+    legal = ", ".join(MIRROR.list_legal_verbs(MirrorStatus.FAILED))
     if (
         sides.last is None
         or find_grant(delete, collect_allowances(situation.request.guards, situation.request.selection)) is None
@@ -223,7 +225,7 @@ def _plan_verbs(
     for step in way.steps:
         if step.verb == "promote" and is_copied_by_jobs(mirror, situation):
             decision.actions.append(build_catch_up(sides, mirror, situation))
-        seen = situation.observed.get(step.mirror.address) or situation.observed.get(topic_of(step.mirror))
+        seen = situation.observed.get(step.mirror.address) or situation.observed.get(as_topic(step.mirror))
         move = build_transition(step, sides, mirror, seen, situation)
         if len(way.steps) > 1 or not _revert_pause(move, sides, mirror, situation, decision):
             decision.actions.append(move)
@@ -247,7 +249,7 @@ def _revert_pause(
     if move.verb not in _PAUSE_ROLES or not isinstance(last, MirrorTopic) or last.state != mirror.state:
         return False
     before, after = _PAUSE_ROLES[move.verb]
-    rule = situation.ignored(move.address, STATE)
+    rule = situation.find_ignore_rule(move.address, STATE)
     decision.drift.append(replace(report_drift(move.address, STATE, after, before), ignored=rule))
     if rule is None:
         changes = (Change(STATE, before, after, drift=True),)
@@ -267,7 +269,7 @@ def _converge_mirror(
     sides: AddressView, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision
 ) -> None:
     """A stopped mirror gets its configs from its Topic manifest, if any."""
-    if is_live(before) or topic_of(mirror) not in situation.wanted:
+    if is_mirroring(before) or as_topic(mirror) not in situation.wanted:
         converge(sides, situation, decision)
     elif sides.last is None:
         decision.actions.append(plan_adoption(sides, before, Differences(), Reason.ALREADY_EXISTS))
@@ -278,7 +280,7 @@ def _update_denials(
 ) -> None:
     """Deny writes to exactly the principals that rules allow; the end of mirroring removes denials."""
     seen = before.resource
-    if not isinstance(seen, MirrorTopic) or not is_live(before) or mirror.state not in COPYING:
+    if not isinstance(seen, MirrorTopic) or not is_mirroring(before) or mirror.state not in COPYING:
         return
     wanted = find_denied_principals(mirror, seen.denied, situation)
     denials = [Change(denial_path(principal), DENIED, None) for principal in seen.denied if principal not in wanted]
@@ -327,7 +329,7 @@ def _needs_first_copy(mirror: MirrorTopic, before: Observed, way: VerbsToRole, s
 
 def is_copied_by_jobs(mirror: MirrorTopic, situation: Situation) -> bool:
     """Return whether jobs, rather than the platform, copy a mirror and change its role."""
-    return situation.capabilities(mirror.cluster).mirrors.by_jobs
+    return situation.find_capabilities(mirror.cluster).mirrors.by_jobs
 
 
 def build_transition(
@@ -361,8 +363,8 @@ def build_catch_up(
     return RunJob(
         address=mirror.address,
         job=CATCH_UP,
-        source=source_of(mirror),
-        sink=topic_of(mirror),
+        source=get_source_topic(mirror),
+        sink=as_topic(mirror),
         parameters={} if patience_ms is None else {"timeout_ms": patience_ms},
         reasons=(Reason.ROLE_WANTED,),
         declared_at=sides.wanted.source,
@@ -381,8 +383,8 @@ def build_first_copy(sides: AddressView, mirror: MirrorTopic) -> RunJob:
     return RunJob(
         address=sides.address,
         job="mirror",
-        source=source_of(mirror),
-        sink=topic_of(mirror),
+        source=get_source_topic(mirror),
+        sink=as_topic(mirror),
         reasons=(Reason.FIRST_COPY,),
         declared_at=sides.wanted.source,
         precondition=compute_precondition(sides.address, sides.before),
@@ -451,11 +453,17 @@ def decide_automatic(situation: Situation, decision: Decision) -> None:
     allowed = collect_allowances(situation.request.guards, situation.request.selection)
     ordered = {allowance.pattern for allowance in allowed if allowance.verb == "delete"}
     excluded: dict[Address, list[Address]] = {}
-    for address, mirror in sorted(situation.mirrors.items()):
+    for address, mirror in sorted(situation.observed_mirrors.items()):
         seen, link = situation.observed[address], link_of(mirror)
         is_named = address in situation.wanted or address in situation.recorded or address in decision.settled
         is_ours = seen.mirror.is_automatic and link in situation.wanted and link in situation.recorded
-        if is_named or not is_ours or not is_live(seen) or is_in_transition(seen) or not situation.can_plan(address):
+        if (
+            is_named
+            or not is_ours
+            or not is_mirroring(seen)
+            or is_in_transition(seen)
+            or not situation.can_plan(address)
+        ):
             continue
         if address not in ordered:
             if seen.state not in _ENDED_STATES and not is_kept_by_link(seen, situation):
@@ -473,7 +481,7 @@ def decide_automatic(situation: Situation, decision: Decision) -> None:
 def is_in_transition(seen: Observed) -> bool:
     """Return whether a mirror is in a transition in which it cannot be deleted."""
     status = find_mirror_status(seen) if isinstance(seen.resource, MirrorTopic) else None
-    return status is not None and "delete" not in MIRROR.legal(status)
+    return status is not None and "delete" not in MIRROR.list_legal_verbs(status)
 
 
 def refuse_until_settled(address: Address, seen: Observed, decision: Decision) -> None:
@@ -489,9 +497,9 @@ def refuse_until_settled(address: Address, seen: Observed, decision: Decision) -
 
 def find_mirror_to_destroy(topic: Address, last: Recorded, situation: Situation) -> Observed | None:
     """Return the mirror that a recorded topic has become, to be destroyed as that topic."""
-    seen = situation.observed.get(mirror_at(topic))
+    seen = situation.observed.get(as_mirror(topic))
     is_it = seen is not None and last.incarnation is not None and seen.incarnation == last.incarnation
-    return seen if situation.request.options.is_destroy and is_it and is_live(seen) else None
+    return seen if situation.request.options.is_destroy and is_it and is_mirroring(seen) else None
 
 
 _ENDING_VERBS: Final = frozenset({"failover", "promote"})
@@ -503,7 +511,7 @@ def report_transitions(situation: Situation, decision: Decision) -> None:
     if situation.request.options.is_destroy:
         return
     reported = _list_reported(decision)
-    for address, mirror in sorted(situation.mirrors.items()):
+    for address, mirror in sorted(situation.observed_mirrors.items()):
         seen = situation.observed[address]
         is_ours = link_of(mirror) in situation.wanted and situation.can_plan(address)
         if not is_ours or not is_in_transition(seen):
@@ -526,7 +534,7 @@ def is_reversal_stuck(address: Address, situation: Situation) -> bool:
     if seen is None or not isinstance(seen.resource, MirrorTopic) or seen.state != MirrorStatus.PENDING_MIRROR:
         return False
     peer = situation.observed.get(derive_peer(seen.resource).address)
-    return peer is not None and not is_live(peer) and peer.mirror.stopped_by in _ENDING_VERBS
+    return peer is not None and not is_mirroring(peer) and peer.mirror.stopped_by in _ENDING_VERBS
 
 
 def _list_reported(decision: Decision) -> frozenset[Address | None]:
@@ -537,8 +545,8 @@ def _list_reported(decision: Decision) -> frozenset[Address | None]:
 
 def is_mirror(sides: AddressView, situation: Situation, decision: Decision) -> bool:
     """Return whether to skip a Topic manifest, because the topic is or becomes a mirror; report it."""
-    address = mirror_at(sides.address)
-    entry, seen = situation.entries.get(address), situation.observed.get(address)
+    address = as_mirror(sides.address)
+    entry, seen = situation.desired_mirrors.get(address), situation.observed.get(address)
     if entry is not None and entry.state in COPYING:
         _refuse_both(sides, entry, situation, decision)
         return True
@@ -548,8 +556,8 @@ def is_mirror(sides: AddressView, situation: Situation, decision: Decision) -> b
         _warn_mirrored(sides.address, sides.wanted.source, behind[0], situation, decision)
         return True
     if entry is not None:
-        return is_live(seen)
-    if seen is not None and is_live(seen) and not _is_deleted(address, seen, situation):
+        return is_mirroring(seen)
+    if seen is not None and is_mirroring(seen) and not _is_deleted(address, seen, situation):
         if not _warn_became_mirror(sides, seen, situation, decision):
             _refuse_unknown_mirror(sides, seen, situation, decision)
         return True
@@ -558,10 +566,10 @@ def is_mirror(sides: AddressView, situation: Situation, decision: Decision) -> b
 
 def is_freed_topic(topic: Address, situation: Situation) -> bool:
     """Return whether this plan turns a live mirror into an ordinary topic."""
-    if not is_live(situation.observed.get(mirror_at(topic))):
+    if not is_mirroring(situation.observed.get(as_mirror(topic))):
         return False
-    own = situation.entries.get(mirror_at(topic))
-    entries = (*((own,) if own is not None else ()), *situation.entries_of.get(topic, ()))
+    own = situation.desired_mirrors.get(as_mirror(topic))
+    entries = (*((own,) if own is not None else ()), *situation.desired_mirrors_by_source.get(topic, ()))
     return any(
         topic in find_freed_topics(find_way_to_role(entry, situation))
         for entry in entries
@@ -571,8 +579,12 @@ def is_freed_topic(topic: Address, situation: Situation) -> bool:
 
 def describe_released_topic(sides: AddressView, situation: Situation) -> Observed | None:
     """Return the topic that a mirror becomes, as observed, once its mirroring ends."""
-    seen = situation.observed.get(mirror_at(sides.address))
-    if seen is None or sides.before is not None or (is_live(seen) and not is_freed_topic(sides.address, situation)):
+    seen = situation.observed.get(as_mirror(sides.address))
+    if (
+        seen is None
+        or sides.before is not None
+        or (is_mirroring(seen) and not is_freed_topic(sides.address, situation))
+    ):
         return None
     topic, mirror = sides.wanted.resource, seen.resource
     if not isinstance(topic, Topic) or not isinstance(mirror, MirrorTopic):
@@ -592,7 +604,7 @@ def decide_freed_topic(sides: AddressView, stopped: Observed, situation: Situati
 
 def belongs_to_entry(topic: Address, situation: Situation) -> bool:
     """Return whether a topic is a former mirror that its link's manifest still declares as a mirror."""
-    entry = situation.entries.get(mirror_at(topic))
+    entry = situation.desired_mirrors.get(as_mirror(topic))
     return entry is not None and (entry.state not in COPYING or find_way_to_role(entry, situation) is not None)
 
 
@@ -600,8 +612,8 @@ def find_remaining_mirrors(topic: Address, situation: Situation) -> tuple[Addres
     """Return the mirrors of a missing topic: an empty new one would make them FAILED."""
     if topic in situation.observed or topic not in situation.recorded:
         return ()
-    mirrors = (mirror for mirror in situation.mirrored.get(topic, ()) if mirror in situation.mirrors)
-    entries = ((mirror, situation.entries.get(mirror)) for mirror in mirrors)
+    mirrors = (mirror for mirror in situation.mirrors_by_source.get(topic, ()) if mirror in situation.observed_mirrors)
+    entries = ((mirror, situation.desired_mirrors.get(mirror)) for mirror in mirrors)
     return tuple(mirror for mirror, entry in entries if entry is None or entry.state in COPYING)
 
 
@@ -621,12 +633,12 @@ def refuse_empty_topic(sides: AddressView, mirrors: Sequence[Address], decision:
 
 def warn_if_mirror_now(address: Address, situation: Situation, decision: Decision) -> bool:
     """Warn if an undeclared topic is a mirror now, so that it stays; return whether it is."""
-    behind, seen = find_entry_behind(address, situation), situation.observed.get(mirror_at(address))
+    behind, seen = find_entry_behind(address, situation), situation.observed.get(as_mirror(address))
     if behind is not None:
-        source = topic_of(behind[0])
+        source = as_topic(behind[0])
         hint = "It is planned for deletion once it is a topic again."
     elif seen is not None and isinstance(seen.resource, MirrorTopic) and _warn_of_new_mirror(address, seen, situation):
-        source = source_of(seen.resource)
+        source = get_source_topic(seen.resource)
         hint = f"It is planned for deletion once it is a topic again. {_suggest_stop(seen.resource, seen, situation)}"
     else:
         return False
@@ -636,22 +648,22 @@ def warn_if_mirror_now(address: Address, situation: Situation, decision: Decisio
 
 
 def _warn_of_new_mirror(topic: Address, mirror: Observed, situation: Situation) -> bool:
-    is_same = not is_another(situation.recorded[topic], mirror)
-    is_staying = is_live(mirror) and not _is_deleted(mirror_at(topic), mirror, situation)
+    is_same = not is_recreated(situation.recorded[topic], mirror)
+    is_staying = is_mirroring(mirror) and not _is_deleted(as_mirror(topic), mirror, situation)
     return is_same and is_staying and not situation.request.options.is_destroy
 
 
 def _warn_mirrored(
     topic: Address, source: str | None, entry: MirrorTopic, situation: Situation, decision: Decision
 ) -> None:
-    is_now = is_live(situation.observed.get(mirror_at(topic)))
+    is_now = is_mirroring(situation.observed.get(as_mirror(topic)))
     now = "is a mirror of" if is_now else "becomes a mirror of"
-    message = f"it {now} {topic_of(entry)}: its manifest is ignored until it is a topic again"
+    message = f"it {now} {as_topic(entry)}: its manifest is ignored until it is a topic again"
     decision.warn(topic, source, message, _suggest_swap_back(entry, situation))
 
 
 def _suggest_swap_back(entry: MirrorTopic, situation: Situation) -> str:
-    at, back = situation.wanted[entry.address], mirror_at(source_of(entry))
+    at, back = situation.wanted[entry.address], as_mirror(get_source_topic(entry))
     if is_reversal_stuck(back, situation):
         return f"Its reversal was interrupted: reconciler mirror failover {back}"
     declared_then = parse_role_mark(at.origins.get(STATE, ""))
@@ -670,7 +682,7 @@ def _warn_became_mirror(sides: AddressView, seen: Observed, situation: Situation
     is_it = sides.address in situation.recorded and _warn_of_new_mirror(sides.address, seen, situation)
     if not is_it or not isinstance(mirror, MirrorTopic):
         return False
-    message = f"it is a mirror of {source_of(mirror)}: its manifest is ignored until it is a topic again"
+    message = f"it is a mirror of {get_source_topic(mirror)}: its manifest is ignored until it is a topic again"
     decision.warn(sides.address, sides.wanted.source, message, _suggest_stop(mirror, seen, situation))
     return True
 
@@ -685,7 +697,7 @@ def _suggest_stop(mirror: MirrorTopic, seen: Observed, situation: Situation) -> 
     if mirror.source_cluster not in situation.trusted:
         lost = f"What only cluster {mirror.source_cluster} has is lost then."
         return f"To take records now: reconciler mirror failover {address}. {lost}"
-    if peer_seen is None or is_live(peer_seen):  # the other topic never was its mirror, or is unknown
+    if peer_seen is None or is_mirroring(peer_seen):  # the other topic never was its mirror, or is unknown
         return f"To make it a topic again: reconciler mirror promote {address}"
     return (
         f"To swap the roles back: reconciler mirror reverse {address}. To keep them so: name {mirror.name} in "
@@ -711,7 +723,7 @@ def _refuse_unknown_mirror(sides: AddressView, seen: Observed, situation: Situat
     hint = "Exclude the name from the link's autoCreate filters and delete the mirror, or remove the Topic."
     if isinstance(mirror, MirrorTopic) and find_auto_created(mirror.cluster, mirror.name, situation) is None:
         hint = f"Make it a topic again (reconciler mirror promote {mirror.address}), or remove the Topic."
-    hint = _suggest_selection(mirror_at(sides.address), situation) or hint
+    hint = _suggest_selection(as_mirror(sides.address), situation) or hint
     decision.refuse(sides.address, sides.wanted.source, message, hint)
 
 

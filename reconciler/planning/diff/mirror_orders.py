@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from reconciler.errors import UserError
-from reconciler.lifecycles import MIRROR, REVERSAL_SUSPENDED, TWO_SIDED, MirrorStatus
+from reconciler.lifecycles import MIRROR, REVERSAL_SUSPENDED, TWO_SIDED_VERBS, MirrorStatus
 from reconciler.planning.actions import Delete, Reason, Transition
 from reconciler.planning.diff.converge import AddressView, plan_creation, plan_deletion
 from reconciler.planning.diff.mirror_changes import (
@@ -37,7 +37,7 @@ from reconciler.planning.resolve.mirror_sources import (
     link_of,
     read_source_parameters,
 )
-from reconciler.planning.situation import WantedResource, mirror_at, source_of, topic_of
+from reconciler.planning.situation import WantedResource, as_mirror, as_topic, get_source_topic
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -126,7 +126,7 @@ def list_mirror_scope(order: MirrorOrder, observed: Inventory, clusters: Collect
                     levels = tiers_of(split_name(source)[0])
                     yield from (address_of("namespace", link.spec.source, level) for level in levels)
         case RoleOrder() if mirror is not None and order.verb != "pause":
-            yield from _list_addresses_at_source(source_of(mirror))
+            yield from _list_addresses_at_source(get_source_topic(mirror))
         case RoleOrder() | DeleteMirrorOrder():
             if seen is None and topic not in observed:
                 yield address_of("mirror", cluster, "*")  # to suggest similar names
@@ -142,7 +142,9 @@ def list_needed_clusters(order: MirrorOrder, observed: Inventory) -> Iterator[st
     match order:
         case RoleOrder(verb="truncate-and-restore"):
             yield from (link.spec.source for link in _find_links(observed, cluster) if _is_two_way(link.spec))
-        case RoleOrder() if order.verb in TWO_SIDED and seen is not None and isinstance(seen.resource, MirrorTopic):
+        case RoleOrder() if (
+            order.verb in TWO_SIDED_VERBS and seen is not None and isinstance(seen.resource, MirrorTopic)
+        ):
             yield seen.resource.source_cluster
         case CreateMirrorOrder():
             yield from (link.spec.source for link in _find_links(observed, cluster) if link.metadata.name == order.link)
@@ -158,7 +160,7 @@ def _is_two_way(link: MirrorLinkSpec) -> bool:
 
 def _list_addresses_at_source(source: Address) -> Iterator[Address]:
     cluster = cluster_of(source) or ""
-    yield from (cluster_address(cluster), source, mirror_at(source), _list_links_on(cluster))
+    yield from (cluster_address(cluster), source, as_mirror(source), _list_links_on(cluster))
 
 
 def _list_links_on(cluster: str) -> Address:
@@ -203,7 +205,7 @@ def refuse_rivals(decision: Decision) -> None:
     rivals: dict[Address, list[Address]] = {}
     for action in decision.actions:
         if isinstance(action, Transition) and action.verb in REVERSALS and isinstance(action.after, MirrorTopic):
-            rivals.setdefault(source_of(action.after), []).append(action.address)
+            rivals.setdefault(get_source_topic(action.after), []).append(action.address)
     for source, mirrors in rivals.items():
         if len(mirrors) == 1:
             continue
@@ -230,7 +232,7 @@ def plan_role_actions(order: RoleOrder, situation: Situation) -> Iterator[Action
         if not order.is_named and status is _END_BY_VERB.get(verb):
             return
         _check_legal(order, mirror, status, situation, is_suspended=is_suspended)
-    if verb in TWO_SIDED and verb != RESTORE:
+    if verb in TWO_SIDED_VERBS and verb != RESTORE:
         _check_source(address, verb, mirror.source_cluster, situation)
         sides = (mirror.cluster, mirror.source_cluster)
         why = check_source_exists(mirror, status, (verb,), situation)
@@ -246,16 +248,16 @@ def _plan_verb(
     order: RoleOrder, mirror: MirrorTopic, status: MirrorStatus, situation: Situation, *, is_suspended: bool
 ) -> Iterator[Action]:
     verb, record = order.verb, situation.recorded
-    before = situation.observed.get(mirror.address) or situation.observed.get(topic_of(mirror))
+    before = situation.observed.get(mirror.address) or situation.observed.get(as_topic(mirror))
     last, peer = record.get(mirror.address), derive_peer(mirror).address
     entry = peer if last is None and peer in record else None
-    ours = (topic_of(mirror), peer, link_of(mirror), link_of(derive_peer(mirror)))
-    if (why := situation.refused_owner(mirror.address, *ours)) is not None:
+    ours = (as_topic(mirror), peer, link_of(mirror), link_of(derive_peer(mirror)))
+    if (why := situation.explain_foreign_owner(mirror.address, *ours)) is not None:
         raise UserError(why[0], hint=why[1])
     role: MirrorState = "reversed" if is_suspended and verb == "resume" else _ROLE_BY_VERB[verb]
     after = _add_known_configs(mirror, last, before).model_copy(update={"state": role})
     condition = REVERSAL_SUSPENDED if is_suspended and verb == "resume" else ""
-    step = Step(after, verb, status, ENDS.get(verb, MIRROR.step(status, verb, condition=condition)))
+    step = Step(after, verb, status, ENDS.get(verb, MIRROR.apply_verb(status, verb, condition=condition)))
     of = derive_peer(mirror).model_copy(update={"state": _ROLE_OF_PEER_BY_VERB[verb]}) if entry is not None else after
     view = AddressView(of.address, WantedResource(of, None), last, before)
     catches_up = verb == PROMOTE and is_copied_by_jobs(mirror, situation)
@@ -304,7 +306,7 @@ def _no_mirror_error(address: Address, situation: Situation) -> UserError:
 
 
 def _check_platform(order: RoleOrder, situation: Situation) -> None:
-    capabilities = situation.capabilities(cluster_of(order.mirror) or "")
+    capabilities = situation.find_capabilities(cluster_of(order.mirror) or "")
     if order.verb not in {*REVERSALS, RESTORE} or "reversed" in capabilities.mirrors.roles:
         return
     what = "restored" if order.verb == RESTORE else "reversed"
@@ -327,10 +329,10 @@ def _check_step(
 ) -> None:
     condition = REVERSAL_SUSPENDED if is_suspended and verb == "resume" else ""
     try:
-        MIRROR.step(status, verb, condition=condition, subject=f"{address} is {status}")
+        MIRROR.apply_verb(status, verb, condition=condition, subject=f"{address} is {status}")
     except UserError as error:
         cluster = cluster_of(address) or ""
-        roles = situation.capabilities(cluster).mirrors.roles
+        roles = situation.find_capabilities(cluster).mirrors.roles
         legal = describe_legal_verbs(status, find_legal_verbs(status, roles, _read_link_spec(link, cluster, situation)))
         hint = f"Possible in this state: {legal}." if legal else error.hint
         hint = f"{hint} {_IN_PROGRESS}" if status.startswith("PENDING_") else hint
@@ -343,8 +345,8 @@ def _check_step(
 def find_legal_verbs(status: MirrorStatus, roles: Iterable[str], link: MirrorLinkSpec | None) -> tuple[str, ...]:
     """Return the legal verbs of a state, for a mirror with these roles and link."""
     can_swap = "reversed" in roles and (link is None or _is_two_way(link))
-    lacking = () if can_swap else TWO_SIDED - {PROMOTE}
-    return tuple(verb for verb in MIRROR.legal(status) if verb not in lacking)
+    lacking = () if can_swap else TWO_SIDED_VERBS - {PROMOTE}
+    return tuple(verb for verb in MIRROR.list_legal_verbs(status) if verb not in lacking)
 
 
 def describe_legal_verbs(status: MirrorStatus, verbs: Iterable[str]) -> str:
@@ -385,13 +387,13 @@ def _find_mirror_to_restore(
         _check_step(address, RESTORE, status, "" if was is None else was.link, situation)
     except UserError as error:
         if was is not None:
-            other = mirror_at(source_of(was))
+            other = as_mirror(get_source_topic(was))
             way = f"Once it has stopped, its original source is what can be restored: reconciler mirror restore {other}"
             error.hint = f"{error.hint} {way}"
         raise
     if (
         order.keeps_diverged
-        and "keep-diverged" not in situation.capabilities(cluster_of(address) or "").mirrors.features
+        and "keep-diverged" not in situation.find_capabilities(cluster_of(address) or "").mirrors.features
     ):
         message = f"{address}: --keep-diverged is for Kafka clusters: an embedded one cuts its log"
         raise UserError(message, hint="Copy what is shown to be cut off elsewhere first: reconciler topic consume.")
@@ -403,8 +405,8 @@ def _find_restorable(order: RoleOrder, was: MirrorTopic | None, situation: Situa
     cluster, topic = cluster_of(address) or "", _find_topic(address)
     stopped = [
         mirror
-        for at, mirror in sorted(situation.mirrors.items())
-        if source_of(mirror) == topic
+        for at, mirror in sorted(situation.observed_mirrors.items())
+        if get_source_topic(mirror) == topic
         and situation.observed[at].state == _M.STOPPED
         and (not order.links or mirror.link in order.links)
     ]
@@ -431,7 +433,7 @@ def _find_restorable(order: RoleOrder, was: MirrorTopic | None, situation: Situa
         case [mirror], _:
             return mirror
         case [], RoleRefusal(message=message):
-            more = f"Declare {topic_of(fitting[0])} with `partitions: {count_partitions(topic, situation)}`"
+            more = f"Declare {as_topic(fitting[0])} with `partitions: {count_partitions(topic, situation)}`"
             raise UserError(message, hint=f"{more}, and apply that first.")
         case _:
             raise _ambiguous_error(address, [derive_peer(mirror) for mirror in able])
@@ -442,7 +444,7 @@ def _no_stopped_error(order: RoleOrder, was: MirrorTopic | None) -> UserError:
     what = f"topic {full_name_of(order.mirror)} of cluster {cluster_of(order.mirror)} cannot be restored"
     hint = "Restore works on the original source of a stopped mirror, over a bidirectional link."
     if was is not None:
-        other = mirror_at(source_of(was))
+        other = as_mirror(get_source_topic(was))
         hint = f"{hint} {order.mirror} is the mirror that stopped: reconciler mirror restore {other}"
     return UserError(f"{what}: no stopped mirror of it is known{via_links}", hint=hint)
 
@@ -465,7 +467,7 @@ def _create_mirror(order: CreateMirrorOrder, situation: Situation, decision: Dec
     mirror = mirror.model_copy(update={"partitions": parameters.get("partitions")})
     view = AddressView(order.mirror, WantedResource(mirror, None, BY_COMMAND), None, None)
     plan_creation(view, decision, parameters)
-    warn_of_stored(topic_of(mirror), situation, decision)
+    warn_of_stored(as_topic(mirror), situation, decision)
 
 
 def _make_ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> MirrorTopic:
@@ -500,14 +502,14 @@ def _make_ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> Mirr
         _check_same(mirror, seen)
         return mirror
     if spec.source not in situation.trusted:
-        message = f"{address}: its source {source_of(mirror)}: cluster {spec.source} "
+        message = f"{address}: its source {get_source_topic(mirror)}: cluster {spec.source} "
         message += explain_unread(spec.source, situation)
         raise UserError(message, hint=f"Declare it as a Cluster, and create the mirror when {spec.source} answers.")
-    if not {source_of(mirror), mirror_at(source_of(mirror))} & observed.keys():
-        hidden = situation.request.hidden.get(source_of(mirror))
+    if not {get_source_topic(mirror), as_mirror(get_source_topic(mirror))} & observed.keys():
+        hidden = situation.request.hidden.get(get_source_topic(mirror))
         why = f"topic {source} does not exist" if hidden is None else hidden.message
         hint = f"List the topics with: reconciler topic list {spec.source}" if hidden is None else hidden.hint
-        raise UserError(f"{address}: its source {source_of(mirror)}: {why}", hint=hint)
+        raise UserError(f"{address}: its source {get_source_topic(mirror)}: {why}", hint=hint)
     return mirror
 
 
@@ -515,10 +517,10 @@ def _check_same(mirror: MirrorTopic, seen: Observed) -> None:
     own = seen.resource
     if not isinstance(own, MirrorTopic):
         return
-    is_same = (own.link, source_of(own)) == (mirror.link, source_of(mirror)) and seen.state != _M.STOPPED
+    is_same = (own.link, get_source_topic(own)) == (mirror.link, get_source_topic(mirror)) and seen.state != _M.STOPPED
     if is_same and mirror.configs.items() <= own.configs.items():
         return
-    message = f"{mirror.address} exists already: it is {seen.state}, over {link_of(own)} from {source_of(own)}"
+    message = f"{mirror.address} exists already: it is {seen.state}, over {link_of(own)} from {get_source_topic(own)}"
     raise UserError(message, hint=f"Look at it: reconciler mirror describe {mirror.address}")
 
 
@@ -542,7 +544,7 @@ def _check_source_name(order: CreateMirrorOrder, prefix: str) -> str:
 
 
 def _canonicalize_configs(order: CreateMirrorOrder, situation: Situation) -> dict[str, str]:
-    capabilities = situation.capabilities(cluster_of(order.mirror) or "")
+    capabilities = situation.find_capabilities(cluster_of(order.mirror) or "")
     for message, hint in check_configs(order.configs, capabilities):
         raise UserError(f"{order.mirror}: {message}", hint=hint)
     configs: dict[str, str] = {}

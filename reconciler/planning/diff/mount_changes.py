@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from reconciler.errors import UserError
-from reconciler.lifecycles import BY_JOBS, MOUNT, UNMOUNT, MigrationState, TieringState, is_under_way
+from reconciler.lifecycles import BY_JOBS, MOUNT, UNMOUNT, MigrationState, TieringState, is_in_progress
 from reconciler.planning.actions import (
     Action,
     Adopt,
@@ -35,7 +35,7 @@ from reconciler.planning.fields import READ_REPLICA, is_equal_value
 from reconciler.planning.plan import UnfinishedTransition
 from reconciler.planning.resolve.acting_configs import ActingConfigs, collect_set_configs, compute_mounted_configs
 from reconciler.planning.resolve.mount_sources import has_own_topic, held_state, is_away, is_stranger, is_unmounted
-from reconciler.planning.situation import Situation, is_another, mounted_by
+from reconciler.planning.situation import Situation, get_mounted_topic, is_recreated
 from reconciler.resources.address import Address, cluster_of
 from reconciler.resources.base import format_duration, format_size
 from reconciler.resources.cluster_properties import ENABLED
@@ -59,7 +59,7 @@ def decide_mounted_topic(sides: AddressView, mounting: Mounting, situation: Situ
     source = situation.request.stored.mounts.get(mounting.address)
     if not isinstance(source, MountSource) or not situation.can_plan(mounting.address):
         return
-    if (under_way is not None and is_under_way(under_way.state)) or held_state(mounting, situation) is not None:
+    if (under_way is not None and is_in_progress(under_way.state)) or held_state(mounting, situation) is not None:
         return  # compared once it exists
     mounted = _predict_mounted_topic(sides, source, situation)
     if mounted is None:
@@ -157,11 +157,9 @@ def _predict_mounted_topic(sides: AddressView, source: MountSource, situation: S
         partitions, factor, initial = spec.partitions or 1, spec.replication_factor or 1, seen.topic.initial
         own, all_set = spec.configs, collect_set_configs(seen.resource, seen.topic.initial, situation)
     above = ActingConfigs(situation).above(topic.cluster, topic.metadata.namespace, initial)
-    catalog = situation.capabilities(topic.cluster).configs
+    catalog = situation.find_capabilities(topic.cluster).configs
     spec = TopicSpec(
-        partitions=partitions,
-        replication_factor=factor,
-        configs=compute_mounted_configs(own, all_set, above, catalog),
+        partitions=partitions, replication_factor=factor, configs=compute_mounted_configs(own, all_set, above, catalog)
     )
     mounted_topic = topic.model_copy(update={"spec": spec})
     log = LiveTopic(initial, RemoteRemains(source.location, is_deleted=False))
@@ -172,7 +170,7 @@ def _find_topic_to_detach(source: MountSource, situation: Situation) -> Observed
     detaching = situation.wanted.get(source.unmounts) if source.unmounts is not None else None
     if detaching is None or not isinstance(detaching.resource, Mounting):
         return None
-    return situation.observed.get(mounted_by(detaching.resource))
+    return situation.observed.get(get_mounted_topic(detaching.resource))
 
 
 def decide_mounting(sides: AddressView, situation: Situation, decision: Decision, old: Address | None = None) -> None:
@@ -180,7 +178,7 @@ def decide_mounting(sides: AddressView, situation: Situation, decision: Decision
     mounting = sides.wanted.resource
     if not isinstance(mounting, Mounting):
         return
-    topic = mounted_by(mounting)
+    topic = get_mounted_topic(mounting)
     seen = situation.observed.get(topic)
     is_other = seen is not None and is_stranger(mounting, seen, situation)
     if old is not None:
@@ -222,8 +220,8 @@ def _decide_migration(
     sides: AddressView, mounting: Mounting, seen: Observed | None, situation: Situation, decision: Decision
 ) -> bool:
     running = sides.before.state if sides.before is not None else None
-    is_by_jobs = situation.capabilities(mounting.cluster).mountings_by_jobs
-    if not is_under_way(running):
+    is_by_jobs = situation.find_capabilities(mounting.cluster).mountings_by_jobs
+    if not is_in_progress(running):
         if is_migrating(seen):
             decision.waiting.append(UnfinishedTransition(sides.address, MIGRATING))
         return is_migrating(seen)
@@ -234,10 +232,10 @@ def _decide_migration(
         and running in set(MigrationState)
     ):
         machine = MOUNT if migration.spec.state == "mounted" else UNMOUNT
-        legal = ", ".join(machine.legal(MigrationState(running))) or "nothing"
+        legal = ", ".join(machine.list_legal_verbs(MigrationState(running))) or "nothing"
         ends = "Wait until it is done, and plan again (`reconciler run` continues it)"
         if sides.before is not None and sides.before.is_by_hand:
-            ends = f"To let it end: reconciler topic {machine.name} --finish {mounted_by(migration)}"
+            ends = f"To let it end: reconciler topic {machine.name} --finish {get_mounted_topic(migration)}"
         elif is_by_jobs:
             ends = f"To let it end: `state: {migration.spec.state}` in the Mounting, and reconciler apply"
         decision.refuse(
@@ -277,7 +275,7 @@ def _continue_migration(
 
 def _read_declared_retention(mounting: Mounting, situation: Situation) -> dict[str, Value]:
     """Declared retention applies once the topic is complete."""
-    wanted = situation.wanted.get(mounted_by(mounting))
+    wanted = situation.wanted.get(get_mounted_topic(mounting))
     configs = wanted.resource.spec.configs if wanted is not None and isinstance(wanted.resource, Topic) else {}
     retention = {key: value for key, value in configs.items() if key in {"retention.ms", "retention.bytes"}}
     return {"retention": retention} if retention else {}
@@ -286,7 +284,7 @@ def _read_declared_retention(mounting: Mounting, situation: Situation) -> dict[s
 def _is_moved_here(topic: Address, situation: Situation) -> bool:
     wanted = situation.wanted.get(topic)
     old = wanted.moved_from if wanted is not None else None
-    return old is not None and situation.is_there(old) and situation.can_plan(topic)
+    return old is not None and situation.exists_as_recorded(old) and situation.can_plan(topic)
 
 
 def _plan_mount(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
@@ -294,11 +292,11 @@ def _plan_mount(sides: AddressView, mounting: Mounting, situation: Situation, de
     if not isinstance(source, MountSource):
         return  # reported by the checks
     leaving = situation.observed.get(source.unmounts) if source.unmounts is not None else None
-    if leaving is not None and is_under_way(leaving.state):
+    if leaving is not None and is_in_progress(leaving.state):
         decision.waiting.append(UnfinishedTransition(sides.address, MIGRATING, after=source.unmounts))
         return
     decision.actions.append(_plan_mount_transition(sides, mounting, None, source.location, situation))
-    wanted = situation.wanted.get(mounted_by(mounting))
+    wanted = situation.wanted.get(get_mounted_topic(mounting))
     if source.recoverable is not None:
         own = wanted.resource.spec.configs if wanted is not None and isinstance(wanted.resource, Topic) else {}
         configs = {key: (value, "") for key, value in {**source.recoverable.configs, **own}.items()}
@@ -311,7 +309,7 @@ def _plan_unmount(
     sides: AddressView, mounting: Mounting, seen: Observed, situation: Situation, decision: Decision
 ) -> Transition:
     location = seen.topic.legacy.location if seen.topic.legacy is not None else mounting.metadata.name
-    if situation.capabilities(mounting.cluster).mountings_by_jobs:
+    if situation.find_capabilities(mounting.cluster).mountings_by_jobs:
         decision.warn(
             sides.address,
             sides.wanted.source,
@@ -323,11 +321,7 @@ def _plan_unmount(
 
 
 def _plan_mount_transition(
-    sides: AddressView,
-    mounting: Mounting,
-    topic: Observed | None,
-    location: str,
-    situation: Situation,
+    sides: AddressView, mounting: Mounting, topic: Observed | None, location: str, situation: Situation
 ) -> Transition:
     machine = MOUNT if topic is None else UNMOUNT
     parameters: dict[str, Value] = {"source": location}
@@ -335,7 +329,7 @@ def _plan_mount_transition(
         parameters["as"] = mounting.spec.as_
     if mounting.spec.timeout is not None:
         parameters["timeout_ms"] = mounting.spec.timeout
-    if situation.capabilities(mounting.cluster).mountings_by_jobs:
+    if situation.find_capabilities(mounting.cluster).mountings_by_jobs:
         more = _read_declared_retention(mounting, situation) if topic is None else {"incarnation": topic.incarnation}
         parameters |= {"by": BY_JOBS, **more}
     return Transition(
@@ -408,7 +402,7 @@ def decide_moved_mounting(sides: AddressView, old: Address, situation: Situation
 
 
 def _is_old_name_kept(before: Mounting, mounting: Mounting, situation: Situation) -> bool:
-    old, new = mounted_by(before), mounted_by(mounting)
+    old, new = get_mounted_topic(before), get_mounted_topic(mounting)
     is_there = old != new and has_own_topic(before, situation) and new not in situation.observed
     wanted = situation.wanted.get(new)
     return is_there and (wanted is None or wanted.moved_from != old)
@@ -431,7 +425,7 @@ def wait_for_transition(sides: AddressView, situation: Situation, decision: Deci
     if before is None or before.state is None:
         return
     decision.waiting.append(UnfinishedTransition(sides.address, before.state))
-    if before.state != MIGRATING or sides.address in situation.mountings:
+    if before.state != MIGRATING or sides.address in situation.mountings_by_topic:
         return
     changes = compare(sides, before, situation).changes
     if changes:
@@ -521,7 +515,7 @@ def create_replica(sides: AddressView, situation: Situation, decision: Decision)
 def replace_topic(sides: AddressView, topic: Topic, before: Observed, situation: Situation, decision: Decision) -> None:
     """Delete the observed topic and create the desired one."""
     source = before.resource.spec.read_replica_of if isinstance(before.resource, Topic) else None
-    if sides.last is None or is_another(sides.last, before):
+    if sides.last is None or is_recreated(sides.last, before):
         what = "an ordinary topic" if source is None else f"a read replica of {source}"
         message = f"{what} of its name is there, which this workspace did not make, and readReplicaOf says otherwise"
         decision.refuse(sides.address, sides.wanted.source, message, "Delete it by hand, or choose another name.")
@@ -546,7 +540,7 @@ def replace_topic(sides: AddressView, topic: Topic, before: Observed, situation:
 
 def check_replica(topic: Topic, situation: Situation, *, is_new: bool) -> Iterator[tuple[str, str]]:
     """Yield why a topic cannot be a read replica."""
-    if topic.spec.read_replica_of is None or not situation.capabilities(topic.cluster).read_replicas:
+    if topic.spec.read_replica_of is None or not situation.find_capabilities(topic.cluster).read_replicas:
         return
     cluster = situation.clusters.get(topic.cluster)
     if cluster is not None and cluster.spec.object_storage is None:
@@ -558,7 +552,7 @@ def check_replica(topic: Topic, situation: Situation, *, is_new: bool) -> Iterat
     if ActingConfigs(situation).properties(topic.cluster).get(ENABLED) == "false":
         hint = f"Remove the property: with {ENABLED} off nothing of a read replica could be read."
         yield f"{READ_REPLICA}: tiering is off on cluster {topic.cluster}: {ENABLED} is false", hint
-    mounting = situation.mountings.get(topic.address)
+    mounting = situation.mountings_by_topic.get(topic.address)
     if mounting is not None:
         message = f"{READ_REPLICA}: {mounting.address} is about the same topic, and a read replica has nothing to mount"
         yield message, "Keep one of the two, or give the Mounting another name with `as`."
@@ -583,7 +577,7 @@ def is_recovery(topic: Topic) -> bool:
 
 def check_recovery(topic: Topic, situation: Situation) -> Iterator[tuple[str, str]]:
     """Yield why a new topic cannot be recovered."""
-    if not (is_recovery(topic) and situation.capabilities(topic.cluster).recovery):
+    if not (is_recovery(topic) and situation.find_capabilities(topic.cluster).recovery):
         return
     cluster = situation.clusters.get(topic.cluster)
     word = "recoverFrom" if topic.spec.recover_from is not None else RECOVERY

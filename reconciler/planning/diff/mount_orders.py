@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from reconciler.lifecycles import BY_JOBS, MOUNT, UNMOUNT
 from reconciler.planning.actions import Estimate, Reason, Risk, RunJob
 from reconciler.planning.diff.mount_changes import describe_expiring_records
-from reconciler.planning.situation import mirror_at
+from reconciler.planning.situation import as_mirror
 from reconciler.resources.address import Address, cluster_of, full_name_of
 from reconciler.resources.mount import Mounting
 from reconciler.resources.topic import Topic
@@ -28,7 +28,7 @@ def migrate_topic(order: MountOrder, situation: Situation, decision: Decision) -
         decision.refuse(order.topic, None, *refusal)
         return
     is_unmount = order.direction == "outbound"
-    by_jobs = situation.capabilities(cluster_of(order.topic) or "").mountings_by_jobs
+    by_jobs = situation.find_capabilities(cluster_of(order.topic) or "").mountings_by_jobs
     decision.actions.append(
         RunJob(
             address=order.topic,
@@ -91,7 +91,7 @@ def _list_topics(action: RunJob) -> Mapping[str, object]:
 
 
 def _refuse_migration(order: MountOrder, situation: Situation) -> tuple[str, str] | None:
-    topic, mirror = order.topic, mirror_at(order.topic)
+    topic, mirror = order.topic, as_mirror(order.topic)
     seen = situation.observed.get(topic)
     if order.direction == "inbound":
         if seen is None and mirror not in situation.observed:
@@ -103,7 +103,7 @@ def _refuse_migration(order: MountOrder, situation: Situation) -> tuple[str, str
         return f"{mirror} is a mirror: its records belong to its source", hint
     if seen is None or seen.is_internal:
         return f"{topic} does not exist (Topic does not exists)", "See: reconciler topic list"
-    mirrors = situation.mirrored.get(topic, ())
+    mirrors = situation.mirrors_by_source.get(topic, ())
     if mirrors:
         return (
             f"{topic}: {mirrors[0]} mirrors it, and would have no source",

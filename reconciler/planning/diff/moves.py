@@ -31,8 +31,8 @@ from reconciler.planning.diff.retention_loss import RetentionRule, Side
 from reconciler.planning.resolve.acting_configs import find_changes_by_move
 from reconciler.planning.resolve.limits import check_changes, describe_unsupported
 from reconciler.planning.resolve.physical_names import physical_name
-from reconciler.planning.selection import find_renamed_namespaces, guess_old_names
-from reconciler.planning.situation import Situation, WantedResource, is_another, mounted_by, source_of
+from reconciler.planning.selection import find_renamed_namespaces, guess_former_addresses
+from reconciler.planning.situation import Situation, WantedResource, get_mounted_topic, get_source_topic, is_recreated
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, split_name
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting, MountSource
@@ -89,7 +89,7 @@ def is_begun(sides: AddressView, old: Address, situation: Situation) -> bool:
 def continue_copy(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
     """Plan the rest of a move; its jobs continue from copied records."""
     last = situation.recorded[old]
-    if sides.last is not None and sides.before is not None and is_another(sides.last, sides.before):
+    if sides.last is not None and sides.before is not None and is_recreated(sides.last, sides.before):
         decision.refuse(
             sides.address,
             sides.wanted.source,
@@ -116,7 +116,7 @@ def _refuse_copy(sides: AddressView, old: Address, seen: Observed, situation: Si
     refusal: tuple[str, str] | None = None
     if seen.state == GOING:
         refusal = f"{old}, which it is moved from, is being deleted", "Remove movedFrom: there is nothing left to copy."
-    elif mirrors := situation.mirrored.get(old):
+    elif mirrors := situation.mirrors_by_source.get(old):
         refusal = (
             f"{', '.join(mirrors)} mirrors {old}, and a mirror never changes its source",
             "Promote or remove the mirror first, then move the topic and mirror it again.",
@@ -151,7 +151,10 @@ def _plan_copy(sides: AddressView, old: Address, seen: Observed, situation: Situ
                 declared_at=sides.wanted.source,
             )
         )
-    last, are_rules = situation.recorded.get(old), situation.capabilities(cluster_of(old) or "").namespaces_are_rules
+    last, are_rules = (
+        situation.recorded.get(old),
+        situation.find_capabilities(cluster_of(old) or "").namespaces_are_rules,
+    )
     gone = find_part_to_delete(last.resource if last is not None else None, seen.resource, are_rules=are_rules)
     warn_of_foreign_rules(old, seen, gone, decision)
     decision.actions.append(plan_deletion(old, seen, Reason.MOVED, gone=gone))
@@ -162,7 +165,7 @@ def _warn_of_expiry(sides: AddressView, old: Address, seen: Observed, situation:
     new, topic = sides.wanted.resource, seen.resource
     if not (isinstance(new, Topic) and isinstance(topic, Topic)):
         return
-    limits = situation.capabilities(new.cluster)
+    limits = situation.find_capabilities(new.cluster)
     then, now = topic.spec.configs.get, new.spec.configs.get
     was, will = RetentionRule.of_sides(Side(then, then), Side(now, now), limits.configs, limits.defaults)
     if will.expires_before(was):
@@ -198,7 +201,7 @@ def decide_moved_resource(sides: AddressView, old: Address, situation: Situation
             "Remove movedFrom, or one of the two.",
         )
     elif old_last is None and (old_seen is None or sides.last is not None):
-        if sides.before is None and sides.last is None and sides.address not in situation.mountings:
+        if sides.before is None and sides.last is None and sides.address not in situation.mountings_by_topic:
             decision.warn(
                 sides.address,
                 source,
@@ -208,7 +211,7 @@ def decide_moved_resource(sides: AddressView, old: Address, situation: Situation
         return False
     elif old in decision.settled:
         decision.refuse(sides.address, source, f"{old} was moved elsewhere already", "Let one topic be moved from it.")
-    elif old_seen is not None and situation.is_there(old):
+    elif old_seen is not None and situation.exists_as_recorded(old):
         _decide_old_name(sides, old, old_seen, situation, decision)
     elif _refuse_detached(sides, old, situation, decision):
         decision.settled.add(old)
@@ -229,12 +232,12 @@ def decide_moved_resource(sides: AddressView, old: Address, situation: Situation
 
 
 def _needs_source(sides: AddressView, old: Address, situation: Situation) -> bool:
-    is_new = sides.before is None and sides.address not in situation.mountings
+    is_new = sides.before is None and sides.address not in situation.mountings_by_topic
     return is_new or (sides.before is not None and is_begun(sides, old, situation))
 
 
 def _is_unrelated(last: Recorded | None, observed: Observed) -> bool:
-    return last is not None and isinstance(observed.resource, Topic) and is_another(last, observed)
+    return last is not None and isinstance(observed.resource, Topic) and is_recreated(last, observed)
 
 
 def _decide_old_name(
@@ -255,7 +258,7 @@ def _decide_old_name(
 
 
 def _needs_copy(sides: AddressView, situation: Situation) -> bool:
-    capabilities = situation.capabilities(cluster_of(sides.address) or "")
+    capabilities = situation.find_capabilities(cluster_of(sides.address) or "")
     is_topic = isinstance(sides.wanted.resource, Topic)
     return is_topic and capabilities.copy_move and not capabilities.topic_move
 
@@ -271,7 +274,7 @@ def _refuse_detached(sides: AddressView, old: Address, situation: Situation, dec
         situation.request.stored.detached.get(old),
         situation.request.stored.mounted_elsewhere.get(old),
     )
-    if sides.before is not None or sides.address in situation.mountings:
+    if sides.before is not None or sides.address in situation.mountings_by_topic:
         return False
     if new_place is not None:
         decision.refuse(
@@ -297,7 +300,7 @@ def _plan_rename(sides: AddressView, old: Address, before: Observed, situation: 
     moved = AddressView(sides.address, sides.wanted, situation.recorded.get(old), before)
     reasons = [*_find_obstacles(sides, old, situation)]
     differing = Differences() if reasons else compare(moved, before, situation)
-    reasons += check_changes(differing.changes, situation.capabilities(cluster_of(sides.address) or ""))
+    reasons += check_changes(differing.changes, situation.find_capabilities(cluster_of(sides.address) or ""))
     inherited = tuple(find_changes_by_move(sides.address, before, situation))
     reasons += find_tiering_problems(sides.address, before, (*differing.changes, *inherited), situation)
     for message, hint in reasons:
@@ -325,7 +328,7 @@ def _plan_rename(sides: AddressView, old: Address, before: Observed, situation: 
 
 
 def _find_obstacles(sides: AddressView, old: Address, situation: Situation) -> Iterator[tuple[str, str]]:
-    capabilities = situation.capabilities(cluster_of(sides.address) or "")
+    capabilities = situation.find_capabilities(cluster_of(sides.address) or "")
     if isinstance(sides.wanted.resource, MirrorLink):
         name = full_name_of(old)
         hint = (
@@ -335,7 +338,7 @@ def _find_obstacles(sides: AddressView, old: Address, situation: Situation) -> I
         yield f"no platform can rename {old} to {sides.address}", hint
     elif not capabilities.topic_move:
         yield describe_unsupported(capabilities, f"rename {old} to {sides.address}")
-    elif mirrors := situation.mirrored.get(old):
+    elif mirrors := situation.mirrors_by_source.get(old):
         yield (
             f"{', '.join(mirrors)} mirrors {old}, and a mirror never changes its source",
             "Promote or remove the mirror first, then move the topic and mirror it again.",
@@ -385,7 +388,7 @@ MOVED_TO: Final = "moved to "
 
 def hold_moved_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Leave the record of a topic that a command moved: no empty topic may take its old name."""
-    new_address = situation.moved_away[sides.address]
+    new_address = situation.topics_moved_away[sides.address]
     decision.hold(
         sides,
         f"it was moved to {new_address}, and no file declares it",
@@ -424,7 +427,7 @@ def add_implied_moves(
     for address, item in wanted.items():
         if item.moved_from in wanted:
             continue
-        names = [name for name in guess_old_names(address, item.moved_from, moved) if name not in wanted]
+        names = [name for name in guess_former_addresses(address, item.moved_from, moved) if name not in wanted]
         old = next((name for name in names if name in recorded), None)
         if old is None and address not in observed:
             # If both exist and only the new one is recorded, the old name was reused.
@@ -467,7 +470,7 @@ class MountDependencies:
             if isinstance(action, Transition) and isinstance(action.after, Mounting):
                 is_unmount = find_unmounted_topic(action) is not None
                 ids_by_topic = self._unmounts if is_unmount else self._mounts
-                ids_by_topic.setdefault(mounted_by(action.after), []).append(action.id)
+                ids_by_topic.setdefault(get_mounted_topic(action.after), []).append(action.id)
                 if is_unmount:
                     self._of_mounting.setdefault(action.address, []).append(action.id)
         self._new = {action.address for action in actions if isinstance(action, Create)}
@@ -486,7 +489,7 @@ class MountDependencies:
         if not (self._mounts or self._unmounts):
             return
         if isinstance(action, Transition) and isinstance(action.after, Mounting):
-            yield from self._before_mounting(action, mounted_by(action.after))
+            yield from self._before_mounting(action, get_mounted_topic(action.after))
             return
         topic = _topic_address(action.address)
         if _is_creating_topic(action):
@@ -520,7 +523,7 @@ class MountDependencies:
         if isinstance(action, RunJob):
             return action.source
         resource = self._resource(action)
-        return source_of(resource) if isinstance(resource, MirrorTopic) else None
+        return get_source_topic(resource) if isinstance(resource, MirrorTopic) else None
 
     def _resource(self, action: Create | Update | Delete | Adopt | Forget | Transition) -> Resource | None:
         match action:
@@ -554,5 +557,5 @@ def _is_changing_topic(action: Action) -> bool:
 def find_unmounted_topic(action: Action) -> Address | None:
     """Return the topic that an action unmounts, or `None`."""
     if isinstance(action, Transition) and action.machine == UNMOUNT.name and isinstance(action.after, Mounting):
-        return mounted_by(action.after)
+        return get_mounted_topic(action.after)
     return None

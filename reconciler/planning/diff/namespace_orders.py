@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 def create_namespace(order: CreateNamespaceOrder, situation: Situation, decision: Decision) -> None:
     """Create a namespace and its missing parents, without owning them."""
-    capabilities = situation.capabilities(order.cluster)
+    capabilities = situation.find_capabilities(order.cluster)
     if capabilities.namespaces_are_rules:
         message = f"{_format_prefix(order.cluster, capabilities)}: there is nothing to create"
         decision.refuse(_namespace_address(order.cluster, order.name), None, message, _HINT_DECLARE)
@@ -81,7 +81,7 @@ def _format_prefix(cluster: str, capabilities: Capabilities) -> str:
 def alter_namespace(order: AlterNamespaceOrder, situation: Situation, decision: Decision) -> None:
     """Change configs and access rules of a namespace."""
     address = _namespace_address(order.cluster, order.name)
-    before, capabilities = situation.observed.get(address), situation.capabilities(order.cluster)
+    before, capabilities = situation.observed.get(address), situation.find_capabilities(order.cluster)
     if before is None or not isinstance(before.resource, Namespace):
         decision.refuse(address, None, *_report_unknown_namespace(order.name, order.cluster))
         return
@@ -125,7 +125,7 @@ def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision
         decision.refuse(itself, None, *why)
         return
     nested = [] if order.is_recursive else [full_name_of(at) for at in sorted(inside) if kind_of(at) == "namespace"]
-    are_rules = situation.capabilities(order.cluster).namespaces_are_rules
+    are_rules = situation.find_capabilities(order.cluster).namespaces_are_rules
     for address in [itself] if nested else sorted({itself, *inside}, key=rank, reverse=True):
         seen, last = situation.observed[address], situation.recorded.get(address)
         gone = find_part_to_delete(None if last is None else last.resource, seen.resource, are_rules=are_rules)
@@ -140,7 +140,7 @@ def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision
 
 def move_topics(order: MoveTopicsOrder, situation: Situation, decision: Decision) -> None:
     """Move topics to another namespace; each topic that cannot move is an error."""
-    capabilities = situation.capabilities(order.cluster)
+    capabilities = situation.find_capabilities(order.cluster)
     itself = _namespace_address(order.cluster, order.source)
     if not capabilities.topic_move:
         message = f"{_format_prefix(order.cluster, capabilities)}, and topics cannot be renamed"
@@ -244,7 +244,7 @@ def _refuse_move(old: Address, name: str, situation: Situation) -> tuple[str, st
     if mirrors:
         message = f"{mirrors[0]} mirrors {old}, and a mirror never changes its source"
         return message, "Promote or remove the mirror first."
-    return situation.refused_owner(old)
+    return situation.explain_foreign_owner(old)
 
 
 def _move_action(old: Address, name: str, situation: Situation) -> Transition:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.lifecycles import is_under_way
+from reconciler.lifecycles import is_in_progress
 from reconciler.planning.actions import Action, Block, Delete, Estimate, Forget, Reason
 from reconciler.planning.diff.converge import (
     GOING,
@@ -32,7 +32,7 @@ from reconciler.planning.diff.moves import find_moved_from, find_unmounted_topic
 from reconciler.planning.plan import PlanFinding, UnfinishedTransition
 from reconciler.planning.resolve.mirror_sources import is_kept_for_command
 from reconciler.planning.selection import format_required_option
-from reconciler.planning.situation import IMPLIED, STOPPED, Situation, is_another, is_live, mirror_at
+from reconciler.planning.situation import IMPLIED, STOPPED, Situation, as_mirror, is_mirroring, is_recreated
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -64,7 +64,7 @@ def check_hidden(situation: Situation) -> Iterator[PlanFinding]:
     hidden = situation.request.hidden
     if hidden:
         for address in sorted({*situation.wanted, *situation.recorded}, key=rank):
-            why = hidden.get(address) or hidden.get(mirror_at(address))
+            why = hidden.get(address) or hidden.get(as_mirror(address))
             if why is not None and situation.can_plan(address):
                 wanted = situation.wanted.get(address)
                 yield PlanFinding(address, wanted.source if wanted else None, f"it is hidden: {why.message}", why.hint)
@@ -74,25 +74,25 @@ def check_hidden(situation: Situation) -> Iterator[PlanFinding]:
 def may_be_hidden(address: Address, situation: Situation) -> bool:
     """Return whether a missing recorded resource may only be hidden."""
     cluster = cluster_of(address)
-    if cluster not in situation.trusted or not situation.capabilities(cluster).may_hide:
+    if cluster not in situation.trusted or not situation.find_capabilities(cluster).may_hide:
         return False
     if kind_of(address) not in {"topic", "mirror"} or address not in situation.recorded:
         return False
     name = address.partition("/")[2]
     if any(Address(f"{kind}/{name}") in situation.observed for kind in ("topic", "mirror")):
         return False
-    return address not in situation.unmounted and address not in situation.left_names
+    return address not in situation.unmounted_locations and address not in situation.former_addresses
 
 
 def _find_possibly_hidden(situation: Situation) -> Iterator[PlanFinding]:
-    if not any(situation.capabilities(cluster).may_hide for cluster in situation.trusted):
+    if not any(situation.find_capabilities(cluster).may_hide for cluster in situation.trusted):
         return
     for address in sorted(situation.recorded, key=rank):
         if address in situation.request.hidden or not may_be_hidden(address, situation):
             continue
         if situation.can_plan(address):
             wanted, cluster = situation.wanted.get(address), cluster_of(address) or ""
-            why = situation.capabilities(cluster).lacks.get("may_hide", _NOT_ALL)
+            why = situation.find_capabilities(cluster).lacks.get("may_hide", _NOT_ALL)
             yield PlanFinding(
                 address,
                 wanted.source if wanted else None,
@@ -106,7 +106,10 @@ def _find_possibly_hidden(situation: Situation) -> Iterator[PlanFinding]:
 def decide_removed(situation: Situation, decision: Decision) -> None:
     """Decide about recorded addresses that are not desired, contents before containers."""
     leaving = (
-        situation.recorded.keys() - situation.wanted.keys() - decision.settled - set(situation.moved_away.values())
+        situation.recorded.keys()
+        - situation.wanted.keys()
+        - decision.settled
+        - set(situation.topics_moved_away.values())
     )
     undeclared: Counter[str] = Counter()
     for address in sorted(leaving, key=rank, reverse=True):
@@ -145,8 +148,8 @@ def _remove(address: Address, last: Recorded, situation: Situation, decision: De
             return
         before = find_mirror_to_destroy(address, last, situation)
     reason = Reason.DESTROYED if situation.request.options.is_destroy else Reason.NO_LONGER_DECLARED
-    estimate = Estimate(location=situation.unmounted.get(address))
-    if before is not None and isinstance(before.resource, Mounting) and is_under_way(before.state):
+    estimate = Estimate(location=situation.unmounted_locations.get(address))
+    if before is not None and isinstance(before.resource, Mounting) and is_in_progress(before.state):
         _warn_of_migration(address, before, before.resource, decision)
     elif _is_only_forgotten(address, last, before, situation):
         decision.actions.append(Forget(address=address, reasons=(reason,), estimate=estimate))
@@ -154,7 +157,7 @@ def _remove(address: Address, last: Recorded, situation: Situation, decision: De
     elif before is None:
         decision.actions.append(Forget(address=address, reasons=(Reason.ALREADY_GONE,), estimate=estimate))
         warn_of_own_rules(address, last, situation, decision)
-    elif is_another(last, before):
+    elif is_recreated(last, before):
         # another process recreated it: not ours to delete
         decision.actions.append(Forget(address=address, reasons=(Reason.RECREATED,), estimate=estimate))
     elif kind_of(address) == "mirror" and is_kept_by_link(before, situation):
@@ -169,7 +172,7 @@ def _remove(address: Address, last: Recorded, situation: Situation, decision: De
         hint = "Plan again when it is done. How far it is, and what finishes it: reconciler mount status"
         decision.refuse(address, None, message, hint)
     else:
-        are_rules = situation.capabilities(cluster_of(address) or "").namespaces_are_rules
+        are_rules = situation.find_capabilities(cluster_of(address) or "").namespaces_are_rules
         gone = find_part_to_delete(last.resource, before.resource, are_rules=are_rules)
         decision.actions.append(plan_deletion(address, before, reason, gone=gone))
         warn_of_foreign_rules(address, before, gone, decision)
@@ -198,7 +201,7 @@ def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None
         return True
     if kind == "mirror":
         return before is not None and before.state == STOPPED
-    if kind == "topic" and (address in situation.mountings or belongs_to_entry(address, situation)):
+    if kind == "topic" and (address in situation.mountings_by_topic or belongs_to_entry(address, situation)):
         return True  # a mounted topic belongs to its Mounting, a mirror to its link
     # a tier that existed before is not ours to delete
     return IMPLIED in last.origins and last.ownership == "adopted"
@@ -306,16 +309,16 @@ class ContainerGuard:
             if self._is_removed(address):
                 continue
             seen = self._situation.observed.get(address)
-            is_stopped = seen is not None and not is_live(seen) and kind_of(address) == "mirror"
+            is_stopped = seen is not None and not is_mirroring(seen) and kind_of(address) == "mirror"
             for holder in self._list_containers(address):
                 if not self._is_kept_by(holder, address) or (is_stopped and kind_of(holder) == "link"):
                     continue
                 if holder in self._deletes:
                     content.setdefault(holder, []).append(address)
-        for source, mirrors in self._situation.mirrored.items():
+        for source, mirrors in self._situation.mirrors_by_source.items():
             staying = [mirror for mirror in mirrors if not self._is_removed(mirror)]
             # A mirror may be a source, too.
-            for deleted in (source, mirror_at(source)):
+            for deleted in (source, as_mirror(source)):
                 if deleted in self._deletes and staying:
                     content[deleted] = staying
         return content

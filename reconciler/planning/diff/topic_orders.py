@@ -14,7 +14,7 @@ from reconciler.planning.diff.converge import GOING, compute_precondition, find_
 from reconciler.planning.fields import CONFIGS, list_fields
 from reconciler.planning.resolve.acting_configs import ActingConfigs
 from reconciler.planning.resolve.limits import check_changes, check_partitions
-from reconciler.planning.situation import ALTERED, COPYING, STOPPED, WantedResource, mirror_at, source_of
+from reconciler.planning.situation import ALTERED, COPYING, STOPPED, WantedResource, as_mirror, get_source_topic
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, split_name
 from reconciler.resources.base import InNamespace
 from reconciler.resources.inventory import configs_of
@@ -61,7 +61,7 @@ def create_topic(order: CreateTopicOrder, situation: Situation, decision: Decisi
     wanted = situation.wanted.get(order.topic)
     if wanted is None or any(finding.address == order.topic for finding in decision.errors):
         return
-    names = (order.topic, mirror_at(order.topic))
+    names = (order.topic, as_mirror(order.topic))
     taken = next((at for at in names if at in situation.observed or at in situation.request.hidden), None)
     if taken is not None:
         hint = f"Look at it: reconciler topic describe {order.topic}"
@@ -83,7 +83,7 @@ def warn_of_stored(topic: Address, situation: Situation, decision: Decision) -> 
 def alter_topic(order: AlterTopicOrder, situation: Situation, decision: Decision) -> None:
     """Change configs of a topic or mirror, or add partitions."""
     observed = situation.observed
-    address = next((at for at in (order.topic, mirror_at(order.topic)) if at in observed), None)
+    address = next((at for at in (order.topic, as_mirror(order.topic)) if at in observed), None)
     if address is None:
         decision.refuse(order.topic, None, *_report_unknown_topic(order.topic, situation))
         return
@@ -93,7 +93,7 @@ def alter_topic(order: AlterTopicOrder, situation: Situation, decision: Decision
     if order.partitions is not None:
         values["partitions"] = order.partitions
     changes = plan_changes(before, values)
-    limits = check_partitions(order.partitions, situation.capabilities(cluster_of(address) or ""))
+    limits = check_partitions(order.partitions, situation.find_capabilities(cluster_of(address) or ""))
     refusals = [*([] if refusal is None else [refusal]), *((f"{address}: {what}", hint) for what, hint in limits)]
     after = _set_values(before.resource, order.configs, order.partitions)
     is_altered = alter(address, changes, after, refusals, situation, decision)
@@ -122,9 +122,9 @@ def alter(
     The record stays, so the next plan shows drift. `after` is the result for an unrecorded resource.
     """
     before, last = situation.observed[address], situation.recorded.get(address)
-    limits = check_changes(changes, situation.capabilities(cluster_of(address) or ""))
+    limits = check_changes(changes, situation.find_capabilities(cluster_of(address) or ""))
     why = [*refusals, *((f"{address}: {message}", hint) for message, hint in limits)]
-    if not why and (strange := situation.refused_owner(address)) is not None:
+    if not why and (strange := situation.explain_foreign_owner(address)) is not None:
         why = [strange]
     for message, hint in why:
         decision.refuse(address, None, message, hint)
@@ -220,7 +220,7 @@ def delete_topic(order: DeleteTopicOrder, situation: Situation, decision: Decisi
         decision.refuse(topic, None, f"{topic} is {what}", "See how far it is: reconciler mount status")
     else:
         last = situation.recorded.get(topic)
-        are_rules = situation.capabilities(cluster_of(topic) or "").namespaces_are_rules
+        are_rules = situation.find_capabilities(cluster_of(topic) or "").namespaces_are_rules
         gone = find_part_to_delete(None if last is None else last.resource, seen.resource, are_rules=are_rules)
         decision.actions.append(plan_deletion(topic, seen, Reason.BY_COMMAND, gone=gone))
         warn_of_followers(topic, situation, decision)
@@ -243,17 +243,17 @@ def find_followers(topic: Address, situation: Situation) -> list[Address]:
         if address not in situation.observed
         and isinstance(last.resource, MirrorTopic)
         and last.resource.state in COPYING
-        and source_of(last.resource) == topic
+        and get_source_topic(last.resource) == topic
     )
-    return sorted({*situation.mirrored.get(topic, ()), *recorded})
+    return sorted({*situation.mirrors_by_source.get(topic, ()), *recorded})
 
 
 def _report_unknown_topic(topic: Address, situation: Situation) -> tuple[str, str]:
     observed, hidden = situation.observed, situation.request.hidden.get(topic)
     if hidden is not None:
         return hidden.message, hidden.hint
-    if mirror_at(topic) in observed:
-        hint = f"Stop it first, and its topic stays: reconciler mirror failover {mirror_at(topic)}"
+    if as_mirror(topic) in observed:
+        hint = f"Stop it first, and its topic stays: reconciler mirror failover {as_mirror(topic)}"
         return f"{topic} is a mirror, and takes no records of its own", hint
     near = nearest(topic, (address for address in observed if address.startswith("topic/")))
     return f"{topic} does not exist", did_you_mean(near, otherwise="List the existing ones with: reconciler topic list")

@@ -165,7 +165,7 @@ def find_hidden_values(
     topic, live = wanted.resource, seen.resource if seen is not None else None
     if not isinstance(topic, Topic) or not isinstance(live, Topic) or live.spec.configs == topic.spec.configs:
         return ()
-    if not situation.capabilities(topic.cluster).inherits_configs:
+    if not situation.find_capabilities(topic.cluster).inherits_configs:
         return ()
     ours = last.resource.spec.configs if last is not None and isinstance(last.resource, Topic) else {}
     unset = {} if last is None else last.origins.keys() - list_altered_paths(last)
@@ -181,11 +181,14 @@ def find_reset_keys(
     """Return hiding keys of a topic that a plan resets because no rule ignores them."""
     hidden = find_hidden_values(situation, wanted, last, seen)
     address = wanted.resource.address
-    return frozenset(item.key for item in hidden if situation.ignored(address, item.path) is None)
+    return frozenset(item.key for item in hidden if situation.find_ignore_rule(address, item.path) is None)
 
 
 def _find_hidden(situation: Situation, topic: Topic, key: str, value: str) -> HiddenValue | None:
-    for tier in (*situation.nearest(topic.cluster, topic.metadata.namespace), cluster_address(topic.cluster)):
+    for tier in (
+        *situation.list_nearest_namespaces(topic.cluster, topic.metadata.namespace),
+        cluster_address(topic.cluster),
+    ):
         declared, recorded = (
             _find_value_for_topics(side, key) for side in (situation.wanted.get(tier), situation.recorded.get(tier))
         )
@@ -412,7 +415,7 @@ class SwitchReader:
         switches: dict[str, tuple[str, str]] = {}
         apply_layer(switches, seen.topic.initial, CLUSTER)
         namespace, _ = split_name(full_name_of(address))
-        for tier in reversed(self.situation.nearest(cluster_of(address) or "", namespace)):
+        for tier in reversed(self.situation.list_nearest_namespaces(cluster_of(address) or "", namespace)):
             apply_layer(switches, of_tier(tier), tier)
         apply_layer(switches, own, address)
         return switches
@@ -471,7 +474,7 @@ def _read_current_configs(topic: Topic, initial: Mapping[str, str], situation: S
         acting, {config: properties[name] for name, config in CONFIG_DEFAULTS.items() if name in properties}, CLUSTER
     )
     apply_layer(acting, initial, CLUSTER)
-    for tier in reversed(situation.nearest(topic.cluster, topic.metadata.namespace)):
+    for tier in reversed(situation.list_nearest_namespaces(topic.cluster, topic.metadata.namespace)):
         seen = situation.observed.get(tier)
         if seen is not None and isinstance(seen.resource, Namespace):
             apply_layer(acting, seen.resource.spec.configs, tier)

@@ -13,7 +13,7 @@ from reconciler.planning.fields import CONFIGS
 from reconciler.planning.plan import PlanFinding, PlanInput
 from reconciler.planning.resolve.acting_configs import Inheritance, Layer
 from reconciler.planning.resolve.cluster_values import compile_cluster
-from reconciler.planning.selection import address_of_other_half, build_other_half, has_two_halves
+from reconciler.planning.selection import build_other_half, build_other_half_address, has_two_halves
 from reconciler.planning.situation import IMPLIED, NO_ORIGINS, WantedResource
 from reconciler.resources.acls import TopicAcl, find_refused_rules, split_namespace_rules
 from reconciler.resources.address import Address, address_of, tiers_of
@@ -120,16 +120,16 @@ class _Resolver:
         moved = address_of("namespace", namespace.cluster, spec.moved_from) if spec.moved_from else None
         layer = self._inheritance.of_namespace(namespace, declared, capabilities)
         configs, origins = self._canonical_configs(namespace.address, declared, layer, capabilities)
-        passed_on: Mapping[str, str] = NO_ORIGINS
+        propagated_configs: Mapping[str, str] = NO_ORIGINS
         if not capabilities.inherits_configs:
-            configs, origins, passed_on = {}, {}, {key: value for key, value in configs.items() if key != OFF}
+            configs, origins, propagated_configs = {}, {}, {key: value for key, value in configs.items() if key != OFF}
         changed = spec.model_copy(update={"configs": configs, "tiering_policy": None, "moved_from": None})
         if capabilities.access.operations and spec.acls:
             self._check_rules(namespace.address, declared, spec.acls, capabilities)
             apart = split_namespace_rules(spec.acls, capabilities.access.operations)
             changed = changed.model_copy(update={"acls": apart})
         bare = namespace.model_copy(update={"spec": changed})
-        return WantedResource(bare, declared.source, origins, moved, passed_on=passed_on)
+        return WantedResource(bare, declared.source, origins, moved, propagated_configs=propagated_configs)
 
     def _resolve_link(self, link: MirrorLink, declared: DeclaredResource) -> None:
         spec = link.spec
@@ -149,8 +149,8 @@ class _Resolver:
             self._wanted[mirror.address] = WantedResource(mirror, declared.source, marks=(mark,))
 
     def _add_half(self, link: MirrorLink, declared: DeclaredResource) -> None:
-        if has_two_halves(link) and address_of_other_half(link) not in self._wanted:
-            self._wanted[address_of_other_half(link)] = build_other_half(link, declared.source)
+        if has_two_halves(link) and build_other_half_address(link) not in self._wanted:
+            self._wanted[build_other_half_address(link)] = build_other_half(link, declared.source)
 
     def _add_parents(self, address: Address) -> None:
         below = self._wanted[address].resource

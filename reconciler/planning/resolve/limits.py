@@ -41,7 +41,7 @@ def warnings_of_denials(review: Review) -> Iterator[PlanFinding]:
         resource = situation.wanted[address].resource
         if not isinstance(resource, Topic | Namespace) or not resource.spec.acls:
             continue
-        if situation.can_plan(address) and situation.capabilities(resource.cluster).access.denies_are_final:
+        if situation.can_plan(address) and situation.find_capabilities(resource.cluster).access.denies_are_final:
             above = list(_collect_rules_above(address, resource, situation))
             for rule in resource.spec.acls:
                 yield from (
@@ -73,7 +73,7 @@ class _RuleAbove:
 def _collect_rules_above(address: Address, resource: Topic | Namespace, situation: Situation) -> Iterator[_RuleAbove]:
     full_name = full_name_of(address)
     home = split_name(full_name)[0] if isinstance(resource, Topic) else full_name.rpartition(":")[0]
-    for tier in situation.nearest(resource.cluster, home):
+    for tier in situation.list_nearest_namespaces(resource.cluster, home):
         item = situation.wanted.get(tier) or situation.observed.get(tier)
         if item is not None and isinstance(item.resource, Namespace):
             below = full_name[len(full_name_of(tier)) + 1 :]
@@ -173,14 +173,14 @@ def check_beside_replica(topic: Topic, origins: Mapping[str, str]) -> Iterator[t
 
 
 def check_namespace(
-    namespace: Namespace, capabilities: Capabilities, passed_on: Mapping[str, str]
+    namespace: Namespace, capabilities: Capabilities, propagated_configs: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield what a platform does not support in a namespace; `passed_on`: configs of its topics."""
+    """Yield what a platform does not support in a namespace; `propagated_configs`: configs of its topics."""
     spec = namespace.spec
     if not capabilities.namespaces:
         yield describe_unsupported(capabilities, "have namespaces")
-    yield from check_configs(passed_on or spec.configs, capabilities)
-    yield from _check_lags(passed_on or spec.configs)
+    yield from check_configs(propagated_configs or spec.configs, capabilities)
+    yield from _check_lags(propagated_configs or spec.configs)
     if spec.configs.get(RECOVERY) == "true":
         yield f"{RECOVERY} is about one topic: every topic created here would use it", "Set it on the Topic."
     if spec.acls and not capabilities.acls:

@@ -9,29 +9,29 @@ from typing import TYPE_CHECKING, Final, assert_never
 from reconciler.lifecycles import (
     MIRROR,
     REVERSAL_SUSPENDED,
-    Ask,
-    InRole,
     MirrorStatus,
-    Refuse,
     Role,
-    Verdict,
-    Wait,
-    towards,
+    RolePending,
+    RoleReached,
+    RoleVerdict,
+    UnreachableRole,
+    VerbRequest,
+    plan_role_change,
 )
-from reconciler.planning.plan import Held
+from reconciler.planning.plan import HeldChange
 from reconciler.planning.resolve.limits import check_configs, describe_unsupported
 from reconciler.planning.resolve.physical_names import is_flat, physical_name, prefix_of
 from reconciler.planning.situation import (
     COPYING,
     Situation,
     WantedResource,
-    is_another,
-    is_live,
+    as_mirror,
+    as_topic,
+    get_mounted_topic,
+    get_source_topic,
+    is_mirroring,
+    is_recreated,
     is_replica,
-    mirror_at,
-    mounted_by,
-    source_of,
-    topic_of,
 )
 from reconciler.resources.acls import EVERYONE, AccessBinding, expand_namespace_rules, find_denied_writers
 from reconciler.resources.address import Address, address_of, full_name_of, join_name, kind_of, split_name
@@ -77,9 +77,7 @@ def mark_commanded_role(last: Recorded, role: str) -> Recorded:
     declared = parse_role_mark(last.origins.get(STATE, "")) or mirror.state
     marks = {} if declared == role else {STATE: f"a command set it to {role}"}
     return replace(
-        last,
-        resource=mirror.model_copy(update={"state": declared}),
-        origins={**drop_command_marks(last), **marks},
+        last, resource=mirror.model_copy(update={"state": declared}), origins={**drop_command_marks(last), **marks}
     )
 
 
@@ -194,7 +192,7 @@ def find_mirror_back(mirror: MirrorTopic, situation: Situation) -> Observed | No
 def _find_mirror_back(mirror: MirrorTopic, observed: Inventory) -> Observed | None:
     peer = derive_peer(mirror)
     seen = observed.get(peer.address)
-    if seen is None or not is_live(seen) or not isinstance(seen.resource, MirrorTopic):
+    if seen is None or not is_mirroring(seen) or not isinstance(seen.resource, MirrorTopic):
         return None
     mirror_back = seen.resource
     is_it = (mirror_back.link, mirror_back.source_cluster, mirror_back.source) == (
@@ -252,16 +250,16 @@ def has_role_elsewhere(mirror: MirrorTopic, situation: Situation) -> bool:
 
 def _refuse_in_chain(mirror: MirrorTopic, observed: Observed, situation: Situation) -> RoleRefusal | LeftOut:
     name = observed.resource.address if isinstance(observed.resource, MirrorTopic) else mirror.address
-    source = source_of(observed.resource) if isinstance(observed.resource, MirrorTopic) else ""
+    source = get_source_topic(observed.resource) if isinstance(observed.resource, MirrorTopic) else ""
     message = f"it cannot become {mirror.state}: it mirrors {source} since the roles of that link were swapped"
     behind = [
         entry
-        for entry in situation.entries.values()
+        for entry in situation.desired_mirrors.values()
         if entry.address != mirror.address
         and derive_peer(entry).address == name
         and not follows_other_source(derive_peer(entry), observed)
     ]
-    if any(topic_of(mirror) in find_freed_topics(_find_way(entry, situation)) for entry in behind):
+    if any(as_topic(mirror) in find_freed_topics(_find_way(entry, situation)) for entry in behind):
         return LeftOut(f"{message}, and this plan swaps them back", "Apply this plan, then plan again.")
     entries = ", ".join(str(entry.address) for entry in behind)
     first = f"Say state mirroring for {entries} and apply that." if entries else f"Fail {name} over."
@@ -273,9 +271,9 @@ def _find_way(mirror: MirrorTopic, situation: Situation) -> Way | None:
     if seen is not None and follows_other_source(mirror, seen):
         back = find_mirror_back(mirror, situation)
         if back is not None and mirror.state in _ROLE_OF_PEER:
-            is_taken = is_live(seen) and mirror.state != "reversed"
+            is_taken = is_mirroring(seen) and mirror.state != "reversed"
             return _refuse_in_chain(mirror, seen, situation) if is_taken else _find_way_of_peer(mirror, back, situation)
-    back = None if is_live(seen) else find_mirror_back(mirror, situation)
+    back = None if is_mirroring(seen) else find_mirror_back(mirror, situation)
     if back is not None and mirror.state in _ROLE_OF_PEER:
         return _find_way_of_peer(mirror, back, situation)
     if seen is None:
@@ -291,25 +289,25 @@ def _find_way(mirror: MirrorTopic, situation: Situation) -> Way | None:
 def find_freed_topics(way: Way | None) -> frozenset[Address]:
     """Return the mirrors that become topics open to writes by these verbs."""
     steps = way.steps if isinstance(way, VerbsToRole) else ()
-    return frozenset(topic_of(step.mirror) for step in steps if step.to_state is MirrorStatus.STOPPED)
+    return frozenset(as_topic(step.mirror) for step in steps if step.to_state is MirrorStatus.STOPPED)
 
 
 def find_taken_topics(way: Way | None) -> frozenset[Address]:
     """Return the topics open to writes that become mirrors by these verbs."""
     steps = way.steps if isinstance(way, VerbsToRole) else ()
-    swapped = (source_of(step.mirror) for step in steps if step.verb in _REVERSALS)
-    return frozenset((*swapped, *(topic_of(step.mirror) for step in steps if step.verb == "truncate-and-restore")))
+    swapped = (get_source_topic(step.mirror) for step in steps if step.verb in _REVERSALS)
+    return frozenset((*swapped, *(as_topic(step.mirror) for step in steps if step.verb == "truncate-and-restore")))
 
 
 def map_role_changes(situation: Situation) -> Mapping[Address, frozenset[Address]]:
     """Return declared mirror → mirrors and topics that change when the mirror gets its role."""
-    ways = {address: find_way_to_role(entry, situation) for address, entry in situation.entries.items()}
+    ways = {address: find_way_to_role(entry, situation) for address, entry in situation.desired_mirrors.items()}
     changed: dict[Address, frozenset[Address]] = {}
     for address, way in ways.items():
         steps = way.steps if isinstance(way, VerbsToRole) else ()
-        topics = {*(topic_of(step.mirror) for step in steps), *find_freed_topics(way), *find_taken_topics(way)}
+        topics = {*(as_topic(step.mirror) for step in steps), *find_freed_topics(way), *find_taken_topics(way)}
         if topics:
-            changed[address] = frozenset({*topics, *map(mirror_at, topics)})
+            changed[address] = frozenset({*topics, *map(as_mirror, topics)})
     return changed
 
 
@@ -317,14 +315,14 @@ def _find_way_of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situ
     peer = situation.observed.get(derive_peer(mirror).address)
     is_suspended = status is MirrorStatus.PAUSED and peer is not None and peer.state == MirrorStatus.PENDING_MIRROR
     status = predict_resumed_status(mirror, status, situation)
-    verdict = towards(mirror.state, status, is_suspended=is_suspended)
-    is_for_both = isinstance(verdict, Ask) and mirror.state in {"promoted", "reversed"}
+    verdict = plan_role_change(mirror.state, status, is_suspended=is_suspended)
+    is_for_both = isinstance(verdict, VerbRequest) and mirror.state in {"promoted", "reversed"}
     if is_for_both and mirror.source_cluster not in situation.trusted:
         return LeftOut(
             f"it cannot become {mirror.state}: its source, cluster {mirror.source_cluster}, was not read",
             "Plan again with both clusters. Where the source is lost permanently, state failed-over works without it.",
         )
-    verbs = verdict.verbs if isinstance(verdict, Ask) else ()
+    verbs = verdict.verbs if isinstance(verdict, VerbRequest) else ()
     refused = check_source_exists(mirror, status, verbs, situation) or check_source_mirrors(
         mirror, status, verbs, situation
     )
@@ -359,19 +357,19 @@ def check_source_mirrors(
     """Reject the reversal of a mirror whose source is and stays a mirror."""
     if not _REVERSALS.intersection(verbs):
         return None
-    source = source_of(mirror)
-    source_mirror, entry = situation.observed.get(mirror_at(source)), situation.entries.get(mirror_at(source))
+    source = get_source_topic(mirror)
+    source_mirror, entry = (situation.observed.get(as_mirror(source)), situation.desired_mirrors.get(as_mirror(source)))
     is_freed = entry is not None and entry.state not in COPYING
     if (
         is_freed
         or source_mirror is None
-        or not is_live(source_mirror)
+        or not is_mirroring(source_mirror)
         or not isinstance(source_mirror.resource, MirrorTopic)
     ):
         return None
     return RoleRefusal(
         f"it is {status} and cannot become reversed: its source {source} is itself a mirror of "
-        f"{source_of(source_mirror.resource)} ({source_mirror.state})",
+        f"{get_source_topic(source_mirror.resource)} ({source_mirror.state})",
         f"Leave it mirroring until {source} is a topic again, and apply that first.",
     )
 
@@ -382,8 +380,8 @@ def check_source_exists(
     """Reject verbs that copy from a source that no longer exists."""
     if not _COPYING.intersection(verbs):
         return None
-    source = source_of(mirror)
-    if source in situation.observed or mirror_at(source) in situation.observed:
+    source = get_source_topic(mirror)
+    if source in situation.observed or as_mirror(source) in situation.observed:
         return None
     return RoleRefusal(
         f"{mirror.address} is {status}, and its source {source} is gone: it can neither be promoted nor reversed",
@@ -403,17 +401,17 @@ def _find_way_of_peer(mirror: MirrorTopic, back: Observed, situation: Situation)
     item = situation.wanted.get(mirror.address)
     if status is MirrorStatus.PAUSED and not is_suspended and item is not None and PEER in item.origins:
         return VerbsToRole()
-    verdict = towards(role, status, is_suspended=is_suspended)
-    if isinstance(verdict, Ask) and mirror.state == "paused":
-        verdict = Ask(tuple("reverse-and-pause" if verb in _REVERSALS else verb for verb in verdict.verbs))
-    if isinstance(verdict, Refuse):
-        legal = ", ".join(MIRROR.legal(status)) or "none"
+    verdict = plan_role_change(role, status, is_suspended=is_suspended)
+    if isinstance(verdict, VerbRequest) and mirror.state == "paused":
+        verdict = VerbRequest(tuple("reverse-and-pause" if verb in _REVERSALS else verb for verb in verdict.verbs))
+    if isinstance(verdict, UnreachableRole):
+        legal = ", ".join(MIRROR.list_legal_verbs(status)) or "none"
         return RoleRefusal(
             f"{peer.address} mirrors it since their roles were swapped, is {status} and cannot become {role}",
             f"{verdict.hint} Legal from there: {legal}.",
         )
     after = peer.model_copy(update={"state": role})
-    verbs = verdict.verbs if isinstance(verdict, Ask) else ()
+    verbs = verdict.verbs if isinstance(verdict, VerbRequest) else ()
     return check_source_exists(after, status, verbs, situation) or _find_way_by_verdict(
         after, status, verdict, is_suspended=is_suspended
     )
@@ -436,10 +434,10 @@ def _find_way_of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situati
         return _find_way_to_restore(mirror, MirrorStatus.STOPPED, situation)
     if mirror.state != "reversed":
         return _find_way_by_verdict(mirror, MirrorStatus.STOPPED, _assess_stopped(mirror))
-    if other_side is not None and is_live(other_side) and isinstance(other_side.resource, MirrorTopic):
+    if other_side is not None and is_mirroring(other_side) and isinstance(other_side.resource, MirrorTopic):
         return RoleRefusal(
-            f"it is STOPPED and cannot become reversed: {source_of(mirror)} is a mirror of "
-            f"{source_of(other_side.resource)} ({other_side.state})",
+            f"it is STOPPED and cannot become reversed: {get_source_topic(mirror)} is a mirror of "
+            f"{get_source_topic(other_side.resource)} ({other_side.state})",
             "To leave it so: state failed-over. To mirror this one instead: "
             f"reconciler mirror failover {peer.address}, "
             f"then reconciler mirror restore {peer.address} --link {link_of(mirror)}",
@@ -450,16 +448,17 @@ def _find_way_of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situati
             "original source",
             "What can be restored is this side: state mirroring cuts it to where the other stopped, and mirrors it.",
         )
-    if other_side is None and source_of(mirror) not in situation.observed:
+    if other_side is None and get_source_topic(mirror) not in situation.observed:
         return RoleRefusal(
-            f"it is STOPPED and cannot become reversed: {source_of(mirror)} is gone, so there is nothing to restore",
+            f"it is STOPPED and cannot become reversed: {get_source_topic(mirror)} is gone, "
+            "so there is nothing to restore",
             f"Mirror it again over a link on cluster {mirror.source_cluster}, and remove this entry.",
         )
     return _find_way_to_restore(peer, MirrorStatus.REGULAR if other_side is None else MirrorStatus.STOPPED, situation)
 
 
-def _assess_stopped(mirror: MirrorTopic) -> Verdict:
-    return towards(mirror.state if mirror.state != "reversed" else "mirroring", MirrorStatus.STOPPED)
+def _assess_stopped(mirror: MirrorTopic) -> RoleVerdict:
+    return plan_role_change(mirror.state if mirror.state != "reversed" else "mirroring", MirrorStatus.STOPPED)
 
 
 def _find_way_to_restore(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> VerbsToRole | RoleRefusal:
@@ -470,7 +469,7 @@ def _find_way_to_restore(mirror: MirrorTopic, state: MirrorStatus, situation: Si
 def build_restore_step(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> Step | RoleRefusal:
     """Return the verb that restores a stopped mirror's original source, or why it has too few partitions."""
     verb = "truncate-and-restore"
-    topic, source = topic_of(mirror), source_of(mirror)
+    topic, source = as_topic(mirror), get_source_topic(mirror)
     needed, has = count_partitions(topic, situation), count_partitions(source, situation)
     wanted = situation.wanted.get(source)
     if wanted is not None and isinstance(wanted.resource, Topic) and situation.is_chosen(source):
@@ -488,7 +487,7 @@ def build_restore_step(mirror: MirrorTopic, state: MirrorStatus, situation: Situ
 def count_partitions(topic: Address, situation: Situation) -> int:
     """Return the partition count of a topic or mirror; 0 if unknown."""
     counts = [0]
-    for item in (situation.observed.get(topic), situation.observed.get(mirror_at(topic))):
+    for item in (situation.observed.get(topic), situation.observed.get(as_mirror(topic))):
         if item is not None and isinstance(item.resource, Topic):
             counts.append(item.resource.spec.partitions or 0)
         elif item is not None and isinstance(item.resource, MirrorTopic):
@@ -497,19 +496,19 @@ def count_partitions(topic: Address, situation: Situation) -> int:
 
 
 def _find_way_by_verdict(
-    mirror: MirrorTopic, status: MirrorStatus, verdict: Verdict, *, is_suspended: bool = False
+    mirror: MirrorTopic, status: MirrorStatus, verdict: RoleVerdict, *, is_suspended: bool = False
 ) -> Way:
     match verdict:
-        case InRole():
+        case RoleReached():
             return VerbsToRole()
-        case Wait():
+        case RolePending():
             return RoleInProgress(mirror.address, status.value)
-        case Refuse():
-            legal = ", ".join(MIRROR.legal(status)) or "none"
+        case UnreachableRole():
+            legal = ", ".join(MIRROR.list_legal_verbs(status)) or "none"
             return RoleRefusal(
                 f"it is {status} and cannot become {mirror.state}", f"{verdict.hint} Legal from there: {legal}."
             )
-        case Ask():
+        case VerbRequest():
             return VerbsToRole(tuple(_plan_steps(mirror, status, verdict.verbs, is_suspended=is_suspended)))
         case _:
             assert_never(verdict)
@@ -519,7 +518,7 @@ def _plan_steps(mirror: MirrorTopic, status: MirrorStatus, verbs: tuple[str, ...
     steps: list[Step] = []
     for verb in verbs:
         condition = REVERSAL_SUSPENDED if is_suspended and verb == "resume" else ""
-        reached = MIRROR.step(status, verb, condition=condition)
+        reached = MIRROR.apply_verb(status, verb, condition=condition)
         steps.append(Step(mirror, verb, status, ENDS.get(verb, reached)))
         status = steps[-1].to_state
     return steps
@@ -527,8 +526,8 @@ def _plan_steps(mirror: MirrorTopic, status: MirrorStatus, verbs: tuple[str, ...
 
 def find_entry_behind(topic: Address, situation: Situation) -> tuple[MirrorTopic, Observed | None] | None:
     """Return the declared mirror whose role change makes a topic a mirror, and its observation, if it exists."""
-    live = situation.observed.get(mirror_at(topic))
-    for entry in situation.entries_of.get(topic, ()):
+    live = situation.observed.get(as_mirror(topic))
+    for entry in situation.desired_mirrors_by_source.get(topic, ()):
         back = find_mirror_back(entry, situation)
         if back is not None and live is back:
             return entry, back
@@ -547,7 +546,7 @@ _MAX_SUGGESTIONS: Final = 3
 
 def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[str, str]]:
     """Yield reasons why a declared mirror is impossible."""
-    capabilities = situation.capabilities(mirror.cluster)
+    capabilities = situation.find_capabilities(mirror.cluster)
     if not capabilities.links:
         return  # reported at its link
     if mirror.state not in capabilities.mirrors.roles:
@@ -569,14 +568,14 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
     if follows_other_source(mirror, seen) and not has_role_elsewhere(mirror, situation):
         another = f"remove the entry, apply that with --allow delete:{mirror.address}, and declare it again"
         yield (
-            f"it mirrors {source_of(seen.resource)} over link {seen.resource.link}, which never changes",
+            f"it mirrors {get_source_topic(seen.resource)} over link {seen.resource.link}, which never changes",
             f"Set it back. To follow another: {another}.",
         )
 
 
 def find_denied_principals(mirror: MirrorTopic, denied: Collection[str], situation: Situation) -> tuple[str, ...]:
     """Return the principals that `protect: acl` denies writes to a mirror; `denied` are those denied now."""
-    link, capabilities = situation.wanted.get(link_of(mirror)), situation.capabilities(mirror.cluster)
+    link, capabilities = situation.wanted.get(link_of(mirror)), situation.find_capabilities(mirror.cluster)
     spec = link.resource.spec if link is not None and isinstance(link.resource, MirrorLink) else None
     if spec is None or spec.protect != "acl" or capabilities.mirrors.read_only or not capabilities.access.principal:
         return ()
@@ -609,23 +608,24 @@ def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
         return
     if find_mirror_back(mirror, situation) is not None:
         return  # until roles are swapped back, the source copies this mirror
-    if is_replica(situation.wanted.get(source_of(mirror)) or situation.observed.get(source_of(mirror))):
+    if is_replica(situation.wanted.get(get_source_topic(mirror)) or situation.observed.get(get_source_topic(mirror))):
+        source = get_source_topic(mirror)
         yield (
-            f"its source {source_of(mirror)} is a read replica, and only shows what another cluster uploaded",
+            f"its source {source} is a read replica, and only shows what another cluster uploaded",
             "Mirror the topic that it reads, from the cluster that has it.",
         )
     elif _is_circular(mirror, situation):
         yield "it mirrors itself in a circle", "A topic is mirrored in one direction only: remove one of the entries."
-    elif not has_source(mirror, situation) and is_live(situation.observed.get(mirror.address)):
+    elif not has_source(mirror, situation) and is_mirroring(situation.observed.get(mirror.address)):
         keep = f"To keep that: state failed-over, or `reconciler mirror failover {mirror.address}`."
         yield (
-            f"its source {source_of(mirror)} no longer exists: the mirror has the records copied until then",
+            f"its source {get_source_topic(mirror)} no longer exists: the mirror has the records copied until then",
             f"{keep} A new topic of that name has another id, and makes this mirror FAILED.",
         )
     elif not has_source(mirror, situation):
         near = nearest(mirror.source, list_cluster_topics(mirror.source_cluster, situation), most=_MAX_SUGGESTIONS)
         yield (
-            f"its source {source_of(mirror)} is neither there nor declared",
+            f"its source {get_source_topic(mirror)} is neither there nor declared",
             did_you_mean(
                 near, then=f"Declare {_choose_resource_to_declare(mirror, situation)}, or correct mirrorTopics.source."
             ),
@@ -635,8 +635,8 @@ def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
 def _check_rivals(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[str, str]]:
     if mirror.state != "reversed" or STATE in situation.wanted[mirror.address].origins:
         return
-    source = source_of(mirror)
-    for other in situation.entries_of.get(source, ()):
+    source = get_source_topic(mirror)
+    for other in situation.desired_mirrors_by_source.get(source, ()):
         is_declared = STATE not in situation.wanted[other.address].origins  # otherwise a command reversed it
         if other.state == "reversed" and is_declared and other.address != mirror.address:
             where = situation.wanted[other.address].source
@@ -658,7 +658,7 @@ def list_cluster_topics(cluster: str, situation: Situation) -> list[str]:
     """Return the names of topics and mirrors of a cluster, existing or declared."""
     names = {
         full_name_of(address)
-        for address in (*situation.observed, *situation.wanted, *situation.mountings)
+        for address in (*situation.observed, *situation.wanted, *situation.mountings_by_topic)
         if kind_of(address) in {"topic", "mirror"} and address.split("/", 2)[1] == cluster
     }
     return sorted(names)
@@ -666,15 +666,15 @@ def list_cluster_topics(cluster: str, situation: Situation) -> list[str]:
 
 def has_source(mirror: MirrorTopic, situation: Situation) -> bool:
     """Return whether the source exists before the mirror is created."""
-    source = source_of(mirror)
-    if any(address in situation.observed for address in (source, mirror_at(source))):
+    source = get_source_topic(mirror)
+    if any(address in situation.observed for address in (source, as_mirror(source))):
         return True
     wanted = situation.wanted.get(source)
-    mounting = situation.mountings.get(source)
+    mounting = situation.mountings_by_topic.get(source)
     is_mounted = mounting is not None and mounting.spec.state == "mounted" and situation.is_chosen(mounting.address)
     is_planned = wanted is not None and situation.is_chosen(source)
     return (
-        is_planned or is_mounted or (mirror_at(source) in situation.wanted and situation.is_chosen(mirror_at(source)))
+        is_planned or is_mounted or (as_mirror(source) in situation.wanted and situation.is_chosen(as_mirror(source)))
     )
 
 
@@ -688,17 +688,17 @@ def _is_circular(mirror: MirrorTopic, situation: Situation) -> bool:
 
 
 def _find_source_mirror(mirror: MirrorTopic, situation: Situation) -> MirrorTopic | None:
-    source = source_of(mirror)
-    entry = situation.entries.get(mirror_at(source))
+    source = get_source_topic(mirror)
+    entry = situation.desired_mirrors.get(as_mirror(source))
     if entry is not None:
         return entry if entry.state in COPYING else None
-    observed_mirror = situation.mirrors.get(mirror_at(source))
+    observed_mirror = situation.observed_mirrors.get(as_mirror(source))
     if observed_mirror is not None:
-        is_peer = (observed_mirror.link, source_of(observed_mirror)) == (
+        is_peer = (observed_mirror.link, get_source_topic(observed_mirror)) == (
             mirror.link,
-            topic_of(mirror),
+            as_topic(mirror),
         )  # until roles are swapped back
-        return observed_mirror if is_live(situation.observed[observed_mirror.address]) and not is_peer else None
+        return observed_mirror if is_mirroring(situation.observed[observed_mirror.address]) and not is_peer else None
     is_topic = source in situation.observed or source in situation.wanted
     return None if is_topic else find_auto_created(mirror.source_cluster, mirror.source, situation)
 
@@ -724,7 +724,7 @@ def find_auto_created(cluster: str, full_name: str, situation: Situation) -> Mir
 
 def read_source_parameters(mirror: MirrorTopic, situation: Situation) -> dict[str, Value]:
     """Return the parameters of a new mirror from its source: `partitions`, synced `configs`, `incarnation`."""
-    source = source_of(mirror)
+    source = get_source_topic(mirror)
     chain = _list_config_chain(source, situation)
     configs: dict[str, object] = {}
     for key in _pick_synced_configs(mirror, situation):
@@ -735,7 +735,7 @@ def read_source_parameters(mirror: MirrorTopic, situation: Situation) -> dict[st
     partitions = _plan_partitions(source, situation)
     if partitions is not None:
         parameters["partitions"] = partitions
-    seen = situation.observed.get(source) or situation.observed.get(mirror_at(source))
+    seen = situation.observed.get(source) or situation.observed.get(as_mirror(source))
     if seen is not None and seen.incarnation is not None:
         parameters["incarnation"] = seen.incarnation
     return parameters
@@ -746,23 +746,23 @@ def _plan_partitions(source: Address, situation: Situation) -> int | None:
     for item in (wanted, seen):
         if item is not None and isinstance(item.resource, Topic) and item.resource.spec.partitions is not None:
             return item.resource.spec.partitions
-    above = situation.observed.get(mirror_at(source))
+    above = situation.observed.get(as_mirror(source))
     if above is not None and isinstance(above.resource, MirrorTopic) and above.resource.partitions is not None:
         return above.resource.partitions
-    chained = situation.wanted.get(mirror_at(source))
+    chained = situation.wanted.get(as_mirror(source))
     if chained is not None and isinstance(chained.resource, MirrorTopic):
-        return _plan_partitions(source_of(chained.resource), situation)
+        return _plan_partitions(get_source_topic(chained.resource), situation)
     match _find_mounted_source(source, situation):
         case RecoverableTopic() as found:
             return found.partitions
         case Mounting() as leaving:
-            return _plan_partitions(mounted_by(leaving), situation)
+            return _plan_partitions(get_mounted_topic(leaving), situation)
         case None:
             return None
 
 
 def _find_mounted_source(source: Address, situation: Situation) -> RecoverableTopic | Mounting | None:
-    mounting = situation.mountings.get(source)
+    mounting = situation.mountings_by_topic.get(source)
     mount_source = situation.request.stored.mounts.get(mounting.address) if mounting is not None else None
     if not isinstance(mount_source, MountSource) or source in situation.observed:
         return None
@@ -774,17 +774,17 @@ def _list_config_chain(source: Address, situation: Situation) -> list[Mapping[st
     _, cluster, _ = source.split("/", 2)
     topic = situation.wanted.get(source) or situation.observed.get(source)
     if topic is None or not isinstance(topic.resource, Topic):
-        chained = situation.wanted.get(mirror_at(source))
+        chained = situation.wanted.get(as_mirror(source))
         if chained is not None and isinstance(chained.resource, MirrorTopic):
-            return _list_config_chain(source_of(chained.resource), situation)
+            return _list_config_chain(get_source_topic(chained.resource), situation)
         match _find_mounted_source(source, situation):
             case RecoverableTopic() as recoverable:
                 return [recoverable.configs]
             case Mounting() as leaving:
-                return _list_config_chain(mounted_by(leaving), situation)
+                return _list_config_chain(get_mounted_topic(leaving), situation)
             case None:
                 return []
-    tiers = situation.nearest(cluster, topic.resource.metadata.namespace)
+    tiers = situation.list_nearest_namespaces(cluster, topic.resource.metadata.namespace)
     items = (
         inventory.get(address) for address in (source, *tiers) for inventory in (situation.wanted, situation.observed)
     )
@@ -854,7 +854,7 @@ def is_kept_for_command(address: Address, situation: Situation) -> bool:
     return is_made_by_command(last) and (link in situation.wanted or link not in situation.recorded)
 
 
-def find_held_mirrors(situation: Situation) -> Iterator[Held]:
+def find_held_mirrors(situation: Situation) -> Iterator[HeldChange]:
     """Yield the mirrors that keep the role that a command set."""
     for address, item in sorted(situation.wanted.items()):
         mirror = item.resource
@@ -864,12 +864,14 @@ def find_held_mirrors(situation: Situation) -> Iterator[Held]:
         if declared is not None:
             message = f"it was made {mirror.state} by a command, and the files still have {declared}"
             hint = f"Write it into the files: reconciler drift --accept {address}"
-            yield Held(address, item.source, message, hint, mirror.state, item.marks)
+            yield HeldChange(address, item.source, message, hint, mirror.state, item.marks)
         if PEER in item.origins:
             peer = derive_peer(mirror).address
             message = f"{peer}, which mirrors it since their roles were swapped, was paused by a command"
-            yield Held(address, item.source, message, f"To resume it: reconciler mirror resume {peer}", "", item.marks)
-    for address, mirror in sorted(situation.mirrors.items()):
+            yield HeldChange(
+                address, item.source, message, f"To resume it: reconciler mirror resume {peer}", "", item.marks
+            )
+    for address, mirror in sorted(situation.observed_mirrors.items()):
         if address in situation.wanted or not situation.can_plan(address):
             continue
         link, role = link_of(mirror), find_current_role(mirror, situation.observed) or "mirroring"
@@ -883,23 +885,23 @@ def find_held_mirrors(situation: Situation) -> Iterator[Held]:
         hint = f"Write it into the files: reconciler drift --accept {written}"
         last = situation.recorded.get(address)
         known = last.resource if last is not None and isinstance(last.resource, MirrorTopic) else mirror
-        yield Held(address, None, message, hint, role, mirror=known.model_copy(update={"state": role}))
+        yield HeldChange(address, None, message, hint, role, mirror=known.model_copy(update={"state": role}))
 
 
 def _is_made_by_command(address: Address, mirror: MirrorTopic, situation: Situation) -> bool:
     """Return whether a command, not a link or a reversal, created a mirror over a declared link."""
     if address in situation.recorded:
         return is_kept_for_command(address, situation)
-    seen, topic, peer = situation.observed[address], topic_of(mirror), derive_peer(mirror).address
+    seen, topic, peer = situation.observed[address], as_topic(mirror), derive_peer(mirror).address
     known = (situation.wanted, situation.recorded, situation.observed)
     is_reversed = topic in situation.recorded or any(peer in inventory for inventory in known)
     is_automatic = seen.mirror.is_automatic or find_auto_created(mirror.cluster, mirror.name, situation) is not None
-    return link_of(mirror) in situation.wanted and is_live(seen) and not (is_reversed or is_automatic)
+    return link_of(mirror) in situation.wanted and is_mirroring(seen) and not (is_reversed or is_automatic)
 
 
 def _is_stopped_by_command(address: Address, mirror: MirrorTopic, role: Role, situation: Situation) -> bool:
     made = find_auto_created(mirror.cluster, mirror.name, situation)
-    is_named = address in situation.recorded or topic_of(mirror) in situation.wanted
+    is_named = address in situation.recorded or as_topic(mirror) in situation.wanted
     return role in _STOPPED_ROLES and made is not None and link_of(made) == link_of(mirror) and not is_named
 
 
@@ -912,8 +914,8 @@ def find_held_role(mirror: MirrorTopic, last: Recorded | None, observed: Invento
                 return was.state
         elif was.state != mirror.state:
             return None
-        topic = observed.get(topic_of(mirror))
-        if role is None and mirror.address not in observed and topic is not None and not is_another(last, topic):
+        topic = observed.get(as_topic(mirror))
+        if role is None and mirror.address not in observed and topic is not None and not is_recreated(last, topic):
             role = "failed-over"  # it was stopped, and the deleted link had its status
     elif mirror.state not in COPYING:
         return None  # never applied: the files request that role now
@@ -933,13 +935,13 @@ def find_current_role(mirror: MirrorTopic, observed: Inventory) -> Role | None:
     if follows_other_source(mirror, seen):
         seen = None
     back = _find_mirror_back(mirror, observed)
-    if back is not None and not is_live(seen) and _is_settled(back):
+    if back is not None and not is_mirroring(seen) and _is_settled(back):
         return "reversed"
     if seen is None or not isinstance(seen.resource, MirrorTopic) or not _is_settled(seen):
         return None
-    if is_live(seen):
+    if is_mirroring(seen):
         return "paused" if seen.state == MirrorStatus.PAUSED else "mirroring"
-    if peer is not None and not is_live(peer) and peer.mirror.since_ms > seen.mirror.since_ms:
+    if peer is not None and not is_mirroring(peer) and peer.mirror.since_ms > seen.mirror.since_ms:
         role = ROLE_BY_VERB.get(peer.mirror.stopped_by or "")
         return None if role == "reversed" else role
     return ROLE_BY_VERB.get(seen.mirror.stopped_by or "")

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import UserError
-from reconciler.lifecycles import is_under_way
-from reconciler.planning.situation import mounted_by
+from reconciler.lifecycles import is_in_progress
+from reconciler.planning.situation import get_mounted_topic
 from reconciler.resources.address import Address, join_name, split_name
 from reconciler.resources.mount import MIGRATING, MountableTopic, Mounting, MountSource, explain_release
 
@@ -179,7 +179,7 @@ def is_stranger(mounting: Mounting, seen: Observed, situation: Situation) -> boo
     A topic keeps its id until it is unmounted, and its location permanently. It gets a location when it is tiered; on
     Kafka, when it is mounted.
     """
-    last, topic = last_of(mounting, situation), situation.recorded.get(mounted_by(mounting))
+    last, topic = last_of(mounting, situation), situation.recorded.get(get_mounted_topic(mounting))
     ids = {record.incarnation for record in (last, topic) if record is not None} - {None}
     if seen.state == MIGRATING or seen.incarnation in ids:
         return False
@@ -192,7 +192,7 @@ def is_stranger(mounting: Mounting, seen: Observed, situation: Situation) -> boo
 
 def has_own_topic(mounting: Mounting, situation: Situation) -> bool:
     """Return whether the topic of a mounting exists on its cluster."""
-    seen = situation.observed.get(mounted_by(mounting))
+    seen = situation.observed.get(get_mounted_topic(mounting))
     return seen is not None and not is_stranger(mounting, seen, situation)
 
 
@@ -209,10 +209,10 @@ def is_away(mounting: Mounting, situation: Situation) -> bool:
 
 def held_state(mounting: Mounting, situation: Situation) -> str | None:
     """Return the state that a command gave a mounting that is declared as recorded, if any."""
-    last, topic = situation.recorded.get(mounting.address), mounted_by(mounting)
+    last, topic = situation.recorded.get(mounting.address), get_mounted_topic(mounting)
     was, under_way = last.resource if last is not None else None, situation.observed.get(mounting.address)
     seen = situation.observed.get(topic)
-    is_moving = (under_way is not None and is_under_way(under_way.state)) or (seen and seen.state == MIGRATING)
+    is_moving = (under_way is not None and is_in_progress(under_way.state)) or (seen and seen.state == MIGRATING)
     if is_moving or last is None or not isinstance(was, Mounting):
         return None
     source = situation.request.stored.mounts.get(mounting.address)

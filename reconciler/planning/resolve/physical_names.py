@@ -56,10 +56,7 @@ def folded(name: str) -> str:
 
 
 def rekey_observed(
-    observed: Inventory,
-    wanted: Container[Address],
-    ours: Iterable[Address],
-    clusters: Mapping[str, Cluster],
+    observed: Inventory, wanted: Container[Address], ours: Iterable[Address], clusters: Mapping[str, Cluster]
 ) -> Inventory:
     """Return the observed inventory under known addresses: on flat platforms the physical name is the identity.
 
@@ -178,7 +175,7 @@ class _FlatNames:
     def _check_topic(self, address: Address, topic: Topic) -> Iterator[PlanFinding]:
         name = physical_name(self._cluster_spec, topic.full_name)
         seen = self.situation.observed.get(address)
-        internal = self.situation.capabilities(self.cluster).internal_topics
+        internal = self.situation.find_capabilities(self.cluster).internal_topics
         if is_internal(name, internal) or (seen is not None and seen.is_internal):
             yield self._make_finding(
                 address,

@@ -88,7 +88,7 @@ class KafkaMigrations:
             raise NotFoundError(
                 message, hint="A finished migration is no longer listed; see those in progress: reconciler mount status"
             )
-        after = (MOUNT if move.direction == "inbound" else UNMOUNT).step(move.state, verb)
+        after = (MOUNT if move.direction == "inbound" else UNMOUNT).apply_verb(move.state, verb)
         if after is not MigrationState.CANCELING:
             message = f"migration {migration} is {move.state}: it continues by itself"
             raise UserError(message, hint="The next apply finishes it; until then it can be cancelled.")

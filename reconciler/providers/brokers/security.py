@@ -20,7 +20,7 @@ from time import monotonic, strptime
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote, urlencode, urlsplit
 
-from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError, root_cause
+from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError, find_root_cause
 from reconciler.providers.secrets import Secret, resolve
 from reconciler.runtime.text import to_one_line
 
@@ -411,7 +411,7 @@ class Tokens:
             ):
                 body = answer.read(_MAX_TOKEN_BYTES)
         except HTTPError as error:
-            message = f"{self._where} does not answer: {root_cause(error)}"
+            message = f"{self._where} does not answer: {find_root_cause(error)}"
             raise RetryableError(
                 message, hint="Check tokenEndpointUrl, and that it can be reached from here."
             ) from error

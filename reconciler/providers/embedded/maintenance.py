@@ -159,7 +159,7 @@ def _migrate(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Calla
     left, errors = mounts.list_unfinished(), []
     for number, error in ended.items():
         if error is not None:
-            errors.append(error.about(f"migration {number}"))
+            errors.append(error.add_subject(f"migration {number}"))
     done = sum(
         len(before[number].topics)
         for number, error in ended.items()

@@ -30,7 +30,7 @@ from reconciler.embedded.catalog.tiering_state import location_of, tiering_of
 from reconciler.embedded.mounts.mounts import Mount, catch_error, drive_or_undo, list_migrations, map_in_parallel
 from reconciler.embedded.mounts.outbound import pending_bytes
 from reconciler.errors import IncompleteError, InterruptedRunError, ReconcilerError, StalePlanError, UserError
-from reconciler.lifecycles import ADVANCES, BEFORE_EXECUTED, MOUNT, UNMOUNT, MigrationState, is_under_way
+from reconciler.lifecycles import BEFORE_EXECUTED, MOUNT, NEXT_VERBS, UNMOUNT, MigrationState, is_in_progress
 from reconciler.planning.actions import ControlAction, Transition
 from reconciler.providers.migration_views import (
     finish_command,
@@ -372,7 +372,7 @@ class Migrations:
         waits = list(
             self._inbound_waits(cluster, migration) if is_inbound else _outbound_waits(cluster, catalog, migration)
         )
-        if not migration.is_automatic and state in ADVANCES:
+        if not migration.is_automatic and state in NEXT_VERBS:
             names = [address_of("topic", cluster_of(self.address) or "", topic.name) for topic in migration.topics]
             waits.append(finish_command("inbound" if is_inbound else "outbound", *names))
         return replace(_to_migration(catalog, number, migration), bytes_left=left, waits=tuple(waits))
@@ -411,7 +411,7 @@ def _numbers_of(cluster: EmbeddedCluster, request: HandMigration) -> list[int]:
         names = {topic.name for topic in migration.topics}
         if (
             migration.direction != request.direction
-            or not is_under_way(migration.state)
+            or not is_in_progress(migration.state)
             or names.isdisjoint(request.topics)
         ):
             continue

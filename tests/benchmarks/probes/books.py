@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reconciler.applying.ports import Setting
+from reconciler.applying.ports import RunContext
 from reconciler.applying.run import Caller, Run, RunRequest, RunWork
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.plan import plan
@@ -43,7 +43,7 @@ invocation = Invocation(
 planned = plan(invocation, Select()).plan
 store = WatchedStore(DirectoryStore(folder / ".books"))
 effects, stop = ThreadEffects(), Stop()
-setting = Setting(
+setting = RunContext(
     state=store,
     providers={"west": Instant()},
     jobs=Works(),

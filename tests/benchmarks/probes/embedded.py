@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.manifests.load import load
+from reconciler.manifests.load import load_manifests
 from reconciler.manifests.overlays import Variables
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.providers.protocol import Edge, Provider
@@ -29,7 +29,7 @@ EDGE: dict[str, Any] = {"now_ms": lambda: int(time.time() * 1000), "new_id": lam
 
 def providers(folder: Path) -> dict[str, Provider]:
     edge = Edge(folder, os.environ, EDGE["new_id"], EDGE["now_ms"])
-    desired = load(folder, environment=None, variables=Variables()).desired
+    desired = load_manifests(folder, environment=None, variables=Variables()).desired
     clusters = {address: item.resource for address, item in desired.items() if item.resource.kind == "Cluster"}
     return {cluster.metadata.name: open_provider(cluster, edge) for cluster in clusters.values()}
 

@@ -5,7 +5,7 @@ import time
 from datetime import date
 
 from reconciler.planning.plan import PlanInput
-from reconciler.planning.planner import assess, decide
+from reconciler.planning.planner import assess_draft, decide_actions
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Capabilities, ClusterIdentity, DeclaredResource, Observed, Recorded
 from reconciler.resources.topic import Topic
@@ -46,11 +46,14 @@ given = PlanInput(
     now_ms=1_767_225_600_000,
 )
 few = list(desired)[:100]  # what only the first plan of a process costs is paid by a small one
-assess(
-    decide(*({a: every[a] for a in few if a in every} for every in (desired, recorded, observed)), request=given), {}
+assess_draft(
+    decide_actions(
+        *({a: every[a] for a in few if a in every} for every in (desired, recorded, observed)), request=given
+    ),
+    {},
 )
 began = time.perf_counter()
-planned = assess(decide(desired, recorded, observed, request=given), {})
+planned = assess_draft(decide_actions(desired, recorded, observed, request=given), {})
 took = time.perf_counter() - began
 if planned.errors or len(planned.actions) != count // 5:
     sys.exit(f"{len(planned.actions)} actions, errors {planned.errors[:3]}")

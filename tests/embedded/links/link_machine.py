@@ -598,7 +598,7 @@ class LinkMachine(LinkModel, RuleBasedStateMachine):
     def _possible(self, name: str) -> list[str]:
         seen = self.seen(name)
         status = MirrorStatus.REGULAR if seen is None else seen.status
-        found = [verb for verb in MIRROR.legal(status) if verb in VERBS]
+        found = [verb for verb in MIRROR.list_legal_verbs(status) if verb in VERBS]
         if status in FETCHING:
             found += ["copy", "copy"]
         if status in UNDER_WAY or (status == "STOPPED" and seen is not None and seen.stopped_by != "failover"):

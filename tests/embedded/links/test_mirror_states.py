@@ -66,14 +66,14 @@ def test_it_is_consumed_in_every_state(state: MirrorStatus) -> None:
 @pytest.mark.parametrize("state", STATES)
 def test_a_cluster_does_what_the_table_says_and_refuses_the_rest(state: MirrorStatus, verb: str) -> None:
     placed = to_declared_mirror(state)
-    if verb in MIRROR.legal(state):
+    if verb in MIRROR.list_legal_verbs(state):
         seen = placed.links.ask(ORDERS, verb, operation="operation-2")
-        assert seen.status == MIRROR.step(state, verb)
+        assert seen.status == MIRROR.apply_verb(state, verb)
         return
     with pytest.raises(UserError) as refused:
         placed.links.ask(ORDERS, verb, operation="operation-2")
     assert state.value in refused.value.message
-    assert all(legal in refused.value.hint for legal in MIRROR.legal(state))
+    assert all(legal in refused.value.hint for legal in MIRROR.list_legal_verbs(state))
     assert placed.status == state
 
 
@@ -82,7 +82,7 @@ def test_a_cluster_does_what_the_table_says_and_refuses_the_rest(state: MirrorSt
 def test_it_is_deleted_in_the_states_of_the_table_and_in_no_other(state: MirrorStatus) -> None:
     placed = to_declared_mirror(state)
     cluster = placed.linked.cluster(placed.cluster)
-    if "delete" in MIRROR.legal(state):
+    if "delete" in MIRROR.list_legal_verbs(state):
         assert cluster.delete_topic(ORDERS)
         return
     with pytest.raises(UserError, match=f"mirror {ORDERS} is {state}: cannot delete while {state}"):

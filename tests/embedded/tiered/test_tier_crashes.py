@@ -175,7 +175,9 @@ def test_a_remote_segment_goes_through_the_states_of_the_table() -> None:
             watched.setdefault(key, SegmentState.COPY_STARTED)
         for each, before in watched.items():
             after = segment_state(it, each)
-            assert after in {before, *SEGMENT.by_itself(before)}, "a transition that is repeated is accepted"
+            assert after in {before, *SEGMENT.list_automatic_states(before)}, (
+                "a transition that is repeated is accepted"
+            )
             seen.add((before, after))
             watched[each] = after
             # Only a finished copy is read.
@@ -228,10 +230,10 @@ def deletion_state(it: Tiered, place: RemotePartition) -> PartitionDeletion:
 
 def advanced_far(state: PartitionDeletion, end: PartitionDeletion) -> PartitionDeletion:
     """Follow the table as far as it takes."""
-    path = PARTITION_DELETION.path(state, end)
+    path = PARTITION_DELETION.find_path(state, end)
     assert path is not None
     for move in path:
-        state = PARTITION_DELETION.follow(state, move.end)
+        state = PARTITION_DELETION.follow_automatic_move(state, move.end)
     return state
 
 

@@ -198,12 +198,12 @@ def test_a_cluster_does_what_the_table_says_in_every_state_and_refuses_the_rest(
     links = pair.at["east"].links
     for state in (state for state in _M if state not in {_M.ABSENT, _M.REGULAR}):
         mirror = pair.mirrored()
-        legal = MIRROR.legal(state)
+        legal = MIRROR.list_legal_verbs(state)
         for number, verb in enumerate(ASKED):
             place(pair, state)
             if verb in legal:
                 seen = links.ask(pair.name, verb, operation=f"{state}-{number}")
-                assert seen.status is MIRROR.step(state, verb), (state, verb)
+                assert seen.status is MIRROR.apply_verb(state, verb), (state, verb)
                 continue
             with pytest.raises(UserError, match=state.value) as refused:
                 links.ask(pair.name, verb, operation=f"{state}-{number}")
