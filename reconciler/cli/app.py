@@ -46,18 +46,18 @@ def _command(
 
 _NAMESPACE: Final = (
     _command("Commands", "list", "namespaces, and how many topics each holds", "namespace"),
-    _command("Commands", "create", "create a namespace now; for emergencies", "namespace"),
+    _command("Commands", "create", "make one now; for emergencies", "namespace"),
     _command("Commands", "alter", "change configs and access rules now; for emergencies", "namespace"),
     _command("Commands", "move", "move topics to another namespace now", "namespace"),
-    _command("Commands", "delete", "delete a namespace with its topics now", "namespace"),
+    _command("Commands", "delete", "delete one with its topics now", "namespace"),
 )
 
 _TOPIC: Final = (
-    _command("Commands", "list", "topics; with --sizes also records and bytes", "topic"),
+    _command("Commands", "list", "topics; with --sizes what they hold", "topic"),
     _command("Commands", "describe", "one topic: partitions, offsets, configs and where they come from", "topic"),
-    _command("Commands", "storage", "size of topics on local disk and in object storage", "topic"),
+    _command("Commands", "storage", "what topics take, on local disk and in object storage", "topic"),
     _command("Commands", "profile", "what a topic holds: sizes, keys, skew, what can be freed", "topic"),
-    _command("Commands", "create", "create a topic now; for emergencies", "topic"),
+    _command("Commands", "create", "make one now; for emergencies", "topic"),
     _command("Commands", "alter", "change configs or add partitions now; for emergencies", "topic"),
     _command("Commands", "delete", "delete topics with their records now; for emergencies", "topic"),
     _command("Commands", "mount", "attach topics from object storage now; for emergencies", "mount", group="topic"),
@@ -74,33 +74,33 @@ _GROUP: Final = (
     _command("Commands", "list", "consumer groups", "group"),
     _command("Commands", "describe", "one group: committed offsets, lag, whether it is reading", "group"),
     _command("Commands", "reset", "set the offsets of a group", "group"),
-    _command("Commands", "delete", "delete a group, or its offsets of one topic", "group"),
+    _command("Commands", "delete", "forget a group, or what it has of one topic", "group"),
 )
 
 _MOUNT: Final = (
-    _command("Commands", "list", "topics that can be mounted, are mounted or are being moved, with owners", "mount"),
+    _command("Commands", "list", "what can be mounted, is mounted or on its way, and whose it is", "mount"),
     _command("Commands", "status", "mounts and unmounts in progress, and what they wait for", "mount"),
-    _command("Commands", "cancel", "stop a mount or unmount in progress, and undo it", "mount"),
-    _command("Commands", "delete", "delete the record of a planned or cancelled one", "mount"),
-    _command("Commands", "release", "take a topic from a lost cluster", "mount"),
+    _command("Commands", "cancel", "stop one that has begun, and undo what it did", "mount"),
+    _command("Commands", "delete", "drop the record of one that is planned or cancelled", "mount"),
+    _command("Commands", "release", "take a topic from an owner that will not come back", "mount"),
 )
 
 _MIRROR: Final = (
-    _command("Commands", "create", "create mirrors over a link now; for emergencies", "mirror"),
+    _command("Commands", "create", "make mirrors over a link now; for emergencies", "mirror"),
     _command("Commands", "delete", "delete mirrors now, with their records; for emergencies", "mirror"),
     _command("Commands", "list", "mirrors, their states and lags", "mirror"),
     _command("Commands", "describe", "mirrors by partition, problems, allowed commands", "mirror"),
-    _command("Commands", "errors", "problems of links, tasks, mirrors and transitions", "mirror"),
+    _command("Commands", "errors", "what is wrong with links, tasks, mirrors and transitions", "mirror"),
     _command("Commands", "pause", "stop fetching", "mirror"),
     _command("Commands", "resume", "resume fetching", "mirror"),
-    _command("Commands", "promote", "turn mirrors into topics, without loss; for migrations", "mirror"),
-    _command("Commands", "failover", "turn mirrors into topics at once; for disasters", "mirror"),
-    _command("Commands", "reverse", "swap the roles of mirror and source, without loss", "mirror"),
-    _command("Commands", "restore", "turn the original source into a mirror of its former mirror", "mirror"),
+    _command("Commands", "promote", "make topics of mirrors, without loss; for migrations", "mirror"),
+    _command("Commands", "failover", "make topics of mirrors at once; for disasters", "mirror"),
+    _command("Commands", "reverse", "let mirror and source change roles, without loss", "mirror"),
+    _command("Commands", "restore", "make the original source a mirror of its former mirror", "mirror"),
 )
 
 _LINK: Final = (
-    _command("Commands", "create", "create links now; for emergencies", "mirror", group="link"),
+    _command("Commands", "create", "make links now; for emergencies", "mirror", group="link"),
     _command("Commands", "list", "links, their states and mirrors", "mirror", group="link"),
     _command(
         "Commands", "describe", "links: fields, tasks, mirrors by state, accepted commands", "mirror", group="link"
@@ -118,9 +118,9 @@ _STATE: Final = (
     _command("Commands", "show", "one resource as it was last applied", "state"),
     _command("Commands", "history", "the state's snapshots, newest first", "state"),
     _command("Commands", "diff", "differences between two states", "state"),
-    _command("Commands", "rollback-plan", "a plan back to an earlier state", "state"),
+    _command("Commands", "rollback-plan", "a plan back to what was applied as an earlier state", "state"),
     _command("Commands", "mv", "record a resource under another address", "state", "move"),
-    _command("Commands", "rm", "stop owning resources; changes no cluster", "state", "forget"),
+    _command("Commands", "rm", "stop owning, change nothing", "state", "forget"),
     _command("Commands", "unlock", "take the lease from a run that died", "state", "force-unlock"),
     _command("Commands", "repair", "rebuild a lost or damaged lockfile", "state"),
 )
@@ -129,19 +129,19 @@ COMMANDS: Final = (
     _command("Write", "init", "a workspace to start from", "manifests"),
     _command("Write", "validate", "check the manifests, without any cluster", "manifests"),
     _command("Write", "fmt", "put manifests into canonical form", "manifests"),
-    _command("Write", "export", "manifests of a cluster, or of topics to recover", "manifests"),
+    _command("Write", "export", "manifests of what a cluster has, or of what can be recovered", "manifests"),
     _command("Write", "import", "manifests from other tools' files", "manifests"),
     _command("Write", "schema", "JSON Schema of manifests and outputs, for editors", "manifests"),
     _command("Change", "plan", "show what would change; changes nothing", "plan_apply"),
-    _command("Change", "apply", "plan, ask, and apply", "plan_apply"),
+    _command("Change", "apply", "plan, confirm, do", "plan_apply"),
     _command("Change", "destroy", "remove what this workspace created", "plan_apply"),
     _command("Change", "run", "the data pipeline: mirrors, uploads, retention, compaction, sweep", "plan_apply"),
-    _command("Look", "drift", "what was changed on the clusters since the last apply", "plan_apply"),
-    _command("Look", "show", "resources as files, state and cluster have them; or a saved plan", "inspect"),
+    _command("Look", "drift", "where clusters have moved away from the files", "plan_apply"),
+    _command("Look", "show", "what is desired, recorded and observed; or a saved plan", "inspect"),
     _command("Look", "graph", "clusters and links, a plan's order or a state machine", "inspect"),
     _command("Look", "explain", "where each value comes from, and why an action is planned", "inspect"),
     _command("Look", "verify", "compare two topic logs record for record", "inspect"),
-    _command("Report", "comment", "write a result as a comment of its pull request", "comment"),
+    _command("Report", "comment", "write a result into its pull request, in place of the last one", "comment"),
     Entry("cluster", "look after embedded clusters", "Clusters", entries=_CLUSTER),
     Entry("namespace", "list, create, move and delete namespaces", "Clusters", entries=_NAMESPACE),
     Entry("topic", "list topics, write and read records", "Clusters", entries=_TOPIC),

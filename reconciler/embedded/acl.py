@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from reconciler.embedded.catalog.model import AclEntry, TopicEntry
-from reconciler.embedded.catalog.tables import Catalog, Draft, check_no_replica, topic_named, unknown_namespace_error
+from reconciler.embedded.catalog.tables import Catalog, Draft, check_not_replica, get_topic, unknown_namespace_error
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.resources.acls import NamespaceAcl, TopicAcl, check_principal, parse_rule, to_rule_fields
 from reconciler.resources.address import split_name, tiers_of
@@ -33,7 +33,7 @@ class Operation(StrEnum):
 
 
 class Kind(StrEnum):
-    """Kinds of resources that access rules name. A rule for everything in a namespace covers the namespace itself."""
+    """Kinds of resources with access rules. A rule for everything in a namespace also covers the namespace itself."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -43,7 +43,6 @@ class Kind(StrEnum):
 
 EVERYONE: Final = "User:*"
 ALLOW: Final = "allow"
-"""Any other value denies."""
 
 
 _RESOURCES: Final[Mapping[Kind, str]] = {
@@ -57,7 +56,6 @@ _IMPLIED_BY: Final[Mapping[str, frozenset[str]]] = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
 }
-"""Operations that imply this one if allowed."""
 
 _KAFKA_ERRORS: Final[Mapping[Kind, str]] = {
     Kind.TOPIC: "TopicAuthorizationException",
@@ -65,7 +63,6 @@ _KAFKA_ERRORS: Final[Mapping[Kind, str]] = {
     Kind.TRANSACTIONAL_ID: "TransactionalIdAuthorizationException",
     Kind.NAMESPACE: "TopicAuthorizationException",
 }
-"""Kafka's exceptions."""
 
 _RULE_RESOURCES: Final[Mapping[Kind, str]] = {
     Kind.TOPIC: "",
@@ -73,12 +70,12 @@ _RULE_RESOURCES: Final[Mapping[Kind, str]] = {
     Kind.GROUP: ", resources: [groups]",
     Kind.TRANSACTIONAL_ID: ", resources: [transactional-ids]",
 }
-"""Further fields of a rule for this kind."""
+"""Text that a suggested rule needs for each kind of resource."""
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
-    """A tier or topic that may have rules; `name` is the resource relative to it."""
+class RuleLevel:
+    """A namespace or topic whose rules apply to a resource; `name` is the resource's name relative to it."""
 
     label: str
     rules: tuple[AclEntry, ...]
@@ -87,25 +84,25 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A decision by rule number `position` (from 1) of `level`.
+    """Whether an operation is allowed, by rule number `position` (from 1) of `level`.
 
-    Without a rule: `level` has rules but none matches, or (`None`) there are no rules.
+    Without a `rule`, no rule matches; `level` names the levels with rules, `None` if there are none.
     """
 
     is_allowed: bool
     level: str | None = None
     rule: AclEntry | None = None
     position: int = 0
-    nearest: Level | None = None
-    """Where a rule for this resource belongs."""
+    innermost_level: RuleLevel | None = None
+    """Innermost level of the resource, where a new rule for it belongs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """Permissions of one principal from one host; without a principal, the super user.
+    """Permissions of one principal from one host; without a principal, those of the super user.
 
-    Rules of tiers apply outermost first, then the topic's. A matching denial ends the check; allow rules add up.
-    Without any rule everyone may; otherwise only allowed principals (KIP-37).
+    Rules of namespaces apply outermost first, then the topic's. A matching denial wins over all rules that allow.
+    Without any rule every principal is allowed; otherwise only those that a rule allows (KIP-37).
     """
 
     principal: str | None = None
@@ -113,7 +110,7 @@ class Permissions:
 
     @classmethod
     def of(cls, principal: str | None, host: str = "*") -> Permissions:
-        """Return the permissions of a principal."""
+        """Return the permissions of a principal; `None` is the super user."""
         if principal is None:
             return SUPER_USER
         try:
@@ -129,14 +126,14 @@ class Permissions:
 
     @property
     def is_super_user(self) -> bool:
-        """Whether everything is allowed."""
+        """Whether every operation is allowed."""
         return self.principal is None
 
-    def may(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> bool:
-        """Return whether an operation on a resource, by full name, is allowed."""
-        return self.principal is None or self.verdict(catalog, operation, kind, name).is_allowed
+    def is_allowed(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> bool:
+        """Return whether an operation on a resource is allowed; `name` is its full name."""
+        return self.principal is None or self.find_verdict(catalog, operation, kind, name).is_allowed
 
-    def check(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> None:
+    def check_allowed(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> None:
         """Reject an operation that is not allowed, without revealing whether the resource exists.
 
         Raises:
@@ -144,11 +141,11 @@ class Permissions:
         """
         if self.principal is None:
             return
-        verdict = self.verdict(catalog, operation, kind, name)
+        verdict = self.find_verdict(catalog, operation, kind, name)
         if verdict.is_allowed:
             return
-        if not self.may(catalog, Operation.DESCRIBE, kind, name):
-            verdict = self._outermost_refusal(catalog, operation, kind, name)
+        if not self.is_allowed(catalog, Operation.DESCRIBE, kind, name):
+            verdict = self._find_outermost_refusal(catalog, operation, kind, name)
         raise refusal_error(self, operation, (kind, name), verdict)
 
     def check_super_user(self, what: str) -> None:
@@ -156,94 +153,94 @@ class Permissions:
         if self.principal is not None:
             raise super_user_error(self, what)
 
-    def verdict(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
-        """Return the decision on an operation, with the rule that decided."""
-        return self._verdict_of(tuple(iter_levels(catalog, kind, name)), operation, kind)
+    def find_verdict(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
+        """Return whether an operation is allowed, with the rule that decides."""
+        return self._decide_by_levels(tuple(iter_rule_levels(catalog, kind, name)), operation, kind)
 
-    def _outermost_refusal(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
-        levels = tuple(iter_levels(catalog, kind, name))
-        verdicts = (self._verdict_of(levels[:count], operation, kind) for count in range(1, len(levels) + 1))
+    def _find_outermost_refusal(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
+        levels = tuple(iter_rule_levels(catalog, kind, name))
+        verdicts = (self._decide_by_levels(levels[:count], operation, kind) for count in range(1, len(levels) + 1))
         return next(verdict for verdict in verdicts if not verdict.is_allowed)
 
-    def _verdict_of(self, levels: tuple[Level, ...], operation: str, kind: Kind) -> Verdict:
+    def _decide_by_levels(self, levels: tuple[RuleLevel, ...], operation: str, kind: Kind) -> Verdict:
         allowed: Verdict | None = None
         closed: list[str] = []
-        nearest: Level | None = None
+        nearest: RuleLevel | None = None
         for level in levels:
             closed += [level.label] if level.rules else []
             nearest = level
             for position, rule in enumerate(level.rules, 1):
-                if self._is_about(rule, kind, level.name) and _covers(rule, operation):
+                if self._is_rule_about(rule, kind, level.name) and _covers_operation(rule, operation):
                     if rule.permission != ALLOW:
                         return Verdict(is_allowed=False, level=level.label, rule=rule, position=position)
                     allowed = allowed or Verdict(is_allowed=True, level=level.label, rule=rule, position=position)
         if allowed is not None:
             return allowed
         is_open = self.principal is None or not closed
-        return Verdict(is_allowed=is_open, level=" and ".join(closed) or None, nearest=nearest)
+        return Verdict(is_allowed=is_open, level=" and ".join(closed) or None, innermost_level=nearest)
 
-    def _is_about(self, rule: AclEntry, kind: Kind, name: str) -> bool:
+    def _is_rule_about(self, rule: AclEntry, kind: Kind, name: str) -> bool:
         return (
             rule.principal in {self.principal, EVERYONE}
             and rule.host in {self.host, "*"}
             and _RESOURCES[kind] in rule.resources
-            and any(_matches(pattern, name) for pattern in rule.names)
+            and any(_matches_name(pattern, name) for pattern in rule.names)
         )
 
 
 SUPER_USER: Final = Permissions()
 
 
-def check_deletion(who: Permissions, draft: Draft, namespace: str) -> None:
-    """Reject the deletion of a namespace if anything in it may not be deleted."""
+def check_namespace_deletion(who: Permissions, draft: Draft, namespace: str) -> None:
+    """Reject the deletion of a namespace if the principal may not delete all its contents."""
     if who.is_super_user:
         return
     below = f"{namespace}:"
-    who.check(draft, Operation.DELETE, Kind.NAMESPACE, namespace)
+    who.check_allowed(draft, Operation.DELETE, Kind.NAMESPACE, namespace)
     for kind, table in ((Kind.NAMESPACE, draft.namespaces), (Kind.TOPIC, draft.topics)):
         for name in sorted(table):
             if name.startswith(below):
-                who.check(draft, Operation.DELETE, kind, name)
+                who.check_allowed(draft, Operation.DELETE, kind, name)
 
 
-def check_writing(who: Permissions, catalog: Catalog, full_name: str) -> None:
-    """Reject a principal that may not append to a topic; a mirror's link is super user."""
-    who.check(catalog, Operation.WRITE, Kind.TOPIC, full_name)
+def check_may_append(who: Permissions, catalog: Catalog, full_name: str) -> None:
+    """Reject a principal that may not append to a topic. A mirror's link acts as the super user."""
+    who.check_allowed(catalog, Operation.WRITE, Kind.TOPIC, full_name)
     topic = catalog.topics.get(full_name)
     if topic is not None:
-        check_no_replica(full_name, topic, "to write to it")
+        check_not_replica(full_name, topic, "to write to it")
     if who.is_super_user:
         return
-    if topic is not None and topic.follows is not None:
+    if topic is not None and topic.active_mirror is not None:
         who.check_super_user(f"write to mirror {full_name}")
 
 
-def iter_levels(catalog: Catalog | Draft, kind: Kind, name: str) -> Iterator[Level]:
-    """Yield the levels with rules: tiers, outermost first, then the topic."""
-    # Everything in a namespace is named below `<namespace>:`.
+def iter_rule_levels(catalog: Catalog | Draft, kind: Kind, name: str) -> Iterator[RuleLevel]:
+    """Yield the levels whose rules apply: namespaces, outermost first, then the topic."""
+    # Names relative to a namespace follow `<namespace>:`.
     full = f"{name}:" if kind is Kind.NAMESPACE else name
     for tier in tiers_of(name if kind is Kind.NAMESPACE else split_name(name)[0]):
         entry = catalog.namespaces.get(tier)
         if entry is not None:
-            yield Level(f"namespace {tier}", entry.acls, full[len(tier) + 1 :])
+            yield RuleLevel(f"namespace {tier}", entry.acls, full[len(tier) + 1 :])
     if kind is Kind.TOPIC and (topic := catalog.topics.get(name)) is not None:
-        yield Level(f"topic {name}", topic.acls, name)
+        yield RuleLevel(f"topic {name}", topic.acls, name)
 
 
-def _covers(rule: AclEntry, operation: str) -> bool:
+def _covers_operation(rule: AclEntry, operation: str) -> bool:
     if operation in rule.operations or Operation.ALL in rule.operations:
         return True
     return rule.permission == ALLOW and not _IMPLIED_BY.get(operation, frozenset()).isdisjoint(rule.operations)
 
 
-def _matches(pattern: str, name: str) -> bool:
+def _matches_name(pattern: str, name: str) -> bool:
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
 def refusal_error(who: Permissions, operation: str, what: tuple[Kind, str], verdict: Verdict) -> NotAuthorizedError:
     """Return the error for an operation that is denied or not allowed."""
     kind, name = what
-    start = f"{_format_who(who)} may not {operation} {kind} {name}: "
+    start = f"{_format_principal(who)} may not {operation} {kind} {name}: "
     end = f" ({_KAFKA_ERRORS[kind]})"
     if verdict.rule is not None:
         message = f"{start}rule {verdict.position} of {verdict.level} denies it: {describe_rule(verdict.rule)}{end}"
@@ -252,12 +249,11 @@ def refusal_error(who: Permissions, operation: str, what: tuple[Kind, str], verd
     has = "have" if " and " in (verdict.level or "") else "has"
     return NotAuthorizedError(
         f"{start}{verdict.level} {has} access rules, and none allows it{end}",
-        hint=_allowing_hint(who, operation, kind, verdict.nearest),
+        hint=_suggest_rule(who, operation, kind, verdict.innermost_level),
     )
 
 
-def _allowing_hint(who: Permissions, operation: str, kind: Kind, nearest: Level | None) -> str:
-    """Suggest the narrowest rule that would allow the operation, and the level to add it to."""
+def _suggest_rule(who: Permissions, operation: str, kind: Kind, nearest: RuleLevel | None) -> str:
     if nearest is None:
         return ""
     is_tier = kind is not Kind.NAMESPACE and nearest.label.startswith("namespace ")
@@ -267,23 +263,25 @@ def _allowing_hint(who: Permissions, operation: str, kind: Kind, nearest: Level 
 
 
 def super_user_error(who: Permissions, what: str) -> NotAuthorizedError:
-    """Return the error for an operation on the whole cluster."""
+    """Return the error for an operation that only the super user may do."""
     return NotAuthorizedError(
-        f"{_format_who(who)} may not {what}: that needs rights on the whole cluster (ClusterAuthorizationException)",
+        f"{_format_principal(who)} may not {what}: that needs rights on the whole cluster "
+        "(ClusterAuthorizationException)",
         hint="Only the super user may do it: leave --principal out.",
     )
 
 
 def hidden_topics_error(who: Permissions, group: str) -> NotAuthorizedError:
-    """Return the error for an operation on a group's topics; names none, since some are hidden."""
+    """Return the error for a group with offsets of topics that the principal may not read; it names no topic."""
     return NotAuthorizedError(
-        f"{_format_who(who)} may not read every topic that group {group} has offsets of (TopicAuthorizationException)",
+        f"{_format_principal(who)} may not read every topic that group {group} has offsets of "
+        "(TopicAuthorizationException)",
         hint="Name one topic that may be read (--topic), or use a principal that may read all of them.",
     )
 
 
 def describe_rule(rule: AclEntry) -> str:
-    """Return a rule in one line, without defaults."""
+    """Return a rule as one line, without default values."""
     parts = [rule.permission, rule.principal, ", ".join(rule.operations)]
     if rule.resources != ("topics",):
         parts.append(f"on {', '.join(rule.resources)}")
@@ -294,7 +292,7 @@ def describe_rule(rule: AclEntry) -> str:
     return " ".join(parts)
 
 
-def _format_who(who: Permissions) -> str:
+def _format_principal(who: Permissions) -> str:
     return who.principal or "the super user" if who.host == "*" else f"{who.principal} from {who.host}"
 
 
@@ -303,31 +301,31 @@ _OF_TOPICS: Final = ("principal", "permission", "operations", "host")
 
 def to_acl_entries(rules: Iterable[TopicAcl]) -> tuple[AclEntry, ...]:
     """Return rules in catalog form, merged by operation and sorted."""
-    return _to_entries(to_rule_fields(rules))
+    return _parse_rules(to_rule_fields(rules))
 
 
 def to_topic_acls(entries: Iterable[AclEntry]) -> tuple[TopicAcl, ...]:
     """Return a topic's rules in manifest form."""
-    return tuple(TopicAcl.model_construct(**_fields_of(entry, *_OF_TOPICS)) for entry in entries)
+    return tuple(TopicAcl.model_construct(**_select_fields(entry, *_OF_TOPICS)) for entry in entries)
 
 
 def to_namespace_acls(entries: Iterable[AclEntry]) -> tuple[NamespaceAcl, ...]:
     """Return a namespace's rules in manifest form."""
     return tuple(
-        NamespaceAcl.model_construct(**_fields_of(entry, *_OF_TOPICS, "resources", "names")) for entry in entries
+        NamespaceAcl.model_construct(**_select_fields(entry, *_OF_TOPICS, "resources", "names")) for entry in entries
     )
 
 
 def merge_rules(entries: Iterable[AclEntry], changes: Mapping[str, tuple[str, ...] | None]) -> tuple[AclEntry, ...]:
-    """Return rules with some set and some (`None`) removed."""
+    """Return rules after changes by path; `None` removes a rule."""
     merged: dict[str, tuple[str, ...] | None] = {**to_rule_fields(to_namespace_acls(entries)), **changes}
-    return _to_entries({path: operations for path, operations in merged.items() if operations is not None})
+    return _parse_rules({path: operations for path, operations in merged.items() if operations is not None})
 
 
 def set_topic_acls(draft: Draft, full_name: str, entries: Iterable[AclEntry]) -> None:
     """Replace the rules of a topic."""
-    topic = topic_named(draft, full_name)
-    checked = [_validate(f"topic {full_name}", entry) for entry in entries]
+    topic = get_topic(draft, full_name)
+    checked = [_validate_entry(f"topic {full_name}", entry) for entry in entries]
     for rule in checked:
         if (rule.resources, rule.names) != (("topics",), ("*",)):
             message = (
@@ -342,16 +340,16 @@ def set_namespace_acls(draft: Draft, name: str, entries: Iterable[AclEntry]) -> 
     namespace = draft.namespaces.get(name)
     if namespace is None:
         raise unknown_namespace_error(name)
-    checked = [_validate(f"namespace {name}", entry) for entry in entries]
+    checked = [_validate_entry(f"namespace {name}", entry) for entry in entries]
     draft.put_namespace(name, replace(namespace, acls=to_acl_entries(checked)))
 
 
-def _fields_of(entry: AclEntry, *names: str) -> dict[str, Any]:
+def _select_fields(entry: AclEntry, *names: str) -> dict[str, Any]:
     # Rules in the catalog were validated when written.
     return {name: getattr(entry, name) for name in names}
 
 
-def _validate(where: str, entry: AclEntry) -> NamespaceAcl:
+def _validate_entry(where: str, entry: AclEntry) -> NamespaceAcl:
     try:
         return NamespaceAcl.model_validate(entry.to_json())
     except ValidationError as error:
@@ -361,7 +359,7 @@ def _validate(where: str, entry: AclEntry) -> NamespaceAcl:
         raise UserError(message, hint="Correct the rule; nothing was changed.") from error
 
 
-def _to_entries(fields: Mapping[str, tuple[str, ...]]) -> tuple[AclEntry, ...]:
+def _parse_rules(fields: Mapping[str, tuple[str, ...]]) -> tuple[AclEntry, ...]:
     rules = (parse_rule(path, fields[path]) for path in sorted(fields))
     return tuple(
         AclEntry(rule.principal, rule.permission, rule.operations, rule.host, rule.resources, rule.names)
@@ -372,6 +370,6 @@ def _to_entries(fields: Mapping[str, tuple[str, ...]]) -> tuple[AclEntry, ...]:
 def find_visible_topic(who: Permissions, catalog: Catalog | Draft, full_name: str) -> TopicEntry:
     """Return a topic after checking that the principal may describe it."""
     if full_name in catalog.topics or who.is_super_user:
-        return topic_named(catalog, full_name)
-    known = [name for name in catalog.topics if who.may(catalog, Operation.DESCRIBE, Kind.TOPIC, name)]
-    return topic_named(catalog, full_name, known=known)
+        return get_topic(catalog, full_name)
+    known = [name for name in catalog.topics if who.is_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, name)]
+    return get_topic(catalog, full_name, known=known)

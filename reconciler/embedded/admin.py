@@ -10,7 +10,7 @@ from reconciler.embedded.acl import (
     SUPER_USER,
     Kind,
     Operation,
-    check_deletion,
+    check_namespace_deletion,
     find_visible_topic,
     set_namespace_acls,
     set_topic_acls,
@@ -21,13 +21,13 @@ from reconciler.embedded.catalog.mirror_tables import (
     create_link,
     create_mirror,
     delete_link,
-    follow_source,
-    source_topic,
+    describe_source_topic,
+    update_mirror,
 )
 from reconciler.embedded.catalog.model import AclEntry, NamespaceEntry, QuotaEntry, TopicEntry
-from reconciler.embedded.catalog.tables import Catalog, Draft, check_no_replica
-from reconciler.embedded.catalog.tiering_state import alter_cluster, bind_storage, disabling_topics
-from reconciler.embedded.catalog.topic_configs import EffectiveConfig, effective_configs
+from reconciler.embedded.catalog.tables import Catalog, Draft, check_not_replica
+from reconciler.embedded.catalog.tiering_state import alter_cluster, bind_storage, list_disabling_topics
+from reconciler.embedded.catalog.topic_configs import EffectiveConfig, compute_effective_configs
 from reconciler.embedded.catalog.topics import (
     TopicShape,
     alter_namespace,
@@ -38,8 +38,8 @@ from reconciler.embedded.catalog.topics import (
     delete_topic,
     encrypt_namespace,
     limit_namespace,
+    list_namespaces_under,
     move_topic,
-    namespaces_under,
 )
 from reconciler.embedded.context import ClusterContext
 from reconciler.embedded.segments.gate import RecentHeads
@@ -53,11 +53,10 @@ if TYPE_CHECKING:
 
 
 _NEEDS_TOPIC: Final = frozenset({Operation.ALTER, Operation.ALTER_CONFIGS})
-"""Operations that need an existing topic."""
 
 
 class Admin:
-    """The catalog of one cluster, for one principal. `EmbeddedCluster` adds records."""
+    """Catalog operations of one cluster, for one principal. `EmbeddedCluster` adds records."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class Admin:
         new_id: Callable[[], str],
         storage: ObjectStore | None = None,
     ) -> None:
-        """Create with `open` or `create`; `storage` is its object storage."""
+        """Use `EmbeddedCluster.open` or `create`; `storage` is the cluster's object storage."""
         self.store = store
         self.storage = storage
         self.cluster_id = cluster_id
@@ -79,7 +78,7 @@ class Admin:
         self.cache_folder: str | None = None
         """Absolute path of the default cache folder for remote reads."""
         self.permissions = SUPER_USER
-        """Of the caller: `cluster.permissions.check(catalog, operation, kind, full name)`."""
+        """Of the caller: `cluster.permissions.check_allowed(catalog, operation, kind, full name)`."""
 
     @property
     def context(self) -> ClusterContext:
@@ -105,7 +104,7 @@ class Admin:
         return self._new_id()
 
     def alter_cluster(self, properties: Mapping[str, str | None]) -> None:
-        """Set cluster properties (`None`: default), and bind the object storage."""
+        """Set cluster properties (`None`: default) and bind the cluster to its object storage."""
         self.permissions.check_super_user("change the cluster")
         storage_id = None if self.storage is None else create_storage(self.storage, self._new_id)
 
@@ -124,31 +123,31 @@ class Admin:
         quotas: QuotaEntry | None = None,
         kms_key_id: str | None = None,
     ) -> None:
-        """Create a namespace with missing tiers; everything below inherits from it."""
-        self._check_key(kms_key_id)
+        """Create a namespace and its missing parents; namespaces and topics below inherit its configs."""
+        self._check_kms_key(kms_key_id)
         entry = NamespaceEntry(configs or {}, quotas=quotas, kms_key_id=kms_key_id)
         self._commit(lambda draft: create_namespace(draft, name, entry), (Operation.CREATE, Kind.NAMESPACE, name))
 
     def alter_namespace(self, name: str, configs: Mapping[str, str | None]) -> None:
-        """Set or (`None`) remove a namespace's configs.
+        """Set a namespace's configs (`None`: remove).
 
-        If the change ends tiering, return once that is disabled (KIP-950).
+        If this disables tiering of topics, return once it is disabled (KIP-950).
         """
-        self._commit_and_disable(
+        self._commit_and_disable_tiering(
             lambda draft: alter_namespace(draft, name, configs), (Operation.ALTER_CONFIGS, Kind.NAMESPACE, name)
         )
 
     def limit_namespace(self, name: str, quotas: QuotaEntry | None) -> None:
-        """Set or (`None`) remove a namespace's quotas."""
+        """Set a namespace's quotas (`None`: remove)."""
         self._commit(lambda draft: limit_namespace(draft, name, quotas), (Operation.ALTER, Kind.NAMESPACE, name))
 
     def encrypt_namespace(self, name: str, kms_key_id: str | None) -> None:
-        """Set or (`None`) remove a namespace's KMS key; `finish_rewrites` re-encrypts existing objects."""
-        self._check_key(kms_key_id)
+        """Set a namespace's KMS key (`None`: remove). `finish_rewrites` re-encrypts existing objects."""
+        self._check_kms_key(kms_key_id)
         self._commit(lambda draft: encrypt_namespace(draft, name, kms_key_id), (Operation.ALTER, Kind.NAMESPACE, name))
 
     def set_namespace_acls(self, name: str, acls: Iterable[AclEntry]) -> None:
-        """Replace a namespace's access rules; everything below inherits them."""
+        """Replace a namespace's access rules, which also apply to everything below it."""
         rules = tuple(acls)
         self._commit(lambda draft: set_namespace_acls(draft, name, rules), (Operation.ALTER, Kind.NAMESPACE, name))
 
@@ -160,15 +159,17 @@ class Admin:
         """
 
         def decide(draft: Draft) -> bool:
-            check_deletion(self.permissions, draft, name)
+            check_namespace_deletion(self.permissions, draft, name)
             return delete_namespace(draft, name, cluster_id=self.cluster_id, recursive=recursive)
 
         return self._commit_and_delete(decide)
 
     def namespaces(self, under: str = "") -> list[str]:
-        """Return the namespaces below one (default: all) that the caller may describe."""
+        """Return the namespaces below `under` (default: all) that the caller may describe."""
         catalog = self.catalog.read()
-        return [name for name in namespaces_under(catalog, under) if self._is_shown(catalog, Kind.NAMESPACE, name)]
+        return [
+            name for name in list_namespaces_under(catalog, under) if self._may_describe(catalog, Kind.NAMESPACE, name)
+        ]
 
     def create_topic(self, full_name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         """Create a topic in an existing namespace."""
@@ -183,28 +184,28 @@ class Admin:
     ) -> None:
         """Set a topic's configs (`None`: inherit) and add partitions.
 
-        If the change ends tiering, return once that is disabled.
+        If this disables tiering, return once it is disabled.
         """
         needed = [] if partitions is None else [(Operation.ALTER, Kind.TOPIC, full_name)]
         if configs or not needed:
             needed.append((Operation.ALTER_CONFIGS, Kind.TOPIC, full_name))
-        self._commit_and_disable(
+        self._commit_and_disable_tiering(
             lambda draft: alter_topic(draft, full_name, configs or {}, partitions=partitions), *needed
         )
 
     def set_topic_acls(self, full_name: str, acls: Iterable[AclEntry]) -> None:
-        """Replace a topic's access rules; those of its tiers also apply."""
+        """Replace a topic's access rules; those of its namespaces also apply."""
         rules = tuple(acls)
         self._commit(lambda draft: set_topic_acls(draft, full_name, rules), (Operation.ALTER, Kind.TOPIC, full_name))
 
     def move_topic(self, full_name: str, to: str) -> None:
-        """Rename a topic, also into another existing namespace; its records and offsets stay."""
+        """Rename a topic, possibly into another existing namespace; it keeps its records and offsets."""
 
         def decide(draft: Draft) -> None:
             find_visible_topic(self.permissions, draft, full_name)
             move_topic(draft, full_name, to, cluster_id=self.cluster_id)
 
-        self._commit_and_disable(
+        self._commit_and_disable_tiering(
             decide,
             (Operation.DELETE, Kind.TOPIC, full_name),
             (Operation.CREATE, Kind.TOPIC, to),
@@ -221,7 +222,9 @@ class Admin:
         """Return the topics that the caller may describe, by full name, sorted."""
         catalog = self.catalog.read()
         return {
-            name: entry for name, entry in sorted(catalog.topics.items()) if self._is_shown(catalog, Kind.TOPIC, name)
+            name: entry
+            for name, entry in sorted(catalog.topics.items())
+            if self._may_describe(catalog, Kind.TOPIC, name)
         }
 
     def topic(self, full_name: str) -> TopicEntry:
@@ -233,72 +236,74 @@ class Admin:
         return self.context.topic(full_name)
 
     def effective_configs(self, full_name: str) -> dict[str, EffectiveConfig]:
-        """Return every config of a topic with its source."""
+        """Return all configs of a topic, with where each value comes from."""
         catalog = self.catalog.read()
-        self.permissions.check(catalog, Operation.DESCRIBE_CONFIGS, Kind.TOPIC, full_name)
+        self.permissions.check_allowed(catalog, Operation.DESCRIBE_CONFIGS, Kind.TOPIC, full_name)
         find_visible_topic(self.permissions, catalog, full_name)
-        return effective_configs(catalog, full_name)
+        return compute_effective_configs(catalog, full_name)
 
     def create_link(self, name: str, entry: LinkEntry) -> None:
-        """Create a link to this cluster; only the super user may."""
+        """Create a link to this cluster as the super user."""
         self.permissions.check_super_user(f"create link {name}")
         self.catalog.commit(lambda draft: create_link(draft, name, entry))
 
     def delete_link(self, name: str) -> bool:
-        """Delete a link without live mirrors; return whether it existed."""
+        """Delete a link that has no active mirrors; return whether it existed."""
         self.permissions.check_super_user(f"delete link {name}")
         return self._commit_and_delete(lambda draft: delete_link(draft, name))
 
     def create_mirror(self, full_name: str, shape: MirrorShape, of: SourceTopic) -> None:
-        """Create a mirror; `of` describes its source."""
+        """Create a mirror of the source topic `of`."""
         self.permissions.check_super_user(f"create mirror {full_name}")
         topic_id = self._new_id()
         self.catalog.commit(lambda draft: create_mirror(draft, full_name, shape, of, topic_id=topic_id))
 
-    def follow_source(self, full_name: str, source: SourceTopic) -> None:
+    def update_mirror(self, full_name: str, source: SourceTopic) -> None:
         """Update a mirror's partitions and synced configs from its source."""
         self.permissions.check_super_user(f"write to mirror {full_name}")
-        self.catalog.commit(lambda draft: follow_source(draft, full_name, source))
+        self.catalog.commit(lambda draft: update_mirror(draft, full_name, source))
 
     def source_topic(self, full_name: str) -> SourceTopic:
-        """Return the description of a topic that a mirror follows."""
+        """Return the properties of a topic that mirrors copy."""
         catalog = self.catalog.read()
-        self.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)
-        check_no_replica(full_name, find_visible_topic(self.permissions, catalog, full_name), "to mirror it")
-        return source_topic(catalog, full_name)
+        self.permissions.check_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)
+        check_not_replica(full_name, find_visible_topic(self.permissions, catalog, full_name), "to mirror it")
+        return describe_source_topic(catalog, full_name)
 
     def finish_deletions(self) -> int:
-        """Delete the objects of topics marked for deletion; return the number of topics."""
+        """Delete the objects of deleted topics; return the number of topics."""
         return finish_deletions(self.store, self.catalog, RemoteDeletion(self.storage, self.cluster_id))
 
     def finish_disablings(self, *, may_go_on: Callable[[], None] = lambda: None) -> int:
-        """Finish disabling the tiering of topics; return their number."""
+        """Finish disabling the tiering of topics; return the number of topics."""
         return finish_disablings(self.store, self.catalog, self.storage, self.cluster_id, may_go_on=may_go_on)
 
-    def _check_key(self, kms_key_id: str | None) -> None:
+    def _check_kms_key(self, kms_key_id: str | None) -> None:
         if not self.store.encrypts:
             reject_kms_key(self.store.url, kms_key_id)
 
-    def _is_shown(self, catalog: Catalog, kind: Kind, name: str) -> bool:
-        return self.permissions.may(catalog, Operation.DESCRIBE, kind, name)
+    def _may_describe(self, catalog: Catalog, kind: Kind, name: str) -> bool:
+        return self.permissions.is_allowed(catalog, Operation.DESCRIBE, kind, name)
 
     def _commit(self, decide: Callable[[Draft], object], *needed: tuple[Operation, Kind, str]) -> None:
         def check_and_decide(draft: Draft) -> None:
             for operation, kind, name in needed:
-                self.permissions.check(draft, operation, kind, name)
+                self.permissions.check_allowed(draft, operation, kind, name)
                 if kind is Kind.TOPIC and operation in _NEEDS_TOPIC:
                     find_visible_topic(self.permissions, draft, name)
             decide(draft)
 
         self.catalog.commit(check_and_decide)
 
-    def _commit_and_disable(self, decide: Callable[[Draft], object], *needed: tuple[Operation, Kind, str]) -> None:
+    def _commit_and_disable_tiering(
+        self, decide: Callable[[Draft], object], *needed: tuple[Operation, Kind, str]
+    ) -> None:
         began = False
 
         def decide_and_compare(draft: Draft) -> None:
             nonlocal began
             decide(draft)
-            began = disabling_topics(draft) != disabling_topics(draft.base)
+            began = list_disabling_topics(draft) != list_disabling_topics(draft.base)
 
         self._commit(decide_and_compare, *needed)
         if began:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, overload
 
-from reconciler.embedded.acl import Permissions, check_writing, find_visible_topic
+from reconciler.embedded.acl import Permissions, check_may_append, find_visible_topic
 from reconciler.embedded.admin import Admin
 from reconciler.embedded.catalog.tables import check_served
 from reconciler.embedded.clients.group_admin import Groups
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-# pyarrow is loaded lazily: the catalog must work without it.
+# Imports of pyarrow are lazy: catalog operations work without it.
 # ruff: noqa: PLC0415
 
 
 class EmbeddedCluster(Admin):
-    """One cluster in one store. Thread-safe; several processes may open it."""
+    """One cluster in one object store. Thread-safe; several processes may open it."""
 
     @classmethod
     def open(
@@ -45,7 +45,7 @@ class EmbeddedCluster(Admin):
     ) -> EmbeddedCluster:
         """Open an existing cluster.
 
-        `now_ms` is the clock of records, `new_id` creates topic ids, `storage` is its object storage.
+        `now_ms` is the clock for timestamps, `new_id` creates topic ids, `storage` is the cluster's object storage.
         """
         cluster_id = read_cluster_id(store)
         if cluster_id is None:
@@ -62,7 +62,7 @@ class EmbeddedCluster(Admin):
         new_id: Callable[[], str],
         storage: ObjectStore | None = None,
     ) -> EmbeddedCluster:
-        """Open the cluster in a store, creating it if the store is empty."""
+        """Open the cluster in a store; create it if the store is empty."""
         existing_id = create_cluster(store, cluster_id or new_id())
         if cluster_id is not None and existing_id != cluster_id:
             message = f"{store.url} is cluster {existing_id}, not {cluster_id}"
@@ -70,7 +70,7 @@ class EmbeddedCluster(Admin):
         return cls(store, existing_id, now_ms=now_ms, new_id=new_id, storage=storage)
 
     def acting_as(self, principal: str | None, host: str = "*") -> EmbeddedCluster:
-        """Return the cluster for one principal; `None` is the super user.
+        """Return the cluster as seen by one principal; `None` is the super user.
 
         Without a host, only rules for all hosts apply.
         """
@@ -79,7 +79,7 @@ class EmbeddedCluster(Admin):
         return cluster
 
     def finish_rewrites(self, is_stopped: Callable[[], bool] = lambda: False) -> int:
-        """Re-encrypt objects under their namespaces' keys; return the number of topics done."""
+        """Re-encrypt objects under their namespaces' KMS keys; return the number of topics done."""
         from reconciler.embedded.maintenance.roll import finish_rewrites
 
         return finish_rewrites(self.store, self.catalog, is_stopped)
@@ -89,7 +89,8 @@ class EmbeddedCluster(Admin):
     ) -> None:
         """Create a topic from a location in object storage; return once it is complete.
 
-        Without a location: the only one with that topic name (`remote.recovery`). `configs` override the stored ones.
+        Without a `location`, the only one with that topic name is used (`remote.recovery`). `configs` override the
+        stored ones.
         """
         from reconciler.embedded.mounts.recovery import recover_topic
 
@@ -102,14 +103,16 @@ class EmbeddedCluster(Admin):
         may_go_on: Callable[[], None] = lambda: None,
         copied: Callable[[Entry], object] = lambda _segment: None,
     ) -> Mapping[str, ReconcilerError | None]:
-        """Finish the wanted topics in recovery, by full name; return, by topic id, each error, or `None`.
+        """Finish the wanted topics (by full name) in recovery; return each topic's error or `None`, by topic id.
 
-        `may_go_on` is called before each copy, from any thread, and may raise; `copied` after each segment.
+        `may_go_on` is called before each copy, from any thread, and may raise. `copied` is called after each segment.
         """
         from reconciler.embedded.mounts.recovery import Recoveries
 
         self.catalog.read()
-        return Recoveries(self.store, self.catalog, self.remote, self.now_ms, may_go_on, copied).finish(is_wanted)
+        return Recoveries(self.store, self.catalog, self.remote, self.now_ms, may_go_on, copied).finish_wanted(
+            is_wanted
+        )
 
     def replicate_topic(self, full_name: str, location: str) -> None:
         """Create a read replica of a location in object storage.
@@ -118,14 +121,14 @@ class EmbeddedCluster(Admin):
             NotAuthorizedError: The caller is not the super user, who may read any location.
         """
         from reconciler.archives.location import TopicLocation
-        from reconciler.embedded.tiered.replicas import locate_replica_source, make_replica
+        from reconciler.embedded.tiered.replicas import create_replica_topic, read_replica_source
 
         self.permissions.check_super_user(f"make a read replica of {location}")
         if self.storage is None:
             message = f"topic {full_name} cannot be a read replica: its cluster has no object storage"
             raise UserError(message, hint="Open the cluster with the object storage of its source.")
-        source, topic_id = locate_replica_source(self.storage, TopicLocation.parse(location)), self._new_id()
-        self.catalog.commit(lambda draft: make_replica(draft, full_name, source, topic_id=topic_id))
+        source, topic_id = read_replica_source(self.storage, TopicLocation.parse(location)), self._new_id()
+        self.catalog.commit(lambda draft: create_replica_topic(draft, full_name, source, topic_id=topic_id))
         for error in self.follow_replicas(lambda name: name == full_name).values():
             if isinstance(error, ReconcilerError):
                 raise error
@@ -136,31 +139,31 @@ class EmbeddedCluster(Admin):
         *,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> Mapping[str, int | ReconcilerError]:
-        """Refresh the wanted read replicas, by full name.
+        """Refresh the wanted read replicas (by full name) from their sources.
 
-        Return, by topic id, the number of partitions that moved, or the error.
+        Return, by topic id, the number of partitions that changed, or the error.
         """
         from reconciler.embedded.tiered.replicas import Replicas
 
         self.catalog.read()
-        return Replicas(self.store, self.catalog, self.remote, self.now_ms, is_stopped).follow(is_wanted)
+        return Replicas(self.store, self.catalog, self.remote, self.now_ms, is_stopped).refresh_wanted(is_wanted)
 
     @property
     def mounts(self) -> Mounts:
-        """Migrations of topics, and mountable topics."""
+        """The cluster's migrations, and topics that can be mounted."""
         from reconciler.embedded.mounts.mounts import Mounts
 
         return Mounts(self)
 
     @property
     def linking(self) -> ClusterLinks:
-        """Its side of links and mirrors."""
+        """The cluster's links and mirrors."""
         from reconciler.embedded.link_side import ClusterLinks
 
         return ClusterLinks(self)
 
     def finish_transactions(self) -> int:
-        """Complete decided transactions and abort overdue ones; return their number."""
+        """Complete decided transactions and abort overdue ones; return the number of transactions."""
         from reconciler.embedded.clients.transactions import finish_transactions
 
         return finish_transactions(self.store, self.catalog, self.now_ms())
@@ -171,7 +174,7 @@ class EmbeddedCluster(Admin):
         is_wanted: Callable[[str], bool] = lambda _full_name: True,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> Upkeep:
-        """Return one maintenance pass over the wanted topics."""
+        """Return a maintenance pass over the wanted topics."""
         from reconciler.embedded.maintenance.passes import Upkeep
 
         return Upkeep(
@@ -179,10 +182,10 @@ class EmbeddedCluster(Admin):
         )
 
     def sweep(self, *, unless_recent: bool = False) -> SweepResult:
-        """Delete unnamed objects older than a day by the store's clock."""
-        from reconciler.embedded.check.sweep import sweep
+        """Delete objects that nothing references and that are older than a day by the store's clock."""
+        from reconciler.embedded.check.sweep import sweep_store
 
-        return sweep(self.store, self.catalog, unless_recent=unless_recent, storage=self.storage)
+        return sweep_store(self.store, self.catalog, unless_recent=unless_recent, storage=self.storage)
 
     @overload
     def producer(self, transactional_id: None = None, *, delivery_timeout_ms: int = ...) -> Producer: ...
@@ -201,7 +204,7 @@ class EmbeddedCluster(Admin):
     ) -> Producer:
         """Return a producer, which retries until the delivery timeout.
 
-        With a transactional id, its records are committed or aborted together.
+        With a transactional id, it commits or aborts its records together.
         """
         from reconciler.embedded.clients.producer import Producer
         from reconciler.embedded.clients.transactional_producer import TransactionalProducer
@@ -218,13 +221,13 @@ class EmbeddedCluster(Admin):
     def sequenced_producer(
         self, producer_id: str, *, epoch: int = 0, delivery_timeout_ms: int = 120_000
     ) -> SequencedProducer:
-        """Return a producer with the caller's own id and sequence numbers."""
+        """Return a producer with a producer id and sequence numbers chosen by the caller."""
         from reconciler.embedded.clients.producer import SequencedProducer
 
         return SequencedProducer(self.context, producer_id, epoch=epoch, delivery_timeout_ms=delivery_timeout_ms)
 
     def appends(self, full_name: str) -> EmbeddedAppends:
-        """Return a sink for records that many tasks stage.
+        """Return a sink for new records that many tasks stage and one transaction publishes.
 
         Raises:
             NotAuthorizedError: The caller may not write to it.
@@ -236,10 +239,10 @@ class EmbeddedCluster(Admin):
     def consume(
         self, full_name: str, *, start_ms: int | None = None, isolation: Isolation = "read_committed"
     ) -> Iterator[Record]:
-        """Yield the records that a topic has now, partition by partition."""
-        from reconciler.embedded.clients.consumer import consume
+        """Yield the records that a topic has now, one partition after another."""
+        from reconciler.embedded.clients.consumer import iter_current_records
 
-        return consume(self.log(full_name, isolation=isolation), start_ms=start_ms)
+        return iter_current_records(self.log(full_name, isolation=isolation), start_ms=start_ms)
 
     def consumer(  # noqa: PLR0913 - each is an option of a consumer, and has a default
         self,
@@ -252,9 +255,9 @@ class EmbeddedCluster(Admin):
         partitions: Iterable[int] | None = None,
         on_missing: Callable[[LostOffsets], None] | None = None,
     ) -> Consumer:
-        """Return a consumer of topics, by name or regular expression over full names.
+        """Return a consumer of topics, by name or by a regular expression over full names.
 
-        Without group membership, it reads all partitions unless `partitions` are given. `on_missing`: as in `log`.
+        There is no group membership: it reads all partitions, or only `partitions`. `on_missing` as in `log`.
         """
         from reconciler.embedded.clients.consumer import Consumer, ConsumerOptions, Subscription
 
@@ -264,7 +267,7 @@ class EmbeddedCluster(Admin):
 
     @property
     def groups(self) -> Groups:
-        """Consumer groups: committed offsets, lag, resets."""
+        """The cluster's consumer groups."""
         return Groups.of(self.context)
 
     def log(
@@ -274,9 +277,9 @@ class EmbeddedCluster(Admin):
         isolation: Isolation = "read_committed",
         on_missing: Callable[[LostOffsets], None] | None = None,
     ) -> EmbeddedLog:
-        """Return a topic's log; isolation `read_uncommitted` includes undecided records.
+        """Return a topic's log; `read_uncommitted` includes records of open transactions.
 
-        `on_missing` is called with missing or damaged offsets, which are then skipped; otherwise they are an error.
+        `on_missing` is called with missing or damaged offsets, which are then skipped; without it they raise an error.
         """
         from reconciler.embedded.clients.topic_log import EmbeddedLog
 
@@ -287,14 +290,17 @@ class EmbeddedCluster(Admin):
         )
 
     def sink(self, full_name: str) -> EmbeddedSink:
-        """Return the sink for ranges of another log: as link for a mirror, else as producer."""
+        """Return a sink for offset ranges of another log.
+
+        It writes to a mirror as its link, and to other topics as a producer.
+        """
         from reconciler.embedded.clients.topic_log import EmbeddedSink
-        from reconciler.embedded.segments.admission import rules_of
-        from reconciler.embedded.segments.gate import Gate, writer_of
+        from reconciler.embedded.segments.admission import read_append_rules
+        from reconciler.embedded.segments.gate import AppendGate, find_writer
 
         catalog = self.catalog.read()
-        check_writing(self.permissions, catalog, full_name)
-        topic, rules = find_visible_topic(self.permissions, catalog, full_name), rules_of(catalog, full_name)
+        check_may_append(self.permissions, catalog, full_name)
+        topic, rules = find_visible_topic(self.permissions, catalog, full_name), read_append_rules(catalog, full_name)
         check_served(full_name, topic)
-        gate = Gate(self.store, self.catalog, full_name, topic.id, writer_of(topic))
+        gate = AppendGate(self.store, self.catalog, full_name, topic.id, find_writer(topic))
         return EmbeddedSink(gate, rules, self.permissions)

@@ -1,4 +1,4 @@
-"""What producers, consumers and transactions need of a cluster."""
+"""Resources of one cluster that producers, consumers and transactions share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.embedded.acl import Kind, Operation, Permissions, find_visible_topic
 from reconciler.embedded.segments.gate import RecentHeads
-from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_tier
+from reconciler.embedded.tiered.remote_tier import RemoteTier, build_remote_tier
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
@@ -26,18 +26,16 @@ class ClusterContext:
     now_ms: Callable[[], int]
     cluster_id: str
     storage: ObjectStore | None = None
-    """Object storage of its remote tier."""
     cache_folder: str | None = None
     """Absolute path of the default cache folder for remote reads."""
     heads: RecentHeads = field(default_factory=RecentHeads)
-    """Concurrent appends of its writers to a partition take one swap."""
 
     @property
     def remote(self) -> RemoteTier | None:
         """The remote tier, if the cluster is bound to object storage."""
         if self.storage is None:
-            return None  # Avoids reading the catalog.
-        return remote_tier(self.storage, self.cluster_id, self.catalog.known().cluster, self.cache_folder)
+            return None
+        return build_remote_tier(self.storage, self.cluster_id, self.catalog.get_cached().cluster, self.cache_folder)
 
     def topic(self, full_name: str) -> TopicEntry:
         """Return a topic.
@@ -46,5 +44,5 @@ class ClusterContext:
             NotAuthorizedError: The caller may not describe it, existing or not.
         """
         catalog = self.catalog.read()
-        self.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)
+        self.permissions.check_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)
         return find_visible_topic(self.permissions, catalog, full_name)

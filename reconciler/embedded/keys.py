@@ -22,7 +22,7 @@ _PIECES_OF_PAGE: Final = 4
 _SHORT_NONCE: Final = 8
 _LONG_NONCE: Final = 16
 _LONGEST_ENCODED: Final = 249
-"""Of a file name, with `.json`; any name of 249 legal characters fits."""
+"""Maximum length of an encoded file name with `.json`; any name of 249 legal characters fits."""
 
 
 def catalog_key(serial: int) -> str:
@@ -30,8 +30,8 @@ def catalog_key(serial: int) -> str:
     return f"catalog/{serial:012}-{nonce()[:_SHORT_NONCE]}.json.gz"
 
 
-def serial_of_catalog_key(key: str) -> int | None:
-    """Return the serial in the key of a catalog object, or `None`."""
+def parse_catalog_serial(key: str) -> int | None:
+    """Return the serial in the key of a catalog object; `None` for other keys."""
     digits = key.removeprefix("catalog/").partition("-")[0]
     return int(digits) if digits.isdecimal() else None
 
@@ -46,46 +46,46 @@ def head_key(topic_id: str, partition: int) -> str:
     return f"{heads_prefix(topic_id)}{partition:05}.json"
 
 
-def partition_of_head(key: str) -> tuple[str, int]:
-    """Return the topic id and partition of a head's key."""
+def parse_head_key(key: str) -> tuple[str, int]:
+    """Return the topic id and partition in a head's key."""
     _, topic_id, name = key.split("/")
     return topic_id, int(name.removesuffix(".json"))
 
 
 def is_head_key(key: str) -> bool:
-    """Whether a key is a head's; people and tools leave other objects in the folder."""
+    """Whether a key is a head's; the folder may also hold files of people and tools."""
     try:
-        return key == head_key(*partition_of_head(key))
+        return key == head_key(*parse_head_key(key))
     except ValueError:
         return False
 
 
-def topic_of_head(key: str) -> str:
-    """Return the topic id in the key of a head."""
+def parse_head_topic_id(key: str) -> str:
+    """Return the topic id in a head's key."""
     return key.removeprefix(HEADS).partition("/")[0]
 
 
 def page_key(topic_id: str, partition: int) -> str:
-    """Return a new key of a page."""
+    """Return a new key for a page."""
     return f"{PAGES}{topic_id}/{partition:05}/{nonce()}.json"
 
 
-def partition_of_page(key: str) -> tuple[str, int] | None:
-    """Return the topic id and partition of a page's key, or `None`."""
+def parse_page_key(key: str) -> tuple[str, int] | None:
+    """Return the topic id and partition in a page's key; `None` for other keys."""
     pieces = key.split("/")
     is_page = key.startswith(PAGES) and len(pieces) == _PIECES_OF_PAGE and pieces[2].isdecimal()
     return (pieces[1], int(pieces[2])) if is_page else None
 
 
 def part_key(full_name: str, partition: int) -> str:
-    """Return a new key of a part; tiers become folders (KIP-37)."""
+    """Return a new key for a part; namespace levels become folders (KIP-37)."""
     namespace, name = split_name(full_name)
     folders = "".join(f"{tier}/" for tier in namespace.split(":")) if namespace else ""
     return f"{PARTS}{folders}{name}_{partition}/{nonce()[:_LONG_NONCE]}.parquet"
 
 
-def partition_of_part(key: str) -> tuple[str, int] | None:
-    """Return the full name and partition of a part's key, or `None`."""
+def parse_part_key(key: str) -> tuple[str, int] | None:
+    """Return the full topic name and partition in a part's key; `None` for other keys."""
     *tiers, folder, _ = ["", *key.removeprefix(PARTS).split("/")]
     name, _, number = folder.rpartition("_")
     if not key.startswith(PARTS) or not name or not number.isdecimal():
@@ -94,12 +94,12 @@ def partition_of_part(key: str) -> tuple[str, int] | None:
 
 
 def group_key(group: str) -> str:
-    """Return the key of a group's register."""
+    """Return the key of a consumer group's register."""
     return f"{GROUPS}{_encode_name('group', group)}.json"
 
 
-def group_of_key(key: str) -> str | None:
-    """Return the group of a register's key, or `None`."""
+def parse_group_key(key: str) -> str | None:
+    """Return the group name in the key of a group's register; `None` for other keys."""
     return _decode_name(key, GROUPS, group_key)
 
 
@@ -108,8 +108,8 @@ def transaction_key(transactional_id: str) -> str:
     return f"{TRANSACTIONS}{_encode_name('transactional id', transactional_id)}.json"
 
 
-def transactional_id_of_key(key: str) -> str | None:
-    """Return the transactional id of a register's key, or `None`."""
+def parse_transaction_key(key: str) -> str | None:
+    """Return the transactional id in the key of its register; `None` for other keys."""
     return _decode_name(key, TRANSACTIONS, transaction_key)
 
 
@@ -129,13 +129,12 @@ def _encode_name(kind: str, name: str) -> str:
     return encoded
 
 
-def runner_key(job: str) -> str:
-    """Return the key of a maintenance job's cache."""
+def job_results_key(job: str) -> str:
+    """Return the key of the results that a maintenance job stored."""
     return f"runner/{job}.json.gz"
 
 
 def _decode_name(key: str, prefix: str, key_of: Callable[[str], str]) -> str | None:
-    """Decode a name; `None`: the encoding is not canonical."""
     try:
         name = unquote(key.removeprefix(prefix).removesuffix(".json"), errors="strict")
         return name if key_of(name) == key else None
@@ -144,5 +143,5 @@ def _decode_name(key: str, prefix: str, key_of: Callable[[str], str]) -> str | N
 
 
 def fresh_producer_id() -> str:
-    """Return a new producer id; appends under a repeated one would be deduplicated."""
+    """Return a new producer id. A repeated id would make appends look like duplicates."""
     return nonce()[:_LONG_NONCE]

@@ -1,7 +1,4 @@
-"""Group offsets that links copy to mirrors.
-
-Offsets that the group commits itself win.
-"""
+"""Group offsets that links copy to mirrors. A group's own commits take precedence."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from reconciler.archives.topic_manifest import CommittedOffset
-from reconciler.embedded.catalog.tables import Catalog, check_namespace_of, names_by_id
-from reconciler.embedded.keys import GROUPS, group_of_key
+from reconciler.embedded.catalog.tables import Catalog, check_namespace_exists, map_names_by_id
+from reconciler.embedded.keys import GROUPS, parse_group_key
 from reconciler.embedded.segments.groups import (
     Group,
     Place,
@@ -19,8 +16,8 @@ from reconciler.embedded.segments.groups import (
     group_register,
     list_groups,
     parse_group,
-    read_bounds_at,
     read_group,
+    read_partition_bounds,
 )
 from reconciler.errors import ReconcilerError
 from reconciler.objectstore.register import fresh_mark
@@ -33,26 +30,26 @@ if TYPE_CHECKING:
     from reconciler.objectstore.register import RegisterSnapshot
 
 
-def group_versions(store: ObjectStore) -> dict[str, str]:
+def list_group_versions(store: ObjectStore) -> dict[str, str]:
     """Return a version of each group, which changes with every commit."""
-    versions = ((group_of_key(listed.key), listed.hint) for listed in store.list(GROUPS))
+    versions = ((parse_group_key(listed.key), listed.hint) for listed in store.list(GROUPS))
     return {name: hint for name, hint in versions if name is not None}
 
 
-def group_offsets(cluster: Admin, groups: Collection[str]) -> dict[str, GroupOffsets]:
-    """Return groups' next offsets by full topic name; a GET each."""
+def read_group_offsets(cluster: Admin, groups: Collection[str]) -> dict[str, GroupOffsets]:
+    """Return groups' committed offsets, by full topic name and partition; one GET per group."""
 
     def read(name: str) -> Group | None:
         return read_group(cluster.store, name)
 
     groups_read = dict(zip(groups, map_in_parallel(read, groups, name="groups"), strict=True))
-    catalog = cluster.catalog.read()  # Read after the groups, so that new topics have names.
+    catalog = cluster.catalog.read()  # Read after the groups, so that it has the topics of new offsets.
     ids = {topic_id for group in groups_read.values() if group is not None for topic_id in group.topic_ids}
-    names = names_by_id(catalog, ids)
-    return {name: _by_topic_name(group, names) for name, group in groups_read.items() if group is not None}
+    names = map_names_by_id(catalog, ids)
+    return {name: _name_offsets(group, names) for name, group in groups_read.items() if group is not None}
 
 
-def _by_topic_name(group: Group, names: Mapping[str, str]) -> dict[tuple[str, int], GroupPosition]:
+def _name_offsets(group: Group, names: Mapping[str, str]) -> dict[tuple[str, int], GroupPosition]:
     return {
         (names[topic_id], partition): GroupPosition(committed.offset, committed.metadata)
         for (topic_id, partition), committed in sorted(group.offsets.items())
@@ -63,45 +60,45 @@ def _by_topic_name(group: Group, names: Mapping[str, str]) -> dict[tuple[str, in
 def sync_group_offsets(
     cluster: Admin, groups: Mapping[str, GroupOffsets]
 ) -> dict[str, GroupOffsetsResult | ReconcilerError]:
-    """Store copied offsets; one swap per changed group."""
+    """Store groups' offsets from a link's source; one swap per changed group."""
     if not groups:
         return {}
     bringing = _OffsetCopy(cluster, cluster.catalog.read())
 
-    def bring(name: str) -> GroupOffsetsResult | ReconcilerError:
+    def copy_group(name: str) -> GroupOffsetsResult | ReconcilerError:
         try:
-            return bringing.bring(name, groups[name])
+            return bringing.copy_offsets(name, groups[name])
         except ReconcilerError as error:
             return error
 
-    return dict(zip(groups, map_in_parallel(bring, groups, name="groups"), strict=True))
+    return dict(zip(groups, map_in_parallel(copy_group, groups, name="groups"), strict=True))
 
 
-def release_groups(store: ObjectStore, topic_id: str) -> int:
-    """Make a topic's own offsets synced ones when it becomes a mirror; return the number of groups changed.
+def mark_offsets_synced(store: ObjectStore, topic_id: str) -> int:
+    """Turn groups' own offsets of a new mirror into synced ones; return the number of groups changed.
 
-    Otherwise a group would continue at its old offsets.
+    The link may overwrite only synced offsets.
     """
 
-    def release(group: Group) -> Group:
+    def mark_synced(group: Group) -> Group:
         of_topic = {place: committed for place, committed in group.own.items() if place[0] == topic_id}
         others = {place: committed for place, committed in group.own.items() if place[0] != topic_id}
         return Group(others, {**group.synced, **of_topic}) if of_topic else group
 
-    return sum(change_group(store, name, release) for name in list_groups(store))
+    return sum(change_group(store, name, mark_synced) for name in list_groups(store))
 
 
 @dataclass
 class _OffsetCopy:
-    """Copies groups' offsets, with one read of the catalog, and of each partition's end."""
+    """Copies groups' offsets; reads the catalog, and the end of each partition, only once."""
 
     cluster: Admin
     catalog: Catalog
     _ends: dict[Place, int] = field(default_factory=dict)
 
-    def bring(self, name: str, offsets: GroupOffsets) -> GroupOffsetsResult:
-        check_namespace_of(self.catalog, name)
-        wanted, topics, is_early = self._places(offsets)
+    def copy_offsets(self, name: str, offsets: GroupOffsets) -> GroupOffsetsResult:
+        check_namespace_exists(self.catalog, name)
+        wanted, topics, is_early = self._split_offsets(offsets)
         register = group_register(self.cluster.store, name)
         result = GroupOffsetsResult()
 
@@ -113,7 +110,8 @@ class _OffsetCopy:
                 result = GroupOffsetsResult(reading=tuple(reading))
                 return None
             clamped = {
-                place: self._clamp(place, position, before.synced.get(place)) for place, position in wanted.items()
+                place: self._clamp_position(place, position, before.synced.get(place))
+                for place, position in wanted.items()
             }
             is_clamped = is_early or any(clamped[place].offset < position.offset for place, position in wanted.items())
             after = Group(before.own, {**before.synced, **clamped})
@@ -123,15 +121,14 @@ class _OffsetCopy:
         register.update(change, mark=fresh_mark())
         return result
 
-    def _places(self, offsets: GroupOffsets) -> tuple[dict[Place, GroupPosition], dict[str, str], bool]:
-        """Return positions and topic names by topic id, and whether a partition does not exist yet."""
+    def _split_offsets(self, offsets: GroupOffsets) -> tuple[dict[Place, GroupPosition], dict[str, str], bool]:
         places: dict[Place, GroupPosition] = {}
         topics: dict[str, str] = {}
         is_early = False
         for (topic, partition), position in offsets.items():
             entry = self.catalog.topics.get(topic)
-            if entry is None or entry.follows is None:
-                continue  # It was deleted or stopped.
+            if entry is None or entry.active_mirror is None:
+                continue  # The mirror was deleted or stopped.
             topics[entry.id] = topic
             if partition < entry.partitions:
                 places[entry.id, partition] = position
@@ -139,9 +136,11 @@ class _OffsetCopy:
                 is_early = True
         return places, topics, is_early
 
-    def _clamp(self, place: Place, position: GroupPosition, existing: CommittedOffset | None) -> CommittedOffset:
+    def _clamp_position(
+        self, place: Place, position: GroupPosition, existing: CommittedOffset | None
+    ) -> CommittedOffset:
         if existing is not None and (existing.offset, existing.metadata) == (position.offset, position.metadata):
-            return existing  # It was within the mirror when it was copied.
+            return existing  # The stored offset was clamped when it was copied.
         if place not in self._ends:
-            self._ends[place] = read_bounds_at(self.cluster.store, place).end
+            self._ends[place] = read_partition_bounds(self.cluster.store, place).end
         return CommittedOffset(min(position.offset, self._ends[place]), position.metadata)

@@ -1,4 +1,4 @@
-"""One cluster's side of links: mirrors, synced configs and rules, starts."""
+"""Links and mirrors of one embedded cluster: state changes, synced configs, rules and start offsets."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from reconciler.embedded.acl import ALLOW, Kind, Operation, Permissions, merge_r
 from reconciler.embedded.catalog.mirror_moves import (
     change_mirror,
     find_running_operation,
-    join_peer,
-    start_mirror_verb,
+    mirror_own_mirror,
+    start_mirror_operation,
 )
-from reconciler.embedded.catalog.mirror_tables import MirrorShape, create_mirror, follow_source, source_topic
-from reconciler.embedded.catalog.tables import Catalog, Draft, link_named, topic_named
-from reconciler.embedded.catalog.topic_configs import follows_starts
-from reconciler.embedded.clients.transactions import abort, finish
-from reconciler.embedded.link_groups import release_groups
-from reconciler.embedded.segments.gate import writer_of
+from reconciler.embedded.catalog.mirror_tables import MirrorShape, create_mirror, describe_source_topic, update_mirror
+from reconciler.embedded.catalog.tables import Catalog, Draft, get_link, get_topic
+from reconciler.embedded.catalog.topic_configs import syncs_start_offsets
+from reconciler.embedded.clients.transactions import abort_transaction, finish_transaction
+from reconciler.embedded.link_groups import mark_offsets_synced
+from reconciler.embedded.segments.gate import find_writer
 from reconciler.embedded.segments.groups import clamp_groups
 from reconciler.embedded.segments.head import (
     NOBODY,
     PRODUCERS,
     Head,
     Partition,
-    hand_over,
-    read_borders,
     read_bounds,
     read_head,
     read_heads,
+    read_trimmed_heads,
+    replace_writer,
     swap_head,
 )
-from reconciler.embedded.segments.retention import cleanup_policy, raise_start
+from reconciler.embedded.segments.retention import raise_start, read_cleanup_policy
 from reconciler.embedded.tiered.remote_retention import TieredPartition
-from reconciler.embedded.tiered.remote_tier import remote_tier
+from reconciler.embedded.tiered.remote_tier import build_remote_tier
 from reconciler.errors import ReconcilerError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.resources import mirrors
@@ -72,85 +72,89 @@ class ClusterLinks:
     may_go_on: Callable[[], None] = lambda: None
     """Called before every write, from any thread; may raise."""
 
-    def ask(self, full_name: str, verb: str, *, operation: str = "") -> MirrorEntry:
-        """Start the operation of a verb on a mirror; a failover completes before returning."""
-        request = self._request(operation)
+    def start_operation(self, full_name: str, verb: str, *, operation: str = "") -> MirrorEntry:
+        """Start an operation on a mirror, by its verb. A failover is complete on return."""
+        request = self._make_request(operation)
         after = self._commit(
-            lambda draft: start_mirror_verb(draft, full_name, verb, request), f"{verb} mirror {full_name}"
+            lambda draft: start_mirror_operation(draft, full_name, verb, request), f"{verb} mirror {full_name}"
         )
         if verb == FAILOVER:
             self.open_heads(full_name)
         return after
 
-    def join(self, full_name: str, peer: Peer, begun: mirrors.Operation) -> MirrorEntry:
-        """Make an ordinary topic the mirror of its own mirror and close it to producers.
+    def mirror_own_mirror(self, full_name: str, peer: Peer, begun: mirrors.Operation) -> MirrorEntry:
+        """Make an ordinary topic the mirror of its own mirror, and close it to producers.
 
         Its source then overwrites its group offsets.
         """
-        now_ms = self._request(begun.id).now_ms
-        after = self._commit(lambda draft: join_peer(draft, full_name, peer, begun, now_ms), f"mirror over {full_name}")
-        self._seal(full_name)
+        now_ms = self._make_request(begun.id).now_ms
+        after = self._commit(
+            lambda draft: mirror_own_mirror(draft, full_name, peer, begun, now_ms), f"mirror over {full_name}"
+        )
+        self._close_to_producers(full_name)
         self.may_go_on()
-        release_groups(self.cluster.store, topic_named(self.cluster.catalog.read(), full_name).id)
+        mark_offsets_synced(self.cluster.store, get_topic(self.cluster.catalog.read(), full_name).id)
         return after
 
-    def change(self, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> MirrorEntry:
-        """Replace a mirror's entry in one commit, and return it."""
+    def change_mirror_entry(self, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> MirrorEntry:
+        """Replace a mirror's entry in one commit; return the new entry."""
         return self._commit(lambda draft: change_mirror(draft, full_name, decide), f"change mirror {full_name}")
 
     def change_link(self, name: str, decide: Callable[[mirrors.LinkEntry], mirrors.LinkEntry]) -> None:
         """Replace a link's entry in one commit."""
-        self._commit(lambda draft: draft.put_link(name, decide(link_named(draft, name))), f"change link {name}")
+        self._commit(lambda draft: draft.put_link(name, decide(get_link(draft, name))), f"change link {name}")
 
-    def advance(self, full_name: str, to: MirrorStatus, *, operation: str, is_given_up: bool = False) -> MirrorEntry:
-        """Advance a mirror's operation; a stopped mirror accepts producers on return."""
-        request = replace(self._request(operation), is_given_up=is_given_up)
-        after = self.change(full_name, lambda entry: mirrors.advance_mirror(full_name, entry, to, request))
+    def advance_operation(
+        self, full_name: str, to: MirrorStatus, *, operation: str, is_given_up: bool = False
+    ) -> MirrorEntry:
+        """Move a mirror's operation to its next state. If mirroring stops, producers may append on return."""
+        request = replace(self._make_request(operation), is_given_up=is_given_up)
+        after = self.change_mirror_entry(full_name, lambda entry: mirrors.advance_mirror(full_name, entry, to, request))
         if after.is_stopped:
             self.open_heads(full_name)
         return after
 
     def open_heads(self, full_name: str) -> None:
-        """Clamp a stopped mirror's groups to its ends, then let producers append."""
-        topic = topic_named(self.cluster.catalog.read(), full_name)
-        if topic.follows is not None:
+        """Clamp groups' offsets to the ends of a stopped mirror, then let producers append."""
+        topic = get_topic(self.cluster.catalog.read(), full_name)
+        if topic.active_mirror is not None:
             return  # It became a mirror again.
         heads = read_heads(self.cluster.store, topic.id)
         held = {number: heads.get(number, _UNWRITTEN) for number in range(topic.partitions)}
         self.may_go_on()
         ends = {number: head.end for number, head in held.items() if head.writer != PRODUCERS}
         clamp_groups(self.cluster.store, topic.id, ends)
-        self._hand_over_all(topic)
+        self._hand_over_heads(topic)
 
-    def truncate(self, full_name: str, *, operation: str) -> Mapping[int, TruncatedPartition]:
-        """Truncate partitions for a restore; return what each lost."""
+    def truncate_mirror(self, full_name: str, *, operation: str) -> Mapping[int, TruncatedPartition]:
+        """Truncate partitions for a restore; return each partition's new end and number of removed records."""
         from reconciler.embedded.restore_cut import truncate_topic  # noqa: PLC0415 - brings Arrow
 
         catalog = self.cluster.catalog.read()
-        topic, (_, restore) = topic_named(catalog, full_name), find_running_operation(catalog, full_name, operation)
+        topic, (_, restore) = get_topic(catalog, full_name), find_running_operation(catalog, full_name, operation)
         cuts = restore.ends or {}
         truncated = truncate_topic(self.cluster, full_name, cuts, operation, may_go_on=self.may_go_on)
-        clamp_groups(self.cluster.store, topic.id, self.ends(full_name))
+        clamp_groups(self.cluster.store, topic.id, self.read_ends(full_name))
         return truncated
 
-    def ends(self, full_name: str) -> dict[int, int]:
+    def read_ends(self, full_name: str) -> dict[int, int]:
         """Return the end offset of each partition."""
-        topic = topic_named(self.cluster.catalog.read(), full_name)
+        topic = get_topic(self.cluster.catalog.read(), full_name)
         bounds = read_bounds(self.cluster.store, topic.id, topic.partitions)
         return {number: span.end for number, span in bounds.items()}
 
-    def record_agreement(
+    def record_source_match(
         self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds], *, operation: str
     ) -> None:
-        """Record in every head that it matches its source up to its own end."""
-        topic = topic_named(self.cluster.catalog.read(), full_name)
+        """Record in every head that its records up to its end equal the source's."""
+        topic = get_topic(self.cluster.catalog.read(), full_name)
 
         def record_partition(number: int) -> None:
             self.may_go_on()
             epochs = [list(epoch) for epoch in bounds[number].epochs]
 
             def record_source(head: Head) -> Head | None:
-                # Once the operation ends, the head may get records that its source lacks.
+                # Check again: after the operation the head may get records that its source lacks.
                 find_running_operation(self.cluster.catalog.read(), full_name, operation)
                 source = {"topic_id": source_topic_id, "epochs": epochs, "fetched": head.end}
                 return None if head.source == source else replace(head, source=source)
@@ -159,26 +163,28 @@ class ClusterLinks:
 
         run_in_parallel(record_partition, sorted(bounds), name="stand")
 
-    def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorEntry:
-        """Store the start offsets of a new mirror, and move its empty partitions there."""
-        after = self.change(full_name, lambda entry: mirrors.set_first_offsets(entry, offsets))
-        topic = topic_named(self.cluster.catalog.read(), full_name)
+    def set_first_offsets(self, full_name: str, offsets: Mapping[int, int]) -> MirrorEntry:
+        """Store the start offsets of a new mirror, and start its empty partitions there."""
+        after = self.change_mirror_entry(full_name, lambda entry: mirrors.set_first_offsets(entry, offsets))
+        topic = get_topic(self.cluster.catalog.read(), full_name)
         begins = {number: offset for number, offset in (after.begins or {}).items() if offset}
 
         def start(number: int) -> None:
             self.may_go_on()
             place = (topic.id, number)
-            hand_over(self.cluster.store, place, writer_of(topic), makes=True)
-            swap_head(self.cluster.store, Partition(full_name, *place), lambda head: _begin_at(head, begins[number]))
+            replace_writer(self.cluster.store, place, find_writer(topic), makes=True)
+            swap_head(
+                self.cluster.store, Partition(full_name, *place), lambda head: _set_empty_start(head, begins[number])
+            )
 
         run_in_parallel(start, sorted(begins), name="begin")
         return after
 
-    def heads(self, full_name: str) -> dict[int, Head]:
+    def read_written_heads(self, full_name: str) -> dict[int, Head]:
         """Return the heads of partitions that were ever written."""
-        return read_heads(self.cluster.store, topic_named(self.cluster.catalog.read(), full_name).id)
+        return read_heads(self.cluster.store, get_topic(self.cluster.catalog.read(), full_name).id)
 
-    def _request(self, operation: str) -> TransitionRequest:
+    def _make_request(self, operation: str) -> TransitionRequest:
         return TransitionRequest(self.cluster.now_ms(), operation)
 
     def _commit(self, decide: Callable[[Draft], MirrorEntry | None], what: str) -> MirrorEntry:
@@ -186,36 +192,35 @@ class ClusterLinks:
         results: list[MirrorEntry | None] = []
 
         def decide_again(draft: Draft) -> None:
-            results[:] = [decide(draft)]  # A lost race decides again.
+            results[:] = [decide(draft)]
 
         self.cluster.catalog.commit(decide_again, may_go_on=self.may_go_on)
         return results[0]  # type: ignore[return-value]  # `None` only from callers that ignore it.
 
-    def _seal(self, full_name: str) -> None:
-        """Close every partition to producers, and abort open transactions."""
-        topic = topic_named(self.cluster.catalog.read(), full_name)
-        heads = self._hand_over_all(topic)
+    def _close_to_producers(self, full_name: str) -> None:
+        topic = get_topic(self.cluster.catalog.read(), full_name)
+        heads = self._hand_over_heads(topic)
         opened = {
             (name, transaction["epoch"]) for head in heads.values() for name, transaction in head.transactions.items()
         }
         for transactional_id, epoch in sorted(opened):
             self.may_go_on()
-            abort(self.cluster.store, transactional_id, epoch)
-            finish(self.cluster.store, self.cluster.catalog, transactional_id, now_ms=self.cluster.now_ms())
+            abort_transaction(self.cluster.store, transactional_id, epoch)
+            finish_transaction(self.cluster.store, self.cluster.catalog, transactional_id, now_ms=self.cluster.now_ms())
 
-    def _hand_over_all(self, topic: TopicEntry) -> dict[int, Head]:
-        def hand(number: int) -> Head | None:
+    def _hand_over_heads(self, topic: TopicEntry) -> dict[int, Head]:
+        def hand_over_partition(number: int) -> Head | None:
             self.may_go_on()
-            return hand_over(self.cluster.store, (topic.id, number), writer_of(topic), makes=True)
+            return replace_writer(self.cluster.store, (topic.id, number), find_writer(topic), makes=True)
 
-        heads = map_in_parallel(hand, range(topic.partitions), name="hand")
+        heads = map_in_parallel(hand_over_partition, range(topic.partitions), name="hand")
         return {number: head for number, head in enumerate(heads) if head is not None}
 
 
 _UNWRITTEN: Final = Head(NOBODY)
 
 
-def _begin_at(head: Head, offset: int) -> Head | None:
+def _set_empty_start(head: Head, offset: int) -> Head | None:
     is_empty = head.end == 0 and not head.entries and not head.pages
     return replace(head, start=offset, local_start=offset, end=offset) if is_empty else None
 
@@ -223,8 +228,8 @@ def _begin_at(head: Head, offset: int) -> Head | None:
 def make_mirrors(
     draft: Draft, link_name: str, sources: Mapping[str, SourceTopic], *, new_id: Callable[[], str], now_ms: int
 ) -> dict[str, ReconcilerError | None]:
-    """Create the mirrors that a link's filters match; return errors or `None`."""
-    link = link_named(draft, link_name)
+    """Create the mirrors that a link's filters match; return each mirror's error, or `None`."""
+    link = get_link(draft, link_name)
     outcomes: dict[str, ReconcilerError | None] = {}
     for name, source in match_auto_created(link, sources).items():
         if name in draft.topics:
@@ -239,15 +244,15 @@ def make_mirrors(
     return outcomes
 
 
-def follow_sources(draft: Draft, sources: Mapping[str, SourceTopic]) -> dict[str, ReconcilerError]:
+def update_mirrors(draft: Draft, sources: Mapping[str, SourceTopic]) -> dict[str, ReconcilerError]:
     """Update mirrors (by full name) from their sources; return errors by name."""
     failed: dict[str, ReconcilerError] = {}
     for name, source in sources.items():
         entry = draft.topics.get(name)
-        if entry is None or entry.follows is None:
-            continue  # It was deleted or stopped.
+        if entry is None or entry.active_mirror is None:
+            continue  # The mirror was deleted or stopped.
         try:
-            follow_source(draft, name, source)
+            update_mirror(draft, name, source)
         except ReconcilerError as error:
             failed[name] = error
     return failed
@@ -257,45 +262,46 @@ def record_troubles(draft: Draft, troubles: Mapping[str, Trouble | None], failed
     """Record the problems of mirrors that still exist."""
     for name, trouble in troubles.items():
         entry = draft.topics.get(name)
-        if entry is not None and entry.follows is not None:
+        if entry is not None and entry.active_mirror is not None:
             change_mirror(draft, name, partial(mirrors.set_mirror_trouble, trouble=trouble, fails=name in failed))
 
 
 def record_source_cluster(draft: Draft, link_name: str, source_cluster_id: str) -> None:
-    """Record a link's source cluster, unless recorded."""
-    link = link_named(draft, link_name)
+    """Store the id of a link's source cluster, unless it is stored."""
+    link = get_link(draft, link_name)
     if link.source_cluster_id is None:
         draft.put_link(link_name, replace(link, source_cluster_id=source_cluster_id))
 
 
-# Links act as the other cluster's super user.
+# The functions below act as the super user of the other cluster.
 
 
-def offered_topics_in(catalog: Catalog, principal: str, only: Collection[str] | None = None) -> dict[str, OfferedTopic]:
-    """Return topics as `principal` sees them, without read replicas."""
-    who = Permissions.of(principal) if _denies_anything(catalog) else None
+def list_offered_topics(
+    catalog: Catalog, principal: str, only: Collection[str] | None = None
+) -> dict[str, OfferedTopic]:
+    """Return the topics that `principal` may mirror or see, without read replicas."""
+    who = Permissions.of(principal) if _has_denials(catalog) else None
     chosen = catalog.topics if only is None else [name for name in only if name in catalog.topics]
     names = [name for name in chosen if catalog.topics[name].replica is None]
     return {
         name: OfferedTopic(
-            source_topic(catalog, name),
-            is_mirror=catalog.topics[name].follows is not None,
-            is_readable=who is None or _may_read(who, catalog, name),
+            describe_source_topic(catalog, name),
+            is_mirror=catalog.topics[name].active_mirror is not None,
+            is_readable=who is None or _may_mirror(who, catalog, name),
         )
         for name in names
     }
 
 
-def _denies_anything(catalog: Catalog) -> bool:
-    """Whether a rule denies anything; otherwise thousands of topics need no check."""
+def _has_denials(catalog: Catalog) -> bool:
     namespaces = (rule for entry in catalog.namespaces.values() for rule in entry.acls)
     topics = (rule for entry in catalog.topics.values() for rule in entry.acls)
     return any(rule.permission != ALLOW for rule in chain(namespaces, topics))
 
 
-def _may_read(who: Permissions, catalog: Catalog, full_name: str) -> bool:
-    verdict = who.verdict(catalog, Operation.READ, Kind.TOPIC, full_name)
-    return verdict.is_allowed or verdict.rule is None  # Without a matching rule, only an allow rule is missing.
+def _may_mirror(who: Permissions, catalog: Catalog, full_name: str) -> bool:
+    verdict = who.find_verdict(catalog, Operation.READ, Kind.TOPIC, full_name)
+    return verdict.is_allowed or verdict.rule is None  # Without a matching rule nothing denies reading.
 
 
 _NO_RULES: Final[RuleFields] = {}
@@ -314,21 +320,23 @@ def list_access_rules(catalog: Catalog) -> AccessRules:
 
 
 def copy_rules(draft: Draft, link_name: str, rules: AccessRules) -> int:
-    """Copy a source's rules to a link's mirrors and namespaces; return how many changed."""
-    link = link_named(draft, link_name)
+    """Copy a source's rules to a link's mirrors and namespaces; return the number of changed ones."""
+    link = get_link(draft, link_name)
     changed = 0
     for name, topic in list(draft.topics.items()):
-        mirror = topic.follows
+        mirror = topic.active_mirror
         if mirror is None or mirror.link_id != link.id:
             continue
-        acls, own = _merge_rules(topic.acls, mirror.rules, rules.topics.get(mirror.source, _NO_RULES))
+        acls, own = _merge_source_rules(topic.acls, mirror.rules, rules.topics.get(mirror.source, _NO_RULES))
         if (acls, own) != (topic.acls, dict(mirror.rules)):
             changed += acls != topic.acls
             draft.put_topic(name, replace(topic, acls=acls, mirror=replace(mirror, rules=own)))
     link_rules: dict[str, Mapping[str, tuple[str, ...]]] = {}
     for name in sorted({*rules.namespaces, *link.rules} & draft.namespaces.keys()):
         namespace = draft.namespaces[name]
-        acls, own = _merge_rules(namespace.acls, link.rules.get(name, _NO_RULES), rules.namespaces.get(name, _NO_RULES))
+        acls, own = _merge_source_rules(
+            namespace.acls, link.rules.get(name, _NO_RULES), rules.namespaces.get(name, _NO_RULES)
+        )
         if acls != namespace.acls:
             changed += 1
             draft.put_namespace(name, replace(namespace, acls=acls))
@@ -338,19 +346,19 @@ def copy_rules(draft: Draft, link_name: str, rules: AccessRules) -> int:
     return changed
 
 
-def _merge_rules(
+def _merge_source_rules(
     entries: tuple[AclEntry, ...], before: RuleFields, wanted: RuleFields
 ) -> tuple[tuple[AclEntry, ...], dict[str, tuple[str, ...]]]:
-    """Return a topic's or namespace's rules with the source's, and the rules that the link owns, by path."""
+    """Return a topic's or namespace's new rules, and by path those that the link owns."""
     changes, own = plan_rule_changes(to_rule_fields(to_namespace_acls(entries)), before, wanted)
     return (merge_rules(entries, changes) if changes else entries), own
 
 
-# The mirror's own retention is off then, since clocks, segments and sizes differ.
+# A mirror with synced retention expires nothing itself: its clock and segments differ from the source's.
 
 
-def follow_starts(cluster: Admin, full_name: str, starts: Mapping[int, int]) -> None:
-    """Move a mirror's starts up to their source's, at most to the stable end.
+def raise_mirror_starts(cluster: Admin, full_name: str, starts: Mapping[int, int]) -> None:
+    """Raise a mirror's start offsets to its source's, at most to the last stable offset.
 
     Does nothing unless the link syncs retention and the mirroring is active.
 
@@ -358,19 +366,19 @@ def follow_starts(cluster: Admin, full_name: str, starts: Mapping[int, int]) -> 
         OwnershipLostError: Another cluster owns the remote partition.
     """
     catalog = cluster.catalog.read()
-    topic = topic_named(catalog, full_name)
-    if not follows_starts(catalog, topic):
+    topic = get_topic(catalog, full_name)
+    if not syncs_start_offsets(catalog, topic):
         return
     later = {number: start for number, start in starts.items() if start}
-    heads = read_borders(cluster.store, topic.id, later)
+    heads = read_trimmed_heads(cluster.store, topic.id, later)
     behind = sorted(number for number, head in heads.items() if head.start < min(later[number], head.bounds.stable))
-    policy = cleanup_policy(catalog, full_name, cluster.cluster_id)
+    policy = read_cleanup_policy(catalog, full_name, cluster.cluster_id)
     remote = None
     if behind and policy.tiering is not None:
         check_storage_given(cluster.storage, catalog.cluster.storage_id)
-        remote = remote_tier(cluster.storage, cluster.cluster_id, catalog.cluster)
+        remote = build_remote_tier(cluster.storage, cluster.cluster_id, catalog.cluster)
 
-    def follow(number: int) -> None:
+    def raise_partition_start(number: int) -> None:
         partition = Partition(full_name, topic.id, number)
         if policy.tiering is None:
             raise_start(cluster.store, partition, later[number], policy.limits)
@@ -378,6 +386,6 @@ def follow_starts(cluster: Admin, full_name: str, starts: Mapping[int, int]) -> 
         head = read_head(cluster.store, topic.id, number)
         if head is not None:
             tier = TieredPartition(cluster.store, partition, policy, policy.tiering, remote)
-            tier.expire(*tier.read_sound_state(head), later[number])
+            tier.expire_to(*tier.read_agreeing_state(head), later[number])
 
-    run_in_parallel(follow, behind, name="starts")
+    run_in_parallel(raise_partition_start, behind, name="starts")

@@ -22,33 +22,32 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class ClusterFile:
-    """Content of a cluster's root."""
+    """Content of `cluster.json`."""
 
     id: str
     format: str
-    """Major version of the storage format."""
 
 
 def read_cluster_id(store: ObjectStore) -> str | None:
-    """Return a store's cluster id, or `None` if the store is empty."""
+    """Return the id of the cluster in a store; `None` if the store is empty."""
     file = read_cluster_file(store)
     return None if file is None else file.id
 
 
 def read_cluster_file(store: ObjectStore) -> ClusterFile | None:
-    """Return the cluster file, or `None` if the store is empty; one GET."""
+    """Read `cluster.json`; `None` if the store is empty. One GET."""
     stored = store.get(CLUSTER)
     if stored is not None and not is_truncated_json(stored.body):
-        return _parse(store, stored.body)
+        return _parse_cluster_file(store, stored.body)
     objects = (listed for listed in store.list("") if not listed.key.startswith(PROBE))
     first_objects = list(islice(objects, 2))
     if not first_objects:
         return None
-    # The cluster may have been created since the first read.
+    # Another process may have created the cluster since the first read.
     stored = store.get(CLUSTER)
     stranger = next((listed for listed in first_objects if listed.key != CLUSTER), None)
     if stored is not None and not (stranger is None and is_truncated_json(stored.body)):
-        return _parse(store, stored.body)
+        return _parse_cluster_file(store, stored.body)
     if stranger is None:
         return None
     if store.get(STORAGE) is not None:
@@ -59,7 +58,7 @@ def read_cluster_file(store: ObjectStore) -> ClusterFile | None:
 
 
 def create_cluster(store: ObjectStore, cluster_id: str) -> str:
-    """Create a cluster in an empty root; return its id, or the existing cluster's."""
+    """Create a cluster in an empty store; return its id, or the id of the existing cluster."""
     existing_id = read_cluster_id(store)
     if existing_id is not None:
         return existing_id
@@ -78,8 +77,8 @@ def create_cluster(store: ObjectStore, cluster_id: str) -> str:
 _SHARE: Final = "Put the cluster on storage that every executor sees, or run the job with spark.master local[*]."
 
 
-def check_shared(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
-    """On a machine that does not see the cluster, an unshared folder would look like an empty log."""
+def check_cluster_visible(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
+    """Reject a machine that does not see the cluster: its local folder would look like an empty log."""
     if not is_found:
         message = (
             f"{store.url} is not visible to the executor on {this_host()}: it does not find topic {full_name} there"
@@ -88,19 +87,19 @@ def check_shared(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
 
 
 def check_topic_visible(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
-    """Reject a missing topic, and a machine that does not see the cluster."""
+    """Reject a missing topic, or a machine that does not see the cluster."""
     if not is_found and read_cluster_id(store) is not None:
         message = f"topic {full_name} is not in the cluster at {store.url} any more: it was deleted or unmounted"
         raise UserError(
             message, hint=f"If it is there, the executor on {this_host()} sees another cluster under that URL. {_SHARE}"
         )
-    check_shared(store, full_name, is_found=is_found)
+    check_cluster_visible(store, full_name, is_found=is_found)
 
 
 def check_writes_visible(store: ObjectStore, keys: Iterable[str], *, by: str) -> None:
-    """Reject objects that another process wrote to a copy of the cluster's folder.
+    """Reject objects that another process wrote to its own copy of the cluster's folder.
 
-    An unshared folder lacks all objects from some point on, so only the first and last of `keys`, in writing order, are
+    A copy lacks all objects from some point on, so only the first and the last of `keys`, in writing order, are
     checked.
     """
     if by == this_process():
@@ -115,7 +114,7 @@ def check_writes_visible(store: ObjectStore, keys: Iterable[str], *, by: str) ->
             raise UserError(message, hint=hint) from error
 
 
-def _parse(store: ObjectStore, body: bytes) -> ClusterFile:
+def _parse_cluster_file(store: ObjectStore, body: bytes) -> ClusterFile:
     content = parse_object(store, CLUSTER, body)
     name, _, version = str(content.get("format")).partition("/")
     if name != _NAME or not version.isdecimal():

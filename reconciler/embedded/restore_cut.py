@@ -1,11 +1,11 @@
-"""Cut the end of a log for `restore`, on both tiers.
+"""Truncate a log on both tiers for `restore`.
 
-A head is cut by one swap under the next epoch, and stores operation, offset and number of records removed, so a
-repetition cuts nothing. Its manifest follows (`tiered/remote_retention.py`).
+One swap truncates a head under the next epoch. The head stores the operation, its offset and the number of removed
+records, so a repetition removes nothing. The manifest is truncated afterwards (`tiered/remote_retention.py`).
 
-Compaction may have removed a record below the cut because of a later one above it, so a log compacted beyond the cut is
-cut at its start, and mirrored again. A manifest that does not know the cut may still take an older compaction; it is
-checked again afterwards.
+Compaction may have removed a record below the cut because of a later one above it. A log compacted beyond the cut is
+therefore removed completely, and mirrored again. Until its manifest is truncated, an older compaction may still be
+published; this is checked afterwards.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from reconciler.archives.manifest import ManifestSwap, RemotePartition, read_man
 from reconciler.archives.objects import missing_offsets_error, retry_missing
 from reconciler.archives.pages import PagedEntries, read_page, read_pages
 from reconciler.archives.storage import check_storage, check_storage_given
-from reconciler.embedded.catalog.tables import name_with_id, topic_named
-from reconciler.embedded.catalog.tiering_state import tiering_of
-from reconciler.embedded.segments.gate import delete_named, writer_of
+from reconciler.embedded.catalog.tables import find_current_name, get_topic
+from reconciler.embedded.catalog.tiering_state import find_tiering
+from reconciler.embedded.segments.gate import delete_named, find_writer
 from reconciler.embedded.segments.head import Head, Partition, head_register, parse_head, read_head
 from reconciler.embedded.segments.parts import PART_BYTES, PartWriter, damaged_part_error, read_part
-from reconciler.embedded.tiered.remote_retention import cut_manifest
-from reconciler.embedded.tiered.remote_tier import remote_tier
+from reconciler.embedded.tiered.remote_retention import truncate_manifest
+from reconciler.embedded.tiered.remote_tier import build_remote_tier
 from reconciler.errors import RetryableError, UserError
 from reconciler.objectstore.register import fresh_mark
 from reconciler.records.log import OffsetRange
@@ -41,37 +41,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NamedObjects:
-    """Parts and pages that a head or manifest named."""
+    """Parts and pages that a head or manifest referenced."""
 
     pages: tuple[PageRef, ...] = ()
     entries: tuple[Entry, ...] = ()
 
 
 @dataclass(slots=True)
-class _Split:
+class _SplitLog:
     pages: list[PageRef] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
-    gone_pages: list[PageRef] = field(default_factory=list)
-    gone: list[Entry] = field(default_factory=list)
-    opened: list[str] = field(default_factory=list)
-    """Pages across the cut, lower levels first."""
+    removed_pages: list[PageRef] = field(default_factory=list)
+    removed_entries: list[Entry] = field(default_factory=list)
+    split_pages: list[str] = field(default_factory=list)
+    """Keys of pages across the cut, lower levels first."""
 
 
-class Truncation:
-    """Cuts one partition's local tier; later tries reuse written parts.
+class HeadTruncation:
+    """Truncates one partition's local tier; retries reuse parts already written.
 
-    Objects are deleted after the head's swap: a crash leaves them to the sweep.
+    Objects are deleted after the head's swap; after a crash the sweep deletes them.
     """
 
     def __init__(self, store: ObjectStore, partition: Partition) -> None:
         self._store = store
         self._partition = partition
         self._written: dict[tuple[str, int], Entry] = {}
-        self._split = _Split()
+        self._split = _SplitLog()
 
-    def cut(self, head: Head, at: int) -> Head:
-        """Return the head cut at `at`, at most its end; epochs stay."""
-        split = self._split = self._below(head, at)
+    def truncate_head(self, head: Head, at: int) -> Head:
+        """Return the head with `at` as its end, which is at most its current end; epochs stay."""
+        split = self._split = self._split_log(head, at)
         return replace(
             head,
             start=min(head.start, at),
@@ -83,47 +83,47 @@ class Truncation:
             entries=tuple(split.entries),
             producers=_remaining_producers(head.producers, split),
             transactions={name: one for name, one in head.transactions.items() if one["base"] < at},
-            source=_limit_fetched(head.source, at),
+            source=_limit_fetched_offset(head.source, at),
         )
 
-    def clear(self, *, is_done: bool) -> None:
-        """Delete unnamed objects after the swap of the last `cut` succeeded or failed."""
-        split = self._split if is_done else _Split()
+    def delete_unnamed(self, *, is_done: bool) -> None:
+        """Delete the objects that the head no longer names, depending on whether its swap succeeded."""
+        split = self._split if is_done else _SplitLog()
         named = {entry.key for entry in split.entries}
         self._store.delete([entry.key for entry in self._written.values() if entry.key not in named])
-        delete_named(self._store, NamedObjects(tuple(split.gone_pages), tuple(split.gone)))
-        self._store.delete(split.opened)
+        delete_named(self._store, NamedObjects(tuple(split.removed_pages), tuple(split.removed_entries)))
+        self._store.delete(split.split_pages)
 
-    def _below(self, head: Head, at: int) -> _Split:
-        split = _Split()
+    def _split_log(self, head: Head, at: int) -> _SplitLog:
+        split = _SplitLog()
         if at <= head.local_start:
             # Only remote records remain, or none.
-            split.gone_pages += head.pages
-            split.gone += head.entries
+            split.removed_pages += head.pages
+            split.removed_entries += head.entries
             return split
         self._split_pages(head.pages, at, split)
         self._split_entries(head.entries, at, split)
         return split
 
-    def _split_pages(self, pages: Iterable[PageRef], at: int, split: _Split) -> None:
+    def _split_pages(self, pages: Iterable[PageRef], at: int, split: _SplitLog) -> None:
         for page in pages:
             if page.last < at:
                 split.pages.append(page)
             elif page.base >= at:
-                split.gone_pages.append(page)
+                split.removed_pages.append(page)
             else:
                 if page.level:
                     self._split_pages(read_pages(self._store, page), at, split)
                 else:
                     self._split_entries(read_page(self._store, page), at, split)
-                split.opened.append(page.key)
+                split.split_pages.append(page.key)
 
-    def _split_entries(self, entries: Iterable[Entry], at: int, split: _Split) -> None:
+    def _split_entries(self, entries: Iterable[Entry], at: int, split: _SplitLog) -> None:
         for entry in entries:
             if entry.base < at:
                 split.entries.append(entry if entry.last < at else self._rewrite_below(entry, at))
             if entry.last >= at:
-                split.gone.append(entry)
+                split.removed_entries.append(entry)
 
     def _rewrite_below(self, entry: Entry, at: int) -> Entry:
         written = self._written.get((entry.key, at))
@@ -141,26 +141,28 @@ class Truncation:
         return written
 
 
-def _limit_fetched(source: dict[str, Any] | None, at: int) -> dict[str, Any] | None:
+def _limit_fetched_offset(source: dict[str, Any] | None, at: int) -> dict[str, Any] | None:
     if source is None or source.get("fetched", at) <= at:
         return source
     return {**source, "fetched": at}
 
 
-def _remaining_producers(producers: dict[str, Any], split: _Split) -> dict[str, Any]:
-    """Return the producers without those of removed parts; if a removed part does not name its producer, none."""
-    if split.gone_pages or any(entry.producer is None for entry in split.gone):
+def _remaining_producers(producers: dict[str, Any], split: _SplitLog) -> dict[str, Any]:
+    """Return the producers without those of removed parts; none if a removed part names no producer."""
+    if split.removed_pages or any(entry.producer is None for entry in split.removed_entries):
         return {}
-    cut = {entry.producer["id"] for entry in split.gone if entry.producer is not None}
+    cut = {entry.producer["id"] for entry in split.removed_entries if entry.producer is not None}
     return {name: known for name, known in producers.items() if name not in cut}
 
 
-def records_within(store: ObjectStore, held: PagedEntries, offsets: OffsetRange, partition: int) -> int:
-    """Count a range's records, reading only parts that an end cuts."""
-    return _count_records(store, (*held.pages, *held.entries), offsets, partition)
+def count_records(store: ObjectStore, held: PagedEntries, offsets: OffsetRange, partition: int) -> int:
+    """Count the records of an offset range; only parts that the range cuts are read."""
+    return _count_item_records(store, (*held.pages, *held.entries), offsets, partition)
 
 
-def _count_records(store: ObjectStore, items: Iterable[PageRef | Entry], offsets: OffsetRange, partition: int) -> int:
+def _count_item_records(
+    store: ObjectStore, items: Iterable[PageRef | Entry], offsets: OffsetRange, partition: int
+) -> int:
     total = 0
     for item in items:
         cut = OffsetRange(max(item.base, offsets.start), min(item.last + 1, offsets.stop))
@@ -172,7 +174,7 @@ def _count_records(store: ObjectStore, items: Iterable[PageRef | Entry], offsets
                 total += item.records
             case PageRef():
                 below = read_pages(store, item) if item.level else read_page(store, item)
-                total += _count_records(store, below, cut, partition)
+                total += _count_item_records(store, below, cut, partition)
             case Entry() if is_within:
                 total += item.digest.records
             case Entry() if item.is_dense:
@@ -185,7 +187,6 @@ def _count_records(store: ObjectStore, items: Iterable[PageRef | Entry], offsets
 
 
 _MAX_READS: Final = 3
-"""Then a missing object counts as lost."""
 
 
 def truncate_topic(
@@ -196,10 +197,10 @@ def truncate_topic(
     *,
     may_go_on: Callable[[], None] = lambda: None,
 ) -> Mapping[int, TruncatedPartition]:
-    """Cut partitions of a mirror in parallel; a repetition returns the same."""
+    """Truncate partitions of a mirror in parallel; repeating an operation returns the same."""
     catalog = cluster.catalog.read()
-    topic, bound = topic_named(catalog, full_name), catalog.cluster.storage_id
-    if topic.follows is None:
+    topic, bound = get_topic(catalog, full_name), catalog.cluster.storage_id
+    if topic.active_mirror is None:
         message = f"topic {full_name} cannot be truncated: producers may write to it"
         raise UserError(
             message, hint="A failover ended the restore: look at the mirror again with reconciler mirror describe."
@@ -207,54 +208,55 @@ def truncate_topic(
     check_storage_given(cluster.storage, bound)
     if cluster.storage is not None and bound is not None and topic.tiering is not None:
         check_storage(cluster.storage, bound)
-    cutting = TopicCut(cluster.store, cluster.storage, cluster.cluster_id, cluster.catalog, writer_of(topic), operation)
+    cutting = TopicTruncation(
+        cluster.store, cluster.storage, cluster.cluster_id, cluster.catalog, find_writer(topic), operation
+    )
 
     def cut(number: int) -> TruncatedPartition:
         may_go_on()
-        return cutting.truncate(Partition(full_name, topic.id, number), cuts[number])
+        return cutting.truncate_partition(Partition(full_name, topic.id, number), cuts[number])
 
     numbers = sorted(cuts)
     return dict(zip(numbers, map_in_parallel(cut, numbers, name="truncate"), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
-class TopicCut:
-    """One operation's cuts of one topic. Thread-safe."""
+class TopicTruncation:
+    """Truncations of one topic for one operation. Thread-safe."""
 
     store: ObjectStore
     storage: ObjectStore | None
     cluster_id: str
     catalog: CatalogRegister
     writer: str
-    """Writer of the heads during the operation: the link."""
     operation: str
 
-    def truncate(self, partition: Partition, at: int) -> TruncatedPartition:
-        """Cut one partition; return its end and the number of records removed."""
+    def truncate_partition(self, partition: Partition, at: int) -> TruncatedPartition:
+        """Truncate one partition; return its end and the number of records removed."""
 
-        def cut() -> Head:
-            # Completes an earlier operation's cut: the head stores only the last one.
-            self._settle(partition)
-            head = self._cut(partition, at)
-            self._settle(partition)
-            return self._cut(partition, at) if self._is_too_short(partition, head) else head
+        def cut_both_tiers() -> Head:
+            # An earlier cut must reach the manifest first: the head stores only the last cut.
+            self._truncate_manifest(partition)
+            head = self._swap_head(partition, at)
+            self._truncate_manifest(partition)
+            return self._swap_head(partition, at) if self._must_remove_log(partition, head) else head
 
-        head = retry_missing(cut)
-        self._settle(partition)
+        head = retry_missing(cut_both_tiers)
+        self._truncate_manifest(partition)
         done = head.truncated or {}
         return TruncatedPartition(int(done["offset"]), int(done["records"]))
 
-    def _cut(self, partition: Partition, at: int) -> Head:
+    def _swap_head(self, partition: Partition, at: int) -> Head:
         register = head_register(self.store, partition.topic_id, partition.number)
-        truncation = Truncation(self.store, partition)
+        truncation = HeadTruncation(self.store, partition)
         is_done = False
 
         def cut_head(held: RegisterSnapshot | None) -> dict[str, Any] | None:
             nonlocal is_done
-            # An unwritten partition gets a head: later records are not cut.
+            # An unwritten partition gets a head, so that a repetition does not remove later records.
             head = Head(self.writer) if held is None else parse_head(self.store, register.key, held.value)
-            is_again = self._is_cut(head)
-            is_done = not is_again or self._is_too_short(partition, head)
+            is_again = self._is_truncated(head)
+            is_done = not is_again or self._must_remove_log(partition, head)
             if not is_done:
                 return None
             if head.writer != self.writer:
@@ -264,75 +266,78 @@ class TopicCut:
                     hint="A failover ended the restore: look at the mirror again with reconciler mirror describe.",
                 )
             epoch = 1 + (0 if held is None else held.epoch)
-            return self._cut_head(partition, truncation, head, (head.start if is_again else at, epoch)).to_json()
+            return self._truncate_head(partition, truncation, head, (head.start if is_again else at, epoch)).to_json()
 
         held = register.update(cut_head, mark=fresh_mark(), raises_epoch=True)
-        truncation.clear(is_done=is_done)
+        truncation.delete_unnamed(is_done=is_done)
         if held is None:
             raise RetryableError(f"{partition} was deleted in the meantime", hint="Read the mirror again.")
         return parse_head(self.store, register.key, held.value)
 
-    def _is_cut(self, head: Head) -> bool:
+    def _is_truncated(self, head: Head) -> bool:
         return head.truncated is not None and head.truncated["operation"] == self.operation
 
-    def _is_too_short(self, partition: Partition, head: Head) -> bool:
+    def _must_remove_log(self, partition: Partition, head: Head) -> bool:
         if head.truncated is None or head.start >= int(head.truncated["offset"]):
             return False
-        learned_in, learned_to = self._learned(partition)
+        learned_in, learned_to = self._read_compacted_range(partition)
         return learned_in < head.last_cut_epoch and learned_to > int(head.truncated["offset"])
 
-    def _learned(self, partition: Partition) -> tuple[int, int]:
-        remote = self._remote(partition)
+    def _read_compacted_range(self, partition: Partition) -> tuple[int, int]:
+        remote = self._find_remote(partition)
         manifest = None if remote is None else read_manifest(remote[0].storage, remote[1])
         return (0, 0) if manifest is None else manifest.learned
 
-    def _cut_head(self, partition: Partition, truncation: Truncation, head: Head, cut: tuple[int, int]) -> Head:
+    def _truncate_head(
+        self, partition: Partition, truncation: HeadTruncation, head: Head, cut: tuple[int, int]
+    ) -> Head:
         at, epoch = min(cut[0], head.end), cut[1]
-        if max(head.compacted_to, self._learned(partition)[1]) > at:
+        if max(head.compacted_to, self._read_compacted_range(partition)[1]) > at:
             at = min(at, head.start)
-        records = self._records(partition, head, at)
-        if self._is_cut(head) and head.truncated is not None:
+        records = self._count_removed(partition, head, at)
+        if self._is_truncated(head) and head.truncated is not None:
             records += int(head.truncated["records"])
-        after = truncation.cut(head, at)
+        after = truncation.truncate_head(head, at)
         epochs = tuple(item for item in head.epochs if item[1] < at)
         truncated = {"operation": self.operation, "offset": at, "epoch": epoch, "records": records}
         return replace(after, epochs=(*epochs, (epoch, at)), truncated=truncated)
 
-    def _records(self, partition: Partition, head: Head, at: int) -> int:
+    def _count_removed(self, partition: Partition, head: Head, at: int) -> int:
         start = max(at, head.start)
         local_range = OffsetRange(max(start, head.local_start), head.end)
-        count = records_within(self.store, head, local_range, partition.number)
+        count = count_records(self.store, head, local_range, partition.number)
         remote_range = OffsetRange(start, head.local_start)
-        remote = self._remote(partition)
+        remote = self._find_remote(partition)
         if not remote_range.length or remote is None:
             return count
         swap, place = remote
         manifest = read_manifest(swap.storage, place)
         if manifest is None:
             raise missing_offsets_error(swap.storage, place.key, remote_range.start, remote_range.stop - 1)
-        return count + records_within(swap.storage, manifest, remote_range, partition.number)
+        return count + count_records(swap.storage, manifest, remote_range, partition.number)
 
-    def _settle(self, partition: Partition) -> None:
+    def _truncate_manifest(self, partition: Partition) -> None:
         for _ in range(_MAX_READS):
             head = read_head(self.store, partition.topic_id, partition.number)
-            remote = self._remote(partition)
+            remote = self._find_remote(partition)
             if head is None or remote is None:
                 return
             swap, place = remote
             is_there = (
-                cut_manifest(swap, place, head, makes=head.truncated is not None and swap.tiering.uploads) is not None
+                truncate_manifest(swap, place, head, makes=head.truncated is not None and swap.tiering.uploads)
+                is not None
             )
             if is_there or read_manifest(swap.storage, place) is None:
                 return
         message = f"{partition}: its records in object storage could not be truncated: its tiering is being switched"
         raise RetryableError(message, hint="`run` finishes that; then the restore continues.")
 
-    def _remote(self, partition: Partition) -> tuple[ManifestSwap, RemotePartition] | None:
-        """Return the partition's manifest in object storage; `None`: it was never tiered."""
+    def _find_remote(self, partition: Partition) -> tuple[ManifestSwap, RemotePartition] | None:
+        """Return the partition's manifest swap and location; `None` if it was never tiered."""
         catalog = self.catalog.read()
-        name = name_with_id(catalog, partition.topic_id, partition.full_name)
-        tiering = tiering_of(catalog, name, self.cluster_id) if name in catalog.topics else None
-        remote = remote_tier(self.storage, self.cluster_id, catalog.cluster)
+        name = find_current_name(catalog, partition.topic_id, partition.full_name)
+        tiering = find_tiering(catalog, name, self.cluster_id) if name in catalog.topics else None
+        remote = build_remote_tier(self.storage, self.cluster_id, catalog.cluster)
         if tiering is None or remote is None:
             return None
         swap = ManifestSwap(remote.storage, self.cluster_id, tiering)

@@ -54,7 +54,7 @@ def run_in_spark(
     Raises:
         IncompleteError: It was stopped; yielded results are valid.
     """
-    large = [item for item in work if isinstance(item, Chore) and item.keys >= in_memory.KEYS]
+    large = [item for item in work if isinstance(item, Chore) and item.keys >= in_memory.MAX_LEARNED_KEYS]
     if not large or not isinstance(do, ChoreTask) or do.job != "compact":
         yield from stage.run_rounds_in_spark(engine, work, do)
         return
@@ -71,7 +71,7 @@ def run_in_spark(
 def _compact_large(engine: Engine, task: ChoreTask, chore: Chore) -> list[PartitionRewrite | FailedChore]:
     session = engine.spark(chore.bytes)
     try:
-        cleaning = task.cleaning(chore)
+        cleaning = task.plan_shared_compaction(chore)
         if cleaning is None:
             return []
         with stage.describe_stages(session, "reconciler: maintenance"):
@@ -95,7 +95,7 @@ class CompactionPass:
 
     def rewrite(self, used: EngineUse) -> PartitionRewrite:
         """Write the surviving records under new names."""
-        groups = list(self.compaction.groups(self.cleaning))
+        groups = list(self.compaction.iter_groups(self.cleaning))
         tasks = min(len(self.cleaning.pieces), _TASKS_A_CORE * stage.Cores(self.session).now)
         keys = keys_of(self.session, self.task, self.chore, self.cleaning.pieces, tasks)
         survivors = group_by_file(find_newest(keys), [_offsets_of(group) for group in groups])
@@ -105,7 +105,7 @@ class CompactionPass:
             rows = self._write_files(files, groups).collect()
         except Exception as trouble:
             raise job_error("compacting", trouble) from trouble
-        return self.compaction.rewritten(self.cleaning, _results_by_file(rows))
+        return self.compaction.combine_rewrites(self.cleaning, _results_by_file(rows))
 
     def _write_files(self, files: DataFrame, groups: Sequence[PieceGroup]) -> DataFrame:
         task, chore, compaction, cleaning = self.task, self.chore, self.compaction, self.cleaning

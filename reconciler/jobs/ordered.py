@@ -153,9 +153,9 @@ class _MissingRecords:
             keyed = batch.column("offset").to_numpy()[to_bool_array(has_key)]
             if len(keyed):
                 both = hash_keys(batch.column("key").filter(has_key))
-                is_wanted = wanted.of_hashes(*both) >= 0
+                is_wanted = wanted.find_offsets_by_hash(*both) >= 0
                 later.add_hashes(both[0][is_wanted], both[1][is_wanted], keyed[is_wanted])
-        is_superseded = later.of_hashes(high, low) > offsets
+        is_superseded = later.find_offsets_by_hash(high, low) > offsets
         self.explained += int(is_superseded.sum())
         self._add_unexplained(offsets[~is_superseded])
 

@@ -472,7 +472,7 @@ def merge_acls(rules: Iterable[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
 
 def _explain_refusal(binding: AccessBinding, spaces: Spaces, rule: _Rule, capabilities: Capabilities) -> str | None:
     if binding.resource not in _RESOURCES:
-        return f"rules on {binding.resource} cannot be declared: rules belong to topics and namespaces"
+        return f"rules on {binding.resource} are about no topic and no namespace"
     namespace, _ = spaces.split_name(binding.name)
     [name] = rule.names
     if not namespace or not name:
@@ -480,7 +480,7 @@ def _explain_refusal(binding: AccessBinding, spaces: Spaces, rule: _Rule, capabi
     if ("*" in name[:-1]) or (name.endswith("*") and not binding.is_prefix):
         return f"{name!r} is neither a name nor a prefix"
     if binding.resource == "topics" and not binding.is_prefix and can_be_declared(binding):
-        return "it is for a topic that does not exist"
+        return "it is about one topic, which is not there"
     try:
         written = _to_acl(rule)
     except ValidationError as error:
@@ -499,7 +499,7 @@ def _explain_no_namespace(binding: AccessBinding, separator: str) -> str:
         return f"the prefix does not end with the separator {separator!r}, so it is not a namespace"
     if binding.resource != "topics" and not binding.is_prefix:
         return f"rules for {binding.resource} belong to a namespace, and this name is in none"
-    return "it is for no existing topic or namespace"
+    return "it is about no topic that is there, and about no namespace"
 
 
 def _reason(error: ValidationError) -> str:

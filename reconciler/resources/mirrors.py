@@ -483,7 +483,7 @@ class TransitionRequest:
     """Whether the source of a reversal accepts records again."""
 
 
-def request_verb(
+def ask(
     full_name: str, mirror: MirrorEntry, named_link: NamedObjects | None, verb: str, request: TransitionRequest
 ) -> MirrorEntry:
     """Return the entry of a mirror after a request.

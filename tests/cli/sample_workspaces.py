@@ -12,7 +12,7 @@ import jsonschema
 import orjson
 
 from reconciler.cli.main import main
-from reconciler.embedded.catalog.tiering_state import location_of
+from reconciler.embedded.catalog.tiering_state import get_topic_location
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.mounts.mounts import Mount
 from reconciler.objectstore.directory import DirectoryStore
@@ -213,7 +213,7 @@ class Shop:
     @property
     def location(self) -> str:
         west = self.cluster("west")
-        return str(location_of(MOUNTED_ORDERS, west.topics()[MOUNTED_ORDERS], west.cluster_id))
+        return str(get_topic_location(MOUNTED_ORDERS, west.topics()[MOUNTED_ORDERS], west.cluster_id))
 
     def unmounting(self, *verbs: str) -> int:
         """Begin an unmount that goes on only where it is asked to, and ask so far."""

@@ -17,7 +17,7 @@ from reconciler.cli.metrics_file import format_metrics, prometheus_text, read_to
 from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.embedded.catalog.model import DeletionEntry, RewriteEntry
 from reconciler.embedded.segments.groups import commit_offsets
-from reconciler.embedded.tiered.cache import ChunkCache, measure_cache_levels, take_cache_counts
+from reconciler.embedded.tiered.cache import ChunkCache, measure_cache_levels, pop_cache_counts
 from reconciler.embedded.tiered.usage import CountingStore
 from reconciler.errors import IncompleteError, LostRaceError, MissingObjectError, RetryableError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
@@ -517,7 +517,7 @@ def test_what_the_driver_does_with_object_storage_is_counted() -> None:
         storage.get_range("gone", 0, 1)
     with pytest.raises(UserError):
         storage.put("x", b"", kms_key_id="key")
-    assert storage.taken() == {
+    assert storage.pop_counts() == {
         "partition_manifest_uploads_total": 1,
         "topic_manifest_uploads_total": 1,
         "spillover_manifest_uploads_total": 1,
@@ -525,9 +525,9 @@ def test_what_the_driver_does_with_object_storage_is_counted() -> None:
         "deleted_segments": 1,
         "errors_total": 1,
     }
-    assert storage.taken() == {}, "each is told once"
+    assert storage.pop_counts() == {}, "each is told once"
     assert pickle.loads(pickle.dumps(storage)).url == inner.url  # noqa: S301 - our own
-    assert set(storage.taken()) <= set(COUNTER_HELP)
+    assert set(storage.pop_counts()) <= set(COUNTER_HELP)
 
 
 @pytest.mark.fact("F-R-035")
@@ -563,11 +563,11 @@ def test_what_was_uploaded_and_asked_of_the_cache_is_counted(typed: Call, tmp_pa
 
 def test_a_cache_counts_what_it_has_and_what_it_fetches(tmp_path: Path) -> None:
     cache = ChunkCache({"cloud_storage_cache_directory": str(tmp_path)}, None)
-    take_cache_counts()
+    pop_cache_counts()
     for _ in range(3):
-        assert cache.small("topics/c/1/00000/0-9-2-0-v1-n.index", lambda: b"footer") == b"footer"
-    assert take_cache_counts() == {"cache_op_miss": 1, "cache_op_hit": 2}
-    assert take_cache_counts() == {}
+        assert cache.get_small("topics/c/1/00000/0-9-2-0-v1-n.index", lambda: b"footer") == b"footer"
+    assert pop_cache_counts() == {"cache_op_miss": 1, "cache_op_hit": 2}
+    assert pop_cache_counts() == {}
     levels = measure_cache_levels({"cloud_storage_cache_directory": str(tmp_path)}, None)
     assert (levels["active_segments"], levels["cache_space_files"]) == (1, 1)
     assert levels["cache_space_size_bytes"] >= len(b"footer")

@@ -192,7 +192,7 @@ def declared(cluster: EmbeddedCluster) -> dict[str, Any]:
     """Return what was declared of a cluster, as its catalog has it."""
     catalog = cluster.catalog.read()
     topics = {
-        name: (topic.partitions, dict(topic.configs), topic.acls, topic.follows is not None)
+        name: (topic.partitions, dict(topic.configs), topic.acls, topic.active_mirror is not None)
         for name, topic in catalog.topics.items()
     }
     links = {name: (link.source_cluster, link.declared) for name, link in catalog.links.items()}

@@ -78,7 +78,7 @@ class OfEmbedded:
         return [value for _, value in self.linked.read("east")]
 
     def fail_over(self) -> None:
-        self.linked.east.linking.ask(ORDERS, "failover")
+        self.linked.east.linking.start_operation(ORDERS, "failover")
 
 
 @dataclass

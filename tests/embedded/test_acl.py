@@ -21,7 +21,7 @@ from reconciler.embedded.acl import (
     Kind,
     Operation,
     Permissions,
-    iter_levels,
+    iter_rule_levels,
     to_acl_entries,
     to_namespace_acls,
 )
@@ -74,14 +74,14 @@ def test_a_question_has_its_answer(row: dict[str, Any]) -> None:
     assert asked is not None
     who = Permissions.of(asked["who"], asked["host"] or "*")
     operation, kind, name = Operation(asked["may"]), Kind(asked["kind"]), asked["name"]
-    verdict = who.verdict(catalog, operation, kind, name)
+    verdict = who.find_verdict(catalog, operation, kind, name)
     by = f"rule {verdict.position} of {verdict.level}" if verdict.rule else verdict.level
     assert (verdict.is_allowed, by) == (row["may"], row.get("by"))
-    assert who.may(catalog, operation, kind, name) is row["may"]
-    assert SUPER_USER.may(catalog, operation, kind, name)
+    assert who.is_allowed(catalog, operation, kind, name) is row["may"]
+    assert SUPER_USER.is_allowed(catalog, operation, kind, name)
     if not row["may"]:
         with pytest.raises(NotAuthorizedError) as refused:
-            who.check(catalog, operation, kind, name)
+            who.check_allowed(catalog, operation, kind, name)
         assert f"{operation} {kind} {name}: {row['by']}" in str(refused.value)
 
 
@@ -98,7 +98,7 @@ def test_a_refusal_names_rule_place_and_error(kind: Kind, name: str, error: str)
     denial = rule("deny User:bob from 10.0.0.7 on groups,topics,transactional-ids named *: read, write")
     catalog = catalog_with({"shop": (rule("allow User:bob: all"), denial)})
     with pytest.raises(NotAuthorizedError) as refused:
-        Permissions.of("User:bob", "10.0.0.7").check(catalog, "read", kind, name)
+        Permissions.of("User:bob", "10.0.0.7").check_allowed(catalog, "read", kind, name)
     assert refused.value.message == (
         f"User:bob from 10.0.0.7 may not read {kind} {name}: rule 2 of namespace shop denies it: "
         f"deny User:bob read, write on groups, topics, transactional-ids from 10.0.0.7 ({error})"
@@ -126,13 +126,13 @@ def test_what_nothing_allows_comes_with_the_rule_that_would(kind: Kind, name: st
     closed = catalog_with({"shop": (rule("allow User:a: read"),)})
     who = Permissions.of("User:bob")
     with pytest.raises(NotAuthorizedError) as refused:
-        who.check(closed, "read", kind, name)
+        who.check_allowed(closed, "read", kind, name)
     assert refused.value.hint.endswith(hint)
     offered = yaml.safe_load(hint)
     place = name.rpartition(":")[0]
     path = f"allow {offered['principal']} on {','.join(offered.get('resources', ['topics']))}"
     allowing = rule(f"{path}: {', '.join(offered['operations'])}")
-    assert who.may(catalog_with({place: (allowing, rule("allow User:a: read"))}), "read", kind, name)
+    assert who.is_allowed(catalog_with({place: (allowing, rule("allow User:a: read"))}), "read", kind, name)
 
 
 @pytest.mark.parametrize("principal", ["", "bob", "User:", ":bob", "User:*", "User:a\nb"])
@@ -146,7 +146,7 @@ def test_who_is_nobody_cannot_act(principal: str) -> None:
 def test_a_rule_that_says_neither_allow_nor_deny_denies() -> None:
     strange = AclEntry("User:a", "Allow", ("read",))
     catalog = catalog_with({"shop": (strange,)})
-    assert not Permissions.of("User:a").may(catalog, "read", Kind.TOPIC, "shop:orders")
+    assert not Permissions.of("User:a").is_allowed(catalog, "read", Kind.TOPIC, "shop:orders")
 
 
 _WHO = st.sampled_from(["User:a", "User:b", "User:*"])
@@ -187,8 +187,8 @@ def test_another_denial_never_allows_more(
     operation, (kind, name) = question
     denial = replace(added, permission="deny")
     more = {**world, place: (*world.get(place, ()), denial)}
-    if who.may(catalog_with(more), operation, kind, name):
-        assert who.may(catalog_with(world), operation, kind, name)
+    if who.is_allowed(catalog_with(more), operation, kind, name):
+        assert who.is_allowed(catalog_with(world), operation, kind, name)
 
 
 @pytest.mark.fact("F-K-019")
@@ -201,11 +201,11 @@ def test_denied_at_an_outer_tier_stays_denied_whatever_lies_below(
 ) -> None:
     operation, (kind, name) = question
     catalog = catalog_with({"shop": world.get("shop", ())})
-    denied = who.verdict(catalog, operation, kind, name)
+    denied = who.find_verdict(catalog, operation, kind, name)
     if denied.rule is None or denied.is_allowed:
         return
     other = catalog_with({**below, "shop": world.get("shop", ())})
-    assert who.verdict(other, operation, kind, name) == denied
+    assert who.find_verdict(other, operation, kind, name) == denied
 
 
 @given(_WORLDS, _QUESTIONS, _ACTORS)
@@ -216,15 +216,18 @@ def test_the_answer_is_the_one_of_the_rule_in_words(
     """Said from the other end: any denial denies, else any allowance allows, else only no rule at all does."""
     operation, (kind, name) = question
     catalog = catalog_with(world)
-    levels = list(iter_levels(catalog, kind, name))
+    levels = list(iter_rule_levels(catalog, kind, name))
     alone = [
-        (entry.permission, who.verdict(catalog_with_one(entry, level.label), operation, kind, name).rule is not None)
+        (
+            entry.permission,
+            who.find_verdict(catalog_with_one(entry, level.label), operation, kind, name).rule is not None,
+        )
         for level in levels
         for entry in level.rules
     ]
     matching = {permission for permission, is_about in alone if is_about}
     expected = "deny" not in matching and ("allow" in matching or not alone)
-    assert who.may(catalog, operation, kind, name) is expected
+    assert who.is_allowed(catalog, operation, kind, name) is expected
 
 
 def catalog_with_one(entry: AclEntry, label: str) -> Catalog:
@@ -383,7 +386,7 @@ def test_the_super_user_is_refused_nothing(cluster: EmbeddedCluster, name: str) 
         lambda c: c.create_mirror(
             "copy", MirrorShape(link="north", source="copy", configs={}), SourceTopic(partitions=1)
         ),
-        lambda c: c.follow_source("copy", SourceTopic(partitions=1)),
+        lambda c: c.update_mirror("copy", SourceTopic(partitions=1)),
     ],
 )
 def test_links_belong_to_the_super_user(cluster: EmbeddedCluster, do: ApplyMode) -> None:

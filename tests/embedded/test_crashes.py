@@ -23,8 +23,8 @@ def unnamed_parts(store: ObjectStore, cluster: EmbeddedCluster) -> set[str]:
     for name, topic in cluster.topics().items():
         log = cluster.log(name)
         for partition in range(topic.partitions):
-            head = log.head(partition)
-            named |= {entry.key for entry in log.entries(head, OffsetRange(0, 1 << 40))} if head else set()
+            head = log.read_head(partition)
+            named |= {entry.key for entry in log.iter_local_entries(head, OffsetRange(0, 1 << 40))} if head else set()
     return {listed.key for listed in store.list("topics/")} - named
 
 

@@ -117,7 +117,7 @@ def upload_and_merge_keep_every_record(it: Scene) -> None:
         assert job(on_spark).partitions == 0
     tiered.alter_topic(TOPIC, {"retention.local.strict": "true", "retention.local.target.bytes": "1"})
     assert tiered.upkeep().retain().errors == []
-    heads = [tiered.log(TOPIC).head(partition) for partition in range(PARTITIONS)]
+    heads = [tiered.log(TOPIC).read_head(partition) for partition in range(PARTITIONS)]
     assert all(head is not None and head.local_start > 10 for head in heads)
     assert [read(tiered.log(TOPIC), partition) for partition in range(PARTITIONS)] == before
     assert check_cluster(tiered.store, deep=True, storage=tiered.storage).findings == []
@@ -134,7 +134,7 @@ def compaction_keeps_the_newest_of_each_key(it: Scene) -> None:
     done = west.upkeep().compact(partial(run_in_spark, it.engine))
     assert (done.partitions, done.errors) == (PARTITIONS, [])
     for partition in range(PARTITIONS):
-        head = west.log(TOPIC).head(partition)
+        head = west.log(TOPIC).read_head(partition)
         assert head is not None
         assert head.compacted_to > 80
         superseded = {later - 40 for later in range(40, head.compacted_to)}

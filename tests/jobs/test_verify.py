@@ -168,7 +168,7 @@ def test_a_damaged_record_behind_a_kept_digest_is_found_only_by_reading(
 def replace_part(cluster: EmbeddedCluster, entries: bytes) -> None:
     """Put the bytes of a staged part in the place of partition 0's only one."""
     (staged,) = json.loads(entries)
-    head = cluster.log(TOPIC).head(0)
+    head = cluster.log(TOPIC).read_head(0)
     assert head is not None
     found = cluster.store.get(staged["key"])
     assert found is not None

@@ -264,7 +264,7 @@ def test_a_plan_refuses_two_reversals_of_one_source(shop: Bench) -> None:
 def test_a_reversal_that_lost_against_another_one_is_taken_back(
     shop: Bench, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
 ) -> None:
-    asked = opened(shop, "east").linking.ask(ORDERS, "reverse-and-start", operation="lost")
+    asked = opened(shop, "east").linking.start_operation(ORDERS, "reverse-and-start", operation="lost")
     assert asked.state == "PENDING_SYNCHRONIZE"
     assert ask(shop, "reverse-and-start", NORTH).verdict is None
     if is_killed:

@@ -283,7 +283,7 @@ def test_what_is_offered_in_place_of_a_blocked_delete_can_be_written_as_it_stand
     assert two.plan().plan.blocked == ()
     assert two.apply().verdict is None
     assert two.plan().plan.is_empty
-    assert [each.state for each in opened(two, "west").mounts.mountable()] == ["detached"]
+    assert [each.state for each in opened(two, "west").mounts.list_detached()] == ["detached"]
 
 
 def test_a_namespace_goes_after_what_is_unmounted_in_it(two: Bench) -> None:

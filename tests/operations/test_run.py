@@ -414,7 +414,7 @@ def shop(bench: Bench) -> Bench:
     shop.write("manifests/clicks-link.yaml", link.replace("ROLE", "mirroring").replace("MODE", "destination"))
     assert shop.apply().verdict is None
     produce(shop, "west", "late")
-    opened(shop, "east").linking.ask("shop:orders", "promote", operation="019a")
+    opened(shop, "east").linking.start_operation("shop:orders", "promote", operation="019a")
     assert status(shop) == "PENDING_STOPPED"
     return shop
 

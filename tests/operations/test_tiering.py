@@ -15,7 +15,7 @@ from reconciler.applying.events import ActionFailed
 from reconciler.archives.storage import read_storage_id
 from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.plan_text import plan_text
-from reconciler.embedded.catalog.tiering_state import tiering_of
+from reconciler.embedded.catalog.tiering_state import find_tiering
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.segments.head import Partition, swap_head
 from reconciler.errors import BlockedError, StalePlanError, UserError
@@ -204,7 +204,7 @@ def test_the_size_of_a_manifests_page_has_two_names(bench: Bench, name: str) -> 
     topic(bench, configs="{remote.write: true}")
     bench.apply()
     cluster = opened(bench)
-    found = tiering_of(cluster.catalog.read(), "shop:orders", cluster.cluster_id)
+    found = find_tiering(cluster.catalog.read(), "shop:orders", cluster.cluster_id)
     assert found is not None
     assert found.spill_bytes == 128 * 1024
     with pytest.raises(UserError, match="are two names of one property, with different values"):
@@ -319,7 +319,7 @@ def test_what_a_policy_says_is_set_and_a_changed_policy_changes_its_topics(bench
     bench.apply()
     assert is_settled(bench)
     cluster = opened(bench)
-    found = tiering_of(cluster.catalog.read(), "shop:orders", cluster.cluster_id)
+    found = find_tiering(cluster.catalog.read(), "shop:orders", cluster.cluster_id)
     assert found is not None
     assert (found.uploads, found.serves, found.targets.total_ms, found.targets.local_ms) == (
         True,
@@ -768,7 +768,7 @@ def test_altering_a_mirror_by_hand_never_deletes_what_lies_in_object_storage(ben
     cluster = EmbeddedCluster.open(
         DirectoryStore(bench.folder / ".clusters/east"), now_ms=lambda: NOW, new_id=ids(), storage=storage
     )
-    tiering = tiering_of(cluster.catalog.read(), "shop:orders", cluster.cluster_id)
+    tiering = find_tiering(cluster.catalog.read(), "shop:orders", cluster.cluster_id)
     assert tiering is not None
     assert tiering.state is TieringState.ENABLED
     alter_topic(bench.acting(no_state=True), MIRROR, off)

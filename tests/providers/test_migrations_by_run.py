@@ -52,7 +52,7 @@ def by_itself(world: World, number: int, mounting: str | None = None) -> None:
 
 
 def released(world: World, full_name: str = CLICKS) -> None:
-    (location,) = [str(each.location) for each in world.bucket.east.mounts.mountable() if each.name == full_name]
+    (location,) = [str(each.location) for each in world.bucket.east.mounts.list_detached() if each.name == full_name]
     release(world.bucket.storage, TopicLocation.parse(location), world.bucket.east.cluster_id, now_ms=1)
 
 
@@ -100,7 +100,7 @@ def test_a_mount_whose_claim_is_gone_says_that_this_is_what_keeps_it(world: Worl
 def test_an_apply_that_is_told_so_mounts_the_topic_the_next_time(world: World) -> None:
     number = executed(world, CLICKS)
     by_itself(world, number, CLICKS)
-    (location,) = [str(each.location) for each in world.bucket.east.mounts.mountable()]
+    (location,) = [str(each.location) for each in world.bucket.east.mounts.list_detached()]
     world.bucket.east.mounts.ask(number, "finish")
     released(world)
     action = mount(location)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -29,7 +28,6 @@ from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
     from reconciler.cli.json.base import Row
-    from reconciler.cli.text.lines import Line
     from reconciler.operations.manifest_files import ValidationResult
 
 
@@ -46,7 +44,7 @@ def init_command(
         ),
     ] = None,
 ) -> None:
-    """Create a workspace to start from. Overwrites nothing."""
+    """Make a workspace to start from; overwrites nothing."""
     from reconciler.cli.output_files import check_folder
     from reconciler.operations.init import init
 
@@ -164,18 +162,18 @@ def export_command(
     place: Place,
     cluster: Annotated[
         str,
-        Argument(metavar="CLUSTER", help="Name of a declared cluster; with --bootstrap-server a new name."),
+        Argument(metavar="CLUSTER", help="A cluster: declared, or a new name."),
     ],
     out: OutFolder,
     from_object_storage: Annotated[
-        bool, Option("--from-object-storage", help="Read only the cluster's objectStorage; topics get recoverFrom.")
+        bool, Option("--from-object-storage", help="Read its objectStorage alone: topics come with recoverFrom.")
     ] = False,
     cluster_id: Annotated[
         str | None,
         Option(
             "--cluster-id",
             metavar="UUID",
-            help="With --from-object-storage: id of the cluster that wrote the objects; default CLUSTER itself.",
+            help="In object storage: the id of the cluster that wrote it; default CLUSTER itself.",
             show_default=False,
         ),
     ] = None,
@@ -185,7 +183,7 @@ def export_command(
         Option(
             "--bootstrap-server",
             metavar="HOST:PORT",
-            help="Address of a Kafka cluster that no file declares yet: export writes a whole workspace.",
+            help="A Kafka cluster that nothing declares yet: writes a whole workspace.",
             show_default=False,
         ),
     ] = None,
@@ -194,7 +192,7 @@ def export_command(
         Option(
             "--security",
             metavar="FIELD=VALUE",
-            help="With --bootstrap-server, a field of the login: protocol=SASL_SSL, 'password=${env:NAME}' …",
+            help="With --bootstrap-server, as in a Cluster: protocol=SASL_SSL, 'password=${env:NAME}' …",
             show_default=False,
         ),
     ] = None,
@@ -202,7 +200,7 @@ def export_command(
         Literal[".", "_", "-"] | None,
         Option(
             "--namespace-separator",
-            help="With --bootstrap-server: character that ends a namespace in topic names; by default a dot.",
+            help="With --bootstrap-server: what ends a namespace in topic names; by default a dot.",
             show_default=False,
         ),
     ] = None,
@@ -212,16 +210,15 @@ def export_command(
             "--min-topics",
             min=0,
             metavar="N",
-            help="For flat names: number of topics with one prefix that makes it a namespace; 0: only prefixes of "
-            "access rules.",
+            help="For flat names: number of topics with one prefix that makes it a namespace; 0: never.",
         ),
     ] = 3,
     form: TextOrJson = "text",
 ) -> None:
-    """Write manifests of the resources of a cluster. The next plan adopts them; from object storage, recovers them."""
+    """Write manifests of what is there. The next plan adopts it; from object storage, it recovers it."""
     from reconciler.cli.json.exports_json import EXPORT
     from reconciler.cli.output_files import check_folder
-    from reconciler.cli.text.export_text import export_text, new_workspace_lines
+    from reconciler.cli.text.export_text import export_text
     from reconciler.operations.export import ExportOptions, export, parse_cluster
 
     invocation = place.invocation()
@@ -239,14 +236,7 @@ def export_command(
         at_least=min_topics,
     )
     exported = export(invocation, files.select(), cluster, options)
-
-    def show() -> list[Line]:
-        lines = export_text(exported)
-        return (
-            lines if bare is None else [*lines, *new_workspace_lines(exported, os.path.relpath(folder, invocation.cwd))]
-        )
-
-    present(form, show, lambda: EXPORT.row(exported))
+    present(form, lambda: export_text(exported), lambda: EXPORT.row(exported))
     raise_verdict(exported.verdict)
 
 
@@ -315,7 +305,7 @@ def import_command(
     force: IntoFolder = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Write manifests from the files of another tool, and list what they cannot express. Reads no cluster."""
+    """Write manifests of what another tool's files say, and tell what they could not carry over. Asks no cluster."""
     from reconciler.cli.json.exports_json import IMPORT
     from reconciler.cli.output_files import check_folder
     from reconciler.cli.text.export_text import import_text

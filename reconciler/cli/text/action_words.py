@@ -160,7 +160,7 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
         case Reason.RECOVERED:
             return _describe_recovery(action)
         case Reason.ONLY_A_PREFIX:
-            return "only a prefix until now; destroy removes it and its access rules"
+            return "only its prefix exists; destroy deletes it and its access rules"
         case Reason.RECREATED:
             text = _RECREATED_TOPIC if kind_of(action.address) == "topic" else _RECREATED
             return f"{text}; the new one stays" if isinstance(action, Forget) else text

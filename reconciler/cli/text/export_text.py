@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.cli.text.topics_text import time_text
 from reconciler.operations.export_archives import NEVER_KEPT, describe_ends
-from reconciler.resources.address import kind_of
 from reconciler.runtime.text import counted, format_bytes, format_elapsed
 
 if TYPE_CHECKING:
@@ -26,10 +22,6 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 50
 _FILES_SHOWN: Final = 8
-_PLURALS: Final = {"policy": "policies"}
-_MANY_NAMESPACES: Final = 10
-_FEW_TOPICS: Final = 5
-"""Fewer topics than this in a namespace, on average, make an export of many small files."""
 _NOT_KEPT: Final = (
     "Not in object storage: records that were not uploaded, access rules, quotas, encryption and configs of "
     "namespaces (what topics inherited is their own now), links, and the offsets of consumer groups. A cluster stores "
@@ -39,13 +31,10 @@ _NOT_KEPT: Final = (
 
 def export_text(exported: ExportResult) -> list[Line]:
     """Return the manifests written, each topic's source of recovery, and omissions."""
-    if exported.is_archived:
-        lines = [shown for address in exported.addresses[:_SHOWN] for shown in _resource_lines(exported, address)]
-        more = len(exported.addresses) - _SHOWN
-        if more > 0:
-            lines.append(line(f"and {more:,} more"))
-    else:
-        lines = list(_address_lines(exported.addresses))
+    lines = [shown for address in exported.addresses[:_SHOWN] for shown in _resource_lines(exported, address)]
+    more = len(exported.addresses) - _SHOWN
+    if more > 0:
+        lines.append(line(f"and {more:,} more"))
     for left in exported.left_out:
         lines.append(line(Span("! ", Tone.DANGER), Span(left.place, Tone.STRONG), f" left out: {left.error.message}"))
         lines.append(line(f"    {left.error.hint}"))
@@ -55,19 +44,6 @@ def export_text(exported: ExportResult) -> list[Line]:
     if exported.files:
         lines.append(_written_files_line(len(exported.addresses), exported.files))
     return lines
-
-
-def new_workspace_lines(exported: ExportResult, folder: str) -> Iterator[Line]:
-    """Yield advice after the export of a whole workspace; `folder` is relative to the current directory."""
-    if not exported.files:
-        return
-    counts = Counter(map(kind_of, exported.addresses))
-    if counts["namespace"] > _MANY_NAMESPACES and counts["topic"] < _FEW_TOPICS * counts["namespace"]:
-        namespaces, topics = counted(counts["namespace"], "namespace"), counted(counts["topic"], "topic")
-        yield line(f"{namespaces} for {topics}. For fewer, delete the folder and export again with --min-topics 10;")
-        yield line("    with --min-topics 0, only prefixes of access rules become namespaces.")
-    yield line("")
-    yield line(f"Next:  {'' if folder == '.' else f'cd {shlex.quote(folder)}, then  '}reconciler plan")
 
 
 def _metadata_lines(exported: ExportResult) -> Iterator[Line]:
@@ -126,7 +102,7 @@ def _time_and_age(at_ms: int, now_ms: int) -> str:
 def _inexpressible_lines(exported: ExportResult) -> Iterator[Line]:
     """Yield what manifests cannot express, each hint once."""
     for left in exported.unsaid[:_SHOWN]:
-        yield line(Span("! ", Tone.CHANGE), Span(left.place, Tone.STRONG), f" is not exported: {left.error.message}")
+        yield line(Span("! ", Tone.CHANGE), Span(left.place, Tone.STRONG), f" is not set: {left.error.message}")
     more = len(exported.unsaid) - _SHOWN
     if more > 0:
         yield line(f"and {more:,} more (--format json has all)")
@@ -136,9 +112,13 @@ def _inexpressible_lines(exported: ExportResult) -> Iterator[Line]:
 
 def _written_files_line(manifests: int, files: Sequence[Path]) -> Line:
     within = f" in {counted(len(files), 'file')}" if 1 < len(files) != manifests else ""
-    if len(files) > _FILES_SHOWN:
-        return line(f"Wrote {counted(manifests, 'manifest')}{within} under {os.path.commonpath(files)}")
-    return line(f"Wrote {counted(manifests, 'manifest')}{within}: {', '.join(map(str, files))}")
+    return line(f"Wrote {counted(manifests, 'manifest')}{within}: {_name_files(files)}")
+
+
+def _name_files(files: Sequence[Path]) -> str:
+    named = ", ".join(map(str, files[:_FILES_SHOWN]))
+    more = len(files) - _FILES_SHOWN
+    return named if more <= 0 else f"{named} and {counted(more, 'file')} more"
 
 
 def _resource_lines(exported: ExportResult, address: Address) -> Iterator[Line]:
@@ -162,22 +142,19 @@ _INDEX: Final = re.compile(r"\[[0-9]+\]")
 def import_text(imported: ImportResult) -> list[Line]:
     """Return the manifests written, omissions, what manifests cannot express, and the next steps."""
     return [
-        *_address_lines(imported.addresses),
+        *_address_lines(imported),
         *_left_out_lines(imported.left_out),
         *_inexpressible_import_lines(imported.unsaid),
         *_closing_lines(imported),
     ]
 
 
-def _address_lines(addresses: Sequence[Address]) -> Iterator[Line]:
-    """Yield each address, or the number of each kind if there are many."""
-    if len(addresses) <= _SHOWN:
-        yield from (line(Span("+ ", Tone.ADD), address) for address in addresses)
-        return
-    counts = Counter(map(kind_of, addresses))
-    yield line(
-        Span("+ ", Tone.ADD), ", ".join(counted(number, kind, _PLURALS.get(kind)) for kind, number in counts.items())
-    )
+def _address_lines(imported: ImportResult) -> Iterator[Line]:
+    for address in imported.addresses[:_SHOWN]:
+        yield line(Span("+ ", Tone.ADD), address)
+    more = len(imported.addresses) - _SHOWN
+    if more > 0:
+        yield line(f"and {more:,} more")
 
 
 def _left_out_lines(lost: Sequence[NotImported]) -> Iterator[Line]:

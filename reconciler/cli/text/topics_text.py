@@ -93,7 +93,7 @@ def group_deletion_text(deletion: GroupDeletion) -> list[Line]:
     """Return the deleted offsets."""
     group, topic = deletion.group, deletion.topic
     rows = [row for row in group.offsets if row.committed is not None and topic in {None, row.topic}]
-    what = "all offsets" if topic is None else f"offsets of {topic}"
+    what = "all it has" if topic is None else f"what it has of {topic}"
     cells = [(row.topic, str(row.partition), _count_or_dash(row.committed), _count_or_dash(row.lag)) for row in rows]
     return [
         line(Span("- ", Tone.DANGER), Span(group.name, Tone.STRONG), f" on {deletion.cluster}: {what}"),
@@ -109,9 +109,7 @@ def reset_done_text(reset: GroupReset) -> list[Line]:
 def deletion_done_text(deletion: GroupDeletion) -> list[Line]:
     """Return a deletion's result."""
     what = f"group {deletion.group.name}"
-    return [
-        line(f"Deleted {what}" if deletion.topic is None else f"Deleted the offsets of {what} for {deletion.topic}")
-    ]
+    return [line(f"Deleted {what}" if deletion.topic is None else f"Deleted what {what} had of {deletion.topic}")]
 
 
 def reading_text(group: ConsumerGroup) -> str:

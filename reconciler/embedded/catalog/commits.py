@@ -1,7 +1,8 @@
 """Catalog commits: a register with a snapshot and a tail.
 
-`catalog/head.json` holds `serial, id, revision, snapshot {id, key, sha256} | null, tail [commit, …]`. A commit above 16
-KiB is an object, referenced as `{serial, id, key, sha256}`. A full tail of 64 commits becomes a snapshot in one swap.
+`catalog/head.json` holds `serial, id, revision, snapshot {id, key, sha256} | null, tail [commit, …]`. A commit above
+16 KiB is stored as an object, referenced as `{serial, id, key, sha256}`. When the tail has 64 commits, the next commit
+replaces them by a snapshot.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from reconciler.archives.objects import (
 )
 from reconciler.embedded.catalog.model import COMMIT, HEAD
 from reconciler.embedded.catalog.tables import Catalog, Draft
-from reconciler.embedded.keys import CATALOG, GROUPS, HEADS, PAGES, TRANSACTIONS, catalog_key, serial_of_catalog_key
+from reconciler.embedded.keys import CATALOG, GROUPS, HEADS, PAGES, TRANSACTIONS, catalog_key, parse_catalog_serial
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.objectstore.base import ObjectStore, check_shape
 from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
@@ -33,12 +34,12 @@ from reconciler.runtime.effects import log_debug
 # A new cluster does not have these objects.
 
 
-_MADE_AFTER: Final = (HEADS, GROUPS, PAGES)
-"""Empty until the first topic exists."""
+_LATER_FOLDERS: Final = (HEADS, GROUPS, PAGES)
+"""Folders that are empty until the first topic exists."""
 
 
 def lost_catalog_error(store: ObjectStore, trace: str) -> UserError:
-    """Return the error for a lost catalog; `trace`: evidence that it existed."""
+    """Return the error for a lost catalog; `trace` is evidence that it existed."""
     return UserError(f"{store.url}: {lost_catalog_message(trace)}", hint=RESTORE_HINT)
 
 
@@ -52,27 +53,27 @@ def find_catalog_trace(store: ObjectStore) -> str | None:
     return next(_find_traces(store), None)
 
 
-def _is_new(store: ObjectStore) -> bool:
-    """Return whether the store has no cluster; a truncated head without commits was never complete."""
+def _is_new_store(store: ObjectStore) -> bool:
+    """Return whether the store has no cluster. A truncated head without commits was never complete."""
     commits = store.list(CATALOG.rpartition("/")[0] + "/")
-    return find_catalog_trace(store) is None and not any(serial_of_catalog_key(listed.key) for listed in commits)
+    return find_catalog_trace(store) is None and not any(parse_catalog_serial(listed.key) for listed in commits)
 
 
 def _find_traces(store: ObjectStore) -> Iterator[str]:
-    for prefix in _MADE_AFTER:
+    for prefix in _LATER_FOLDERS:
         for listed in store.list(prefix):
             yield f"{listed.key} is"
     for listed in store.list(CATALOG.rpartition("/")[0] + "/"):
-        # Serial 1 may be a first commit that failed before its swap.
-        if (serial_of_catalog_key(listed.key) or 0) > 1:
+        # The object of serial 1 may belong to a first commit whose swap failed.
+        if (parse_catalog_serial(listed.key) or 0) > 1:
             yield f"{listed.key} is"
     for listed in store.list(TRANSACTIONS):
-        if _has_written(store, listed.key):
+        if _began_transaction(store, listed.key):
             yield f"{listed.key} is open"
 
 
-def _has_written(store: ObjectStore, key: str) -> bool:
-    """Return whether a producer began a transaction; it may claim its id before any topic exists."""
+def _began_transaction(store: ObjectStore, key: str) -> bool:
+    """Return whether a producer began a transaction; a producer may claim its id before any topic exists."""
     stored = store.get(key)
     try:
         return stored is not None and orjson.loads(stored.body)["state"] != "empty"
@@ -90,11 +91,11 @@ TAIL: Final = 64
 
 def catalog_register(store: ObjectStore) -> Register:
     """Return the register of the catalog's head."""
-    return Register(store, CATALOG, format="reconciler.catalog/6", shape=HEAD, is_new=_is_new)
+    return Register(store, CATALOG, format="reconciler.catalog/6", shape=HEAD, is_new=_is_new_store)
 
 
-def commits_after(known: Catalog, head: Json) -> tuple[Catalog, list[Json]]:
-    """Return a known catalog and the commits after it, or an empty one and all commits if the head does not name it.
+def find_new_commits(known: Catalog, head: Json) -> tuple[Catalog, list[Json]]:
+    """Return a known catalog and the commits after it; if the head does not name it, an empty one and all commits.
 
     A snapshot counts as a commit. Commits with a key are references.
     """
@@ -112,7 +113,7 @@ def read_commit(store: ObjectStore, commit: Json) -> Json:
 
 def list_referenced_keys(store: ObjectStore, held: RegisterSnapshot) -> list[str]:
     """Return the keys of the objects that the register names."""
-    _, commits = decode_object(store, CATALOG, held.value, lambda head: commits_after(Catalog(), head))
+    _, commits = decode_object(store, CATALOG, held.value, lambda head: find_new_commits(Catalog(), head))
     return [commit["key"] for commit in commits if "key" in commit]
 
 
@@ -133,18 +134,18 @@ class CatalogRegister:
         return CatalogRegister, (self._store,)
 
     def read(self) -> Catalog:
-        """Return the current catalog: one GET, plus objects not cached."""
-        # A newer snapshot may have replaced the objects, and a sweep deleted them.
+        """Return the current catalog: one GET, and one per referenced object that is not cached."""
+        # A newer snapshot may have replaced the objects, so that a sweep deleted them.
         return retry_missing(lambda: self._read_catalog(self._register.read()))
 
-    def known(self) -> Catalog:
-        """Return the cached catalog; read it if the cache is empty."""
+    def get_cached(self) -> Catalog:
+        """Return the cached catalog; read it if none is cached."""
         return self._cached if self._cached.serial else self.read()
 
     def commit(self, decide: Callable[[Draft], object], *, may_go_on: Callable[[], None] = _do_nothing) -> Catalog:
-        """Let `decide` change a draft, commit it in one swap, and return the result.
+        """Apply `decide` to a draft, commit the draft in one swap, and return the resulting catalog.
 
-        `decide` may raise, and runs again after a lost race, at most 20 times. `may_go_on` runs before every swap and
+        `decide` may raise. After a lost race it runs again, at most 20 times. `may_go_on` runs before every swap and
         may raise.
 
         Raises:
@@ -161,96 +162,95 @@ class CatalogRegister:
             before = self._read_catalog(held)
             draft = Draft(before)
             decide(draft)
-            changes = draft.counts()
+            changes = draft.count_changes()
             if not draft.is_changed:
                 after = before
                 return None
-            after = draft.committed(commit_id)
-            following = self._next(held, draft, after, written)
+            after = draft.to_catalog(commit_id)
+            following = self._build_head(held, draft, after, written)
             may_go_on()
             return following
 
         held = self._register.update(change, mark=commit_id)
-        # An unanswered attempt may have arrived late.
+        # An attempt without an answer may have succeeded, and references its objects.
         named = set(list_referenced_keys(self._store, held)) if written and held is not None else set()
         self._store.delete([key for key in written if key not in named])
         log_debug(_LOGGER, "committed", serial=after.serial, changes=changes, attempts=attempts)
         is_known = held is None or (attempts == 1 and held.value["id"] == after.id)
-        return self._remember(after) if is_known else self._read_catalog(held)
+        return self._cache_if_newer(after) if is_known else self._read_catalog(held)
 
-    def _next(self, held: RegisterSnapshot | None, draft: Draft, after: Catalog, written: list[str]) -> Json:
+    def _build_head(self, held: RegisterSnapshot | None, draft: Draft, after: Catalog, written: list[str]) -> Json:
         tail: list[Json] = [] if held is None else held.value["tail"]
         snapshot: Json | None = None if held is None else held.value["snapshot"]
         frame: Json = {"serial": after.serial, "id": after.id, "revision": after.revision}
         if len(tail) >= TAIL:
-            snapshot, tail = {"id": after.id} | self._put(after.serial, after.to_json(), written), []
+            snapshot, tail = {"id": after.id} | self._put_object(after.serial, after.to_json(), written), []
         else:
-            commit = frame | {"tables": draft.tables()}
+            commit = frame | {"tables": draft.changes_to_json()}
             if len(orjson.dumps(commit)) > INLINE_BYTES:
-                commit = frame | self._put(after.serial, commit, written)
+                commit = frame | self._put_object(after.serial, commit, written)
             tail = [*tail, commit]
         return frame | {"snapshot": snapshot, "tail": tail}
 
-    def _put(self, serial: int, value: Json, written: list[str]) -> Json:
+    def _put_object(self, serial: int, value: Json, written: list[str]) -> Json:
         key = catalog_key(serial)
         written.append(key)
         return {"key": key, "sha256": put_gzipped(self._store, key, value)}
 
     def _read_catalog(self, held: RegisterSnapshot | None) -> Catalog:
-        catalog = held or self._read_again()
+        catalog = held or self._read_missing_head()
         if catalog is None:
             return Catalog()
-        return self._remember(decode_object(self._store, CATALOG, catalog.value, self._fold))
+        return self._cache_if_newer(decode_object(self._store, CATALOG, catalog.value, self._apply_commits))
 
-    def _read_again(self) -> RegisterSnapshot | None:
-        """`None`: the cluster is new."""
+    def _read_missing_head(self) -> RegisterSnapshot | None:
         if self._cached.serial:
             trace: str | None = f"commit {self._cached.serial} of it was read before"
         else:
             trace = find_catalog_trace(self._store)
-        # Another process may just have created the first topic.
+        # Another process may have created the first topic since.
         held = None if trace is None else self._register.read()
         if trace is not None and held is None:
             raise lost_catalog_error(self._store, trace)
         return held
 
-    def _fold(self, value: Json) -> Catalog:
-        catalog, commits = commits_after(self._cached, value)
+    def _apply_commits(self, value: Json) -> Catalog:
+        catalog, commits = find_new_commits(self._cached, value)
         for commit in commits:
-            catalog = catalog.after(read_commit(self._store, commit))
+            catalog = catalog.apply_commit(read_commit(self._store, commit))
         return catalog
 
-    def _remember(self, catalog: Catalog) -> Catalog:
+    def _cache_if_newer(self, catalog: Catalog) -> Catalog:
         if catalog.serial >= self._cached.serial:
             self._cached = catalog
         return catalog
 
 
 class GroupedCatalog(CatalogRegister):
-    """A catalog for threads that commit often: commits during a swap share the next one.
+    """A catalog for threads that commit often: commits that wait during a swap share the next swap.
 
-    Each succeeds or fails on its own.
+    Each commit succeeds or fails on its own.
     """
 
     def __init__(self, store: ObjectStore, catalog: CatalogRegister) -> None:
-        """`catalog` holds the cache."""
+        """Commit through `catalog` and use its cache."""
         super().__init__(store)
         self._through = catalog
         self._turn = threading.Lock()
         self._waiting: deque[_Commit] = deque()
 
     @property
-    def waiting(self) -> int:
-        """Commits that wait for the next swap."""
+    def waiting_commits(self) -> int:
+        """Number of commits that wait for the next swap."""
         return len(self._waiting)
 
     def read(self) -> Catalog:
         """Return the current catalog."""
         return self._through.read()
 
-    def known(self) -> Catalog:
+    def get_cached(self) -> Catalog:
         """Return the catalog as last read or committed."""
-        return self._through.known()
+        return self._through.get_cached()
 
     def commit(self, decide: Callable[[Draft], object], *, may_go_on: Callable[[], None] = lambda: None) -> Catalog:
         """Commit like `CatalogRegister.commit`, alone or with a group."""
@@ -278,7 +278,7 @@ class GroupedCatalog(CatalogRegister):
     def _commit_group(self, group: list[_Commit]) -> None:
         try:
             after = self._through.commit(
-                lambda draft: _decide_all(group, draft), may_go_on=lambda: _check_leases(group)
+                lambda draft: _decide_all(group, draft), may_go_on=lambda: _check_may_go_on(group)
             )
         except _CommitStoppedError:
             remaining = [commit for commit in group if not commit.is_stopped]
@@ -296,23 +296,22 @@ class _Commit:
     after: Catalog | None = None
     error: BaseException | None = None
     is_stopped: bool = False
-    """`may_go_on` failed: the group continues without it."""
 
 
 class _CommitStoppedError(Exception):
-    """A commit stopped after it changed the draft: the others must decide again."""
+    """A commit stopped after it changed the shared draft, so the other commits must decide again."""
 
 
 def _decide_all(group: list[_Commit], draft: Draft) -> None:
     for commit in group:
         commit.error = None
         try:
-            draft.attempt(commit.decide)
+            draft.run_or_undo(commit.decide)
         except ReconcilerError as error:
             commit.error = error
 
 
-def _check_leases(group: list[_Commit]) -> None:
+def _check_may_go_on(group: list[_Commit]) -> None:
     for commit in group:
         if commit.error is None:
             try:

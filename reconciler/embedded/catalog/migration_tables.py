@@ -1,7 +1,7 @@
 """Migrations in the catalog: mounts and unmounts.
 
-An outbound topic is closed from `executing` on and removed at the end; an inbound topic exists, closed, from `prepared`
-on and is opened at the end.
+An outbound topic is closed from `executing` on and removed at the end. An inbound topic exists, closed, from
+`prepared` on and is opened at the end.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from reconciler.embedded.catalog.model import DeletionEntry, HoldEntry, MigrantE
 from reconciler.embedded.catalog.tables import (
     Catalog,
     Draft,
-    check_free,
-    check_no_replica,
-    check_unheld,
-    check_unreserved,
-    names_by_id,
-    topic_named,
+    check_name_free,
+    check_name_unreserved,
+    check_not_migrating,
+    check_not_replica,
+    get_topic,
+    map_names_by_id,
 )
-from reconciler.embedded.catalog.tiering_state import location_of, tiering_of
+from reconciler.embedded.catalog.tiering_state import find_tiering, get_topic_location
 from reconciler.embedded.catalog.topic_configs import find_set_configs, validate_configs
 from reconciler.embedded.catalog.topics import TopicShape, create_topic
 from reconciler.errors import NotFoundError, UserError
@@ -34,7 +34,7 @@ from reconciler.resources.mount import pin_configs
 from reconciler.resources.tiering_policy import RETAIN, read_switches
 
 LOGGER: Final = logging.getLogger("reconciler.mounting")
-LOGGER.addHandler(logging.NullHandler())  # No output on standard error by default.
+LOGGER.addHandler(logging.NullHandler())  # Otherwise warnings would go to standard error.
 INBOUND: Final = "inbound"
 OUTBOUND: Final = "outbound"
 _ENDED: Final = frozenset({MigrationState.FINISHED, MigrationState.CANCELLED})
@@ -49,8 +49,8 @@ class MigrationRequest:
     is_automatic: bool = True
 
 
-def lifecycle_of(migration: MigrationEntry) -> Lifecycle[MigrationState]:
-    """Return the lifecycle of a migration's direction."""
+def get_lifecycle(migration: MigrationEntry) -> Lifecycle[MigrationState]:
+    """Return the lifecycle for a migration's direction."""
     return MOUNT if migration.direction == INBOUND else UNMOUNT
 
 
@@ -66,15 +66,15 @@ def find_migration(catalog: Catalog | Draft, migration: int) -> MigrationEntry:
 
 
 def begin_unmount(draft: Draft, topics: Mapping[str, str | None], request: MigrationRequest, *, cluster_id: str) -> int:
-    """Plan to unmount topics (full name → requesting Mounting); return the migration's id."""
+    """Record a migration that unmounts topics (full name → requesting Mounting); return its id."""
     if not topics:
         raise _no_topics_error()
-    migrants = [make_unmount_entry(draft, name, mounting, cluster_id) for name, mounting in topics.items()]
+    migrants = [build_unmount_entry(draft, name, mounting, cluster_id) for name, mounting in topics.items()]
     return _begin_migration(draft, OUTBOUND, migrants, request)
 
 
 def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: MigrationRequest, *, cluster_id: str) -> int:
-    """Plan to mount topics; return the migration's id."""
+    """Record a migration that mounts topics; return its id."""
     if not migrants:
         raise _no_topics_error()
     _check_tiered(draft, migrants[0].name)
@@ -84,7 +84,7 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
         for number, migration in draft.migrations.items()
         if migration.direction == INBOUND
         for topic in migration.topics
-        # Last, for speed: a plan may begin thousands of mounts.
+        # This slow check runs last: a plan may begin thousands of mounts.
         if topic.location in wanted and MigrationState(migration.state) not in _ENDED
     }
     for migrant in migrants:
@@ -92,8 +92,8 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
             LOGGER.warning(
                 "%s cannot be mounted as %s: The topic has already been created", migrant.location, migrant.name
             )
-        check_free(draft, migrant.name)
-        check_unreserved(draft, migrant.name)
+        check_name_free(draft, migrant.name)
+        check_name_unreserved(draft, migrant.name)
         if migrant.location in under_way:
             message = f"{migrant.location} is undergoing data migration {under_way[migrant.location]}"
             raise UserError(message, hint="See how far it is: reconciler mount status")
@@ -113,8 +113,8 @@ def _check_not_in_cluster(draft: Draft, locations: Collection[str], cluster_id: 
     revisions = {TopicLocation.parse(location).revision for location in locations}
     for full_name, topic in draft.topics.items():
         if topic.revision not in revisions:
-            continue  # First, for speed: there may be thousands of mounts and topics.
-        location = str(location_of(full_name, topic, cluster_id))
+            continue  # This cheap test comes first: there may be thousands of mounts and topics.
+        location = str(get_topic_location(full_name, topic, cluster_id))
         if location not in locations:
             continue
         if topic.hold is not None:
@@ -133,7 +133,7 @@ def _check_not_in_cluster(draft: Draft, locations: Collection[str], cluster_id: 
 def apply_verb(draft: Draft, migration: int, verb: str) -> MigrationEntry:
     """Apply a verb of the lifecycle (such as `execute`) to a migration; return its new entry."""
     current = find_migration(draft, migration)
-    table = lifecycle_of(current)
+    table = get_lifecycle(current)
     state = MigrationState(current.state)
     try:
         after = table.apply_verb(state, verb)
@@ -144,37 +144,37 @@ def apply_verb(draft: Draft, migration: int, verb: str) -> MigrationEntry:
         raise UserError(message, hint=error.hint) from error
     if after is MigrationState.GONE:
         if current.direction == OUTBOUND and state is MigrationState.PLANNED:
-            _set_hold(draft, current, None)  # No other step releases them.
+            _set_hold(draft, current, None)  # Only deleting the migration releases its topics.
         draft.put_migration(migration, None)
         return replace(current, state=str(after))
     return _enter_state(draft, migration, current, after)
 
 
 def complete_state(draft: Draft, migration: int, begun: MigrationEntry, end: MigrationState, *, now_ms: int) -> bool:
-    """Move a migration to the state after `begun`, whose work is done; `False` if another process was faster."""
+    """Move a migration from the state of `begun` to `end`; `False` if another process was faster."""
     current = draft.migrations.get(str(migration))
     if current is None or (current.state, current.claim) != (begun.state, begun.claim):
         return False
-    after = lifecycle_of(current).follow_automatic_move(MigrationState(current.state), end)
+    after = get_lifecycle(current).follow_automatic_move(MigrationState(current.state), end)
     if after in _ENDED:
         current = replace(current, completed_ms=now_ms)
     _enter_state(draft, migration, current, after)
     return True
 
 
-def drop_topics(draft: Draft, migration: MigrationEntry, topics: Sequence[MigrantEntry]) -> None:
-    """Remove topics that belong to another cluster; remote objects stay."""
+def drop_lost_topics(draft: Draft, migration: MigrationEntry, topics: Sequence[MigrantEntry]) -> None:
+    """Remove topics that another cluster owns from the migration and the catalog; remote objects stay."""
     _remove_topics(draft, replace(migration, topics=tuple(topics)))
 
 
-def check_mountable_as(draft: Catalog | Draft, full_name: str) -> None:
+def check_mount_name(draft: Catalog | Draft, full_name: str) -> None:
     """Refuse to mount under a taken name, or without object storage."""
     _check_tiered(draft, full_name)
     if full_name in draft.topics:
         message = f"topic {full_name} exists: The topic has already been created"
         raise UserError(message, hint="Choose another name with --to, or unmount or delete the topic that is there.")
-    check_free(draft, full_name)
-    check_unreserved(draft, full_name)
+    check_name_free(draft, full_name)
+    check_name_unreserved(draft, full_name)
 
 
 def _check_tiered(draft: Catalog | Draft, full_name: str) -> None:
@@ -186,17 +186,17 @@ def _check_tiered(draft: Catalog | Draft, full_name: str) -> None:
         raise UserError(message, hint=f"Switch {ENABLED} on: all records of a mounted topic are in object storage.")
 
 
-def make_unmount_entry(draft: Catalog | Draft, full_name: str, mounting: str | None, cluster_id: str) -> MigrantEntry:
-    """Return the migration's entry of a topic to unmount."""
+def build_unmount_entry(draft: Catalog | Draft, full_name: str, mounting: str | None, cluster_id: str) -> MigrantEntry:
+    """Return a migration's entry for a topic to unmount."""
     try:
-        topic = topic_named(draft, full_name)
+        topic = get_topic(draft, full_name)
     except UserError as error:
         if full_name not in draft.topics:
             error.message = f"{error.message} (Topic does not exists)"
         raise
-    check_unheld(full_name, topic, "to unmount it")
-    check_no_replica(full_name, topic, "to unmount it")
-    if topic.follows is not None:
+    check_not_migrating(full_name, topic, "to unmount it")
+    check_not_replica(full_name, topic, "to unmount it")
+    if topic.active_mirror is not None:
         message = f"topic {full_name} is a mirror: its records belong to its source"
         raise UserError(message, hint="Promote or delete the mirror first; its source can be unmounted where it is.")
     if topic.recovering is not None:
@@ -205,7 +205,7 @@ def make_unmount_entry(draft: Catalog | Draft, full_name: str, mounting: str | N
     if topic.id in draft.rewrites:
         message = f"topic {full_name} is being rewritten under another key"
         raise UserError(message, hint="Wait until that is done: `reconciler run --once --only rewrites` continues it.")
-    tiering = tiering_of(draft, full_name, cluster_id)
+    tiering = find_tiering(draft, full_name, cluster_id)
     if tiering is None or not tiering.uploads:
         message = f"topic {full_name} has no tiering that uploads: resources that are not eligible"
         hint = (
@@ -216,11 +216,11 @@ def make_unmount_entry(draft: Catalog | Draft, full_name: str, mounting: str | N
         message = f"topic {full_name} only uploads: resources that are not eligible"
         hint = "Switch remote.read on: once mounted, all its records are in object storage, and none could be read."
         raise UserError(message, hint=hint)
-    return MigrantEntry(full_name, topic.id, str(location_of(full_name, topic, cluster_id)), mounting)
+    return MigrantEntry(full_name, topic.id, str(get_topic_location(full_name, topic, cluster_id)), mounting)
 
 
 def _begin_migration(draft: Draft, direction: str, migrants: Iterable[MigrantEntry], request: MigrationRequest) -> int:
-    number = draft.next_revision()
+    number = draft.assign_revision()
     entry = MigrationEntry(
         direction,
         str(MOUNT.initial),
@@ -255,13 +255,12 @@ def _enter_state(draft: Draft, number: int, migration: MigrationEntry, state: Mi
 
 
 def _set_hold(draft: Draft, migration: MigrationEntry, hold: HoldEntry | None) -> None:
-    for full_name in _topic_names(draft, migration):
+    for full_name in _list_topic_names(draft, migration):
         draft.put_topic(full_name, replace(draft.topics[full_name], hold=hold))
 
 
 def _remove_topics(draft: Draft, migration: MigrationEntry) -> None:
-    """Remove topics, but not their remote objects (F-R-125)."""
-    for full_name in _topic_names(draft, migration):
+    for full_name in _list_topic_names(draft, migration):
         topic_id = draft.topics[full_name].id
         draft.put_topic(full_name, None)
         if topic_id in draft.rewrites:
@@ -269,9 +268,9 @@ def _remove_topics(draft: Draft, migration: MigrationEntry) -> None:
         draft.put_deletion(topic_id, DeletionEntry(full_name))
 
 
-def _topic_names(draft: Draft, migration: MigrationEntry) -> list[str]:
+def _list_topic_names(draft: Draft, migration: MigrationEntry) -> list[str]:
     ids = {topic.topic_id for topic in migration.topics}
-    return sorted(names_by_id(draft, ids).values())
+    return sorted(map_names_by_id(draft, ids).values())
 
 
 def _no_topics_error() -> UserError:
@@ -281,7 +280,7 @@ def _no_topics_error() -> UserError:
 
 @dataclass(frozen=True, slots=True)
 class MountedTopic:
-    """A topic to mount, as object storage describes it."""
+    """A topic to mount, as described in object storage."""
 
     location: TopicLocation
     partitions: int
@@ -292,15 +291,15 @@ class MountedTopic:
     tiered_epoch: int
 
 
-def create_mounted(draft: Draft, migration: int, made: Mapping[str, MountedTopic]) -> None:
+def create_mounted_topics(draft: Draft, migration: int, made: Mapping[str, MountedTopic]) -> None:
     """Create a mount's topics (by location), closed, with their original configs, location and epoch.
 
-    Configs that the new namespace would change are set on the topic.
+    Configs that would change by inheriting from the new namespace are set on the topic.
     """
     for migrant in find_migration(draft, migration).topics:
         existing, original = draft.topics.get(migrant.name), made[migrant.location]
         if existing is not None and existing.id == migrant.topic_id:
-            continue  # Another process created it.
+            continue  # Another process created the topic.
         own, effective = (
             validate_configs(f"topic at {original.location}", configs_there)
             for configs_there in (original.configs, original.effective)
@@ -313,7 +312,7 @@ def create_mounted(draft: Draft, migration: int, made: Mapping[str, MountedTopic
             initial=dict(original.initial),
             revision=place.revision,
             origin=(place.topic, place.cluster_id),
-            tiering=_tiering_entry(effective, original.tiered_epoch),
+            tiering=_build_tiering_entry(effective, original.tiered_epoch),
             hold=HoldEntry(migration, is_closed=True),
         )
         draft.put_topic(migrant.name, topic)
@@ -321,7 +320,7 @@ def create_mounted(draft: Draft, migration: int, made: Mapping[str, MountedTopic
         draft.put_topic(migrant.name, replace(topic, configs=configs))
 
 
-def _tiering_entry(effective: Mapping[str, str], epoch: int) -> TieringEntry:
+def _build_tiering_entry(effective: Mapping[str, str], epoch: int) -> TieringEntry:
     origins = {key: (value, "topic") for key, value in effective.items()}
     if not read_switches(origins).is_off:
         return TieringEntry(str(TieringState.ENABLED), epoch)

@@ -1,4 +1,4 @@
-"""Mirror state changes within one commit."""
+"""State changes of mirrors within one commit."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from reconciler.embedded.catalog.tables import (
     Catalog,
     Draft,
-    check_no_replica,
+    check_not_migrating,
+    check_not_replica,
     check_served,
-    check_unheld,
-    link_named,
-    topic_named,
+    get_link,
+    get_topic,
 )
 from reconciler.errors import NotFoundError
 from reconciler.lifecycles import MirrorStatus
@@ -31,34 +31,34 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.model import TopicEntry
 
 
-def link_of(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, LinkEntry] | None:
-    """Return a mirror's link with its name; `None` if it was deleted."""
+def find_mirror_link(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, LinkEntry] | None:
+    """Return the name and entry of a mirror's link; `None` if the link was deleted."""
     return next(((name, link) for name, link in catalog.links.items() if link.id == mirror.link_id), None)
 
 
 def find_mirror(catalog: Catalog | Draft, full_name: str) -> tuple[TopicEntry, MirrorEntry]:
-    """Return a topic with its mirror entry, stopped or not."""
-    topic = topic_named(catalog, full_name)
+    """Return a topic and its mirror entry, active or stopped; reject other topics."""
+    topic = get_topic(catalog, full_name)
     if topic.mirror is None:
         raise NotFoundError(f"topic {full_name} is not mirrored", hint="See the mirrors with: reconciler mirror list")
     return topic, topic.mirror
 
 
-def start_mirror_verb(draft: Draft, full_name: str, verb: str, request: TransitionRequest) -> MirrorEntry:
+def start_mirror_operation(draft: Draft, full_name: str, verb: str, request: TransitionRequest) -> MirrorEntry:
     """Start the operation of a verb (such as `failover`) on a mirror; return its new entry."""
     _, mirror = find_mirror(draft, full_name)
-    return _put_mirror(draft, full_name, mirrors.request_verb(full_name, mirror, link_of(draft, mirror), verb, request))
+    return _put_mirror(draft, full_name, mirrors.ask(full_name, mirror, find_mirror_link(draft, mirror), verb, request))
 
 
-def join_peer(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms: int) -> MirrorEntry:
-    """Make an ordinary topic the mirror of its own mirror; idempotent per operation."""
-    topic, link = topic_named(draft, full_name), link_named(draft, peer.link)
+def mirror_own_mirror(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms: int) -> MirrorEntry:
+    """Make an ordinary topic the mirror of its own mirror; repeating an operation changes nothing."""
+    topic, link = get_topic(draft, full_name), get_link(draft, peer.link)
     mirror = topic.mirror
     status = MirrorStatus.REGULAR if mirror is None else status_of(mirror, link)
     after = mirrors.join_peer(full_name, mirror, status, (peer, link), (begun, now_ms))
     if after is not mirror:
-        check_no_replica(full_name, topic, "to become a mirror")
-        check_unheld(full_name, topic, "to become a mirror")
+        check_not_replica(full_name, topic, "to become a mirror")
+        check_not_migrating(full_name, topic, "to become a mirror")
         check_served(full_name, topic)
     return _put_mirror(draft, full_name, after)
 
@@ -70,7 +70,7 @@ def change_mirror(draft: Draft, full_name: str, decide: Callable[[MirrorEntry], 
 
 
 def find_running_operation(catalog: Catalog | Draft, full_name: str, operation: str) -> tuple[MirrorEntry, Operation]:
-    """Return a mirror and its operation in progress."""
+    """Return a mirror and its running operation with this id."""
     _, mirror = find_mirror(catalog, full_name)
     return mirror, mirrors.require_operation(full_name, mirror, operation)
 
@@ -88,11 +88,11 @@ def _put_mirror(draft: Draft, full_name: str, mirror: MirrorEntry) -> MirrorEntr
     return mirror
 
 
-def check_deletable(catalog: Catalog | Draft, full_name: str, topic: TopicEntry) -> None:
-    """Refuse to delete a mirror in transition.
+def check_mirror_deletable(catalog: Catalog | Draft, full_name: str, topic: TopicEntry) -> None:
+    """Refuse to delete a mirror during an operation.
 
     Raises:
-        BlockedError: The link's auto-create filters would create it again.
+        BlockedError: The link's auto-create filters would create the mirror again.
     """
     if topic.mirror is not None:
-        mirrors.check_deletable(full_name, topic.mirror, link_of(catalog, topic.mirror))
+        mirrors.check_deletable(full_name, topic.mirror, find_mirror_link(catalog, topic.mirror))

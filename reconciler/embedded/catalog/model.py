@@ -1,6 +1,6 @@
-"""Catalog entries.
+"""Entries of the catalog.
 
-An absent key has its default. A new key raises the catalog's format: an older writer would drop it.
+A missing JSON key means the default. A new key needs a new format version, since older writers would drop it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class ClusterEntry:
 class AclEntry:
     """An access rule of a topic or namespace.
 
-    Only namespaces have `resources` (`topics`, `groups`, `transactional-ids`) and `names` (literal or `prefix*`,
-    relative to the namespace).
+    Only rules of namespaces have `resources` (`topics`, `groups`, `transactional-ids`) and `names` (literal or
+    `prefix*`, relative to the namespace).
     """
 
     principal: str
@@ -95,13 +95,13 @@ class QuotaEntry:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceEntry:
-    """A namespace: what its contents inherit, and its limits."""
+    """A namespace: its limits, and configs, rules and KMS key that its contents inherit."""
 
     configs: Mapping[str, str] = field(default_factory=dict)
     acls: tuple[AclEntry, ...] = ()
     quotas: QuotaEntry | None = None
     kms_key_id: str | None = None
-    """Encrypts objects written below; the nearest tier's wins."""
+    """KMS key of new objects below; the innermost namespace with a key wins."""
 
     def to_json(self) -> Json:
         """Return the JSON document."""
@@ -132,7 +132,7 @@ class NamespaceEntry:
 class TieringEntry:
     """A topic's tiering state (`reconciler/lifecycles.py`).
 
-    Every transition raises `epoch`. `policy`: whether the last disabling kept remote data.
+    Every transition increases `epoch`. `policy`: whether the last disabling kept remote data.
     """
 
     state: str
@@ -168,7 +168,7 @@ class HoldEntry:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaEntry:
-    """A read replica's source, by location, and a problem with it."""
+    """The source location of a read replica, and the last problem with reading it."""
 
     location: str
     trouble: Trouble | None = None
@@ -189,9 +189,9 @@ class ReplicaEntry:
 class TopicEntry:
     """A topic: its id, initial revision and own configs.
 
-    `origin`: its first name and cluster id, if changed; the location `<topic>/<cluster uuid>/<revision>` never changes.
-    `initial`: configs from cluster defaults at creation, which tiers and own configs override. `recovering`: the
-    location being copied; the topic is closed. `hold`: a mount or unmount in progress.
+    `origin`: its first name and cluster id, if they changed; the location `<topic>/<cluster uuid>/<revision>` never
+    changes. `initial`: cluster defaults at creation, which namespaces and the topic override. `recovering`: the
+    location being copied while the topic is closed. `hold`: a mount or unmount in progress.
     """
 
     id: str
@@ -209,8 +209,8 @@ class TopicEntry:
     replica: ReplicaEntry | None = None
 
     @property
-    def follows(self) -> MirrorEntry | None:
-        """The mirror entry, unless mirroring has stopped."""
+    def active_mirror(self) -> MirrorEntry | None:
+        """The mirror entry; `None` if the topic is no mirror, or mirroring has stopped."""
         return None if self.mirror is None or self.mirror.is_stopped else self.mirror
 
     def to_json(self) -> Json:
@@ -262,9 +262,9 @@ class TopicEntry:
 
 @dataclass(frozen=True, slots=True)
 class DeletionEntry:
-    """A topic marked for deletion: its name is free, its objects still exist.
+    """A topic marked for deletion: its name is free, but its objects still exist.
 
-    `location`: that of its remote objects, `<topic>/<cluster uuid>/<revision>`.
+    `location`: location of its remote objects, `<topic>/<cluster uuid>/<revision>`.
     """
 
     name: str
@@ -282,7 +282,7 @@ class DeletionEntry:
 
 @dataclass(frozen=True, slots=True)
 class RewriteEntry:
-    """A topic whose objects must be rewritten under another key."""
+    """A topic whose objects must be rewritten under another KMS key."""
 
     name: str
 
@@ -298,7 +298,7 @@ class RewriteEntry:
 
 @dataclass(frozen=True, slots=True)
 class MigrantEntry:
-    """A topic of a migration, and the Mounting that requested it."""
+    """A topic in a migration, and the Mounting that requested it."""
 
     name: str
     topic_id: str
@@ -320,8 +320,8 @@ class MigrantEntry:
 class MigrationEntry:
     """Topics moving into (`outbound`) or out of (`inbound`) object storage: `reconciler/lifecycles.py`.
 
-    `claim` marks what it writes elsewhere. Unless `is_automatic`, the states planned, prepared and executed wait for a
-    request.
+    `claim` marks the migration in registers of object storage. Unless `is_automatic`, the migration waits for a
+    request in the states planned, prepared and executed.
     """
 
     direction: str
@@ -358,7 +358,7 @@ class MigrationEntry:
         )
 
 
-# Snapshots are verified by sha256 instead.
+# JSON shapes of the register. Snapshots are verified by sha256 instead.
 
 
 _CONFIGS: Final = {str: str}
@@ -449,7 +449,6 @@ COMMIT: Final = {
     "key?": str,
     "sha256?": str,
 }
-"""A commit of the tail, or a reference to its object."""
 
 HEAD: Final = {
     "serial": int,
@@ -458,4 +457,4 @@ HEAD: Final = {
     "snapshot": (None, {"id": str, "key": str, "sha256": str}),
     "tail": list,
 }
-"""The register; its commits are checked when read."""
+"""The catalog's register; commits are checked when they are read."""

@@ -1,6 +1,6 @@
-"""The catalog as a value.
+"""The catalog as an immutable value, and drafts of changes.
 
-Commits store the new entry of each changed key (`null`: removed), so applying them is assignment.
+A commit holds the new entry of each changed key (`null`: removed); applying it assigns these entries.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from reconciler.resources.mirrors import LinkEntry
 from reconciler.resources.owners import Owners, ResourceOwner
 from reconciler.runtime.text import did_you_mean, nearest
 
-# Commits check topics and partitions; planning measures bytes.
+# Commits check quotas of topics and partitions; planning checks quotas of bytes.
 
 
 @dataclass(frozen=True, slots=True)
 class TopicCounts:
-    """Topics and partitions below a namespace."""
+    """Numbers of topics and partitions."""
 
     topics: int = 0
     partitions: int = 0
@@ -43,17 +43,17 @@ class TopicCounts:
 
     @classmethod
     def of(cls, topic: TopicEntry | None) -> TopicCounts:
-        """Return the counts that one topic adds; zero for `None`."""
+        """Return the counts of one topic; zero for `None`."""
         return cls() if topic is None else cls(1, topic.partitions)
 
 
 class CountsByNamespace:
-    """Counts per namespace of a draft, made on first use."""
+    """Topic counts per namespace in a draft, computed on first use."""
 
     def __init__(self) -> None:
         self._below: dict[str, TopicCounts] = {}
 
-    def below(self, namespace: str, topics: Mapping[str, TopicEntry]) -> TopicCounts:
+    def count_below(self, namespace: str, topics: Mapping[str, TopicEntry]) -> TopicCounts:
         """Return the number of topics and partitions below a namespace."""
         usage = self._below.get(namespace)
         if usage is None:
@@ -62,7 +62,7 @@ class CountsByNamespace:
             usage = self._below[namespace] = TopicCounts(len(held), sum(topic.partitions for topic in held))
         return usage
 
-    def replaced(self, full_name: str, before: TopicEntry | None, after: TopicEntry | None) -> None:
+    def update_counts(self, full_name: str, before: TopicEntry | None, after: TopicEntry | None) -> None:
         """Update the counts after a change of one topic."""
         if self._below:
             for tier in tiers_of(split_name(full_name)[0]):
@@ -80,7 +80,7 @@ def check_quotas(
 ) -> None:
     """Refuse a change that would exceed a quota of the topic's namespaces.
 
-    Namespaces that contain `leaving` already count the topic.
+    Namespaces that contain `leaving`, the topic's old name, already count the topic.
 
     Raises:
         QuotaExceededError: Names the quota, the current and the new usage.
@@ -90,14 +90,14 @@ def check_quotas(
         if entry is None or entry.quotas is None or f"{leaving}:".startswith(f"{tier}:"):
             continue
         held = usage_below(tier)
-        for word, limit, before, after in _quota_usages(entry.quotas, held, held + added):
+        for word, limit, before, after in _list_quota_usages(entry.quotas, held, held + added):
             if limit is not None and after > max(limit, before):
                 message = f"namespace {tier} may hold {limit:,} {word}: with {full_name} it would be {after:,}"
                 hint = f"Raise quotas.{word} of the namespace, or delete some; it holds {before:,} now."
                 raise QuotaExceededError(message, hint=hint)
 
 
-def _quota_usages(
+def _list_quota_usages(
     quotas: QuotaEntry, held: TopicCounts, after: TopicCounts
 ) -> tuple[tuple[str, int | None, int, int], ...]:
     return (
@@ -145,43 +145,38 @@ E = TypeVar(
     ResourceOwner,
 )
 
-_THE_CLUSTER: Final = "cluster"
-"""Only key of the table `clusters`."""
+_CLUSTER_KEY: Final = "cluster"
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The cluster's contents after `serial` commits; `id` is the last one's."""
+    """The cluster's contents after `serial` commits; `id` is that of the last commit."""
 
     serial: int = 0
     id: str = ""
     revision: int = 0
-    """Last revision or migration id assigned."""
     namespaces: Mapping[str, NamespaceEntry] = field(default_factory=dict)
     topics: Mapping[str, TopicEntry] = field(default_factory=dict)
     links: Mapping[str, LinkEntry] = field(default_factory=dict)
     deletions: Mapping[str, DeletionEntry] = field(default_factory=dict)
-    """By topic id."""
     rewrites: Mapping[str, RewriteEntry] = field(default_factory=dict)
-    """By topic id."""
     clusters: Mapping[str, ClusterEntry] = field(default_factory=dict)
-    """At most one entry."""
+    """Cluster-wide settings; at most one entry."""
     migrations: Mapping[str, MigrationEntry] = field(default_factory=dict)
-    """By id, in decimal digits."""
+    """Migrations by id, in decimal digits."""
     owners: Mapping[str, OwnerEntry] = field(default_factory=dict)
-    """By `topic/shop:orders`, `namespace/shop`, `link/east-west`."""
+    """Owners by resource, such as `topic/shop:orders`, `namespace/shop`, `link/east-west`."""
     workspaces: Mapping[str, ResourceOwner] = field(default_factory=dict)
-    """By the lineage of their state."""
 
     @property
-    def owned(self) -> Owners:
+    def resource_owners(self) -> Owners:
         """The owners of this catalog's resources."""
         return Owners(self.workspaces, self.owners)
 
     @property
     def cluster(self) -> ClusterEntry:
         """Cluster-wide settings."""
-        return self.clusters.get(_THE_CLUSTER) or ClusterEntry()
+        return self.clusters.get(_CLUSTER_KEY) or ClusterEntry()
 
     def to_json(self) -> Json:
         """Return the JSON document of a snapshot."""
@@ -202,7 +197,7 @@ class Catalog:
             },
         }
 
-    def after(self, commit: Json) -> Catalog:
+    def apply_commit(self, commit: Json) -> Catalog:
         """Return the catalog after a commit."""
         tables: dict[str, dict[str, Json | None]] = commit["tables"]
         return Catalog(
@@ -255,21 +250,21 @@ class Draft:
     @property
     def cluster(self) -> ClusterEntry:
         """Cluster-wide settings."""
-        return self.clusters.get(_THE_CLUSTER) or ClusterEntry()
+        return self.clusters.get(_CLUSTER_KEY) or ClusterEntry()
 
-    def usage_below(self, namespace: str) -> TopicCounts:
+    def count_below(self, namespace: str) -> TopicCounts:
         """Return the number of topics and partitions below a namespace."""
-        return self._usages.below(namespace, self.topics)
+        return self._usages.count_below(namespace, self.topics)
 
-    def next_revision(self) -> int:
-        """Return a new revision or migration id."""
+    def assign_revision(self) -> int:
+        """Assign the next revision or migration id."""
         self.revision += 1
         return self.revision
 
     def put_cluster(self, entry: ClusterEntry) -> None:
-        """Set the cluster-wide settings; no change if they are equal."""
+        """Set the cluster-wide settings, unless they are equal."""
         if entry != self.cluster:
-            self._put("clusters", self.clusters, _THE_CLUSTER, entry)
+            self._put("clusters", self.clusters, _CLUSTER_KEY, entry)
 
     def put_namespace(self, name: str, entry: NamespaceEntry | None) -> None:
         """Set or remove a namespace."""
@@ -277,7 +272,7 @@ class Draft:
 
     def put_topic(self, name: str, entry: TopicEntry | None) -> None:
         """Set or remove a topic."""
-        self._usages.replaced(name, self.topics.get(name), entry)
+        self._usages.update_counts(name, self.topics.get(name), entry)
         self._put("topics", self.topics, name, entry)
 
     def put_link(self, name: str, entry: LinkEntry | None) -> None:
@@ -297,7 +292,7 @@ class Draft:
         self._put("migrations", self.migrations, str(migration), entry)
 
     @property
-    def owned(self) -> Owners:
+    def resource_owners(self) -> Owners:
         """The owners of this draft's resources."""
         return Owners(self.workspaces, self.owners)
 
@@ -306,7 +301,7 @@ class Draft:
         self._put("owners", self.owners, key, None if lineage is None else OwnerEntry(lineage))
 
     def put_workspace(self, lineage: str, entry: ResourceOwner | None) -> None:
-        """Set or remove the owner with this lineage."""
+        """Set or remove the owning workspace with this lineage."""
         self._put("workspaces", self.workspaces, lineage, entry)
 
     def _put(self, name: str, table: dict[str, E], key: str, entry: E | None) -> None:
@@ -318,8 +313,8 @@ class Draft:
             table[key] = entry
         self._changes.setdefault(name, {})[key] = entry
 
-    def attempt(self, decide: Callable[[Draft], object]) -> None:
-        """Run `decide` on this draft; undo the changes of `decide` if it raises."""
+    def run_or_undo(self, decide: Callable[[Draft], object]) -> None:
+        """Run `decide` on this draft; if it raises, undo its changes."""
         before = {name: dict(held) if isinstance(held, dict) else held for name, held in vars(self).items()}
         before |= {"_changes": {name: dict(changes) for name, changes in self._changes.items()}}
         try:
@@ -333,19 +328,19 @@ class Draft:
         """Whether this draft has changes to commit."""
         return bool(self._changes)
 
-    def counts(self) -> dict[str, int]:
+    def count_changes(self) -> dict[str, int]:
         """Return the number of changed entries per table."""
         return {name: len(changes) for name, changes in self._changes.items()}
 
-    def tables(self) -> Json:
+    def changes_to_json(self) -> Json:
         """Return the changes as a commit's JSON tables."""
         return {
             name: {key: None if entry is None else entry.to_json() for key, entry in changes.items()}
             for name, changes in self._changes.items()
         }
 
-    def committed(self, commit_id: str) -> Catalog:
-        """Return the catalog after this draft's commit."""
+    def to_catalog(self, commit_id: str) -> Catalog:
+        """Return the catalog after committing this draft."""
         return Catalog(
             serial=self.base.serial + 1,
             id=commit_id,
@@ -362,58 +357,58 @@ class Draft:
         )
 
 
-def topic_named(catalog: Catalog | Draft, full_name: str, *, known: Collection[str] | None = None) -> TopicEntry:
-    """Return a topic; the error suggests similar names of `known` topics."""
+def get_topic(catalog: Catalog | Draft, full_name: str, *, known: Collection[str] | None = None) -> TopicEntry:
+    """Return a topic by name; the error suggests similar names of `known` topics."""
     entry = catalog.topics.get(full_name)
     if entry is not None:
         return entry
-    check_namespace_of(catalog, full_name)
+    check_namespace_exists(catalog, full_name)
     near = nearest(full_name, catalog.topics if known is None else known)
     raise NotFoundError(f"topic {full_name} does not exist", hint=did_you_mean(near, otherwise="Create it first."))
 
 
-def topic_with_id(catalog: Catalog, topic_id: str, full_name: str) -> TopicEntry | None:
-    """Return a topic by id, even if renamed; `None` if deleted."""
+def find_topic_by_id(catalog: Catalog, topic_id: str, full_name: str) -> TopicEntry | None:
+    """Return a topic by id; `None` if deleted. `full_name` is its name unless it was renamed."""
     entry = catalog.topics.get(full_name)
     if entry is not None and entry.id == topic_id:
         return entry
     return next((entry for entry in catalog.topics.values() if entry.id == topic_id), None)
 
 
-def name_with_id(catalog: Catalog, topic_id: str, full_name: str) -> str:
-    """Return a topic's current name; `full_name` if deleted."""
+def find_current_name(catalog: Catalog, topic_id: str, full_name: str) -> str:
+    """Return the current name of the topic with this id; `full_name` if it was deleted."""
     entry = catalog.topics.get(full_name)
     if entry is not None and entry.id == topic_id:
         return full_name
     return next((name for name, entry in catalog.topics.items() if entry.id == topic_id), full_name)
 
 
-def names_by_id(catalog: Catalog | Draft, topic_ids: Collection[str]) -> dict[str, str]:
+def map_names_by_id(catalog: Catalog | Draft, topic_ids: Collection[str]) -> dict[str, str]:
     """Return topic names by id, without deleted topics."""
     return {entry.id: name for name, entry in catalog.topics.items() if entry.id in topic_ids}
 
 
-def link_named(catalog: Catalog | Draft, name: str) -> LinkEntry:
-    """Return a link, or raise `NotFoundError`."""
+def get_link(catalog: Catalog | Draft, name: str) -> LinkEntry:
+    """Return a link by name, or raise `NotFoundError`."""
     entry = catalog.links.get(name)
     if entry is None:
         raise NotFoundError(f"link {name} does not exist", hint="Create it first.")
     return entry
 
 
-def check_free(catalog: Catalog | Draft, full_name: str) -> None:
-    """Refuse a name that a new topic cannot have."""
+def check_name_free(catalog: Catalog | Draft, full_name: str) -> None:
+    """Refuse a topic name that is taken, reserved or invalid in its namespace."""
     try:
         check_full_name(full_name)
     except ValueError as error:
         raise UserError(f"{full_name!r} is {error}", hint="Example: shop:eu:orders.") from error
-    check_namespace_of(catalog, full_name)
+    check_namespace_exists(catalog, full_name)
     if full_name in catalog.topics:
         raise UserError(f"topic {full_name} exists", hint="Change it instead, or choose another name.")
 
 
-def check_namespace_of(catalog: Catalog | Draft, full_name: str) -> None:
-    """Refuse a topic whose namespace does not exist."""
+def check_namespace_exists(catalog: Catalog | Draft, full_name: str) -> None:
+    """Refuse a topic or group name whose namespace does not exist."""
     namespace, _ = split_name(full_name)
     if namespace and namespace not in catalog.namespaces:
         raise unknown_namespace_error(namespace)
@@ -426,19 +421,19 @@ def unknown_namespace_error(name: str) -> InvalidNamespaceError:
     )
 
 
-# A migration freezes a topic, and closes it from the cut on. Kafka has no error for this: records are refused with
-# INVALID_TOPIC_EXCEPTION, changes with POLICY_VIOLATION.
+# A migration refuses changes of its topics, and later closes them. Kafka has no error for this: records are refused
+# with INVALID_TOPIC_EXCEPTION, changes with POLICY_VIOLATION.
 
 
 _NOT_THERE_YET: Final = frozenset({"planned", "preparing"})
-_SEE: Final = "See its owner, its progress and what may be done: reconciler mount status"
-"""Names no id: what stops a migration depends on its state."""
+_STATUS_HINT: Final = "See its owner, its progress and what may be done: reconciler mount status"
+"""Names no migration: how to stop one depends on its state."""
 SEAL: Final = "migration:"
-"""Prefix of a sealed head's writer; the migration's id follows."""
+"""Prefix of the writer of a sealed head; the migration's id follows."""
 
 
-def seal_writer(migration: int) -> str:
-    """Return the writer stored in heads that a migration sealed."""
+def build_seal_writer(migration: int) -> str:
+    """Return the writer of heads that a migration sealed."""
     return f"{SEAL}{migration}"
 
 
@@ -448,7 +443,7 @@ def is_closed(topic: TopicEntry) -> bool:
 
 
 def is_served(topic: TopicEntry) -> bool:
-    """Whether a topic can be read and written."""
+    """Whether clients may read and write a topic."""
     return topic.recovering is None and not is_closed(topic)
 
 
@@ -464,33 +459,33 @@ def check_served(full_name: str, topic: TopicEntry) -> None:
             f"topic {full_name} cannot be written or read: migration {topic.hold.migration} has it "
             "(INVALID_TOPIC_EXCEPTION, RESOURCE_IS_BEING_MIGRATED)"
         )
-        raise UserError(message, hint=_SEE)
+        raise UserError(message, hint=_STATUS_HINT)
 
 
-def check_no_replica(full_name: str, topic: TopicEntry, what: str) -> None:
-    """Refuse `what`, an operation, on a read replica."""
+def check_not_replica(full_name: str, topic: TopicEntry, what: str) -> None:
+    """Refuse an operation on a read replica; `what` names the operation."""
     if topic.replica is not None:
         message = f"topic {full_name} is a read replica of {topic.replica.location}: {what} is not possible"
         raise UserError(f"{message} (INVALID_TOPIC_EXCEPTION)", hint="Do it at its source, on the cluster that has it.")
 
 
-def check_unheld(full_name: str, topic: TopicEntry, what: str) -> None:
-    """Refuse `what`, an operation, on a migrating topic."""
+def check_not_migrating(full_name: str, topic: TopicEntry, what: str) -> None:
+    """Refuse an operation on a topic in a migration; `what` names the operation."""
     if topic.hold is not None:
         message = (
             f"topic {full_name}: {what} is not possible: the resource is undergoing data migration "
             f"{topic.hold.migration} (POLICY_VIOLATION)"
         )
-        raise UserError(message, hint=f"Wait until it is done, or stop it. {_SEE}")
+        raise UserError(message, hint=f"Wait until it is done, or stop it. {_STATUS_HINT}")
 
 
-def check_unreserved(catalog: Catalog | Draft, full_name: str, topic_id: str | None = None) -> None:
-    """Refuse a name that a planned mount reserved, except for the topic with this id."""
+def check_name_unreserved(catalog: Catalog | Draft, full_name: str, topic_id: str | None = None) -> None:
+    """Refuse a name that a planned mount reserved, unless for the topic with this id."""
     for number, migration in catalog.migrations.items():
         for topic in migration.topics:
-            # Name first, for speed: a plan may create thousands of topics.
+            # The cheap comparison of names comes first: a plan may create thousands of topics.
             if topic.name != full_name or topic.topic_id == topic_id:
                 continue
             if migration.direction == "inbound" and migration.state in _NOT_THERE_YET:
                 message = f"topic {full_name} is being mounted by migration {number} (POLICY_VIOLATION)"
-                raise UserError(message, hint=f"Wait until it is done. {_SEE}")
+                raise UserError(message, hint=f"Wait until it is done. {_STATUS_HINT}")

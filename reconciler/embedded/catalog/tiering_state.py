@@ -1,6 +1,6 @@
 """Tiering states of topics (KIP-950), and cluster-wide settings.
 
-One commit changes a topic's switches and its state together (`update_tiering`).
+One commit changes a topic's tiering configs and its state together (`update_tiering`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from reconciler.archives.location import TopicLocation, TopicTiering
 from reconciler.archives.topic_manifest import TopicManifest
 from reconciler.embedded.catalog.model import TieringEntry, TopicEntry
-from reconciler.embedded.catalog.tables import Catalog, Draft, check_unheld
+from reconciler.embedded.catalog.tables import Catalog, Draft, check_not_migrating
 from reconciler.embedded.catalog.topic_configs import CONFIGS, find_set_configs
 from reconciler.errors import UserError
 from reconciler.lifecycles import TIERING, TieringState
@@ -33,7 +33,7 @@ from reconciler.runtime.text import did_you_mean, nearest
 _TRUE: Final = "true"
 
 
-def tiering_of(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> TopicTiering | None:
+def find_tiering(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> TopicTiering | None:
     """Return a topic's current tiering; `None` if it was never tiered."""
     topic = catalog.topics[full_name]
     if topic.tiering is None:
@@ -45,7 +45,7 @@ def tiering_of(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> Top
     is_uploading = is_on and read_property(properties, UPLOADS) == _TRUE and state is TieringState.ENABLED
     interval_s = read_property(properties, "cloud_storage_segment_max_upload_interval_sec")
     return TopicTiering(
-        location_of(full_name, topic, cluster_id),
+        get_topic_location(full_name, topic, cluster_id),
         state,
         topic.tiering.epoch,
         topic.tiering.policy,
@@ -57,28 +57,28 @@ def tiering_of(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> Top
     )
 
 
-def hides_remote(catalog: Catalog | Draft, full_name: str) -> bool:
+def hides_remote_records(catalog: Catalog | Draft, full_name: str) -> bool:
     """Whether records below the local start are hidden, so that the log begins there (F-R-040)."""
     topic = catalog.topics.get(full_name)
     if topic is not None and topic.replica is not None:
         return read_property(catalog.cluster.properties, ENABLED) != _TRUE
     if topic is None or topic.tiering is None:
         return False
-    tiering = tiering_of(catalog, full_name, "")
+    tiering = find_tiering(catalog, full_name, "")
     return tiering is not None and not tiering.serves
 
 
-def location_of(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLocation:
-    """Return the location of a topic's remote objects."""
+def get_topic_location(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLocation:
+    """Return the location of a topic's objects in object storage."""
     name, made_by = topic.origin or (full_name, cluster_id)
     return TopicLocation(name, made_by, topic.revision)
 
 
-def topic_manifest_of(catalog: Catalog, full_name: str, cluster_id: str) -> TopicManifest:
-    """Return a topic's `topic.json`."""
+def build_topic_manifest(catalog: Catalog, full_name: str, cluster_id: str) -> TopicManifest:
+    """Return the content of a topic's `topic.json`."""
     topic = catalog.topics[full_name]
     return TopicManifest(
-        location_of(full_name, topic, cluster_id),
+        get_topic_location(full_name, topic, cluster_id),
         cluster_id,
         catalog.serial,
         full_name,
@@ -91,42 +91,43 @@ def topic_manifest_of(catalog: Catalog, full_name: str, cluster_id: str) -> Topi
     )
 
 
-def read_location(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLocation:
-    """Return the location that a topic, or its source, is read from."""
+def find_read_location(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLocation:
+    """Return the location that a topic is read from; for a read replica, that of its source."""
     if topic.replica is not None:
         return TopicLocation.parse(topic.replica.location)
-    return location_of(full_name, topic, cluster_id)
+    return get_topic_location(full_name, topic, cluster_id)
 
 
-def location_to_delete(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> str | None:
-    """Return the remote location to delete with a topic; `None`: its objects stay.
+def find_location_to_delete(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> str | None:
+    """Return the remote location to delete with a topic; `None` if its objects stay.
 
-    They go if the topic deletes, writes and reads remotely (F-R-008, F-R-009, F-R-010), if disabling was to delete
-    them, or if a recovery is incomplete.
+    Objects are deleted if the topic deletes, writes and reads remotely (F-R-008, F-R-009, F-R-010), if disabling was
+    to delete them, or if a recovery is incomplete.
     """
     topic = catalog.topics[full_name]
     if topic.tiering is None:
         return None
     if topic.recovering is not None:
-        return str(location_of(full_name, topic, cluster_id))
+        return str(get_topic_location(full_name, topic, cluster_id))
     configs = find_set_configs(catalog, full_name)
     deletes = configs["remote.delete"][0] if "remote.delete" in configs else CONFIGS["remote.delete"].default
     switches = read_switches(configs)
     is_emptied = topic.tiering.state != TieringState.ENABLED and topic.tiering.policy == "delete"
     if deletes != _TRUE or not ((switches.write and switches.read) or is_emptied):
         return None
-    return str(location_of(full_name, topic, cluster_id))
+    return str(get_topic_location(full_name, topic, cluster_id))
 
 
 def update_tiering(draft: Draft, full_names: Iterable[str], *, or_else: Callable[[], object]) -> None:
-    """Move topics' tiering states to what their configs require; transitions raise the epoch (F-K-056).
+    """Move topics' tiering states to what their configs require; each transition increases the epoch (F-K-056).
 
-    If one is refused, none moves, and `or_else` is called to undo the caller's changes.
+    If one transition is refused, no state changes, and `or_else` undoes the caller's changes.
     """
     full_names = [name for name in full_names if draft.topics[name].replica is None]
     try:
         moved = {
-            name: _next_tiering(name, draft.topics[name].tiering, find_set_configs(draft, name)) for name in full_names
+            name: _compute_tiering(name, draft.topics[name].tiering, find_set_configs(draft, name))
+            for name in full_names
         }
     except UserError:
         or_else()
@@ -136,13 +137,13 @@ def update_tiering(draft: Draft, full_names: Iterable[str], *, or_else: Callable
     )
     if held is not None:
         or_else()
-        check_unheld(held, draft.topics[held], "to switch its tiering")
+        check_not_migrating(held, draft.topics[held], "to switch its tiering")
     for full_name, after in moved.items():
         draft.put_topic(full_name, replace(draft.topics[full_name], tiering=after))
 
 
 def check_not_disabling(full_name: str, topic: TopicEntry, changes: Iterable[str]) -> None:
-    """Refuse changes of tiering configs during a recovery or disabling (F-K-054)."""
+    """Refuse changes of tiering configs while the topic is recovered or its tiering is disabled (F-K-054)."""
     state = None if topic.tiering is None else topic.tiering.state
     changed = sorted(SWITCHES.intersection(changes))
     if topic.recovering is not None and changed:
@@ -155,7 +156,7 @@ def check_not_disabling(full_name: str, topic: TopicEntry, changes: Iterable[str
         )
 
 
-def disabling_topics(catalog: Catalog | Draft) -> list[str]:
+def list_disabling_topics(catalog: Catalog | Draft) -> list[str]:
     """Return the topics whose tiering is being disabled, sorted."""
     states = ((name, topic.tiering) for name, topic in catalog.topics.items())
     return sorted(name for name, tiering in states if tiering is not None and tiering.state == TieringState.DISABLING)
@@ -164,9 +165,9 @@ def disabling_topics(catalog: Catalog | Draft) -> list[str]:
 def finish_disabling(draft: Draft, topic_id: str, epoch: int) -> None:
     """Finish the disabling of `epoch` after all manifests (F-K-062), unless a later transition came.
 
-    Of two concurrent callers one raises the epoch (F-K-056).
+    If two processes call this, one increases the epoch (F-K-056).
     """
-    for full_name in disabling_topics(draft):
+    for full_name in list_disabling_topics(draft):
         topic = draft.topics[full_name]
         if topic.id == topic_id and topic.tiering is not None and topic.tiering.epoch == epoch:
             state = TIERING.follow_automatic_move(TieringState(topic.tiering.state), TieringState.DISABLED)
@@ -175,7 +176,7 @@ def finish_disabling(draft: Draft, topic_id: str, epoch: int) -> None:
             )
 
 
-def _next_tiering(
+def _compute_tiering(
     full_name: str, before: TieringEntry | None, configs: Mapping[str, tuple[str, str]]
 ) -> TieringEntry | None:
     is_off = read_switches(configs).is_off
@@ -183,7 +184,7 @@ def _next_tiering(
         return None if is_off else TieringEntry(str(TIERING.initial), 1)
     state = TieringState(before.state)
     if is_off != (state is TieringState.ENABLED):
-        return before  # Already in step with the switches.
+        return before  # The state already matches the configs.
     verb = "disable-tiering" if is_off else "enable-tiering"
     try:
         after = TIERING.apply_verb(state, verb)
@@ -198,7 +199,7 @@ def _next_tiering(
 
 
 def alter_cluster(draft: Draft, changes: Mapping[str, str | None]) -> None:
-    """Set cluster properties; `None` or `default` resets one (F-R-014)."""
+    """Set cluster properties; `None` or `default` resets a property (F-R-014)."""
     merged: dict[str, str | None] = dict(draft.cluster.properties)
     for name, value in changes.items():
         merged[name] = None if value is None or value == DEFAULT else _check_property(name, value)
@@ -215,15 +216,15 @@ def bind_storage(draft: Draft, storage_id: str) -> None:
     bound = draft.cluster.storage_id
     if bound == storage_id:
         return
-    tiered = tiered_topics(draft)
+    tiered = list_tiered_topics(draft)
     if bound is not None and tiered:
         message = f"the cluster is bound to object storage {bound}, and {tiered[0]} has records there"
         raise UserError(message, hint="Set objectStorage back: topics do not move between buckets.")
     draft.put_cluster(replace(draft.cluster, storage_id=storage_id))
 
 
-def tiered_topics(catalog: Catalog | Draft) -> list[str]:
-    """Return topics with remote objects, sorted, also deleted ones."""
+def list_tiered_topics(catalog: Catalog | Draft) -> list[str]:
+    """Return the names of topics with remote objects, also of deleted ones, sorted."""
     topics = catalog.topics.items()
     existing = (name for name, topic in topics if topic.tiering is not None or topic.replica is not None)
     going = (entry.name for entry in catalog.deletions.values() if entry.location is not None)

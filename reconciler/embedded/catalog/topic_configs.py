@@ -21,22 +21,21 @@ if TYPE_CHECKING:
 
 
 CONFIGS: Final[Mapping[str, ConfigKey]] = EMBEDDED_CONFIGS
-"""Topic configs of embedded clusters."""
 
 
 @dataclass(frozen=True, slots=True)
 class EffectiveConfig:
     """A config value of a topic.
 
-    `origin`: `topic`, a namespace, `cluster` (its properties) or `default`.
+    `origin`: `topic`, a namespace, `cluster` (the cluster's properties) or `default`.
     """
 
     value: str | None
     origin: str
 
 
-def effective_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, EffectiveConfig]:
-    """Return all configs of a topic, sorted, with inherited values and defaults."""
+def compute_effective_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, EffectiveConfig]:
+    """Return all configs of a topic, with inherited values and defaults, sorted."""
     effective = {key: EffectiveConfig(known.default, "default") for key, known in CONFIGS.items()}
     for key, (value, origin) in find_set_configs(catalog, full_name).items():
         effective[key] = EffectiveConfig(value, origin)
@@ -44,7 +43,7 @@ def effective_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, Eff
 
 
 def find_set_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, tuple[str, str]]:
-    """Return configs set by the topic, its tiers or the cluster: key → (value, origin)."""
+    """Return configs set by the topic, its namespaces or the cluster: key → (value, origin)."""
     namespace, _ = split_name(full_name)
     topic = catalog.topics.get(full_name)
     values = {
@@ -64,20 +63,20 @@ def find_set_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, tupl
 
 
 def validate_configs(where: str, configs: Mapping[str, str]) -> dict[str, str]:
-    """Return configs in canonical form, sorted, without `default`."""
+    """Return configs in canonical form, sorted; keys with the value `default` are dropped."""
     checked = ((key, validate_config_value(where, key, configs[key])) for key in sorted(configs))
     return {key: value for key, value in checked if value is not None}
 
 
 def merge_configs(where: str, before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
-    """Return `before` with keys set or (`None`) removed."""
+    """Return `before` after changes; `None` removes a key."""
     merged: dict[str, str | None] = {**before, **changes}
     remaining = {key: value for key, value in merged.items() if value is not None}
     return validate_configs(where, remaining)
 
 
 def validate_config_value(where: str, key: str, value: str) -> str | None:
-    """Return a value in canonical form; `None` for `default`."""
+    """Return a config value in canonical form; `None` for `default`."""
     if key not in CONFIGS:
         hint = did_you_mean(nearest(key, CONFIGS), otherwise="Correct its name: configs have Kafka's names.")
         raise UserError(f"{where}: there is no config {key!r}", hint=hint)
@@ -93,29 +92,29 @@ def validate_config_value(where: str, key: str, value: str) -> str | None:
 _RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
 
 
-def synced_configs_of(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, ...]:
-    """Return the configs that a mirror copies; none if its link was deleted."""
+def list_synced_configs(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, ...]:
+    """Return the configs that a mirror copies from its source; none if its link was deleted."""
     synced = (synced_configs(link) for link in catalog.links.values() if link.id == mirror.link_id)
     return next(synced, ())
 
 
-def follows_starts(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
-    """Whether a mirror's start offsets follow its source's (F-C-054).
+def syncs_start_offsets(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
+    """Whether a mirror copies its source's start offsets (F-C-054).
 
-    They do if its link syncs both retention limits; otherwise it expires records itself (F-C-055).
+    It does if its link syncs both retention limits; otherwise it expires records itself (F-C-055).
     """
-    mirror = topic.follows
-    return mirror is not None and {*synced_configs_of(catalog, mirror)} >= _RETENTION
+    mirror = topic.active_mirror
+    return mirror is not None and {*list_synced_configs(catalog, mirror)} >= _RETENTION
 
 
-def configs_to_sync(
+def find_configs_to_sync(
     catalog: Catalog | Draft, full_name: str, source: SourceTopic, link: LinkEntry
 ) -> Mapping[str, str | None]:
-    """Return the known configs that a mirror must set; `None` removes one.
+    """Return the config changes that make a mirror match its source; `None` removes a config.
 
-    A source's default that the mirror would not inherit is set (F-C-050).
+    A default of the source is set explicitly if the mirror would inherit another value (F-C-050).
     """
-    inherited = _inherited_values(catalog, full_name)
+    inherited = _list_inherited_values(catalog, full_name)
     taken: dict[str, str | None] = {}
     for key in synced_configs(link):
         if key in CONFIGS:
@@ -125,7 +124,7 @@ def configs_to_sync(
     return taken
 
 
-def _inherited_values(catalog: Catalog | Draft, full_name: str) -> dict[str, str]:
+def _list_inherited_values(catalog: Catalog | Draft, full_name: str) -> dict[str, str]:
     properties = catalog.cluster.properties
     values = {CONFIG_DEFAULTS[name]: value for name, value in properties.items() if name in CONFIG_DEFAULTS}
     for tier in tiers_of(split_name(full_name)[0]):
@@ -137,19 +136,19 @@ def _inherited_values(catalog: Catalog | Draft, full_name: str) -> dict[str, str
 
 def check_not_synced(full_name: str, mirror: MirrorEntry, keys: Iterable[str], catalog: Catalog | Draft) -> None:
     """Refuse to set configs that a mirror copies from its source."""
-    check_own(full_name, synced_configs_of(catalog, mirror), keys)
+    check_own(full_name, list_synced_configs(catalog, mirror), keys)
 
 
-# The nearest tier's key wins (SSE-KMS; foreseen by KIP-37).
+# The key of the innermost namespace wins (SSE-KMS; planned by KIP-37).
 
 
-def kms_key_of_topic(catalog: Catalog | Draft, full_name: str) -> str | None:
-    """Return the KMS key of a topic's objects; `None`: the store's default."""
-    return kms_key_of_namespace(catalog, split_name(full_name)[0])
+def find_topic_kms_key(catalog: Catalog | Draft, full_name: str) -> str | None:
+    """Return the KMS key of a topic's objects; `None` means the store's default."""
+    return find_namespace_kms_key(catalog, split_name(full_name)[0])
 
 
-def kms_key_of_namespace(catalog: Catalog | Draft, namespace: str) -> str | None:
-    """Return the KMS key of a namespace or its nearest tier with one."""
+def find_namespace_kms_key(catalog: Catalog | Draft, namespace: str) -> str | None:
+    """Return the KMS key of a namespace or of its innermost parent with one."""
     for tier in reversed(tiers_of(namespace)):
         entry = catalog.namespaces.get(tier)
         if entry is not None and entry.kms_key_id is not None:
@@ -157,14 +156,14 @@ def kms_key_of_namespace(catalog: Catalog | Draft, namespace: str) -> str | None
     return None
 
 
-def kms_keys_of_topics(catalog: Catalog | Draft, full_names: Iterable[str]) -> dict[str, str | None]:
+def find_topic_kms_keys(catalog: Catalog | Draft, full_names: Iterable[str]) -> dict[str, str | None]:
     """Return the KMS keys of topics, by topic id."""
-    return {catalog.topics[name].id: kms_key_of_topic(catalog, name) for name in full_names}
+    return {catalog.topics[name].id: find_topic_kms_key(catalog, name) for name in full_names}
 
 
-def mark_rewrites(draft: Draft, full_names: Iterable[str], before: Mapping[str, str | None]) -> None:
-    """Mark topics for a rewrite if their KMS key differs from `before`, in the commit that changes it."""
+def mark_key_rewrites(draft: Draft, full_names: Iterable[str], before: Mapping[str, str | None]) -> None:
+    """Mark topics for a rewrite if their KMS key differs from `before`."""
     for name in full_names:
         topic_id = draft.topics[name].id
-        if kms_key_of_topic(draft, name) != before[topic_id]:
+        if find_topic_kms_key(draft, name) != before[topic_id]:
             draft.put_rewrite(topic_id, RewriteEntry(name))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.topic_manifest import MAX_PARTITIONS
-from reconciler.embedded.catalog.mirror_moves import check_deletable
+from reconciler.embedded.catalog.mirror_moves import check_mirror_deletable
 from reconciler.embedded.catalog.model import (
     AclEntry,
     DeletionEntry,
@@ -21,20 +21,20 @@ from reconciler.embedded.catalog.tables import (
     Catalog,
     Draft,
     TopicCounts,
-    check_free,
-    check_no_replica,
+    check_name_free,
+    check_name_unreserved,
+    check_not_migrating,
+    check_not_replica,
     check_quotas,
-    check_unheld,
-    check_unreserved,
-    topic_named,
+    get_topic,
     unknown_namespace_error,
 )
-from reconciler.embedded.catalog.tiering_state import check_not_disabling, location_to_delete, update_tiering
+from reconciler.embedded.catalog.tiering_state import check_not_disabling, find_location_to_delete, update_tiering
 from reconciler.embedded.catalog.topic_configs import (
     check_not_synced,
     find_set_configs,
-    kms_keys_of_topics,
-    mark_rewrites,
+    find_topic_kms_keys,
+    mark_key_rewrites,
     merge_configs,
     validate_configs,
 )
@@ -59,26 +59,26 @@ class TopicShape:
 
 
 def create_topic(draft: Draft, full_name: str, shape: TopicShape, *, topic_id: str) -> None:
-    """Create a topic; empty partitions cost nothing."""
-    check_free(draft, full_name)
-    check_unreserved(draft, full_name, topic_id)
+    """Create a topic; its partitions have no objects until records are written."""
+    check_name_free(draft, full_name)
+    check_name_unreserved(draft, full_name, topic_id)
     _check_partitions(full_name, shape.partitions)
-    check_quotas(draft.namespaces, draft.usage_below, full_name, TopicCounts(1, shape.partitions))
+    check_quotas(draft.namespaces, draft.count_below, full_name, TopicCounts(1, shape.partitions))
     entry = TopicEntry(
         topic_id,
         shape.partitions,
-        draft.next_revision(),
+        draft.assign_revision(),
         shape.replication_factor,
         validate_configs(f"topic {full_name}", shape.configs),
         acls=shape.acls,
-        initial=initial_configs(draft),
+        initial=list_initial_configs(draft),
     )
     draft.put_topic(full_name, entry)
     update_tiering(draft, [full_name], or_else=lambda: draft.put_topic(full_name, None))
 
 
-def initial_configs(draft: Draft) -> dict[str, str]:
-    """Return the configs that cluster defaults give a new topic; they keep them (F-R-004)."""
+def list_initial_configs(draft: Draft) -> dict[str, str]:
+    """Return the configs that a new topic copies from the cluster's defaults (F-R-004)."""
     properties = draft.cluster.properties
     return {config: "true" for name, config in CREATION_DEFAULTS.items() if properties.get(name) == "true"}
 
@@ -91,18 +91,18 @@ def alter_topic(
     partitions: int | None = None,
     replication_factor: int | None = None,
 ) -> None:
-    """Set or (`None`) reset configs; add partitions."""
-    entry = topic_named(draft, full_name)
+    """Set configs (`None`: reset) and add partitions."""
+    entry = get_topic(draft, full_name)
     if changes or partitions is not None or replication_factor is not None:
-        check_no_replica(full_name, entry, "to change it")
-    check_unheld(full_name, entry, "to change it")
-    if entry.follows is not None:
+        check_not_replica(full_name, entry, "to change it")
+    check_not_migrating(full_name, entry, "to change it")
+    if entry.active_mirror is not None:
         keys = (*changes, "partitions") if partitions is not None else tuple(changes)
-        check_not_synced(full_name, entry.follows, keys, draft)
+        check_not_synced(full_name, entry.active_mirror, keys, draft)
     check_not_disabling(full_name, entry, changes)
     if partitions is not None:
-        check_growth(full_name, entry.partitions, partitions)
-        check_quotas(draft.namespaces, draft.usage_below, full_name, TopicCounts(0, partitions - entry.partitions))
+        check_partition_growth(full_name, entry.partitions, partitions)
+        check_quotas(draft.namespaces, draft.count_below, full_name, TopicCounts(0, partitions - entry.partitions))
     draft.put_topic(
         full_name,
         replace(
@@ -117,35 +117,35 @@ def alter_topic(
 
 
 def move_topic(draft: Draft, old: str, new: str, *, cluster_id: str) -> None:
-    """Rename a topic; records, offsets, id and location stay (F-K-014).
+    """Rename a topic; it keeps its records, offsets, id and location (F-K-014).
 
-    Under another encryption key, its objects are marked for a rewrite.
+    If its KMS key changes, its objects are marked for a rewrite.
     """
-    entry = topic_named(draft, old)
+    entry = get_topic(draft, old)
     if old == new:
         return
-    check_unheld(old, entry, "to move it")
-    check_free(draft, new)
-    check_unreserved(draft, new)
-    check_quotas(draft.namespaces, draft.usage_below, new, TopicCounts.of(entry), leaving=split_name(old)[0])
-    before = kms_keys_of_topics(draft, [old])
+    check_not_migrating(old, entry, "to move it")
+    check_name_free(draft, new)
+    check_name_unreserved(draft, new)
+    check_quotas(draft.namespaces, draft.count_below, new, TopicCounts.of(entry), leaving=split_name(old)[0])
+    before = find_topic_kms_keys(draft, [old])
     draft.put_topic(old, None)
     draft.put_topic(new, replace(entry, origin=entry.origin or (old, cluster_id)))
 
-    def stay() -> None:
+    def undo_move() -> None:
         draft.put_topic(new, None)
         draft.put_topic(old, entry)
 
-    update_tiering(draft, [new], or_else=stay)
-    mark_rewrites(draft, [new], before)
+    update_tiering(draft, [new], or_else=undo_move)
+    mark_key_rewrites(draft, [new], before)
 
 
 def delete_topic(draft: Draft, full_name: str, *, cluster_id: str, topic_id: str | None = None) -> bool:
     """Mark a topic for deletion and free its name; return whether it existed.
 
     Raises:
-        StalePlanError: The name now belongs to another topic than `topic_id`.
-        BlockedError: Its link would create the mirror again.
+        StalePlanError: The name now belongs to a topic with another id than `topic_id`.
+        BlockedError: The mirror's link would create it again.
     """
     entry = draft.topics.get(full_name)
     if entry is None:
@@ -153,9 +153,9 @@ def delete_topic(draft: Draft, full_name: str, *, cluster_id: str, topic_id: str
     if topic_id is not None and entry.id != topic_id:
         message = f"topic {full_name} was deleted and created again after it was read"
         raise StalePlanError(message, hint="Plan again.")
-    check_unheld(full_name, entry, "to delete it")
-    check_deletable(draft, full_name, entry)
-    location = location_to_delete(draft, full_name, cluster_id)
+    check_not_migrating(full_name, entry, "to delete it")
+    check_mirror_deletable(draft, full_name, entry)
+    location = find_location_to_delete(draft, full_name, cluster_id)
     draft.put_topic(full_name, None)
     if entry.id in draft.rewrites:
         draft.put_rewrite(entry.id, None)
@@ -163,7 +163,7 @@ def delete_topic(draft: Draft, full_name: str, *, cluster_id: str, topic_id: str
     return True
 
 
-def check_growth(full_name: str, before: int, after: int) -> None:
+def check_partition_growth(full_name: str, before: int, after: int) -> None:
     """Refuse to decrease a topic's partitions, or to exceed the limit."""
     _check_partitions(full_name, after)
     if after < before:
@@ -185,7 +185,8 @@ def recover_topic(
 ) -> None:
     """Create a topic to be filled from a location, where it had the configs `original`.
 
-    Declared and inherited configs win. Without remote reads and writes, tiering is disabled and remote data kept.
+    Declared and inherited configs override these. Unless remote reads or writes are on, tiering is disabled and remote
+    data stays.
     """
     if draft.cluster.storage_id is None:
         message = f"topic {full_name} cannot be recovered: its cluster is bound to no object storage"
@@ -199,7 +200,7 @@ def recover_topic(
 
 
 def finish_recovery(draft: Draft, topic_id: str) -> None:
-    """Mark a topic's recovery as complete, unless the topic is gone."""
+    """Mark a topic's recovery as complete, if the topic exists."""
     for full_name, topic in draft.topics.items():
         if topic.id == topic_id and topic.recovering is not None:
             draft.put_topic(full_name, replace(topic, recovering=None))
@@ -213,16 +214,16 @@ def create_replica(
     if draft.cluster.storage_id is None:
         message = f"topic {full_name} cannot be a read replica: its cluster is bound to no object storage"
         raise UserError(message, hint="Declare the objectStorage of its source on the Cluster, and apply that first.")
-    check_free(draft, full_name)
-    check_unreserved(draft, full_name, topic_id)
+    check_name_free(draft, full_name)
+    check_name_unreserved(draft, full_name, topic_id)
     _check_partitions(full_name, partitions)
-    check_quotas(draft.namespaces, draft.usage_below, full_name, TopicCounts(1, partitions))
-    entry = TopicEntry(topic_id, partitions, draft.next_revision(), acls=acls, replica=ReplicaEntry(location))
+    check_quotas(draft.namespaces, draft.count_below, full_name, TopicCounts(1, partitions))
+    entry = TopicEntry(topic_id, partitions, draft.assign_revision(), acls=acls, replica=ReplicaEntry(location))
     draft.put_topic(full_name, entry)
 
 
-def follow_replica(draft: Draft, topic_id: str, partitions: int, trouble: Trouble | None) -> None:
-    """Record the source's partitions and problem of a read replica.
+def record_replica_state(draft: Draft, topic_id: str, partitions: int, trouble: Trouble | None) -> None:
+    """Record the partitions and the problem of a read replica's source.
 
     Partitions never decrease. A persisting problem keeps its start time.
 
@@ -240,7 +241,7 @@ def follow_replica(draft: Draft, topic_id: str, partitions: int, trouble: Troubl
         trouble = known
     more = max(0, partitions - entry.partitions)
     if more:
-        check_quotas(draft.namespaces, draft.usage_below, full_name, TopicCounts(0, more))
+        check_quotas(draft.namespaces, draft.count_below, full_name, TopicCounts(0, more))
     after = replace(entry, partitions=entry.partitions + more, replica=replace(entry.replica, trouble=trouble))
     if after != entry:
         draft.put_topic(full_name, after)
@@ -259,7 +260,7 @@ def create_namespace(draft: Draft, name: str, wanted: NamespaceEntry) -> None:
     )
     existing = draft.namespaces.get(name)
     if existing is not None and existing != entry:
-        raise _difference_error(name, existing, entry)
+        raise _namespace_differs_error(name, existing, entry)
     for tier in tiers[:-1]:
         if tier not in draft.namespaces:
             draft.put_namespace(tier, NamespaceEntry())
@@ -267,9 +268,9 @@ def create_namespace(draft: Draft, name: str, wanted: NamespaceEntry) -> None:
 
 
 def alter_namespace(draft: Draft, name: str, changes: Mapping[str, str | None]) -> None:
-    """Set or (`None`) remove configs; topics below inherit them."""
-    entry = _namespace_named(draft, name)
-    topics = topics_under(draft, name) if SWITCHES.intersection(changes) else []
+    """Set a namespace's configs (`None`: remove), which topics below inherit."""
+    entry = _get_namespace(draft, name)
+    topics = list_topics_under(draft, name) if SWITCHES.intersection(changes) else []
     for topic in topics:
         check_not_disabling(topic, draft.topics[topic], changes)
     draft.put_namespace(name, replace(entry, configs=merge_configs(f"namespace {name}", entry.configs, changes)))
@@ -277,16 +278,16 @@ def alter_namespace(draft: Draft, name: str, changes: Mapping[str, str | None]) 
 
 
 def limit_namespace(draft: Draft, name: str, quotas: QuotaEntry | None) -> None:
-    """Set or (`None`) remove quotas; usage above them stays but cannot grow."""
-    draft.put_namespace(name, replace(_namespace_named(draft, name), quotas=_normalize_quotas(quotas)))
+    """Set a namespace's quotas (`None`: remove); usage above them stays but cannot grow."""
+    draft.put_namespace(name, replace(_get_namespace(draft, name), quotas=_normalize_quotas(quotas)))
 
 
 def encrypt_namespace(draft: Draft, name: str, kms_key_id: str | None) -> None:
-    """Set or (`None`) remove a namespace's key, and mark its topics for a rewrite."""
-    entry, topics = _namespace_named(draft, name), topics_under(draft, name)
-    before = kms_keys_of_topics(draft, topics)
+    """Set a namespace's KMS key (`None`: remove) and mark its topics for a rewrite."""
+    entry, topics = _get_namespace(draft, name), list_topics_under(draft, name)
+    before = find_topic_kms_keys(draft, topics)
     draft.put_namespace(name, replace(entry, kms_key_id=kms_key_id))
-    mark_rewrites(draft, topics, before)
+    mark_key_rewrites(draft, topics, before)
 
 
 def delete_namespace(draft: Draft, name: str, *, cluster_id: str, recursive: bool) -> bool:
@@ -297,30 +298,30 @@ def delete_namespace(draft: Draft, name: str, *, cluster_id: str, recursive: boo
     """
     if name not in draft.namespaces:
         return False
-    nested = namespaces_under(draft, name)
+    nested = list_namespaces_under(draft, name)
     if nested and not recursive:
         message = f"namespace {name} holds namespaces: {', '.join(nested[:5])}{' …' if nested[5:] else ''}"
         raise BlockedError(message, hint="Delete those first, or delete recursively.")
-    for topic in topics_under(draft, name):
+    for topic in list_topics_under(draft, name):
         delete_topic(draft, topic, cluster_id=cluster_id)
     for namespace in (*nested, name):
         draft.put_namespace(namespace, None)
     return True
 
 
-def namespaces_under(catalog: Catalog | Draft, name: str) -> list[str]:
-    """Return the namespaces below one, or all, sorted."""
+def list_namespaces_under(catalog: Catalog | Draft, name: str) -> list[str]:
+    """Return the namespaces below `name` (empty: all), sorted."""
     prefix = f"{name}:" if name else ""
     return sorted(namespace for namespace in catalog.namespaces if namespace.startswith(prefix))
 
 
-def topics_under(catalog: Catalog | Draft, name: str) -> list[str]:
+def list_topics_under(catalog: Catalog | Draft, name: str) -> list[str]:
     """Return the topics in and below a namespace, sorted."""
     prefix = f"{name}:" if name else ""
     return sorted(topic for topic in catalog.topics if topic.startswith(prefix))
 
 
-def _namespace_named(draft: Draft, name: str) -> NamespaceEntry:
+def _get_namespace(draft: Draft, name: str) -> NamespaceEntry:
     entry = draft.namespaces.get(name)
     if entry is None:
         raise unknown_namespace_error(name)
@@ -331,7 +332,7 @@ def _normalize_quotas(quotas: QuotaEntry | None) -> QuotaEntry | None:
     return None if quotas == QuotaEntry() else quotas
 
 
-def _difference_error(name: str, existing: NamespaceEntry, namespace: NamespaceEntry) -> UserError:
+def _namespace_differs_error(name: str, existing: NamespaceEntry, namespace: NamespaceEntry) -> UserError:
     existing_json, wanted_json = existing.to_json(), namespace.to_json()
     keys = [key for key in sorted({*existing_json, *wanted_json}) if existing_json.get(key) != wanted_json.get(key)]
     differing = "; ".join(f"{key.replace('kms_key_id', 'key')}: {existing_json.get(key, 'none')}" for key in keys)

@@ -1,1 +1,1 @@
-"""Checks of a cluster, safe repairs, and the sweep."""
+"""Checks of a cluster, repairs that lose nothing, and the sweep."""

@@ -1,6 +1,6 @@
 """`cluster check`: one listing, then catalog, partitions, groups and transactions.
 
-Memory holds sixteen bytes per object and one partition per thread.
+Memory holds sixteen bytes per object, and one partition per thread.
 """
 
 from __future__ import annotations
@@ -20,17 +20,22 @@ from reconciler.embedded.catalog.commits import (
     lost_catalog_message,
 )
 from reconciler.embedded.check.check_catalog import (
+    CatalogReading,
     GroupCheck,
     OpenTransaction,
-    ReadCatalog,
     TransactionCheck,
     read_catalog,
 )
 from reconciler.embedded.check.check_owners import check_ownership
-from reconciler.embedded.check.check_partitions import PartitionCheck, PartitionReport, Topics, iter_unnamed_findings
+from reconciler.embedded.check.check_partitions import (
+    PartitionCheck,
+    PartitionReport,
+    TopicIndex,
+    report_unnamed_objects,
+)
 from reconciler.embedded.check.check_remote import RemoteCheck
 from reconciler.embedded.check.damage import CheckFinding, CheckResult, FindingPlace, Kind, Severity
-from reconciler.embedded.check.stored import Contents, HeadlessObjects, HeadlessPartitions, ObjectIndex, list_store
+from reconciler.embedded.check.stored import HeadlessObjects, HeadlessPartitions, ObjectIndex, StoreListing, list_store
 from reconciler.embedded.keys import CATALOG, GROUPS, HEADS, TRANSACTIONS, is_head_key
 from reconciler.embedded.objects import read_cluster_id
 from reconciler.errors import UserError
@@ -50,24 +55,24 @@ class CurrentTopics:
         self._catalog = CatalogRegister(store)
         self._serial = serial
         self._lock = threading.Lock()
-        self._turned: tuple[str, Topics] | None = None
+        self._turned: tuple[str, TopicIndex] | None = None
 
-    def topics(self) -> Topics | None:
-        """Return the topics; `None` if the catalog is unreadable or outdated: that proves no deletion."""
+    def read_topics(self) -> TopicIndex | None:
+        """Return the topics; `None` if the catalog is unreadable or older than the checked one."""
         with self._lock:
-            catalog = self._read()
+            catalog = self._read_if_current()
             if catalog is None:
                 return None
             if self._turned is None or self._turned[0] != catalog.id:
-                self._turned = catalog.id, Topics.of(catalog)
+                self._turned = catalog.id, TopicIndex.of(catalog)
             return self._turned[1]
 
-    def catalog(self) -> Catalog | None:
-        """Return the current catalog; `None` as for `topics`."""
+    def read_catalog(self) -> Catalog | None:
+        """Return the current catalog; `None` as in `read_topics`."""
         with self._lock:
-            return self._read()
+            return self._read_if_current()
 
-    def _read(self) -> Catalog | None:
+    def _read_if_current(self) -> Catalog | None:
         try:
             catalog = None if self._serial is None else self._catalog.read()
         except UserError:
@@ -77,12 +82,12 @@ class CurrentTopics:
 
 _LOOKS: Final = 3
 _AT_ONCE: Final = 16
-_AT_ONCE_DEEP: Final = 4
-"""A part of 64 MiB is several times in memory."""
+_DEEP_THREADS: Final = 4
+"""Parallel reads of records; a part of 64 MiB takes several times its size in memory."""
 
 
 def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStore | None = None) -> CheckResult:
-    """Check every register and object of a cluster without changes; `deep` also reads every record.
+    """Check every register and object of a cluster without changing any; `deep` also reads every record.
 
     Writers may be active, so a problem is read again before it is reported.
 
@@ -94,19 +99,19 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
     contents, stored = list_store(store)
     checked = CheckResult(objects=contents.objects, stored_bytes=contents.bytes)
     checked.add(_check_cluster_file(store, checked))
-    read = _read_catalog(store)
+    read = _read_stable_catalog(store)
     checked.add(read.findings)
     if read.catalog is not None:
         checked.serial = read.catalog.serial
         checked.namespaces, checked.topics = len(read.catalog.namespaces), len(read.catalog.topics)
-    stored.name(read.keys)
+    stored.mark_named(read.keys)
     present = CurrentTopics(store, checked.serial)
     remote = _make_remote_check(storage, read.catalog, checked.cluster_id, deep=deep)
     if remote is not None:
-        owned = check_ownership(remote.storage, remote.cluster_id, present.catalog)
+        owned = check_ownership(remote.storage, remote.cluster_id, present.read_catalog)
         checked.add(owned.findings)
         remote = replace(remote, lost=owned.lost)
-    at_once = _AT_ONCE_DEEP if deep else _AT_ONCE
+    at_once = _DEEP_THREADS if deep else _AT_ONCE
     with ThreadPoolExecutor(at_once, thread_name_prefix="check") as threads:
         look = _ClusterCheck(
             store,
@@ -117,11 +122,11 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
             present,
             remote=remote,
         )
-        ends = look.partitions(checked, deep=deep)
-        committed = look.groups(checked, ends)
-        look.transactions(checked)
-    checked.add(_foreign_findings(contents))
-    unnamed = iter_unnamed_findings(store, stored, look.headless(committed))
+        ends = look.check_partitions(checked, deep=deep)
+        committed = look.check_groups(checked, ends)
+        look.check_transactions(checked)
+    checked.add(_find_foreign_objects(contents))
+    unnamed = report_unnamed_objects(store, stored, look.find_headless(committed))
     checked.add(finding for finding in list(unnamed) if checked.is_sure or finding.kind is not Kind.UNNAMED)
     checked.findings.sort(key=_sort_key)
     return checked
@@ -136,33 +141,32 @@ def _make_remote_check(
     check_storage(storage, bound)
     if not deep:
         return RemoteCheck(storage, cluster_id)
-    from reconciler.embedded.check.check_partitions import SegmentReader  # noqa: PLC0415 - only this brings Arrow
+    from reconciler.embedded.check.check_partitions import SegmentContentCheck  # noqa: PLC0415 - only this brings Arrow
 
-    return RemoteCheck(storage, cluster_id, SegmentReader(storage))
+    return RemoteCheck(storage, cluster_id, SegmentContentCheck(storage))
 
 
 @dataclass(frozen=True, slots=True)
 class _ClusterCheck:
     store: ObjectStore
-    contents: Contents
+    contents: StoreListing
     stored: ObjectIndex
-    read: ReadCatalog
+    read: CatalogReading
     threads: CallPool
     present: CurrentTopics
     opened: list[OpenTransaction] = field(default_factory=list)
-    """Transactions that partitions hold open."""
     remote: RemoteCheck | None = None
 
-    def partitions(self, checked: CheckResult, *, deep: bool) -> dict[tuple[str, int], int]:
-        known = None if self.read.catalog is None else Topics.of(self.read.catalog)
+    def check_partitions(self, checked: CheckResult, *, deep: bool) -> dict[tuple[str, int], int]:
+        known = None if self.read.catalog is None else TopicIndex.of(self.read.catalog)
         reader = None
         if deep:
-            from reconciler.embedded.check.check_partitions import PartReader  # noqa: PLC0415 - only this brings Arrow
+            from reconciler.embedded.check.check_partitions import PartContentCheck  # noqa: PLC0415 - only this brings Arrow
 
-            reader = PartReader(self.store)
-        look = PartitionCheck(self.store, self.stored, known, self.present.topics, reader, self.remote)
+            reader = PartContentCheck(self.store)
+        look = PartitionCheck(self.store, self.stored, known, self.present.read_topics, reader, self.remote)
         ends: dict[tuple[str, int], int] = {}
-        for looked in self.threads.over(look.look, self._heads(checked)):
+        for looked in self.threads.over(look.check_partition, self._iter_head_keys(checked)):
             _add_report(checked, looked)
             if looked.end is not None:
                 ends[looked.topic_id, looked.partition] = looked.end
@@ -170,31 +174,31 @@ class _ClusterCheck:
                 self.opened.append(OpenTransaction(name, epoch, looked.topic_id, looked.partition))
         return ends
 
-    def transactions(self, checked: CheckResult) -> None:
+    def check_transactions(self, checked: CheckResult) -> None:
         look = TransactionCheck(self.store, self.store.clock_ms())
-        for findings in self.threads.over(look.look, self.contents.registers[TRANSACTIONS]):
+        for findings in self.threads.over(look.check_transaction, self.contents.registers[TRANSACTIONS]):
             checked.transactions += 1
             checked.add(findings)
         for findings in self.threads.over(look.check_open_transaction, self.opened):
             checked.add(findings)
 
-    def headless(self, committed: set[tuple[str, int]]) -> HeadlessObjects | None:
-        """Find partitions without a head; `None`: the catalog is unreadable. Lists heads again, since some are new."""
-        catalog = self.present.catalog()
+    def find_headless(self, committed: set[tuple[str, int]]) -> HeadlessObjects | None:
+        """Find partitions without a head; `None` if the catalog is unreadable. Heads are listed again for new ones."""
+        catalog = self.present.read_catalog()
         if catalog is None or self.stored.is_all_named:
             return None
         return HeadlessObjects(
             HeadlessPartitions.of(catalog, (listed.key for listed in self.store.list(HEADS))), committed
         )
 
-    def groups(self, checked: CheckResult, ends: dict[tuple[str, int], int]) -> set[tuple[str, int]]:
-        look = GroupCheck(self.store, self.present.topics, ends)
-        for findings in self.threads.over(look.look, self.contents.registers[GROUPS]):
+    def check_groups(self, checked: CheckResult, ends: dict[tuple[str, int], int]) -> set[tuple[str, int]]:
+        look = GroupCheck(self.store, self.present.read_topics, ends)
+        for findings in self.threads.over(look.check_group, self.contents.registers[GROUPS]):
             checked.groups += 1
             checked.add(findings)
         return look.headless
 
-    def _heads(self, checked: CheckResult) -> Iterator[str]:
+    def _iter_head_keys(self, checked: CheckResult) -> Iterator[str]:
         for key in self.contents.registers[HEADS]:
             if is_head_key(key):
                 yield key
@@ -211,7 +215,7 @@ class _ClusterCheck:
 
 
 def _add_report(checked: CheckResult, report: PartitionReport) -> None:
-    checked.partitions += report.is_there
+    checked.partitions += report.exists
     checked.pages += report.pages
     checked.parts += report.parts
     checked.records += report.records
@@ -227,8 +231,8 @@ def _check_cluster_file(store: ObjectStore, checked: CheckResult) -> Iterator[Ch
         yield CheckFinding(Kind.CLUSTER_FILE, error.message, FindingPlace(CLUSTER))
 
 
-def _read_catalog(store: ObjectStore) -> ReadCatalog:
-    """Read the catalog again while it has errors: a newer snapshot may have replaced it."""
+def _read_stable_catalog(store: ObjectStore) -> CatalogReading:
+    """Read the catalog, and again while it has errors: a newer snapshot may have replaced its objects."""
     register = catalog_register(store)
     read = _read_once(register)
     for _ in range(_LOOKS - 1):
@@ -238,20 +242,20 @@ def _read_catalog(store: ObjectStore) -> ReadCatalog:
     return read
 
 
-def _read_once(register: Register) -> ReadCatalog:
+def _read_once(register: Register) -> CatalogReading:
     try:
         held = register.read()
     except UserError as error:
-        return ReadCatalog(None, (), (CheckFinding(Kind.CATALOG_DAMAGED, error.message, FindingPlace(CATALOG)),))
+        return CatalogReading(None, (), (CheckFinding(Kind.CATALOG_DAMAGED, error.message, FindingPlace(CATALOG)),))
     trace = find_catalog_trace(register.store) if held is None else None
     if trace is not None:
-        return ReadCatalog(
+        return CatalogReading(
             None, (), (CheckFinding(Kind.CATALOG_LOST, lost_catalog_message(trace), FindingPlace(CATALOG)),)
         )
     return read_catalog(register.store, held)
 
 
-def _foreign_findings(contents: Contents) -> Iterator[CheckFinding]:
+def _find_foreign_objects(contents: StoreListing) -> Iterator[CheckFinding]:
     for folder, objects in sorted(contents.foreign.items()):
         where = f"in {folder}" if folder else "at the root"
         what = f"{objects.objects:,} {where} that are not part of a cluster"
@@ -262,7 +266,6 @@ _RANKS: Final = tuple(Severity)
 
 
 def _sort_key(finding: CheckFinding) -> tuple[int, str, str, int, int]:
-    """Sort by severity, then place."""
     place, first = finding.place, finding.gone[0].start if finding.gone else -1
     partition = -1 if place.partition is None else place.partition
     return _RANKS.index(finding.severity), finding.kind, place.topic or place.key, partition, first

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from reconciler.archives.objects import MALFORMED
-from reconciler.embedded.catalog.commits import commits_after, read_commit
+from reconciler.embedded.catalog.commits import find_new_commits, read_commit
 from reconciler.embedded.catalog.tables import Catalog, Draft
 from reconciler.embedded.check.check_owners import find_migration_problems, find_mirror_problems
 from reconciler.embedded.check.damage import CheckFinding, FindingPlace, Kind
-from reconciler.embedded.clients.transactions import DECIDED, State, Transaction, read_transaction
-from reconciler.embedded.keys import CATALOG, group_of_key, head_key, transactional_id_of_key
-from reconciler.embedded.segments.groups import Group, read_bounds_at, read_group
+from reconciler.embedded.clients.transactions import DECIDED, Transaction, TransactionState, read_transaction
+from reconciler.embedded.keys import CATALOG, head_key, parse_group_key, parse_transaction_key
+from reconciler.embedded.segments.groups import Group, read_group, read_partition_bounds
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import UserError
 from reconciler.objectstore.base import ObjectStore
 from reconciler.resources.address import check_full_name, check_namespace, split_name, tiers_of
 
 if TYPE_CHECKING:
-    from reconciler.embedded.check.check_partitions import Topics
+    from reconciler.embedded.check.check_partitions import TopicIndex
     from reconciler.objectstore.register import RegisterSnapshot
 
 
@@ -29,38 +29,38 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class ReadCatalog:
-    """A catalog, `None` if unreadable, and the keys of its objects."""
+class CatalogReading:
+    """A catalog, `None` if it is unreadable, and the keys of its objects."""
 
     catalog: Catalog | None
     keys: tuple[str, ...] = ()
     findings: tuple[CheckFinding, ...] = ()
 
 
-def read_catalog(store: ObjectStore, held: RegisterSnapshot | None) -> ReadCatalog:
-    """Build the catalog from all its objects, verifying each sha256."""
+def read_catalog(store: ObjectStore, held: RegisterSnapshot | None) -> CatalogReading:
+    """Build the catalog from all its objects, verifying the sha256 of each."""
     if held is None:
-        return ReadCatalog(Catalog())
+        return CatalogReading(Catalog())
     catalog, key = Catalog(), CATALOG
     keys: list[str] = []
     findings: list[CheckFinding] = []
     try:
-        for commit in commits_after(catalog, held.value)[1]:
+        for commit in find_new_commits(catalog, held.value)[1]:
             key = commit.get("key", CATALOG)
             keys += [key] if "key" in commit else []
             whole = read_commit(store, commit)
             if whole["serial"] <= catalog.serial and catalog.id:
                 what = f"commit {whole['serial']} follows commit {catalog.serial}"
                 findings.append(CheckFinding(Kind.CATALOG_CONTRADICTION, what, FindingPlace(key)))
-            catalog = catalog.after(whole)
-        findings += _check_frame(held.value, catalog)
+            catalog = catalog.apply_commit(whole)
+        findings += _check_catalog_head(held.value, catalog)
     except (UserError, *MALFORMED) as error:
         what = error.message if isinstance(error, UserError) else f"it cannot be read: {type(error).__name__}: {error}"
-        return ReadCatalog(None, tuple(keys), (CheckFinding(Kind.CATALOG_DAMAGED, what, FindingPlace(key)),))
-    return ReadCatalog(catalog, tuple(keys), (*findings, *find_catalog_problems(catalog)))
+        return CatalogReading(None, tuple(keys), (CheckFinding(Kind.CATALOG_DAMAGED, what, FindingPlace(key)),))
+    return CatalogReading(catalog, tuple(keys), (*findings, *find_catalog_problems(catalog)))
 
 
-def _check_frame(value: Json, catalog: Catalog) -> Iterator[CheckFinding]:
+def _check_catalog_head(value: Json, catalog: Catalog) -> Iterator[CheckFinding]:
     for name, expected in (("serial", catalog.serial), ("id", catalog.id), ("revision", catalog.revision)):
         if value[name] != expected:
             what = f"its head has {name} {value[name]!r}, its last commit {expected!r}"
@@ -100,7 +100,7 @@ def _check_names(catalog: Catalog) -> Iterator[CheckFinding]:
 
 
 def find_missing_namespaces(catalog: Catalog | Draft) -> dict[str, str]:
-    """Return missing namespaces, each with a topic or namespace below it."""
+    """Return missing namespaces, each with a topic or namespace that it should contain."""
     missing: dict[str, str] = {}
     homes = [(name, name) for name in catalog.namespaces]
     homes += [(name, split_name(name)[0]) for name in catalog.topics]
@@ -137,22 +137,21 @@ def _check_topics(catalog: Catalog) -> Iterator[CheckFinding]:
 
 
 PartitionId: TypeAlias = tuple[str, int]
-"""Topic id and number."""
+"""Topic id and partition number."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCheck:
-    """Checks consumer groups, from any thread. `ends`: ends of written partitions."""
+    """Checks consumer groups, from any thread. `ends` are the ends of partitions with a head."""
 
     store: ObjectStore
-    topics: Callable[[], Topics | None]
+    topics: Callable[[], TopicIndex | None]
     ends: Mapping[PartitionId, int]
     headless: set[PartitionId] = field(default_factory=set)
-    """Partitions without a head that groups have read."""
 
-    def look(self, key: str) -> list[CheckFinding]:
-        """Check the group of a register key."""
-        name = group_of_key(key)
+    def check_group(self, key: str) -> list[CheckFinding]:
+        """Check the group whose register has this key."""
+        name = parse_group_key(key)
         if name is None:
             return [CheckFinding(Kind.FOREIGN, f"{key} belongs to no group", FindingPlace(key))]
         try:
@@ -161,7 +160,7 @@ class GroupCheck:
             return [CheckFinding(Kind.GROUP_DAMAGED, error.message, FindingPlace(key))]
         if group is not None:
             self.headless.update(place for place, at in group.own.items() if at.offset > 0 and place not in self.ends)
-        # After the register, so that topics of new offsets are known.
+        # Topics are read after the register, so that those of new offsets are known.
         known = self.topics() if group is not None and group.topic_ids else None
         return (
             []
@@ -170,18 +169,18 @@ class GroupCheck:
         )
 
     def _read_end(self, place: PartitionId, offset: int) -> int:
-        """Read again if `offset` is beyond the end, since logs grow; an unreadable head is reported elsewhere."""
+        """Return a partition's end, read again if `offset` is beyond the known one, since logs grow."""
         seen = self.ends.get(place, 0)
         try:
-            return seen if offset <= seen else read_bounds_at(self.store, place).end
+            return seen if offset <= seen else read_partition_bounds(self.store, place).end
         except UserError:
             return offset
 
 
 def find_group_problems(
-    name: str, group: Group, place: FindingPlace, topics: Topics, end_of: Callable[[PartitionId, int], int]
+    name: str, group: Group, place: FindingPlace, topics: TopicIndex, end_of: Callable[[PartitionId, int], int]
 ) -> Iterator[CheckFinding]:
-    """Yield a group's offsets that are of deleted topics or beyond a partition's end."""
+    """Yield offsets of a group in deleted topics, or beyond a partition's end."""
     gone = sorted(group.topic_ids - topics.by_id.keys())
     if gone:
         what = f"group {name} has offsets of {len(gone)} topics that were deleted, the first of id {gone[0]}"
@@ -202,7 +201,7 @@ def find_group_problems(
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that a partition holds open, with its producer epoch."""
+    """A transaction that is open in a partition, with its producer epoch."""
 
     transactional_id: str
     epoch: int
@@ -212,20 +211,20 @@ class OpenTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TransactionCheck:
-    """Checks transactional ids, from any thread. `now_ms`: the store's time."""
+    """Checks transactional ids, from any thread. `now_ms` is the store's time."""
 
     store: ObjectStore
     now_ms: int
 
-    def look(self, key: str) -> list[CheckFinding]:
-        """Check the transactional id of a register key."""
-        name = transactional_id_of_key(key)
+    def check_transaction(self, key: str) -> list[CheckFinding]:
+        """Check the transactional id whose register has this key."""
+        name = parse_transaction_key(key)
         if name is None:
             return [CheckFinding(Kind.FOREIGN, f"{key} belongs to no transactional id", FindingPlace(key))]
         try:
             stored = read_transaction(self.store, name)
             if stored is not None and stored[0].state in DECIDED:
-                stored = read_transaction(self.store, name)  # Its producer may be completing it.
+                stored = read_transaction(self.store, name)  # Read again: its producer may be completing it.
         except UserError as error:
             return [CheckFinding(Kind.TRANSACTION_DAMAGED, error.message, FindingPlace(key))]
         if stored is None:
@@ -243,14 +242,14 @@ class TransactionCheck:
         return []
 
     def check_open_transaction(self, opened: OpenTransaction) -> list[CheckFinding]:
-        """Check that a transaction open in a partition is open in its register."""
+        """Check that a transaction that is open in a partition is also open in its register."""
         try:
             stored = read_transaction(self.store, opened.transactional_id)
-            if _is_known(stored, opened.epoch):
+            if _may_complete(stored, opened.epoch):
                 return []
             head = read_head(self.store, opened.topic_id, opened.partition)
         except UserError:
-            return []  # Unreadable registers are reported elsewhere.
+            return []  # `check_transaction` reports unreadable registers.
         still = {} if head is None else head.transactions.get(opened.transactional_id, {})
         if still.get("epoch") != opened.epoch:
             return []
@@ -259,9 +258,10 @@ class TransactionCheck:
         return [CheckFinding(Kind.TRANSACTION_UNKNOWN, what, FindingPlace(key, None, opened.partition))]
 
 
-def _is_known(stored: tuple[Transaction, int] | None, epoch: int) -> bool:
-    """Return whether the transaction is ongoing, or decided but not completed."""
+def _may_complete(stored: tuple[Transaction, int] | None, epoch: int) -> bool:
     if stored is None:
         return False
     transaction, now = stored
-    return now == epoch if transaction.state is State.ONGOING else transaction.state in DECIDED and now > epoch
+    return (
+        now == epoch if transaction.state is TransactionState.ONGOING else transaction.state in DECIDED and now > epoch
+    )

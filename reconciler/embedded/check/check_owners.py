@@ -1,6 +1,6 @@
 """Check owners, migrations and mirrors.
 
-Registers of all clusters are read, before the catalog, and problems again, since migrations may be running.
+Registers of all clusters are read before the catalog. Problems are read again, since migrations may be running.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from reconciler.archives.ownership import Ownership, OwnershipState, read_owners
 from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.embedded.catalog.migration_tables import INBOUND
 from reconciler.embedded.catalog.tables import SEAL, Catalog, Draft, is_closed
-from reconciler.embedded.catalog.tiering_state import location_of
+from reconciler.embedded.catalog.tiering_state import get_topic_location
 from reconciler.embedded.check.damage import CheckFinding, FindingPlace, Kind
-from reconciler.embedded.keys import CATALOG, partition_of_head
-from reconciler.embedded.segments.gate import writer_of
+from reconciler.embedded.keys import CATALOG, parse_head_key
+from reconciler.embedded.segments.gate import find_writer
 from reconciler.embedded.segments.groups import clamp_groups
-from reconciler.embedded.segments.head import PRODUCERS, Head, begins_or_ends_mirroring, hand_over, read_head
+from reconciler.embedded.segments.head import PRODUCERS, Head, changes_mirroring, read_head, replace_writer
 from reconciler.errors import UserError
 from reconciler.lifecycles import MigrationState
 from reconciler.runtime.threads import map_in_parallel
@@ -31,20 +31,18 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-# An active migration is a note; state that none will finish is damage.
+# An active migration is only noted; unfinished state without an active migration is damage.
 
 
 _S = MigrationState
 _ENDED: Final = frozenset({_S.FINISHED, _S.CANCELLED, _S.GONE})
-_MANUAL: Final = frozenset({_S.PLANNED, _S.PREPARED, _S.EXECUTED, _S.FINISHED})
-"""A manual migration waits for a request in these."""
-_OPEN: Final = frozenset({_S.PLANNED, _S.PREPARING, _S.PREPARED})
-"""Clients still read and write in these states of an outbound migration."""
+_WAITING_STATES: Final = frozenset({_S.PLANNED, _S.PREPARED, _S.EXECUTED, _S.FINISHED})
+_OPEN_STATES: Final = frozenset({_S.PLANNED, _S.PREPARING, _S.PREPARED})
+"""States of an outbound migration in which clients still read and write."""
 _CLOSED: Final = frozenset({_S.EXECUTING, _S.EXECUTED, _S.CUT_OVER})
-_MADE: Final = _CLOSED | {_S.PREPARED}
-"""The topics of an inbound migration exist, closed, in these."""
-_SEALED: Final = frozenset({_S.EXECUTED, _S.CUT_OVER})
-"""Every head of an outbound migration is sealed in these."""
+_CREATED_STATES: Final = _CLOSED | {_S.PREPARED}
+"""States of an inbound migration in which its topics exist, closed."""
+_SEALED_STATES: Final = frozenset({_S.EXECUTED, _S.CUT_OVER})
 
 
 def parse_migration_state(migration: MigrationEntry) -> MigrationState | None:
@@ -76,7 +74,7 @@ def find_migration_problems(catalog: Catalog) -> Iterator[CheckFinding]:
             more = f" and {len(names) - 1} more" if names[1:] else ""
             waiting = "" if migration.is_automatic else ", and continues only by command"
             what = f"migration {number}, {migration.direction}, is {state}{waiting}: {', '.join(names[:1])}{more}"
-            is_waiting = not migration.is_automatic and state in _MANUAL
+            is_waiting = not migration.is_automatic and state in _WAITING_STATES
             kind = Kind.MIGRATION_WAITS if is_waiting else Kind.MIGRATION_UNDER_WAY
             yield CheckFinding(kind, what, place, objects=len(names))
             yield from _check_topics(catalog, number, migration, state)
@@ -91,8 +89,8 @@ def _check_topics(
     catalog: Catalog, number: str, migration: MigrationEntry, state: MigrationState
 ) -> Iterator[CheckFinding]:
     topics_by_id = {topic.id: topic for topic in catalog.topics.values()}
-    closed = _MADE if migration.direction == INBOUND else _CLOSED
-    is_expected = state in closed or (migration.direction != INBOUND and state in _OPEN)
+    closed = _CREATED_STATES if migration.direction == INBOUND else _CLOSED
+    is_expected = state in closed or (migration.direction != INBOUND and state in _OPEN_STATES)
     for migrant in migration.topics if is_expected else ():
         topic, wrong = topics_by_id.get(migrant.topic_id), None
         if topic is None:
@@ -109,8 +107,8 @@ def _check_topics(
 def find_writer_difference(
     catalog: Catalog, topic: TopicEntry, head: Head, place: FindingPlace
 ) -> Iterator[CheckFinding]:
-    """Yield a difference between a head's writer and the catalog's, unless a migration resolves it."""
-    writer = writer_of(topic)
+    """Yield a head whose writer differs from the catalog's, unless a migration will resolve it."""
+    writer = find_writer(topic)
     if head.writer == writer:
         return
     if head.writer.startswith(SEAL):
@@ -122,36 +120,35 @@ def find_writer_difference(
         return
     migration = find_holding_migration(catalog, topic)
     if is_closed(topic) and (migration is None or not _is_sealed(migration) or not head.is_settled):
-        return  # It waits for a seal or a mount; a stale hold is reported elsewhere.
-    kind = Kind.HANDOVER_UNFINISHED if begins_or_ends_mirroring(head.writer, writer) else Kind.HEAD_WRITER
+        return  # The migration will change the writer; `find_migration_problems` reports stale holds.
+    kind = Kind.HANDOVER_UNFINISHED if changes_mirroring(head.writer, writer) else Kind.HEAD_WRITER
     yield CheckFinding(
         kind, f"{head.writer} may append according to the head, {writer} according to the catalog", place
     )
 
 
 def _is_sealed(migration: MigrationEntry) -> bool:
-    return migration.direction != INBOUND and parse_migration_state(migration) in _SEALED
+    return migration.direction != INBOUND and parse_migration_state(migration) in _SEALED_STATES
 
 
 _LOOKS: Final = 3
-_CLAIMED: Final = frozenset({MigrationState.EXECUTED, MigrationState.CUT_OVER})
-"""All topics of an inbound migration are claimed in these."""
+_CLAIMED_STATES: Final = frozenset({MigrationState.EXECUTED, MigrationState.CUT_OVER})
 _OVER: Final = frozenset({MigrationState.FINISHED, MigrationState.CANCELLED, MigrationState.GONE, None})
 
 
 @dataclass(frozen=True, slots=True)
-class OwnershipCheck:
-    """Findings of the ownership registers.
+class OwnershipReport:
+    """Findings about the ownership registers.
 
-    `lost`: topics of this catalog that object storage gives to another cluster or to none.
+    `lost`: topics of this catalog that object storage assigns to another cluster or to none.
     """
 
     findings: tuple[CheckFinding, ...] = ()
     lost: frozenset[str] = frozenset()
 
 
-def check_ownership(storage: ObjectStore, cluster_id: str, catalog: Callable[[], Catalog | None]) -> OwnershipCheck:
-    """Check every ownership register: one listing, a GET each.
+def check_ownership(storage: ObjectStore, cluster_id: str, catalog: Callable[[], Catalog | None]) -> OwnershipReport:
+    """Check every ownership register: one listing, and one GET each.
 
     If `catalog` returns `None`, only the registers are checked.
     """
@@ -165,7 +162,7 @@ def check_ownership(storage: ObjectStore, cluster_id: str, catalog: Callable[[],
     return result
 
 
-def _check_once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalog | None]) -> OwnershipCheck:
+def _check_once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalog | None]) -> OwnershipReport:
     findings: list[CheckFinding] = []
     keys: list[str] = []
     for listed in storage.list(MOUNTABLE):
@@ -184,31 +181,33 @@ def _check_once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalo
             registers[key] = ownership
     catalog = read()
     if catalog is None:
-        return OwnershipCheck(tuple(findings))
+        return OwnershipReport(tuple(findings))
     lost = dict(find_lost_topics(catalog, cluster_id, registers))
     findings += lost.values()
-    findings += _check_claims(catalog, cluster_id, registers)
+    findings += _check_stale_claims(catalog, cluster_id, registers)
     findings += (
-        finding for finding in _check_owned(catalog, cluster_id, registers) if _has_objects(storage, registers, finding)
+        finding
+        for finding in _check_owned_topics(catalog, cluster_id, registers)
+        if _has_objects(storage, registers, finding)
     )
-    return OwnershipCheck(tuple(findings), frozenset(lost))
+    return OwnershipReport(tuple(findings), frozenset(lost))
 
 
 def find_lost_topics(
     catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]
 ) -> Iterator[tuple[str, CheckFinding]]:
-    """Yield this catalog's topics that object storage gives to another cluster or to none."""
+    """Yield topics of this catalog that object storage assigns to another cluster or to none."""
     for name, topic in catalog.topics.items():
-        key = _register_key(name, topic, cluster_id)
+        key = _get_register_key(name, topic, cluster_id)
         ownership = registers.get(key)
-        if ownership is not None and not _is_ours(ownership, cluster_id, find_holding_migration(catalog, topic)):
+        if ownership is not None and not _is_owned_here(ownership, cluster_id, find_holding_migration(catalog, topic)):
             yield (
                 name,
                 CheckFinding(Kind.OWNERSHIP_LOST, _describe_owner(ownership, cluster_id), FindingPlace(key, name)),
             )
 
 
-def _is_ours(ownership: Ownership, cluster_id: str, migration: MigrationEntry | None) -> bool:
+def _is_owned_here(ownership: Ownership, cluster_id: str, migration: MigrationEntry | None) -> bool:
     has_it = ownership.state is OwnershipState.MOUNTED and ownership.owner == cluster_id
     if migration is None:
         return has_it
@@ -219,7 +218,7 @@ def _is_ours(ownership: Ownership, cluster_id: str, migration: MigrationEntry | 
         and ownership.claim == migration.claim
         and ownership.state is not OwnershipState.DETACHED
     )
-    return is_claimed or parse_migration_state(migration) not in _CLAIMED
+    return is_claimed or parse_migration_state(migration) not in _CLAIMED_STATES
 
 
 def _describe_owner(ownership: Ownership, cluster_id: str) -> str:
@@ -237,28 +236,32 @@ def _describe_cluster(ownership: Ownership, cluster_id: str) -> str:
     return f"{whose} as {ownership.name}"
 
 
-def _check_claims(catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]) -> Iterator[CheckFinding]:
-    for key, ownership in find_left_claims(catalog, cluster_id, registers):
+def _check_stale_claims(
+    catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]
+) -> Iterator[CheckFinding]:
+    for key, ownership in find_stale_claims(catalog, cluster_id, registers):
         what = f"{ownership.location} is claimed by this cluster as {ownership.name}, and no migration of it exists"
         yield CheckFinding(Kind.CLAIM_LEFT, what, FindingPlace(key))
 
 
-def find_left_claims(
+def find_stale_claims(
     catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]
 ) -> Iterator[tuple[str, Ownership]]:
-    """Yield this cluster's claims on topics, left without an active migration."""
+    """Yield this cluster's claims on topics without an active migration."""
     going_on = {
         migration.claim for migration in catalog.migrations.values() if parse_migration_state(migration) not in _OVER
     }
-    own = {_register_key(name, topic, cluster_id) for name, topic in catalog.topics.items()}
+    own = {_get_register_key(name, topic, cluster_id) for name, topic in catalog.topics.items()}
     for key, ownership in registers.items():
         is_claim = ownership.state is OwnershipState.CLAIMED and ownership.owner == cluster_id
         if is_claim and ownership.claim not in going_on and key not in own:
             yield key, ownership
 
 
-def _check_owned(catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]) -> Iterator[CheckFinding]:
-    own = {_register_key(name, topic, cluster_id) for name, topic in catalog.topics.items()}
+def _check_owned_topics(
+    catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]
+) -> Iterator[CheckFinding]:
+    own = {_get_register_key(name, topic, cluster_id) for name, topic in catalog.topics.items()}
     doomed = {entry.location for entry in catalog.deletions.values()}
     for key, ownership in registers.items():
         is_ours = ownership.state is OwnershipState.MOUNTED and ownership.owner == cluster_id
@@ -271,7 +274,6 @@ def _check_owned(catalog: Catalog, cluster_id: str, registers: Mapping[str, Owne
 
 
 def _has_objects(storage: ObjectStore, registers: Mapping[str, Ownership], finding: CheckFinding) -> bool:
-    """Whether a finding's topic has objects: without them its ownership register is irrelevant."""
     location = registers[finding.place.key].location
     try:
         return read_topic_manifest(storage, location.cluster_id, location.revision) is not None
@@ -279,16 +281,16 @@ def _has_objects(storage: ObjectStore, registers: Mapping[str, Ownership], findi
         return True
 
 
-def _register_key(full_name: str, topic: TopicEntry, cluster_id: str) -> str:
-    location = location_of(full_name, topic, cluster_id)
+def _get_register_key(full_name: str, topic: TopicEntry, cluster_id: str) -> str:
+    location = get_topic_location(full_name, topic, cluster_id)
     return mountable_key(location.topic, location.cluster_id, location.revision)
 
 
-# Any process that reaches both clusters continues an unfinished transition.
+# Any process that can access both clusters continues an unfinished operation of a mirror.
 
 
 def find_mirror_problems(catalog: Catalog) -> Iterator[CheckFinding]:
-    """Yield mirrors without a link, and transitions in progress."""
+    """Yield mirrors without a link, and running operations."""
     links = {entry.id for entry in catalog.links.values()}
     for name, entry in catalog.topics.items():
         mirror, place = entry.mirror, FindingPlace(CATALOG, name)
@@ -305,9 +307,9 @@ def find_mirror_problems(catalog: Catalog) -> Iterator[CheckFinding]:
 def find_source_difference(topic: TopicEntry, head: Head, place: FindingPlace) -> Iterator[CheckFinding]:
     """Yield a partition that was copied from another topic than its mirror follows.
 
-    During a transition and after mirroring the head describes an earlier copy.
+    During an operation and after mirroring the head describes an earlier copy, which is no difference.
     """
-    source, mirror = head.source, topic.follows
+    source, mirror = head.source, topic.active_mirror
     if source is None:
         return
     fetched, copied = source.get("fetched"), source.get("topic_id")
@@ -324,29 +326,29 @@ def find_source_difference(topic: TopicEntry, head: Head, place: FindingPlace) -
 
 
 def hand_over_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> int:
-    """Give partitions to the catalog's writer; return how many.
+    """Set the writer of partitions to the catalog's; return the number of partitions.
 
-    Groups are clamped to the mirrored end first: producers would write below their offsets.
+    Groups are first clamped to the mirrored end: otherwise producers would write below their offsets.
     """
     store, topics = cluster.store, {entry.id: entry for entry in cluster.catalog.read().topics.values()}
     numbers: defaultdict[str, list[int]] = defaultdict(list)
     for finding in findings:
-        topic_id, number = partition_of_head(finding.place.key)
+        topic_id, number = parse_head_key(finding.place.key)
         numbers[topic_id].append(number)
     done = 0
     for topic_id in sorted(numbers.keys() & topics.keys()):
-        writer = writer_of(topics[topic_id])
+        writer = find_writer(topics[topic_id])
         if writer == PRODUCERS:
             heads = {number: read_head(store, topic_id, number) for number in numbers[topic_id]}
             ends = {number: head.end for number, head in heads.items() if head is not None and head.writer != writer}
             clamp_groups(store, topic_id, ends)
         done += sum(
-            hand_over(store, (topic_id, number), writer, makes=False) is not None for number in numbers[topic_id]
+            replace_writer(store, (topic_id, number), writer, makes=False) is not None for number in numbers[topic_id]
         )
     return done
 
 
-def forget_mirrors(cluster: EmbeddedCluster) -> list[str]:
+def forget_unlinked_mirrors(cluster: EmbeddedCluster) -> list[str]:
     """Make stopped mirrors without a link ordinary topics."""
     gone: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Check partitions: heads, pages, parts, contents, and unnamed objects."""
+"""Check partitions: heads, pages, parts with their content, and unnamed objects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from reconciler.embedded.check.check_remote import (
 )
 from reconciler.embedded.check.damage import CheckFinding, FindingPlace, Kind
 from reconciler.embedded.check.stored import IMMUTABLE, HeadlessObjects, ObjectIndex
-from reconciler.embedded.keys import partition_of_head
+from reconciler.embedded.keys import parse_head_key
 from reconciler.embedded.segments.head import Head, head_register, parse_head_unchecked
 from reconciler.embedded.segments.parts import read_part
 from reconciler.errors import MissingObjectError, ReconcilerError, UserError
@@ -40,31 +40,31 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class PartReader:
-    """Reads whole parts, large ones by row group."""
+class PartContentCheck:
+    """Reads and checks whole parts, large ones by row group."""
 
     store: ObjectStore
     missing: Kind = Kind.PART_MISSING
     differs: Kind = Kind.PART_DIFFERS
 
     def __call__(self, entry: Entry, place: FindingPlace) -> Iterator[CheckFinding]:
-        """Yield differences between a part and its head."""
+        """Yield differences between a part's content and its entry in the head."""
         offsets = OffsetRange(entry.base, entry.last + 1)
         try:
-            differences = list(self._differences(entry, offsets))
+            differences = list(self._find_differences(entry, offsets))
         except MissingObjectError as error:
             yield CheckFinding(self.missing, error.message, place, (offsets,))
             return
         except UserError as error:
             differences = [error.message]
         except ReconcilerError:
-            raise  # An unavailable store proves nothing about the part.
+            raise  # An error of the store is no damage of the part.
         except Exception as error:  # noqa: BLE001 - a damaged file may break its decoder in any way
             differences = [f"it cannot be read: {type(error).__name__}: {error}"]
         if differences:
             yield CheckFinding(self.differs, "; ".join(differences), place, (offsets,))
 
-    def _differences(self, entry: Entry, offsets: OffsetRange) -> Iterator[str]:
+    def _find_differences(self, entry: Entry, offsets: OffsetRange) -> Iterator[str]:
         digest, last, times = Digest(), entry.base - 1, [entry.min_ts, entry.max_ts]
         for batch in read_part(self.store, entry, 0, offsets):
             digest += compute_digest(batch, base=entry.base)
@@ -84,14 +84,14 @@ class PartReader:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentReader:
-    """Reads whole remote segments and their indexes, without the cache."""
+class SegmentContentCheck:
+    """Reads and checks whole remote segments and their indexes, without the cache."""
 
     storage: ObjectStore
 
     def __call__(self, entry: Entry, place: FindingPlace) -> Iterator[CheckFinding]:
-        """Yield differences from the manifest; the index may be missing."""
-        yield from PartReader(self.storage, Kind.SEGMENT_MISSING, Kind.SEGMENT_DIFFERS)(entry, place)
+        """Yield differences between a segment and its entry in the manifest. A missing index is no difference."""
+        yield from PartContentCheck(self.storage, Kind.SEGMENT_MISSING, Kind.SEGMENT_DIFFERS)(entry, place)
         key = index_key(entry.key)
         stored = self.storage.get(key)
         if stored is None:
@@ -106,7 +106,7 @@ class SegmentReader:
             yield CheckFinding(Kind.INDEX_DIFFERS, what, replace(place, key=key))
 
 
-# Writers may be active: a problem is reported only if the head is unchanged or every reading has one.
+# Writers may be active: a problem is reported only if the head is unchanged, or if every attempt finds one.
 
 
 _LOOKS: Final = 3
@@ -117,38 +117,36 @@ class PartitionReport:
     """Findings and counts of one partition."""
 
     findings: tuple[CheckFinding, ...] = ()
-    is_there: bool = True
+    exists: bool = True
     pages: int = 0
     parts: int = 0
     bytes: int = 0
     records: int = 0
     segments: int = 0
-    """In object storage, as are `remote_records`."""
     remote_records: int = 0
     end: int | None = None
     topic_id: str = ""
     topic: str | None = None
     partition: int = 0
     transactions: Mapping[str, int] = field(default_factory=dict)
-    """Transactional id → producer epoch."""
     named: list[str] = field(default_factory=list)
 
-    def count(self, manifest: Manifest) -> None:
+    def count_manifest(self, manifest: Manifest) -> None:
         """Add a manifest's segments and records."""
         self.segments += manifest.segments
         self.remote_records += manifest.records
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
-    """Topics of a catalog by id, and ids of deleted ones."""
+class TopicIndex:
+    """Topics of a catalog by id, and the ids of deleted topics."""
 
     by_id: Mapping[str, tuple[str, TopicEntry]]
     deleted: frozenset[str]
     catalog: Catalog
 
     @classmethod
-    def of(cls, catalog: Catalog) -> Topics:
+    def of(cls, catalog: Catalog) -> TopicIndex:
         """Index a catalog by topic id."""
         by_id = {entry.id: (name, entry) for name, entry in catalog.topics.items()}
         return cls(by_id, frozenset(catalog.deletions), catalog)
@@ -158,18 +156,18 @@ class Topics:
 class PartitionCheck:
     """Checks partitions, from any thread.
 
-    `topics` reads the catalog again; `deep` reads a part's contents; `remote` checks object storage.
+    `topics` reads the catalog again, `deep` checks a part's content, `remote` checks object storage.
     """
 
     store: ObjectStore
     stored: ObjectIndex
-    known: Topics | None
-    topics: Callable[[], Topics | None]
+    known: TopicIndex | None
+    topics: Callable[[], TopicIndex | None]
     deep: Callable[[Entry, FindingPlace], Iterator[CheckFinding]] | None = None
     remote: RemoteCheck | None = None
 
-    def look(self, key: str) -> PartitionReport:
-        """Check the partition of a head key."""
+    def check_partition(self, key: str) -> PartitionReport:
+        """Check the partition whose head has this key."""
         looked, version = self._check_once(key, self.known)
         for _ in range(_LOOKS - 1):
             if not looked.findings:
@@ -178,14 +176,14 @@ class PartitionCheck:
             looked, version = self._check_once(key, self.topics())
             if version == before:
                 break
-        shared = self.stored.name(looked.named)
+        shared = self.stored.mark_named(looked.named)
         twice = [key for key, times in Counter(looked.named).items() if times > 1]
-        looked.findings += tuple(_shared_findings(sorted({*shared, *twice}), looked))
+        looked.findings += tuple(_find_shared_objects(sorted({*shared, *twice}), looked))
         looked.named = []
         return looked
 
-    def _check_once(self, key: str, topics: Topics | None) -> tuple[PartitionReport, str | None]:
-        topic_id, partition = partition_of_head(key)
+    def _check_once(self, key: str, topics: TopicIndex | None) -> tuple[PartitionReport, str | None]:
+        topic_id, partition = parse_head_key(key)
         name, entry = topics.by_id.get(topic_id, (None, None)) if topics else (None, None)
         looked, place = (
             PartitionReport(topic_id=topic_id, topic=name, partition=partition),
@@ -197,13 +195,13 @@ class PartitionCheck:
         except UserError as error:
             return replace(looked, findings=(CheckFinding(Kind.HEAD_DAMAGED, error.message, place),)), None
         if held is None or head is None:
-            return replace(looked, is_there=False), None
+            return replace(looked, exists=False), None
         if not has_integers(head):
             finding = CheckFinding(Kind.HEAD_DAMAGED, "one of its numbers is invalid", place)
             return replace(looked, findings=(finding,)), held.version
-        within = list(_HeadCheck(self, head, place, held.epoch, looked).findings())
+        within = list(_HeadCheck(self, head, place, held.epoch, looked).find_problems())
         findings = list(_check_topic(topics, topic_id, entry, place, head, epoch=held.epoch))
-        if topics is None or entry is not None:  # Parts of a deleted topic are deleted on purpose.
+        if topics is None or entry is not None:  # Missing parts of a deleted topic are no damage.
             findings += within
         if entry is not None and topics is not None:
             findings += [
@@ -212,24 +210,26 @@ class PartitionCheck:
             ]
             findings += find_source_difference(entry, head, place)
             if self.remote is not None:
-                findings += self.remote.look(topics.catalog, head, place, epoch=held.epoch, count=looked.count)
+                findings += self.remote.check_partition(
+                    topics.catalog, head, place, epoch=held.epoch, count=looked.count_manifest
+                )
         looked.findings, looked.end = tuple(findings), head.end
         return looked, held.version
 
 
-def _shared_findings(keys: Sequence[str], looked: PartitionReport) -> Iterator[CheckFinding]:
+def _find_shared_objects(keys: Sequence[str], looked: PartitionReport) -> Iterator[CheckFinding]:
     for key in keys:
         place = FindingPlace(key, looked.topic, looked.partition)
         yield CheckFinding(Kind.PART_SHARED, "the same object is referenced twice", place)
 
 
 def _check_topic(
-    topics: Topics | None, topic_id: str, entry: TopicEntry | None, place: FindingPlace, head: Head, *, epoch: int
+    topics: TopicIndex | None, topic_id: str, entry: TopicEntry | None, place: FindingPlace, head: Head, *, epoch: int
 ) -> Iterator[CheckFinding]:
     if topics is None or topic_id in topics.deleted:
         return
     if entry is None:
-        kind = Kind.HEAD_UNKNOWN if head.is_acknowledged(epoch) else Kind.HEAD_LEFT_OVER
+        kind = Kind.HEAD_UNKNOWN if head.may_be_acknowledged(epoch) else Kind.HEAD_LEFT_OVER
         what = f"{head.records:,} records of a topic that does not exist: no topic has the id {topic_id}"
         yield CheckFinding(kind, what, place, bytes=head.stored_bytes)
     elif place.partition is not None and place.partition >= entry.partitions:
@@ -248,7 +248,7 @@ class _HeadCheck:
     epoch: int
     looked: PartitionReport
 
-    def findings(self) -> Iterator[CheckFinding]:
+    def find_problems(self) -> Iterator[CheckFinding]:
         self.looked.transactions = {
             name: opened["epoch"]
             for name, opened in self.head.transactions.items()
@@ -259,7 +259,6 @@ class _HeadCheck:
         yield from self._check_parts(self.head.entries, self.place)
 
     def _check_page(self, page: PageRef) -> Iterator[CheckFinding]:
-        """Report the offsets lost with an unreadable page."""
         place, offsets = replace(self.place, key=page.key), OffsetRange(page.base, page.last + 1)
         self.looked.pages += 1
         self.looked.named.append(page.key)
@@ -278,7 +277,7 @@ class _HeadCheck:
         for item in below:
             if isinstance(item, PageRef):
                 yield from self._check_page(item)
-        # Below the log's start retention has deleted parts.
+        # Retention may have deleted parts below the log's start.
         live = [item for item in below if isinstance(item, Entry) and item.last >= self.head.start]
         yield from self._check_parts(live, self.place)
 
@@ -288,9 +287,9 @@ class _HeadCheck:
         self.looked.records += sum(entry.digest.records for entry in entries)
         keys = [entry.key for entry in entries]
         self.looked.named += keys
-        listed_sizes = self.check.stored.sizes(keys)
+        listed_sizes = self.check.stored.find_sizes(keys)
         doubtful = {entry.key for entry, size in zip(entries, listed_sizes, strict=True) if size != entry.bytes}
-        sizes = self._list_sizes(doubtful) if doubtful else {}
+        sizes = self._list_current_sizes(doubtful) if doubtful else {}
         gone: list[Entry] = []
         for entry, listed in zip(entries, listed_sizes, strict=True):
             size = sizes.get(entry.key) if entry.key in doubtful else listed
@@ -298,7 +297,7 @@ class _HeadCheck:
                 gone.append(entry)
                 continue
             yield from self._check_part(entry, size, replace(place, key=entry.key))
-        yield from _missing_findings(gone, place)
+        yield from _report_missing_runs(gone, place)
 
     def _check_part(self, entry: Entry, size: int, place: FindingPlace) -> Iterator[CheckFinding]:
         offsets = (OffsetRange(entry.base, entry.last + 1),)
@@ -308,24 +307,24 @@ class _HeadCheck:
         elif self.check.deep is not None:
             yield from self.check.deep(entry, place)
 
-    def _list_sizes(self, keys: Iterable[str]) -> dict[str, int]:
-        """Return sizes by a new listing: parts may have been written after the first."""
+    def _list_current_sizes(self, keys: Iterable[str]) -> dict[str, int]:
+        """Return sizes by a new listing: parts may have been written after the first one."""
         folders = {key.rpartition("/")[0] + "/" for key in keys}
         return {listed.key: listed.size for folder in folders for listed in self.check.store.list(folder)}
 
 
-def _missing_findings(entries: Sequence[Entry], place: FindingPlace) -> Iterator[CheckFinding]:
+def _report_missing_runs(entries: Sequence[Entry], place: FindingPlace) -> Iterator[CheckFinding]:
     run: list[Entry] = []
     for entry in entries:
         if run and entry.base > run[-1].last + 1:
-            yield _run_finding(run, place)
+            yield _report_missing_run(run, place)
             run = []
         run.append(entry)
     if run:
-        yield _run_finding(run, place)
+        yield _report_missing_run(run, place)
 
 
-def _run_finding(run: Sequence[Entry], place: FindingPlace) -> CheckFinding:
+def _report_missing_run(run: Sequence[Entry], place: FindingPlace) -> CheckFinding:
     what = "the part is missing" if len(run) == 1 else f"{len(run):,} parts are missing, this one is the first"
     offsets = OffsetRange(run[0].base, run[-1].last + 1)
     lost = sum(entry.bytes for entry in run)
@@ -339,29 +338,29 @@ _MINUTE_MS: Final = 60_000
 
 
 @dataclass(slots=True)
-class _Folder:
+class _UnnamedFolder:
     first: str
     objects: int
     bytes: int
     oldest_ms: int
 
 
-def iter_unnamed_findings(
+def report_unnamed_objects(
     store: ObjectStore, stored: ObjectIndex, heads: HeadlessObjects | None
 ) -> Iterator[CheckFinding]:
     """Yield one finding per folder with unnamed objects.
 
-    Those of partitions without a head are reported separately if topics are known.
+    If topics are known, objects of partitions without a head are reported separately.
     """
     if stored.is_all_named:
         return
     now_ms = store.clock_ms()
-    folders: dict[str, _Folder] = {}
+    folders: dict[str, _UnnamedFolder] = {}
     for prefix in IMMUTABLE:
         for listed in stored.find_unreferenced(store.list(prefix)):
-            if heads is None or not heads.take(listed):
-                _count_object(folders, listed)
-    yield from () if heads is None else heads.findings(now_ms)
+            if heads is None or not heads.count_if_headless(listed):
+                _add_to_folder(folders, listed)
+    yield from () if heads is None else heads.report_partitions(now_ms)
     for folder, contents in sorted(folders.items()):
         age_ms = max(0, now_ms - contents.oldest_ms)
         what = f"{contents.objects:,} in {folder} that no metadata refers to, the oldest {format_age(age_ms)} old"
@@ -375,9 +374,9 @@ def format_age(age_ms: int) -> str:
     return f"{age_ms // _HOUR_MS} h" if age_ms >= 2 * _HOUR_MS else f"{age_ms // _MINUTE_MS} min"
 
 
-def _count_object(folders: dict[str, _Folder], listed: ListedObject) -> None:
+def _add_to_folder(folders: dict[str, _UnnamedFolder], listed: ListedObject) -> None:
     folder = listed.key.rpartition("/")[0] + "/"
-    counts = folders.setdefault(folder, _Folder(listed.key, 0, 0, listed.modified_ms))
+    counts = folders.setdefault(folder, _UnnamedFolder(listed.key, 0, 0, listed.modified_ms))
     counts.objects += 1
     counts.bytes += listed.size
     counts.oldest_ms = min(counts.oldest_ms, listed.modified_ms)

@@ -1,4 +1,4 @@
-"""Check heads, manifests and remote segments."""
+"""Check heads, manifests and remote segments for contradictions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from reconciler.archives.keys import index_key
 from reconciler.archives.manifest import NOBODY, Manifest, RemotePartition, read_manifest, remote_partition
 from reconciler.archives.pages import read_page
 from reconciler.embedded.catalog.tables import Catalog, is_closed
-from reconciler.embedded.catalog.tiering_state import tiering_of
+from reconciler.embedded.catalog.tiering_state import find_tiering
 from reconciler.embedded.check.damage import CheckFinding, FindingPlace, Kind
 from reconciler.embedded.check.stored import ObjectIndex, list_below
-from reconciler.embedded.tiered.remote_retention import is_uncut
+from reconciler.embedded.tiered.remote_retention import must_truncate
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def find_head_problems(head: Head, place: FindingPlace, *, epoch: int) -> Iterator[CheckFinding]:
-    """Yield a head's contradictions; `epoch` is its register's."""
+    """Yield a head's contradictions; `epoch` is that of its register."""
     for what in [
         *_check_numbers(head),
         *_check_epochs(head, epoch),
@@ -39,7 +39,7 @@ def find_head_problems(head: Head, place: FindingPlace, *, epoch: int) -> Iterat
 def find_page_differences(
     page: PageRef, below: Sequence[Entry] | Sequence[PageRef], place: FindingPlace, *, epoch: int
 ) -> Iterator[CheckFinding]:
-    """Yield differences between a page and the reference to it."""
+    """Yield differences between a page's content and the reference to it."""
     if not below:
         yield CheckFinding(Kind.PAGE_DAMAGED, "it lists no objects", place)
         return
@@ -59,7 +59,7 @@ def find_page_differences(
 
 
 def has_integers(head: Head) -> bool:
-    """Whether a head's numbers are integers: someone may have edited it."""
+    """Whether a head's numbers are integers; someone may have edited the register."""
     tables: list[Any] = [head.transactions, head.producers]
     if not all(isinstance(table, dict) for table in tables):
         return False
@@ -69,7 +69,7 @@ def has_integers(head: Head) -> bool:
 
 
 def have_valid_types(named: Sequence[Entry] | Sequence[PageRef] | Sequence[Entry | PageRef]) -> bool:
-    """Whether entries or page references have valid types."""
+    """Whether the fields of entries or page references have valid types."""
     texts: list[Any] = [item.key for item in named]
     numbers: list[Any] = [
         number for item in named for number in (item.base, item.last, item.min_ts, item.max_ts, item.bytes)
@@ -106,7 +106,7 @@ def _check_epochs(head: Head, epoch: int) -> Iterator[str]:
 
 
 def _check_order(stretches: Sequence[PageRef | Entry], end: int) -> Iterator[str]:
-    """Gaps are valid, after aborted transactions or compaction."""
+    """Check that entries and pages are in order; gaps are valid, after aborted transactions or compaction."""
     before: PageRef | Entry | None = None
     for stretch in stretches:
         if stretch.last < stretch.base:
@@ -143,11 +143,11 @@ def _check_transactions(head: Head) -> Iterator[str]:
             yield f"{entry.key} belongs to transaction {entry.txn}, which is not open in this partition"
 
 
-# Scrubbing uploads a segment again that is also local.
+# A lost segment that is also local is no loss: scrubbing uploads it again.
 
 
-Deep = Callable[[Entry, FindingPlace], Iterator[CheckFinding]]
-"""Reads a whole segment and its index."""
+ContentCheck = Callable[[Entry, FindingPlace], Iterator[CheckFinding]]
+"""Checks the content of a whole segment and its index."""
 
 _IN_RUNS: Final = {
     Kind.SEGMENT_MISSING: ("the segment is not there", "{:,} segments are not there, this one the first"),
@@ -161,7 +161,7 @@ _ONCE_DELETED: Final = ": delete this object, and `reconciler run --once --only 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A problem of a segment or its index."""
+    """A suspected problem of a segment or its index."""
 
     entry: Entry
     finding: CheckFinding
@@ -169,31 +169,30 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class SegmentCheck:
-    """Checks segments of one partition."""
+    """Checks the segments of one partition."""
 
     listed: ObjectIndex
     local_start: int
-    """From here on the local tier has every record, too."""
+    """From this offset on the local tier has every record, too."""
     uploads: bool
-    """Scrubbing uploads segments again."""
-    deep: Deep | None = None
+    deep: ContentCheck | None = None
 
-    def suspects(self, entries: Sequence[Entry], place: FindingPlace) -> Iterator[Suspect]:
-        """Yield suspected problems of segments, oldest first; `place` is the manifest's."""
-        sizes = self.listed.sizes([entry.key for entry in entries])
-        indexes = self.listed.sizes([index_key(entry.key) for entry in entries])
+    def find_suspects(self, entries: Sequence[Entry], place: FindingPlace) -> Iterator[Suspect]:
+        """Yield suspected problems of segments, oldest first; `place` is that of the manifest."""
+        sizes = self.listed.find_sizes([entry.key for entry in entries])
+        indexes = self.listed.find_sizes([index_key(entry.key) for entry in entries])
         for entry, size, index in zip(entries, sizes, indexes, strict=True):
             segment_place, index_place = replace(place, key=entry.key), replace(place, key=index_key(entry.key))
             if size is None:
-                yield Suspect(entry, self._lost_finding(entry, Kind.SEGMENT_MISSING, "", segment_place))
+                yield Suspect(entry, self._report_lost(entry, Kind.SEGMENT_MISSING, "", segment_place))
                 continue
             if size != entry.bytes:
                 what = f"it has {size:,} bytes, not {entry.bytes:,} as its manifest says"
                 yield Suspect(
-                    entry, self._lost_finding(entry, Kind.SEGMENT_DIFFERS, what, segment_place, then=_PUT_AGAIN)
+                    entry, self._report_lost(entry, Kind.SEGMENT_DIFFERS, what, segment_place, then=_PUT_AGAIN)
                 )
             elif self.deep is not None:
-                yield from (self._read(entry, finding) for finding in self.deep(entry, segment_place))
+                yield from (self._read_content(entry, finding) for finding in self.deep(entry, segment_place))
             if index is None:
                 yield Suspect(entry, CheckFinding(Kind.INDEX_MISSING, "", index_place))
             elif index < _LEAST_INDEX_BYTES:
@@ -202,18 +201,18 @@ class SegmentCheck:
                     CheckFinding(Kind.INDEX_DIFFERS, f"it has {index:,} bytes: too few for an index", index_place),
                 )
 
-    def runs(self, suspects: Iterable[Suspect]) -> Iterator[CheckFinding]:
-        """Yield one finding per run of adjacent missing segments."""
+    def group_by_run(self, suspects: Iterable[Suspect]) -> Iterator[CheckFinding]:
+        """Yield one finding per run of neighbouring missing segments."""
         run: list[Suspect] = []
         for suspect in suspects:
             if run and not _is_adjacent(run[-1], suspect):
-                yield self._run(run)
+                yield self._report_run(run)
                 run = []
             run.append(suspect)
         if run:
-            yield self._run(run)
+            yield self._report_run(run)
 
-    def _run(self, run: Sequence[Suspect]) -> CheckFinding:
+    def _report_run(self, run: Sequence[Suspect]) -> CheckFinding:
         first = run[0].finding
         if first.kind not in _IN_RUNS:
             return first
@@ -226,15 +225,12 @@ class SegmentCheck:
         stored = sum(suspect.entry.bytes for suspect in run) if is_lost else 0
         return replace(first, what=what, gone=gone, objects=len(run), bytes=stored)
 
-    def _read(self, entry: Entry, finding: CheckFinding) -> Suspect:
+    def _read_content(self, entry: Entry, finding: CheckFinding) -> Suspect:
         if finding.kind is Kind.INDEX_DIFFERS:
             return Suspect(entry, finding)
-        return Suspect(entry, self._lost_finding(entry, finding.kind, finding.what, finding.place, then=_ONCE_DELETED))
+        return Suspect(entry, self._report_lost(entry, finding.kind, finding.what, finding.place, then=_ONCE_DELETED))
 
-    def _lost_finding(
-        self, entry: Entry, kind: Kind, what: str, place: FindingPlace, *, then: str = ""
-    ) -> CheckFinding:
-        """Return the finding for a lost segment; only its offsets below the local start are lost."""
+    def _report_lost(self, entry: Entry, kind: Kind, what: str, place: FindingPlace, *, then: str = "") -> CheckFinding:
         stop = min(entry.last + 1, self.local_start)
         if entry.base < stop:
             return CheckFinding(kind, what, place, (OffsetRange(entry.base, stop),), bytes=entry.bytes)
@@ -250,33 +246,32 @@ def _is_adjacent(one: Suspect, other: Suspect) -> bool:
     return is_like and other.entry.base == one.entry.last + 1
 
 
-# The head is read first, so uploads or retention may seem to contradict it: the manifest is read again, and objects
-# that it no longer names were replaced.
+# The head is read first, so later uploads or retention may seem to contradict it. The manifest is read again; objects
+# that it no longer names were replaced meanwhile.
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteCheck:
     """Checks manifests and segments of one cluster, from any thread.
 
-    `deep` reads a segment's contents.
+    `deep` checks a segment's content.
     """
 
     storage: ObjectStore
     cluster_id: str
-    deep: Deep | None = None
+    deep: ContentCheck | None = None
     lost: frozenset[str] = frozenset()
-    """Topics of other clusters, which are skipped."""
 
-    def look(
+    def check_partition(
         self, catalog: Catalog, head: Head, place: FindingPlace, *, epoch: int, count: Callable[[Manifest], None]
     ) -> Iterator[CheckFinding]:
-        """Yield problems of a partition's remote tier; `place` and `epoch` are the head's.
+        """Yield problems of a partition's remote tier; `place` and `epoch` are those of its head.
 
-        `count` receives an owned manifest.
+        `count` is called with a manifest that this cluster owns.
         """
         if place.topic is None or place.partition is None or place.topic in self.lost:
             return
-        tiering = tiering_of(catalog, place.topic, self.cluster_id)
+        tiering = find_tiering(catalog, place.topic, self.cluster_id)
         if tiering is None:
             return
         partition = remote_partition(tiering.location, place.partition)
@@ -284,18 +279,20 @@ class RemoteCheck:
         try:
             manifest = read_manifest(self.storage, partition)
         except UserError as error:
-            yield CheckFinding(Kind.MANIFEST_DAMAGED, error.message, manifest_place, _remote_only(head, head.start))
+            yield CheckFinding(
+                Kind.MANIFEST_DAMAGED, error.message, manifest_place, _find_remote_only(head, head.start)
+            )
             return
         if manifest is None:
             if head.uploaded_to > head.start:
                 what = f"it is missing, and according to the head, offsets below {head.uploaded_to} are in it"
-                yield CheckFinding(Kind.MANIFEST_MISSING, what, manifest_place, _remote_only(head, head.start))
+                yield CheckFinding(Kind.MANIFEST_MISSING, what, manifest_place, _find_remote_only(head, head.start))
             return
         is_nobodys = manifest.owner == NOBODY
         if manifest.owner != self.cluster_id and not (is_nobodys and is_closed(catalog.topics[place.topic])):
             whose = "no cluster" if is_nobodys else f"cluster {manifest.owner}"
             what = f"it belongs to {whose}, and the topic is in the catalog of this cluster"
-            yield CheckFinding(Kind.MANIFEST_FOREIGN, what, manifest_place, _remote_only(head, head.start))
+            yield CheckFinding(Kind.MANIFEST_FOREIGN, what, manifest_place, _find_remote_only(head, head.start))
             return
         count(manifest)
         yield from find_manifest_problems(manifest, head, manifest_place)
@@ -317,15 +314,17 @@ class RemoteCheck:
         for page in manifest.pages:
             entries: list[Entry] = []
             findings += self._check_page(page, replace(manifest_place, key=page.key), epoch, entries)
-            suspects += segments.suspects(_live_entries(entries, manifest), manifest_place)
-        suspects += segments.suspects(_live_entries(manifest.entries, manifest), manifest_place)
+            suspects += segments.find_suspects(_live_entries(entries, manifest), manifest_place)
+        suspects += segments.find_suspects(_live_entries(manifest.entries, manifest), manifest_place)
         if findings or suspects:
             named = self._read_named_keys(partition, manifest)
             yield from (finding for finding in findings if named is None or finding.place.key in named)
-            yield from segments.runs(suspect for suspect in suspects if named is None or suspect.entry.key in named)
+            yield from segments.group_by_run(
+                suspect for suspect in suspects if named is None or suspect.entry.key in named
+            )
 
     def _read_named_keys(self, partition: RemotePartition, before: Manifest) -> set[str] | None:
-        """Return the keys in the manifest if it changed since `before`; `None`: unchanged or unreadable."""
+        """Return the keys in the current manifest; `None` if it is unreadable, or unchanged since `before`."""
         try:
             manifest = read_manifest(self.storage, partition)
         except UserError:
@@ -343,7 +342,6 @@ class RemoteCheck:
     def _check_page(
         self, page: PageRef, place: FindingPlace, epoch: int, entries: list[Entry]
     ) -> Iterator[CheckFinding]:
-        """Appends the page's segments to `entries`."""
         offsets = (OffsetRange(page.base, page.last + 1),)
         try:
             below = read_page(self.storage, page)
@@ -361,10 +359,10 @@ class RemoteCheck:
 
 def find_manifest_problems(manifest: Manifest, head: Head, place: FindingPlace) -> Iterator[CheckFinding]:
     """Yield contradictions between a manifest and its head."""
-    if is_uncut(manifest, head) and manifest.end > head.uploaded_to:
-        what = f"it ends at offset {manifest.end}, and the log was cut at {_cut_offset(head)}"
+    if must_truncate(manifest, head) and manifest.end > head.uploaded_to:
+        what = f"it ends at offset {manifest.end}, and the log was cut at {_get_cut_offset(head)}"
         yield CheckFinding(Kind.CUT_UNFINISHED, what, place)
-        manifest = replace(manifest, end=min(manifest.end, _cut_offset(head)))
+        manifest = replace(manifest, end=min(manifest.end, _get_cut_offset(head)))
     alone = head.start < head.local_start
     if manifest.start > head.start and alone:
         what = f"it begins at offset {manifest.start}, and the log at {head.start}"
@@ -374,7 +372,7 @@ def find_manifest_problems(manifest: Manifest, head: Head, place: FindingPlace) 
         what = (
             f"it ends at offset {manifest.end}, and according to the head, offsets below {head.uploaded_to} are in it"
         )
-        yield CheckFinding(Kind.MANIFEST_SHORT, what, place, _remote_only(head, max(head.start, manifest.end)))
+        yield CheckFinding(Kind.MANIFEST_SHORT, what, place, _find_remote_only(head, max(head.start, manifest.end)))
     if manifest.end > head.end:
         what = f"it ends at offset {manifest.end}, and the log at {head.end}"
         yield CheckFinding(Kind.MANIFEST_AHEAD, what, place)
@@ -384,15 +382,13 @@ def find_manifest_problems(manifest: Manifest, head: Head, place: FindingPlace) 
         yield CheckFinding(Kind.GARBAGE_LEFT, what, place, (), objects)
 
 
-def _cut_offset(head: Head) -> int:
+def _get_cut_offset(head: Head) -> int:
     return 0 if head.truncated is None else int(head.truncated["offset"])
 
 
 def _live_entries(entries: Iterable[Entry], manifest: Manifest) -> list[Entry]:
-    """Return the entries at or after the manifest's start; retention has deleted those below."""
     return [entry for entry in entries if entry.last >= manifest.start]
 
 
-def _remote_only(head: Head, start: int) -> tuple[OffsetRange, ...]:
-    """Return the remote-only offsets from `start` on."""
+def _find_remote_only(head: Head, start: int) -> tuple[OffsetRange, ...]:
     return (OffsetRange(start, head.local_start),) if start < head.local_start else ()

@@ -17,7 +17,7 @@ class Severity(StrEnum):
     ERROR = "error"
     """Data is lost, unreadable or untrustworthy."""
     WARNING = "warning"
-    """Unfinished work or leftovers; nothing is lost."""
+    """There is unfinished work, or there are leftovers; nothing is lost."""
     NOTE = "note"
     """At most space is wasted."""
 
@@ -83,7 +83,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KindRule:
-    """Severity, meaning and remedy of a kind of finding. `is_mended`: `--repair` fixes it without losing data."""
+    """Severity, meaning and remedy of a kind of finding.
+
+    `is_mended`: `--repair` can fix it without losing data.
+    """
 
     severity: Severity
     matters: str
@@ -345,7 +348,7 @@ class FindingPlace:
 
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
-    """A finding of a check. `gone`: offsets that are no longer readable."""
+    """A finding of a check. `gone` are offsets that can no longer be read."""
 
     kind: Kind
     what: str
@@ -358,12 +361,12 @@ class CheckFinding:
 
     @property
     def rule(self) -> KindRule:
-        """The rule of the finding's kind."""
+        """Severity, meaning and remedy of its kind."""
         return RULES[self.kind]
 
     @property
     def severity(self) -> Severity:
-        """Severity of the finding's kind."""
+        """Severity of its kind."""
         return self.rule.severity
 
 
@@ -375,7 +378,7 @@ class RepairResult:
     what: str
 
 
-NAMING: Final = frozenset(
+HIDING_KINDS: Final = frozenset(
     {
         Kind.CLUSTER_FILE,
         Kind.CATALOG_LOST,
@@ -387,9 +390,8 @@ NAMING: Final = frozenset(
         Kind.PAGE_DAMAGED,
     }
 )
-"""With one of these, unreferenced objects may be a last copy."""
-FINDINGS: Final = 10_000
-"""Findings kept in memory; more are only counted."""
+"""Kinds of findings with which unreferenced objects may be the last copy of records."""
+MAX_FINDINGS: Final = 10_000
 
 
 @dataclass(slots=True)
@@ -402,33 +404,29 @@ class CheckResult:
     namespaces: int = 0
     topics: int = 0
     partitions: int = 0
-    """Partitions ever written."""
     pages: int = 0
     parts: int = 0
     records: int = 0
     segments: int = 0
-    """In object storage, as are `remote_records`."""
     remote_records: int = 0
     groups: int = 0
     transactions: int = 0
     findings: list[CheckFinding] = field(default_factory=list)
     left_out: int = 0
-    """Number of findings beyond the first ten thousand."""
     kinds: set[Kind] = field(default_factory=set)
-    """Kinds of all findings, also of those left out."""
+    """Kinds of all findings, also of those beyond the limit."""
     errors: int = 0
     serial: int | None = None
-    """Serial of the catalog; `None` if it is unreadable."""
     is_sure: bool = True
-    """Everything that names objects was readable and consistent."""
+    """Whether everything that references objects was readable and consistent."""
 
     def add(self, findings: Iterable[CheckFinding]) -> None:
-        """Count findings, and store them up to the limit."""
+        """Count findings, and keep them up to the limit."""
         for finding in findings:
             self.errors += finding.severity is Severity.ERROR
             self.kinds.add(finding.kind)
-            self.is_sure &= finding.kind not in NAMING
-            if len(self.findings) < FINDINGS:
+            self.is_sure &= finding.kind not in HIDING_KINDS
+            if len(self.findings) < MAX_FINDINGS:
                 self.findings.append(finding)
             else:
                 self.left_out += 1

@@ -1,4 +1,4 @@
-"""Repair findings of a check where no record can be lost."""
+"""Repair findings of a check if no record can be lost."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Final
 from reconciler.archives.manifest import read_manifest, remote_partition
 from reconciler.archives.ownership import Ownership, OwnershipState, iter_ownerships, read_ownership, unclaim_topic
 from reconciler.embedded.catalog.model import NamespaceEntry, TopicEntry
-from reconciler.embedded.catalog.tiering_state import location_of
+from reconciler.embedded.catalog.tiering_state import get_topic_location
 from reconciler.embedded.check.check_catalog import find_missing_namespaces
 from reconciler.embedded.check.check_owners import (
     find_holding_migration,
-    find_left_claims,
-    forget_mirrors,
+    find_stale_claims,
+    forget_unlinked_mirrors,
     hand_over_heads,
 )
 from reconciler.embedded.check.damage import CheckFinding, Kind, RepairResult
-from reconciler.embedded.clients.transactions import finish
-from reconciler.embedded.keys import group_of_key, partition_of_head, transactional_id_of_key
+from reconciler.embedded.clients.transactions import finish_transaction
+from reconciler.embedded.keys import parse_group_key, parse_head_key, parse_transaction_key
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.groups import Group, change_group
 from reconciler.errors import UserError
@@ -35,9 +35,13 @@ if TYPE_CHECKING:
 
 
 def release_stale_holds(cluster: EmbeddedCluster) -> list[str]:
-    """Remove stale holds where that is safe; return the topics."""
+    """Remove stale holds if that is safe; return the topics."""
     catalog = cluster.catalog.read()
-    safe = {topic.id for name, topic in catalog.topics.items() if _is_stale(catalog, topic) and _is_ours(cluster, name)}
+    safe = {
+        topic.id
+        for name, topic in catalog.topics.items()
+        if _is_stale(catalog, topic) and _is_owned_here(cluster, name)
+    }
     done: list[str] = []
 
     def decide(draft: Draft) -> None:
@@ -52,14 +56,14 @@ def release_stale_holds(cluster: EmbeddedCluster) -> list[str]:
     return sorted(done)
 
 
-def release_left_claims(cluster: EmbeddedCluster) -> list[str]:
+def release_stale_claims(cluster: EmbeddedCluster) -> list[str]:
     """Release claims of deleted migrations; return the locations."""
     remote = cluster.remote
     if remote is None:
         return []
     owned = {key: ownership for key, ownership in iter_ownerships(remote.storage) if isinstance(ownership, Ownership)}
-    # Read after the registers: a migration is committed before its claim.
-    left = [ownership for _, ownership in find_left_claims(cluster.catalog.read(), cluster.cluster_id, owned)]
+    # The catalog is read after the registers: a migration is committed before its claim.
+    left = [ownership for _, ownership in find_stale_claims(cluster.catalog.read(), cluster.cluster_id, owned)]
     for ownership in left:
         unclaim_topic(remote.storage, ownership.location, cluster.cluster_id, ownership.claim or "", cluster.now_ms())
     return sorted(str(ownership.location) for ownership in left)
@@ -69,14 +73,13 @@ def _is_stale(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
     return topic.hold is not None and find_holding_migration(catalog, topic) is None
 
 
-def _is_ours(cluster: EmbeddedCluster, full_name: str) -> bool:
-    """Whether this cluster owns a topic with all partitions; `False` if unknown."""
+def _is_owned_here(cluster: EmbeddedCluster, full_name: str) -> bool:
     topic, remote = cluster.topic(full_name), cluster.remote
     if topic.hold is not None and not topic.hold.is_closed:
-        return True  # Not closed, so nothing was released.
+        return True  # The topic is not closed, so no partition was released.
     if remote is None:
         return False
-    location, cluster_id = location_of(full_name, topic, cluster.cluster_id), cluster.cluster_id
+    location, cluster_id = get_topic_location(full_name, topic, cluster.cluster_id), cluster.cluster_id
     ownership = read_ownership(remote.storage, location)
     has_it = (
         location.cluster_id == cluster_id
@@ -91,7 +94,7 @@ def _is_ours(cluster: EmbeddedCluster, full_name: str) -> bool:
 def restore_truncated_registers(
     store: ObjectStore, storage: ObjectStore | None, checked: CheckResult
 ) -> list[RepairResult]:
-    """Restore registers that a killed, unacknowledged write truncated, from the bucket's versions."""
+    """Restore registers that a killed write truncated, from the bucket's object versions."""
     done: dict[Kind, list[str]] = {}
     for finding in checked.findings:
         lies_in = store if finding.kind in _REGISTERS else storage if finding.kind in _REMOTE_REGISTERS else None
@@ -105,7 +108,7 @@ def restore_truncated_registers(
 
 
 def repair_findings(cluster: EmbeddedCluster, checked: CheckResult) -> list[RepairResult]:
-    """Repair the findings that are safe to repair; return what was done. Repeatable."""
+    """Repair the findings that are safe to repair; return the repairs. Repeatable."""
     if checked.kinds & _OF_THE_CATALOG or checked.serial is None:
         return []
     catalog = cluster.catalog.read()
@@ -127,7 +130,7 @@ def repair_findings(cluster: EmbeddedCluster, checked: CheckResult) -> list[Repa
     return mended
 
 
-def _make_namespaces(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
+def _create_namespaces(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
     made: list[str] = []
 
     def decide(draft: Draft) -> None:
@@ -150,9 +153,9 @@ def _finish_rewrites(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]
 
 
 def _finish_transactions(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
-    """Complete decided transactions only; `run` aborts overdue ones."""
-    names = [name for finding in findings if (name := transactional_id_of_key(finding.place.key)) is not None]
-    done = [name for name in names if finish(cluster.store, cluster.catalog, name, now_ms=cluster.now_ms())]
+    """Complete only decided transactions; `run` aborts overdue ones."""
+    names = [name for finding in findings if (name := parse_transaction_key(finding.place.key)) is not None]
+    done = [name for name in names if finish_transaction(cluster.store, cluster.catalog, name, now_ms=cluster.now_ms())]
     return f"carried out what was decided of transactions {', '.join(done)}" if done else None
 
 
@@ -166,8 +169,8 @@ def _correct_writers(cluster: EmbeddedCluster, findings: Sequence[CheckFinding])
     return f"gave {counted(done, 'partition')} to whom the catalog lets append" if done else None
 
 
-def _forget_mirrors(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
-    done = forget_mirrors(cluster)
+def _forget_unlinked_mirrors(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
+    done = forget_unlinked_mirrors(cluster)
     return (
         f"made {', '.join(done)} ordinary topics, whose mirroring has ended and whose link was deleted"
         if done
@@ -175,39 +178,37 @@ def _forget_mirrors(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding])
     )
 
 
-def _release_claims(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
-    done = release_left_claims(cluster)
+def _release_stale_claims(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
+    done = release_stale_claims(cluster)
     return f"gave back the claims on {', '.join(done)}" if done else None
 
 
-def _sweep(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
-    """Delete unreferenced objects older than a day, which no writer will reference."""
+def _sweep_objects(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
     swept = cluster.sweep()
     if not swept.objects:
         return None
     return f"deleted {counted(swept.objects, 'object')} of {swept.bytes:,} bytes that nothing referred to for a day"
 
 
-def _delete_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
-    """Delete heads of deleted topics, whose ids are never reused."""
+def _delete_topic_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
     catalog = cluster.catalog.read()
     live = {entry.id for entry in catalog.topics.values()}
     deleted = 0
     for finding in findings:
-        topic_id, partition = partition_of_head(finding.place.key)
+        topic_id, partition = parse_head_key(finding.place.key)
         if topic_id not in live:
             remove_partition(cluster.store, topic_id, partition)
             deleted += 1
     return f"deleted {counted(deleted, 'partition')} of deleted topics" if deleted else None
 
 
-def _forget_offsets(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
-    def only_live(group: Group) -> Group:
-        # After the register: an older catalog may lack topics of new offsets.
-        return group.only(entry.id for entry in cluster.catalog.read().topics.values())
+def _drop_deleted_offsets(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
+    def keep_existing(group: Group) -> Group:
+        # The catalog is read after the register, so that it has the topics of new offsets.
+        return group.limit_to_topics(entry.id for entry in cluster.catalog.read().topics.values())
 
-    names = [name for finding in findings if (name := group_of_key(finding.place.key)) is not None]
-    changed = [name for name in names if change_group(cluster.store, name, only_live)]
+    names = [name for finding in findings if (name := parse_group_key(finding.place.key)) is not None]
+    changed = [name for name in names if change_group(cluster.store, name, keep_existing)]
     return f"removed offsets of deleted topics from groups {', '.join(changed)}" if changed else None
 
 
@@ -225,16 +226,16 @@ _REGISTERS: Final = frozenset(
 )
 _REMOTE_REGISTERS: Final = frozenset({Kind.MANIFEST_DAMAGED, Kind.OWNERSHIP_DAMAGED})
 _STEPS: Final[dict[Kind, Callable[[EmbeddedCluster, Sequence[CheckFinding]], str | None]]] = {
-    Kind.NAMESPACE_MISSING: _make_namespaces,
+    Kind.NAMESPACE_MISSING: _create_namespaces,
     Kind.DELETION_UNFINISHED: _finish_deletions,
     Kind.REWRITE_UNFINISHED: _finish_rewrites,
     Kind.TRANSACTION_UNFINISHED: _finish_transactions,
-    Kind.MIRROR_LEFT_OVER: _forget_mirrors,
+    Kind.MIRROR_LEFT_OVER: _forget_unlinked_mirrors,
     Kind.HANDOVER_UNFINISHED: _correct_writers,
     Kind.HOLD_STALE: _remove_stale_holds,
-    Kind.CLAIM_LEFT: _release_claims,
-    Kind.HEAD_LEFT_OVER: _delete_heads,
-    Kind.GROUP_LEFT_OVER: _forget_offsets,
-    Kind.UNNAMED: _sweep,
+    Kind.CLAIM_LEFT: _release_stale_claims,
+    Kind.HEAD_LEFT_OVER: _delete_topic_heads,
+    Kind.GROUP_LEFT_OVER: _drop_deleted_offsets,
+    Kind.UNNAMED: _sweep_objects,
 }
-"""In order: later repairs remove leftovers of earlier ones."""
+"""Repairs by kind, in this order: later repairs remove what earlier ones leave."""

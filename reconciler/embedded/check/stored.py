@@ -21,8 +21,8 @@ from reconciler.embedded.keys import (
     PAGES,
     TRANSACTIONS,
     head_key,
-    partition_of_page,
-    partition_of_part,
+    parse_page_key,
+    parse_part_key,
 )
 from reconciler.runtime.text import counted
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 
 IMMUTABLE: Final = ("catalog/", "pages/", "topics/")
-"""Prefixes of objects that others name."""
 Places: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"
 Found: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"
 
@@ -42,7 +41,7 @@ _OTHERS: Final = ("runner/",)
 
 @dataclass(slots=True)
 class ForeignFolder:
-    """Objects in a folder that is not a cluster's."""
+    """Objects in a folder that does not belong to a cluster."""
 
     first: str
     objects: int = 0
@@ -50,12 +49,11 @@ class ForeignFolder:
 
 
 @dataclass(slots=True)
-class Contents:
-    """One listing of a store: registers by key, foreign objects by folder."""
+class StoreListing:
+    """One listing of a store: keys of registers by prefix, foreign objects by folder."""
 
     registers: dict[str, list[str]] = field(default_factory=lambda: {prefix: [] for prefix in REGISTERS})
     foreign: dict[str, ForeignFolder] = field(default_factory=dict)
-    """Foreign objects by folder; `""` for the root."""
     storages: list[str] = field(default_factory=list)
     """Keys of `storage.json`, in the root or among immutable objects."""
     objects: int = 0
@@ -73,16 +71,16 @@ class ObjectIndex:
         self._is_named = np.zeros(len(order), np.bool_)
         self._lock = threading.Lock()
 
-    def sizes(self, keys: Sequence[str]) -> list[int | None]:
-        """Return object sizes in bytes; `None` if not listed."""
-        places, is_there = self._find(keys)
+    def find_sizes(self, keys: Sequence[str]) -> list[int | None]:
+        """Return object sizes in bytes; `None` for objects that are not listed."""
+        places, is_there = self._find_positions(keys)
         return [
             int(self._sizes[place]) if is_listed else None for place, is_listed in zip(places, is_there, strict=True)
         ]
 
-    def name(self, keys: Sequence[str]) -> list[str]:
-        """Mark objects as named; return the keys that were marked before."""
-        places, is_there = self._find(keys)
+    def mark_named(self, keys: Sequence[str]) -> list[str]:
+        """Mark objects as named; return the keys that were already marked."""
+        places, is_there = self._find_positions(keys)
         with self._lock:
             again = [
                 key
@@ -100,21 +98,21 @@ class ObjectIndex:
     def find_unreferenced(self, listed: Iterable[ListedObject]) -> Iterator[ListedObject]:
         """Yield listed objects that no catalog, head or manifest references."""
         for candidate in listed:
-            places, is_there = self._find([candidate.key])
+            places, is_there = self._find_positions([candidate.key])
             if is_there[0] and not self._is_named[places[0]]:
                 yield candidate
 
-    def _find(self, keys: Sequence[str]) -> tuple[Places, Found]:
-        wanted = np.frombuffer(b"".join(map(_hash, keys)), np.uint64)
+    def _find_positions(self, keys: Sequence[str]) -> tuple[Places, Found]:
+        wanted = np.frombuffer(b"".join(map(_hash_key, keys)), np.uint64)
         if not len(self._hashes):
             return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
         places = np.minimum(np.searchsorted(self._hashes, wanted), len(self._hashes) - 1)
         return places, self._hashes[places] == wanted
 
 
-def list_store(store: ObjectStore) -> tuple[Contents, ObjectIndex]:
+def list_store(store: ObjectStore) -> tuple[StoreListing, ObjectIndex]:
     """List a whole store once."""
-    contents, names, sizes = Contents(), array("Q"), array("q")
+    contents, names, sizes = StoreListing(), array("Q"), array("q")
     for listed in store.list(""):
         contents.objects += 1
         contents.bytes += listed.size
@@ -125,7 +123,7 @@ def list_store(store: ObjectStore) -> tuple[Contents, ObjectIndex]:
             if listed.key.endswith(f"/{STORAGE}"):
                 contents.storages.append(listed.key)
             if listed.key != CATALOG:
-                names.frombytes(_hash(listed.key))
+                names.frombytes(_hash_key(listed.key))
                 sizes.append(listed.size)
         elif listed.key != CLUSTER and folder not in _OTHERS:
             if listed.key == STORAGE:
@@ -140,31 +138,30 @@ def list_below(store: ObjectStore, prefix: str) -> ObjectIndex:
     """List objects below a prefix once."""
     names, sizes = array("Q"), array("q")
     for listed in store.list(prefix):
-        names.frombytes(_hash(listed.key))
+        names.frombytes(_hash_key(listed.key))
         sizes.append(listed.size)
     return ObjectIndex(names, sizes)
 
 
-def _hash(key: str) -> bytes:
-    # Some file systems list a folder by its first spelling; random digits keep keys distinct.
+def _hash_key(key: str) -> bytes:
+    # Some file systems ignore case and list a folder as first written; random digits keep keys distinct.
     return blake2b(key.lower().encode(), digest_size=8).digest()
 
 
 PartitionId: TypeAlias = tuple[str, int]
 
-_APART_MS: Final = 10 * 60_000
-"""Parts further apart are not of one first append."""
+_MAX_APPEND_MS: Final = 10 * 60_000
+"""Parts that are further apart are not of one first append."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeadlessPartitions:
     """Finds the partitions without a head that an object may belong to.
 
-    A topic's parts are stored under its current or original name.
+    A topic's parts are stored under its current or its original name.
     """
 
     ids: Mapping[str, Collection[str]]
-    """Topic ids by current and original name."""
     names: Mapping[str, str]
     heads: Collection[str]
 
@@ -179,19 +176,19 @@ class HeadlessPartitions:
         names = {entry.id: name for name, entry in catalog.topics.items()}
         return cls(dict(ids), names, frozenset(heads))
 
-    def partitions(self, key: str) -> list[PartitionId]:
-        """Return partitions without a head that the object may belong to."""
+    def find_partitions(self, key: str) -> list[PartitionId]:
+        """Return the partitions without a head that the object may belong to."""
         if key.startswith(PAGES):
-            page = partition_of_page(key)
+            page = parse_page_key(key)
             places = [] if page is None or page[0] not in self.names else [page]
         else:
-            part = partition_of_part(key)
+            part = parse_part_key(key)
             places = [] if part is None else [(topic_id, part[1]) for topic_id in sorted(self.ids.get(part[0], ()))]
         return [place for place in places if head_key(*place) not in self.heads]
 
     def is_shared(self, key: str) -> bool:
         """Whether the part may belong to another topic of the same name."""
-        part = partition_of_part(key)
+        part = parse_part_key(key)
         return part is not None and len(self.ids.get(part[0], ())) > 1
 
 
@@ -208,15 +205,18 @@ class _Leftovers:
 
 @dataclass(frozen=True, slots=True)
 class HeadlessObjects:
-    """Objects of partitions without a head; `committed`: partitions that a group has read."""
+    """Objects of partitions without a head.
+
+    `committed`: partitions in which a group has offsets.
+    """
 
     headless: HeadlessPartitions
     committed: Collection[PartitionId]
     left: dict[PartitionId, _Leftovers] = field(default_factory=dict)
 
-    def take(self, listed: ListedObject) -> bool:
-        """Count an unnamed object if it may belong to a partition without a head; return whether it does."""
-        places = self.headless.partitions(listed.key)
+    def count_if_headless(self, listed: ListedObject) -> bool:
+        """Count an unnamed object if it may belong to a partition without a head; return whether it may."""
+        places = self.headless.find_partitions(listed.key)
         for place in places:
             left = self.left.setdefault(place, _Leftovers(listed.key, listed.modified_ms, listed.modified_ms))
             left.objects += 1
@@ -226,13 +226,13 @@ class HeadlessObjects:
             left.is_shared |= self.headless.is_shared(listed.key)
         return bool(places)
 
-    def findings(self, now_ms: int) -> Iterator[CheckFinding]:
+    def report_partitions(self, now_ms: int) -> Iterator[CheckFinding]:
         """Yield one finding per partition."""
         for (topic_id, partition), left in sorted(self.left.items()):
             signs = [
                 (left.has_pages, "it has pages"),
                 ((topic_id, partition) in self.committed, "a group has read from it"),
-                (not left.is_shared and left.last_ms - left.first_ms > _APART_MS, "they were not written at once"),
+                (not left.is_shared and left.last_ms - left.first_ms > _MAX_APPEND_MS, "they were not written at once"),
             ]
             known_by = [why for is_so, why in signs if is_so]
             objects = counted(left.objects, "object")

@@ -1,7 +1,7 @@
-"""Delete objects that nothing names.
+"""Delete objects that nothing references.
 
-Objects are listed before names are read, so later ones are safe. An unreadable name stops the sweep: unnamed objects
-may be a last copy. Objects of existing partitions without a head stay.
+Objects are listed before references are read, so later objects are safe. An unreadable reference stops the sweep: an
+unreferenced object may then be a last copy. Objects of existing partitions without a head stay.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from reconciler.embedded.catalog.commits import (
     lost_catalog_error,
 )
 from reconciler.embedded.check.stored import IMMUTABLE, HeadlessPartitions, ObjectIndex, list_store
-from reconciler.embedded.keys import partition_of_head, runner_key
+from reconciler.embedded.keys import job_results_key, parse_head_key
 from reconciler.embedded.objects import read_cluster_id
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.head import Head, head_register, list_heads, parse_head, read_head
 from reconciler.embedded.tiered.remote_sweep import sweep_remote
-from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_tier
+from reconciler.embedded.tiered.remote_tier import RemoteTier, build_remote_tier
 from reconciler.errors import UserError
 from reconciler.runtime.text import counted
 from reconciler.runtime.threads import map_in_parallel
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ListedObject, ObjectStore
 
 
-OLD_MS: Final = 24 * 60 * 60 * 1000
-"""By the store's clock. Writers publish an object within half a day."""
+MIN_AGE_MS: Final = 24 * 60 * 60 * 1000
+"""Minimum age of swept objects by the store's clock. Writers reference an object within half a day."""
 RECENT_MS: Final = 6 * 60 * 60 * 1000
 _JOB: Final = "sweep"
 _FORMAT: Final = "reconciler.runner/1"
@@ -48,7 +48,7 @@ _BATCH: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class SweptPartition:
-    """A deleted partition of a deleted topic."""
+    """A partition of a deleted topic, deleted by the sweep."""
 
     topic_id: str
     number: int
@@ -61,41 +61,40 @@ class SweptPartition:
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """Result of a sweep; stored bytes."""
+    """Result of a sweep; `bytes` are stored bytes."""
 
     objects: int = 0
     bytes: int = 0
     partitions: tuple[SweptPartition, ...] = ()
-    """Counted in `objects`, too."""
 
 
-def sweep(
+def sweep_store(
     store: ObjectStore, catalog: CatalogRegister, *, unless_recent: bool = False, storage: ObjectStore | None = None
 ) -> SweepResult:
     """Delete objects older than a day that no head or catalog references. Safe next to writers, and repeatable.
 
-    `unless_recent`: skip within six hours of the last sweep, since it reads every head. The cluster's object `storage`
-    is swept last.
+    `unless_recent` skips a sweep within six hours of the last one, since it reads every head. The cluster's object
+    `storage` is swept last.
     """
     now_ms = store.clock_ms()
     if unless_recent and now_ms - _read_last_sweep_ms(store) < RECENT_MS:
         return SweepResult()
-    old_ms = now_ms - OLD_MS
+    old_ms = now_ms - MIN_AGE_MS
     contents, stored = list_store(store)
     if contents.storages:
         raise _shared_root_error(store, contents.storages[0])
     heads = list(list_heads(store))
-    stored.name(_read_keys_in_catalog(store))
+    stored.mark_named(_read_keys_in_catalog(store))
     for named in map_in_parallel(lambda listed: _read_keys_in_head(store, listed.key), heads, name="sweep"):
-        stored.name(named)
-    swept = _remove_leftovers(store, catalog, (listed for listed in heads if listed.modified_ms < old_ms))
+        stored.mark_named(named)
+    swept = _remove_unknown_partitions(store, catalog, (listed for listed in heads if listed.modified_ms < old_ms))
     objects, size = swept.objects, swept.bytes
-    # Parts of a removed head are the only copy of acknowledged records.
+    # If someone removed a head, its parts are the only copy of acknowledged records.
     headless = HeadlessPartitions.of(catalog.read(), (listed.key for listed in heads))
-    for batch in _batches(
+    for batch in _split_into_batches(
         listed_object
-        for listed_object in _iter_unnamed(store, stored, old_ms)
-        if not headless.partitions(listed_object.key)
+        for listed_object in _iter_old_unnamed(store, stored, old_ms)
+        if not headless.find_partitions(listed_object.key)
     ):
         store.delete(listed.key for listed in batch)
         objects += len(batch)
@@ -110,11 +109,11 @@ def sweep(
 
 def _make_remote_tier(store: ObjectStore, catalog: CatalogRegister, storage: ObjectStore | None) -> RemoteTier | None:
     cluster_id = None if storage is None else read_cluster_id(store)
-    return None if cluster_id is None else remote_tier(storage, cluster_id, catalog.read().cluster)
+    return None if cluster_id is None else build_remote_tier(storage, cluster_id, catalog.read().cluster)
 
 
 def _shared_root_error(store: ObjectStore, key: str) -> UserError:
-    """Return the error for a root that is also an object storage, whose objects would look unreferenced."""
+    """Return the error for a root that is also an object storage; the sweep would delete its objects."""
     return UserError(
         f"{store.url} is a cluster's root, and an object storage too: it holds {key}. Nothing is swept",
         hint="Give objectStorage a location of its own: a sweep of this one would delete tiered records.",
@@ -122,26 +121,26 @@ def _shared_root_error(store: ObjectStore, key: str) -> UserError:
 
 
 def _read_last_sweep_ms(store: ObjectStore) -> int:
-    stored = store.get(runner_key(_JOB))
+    stored = store.get(job_results_key(_JOB))
     try:
         return 0 if stored is None else int(orjson.loads(gzip.decompress(stored.body))["at_ms"])
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
-        return 0  # Only a cache: an extra sweep is harmless.
+        return 0  # The time is only a cache; an extra sweep is harmless.
 
 
 def _store_sweep_time(store: ObjectStore, at_ms: int) -> None:
     body = orjson.dumps({"format": _FORMAT, "at_ms": at_ms})
-    store.put(runner_key(_JOB), gzip.compress(body, compresslevel=1, mtime=0))
+    store.put(job_results_key(_JOB), gzip.compress(body, compresslevel=1, mtime=0))
 
 
-def _iter_unnamed(store: ObjectStore, stored: ObjectIndex, old_ms: int) -> Iterator[ListedObject]:
+def _iter_old_unnamed(store: ObjectStore, stored: ObjectIndex, old_ms: int) -> Iterator[ListedObject]:
     for prefix in () if stored.is_all_named else IMMUTABLE:
         for listed in stored.find_unreferenced(store.list(prefix)):
             if listed.modified_ms < old_ms:
                 yield listed
 
 
-def _batches(objects: Iterable[ListedObject]) -> Iterator[list[ListedObject]]:
+def _split_into_batches(objects: Iterable[ListedObject]) -> Iterator[list[ListedObject]]:
     batch: list[ListedObject] = []
     for listed in objects:
         batch.append(listed)
@@ -163,7 +162,7 @@ def _read_keys_in_catalog(store: ObjectStore) -> list[str]:
 
 
 def _read_keys_in_head(store: ObjectStore, key: str) -> list[str]:
-    topic_id, partition = partition_of_head(key)
+    topic_id, partition = parse_head_key(key)
 
     def read_keys() -> list[str]:
         head = read_head(store, topic_id, partition)
@@ -177,25 +176,27 @@ def _read_keys(store: ObjectStore, head: Head) -> list[str]:
     for page in iter_all_pages(store, head):
         named.append(page.key)
         if page.level == 0:
-            # Below the log's start retention has deleted parts.
+            # Retention may have deleted parts below the log's start.
             named += [entry.key for entry in read_page(store, page) if entry.last >= head.start]
     return named
 
 
-def _remove_leftovers(store: ObjectStore, catalog: CatalogRegister, heads: Iterable[ListedObject]) -> SweepResult:
+def _remove_unknown_partitions(
+    store: ObjectStore, catalog: CatalogRegister, heads: Iterable[ListedObject]
+) -> SweepResult:
     """Remove partitions of unknown topics, whose first append failed.
 
-    Acknowledged records stay: an older catalog may have been restored.
+    Partitions with acknowledged records stay: an older catalog may have been restored.
     """
     read = catalog.read()
     known = {entry.id for entry in read.topics.values()} | set(read.deletions)
     objects = size = 0
     partitions: list[SweptPartition] = []
     for listed in heads:
-        topic_id, partition = partition_of_head(listed.key)
+        topic_id, partition = parse_head_key(listed.key)
         held = None if topic_id in known else head_register(store, topic_id, partition).read()
         head = None if held is None else parse_head(store, listed.key, held.value)
-        if held is None or head is None or head.is_acknowledged(held.epoch):
+        if held is None or head is None or head.may_be_acknowledged(held.epoch):
             continue
         remove_partition(store, topic_id, partition)
         objects += 1 + len(head.pages) + len(head.entries)

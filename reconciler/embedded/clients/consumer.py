@@ -1,4 +1,4 @@
-"""The consumer: subscription, positions and streams of records."""
+"""The consumer: subscriptions, positions and record streams."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.acl import Kind, Operation, find_visible_topic
-from reconciler.embedded.catalog.tables import Catalog, check_served, is_served, topic_named
+from reconciler.embedded.catalog.tables import Catalog, check_served, get_topic, is_served
 from reconciler.embedded.clients.group_admin import Groups
 from reconciler.embedded.clients.topic_log import EmbeddedLog
 from reconciler.embedded.segments.groups import Place
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from reconciler.embedded.context import ClusterContext
 
 
-class Stream:
+class PartitionStream:
     """Reads and prefetches one partition. Not thread-safe."""
 
     def __init__(self, log: EmbeddedLog, partition: int, position: int, *, is_strict: bool = False) -> None:
-        """`is_strict`: fail if the log no longer has the position, instead of moving."""
+        """With `is_strict`, reading fails if the log no longer has the position; otherwise the position moves."""
         self.log = log
         self.partition = partition
         self._is_strict = is_strict
@@ -40,14 +40,14 @@ class Stream:
         self.epoch: int | None = None
         """Newest epoch of the log at the last read."""
 
-    def take(self, most: int) -> pa.RecordBatch | None:
+    def read_next(self, most: int) -> pa.RecordBatch | None:
         """Return at most `most` next records, or `None` if there are none now.
 
         Raises:
             UserError: It is strict, and the log lacks its position.
         """
         if self._rest is None:
-            self._rest = self._next()
+            self._rest = self._read_batch()
         if self._rest is None:
             return None
         taken, rest = self._rest.slice(0, most), self._rest.slice(most)
@@ -56,41 +56,41 @@ class Stream:
         return taken
 
     def seek(self, offset: int) -> None:
-        """Continue at another offset; drops prefetched records."""
+        """Continue at another offset and drop prefetched records."""
         self.position, self._batches, self._rest, self.epoch = offset, None, None, None
 
-    def bounds(self) -> Bounds:
+    def read_bounds(self) -> Bounds:
         """Return the partition's current bounds."""
         return self.log.bounds_of(self.partition)
 
-    def end(self, bounds: Bounds) -> int:
-        """Return the end of the partition that the isolation allows to read."""
+    def find_readable_end(self, bounds: Bounds) -> int:
+        """Return the end of the records that the isolation level may read."""
         return bounds.readable_end(self.log.isolation)
 
-    def _next(self) -> pa.RecordBatch | None:
+    def _read_batch(self) -> pa.RecordBatch | None:
         if self._batches is None:
-            bounds = self.bounds()
-            # Below a cut of the log, records are new (KIP-320).
+            bounds = self.read_bounds()
+            # If the log was truncated below the position, later records are new (KIP-320).
             same_to = MAX_OFFSET if self.epoch is None else bounds.unchanged_end(self.epoch)
             if self._is_strict:
-                self._check_within(bounds.start, min(bounds.end, same_to))
+                self._check_position(bounds.start, min(bounds.end, same_to))
             self.position = min(self.position, same_to)
             self.epoch = bounds.epochs[-1][0]
-            self._until, self.position = self.end(bounds), max(self.position, bounds.start)
+            self._until, self.position = self.find_readable_end(bounds), max(self.position, bounds.start)
             if self.position >= self._until:
                 return None
             self._batches = self.log.read(self.partition, OffsetRange(self.position, self._until))
         try:
             batch = next(self._batches, None)
         except ReconcilerError:
-            self._batches = None  # Otherwise the range would count as read.
+            self._batches = None  # Otherwise the rest of the range would be skipped.
             raise
         if batch is None:
-            # Aborted or compacted records never come.
+            # The last offsets may be of aborted or compacted records.
             self.position, self._batches = self._until, None
         return batch
 
-    def _check_within(self, start: int, end: int) -> None:
+    def _check_position(self, start: int, end: int) -> None:
         if not start <= self.position <= end:
             where = f"{self.log.full_name}, partition {self.partition}"
             message = f"{where}: offset {self.position} is out of range: what was read is there from offset {start}"
@@ -106,9 +106,9 @@ _BEGINNINGS: Final = get_args(Beginning)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record; headers keep their order, and names may repeat.
+    """One record; its headers keep their order and may repeat names.
 
-    A name that is not UTF-8 is decoded with `surrogateescape`.
+    A header name that is not UTF-8 is decoded with `surrogateescape`.
     """
 
     partition: int
@@ -119,8 +119,8 @@ class Record:
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def consume(log: EmbeddedLog, *, start_ms: int | None = None) -> Iterator[Record]:
-    """Yield the records readable now, partition by partition."""
+def iter_current_records(log: EmbeddedLog, *, start_ms: int | None = None) -> Iterator[Record]:
+    """Yield the records that are readable now, one partition after another."""
     for partition, bounds in log.bounds().items():
         start: int | None = bounds.start
         if start_ms is not None:
@@ -138,7 +138,7 @@ def _to_record(row: dict[str, Any]) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class FetchedRecords:
-    """Records of one partition: an Arrow batch of `RECORD_SCHEMA`, or iterated."""
+    """Records of one partition: as an Arrow batch of `RECORD_SCHEMA`, or one by one as an iterable."""
 
     topic: str
     partition: int
@@ -155,14 +155,14 @@ class FetchedRecords:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOptions:
-    """Options of a consumer. `beginning`: Kafka's `auto.offset.reset`."""
+    """Options of a consumer. `beginning` is Kafka's `auto.offset.reset`."""
 
     group: str | None = None
     isolation: Isolation = "read_committed"
     beginning: Beginning = "earliest"
     partitions: tuple[int, ...] | None = None
     on_missing: Callable[[LostOffsets], None] | None = None
-    """Called with missing or damaged offsets, which are then skipped; `None`: they are an error."""
+    """Called with missing or damaged offsets, which are then skipped. With `None` they raise an error."""
 
     def __post_init__(self) -> None:
         """Reject an unknown `beginning`."""
@@ -174,25 +174,26 @@ class ConsumerOptions:
 class Consumer:
     """Reads topics from its group's committed offsets. Not thread-safe.
 
-    Without a server there is no group membership: two consumers of one group both read everything, unless each has its
-    own `partitions`.
+    There is no group membership: two consumers of one group both read everything, unless each has its own
+    `partitions`.
     """
 
     def __init__(self, cluster: ClusterContext, subscription: Subscription, reading: ConsumerOptions) -> None:
-        """Create with `EmbeddedCluster.consumer`."""
+        """Use `EmbeddedCluster.consumer`."""
         self._cluster = cluster
         self._subscription = subscription
         self._reading = reading
-        self._streams: dict[Place, Stream] = {}
+        self._streams: dict[Place, PartitionStream] = {}
         self._order: deque[Place] = deque()
-        self._assign()
+        self._update_streams()
 
     def poll(self, max_records: int = 10_000) -> list[FetchedRecords]:
         """Return at most `max_records` next records. Partitions take turns.
 
-        If a partition cannot be read, records of others are returned first, and the next poll raises.
+        If a partition cannot be read, the records of other partitions are returned first, and the next poll raises the
+        error.
         """
-        self._assign()
+        self._update_streams()
         fetched: list[FetchedRecords] = []
         left, waiting = max_records, self._order
         self._order = deque()
@@ -200,11 +201,11 @@ class Consumer:
             place = waiting.popleft()
             stream = self._streams[place]
             try:
-                records = stream.take(left)
+                records = stream.read_next(left)
             except ReconcilerError:
                 if not fetched:
                     raise
-                # Otherwise the taken records would be lost.
+                # Raising now would lose the records already read.
                 waiting.appendleft(place)
                 break
             if records is None:
@@ -218,76 +219,76 @@ class Consumer:
 
     def assignment(self) -> list[tuple[str, int]]:
         """Return the partitions that this consumer reads, as (full name, partition)."""
-        return sorted(self._by_name(self._streams))
+        return sorted(self._key_by_name(self._streams))
 
     def position(self, topic: str, partition: int) -> int:
         """Return the next offset that `poll` returns."""
-        return self._stream(topic, partition).position
+        return self._get_stream(topic, partition).position
 
     def positions(self) -> dict[tuple[str, int], CommittedOffset]:
-        """Return all positions by (topic, partition), for `send_offsets`."""
-        return self._by_name(self._current_positions())
+        """Return all positions by (topic, partition), as `send_offsets` expects them."""
+        return self._key_by_name(self._current_positions())
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Continue at another offset; the group's commits stay."""
+        """Continue at another offset; the group's committed offsets stay."""
         if offset < 0:
             raise UserError(f"{offset} is not an offset", hint="Offsets count from 0.")
-        self._stream(topic, partition).seek(offset)
+        self._get_stream(topic, partition).seek(offset)
 
     def commit(self) -> None:
         """Commit the position of every partition."""
-        Groups.of(self._cluster).commit_places(self._group(), self._current_positions())
+        Groups.of(self._cluster).commit_places(self._require_group(), self._current_positions())
 
     def committed(self) -> dict[tuple[str, int], int | None]:
-        """Return the group's committed offset per partition; `None`: never."""
-        fetched = Groups.of(self._cluster).fetch_places(self._group(), self._streams)
+        """Return the group's committed offset per partition; `None` if it never committed."""
+        fetched = Groups.of(self._cluster).fetch_places(self._require_group(), self._streams)
         offsets = {place: fetched[place].offset if place in fetched else None for place in self._streams}
-        return self._by_name(offsets)
+        return self._key_by_name(offsets)
 
     def lag(self) -> dict[tuple[str, int], int]:
-        """Return the offsets between position and end, per partition."""
+        """Return the number of offsets between position and end, per partition."""
         behind = {
-            place: max(0, stream.end(bounds) - max(stream.position, bounds.start))
+            place: max(0, stream.find_readable_end(bounds) - max(stream.position, bounds.start))
             for place, stream in self._streams.items()
-            for bounds in [stream.bounds()]
+            for bounds in [stream.read_bounds()]
         }
-        return self._by_name(behind)
+        return self._key_by_name(behind)
 
     def _current_positions(self) -> dict[Place, CommittedOffset]:
-        """Return positions with epochs, by which a later truncation of the log is detected."""
         return {place: CommittedOffset(stream.position, epoch=stream.epoch) for place, stream in self._streams.items()}
 
-    def _assign(self) -> None:
-        """Start streams of new partitions and end those of removed ones."""
+    def _update_streams(self) -> None:
         catalog = self._cluster.catalog.read()
-        topics = {entry.id: (name, entry) for name, entry in self._topics(catalog).items()}
-        wanted = [(topic_id, partition) for topic_id in topics for partition in self._partitions(*topics[topic_id])]
+        topics = {entry.id: (name, entry) for name, entry in self._find_topics(catalog).items()}
+        wanted = [
+            (topic_id, partition) for topic_id in topics for partition in self._select_partitions(*topics[topic_id])
+        ]
         self._streams = {place: self._streams[place] for place in wanted if place in self._streams}
         new = [place for place in wanted if place not in self._streams]
         committed = self._fetch_committed(new)
-        logs = {topic_id: self._log(name, topic_id) for topic_id, (name, _) in topics.items()}
+        logs = {topic_id: self._open_log(name, topic_id) for topic_id, (name, _) in topics.items()}
         for place, stream in self._streams.items():
-            stream.log = logs[place[0]]  # It may have been renamed.
+            stream.log = logs[place[0]]  # The topic may have been renamed.
         for topic_id, partition in new:
             started = self._start_stream(logs[topic_id], partition, committed.get((topic_id, partition)))
             self._streams[topic_id, partition] = started
         remaining = dict.fromkeys(place for place in self._order if place in self._streams)
         self._order = deque([*remaining, *(place for place in wanted if place not in remaining)])
 
-    def _topics(self, catalog: Catalog) -> dict[str, TopicEntry]:
+    def _find_topics(self, catalog: Catalog) -> dict[str, TopicEntry]:
         who = self._cluster.permissions
         if self._subscription.pattern is None:
             for name in sorted(self._subscription.names):
-                who.check(catalog, Operation.READ, Kind.TOPIC, name)
+                who.check_allowed(catalog, Operation.READ, Kind.TOPIC, name)
                 check_served(name, find_visible_topic(who, catalog, name))
-        topics = self._subscription.topics(catalog)
+        topics = self._subscription.find_topics(catalog)
         return {
             name: topic
             for name, topic in topics.items()
-            if is_served(topic) and who.may(catalog, Operation.READ, Kind.TOPIC, name)
+            if is_served(topic) and who.is_allowed(catalog, Operation.READ, Kind.TOPIC, name)
         }
 
-    def _log(self, full_name: str, topic_id: str) -> EmbeddedLog:
+    def _open_log(self, full_name: str, topic_id: str) -> EmbeddedLog:
         cluster, reading = self._cluster, self._reading
         return EmbeddedLog(
             cluster.store,
@@ -300,7 +301,7 @@ class Consumer:
             reading.on_missing,
         )
 
-    def _partitions(self, full_name: str, topic: TopicEntry) -> list[int]:
+    def _select_partitions(self, full_name: str, topic: TopicEntry) -> list[int]:
         wanted = self._reading.partitions
         if wanted is None:
             return list(range(topic.partitions))
@@ -315,18 +316,18 @@ class Consumer:
             return {}
         return Groups.of(self._cluster).fetch_places(self._reading.group, places)
 
-    def _start_stream(self, log: EmbeddedLog, partition: int, committed: CommittedOffset | None) -> Stream:
+    def _start_stream(self, log: EmbeddedLog, partition: int, committed: CommittedOffset | None) -> PartitionStream:
         is_strict = self._reading.beginning == "none"
-        stream = Stream(log, partition, 0 if committed is None else committed.offset, is_strict=is_strict)
+        stream = PartitionStream(log, partition, 0 if committed is None else committed.offset, is_strict=is_strict)
         stream.epoch = None if committed is None else committed.epoch
         if committed is None and self._reading.beginning == "latest":
-            stream.position = stream.end(stream.bounds())
+            stream.position = stream.find_readable_end(stream.read_bounds())
         if committed is None and self._reading.beginning == "none":
             message = f"{log.full_name}, partition {partition}: group {self._reading.group} never committed an offset"
             raise UserError(message, hint="Commit or reset its offsets first, or begin at 'earliest' or 'latest'.")
         return stream
 
-    def _stream(self, topic: str, partition: int) -> Stream:
+    def _get_stream(self, topic: str, partition: int) -> PartitionStream:
         for (_, number), stream in self._streams.items():
             if number == partition and stream.log.full_name == topic:
                 return stream
@@ -335,12 +336,12 @@ class Consumer:
             hint="List the assigned partitions: assignment().",
         )
 
-    def _group(self) -> str:
+    def _require_group(self) -> str:
         if self._reading.group is None:
             raise UserError("a consumer without a group cannot commit offsets", hint="Name one: consumer(group=…).")
         return self._reading.group
 
-    def _by_name(self, places: Mapping[Place, T]) -> dict[tuple[str, int], T]:
+    def _key_by_name(self, places: Mapping[Place, T]) -> dict[tuple[str, int], T]:
         return {(self._streams[place].log.full_name, place[1]): places[place] for place in places}
 
 
@@ -368,8 +369,8 @@ class Subscription:
             match_names(pattern, [])
         return cls(names, pattern)
 
-    def topics(self, catalog: Catalog) -> dict[str, TopicEntry]:
-        """Return the current topics by full name, sorted."""
+    def find_topics(self, catalog: Catalog) -> dict[str, TopicEntry]:
+        """Return the topics that match now, by full name, sorted."""
         if self.pattern is None:
-            return {name: topic_named(catalog, name) for name in sorted(self.names)}
+            return {name: get_topic(catalog, name) for name in sorted(self.names)}
         return {name: catalog.topics[name] for name in match_names(self.pattern, sorted(catalog.topics))}

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.acl import Kind, Operation, Permissions, find_visible_topic, hidden_topics_error
-from reconciler.embedded.catalog.tables import Catalog, names_by_id, topic_named
-from reconciler.embedded.catalog.tiering_state import hides_remote
-from reconciler.embedded.keys import GROUPS, group_of_key
+from reconciler.embedded.catalog.tables import Catalog, get_topic, map_names_by_id
+from reconciler.embedded.catalog.tiering_state import hides_remote_records
+from reconciler.embedded.keys import GROUPS, parse_group_key
 from reconciler.embedded.segments.groups import (
     Group,
     Place,
@@ -41,31 +41,30 @@ if TYPE_CHECKING:
     from reconciler.records.log import Bounds
 
 
-MANY: Final = 1_000
-"""Each group costs a request."""
+MAX_GROUPS: Final = 1_000
+"""Maximum number of groups that are read, since each costs a request."""
 
-_CLOCKS_APART_MS: Final = 2 * 60 * 60 * 1000
-"""Between the clocks of committers and of the store."""
+_MAX_CLOCK_SKEW_MS: Final = 2 * 60 * 60 * 1000
+"""Assumed maximum difference between the clocks of committers and of the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicBounds:
-    """Topics of one catalog; their bounds are read once."""
+    """The topics of one catalog; the bounds of each are read once."""
 
     store: ObjectStore
     names: Mapping[str, tuple[str, int]]
     bounds: dict[str, Mapping[int, Bounds]]
     hiding: frozenset[str] = frozenset()
-    """Topics that begin at their local start."""
 
     @classmethod
     def of(cls, store: ObjectStore, catalog: Catalog) -> TopicBounds:
-        """Return the topics of a catalog, with no bounds read yet."""
+        """Return the topics of a catalog; their bounds are read later."""
         names = {entry.id: (name, entry.partitions) for name, entry in catalog.topics.items()}
-        return cls(store, names, {}, frozenset(name for name in catalog.topics if hides_remote(catalog, name)))
+        return cls(store, names, {}, frozenset(name for name in catalog.topics if hides_remote_records(catalog, name)))
 
-    def rows(self, group: Group, topic_id: str) -> Iterator[GroupOffset]:
-        """Yield every partition of a topic with the group's offset."""
+    def iter_offsets(self, group: Group, topic_id: str) -> Iterator[GroupOffset]:
+        """Yield a group's offset in every partition of a topic."""
         name, partitions = self.names[topic_id]
         if topic_id not in self.bounds:
             whole, is_hiding = read_bounds(self.store, topic_id, partitions), name in self.hiding
@@ -79,40 +78,42 @@ class TopicBounds:
             committed = own.clamped(at).offset
             yield GroupOffset(name, partition, committed, at.start, at.stable, at.end, own.at_ms, own.metadata)
 
-    def living(self, group: Group) -> list[str]:
-        """Return the ids of existing topics with offsets, sorted by name."""
+    def list_existing_topics(self, group: Group) -> list[str]:
+        """Return the ids of existing topics in which the group has offsets, sorted by name."""
         return sorted(group.topic_ids & self.names.keys(), key=lambda topic_id: self.names[topic_id])
 
 
 def describe_group(store: ObjectStore, catalog: Catalog, group: str, *, now_ms: int) -> ConsumerGroup:
-    """Return a group with every partition of its topics."""
+    """Return a group with its offset in every partition of its topics."""
     existing, read = get_existing_group(store, group), TopicBounds.of(store, catalog)
-    rows = (row for topic_id in read.living(existing) for row in read.rows(existing, topic_id))
-    return ConsumerGroup(group, existing.is_reading(now_ms), existing.last_commit_ms(), tuple(rows))
+    rows = (row for topic_id in read.list_existing_topics(existing) for row in read.iter_offsets(existing, topic_id))
+    return ConsumerGroup(group, existing.is_reading(now_ms), existing.find_last_commit_ms(), tuple(rows))
 
 
-def groups_of(store: ObjectStore, catalog: Catalog, topic_id: str, *, now_ms: int) -> list[ConsumerGroup] | None:
-    """Return a topic's groups, limited to it; `None`: too many groups."""
+def describe_topic_groups(
+    store: ObjectStore, catalog: Catalog, topic_id: str, *, now_ms: int
+) -> list[ConsumerGroup] | None:
+    """Return the groups with offsets in a topic, only with these; `None` if there are too many groups."""
     names, read, matching = list_groups(store), TopicBounds.of(store, catalog), []
-    if len(names) > MANY:
+    if len(names) > MAX_GROUPS:
         return None
     for name in names:
         group = read_group(store, name)
         if group is not None and topic_id in group.topic_ids:
-            rows = tuple(read.rows(group, topic_id))
+            rows = tuple(read.iter_offsets(group, topic_id))
             is_reading = group.is_reading(now_ms, topic_id)
-            matching.append(ConsumerGroup(name, is_reading, group.last_commit_ms(topic_id), rows))
+            matching.append(ConsumerGroup(name, is_reading, group.find_last_commit_ms(topic_id), rows))
     return matching
 
 
-def reading_groups(store: ObjectStore, *, now_ms: int) -> dict[str, tuple[str, ...]] | None:
-    """Return the groups that read each topic, by topic id; `None`: too many groups.
+def list_reading_groups(store: ObjectStore, *, now_ms: int) -> dict[str, tuple[str, ...]] | None:
+    """Return the groups that read each topic, by topic id; `None` if there are too many groups.
 
     Only groups that changed recently are read.
     """
-    young = store.clock_ms() - READING_MS - _CLOCKS_APART_MS
-    names = [group_of_key(listed.key) for listed in store.list(GROUPS) if listed.modified_ms >= young]
-    if len(names) > MANY:
+    young = store.clock_ms() - READING_MS - _MAX_CLOCK_SKEW_MS
+    names = [parse_group_key(listed.key) for listed in store.list(GROUPS) if listed.modified_ms >= young]
+    if len(names) > MAX_GROUPS:
         return None
     reading: dict[str, tuple[str, ...]] = {}
     for name in sorted(name for name in names if name is not None):
@@ -124,13 +125,13 @@ def reading_groups(store: ObjectStore, *, now_ms: int) -> dict[str, tuple[str, .
     return reading
 
 
-# Only a reset by time reads records and needs pyarrow.
+# Only a reset by time reads records, which needs pyarrow.
 # ruff: noqa: PLC0415
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The API `cluster.groups`; offsets are by (full topic name, partition)."""
+    """Consumer groups of a cluster (`cluster.groups`); offsets are by (full topic name, partition)."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -146,7 +147,7 @@ class Groups:
     def names(self) -> list[str]:
         """Return the groups that the caller may describe, sorted."""
         catalog = self.catalog.read()
-        return [name for name in list_groups(self.store) if self._may_see(catalog, Kind.GROUP, name)]
+        return [name for name in list_groups(self.store) if self._may_describe(catalog, Kind.GROUP, name)]
 
     def describe(self, group: str) -> ConsumerGroup:
         """Return a group's commits, lag, and whether it is reading.
@@ -154,9 +155,9 @@ class Groups:
         Raises:
             UserError: The group does not exist.
         """
-        catalog = self._read_checked(Operation.DESCRIBE, group)
+        catalog = self._read_if_allowed(Operation.DESCRIBE, group)
         described = describe_group(self.store, catalog, group, now_ms=self.now_ms())
-        shown = (row for row in described.offsets if self._may_see(catalog, Kind.TOPIC, row.topic))
+        shown = (row for row in described.offsets if self._may_describe(catalog, Kind.TOPIC, row.topic))
         return replace(described, offsets=tuple(shown))
 
     def platform_name(self, group: str) -> str:
@@ -164,21 +165,21 @@ class Groups:
         return group
 
     def of_topic(self, full_name: str) -> list[ConsumerGroup] | None:
-        """Return a topic's groups, limited to it; `None`: too many groups."""
-        catalog = self._read_checked(Operation.DESCRIBE, full_name, kind=Kind.TOPIC)
+        """Return the groups with offsets in a topic, only with these; `None` if there are too many groups."""
+        catalog = self._read_if_allowed(Operation.DESCRIBE, full_name, kind=Kind.TOPIC)
         topic_id = find_visible_topic(self.permissions, catalog, full_name).id
-        groups = groups_of(self.store, catalog, topic_id, now_ms=self.now_ms())
+        groups = describe_topic_groups(self.store, catalog, topic_id, now_ms=self.now_ms())
         if groups is None:
             return None
-        return [group for group in groups if self._may_see(catalog, Kind.GROUP, group.name)]
+        return [group for group in groups if self._may_describe(catalog, Kind.GROUP, group.name)]
 
     def reading(self) -> dict[str, tuple[str, ...]] | None:
-        """Return the groups that read each topic, by full name; `None`: too many groups."""
-        catalog, names_by_topic = self.catalog.read(), reading_groups(self.store, now_ms=self.now_ms())
+        """Return the groups that read each topic, by full name; `None` if there are too many groups."""
+        catalog, names_by_topic = self.catalog.read(), list_reading_groups(self.store, now_ms=self.now_ms())
         if names_by_topic is None:
             return None
         return {
-            full_name: tuple(name for name in names_by_topic[entry.id] if self._may_see(catalog, Kind.GROUP, name))
+            full_name: tuple(name for name in names_by_topic[entry.id] if self._may_describe(catalog, Kind.GROUP, name))
             for full_name, entry in catalog.topics.items()
             if entry.id in names_by_topic
         }
@@ -186,8 +187,8 @@ class Groups:
     def commit(
         self, group: str, offsets: Mapping[tuple[str, int], int | CommittedOffset], *, mark: str | None = None
     ) -> None:
-        """Commit a group's next offsets, once per `mark`."""
-        catalog = self._read_checked(Operation.READ, group, *{topic for topic, _ in offsets})
+        """Commit a group's next offsets; repeating a `mark` commits nothing."""
+        catalog = self._read_if_allowed(Operation.READ, group, *{topic for topic, _ in offsets})
         places = {
             (find_visible_topic(self.permissions, catalog, topic).id, partition): offset
             for (topic, partition), offset in offsets.items()
@@ -197,13 +198,13 @@ class Groups:
     def commit_places(
         self, group: str, offsets: Mapping[Place, int | CommittedOffset], *, mark: str | None = None
     ) -> None:
-        """Commit by topic id, which a renamed topic keeps."""
-        self._read_checked(Operation.READ, group)
+        """Commit offsets by topic id, which a renamed topic keeps."""
+        self._read_if_allowed(Operation.READ, group)
         commit_offsets(self.store, self.catalog, group, offsets, mark=mark or fresh_mark(), now_ms=self.now_ms())
 
     def fetch(self, group: str, topics: Iterable[str] | None = None) -> dict[tuple[str, int], CommittedOffset]:
-        """Return the next offsets to read, clamped to the logs."""
-        catalog = self._read_checked(Operation.READ, group)
+        """Return a group's next offsets, clamped to the logs."""
+        catalog = self._read_if_allowed(Operation.READ, group)
         names = {entry.id: name for name, entry in catalog.topics.items()}
         wanted = None if topics is None else frozenset(topics)
         places = None
@@ -217,7 +218,7 @@ class Groups:
         return {
             place: committed
             for place, committed in named.items()
-            if place[0] and self._may_see(catalog, Kind.TOPIC, place[0])
+            if place[0] and self._may_describe(catalog, Kind.TOPIC, place[0])
         }
 
     def committed(self, group: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
@@ -225,24 +226,24 @@ class Groups:
         return {place: committed.offset for place, committed in self.fetch(group, topics).items()}
 
     def fetch_places(self, group: str, places: Iterable[Place]) -> dict[Place, CommittedOffset]:
-        """Return the next offsets to read, by topic id and partition."""
-        self._read_checked(Operation.READ, group)
+        """Return a group's next offsets by topic id and partition, clamped to the logs."""
+        self._read_if_allowed(Operation.READ, group)
         return fetch_offsets(self.store, self.catalog, group, places)
 
     def moves(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> tuple[OffsetMove, ...]:
-        """Return what a reset would set, by default for all topics of the group.
+        """Return the offset changes of a reset, by default for all topics of the group.
 
         Raises:
-            NotAuthorizedError: The caller may not reset it.
+            NotAuthorizedError: The caller may not reset the group.
         """
         if topic is None:
-            self._check_all_read(self._read_checked(Operation.READ, group), group)
+            self._check_all_readable(self._read_if_allowed(Operation.READ, group), group)
         else:
-            find_visible_topic(self.permissions, self._read_checked(Operation.READ, group, topic), topic)
-        logs = Logs(self.store, self.catalog, self.remote)
-        return plan_moves(logs, group, reset, topic=topic, partition=partition)
+            find_visible_topic(self.permissions, self._read_if_allowed(Operation.READ, group, topic), topic)
+        logs = SearchableLogs(self.store, self.catalog, self.remote)
+        return plan_offset_moves(logs, group, reset, topic=topic, partition=partition)
 
     def move(self, group: str, moves: Sequence[OffsetMove], *, force: bool = False) -> None:
         """Set a group's offsets in one swap.
@@ -250,49 +251,48 @@ class Groups:
         Raises:
             BlockedError: The group is reading one of the topics, and `force` is not set.
         """
-        self._read_checked(Operation.READ, group, *{move.topic for move in moves})
+        self._read_if_allowed(Operation.READ, group, *{move.topic for move in moves})
         move_offsets(self.store, self.catalog, group, moves, now_ms=self.now_ms(), force=force)
 
     def delete(self, group: str, topic: str | None = None, *, force: bool = False) -> bool:
         """Delete a group, or its offsets of one topic; return whether any existed.
 
         Raises:
-            BlockedError: It is reading, and `force` is not set.
-            NotAuthorizedError: The caller may not delete it, or not read one of its topics.
+            BlockedError: The group is reading, and `force` is not set.
+            NotAuthorizedError: The caller may not delete the group, or not read one of its topics.
         """
-        catalog, now_ms = self._read_checked(Operation.DELETE, group), self.now_ms()
+        catalog, now_ms = self._read_if_allowed(Operation.DELETE, group), self.now_ms()
         if topic is None:
-            self._check_all_read(catalog, group)
+            self._check_all_readable(catalog, group)
             return delete_group(self.store, group, now_ms=now_ms, force=force)
-        self.permissions.check(catalog, Operation.READ, Kind.TOPIC, topic)
+        self.permissions.check_allowed(catalog, Operation.READ, Kind.TOPIC, topic)
         return delete_offsets(
             self.store, group, find_visible_topic(self.permissions, catalog, topic).id, now_ms=now_ms, force=force
         )
 
-    def _read_checked(self, operation: Operation, name: str, *topics: str, kind: Kind = Kind.GROUP) -> Catalog:
+    def _read_if_allowed(self, operation: Operation, name: str, *topics: str, kind: Kind = Kind.GROUP) -> Catalog:
         catalog = self.catalog.read()
-        self.permissions.check(catalog, operation, kind, name)
+        self.permissions.check_allowed(catalog, operation, kind, name)
         for topic in sorted(topics):
-            self.permissions.check(catalog, Operation.READ, Kind.TOPIC, topic)
+            self.permissions.check_allowed(catalog, Operation.READ, Kind.TOPIC, topic)
         return catalog
 
-    def _check_all_read(self, catalog: Catalog, group: str) -> None:
-        """Reject a group with offsets of an unreadable topic; hidden topics stay unnamed."""
+    def _check_all_readable(self, catalog: Catalog, group: str) -> None:
         who = self.permissions
         existing = None if who.is_super_user else read_group(self.store, group)
-        names = [] if existing is None else sorted(names_by_id(catalog, existing.topic_ids).values())
+        names = [] if existing is None else sorted(map_names_by_id(catalog, existing.topic_ids).values())
         for name in names:
-            if self._may_see(catalog, Kind.TOPIC, name):
-                who.check(catalog, Operation.READ, Kind.TOPIC, name)
-        if not all(self._may_see(catalog, Kind.TOPIC, name) for name in names):
+            if self._may_describe(catalog, Kind.TOPIC, name):
+                who.check_allowed(catalog, Operation.READ, Kind.TOPIC, name)
+        if not all(self._may_describe(catalog, Kind.TOPIC, name) for name in names):
             raise hidden_topics_error(who, group)
 
-    def _may_see(self, catalog: Catalog, kind: Kind, name: str) -> bool:
-        return self.permissions.may(catalog, Operation.DESCRIBE, kind, name)
+    def _may_describe(self, catalog: Catalog, kind: Kind, name: str) -> bool:
+        return self.permissions.is_allowed(catalog, Operation.DESCRIBE, kind, name)
 
 
 @dataclass(frozen=True, slots=True)
-class Logs:
+class SearchableLogs:
     """A cluster's logs, for searches by time."""
 
     store: ObjectStore
@@ -306,10 +306,10 @@ class Logs:
         return EmbeddedLog(self.store, self.catalog, full_name, topic_id, remote=self.remote)
 
 
-def plan_moves(
-    logs: Logs, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
+def plan_offset_moves(
+    logs: SearchableLogs, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
 ) -> tuple[OffsetMove, ...]:
-    """Return what a reset would set, clamped to each log, without unchanged partitions.
+    """Return the offset changes of a reset, clamped to each log, without unchanged partitions.
 
     With a `topic`, the group need not exist.
     """
@@ -318,17 +318,17 @@ def plan_moves(
     if existing is None and topic is None:
         raise NotFoundError(f"group {group} does not exist", hint="Name a topic to give a new group its first offsets.")
     known = existing or Group()
-    topic_ids = read.living(known) if topic is None else [topic_named(catalog, topic).id]
-    rows = [(topic_id, row) for topic_id in topic_ids for row in read.rows(known, topic_id)]
+    topic_ids = read.list_existing_topics(known) if topic is None else [get_topic(catalog, topic).id]
+    rows = [(topic_id, row) for topic_id in topic_ids for row in read.iter_offsets(known, topic_id)]
     if partition is not None:
         rows = [(topic_id, row) for topic_id, row in rows if row.partition == partition]
         if not rows:
             raise UserError(f"partition {partition}: no topic of the reset has it", hint="Partitions count from 0.")
-    moves = (_move(logs.log(row.topic, topic_id), row, reset) for topic_id, row in rows)
+    moves = (_plan_move(logs.log(row.topic, topic_id), row, reset) for topic_id, row in rows)
     return tuple(move for move in moves if move is not None)
 
 
-def _move(log: EmbeddedLog, row: GroupOffset, reset: Reset) -> OffsetMove | None:
+def _plan_move(log: EmbeddedLog, row: GroupOffset, reset: Reset) -> OffsetMove | None:
     return plan_offset_move(row, reset, lambda at_ms: log.offset_for_time(row.partition, at_ms))
 
 
@@ -341,7 +341,7 @@ def move_offsets(
     now_ms: int,
     force: bool = False,
 ) -> None:
-    """Set a group's offsets in one swap; it does not count as reading.
+    """Set a group's offsets in one swap; this does not count as reading.
 
     Raises:
         BlockedError: The group is reading one of the topics, and `force` is not set.
@@ -351,22 +351,22 @@ def move_offsets(
     def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
         known = catalog.read()
         before = parse_group(register, held)
-        places = _by_place(known, moves)
+        places = _key_by_place(known, moves)
         if not force:
             for topic_id in sorted({topic_id for topic_id, _ in places}):
                 check_idle(group, before, now_ms, topic_id)
         check_commit(known, group, places)
-        after = {place: _moved_offset(before, place, offset) for place, offset in places.items()}
-        return before.with_own(after).only(topic.id for topic in known.topics.values()).to_json()
+        after = {place: _make_offset(before, place, offset) for place, offset in places.items()}
+        return before.with_own(after).limit_to_topics(topic.id for topic in known.topics.values()).to_json()
 
     if moves:
         register.update(change, mark=fresh_mark())
 
 
-def _by_place(catalog: Catalog, moves: Sequence[OffsetMove]) -> dict[Place, int]:
-    return {(topic_named(catalog, move.topic).id, move.partition): move.after for move in moves}
+def _key_by_place(catalog: Catalog, moves: Sequence[OffsetMove]) -> dict[Place, int]:
+    return {(get_topic(catalog, move.topic).id, move.partition): move.after for move in moves}
 
 
-def _moved_offset(before: Group, place: Place, offset: int) -> CommittedOffset:
+def _make_offset(before: Group, place: Place, offset: int) -> CommittedOffset:
     own = before.own.get(place)
     return CommittedOffset(offset, at_ms=None if own is None else own.at_ms)

@@ -1,4 +1,4 @@
-"""The producer: batch, split by partition, write parts, publish."""
+"""The producer: collect batches, split them by partition, write parts and publish them."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ import numpy as np
 import pyarrow as pa
 
 from reconciler.archives.entries import STALE_MS, Entry
-from reconciler.embedded.acl import check_writing, find_visible_topic
+from reconciler.embedded.acl import check_may_append, find_visible_topic
 from reconciler.embedded.clients.sequences import (
     DELIVERY_TIMEOUT_MS,
     Delivery,
-    Identity,
+    ProducerIdentity,
     SequencedBatch,
     advance_sequence,
     check_sequence,
-    find_offsets,
-    is_stored,
-    remember_producer,
+    find_batch_offsets,
+    is_batch_stored,
+    record_producer,
 )
 from reconciler.embedded.keys import check_producer_id, fresh_producer_id, part_key
 from reconciler.embedded.segments.admission import (
-    Rules,
+    AppendRules,
     admit_batch,
     conform_batch,
     parse_whole_number,
-    rules_of,
+    read_append_rules,
     to_row,
 )
-from reconciler.embedded.segments.gate import Gate, check_writer
+from reconciler.embedded.segments.gate import AppendGate, check_writer
 from reconciler.embedded.segments.head import PRODUCERS, Head, read_heads
 from reconciler.embedded.segments.parts import PartWriter
 from reconciler.errors import BrokenInvariantError, MissingObjectError, UserError
@@ -47,15 +47,15 @@ if TYPE_CHECKING:
     from reconciler.embedded.context import ClusterContext
 
 
-class _StaleError(Exception):
-    """Parts have waited too long."""
+class _StalePartsError(Exception):
+    """Parts have waited too long before they were published, so that a sweep may delete them."""
 
 
 @dataclass(slots=True)
-class Append:
-    """Stored parts of one partition, not yet named, with offsets from 0; stored at `put_ms`."""
+class PartitionAppend:
+    """Parts of one partition, stored at `put_ms`, that no head names yet. Their offsets begin at 0."""
 
-    gate: Gate
+    gate: AppendGate
     partition: int
     parts: list[Entry]
     put_ms: int
@@ -66,22 +66,22 @@ class Append:
         return self.parts[-1].last + 1
 
     @property
-    def where(self) -> str:
+    def partition_label(self) -> str:
         """The partition, for messages."""
         return f"{self.gate.full_name}, partition {self.partition}"
 
 
-def publish(
-    append: Append, batch: SequencedBatch, delivery: Delivery, still_wanted: Callable[[], None] = lambda: None
+def publish_append(
+    append: PartitionAppend, batch: SequencedBatch, delivery: Delivery, still_wanted: Callable[[], None] = lambda: None
 ) -> OffsetRange | None:
-    """Publish an append in one swap; return its offsets, `None` if they are unknown.
+    """Publish an append in one swap; return its offsets, or `None` if they are unknown.
 
-    Idempotent: a stored batch is recognised. `still_wanted` raises if the writer was fenced while it slept.
+    A batch that is already stored is not appended again. `still_wanted` raises if the writer was fenced meanwhile.
 
     Raises:
         ProducerFencedError: The partition knows a later epoch of the producer.
-        OutOfOrderSequenceError: The batch is neither the next nor completely stored.
-        RetryableError: It did not succeed in time; says whether it may be stored.
+        OutOfOrderSequenceError: The batch is not the next one, nor completely stored.
+        RetryableError: No attempt succeeded in time; the error says whether the batch may be stored.
     """
     mark = fresh_mark()
     offsets: OffsetRange | None = None
@@ -89,25 +89,25 @@ def publish(
     def extend(head: Head, epoch: int) -> Head | None:
         nonlocal offsets
         now_ms = delivery.now_ms()
-        if is_stored(head, batch, append.where, now_ms):
-            offsets = find_offsets(head, batch)
+        if is_batch_stored(head, batch, append.partition_label, now_ms):
+            offsets = find_batch_offsets(head, batch)
             return None
         if now_ms - append.put_ms > STALE_MS:
-            raise _StaleError
+            raise _StalePartsError
         offsets = OffsetRange(head.end, head.end + batch.count)
         return _append_to_head(head, append.parts, batch, epoch, now_ms)
 
     def attempt() -> OffsetRange | None:
         while True:
             try:
-                append.gate.swap(append.partition, extend, mark=mark, patience_s=delivery.patience_s)
-            except _StaleError:
+                append.gate.append_to_head(append.partition, extend, mark=mark, patience_s=delivery.patience_s)
+            except _StalePartsError:
                 still_wanted()
-                _store_again(append, delivery.now_ms())
+                _store_under_new_keys(append, delivery.now_ms())
             else:
                 return offsets
 
-    return delivery.deliver(attempt, f"the append to {append.where}")
+    return delivery.deliver(attempt, f"the append to {append.partition_label}")
 
 
 def _append_to_head(head: Head, parts: list[Entry], batch: SequencedBatch, epoch: int, now_ms: int) -> Head:
@@ -115,25 +115,27 @@ def _append_to_head(head: Head, parts: list[Entry], batch: SequencedBatch, epoch
         head,
         entries=(*head.entries, *[part.shift(head.end, epoch) for part in batch.mark_entries(parts)]),
         end=head.end + batch.count,
-        producers=remember_producer(head, batch.identity, batch.last, now_ms),
-        transactions=_open_transactions(head, batch.identity),
+        producers=record_producer(head, batch.identity, batch.last, now_ms),
+        transactions=_add_open_transaction(head, batch.identity),
     )
 
 
-def _open_transactions(head: Head, who: Identity) -> dict[str, object]:
+def _add_open_transaction(head: Head, who: ProducerIdentity) -> dict[str, object]:
     if who.transactional_id is None:
         return head.transactions
     opened = head.transactions.get(who.transactional_id)
     if opened is None:
         return {**head.transactions, who.transactional_id: {"epoch": who.epoch, "base": head.end}}
     if opened["epoch"] != who.epoch:
-        message = f"transaction {who.transactional_id}/{opened['epoch']} is still open while {who.transaction} begins"
+        message = (
+            f"transaction {who.transactional_id}/{opened['epoch']} is still open while {who.transaction_mark} begins"
+        )
         raise BrokenInvariantError(message, hint="Please report this, with the output of `cluster check`.")
     return head.transactions
 
 
-def _store_again(append: Append, now_ms: int) -> None:
-    """Store the parts under new keys: old ones may be swept at any time."""
+def _store_under_new_keys(append: PartitionAppend, now_ms: int) -> None:
+    """Store the parts again under new keys, since a sweep may delete the old ones at any time."""
     store = append.gate.store
     try:
         for position, part in enumerate(append.parts):
@@ -141,57 +143,54 @@ def _store_again(append: Append, now_ms: int) -> None:
             store.copy_in(key, store, part.key, kms_key_id=part.kms_key_id)
             append.parts[position] = replace(part, key=key)
     except MissingObjectError as error:
-        message = (
-            f"the append to {append.where} waited so long that its uploaded parts were deleted; no record was written"
-        )
+        where = append.partition_label
+        message = f"the append to {where} waited so long that its uploaded parts were deleted; no record was written"
         raise UserError(message, hint="Append the records again.") from error
     append.put_ms = now_ms
 
 
-_AT_ONCE: Final = 8
-"""Parts written in parallel."""
-_WORTH_A_THREAD: Final = 128 * 1024
-"""A thread takes longer to start than a smaller part to write."""
+_WRITE_THREADS: Final = 8
+_MIN_THREAD_BYTES: Final = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class RoutedRecords:
-    """Admitted records of one topic by partition, each with offsets from 0."""
+    """Checked records of one topic by partition; the offsets of each partition begin at 0."""
 
-    gate: Gate
-    rules: Rules
-    split: dict[int, list[pa.RecordBatch]]
+    gate: AppendGate
+    rules: AppendRules
+    by_partition: dict[int, list[pa.RecordBatch]]
 
-    def writer(self, partition: int) -> PartWriter:
+    def make_writer(self, partition: int) -> PartWriter:
         """Return a writer of one partition's parts."""
         return PartWriter.of(self.gate.store, self.rules, partition)
 
 
-def write_parts(routed: Iterable[RoutedRecords], now_ms: int) -> list[Append]:
-    """Write the records as parts; return once all are durable."""
-    jobs = [(one, partition, records) for one in routed for partition, records in sorted(one.split.items())]
-    if len(jobs) == 1 and sum(batch.nbytes for batch in jobs[0][2]) < _WORTH_A_THREAD:
+def write_parts(routed: Iterable[RoutedRecords], now_ms: int) -> list[PartitionAppend]:
+    """Write records as parts; return once all are durable."""
+    jobs = [(one, partition, records) for one in routed for partition, records in sorted(one.by_partition.items())]
+    if len(jobs) == 1 and sum(batch.nbytes for batch in jobs[0][2]) < _MIN_THREAD_BYTES:
         ((one, partition, records),) = jobs
-        return [Append(one.gate, partition, list(one.writer(partition).write(records)), now_ms)]
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="put") as threads:
+        return [PartitionAppend(one.gate, partition, list(one.make_writer(partition).write(records)), now_ms)]
+    with ThreadPoolExecutor(_WRITE_THREADS, thread_name_prefix="put") as threads:
         begun = [
-            (one.gate, partition, list(one.writer(partition).begin(records, threads)))
+            (one.gate, partition, list(one.make_writer(partition).begin_writing(records, threads)))
             for one, partition, records in jobs
         ]
         for _, _, parts in begun:
             for _, put in parts:
                 put.result()
-    return [Append(gate, partition, [entry for entry, _ in parts], now_ms) for gate, partition, parts in begun]
+    return [PartitionAppend(gate, partition, [entry for entry, _ in parts], now_ms) for gate, partition, parts in begun]
 
 
 @dataclass(frozen=True, slots=True)
 class RoundRobinState:
     """A producer's round-robin position in a topic."""
 
-    spread: RoundRobinPosition = field(default_factory=RoundRobinPosition)
+    position: RoundRobinPosition = field(default_factory=RoundRobinPosition)
 
 
-def route(
+def route_records(
     cluster: ClusterContext, full_name: str, batches: Sequence[pa.RecordBatch], course: RoundRobinState
 ) -> RoutedRecords:
     """Assign batches of `INPUT_SCHEMA` to partitions.
@@ -200,25 +199,25 @@ def route(
         NotAuthorizedError: The principal may not write to the topic.
     """
     catalog = cluster.catalog.read()
-    check_writing(cluster.permissions, catalog, full_name)
+    check_may_append(cluster.permissions, catalog, full_name)
     topic = find_visible_topic(cluster.permissions, catalog, full_name)
     check_writer(full_name, topic, PRODUCERS)
-    rules, now_ms = rules_of(catalog, full_name), cluster.now_ms()
+    rules, now_ms = read_append_rules(catalog, full_name), cluster.now_ms()
     split: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
     lengths: defaultdict[int, int] = defaultdict(int)
     for batch in batches:
         fitting = admit_batch(batch, rules, now_ms)
         for partition, records in split_by_partition(
-            fitting, partitions=topic.partitions, now_ms=now_ms, spread=course.spread
+            fitting, partitions=topic.partitions, now_ms=now_ms, spread=course.position
         ):
-            split[partition].append(_number_from(lengths[partition], records))
+            split[partition].append(_number_offsets(lengths[partition], records))
             lengths[partition] += records.num_rows
     return RoutedRecords(
-        Gate(cluster.store, cluster.catalog, full_name, topic.id, PRODUCERS, cluster.heads), rules, dict(split)
+        AppendGate(cluster.store, cluster.catalog, full_name, topic.id, PRODUCERS, cluster.heads), rules, dict(split)
     )
 
 
-def _number_from(first: int, records: pa.RecordBatch) -> pa.RecordBatch:
+def _number_offsets(first: int, records: pa.RecordBatch) -> pa.RecordBatch:
     if first == 0:
         return records
     index = records.schema.get_field_index("offset")
@@ -227,7 +226,7 @@ def _number_from(first: int, records: pa.RecordBatch) -> pa.RecordBatch:
 
 FLUSH_BYTES: Final = 128 * 1024 * 1024
 FLUSH_RECORDS: Final = 50_000
-"""Limit of single records, which are Python objects until a flush."""
+"""Number of single records that are buffered before a flush, since they are Python objects."""
 
 Gained = dict[int, OffsetRange]
 
@@ -235,14 +234,14 @@ Gained = dict[int, OffsetRange]
 class Producer:
     """Appends records to topics of one cluster, each exactly once. Not thread-safe.
 
-    Records are buffered until there are enough, `flush`, or the end of a `with` block. After a failed flush they may be
-    stored or not.
+    Records are buffered until there are enough, until `flush`, or until the end of a `with` block. After a failed
+    flush they may be stored or not.
     """
 
     def __init__(self, cluster: ClusterContext, *, delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS) -> None:
         self._cluster = cluster
         self._delivery = Delivery(cluster.now_ms, delivery_timeout_ms)
-        self._identity = Identity(fresh_producer_id())
+        self._identity = ProducerIdentity(fresh_producer_id())
         self._next: dict[tuple[str, int], int] = {}
         self._waiting: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
         self._single: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -261,14 +260,14 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Append one record; the partition defaults to one by key, the timestamp to now."""
+        """Append one record. By default its key chooses the partition, and its timestamp is the current time."""
         self._check_open()
         row = to_row(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
         single = self._single[topic]
         single.append(row)
-        self._single_bytes[topic] += _count_bytes(row)
+        self._single_bytes[topic] += _count_record_bytes(row)
         if len(single) >= FLUSH_RECORDS or self._single_bytes[topic] >= FLUSH_BYTES:
-            self._gather_single(topic)
+            self._batch_single_records(topic)
             self._flush_if_large(topic)
 
     def append(self, topic: str, records: pa.RecordBatch) -> None:
@@ -279,7 +278,7 @@ class Producer:
         """
         self._check_open()
         batch = conform_batch(topic, records)
-        self._gather_single(topic)
+        self._batch_single_records(topic)
         pieces = max(1, -(-batch.nbytes // FLUSH_BYTES))
         rows = max(1, -(-batch.num_rows // pieces))
         for start in range(0, batch.num_rows, rows):
@@ -289,16 +288,16 @@ class Producer:
             self._flush_if_large(topic)
 
     def flush(self) -> dict[str, Gained]:
-        """Write the buffered records; return the offsets that each partition gained since the last call.
+        """Write the buffered records; return the offsets of each partition that were appended since the last call.
 
         If a topic rejects a record, all its buffered records are dropped, and nothing is written.
 
         Raises:
             NotAuthorizedError: The principal may not write to a topic.
-            RetryableError: It did not succeed in time; says whether records may be stored.
+            RetryableError: No attempt succeeded in time; the error says whether records may be stored.
         """
         for topic in list(self._single):
-            self._gather_single(topic)
+            self._batch_single_records(topic)
         self._flush(sorted(self._waiting))
         gained, self._gained = self._gained, defaultdict(dict)
         return dict(gained)
@@ -312,7 +311,7 @@ class Producer:
         if kind is None:
             self.flush()
 
-    def _gather_single(self, topic: str) -> None:
+    def _batch_single_records(self, topic: str) -> None:
         rows = self._single.pop(topic, [])
         self._single_bytes.pop(topic, None)
         if rows:
@@ -328,24 +327,24 @@ class Producer:
         routed = []
         for topic in topics:
             try:
-                routed.append(route(self._cluster, topic, self._waiting[topic], self._courses[topic]))
+                routed.append(route_records(self._cluster, topic, self._waiting[topic], self._courses[topic]))
             except Exception:
-                # Otherwise it would block other topics in every flush.
-                self._forget(topic)
+                # A rejected record would make every later flush fail.
+                self._drop_buffered(topic)
                 raise
         for topic in topics:
-            self._forget(topic)
+            self._drop_buffered(topic)
         appends = write_parts(routed, self._cluster.now_ms())
         if appends:
             self._prepare_partitions(appends)
         for append in appends:
             self._publish(append)
 
-    def _publish(self, append: Append) -> None:
+    def _publish(self, append: PartitionAppend) -> None:
         place = append.gate.topic_id, append.partition
         batch = SequencedBatch(self._identity, self._next.get(place, 0), append.records)
         try:
-            offsets = publish(append, batch, self._delivery, self._check_still_valid)
+            offsets = publish_append(append, batch, self._delivery, self._check_still_valid)
         except BaseException:
             self._handle_failure()
             raise
@@ -355,35 +354,35 @@ class Producer:
             before = gained.get(append.partition, offsets)
             gained[append.partition] = OffsetRange(min(before.start, offsets.start), offsets.stop)
 
-    def _forget(self, topic: str) -> None:
+    def _drop_buffered(self, topic: str) -> None:
         self._waiting.pop(topic, None)
         self._bytes.pop(topic, None)
 
     def _handle_failure(self) -> None:
-        """It is unknown whether the last numbers were used."""
+        """Continue under a new producer id, since the last sequence numbers may be used or not."""
         self._identity = replace(self._identity, epoch=self._identity.epoch + 1)
         self._next.clear()
 
     def _check_open(self) -> None:
         """Reject records outside a transaction."""
 
-    def _prepare_partitions(self, appends: Sequence[Append]) -> None:
-        """Prepare the partitions before the first swap of a flush."""
+    def _prepare_partitions(self, appends: Sequence[PartitionAppend]) -> None:
+        """Register partitions before the first swap of a flush."""
 
     def _check_still_valid(self) -> None:
-        """Check after a long sleep that this producer may continue."""
+        """Check after a long pause that this producer may continue."""
 
 
-def _count_bytes(row: dict[str, Any]) -> int:
+def _count_record_bytes(row: dict[str, Any]) -> int:
     headers = sum(len(header["key"]) + len(header["value"] or b"") for header in row["headers"])
     return len(row["key"] or b"") + len(row["value"] or b"") + headers
 
 
 class SequencedProducer:
-    """Appends batches under the user's producer id and numbers, each exactly once. Not thread-safe.
+    """Appends batches under a producer id and sequence numbers of the caller, each exactly once. Not thread-safe.
 
-    Numbers count a partition's records, from 0 in each epoch, wrapping after 2^31 - 1. After 24 hours a partition has
-    forgotten the id, and accepts any number.
+    Sequence numbers count a partition's records, from 0 in each epoch, and wrap after 2^31 - 1. After 24 hours a
+    partition forgets the producer, and accepts any number.
     """
 
     def __init__(
@@ -394,36 +393,36 @@ class SequencedProducer:
         epoch: int = 0,
         delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS,
     ) -> None:
-        """Create with `EmbeddedCluster.sequenced_producer`."""
+        """Use `EmbeddedCluster.sequenced_producer`."""
         check_producer_id(producer_id)
         if parse_whole_number("epoch", epoch, bits=64) < 0:
             raise UserError(f"{epoch} is not a producer epoch", hint="Epochs count from 0.")
         self._cluster = cluster
         self._delivery = Delivery(cluster.now_ms, delivery_timeout_ms)
-        self._identity = Identity(producer_id, epoch, is_lasting=True)
+        self._identity = ProducerIdentity(producer_id, epoch, is_lasting=True)
         self._courses: dict[str, RoundRobinState] = {}
 
     def append(self, topic: str, partition: int, records: pa.RecordBatch, *, sequence: int) -> OffsetRange | None:
-        """Append a batch whose first record is numbered `sequence`; return its offsets.
+        """Append a batch whose first record has the number `sequence`; return its offsets.
 
-        A stored batch is not appended again: its offsets are returned, or `None` if they are unknown.
+        A batch that is already stored is not appended again; its offsets are returned, or `None` if they are unknown.
 
         Raises:
-            OutOfOrderSequenceError: It does not follow the last number, and is not completely stored.
+            OutOfOrderSequenceError: The batch does not follow the last number, and is not completely stored.
             ProducerFencedError: The partition knows a later epoch of the producer.
             NotAuthorizedError: The principal may not write to the topic.
-            RetryableError: It did not succeed in time. Append the same again: it is stored once.
+            RetryableError: No attempt succeeded in time. Append the same batch again: it is stored once.
         """
         check_sequence(parse_whole_number(f"{topic}: sequence", sequence, bits=64))
         partition = parse_whole_number(f"{topic}: partition", partition, bits=32)
         course = self._courses.setdefault(topic, RoundRobinState())
-        routed = route(self._cluster, topic, [conform_batch(topic, records, partition=partition)], course)
+        routed = route_records(self._cluster, topic, [conform_batch(topic, records, partition=partition)], course)
         for append in write_parts([routed], self._cluster.now_ms()):
-            return publish(append, SequencedBatch(self._identity, sequence, append.records), self._delivery)
+            return publish_append(append, SequencedBatch(self._identity, sequence, append.records), self._delivery)
         return None
 
     def last_sequences(self, topic: str) -> dict[int, int]:
-        """Return the last number per partition, of this producer and epoch."""
+        """Return the last sequence number per partition in this producer's epoch."""
         heads = read_heads(self._cluster.store, self._cluster.topic(topic).id)
         known = {number: head.producers.get(self._identity.producer_id) for number, head in heads.items()}
         return {

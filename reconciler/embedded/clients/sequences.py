@@ -1,7 +1,7 @@
-"""Producer sequences, and retries until the delivery timeout.
+"""Sequence numbers of producers, and retries until the delivery timeout.
 
-Heads store each producer's epoch and last number for 24 hours, and accept any number from an unknown producer, as Kafka
-does.
+A head stores each producer's epoch and last sequence number for 24 hours. It accepts any number from an unknown
+producer, as Kafka does.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ Json = dict[str, Any]
 
 SEQUENCES: Final = 1 << 31
 KEPT_MS: Final = 24 * 60 * 60 * 1000
-PASSING_KEPT: Final = 500
-"""One-process producers that a head stores."""
+MAX_PASSING_PRODUCERS: Final = 500
+"""Producers of a single process that a head stores."""
 
 _AGAIN = "Nothing was appended. Ask the partition for the producer's last sequence number, and continue from it."
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ProducerIdentity:
     """A producer in one epoch.
 
-    `is_lasting`: another process may continue under this id.
+    `is_lasting`: another process may continue under this producer id.
     """
 
     producer_id: str
@@ -43,16 +43,16 @@ class Identity:
     is_lasting: bool = False
 
     @property
-    def transaction(self) -> str | None:
-        """Mark of the entries of the producer's open transaction."""
+    def transaction_mark(self) -> str | None:
+        """Mark of entries in the producer's open transaction; `None` without a transactional id."""
         return None if self.transactional_id is None else f"{self.transactional_id}/{self.epoch}"
 
 
 @dataclass(frozen=True, slots=True)
 class SequencedBatch:
-    """`count` records to append to one partition, numbered from `first`."""
+    """A batch of `count` records for one partition, numbered from `first`."""
 
-    identity: Identity
+    identity: ProducerIdentity
     first: int
     count: int
 
@@ -72,25 +72,25 @@ class SequencedBatch:
                     "first": advance_sequence(self.first, part.base),
                     "last": advance_sequence(self.first, part.last),
                 },
-                txn=self.identity.transaction,
+                txn=self.identity.transaction_mark,
             )
             for part in parts
         ]
 
 
 def advance_sequence(sequence: int, count: int) -> int:
-    """Return the sequence number `count` records later."""
+    """Return the sequence number that is `count` records later."""
     return (sequence + count) % SEQUENCES
 
 
-def is_stored(head: Head, batch: SequencedBatch, where: str, now_ms: int) -> bool:
-    """Return whether a partition already has a batch; `where` names the partition.
+def is_batch_stored(head: Head, batch: SequencedBatch, where: str, now_ms: int) -> bool:
+    """Return whether a partition already has a batch; `where` names the partition in errors.
 
-    A producer unknown for 24 hours is forgotten.
+    A producer that wrote nothing for 24 hours is forgotten.
 
     Raises:
         ProducerFencedError: The partition knows a later epoch of the producer.
-        OutOfOrderSequenceError: The batch is neither the next nor completely stored.
+        OutOfOrderSequenceError: The batch is not the next one, nor completely stored.
     """
     known = head.producers.get(batch.identity.producer_id)
     if known is None or now_ms - known["at_ms"] > KEPT_MS:
@@ -102,8 +102,8 @@ def is_stored(head: Head, batch: SequencedBatch, where: str, now_ms: int) -> boo
     if ahead == 0:
         return False
     is_behind = ahead >= SEQUENCES // 2 and (known["last"] - batch.last) % SEQUENCES < SEQUENCES // 2
-    # A number above the last one would predate a wrap.
-    if is_behind and (batch.first <= batch.last <= known["last"] or find_offsets(head, batch) is not None):
+    # A number above the last one is older, from before the numbers wrapped.
+    if is_behind and (batch.first <= batch.last <= known["last"] or find_batch_offsets(head, batch) is not None):
         return True
     raise OutOfOrderSequenceError(
         f"Out of order sequence number for producer {batch.identity.producer_id} in {where}: "
@@ -112,8 +112,8 @@ def is_stored(head: Head, batch: SequencedBatch, where: str, now_ms: int) -> boo
     )
 
 
-def find_offsets(head: Head, batch: SequencedBatch) -> OffsetRange | None:
-    """Return the offsets of a batch that the partition has; `None` if unknown."""
+def find_batch_offsets(head: Head, batch: SequencedBatch) -> OffsetRange | None:
+    """Return the offsets of a batch that the partition has; `None` if they are unknown."""
     first = last = None
     for entry in head.entries:
         who = entry.producer
@@ -126,15 +126,15 @@ def find_offsets(head: Head, batch: SequencedBatch) -> OffsetRange | None:
     return None if first is None or last is None else OffsetRange(first, last + 1)
 
 
-def remember_producer(head: Head, identity: Identity, last: int, now_ms: int) -> Json:
-    """Return a head's producers after a record numbered `last`."""
+def record_producer(head: Head, identity: ProducerIdentity, last: int, now_ms: int) -> Json:
+    """Return a head's producers after a record with the number `last`."""
     known = {
         producer_id: state
         for producer_id, state in head.producers.items()
         if producer_id != identity.producer_id and now_ms - state["at_ms"] <= KEPT_MS
     }
     passing = [producer_id for producer_id, state in known.items() if "is_lasting" not in state]
-    for producer_id in passing[: max(0, len(passing) - PASSING_KEPT + 1)]:
+    for producer_id in passing[: max(0, len(passing) - MAX_PASSING_PRODUCERS + 1)]:
         del known[producer_id]
     state: Json = {"epoch": identity.epoch, "last": last, "at_ms": now_ms}
     known[identity.producer_id] = state | {"is_lasting": True} if identity.is_lasting else state
@@ -169,13 +169,13 @@ def _check_epoch(known: Json, batch: SequencedBatch, where: str) -> None:
 T = TypeVar("T")
 
 DELIVERY_TIMEOUT_MS: Final = 120_000
-"""As Kafka's `delivery.timeout.ms`."""
+"""Default of Kafka's `delivery.timeout.ms`."""
 _BACKOFF: Final = Backoff(first_s=0.04, longest_s=2.0, spread=0.5)
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Retries until a timeout, by a monotonic clock; `now_ms` is the clock of records."""
+    """Retries until a timeout on the monotonic clock; `now_ms` is the clock for timestamps."""
 
     now_ms: Callable[[], int]
     timeout_ms: int = DELIVERY_TIMEOUT_MS
@@ -186,10 +186,10 @@ class Delivery:
         return min(self.timeout_ms / 1000, PATIENCE_S)
 
     def deliver(self, attempt: Callable[[], T], what: str) -> T:
-        """Return the result of `attempt`, which is retried; `what` begins the error message.
+        """Call `attempt` until it succeeds, and return its result; `what` begins the error message.
 
         Raises:
-            RetryableError: No attempt succeeded in time; says whether one may have, unseen.
+            RetryableError: No attempt succeeded in time; the error says whether one may have succeeded unseen.
         """
         tries = Tries(_BACKOFF, within_s=self.timeout_ms / 1000)
         while True:
@@ -203,7 +203,7 @@ class Delivery:
 
 def _undelivered_error(what: str, spent_s: float, error: RetryableError) -> RetryableError:
     message = f"{what} was abandoned after {spent_s:,.0f} s: {error.message}"
-    # A lost race proves that no earlier try landed or can land.
+    # A lost race proves that no earlier attempt succeeded, or can still succeed.
     if isinstance(error, LostRaceError):
         return RetryableError(f"{message}; nothing of it was written", hint="Try again: another process wrote first.")
     return RetryableError(f"{message}; it may have been written or not", hint=error.hint)

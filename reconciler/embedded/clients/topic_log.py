@@ -15,23 +15,23 @@ import pyarrow as pa
 from reconciler.archives.entries import Entry
 from reconciler.archives.pages import iter_entries_within
 from reconciler.archives.storage import check_storage_shared
-from reconciler.embedded.acl import SUPER_USER, Kind, Operation, Permissions, check_writing
+from reconciler.embedded.acl import SUPER_USER, Kind, Operation, Permissions, check_may_append
 from reconciler.embedded.catalog.mirror_tables import complete_first_copy
-from reconciler.embedded.catalog.tables import SEAL, Draft, check_served, name_with_id, topic_with_id
+from reconciler.embedded.catalog.tables import SEAL, Draft, check_served, find_current_name, find_topic_by_id
 from reconciler.embedded.keys import part_key
 from reconciler.embedded.objects import check_topic_visible, check_writes_visible
-from reconciler.embedded.segments.gate import Gate, missing_topic_error
+from reconciler.embedded.segments.gate import AppendGate, missing_topic_error
 from reconciler.embedded.segments.head import (
-    NEVER_WRITTEN,
     PRODUCERS,
+    UNWRITTEN_BOUNDS,
     Head,
     parse_epochs,
-    read_borders,
     read_bounds,
     read_head,
+    read_trimmed_heads,
 )
 from reconciler.embedded.segments.parts import EVERYTHING, PartWriter, select_range
-from reconciler.embedded.tiered.remote_reads import Piece, Tiers, find_piece_offset_since, read_pieces
+from reconciler.embedded.tiered.remote_reads import LogPiece, TopicTiers, find_piece_offset_since, read_pieces
 from reconciler.embedded.tiered.remote_tier import RemoteTier, unwrap_store
 from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
 from reconciler.objectstore.register import fresh_mark
@@ -56,96 +56,94 @@ from reconciler.records.log import (
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.model import TopicEntry
-    from reconciler.embedded.segments.admission import Rules
+    from reconciler.embedded.segments.admission import AppendRules
     from reconciler.objectstore.base import ObjectStore
 
 
 _MAX_ATTEMPTS: Final = 3
-"""Reads that name a missing object before it counts as lost."""
+"""Reads of the references to a missing object before it counts as lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedLog:
-    """The log of one topic id; a new topic of the same name is another log."""
+    """The log of one topic id; a new topic of the same name has another log."""
 
     store: ObjectStore
     catalog: CatalogRegister
     full_name: str
     topic_id: str
     permissions: Permissions = SUPER_USER
-    """Of the reader, by the last read catalog."""
     isolation: Isolation = "read_committed"
     remote: RemoteTier | None = None
-    """Remote tier of records that are not local."""
     on_missing: Callable[[LostOffsets], None] | None = None
-    """Called with missing or damaged offsets, which are then skipped; `None`: they are an error."""
+    """Called with missing or damaged offsets, which are then skipped. With `None` they raise an error."""
 
     def check_shared(self) -> None:
         """Reject a topic or cluster that this machine does not see."""
         catalog = self.catalog.read()
-        topic = topic_with_id(catalog, self.topic_id, self.full_name)
+        topic = find_topic_by_id(catalog, self.topic_id, self.full_name)
         check_topic_visible(self.store, self.full_name, is_found=topic is not None)
         is_remote = topic is not None and (topic.tiering is not None or topic.replica is not None)
-        if self.remote is not None and is_remote and not self._tiers().is_hiding:
+        if self.remote is not None and is_remote and not self._find_tiers().is_hiding:
             check_storage_shared(self.remote.storage, catalog.cluster.storage_id)
 
     def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return the bounds of every partition: the catalog, one listing, one GET each; `only` needs no listing.
+        """Return the bounds of every partition: the catalog, a listing unless `only` is set, and one GET each.
 
         Raises:
-            NotAuthorizedError: The caller may not describe it.
+            NotAuthorizedError: The caller may not describe the topic.
         """
-        topic = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
-        self._check(Operation.DESCRIBE)
+        topic = find_topic_by_id(self.catalog.read(), self.topic_id, self.full_name)
+        self._check_allowed(Operation.DESCRIBE)
         if topic is None:
-            raise _gone_error(self.full_name)
+            raise _missing_topic_error(self.full_name)
         check_served(self.full_name, topic)
-        bounds_by_partition, tiers = read_bounds(self.store, self.topic_id, topic.partitions, only), self._tiers()
-        return {partition: tiers.shown(bounds) for partition, bounds in bounds_by_partition.items()}
+        bounds_by_partition, tiers = read_bounds(self.store, self.topic_id, topic.partitions, only), self._find_tiers()
+        return {partition: tiers.limit_bounds(bounds) for partition, bounds in bounds_by_partition.items()}
 
     def bounds_of(self, partition: int) -> Bounds:
         """Return one partition's bounds: one GET, and the catalog if it has no head."""
-        head = self.head(partition)
+        head = self.read_head(partition)
         if head is None:
             self._check_open(head)
-            return NEVER_WRITTEN
-        return self._tiers().shown(head.bounds)
+            return UNWRITTEN_BOUNDS
+        return self._find_tiers().limit_bounds(head.bounds)
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Yield the readable records of `offsets` from both tiers, as batches of `RECORD_SCHEMA`.
 
         Raises:
-            NotAuthorizedError: The caller may not read it.
+            NotAuthorizedError: The caller may not read the topic.
         """
         return self.select(partition, offsets, EVERYTHING)
 
     def select(self, partition: int, offsets: OffsetRange, selection: Selection) -> Iterator[pa.RecordBatch]:
-        """Yield `offset` and the selected columns; parts of other times are not opened."""
-        self._check(Operation.READ)
-        looks = _Attempts(self, partition, offsets)
-        while looks.again():
+        """Yield `offset` and the selected columns; parts outside the selected times are not opened."""
+        self._check_allowed(Operation.READ)
+        looks = _RepeatedReads(self, partition, offsets)
+        while looks.is_incomplete():
             pieces = (
                 piece
-                for piece in looks.pieces(since_ms=selection.since_ms)
+                for piece in looks.find_pieces(since_ms=selection.since_ms)
                 if selection.may_hold(piece.entry.min_ts, piece.entry.max_ts)
             )
             with looks, closing(read_pieces(self.remote, pieces, partition, selection)) as batches:
                 for batch in batches:
                     yield batch
-                    looks.reached(batch.column("offset")[-1].as_py() + 1)
+                    looks.advance_to(batch.column("offset")[-1].as_py() + 1)
 
     def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
-        """Yield one extent per part, cut at both ends; reads no records."""
-        self._check(Operation.DESCRIBE)
-        for piece in self.stretches(partition, offsets):
+        """Yield one extent per part, limited to `offsets`; reads no records."""
+        self._check_allowed(Operation.DESCRIBE)
+        for piece in self.iter_pieces(partition, offsets):
             entry, cut = piece.entry, piece.offsets
             length = entry.last + 1 - entry.base
             yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
 
     def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests that cover `offsets`; only those at the ends are computed."""
-        self._check(Operation.READ)
-        for piece in self.stretches(partition, offsets):
+        """Yield digests that cover `offsets`; only those of parts cut by the range are computed."""
+        self._check_allowed(Operation.READ)
+        for piece in self.iter_pieces(partition, offsets):
             if piece.entry.is_within(piece.offsets):
                 yield piece.entry.digest.shift(piece.entry.base)
             else:
@@ -153,66 +151,66 @@ class EmbeddedLog:
                     yield compute_digest(batch, base=0)
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the first offset at or after a time; `None`: all are older."""
-        self._check(Operation.DESCRIBE)
-        looks = _Attempts(self, partition, OffsetRange(0, MAX_OFFSET))
-        while looks.again():
+        """Return the first offset at or after a time; `None` if all records are older."""
+        self._check_allowed(Operation.DESCRIBE)
+        looks = _RepeatedReads(self, partition, OffsetRange(0, MAX_OFFSET))
+        while looks.is_incomplete():
             with looks:
-                for piece in looks.pieces(since_ms=timestamp_ms):
+                for piece in looks.find_pieces(since_ms=timestamp_ms):
                     offset = find_piece_offset_since(self.remote, piece, timestamp_ms)
                     if offset is not None:
                         return offset
-                    looks.reached(piece.offsets.stop)
+                    looks.advance_to(piece.offsets.stop)
         return None
 
-    def entries(self, head: Head, offsets: OffsetRange) -> Iterator[Entry]:
+    def iter_local_entries(self, head: Head, offsets: OffsetRange) -> Iterator[Entry]:
         """Yield a head's local parts with readable records of a range, oldest first."""
         stop = min(offsets.stop, head.bounds.readable_end(self.isolation))
         return iter_entries_within(self.store, head, OffsetRange(max(offsets.start, head.local_start), stop))
 
-    def stretches(self, partition: int, offsets: OffsetRange) -> Iterator[Piece]:
+    def iter_pieces(self, partition: int, offsets: OffsetRange) -> Iterator[LogPiece]:
         """Yield the parts of both tiers with readable records of a range, oldest first.
 
-        No offset occurs twice, even if maintenance replaces parts.
+        No offset occurs twice, even if maintenance replaces parts meanwhile.
         """
-        looks = _Attempts(self, partition, offsets)
-        while looks.again():
+        looks = _RepeatedReads(self, partition, offsets)
+        while looks.is_incomplete():
             with looks:
-                for piece in looks.pieces():
+                for piece in looks.find_pieces():
                     yield piece
-                    looks.reached(piece.offsets.stop)
+                    looks.advance_to(piece.offsets.stop)
 
-    def head(self, partition: int) -> Head | None:
+    def read_head(self, partition: int) -> Head | None:
         """Return a partition's head, or `None` if it was never written."""
         head = read_head(self.store, self.topic_id, partition)
         if head is not None:
             self._check_open(head)
         return head
 
-    def _tiers(self) -> Tiers:
+    def _find_tiers(self) -> TopicTiers:
         topic = (self.full_name, self.topic_id)
-        return Tiers.of(self.store, self.catalog.known(), topic, self.remote, self._check_open)
+        return TopicTiers.of(self.store, self.catalog.get_cached(), topic, self.remote, self._check_open)
 
     def _check_open(self, head: Head | None) -> None:
-        """Reject a sealed or deleted topic, which would look like the end of the log; a leftover seal is ignored."""
+        """Reject a sealed or deleted topic, which would look like the end of the log; ignore a leftover seal."""
         if head is not None and not head.writer.startswith(SEAL):
             return
-        topic = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
+        topic = find_topic_by_id(self.catalog.read(), self.topic_id, self.full_name)
         if topic is None:
-            raise _gone_error(self.full_name)
+            raise _missing_topic_error(self.full_name)
         check_served(self.full_name, topic)
 
-    def _check(self, operation: Operation) -> None:
+    def _check_allowed(self, operation: Operation) -> None:
         if not self.permissions.is_super_user:
-            catalog = self.catalog.known()
-            name = name_with_id(catalog, self.topic_id, self.full_name)
-            self.permissions.check(catalog, operation, Kind.TOPIC, name)
+            catalog = self.catalog.get_cached()
+            name = find_current_name(catalog, self.topic_id, self.full_name)
+            self.permissions.check_allowed(catalog, operation, Kind.TOPIC, name)
 
 
-class _Attempts:
-    """Repeats reads of head and manifest until a range is complete; a `with` block is one read.
+class _RepeatedReads:
+    """Reads head and manifest again until a range is complete; each `with` block is one attempt.
 
-    Another read finds an object that maintenance replaced.
+    A new attempt finds the replacement of an object that maintenance deleted.
     """
 
     def __init__(self, log: EmbeddedLog, partition: int, offsets: OffsetRange) -> None:
@@ -222,50 +220,49 @@ class _Attempts:
         self._missed = 0
         self._is_done = False
 
-    def again(self) -> bool:
+    def is_incomplete(self) -> bool:
         return not self._is_done
 
-    def pieces(self, *, since_ms: int | None = None) -> Iterator[Piece]:
+    def find_pieces(self, *, since_ms: int | None = None) -> Iterator[LogPiece]:
         log = self._log
-        return log._tiers().pieces(self._partition, self._rest, log.isolation, since_ms=since_ms)  # noqa: SLF001 - part of it
+        return log._find_tiers().iter_pieces(self._partition, self._rest, log.isolation, since_ms=since_ms)  # noqa: SLF001 - part of it
 
-    def reached(self, offset: int) -> None:
+    def advance_to(self, offset: int) -> None:
         self._rest, self._missed = OffsetRange(offset, self._rest.stop), 0
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
-        """Without an error the range is complete; a missing object is retried."""
+        """Complete the range if there is no error; suppress errors of missing objects, to read again."""
         match error:
             case None:
                 self._is_done = True
                 return False
             case MissingObjectError():
-                self._miss(error)
+                self._count_missing(error)
                 return True
             case DamagedObjectError():
-                self._skip(error)
+                self._skip_or_raise(error)
                 return True
             case UserError():
                 raise UserError(self._message(error), hint=error.hint) from error
             case _:
                 return False
 
-    def _miss(self, error: MissingObjectError) -> None:
+    def _count_missing(self, error: MissingObjectError) -> None:
         self._missed += 1
         if self._missed == _MAX_ATTEMPTS:
-            self._skip(error)
+            self._skip_or_raise(error)
 
-    def _skip(self, error: MissingObjectError | DamagedObjectError) -> None:
-        """Skip unreadable offsets if `on_missing` is set; otherwise raise with a hint."""
+    def _skip_or_raise(self, error: MissingObjectError | DamagedObjectError) -> None:
         lost = self._lost_offsets(error)
         if lost is None or self._log.on_missing is None:
             after = "" if lost is None else f", or --from {lost.last + 1}"
             hint = f"{error.hint} To read the records after it: topic consume --skip-missing{after}."
             raise type(error)(self._message(error), hint=hint) from error
         self._log.on_missing(lost)
-        self.reached(lost.last + 1)
+        self.advance_to(lost.last + 1)
 
     def _lost_offsets(self, error: MissingObjectError | DamagedObjectError) -> LostOffsets | None:
         if error.offsets is None or error.key is None:
@@ -278,33 +275,31 @@ class _Attempts:
         return f"{self._log.full_name}, partition {self._partition}: {error.message}"
 
 
-def _gone_error(full_name: str) -> UserError:
+def _missing_topic_error(full_name: str) -> UserError:
     message = f"topic {full_name} was deleted or unmounted"
     return UserError(message, hint="See whether it is unmounted: reconciler mount list")
 
 
-_AT_ONCE: Final = 16
-"""Partitions published in parallel: a swap waits for the store."""
+_PUBLISH_THREADS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedSink:
-    """One topic as a `StagedSink`: a mirror for its link, others for producers. Picklable."""
+    """One topic as a `StagedSink`, written as the link of a mirror, otherwise as a producer. Picklable."""
 
-    gate: Gate
-    rules: Rules
+    gate: AppendGate
+    rules: AppendRules
     permissions: Permissions = SUPER_USER
-    """Of the writer."""
     source: ObservedSource | None = None
-    """A mirror's source in one round, stored in its heads; `None`: unknown."""
+    """A mirror's source in one round, which its heads store; `None` if it is unknown."""
 
     def check_shared(self) -> None:
         """Reject a topic or cluster that this machine does not see."""
-        topic = topic_with_id(self.gate.catalog.read(), self.gate.topic_id, self.gate.full_name)
+        topic = find_topic_by_id(self.gate.catalog.read(), self.gate.topic_id, self.gate.full_name)
         check_topic_visible(self.gate.store, self.gate.full_name, is_found=topic is not None)
 
     def following(self, source: ObservedSource) -> EmbeddedSink:
-        """Return the sink for one round over a source; only mirrors store it."""
+        """Return the sink for one round of copying from a source; only mirrors store the source."""
         return self if self.gate.writer == PRODUCERS else replace(self, source=source)
 
     def ends(self) -> Mapping[int, int]:
@@ -312,48 +307,49 @@ class EmbeddedSink:
         return {partition: reached.end for partition, reached in self.reached().items()}
 
     def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return each partition's end and source; `only` needs no listing of heads."""
-        partitions = range(self._topic().partitions)
-        heads = read_borders(self.gate.store, self.gate.topic_id, only)
+        """Return each partition's end and source; with `only`, heads are not listed."""
+        partitions = range(self._read_topic().partitions)
+        heads = read_trimmed_heads(self.gate.store, self.gate.topic_id, only)
         wanted = partitions if only is None else [partition for partition in sorted(only) if partition in partitions]
         return {
-            partition: _position_of(heads[partition]) if partition in heads else SinkPosition(0) for partition in wanted
+            partition: _get_position(heads[partition]) if partition in heads else SinkPosition(0)
+            for partition in wanted
         }
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> StagedRecords:
-        """Write batches of `RECORD_SCHEMA`; `at=None`: offsets are assigned later."""
+        """Write batches of `RECORD_SCHEMA`. With `at=None`, publishing assigns the offsets."""
         fitting = _number_from_zero(batches) if at is None else (select_range(batch, at) for batch in batches)
-        return to_staged_records(partition, at, list(self._writer(partition).write(fitting)))
+        return to_staged_records(partition, at, list(self._make_writer(partition).write(fitting)))
 
     def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> StagedRecords:
         """Stage a range of another log at the same offsets."""
         if not isinstance(source, EmbeddedLog):
             return self.stage(partition, source.read(partition, offsets), at=offsets)
-        head = source.head(partition)
+        head = source.read_head(partition)
         if head is None or head.bounds.stable < offsets.stop:
-            # It would be published as a gap.
+            # An empty range would be published as a gap.
             message = f"{source.full_name}, partition {partition} ends before offset {offsets.stop} on this machine"
             raise UserError(message, hint="Put the store where every executor can read it, and copy again.")
         entries: list[Entry] = []
-        for piece in source.stretches(partition, offsets):
+        for piece in source.iter_pieces(partition, offsets):
             copy = self._copy_part(partition, piece) if piece.entry.is_within(piece.offsets) else None
             if copy is not None:
                 entries.append(copy)
             else:
-                entries.extend(self._writer(partition).write(source.read(partition, piece.offsets)))
+                entries.extend(self._make_writer(partition).write(source.read(partition, piece.offsets)))
         return to_staged_records(partition, offsets, entries)
 
     def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
-        """Publish staged ranges, one swap per partition; return the offsets that each gained.
+        """Publish staged ranges, one swap per partition; return the offsets that each partition gained.
 
         A range is published only if `at.start` is the partition's end, which becomes `at.stop`. Repeating it returns
-        the same offsets while the head names its parts; later, ranges without offsets are appended again: repeat those
-        at once or not at all.
+        the same offsets while the head names its parts. Later, ranges without offsets would be appended again, so
+        repeat those at once or not at all.
 
         Raises:
             SourceChangedError: The mirror is no copy of what was staged; other partitions are published.
         """
-        topic, by_partition = self._topic(), _by_partition(staged)
+        topic, by_partition = self._read_topic(), _group_by_partition(staged)
         for partition in by_partition:
             if partition >= topic.partitions:
                 message = f"{self.gate.full_name} has {topic.partitions} partitions, none numbered {partition}"
@@ -370,24 +366,24 @@ class EmbeddedSink:
                 after = publication.extend(head, epoch)
                 if after is None or self.source is None:
                     return after
-                # A faster writer may have moved the end since the source was read.
-                check_current(self.gate.full_name, partition, _position_of(head), self.source)
-                check_followed(self.gate.full_name, partition, _position_of(head), self.source)
-                return replace(after, source=_source_document(self.source, partition, after.end))
+                # Another writer may have moved the end since the source was read.
+                check_current(self.gate.full_name, partition, _get_position(head), self.source)
+                check_followed(self.gate.full_name, partition, _get_position(head), self.source)
+                return replace(after, source=_build_source_document(self.source, partition, after.end))
 
-            self.gate.swap(partition, extend, mark=fresh_mark())
+            self.gate.append_to_head(partition, extend, mark=fresh_mark())
             return publication.gained
 
         if len(by_partition) == 1:
             gained = {partition: publish(partition) for partition in by_partition}
         else:
-            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="publish") as threads:
+            with ThreadPoolExecutor(_PUBLISH_THREADS, thread_name_prefix="publish") as threads:
                 gained = dict(zip(by_partition, threads.map(publish, by_partition), strict=True))
         return {partition: offsets for partition, offsets in gained.items() if offsets is not None}
 
     def complete(self) -> None:
-        """Record that a mirror's first copy is complete; idempotent."""
-        topic = topic_with_id(self.gate.catalog.known(), self.gate.topic_id, self.gate.full_name)
+        """Record that a mirror's first copy is complete. Repeatable."""
+        topic = find_topic_by_id(self.gate.catalog.get_cached(), self.gate.topic_id, self.gate.full_name)
         if topic is not None and (topic.mirror is None or topic.mirror.first_copy_done):
             return
 
@@ -396,8 +392,8 @@ class EmbeddedSink:
 
         self.gate.catalog.commit(decide)
 
-    def _copy_part(self, partition: int, piece: Piece) -> Entry | None:
-        """Copy a part in object storage; `None`: it was replaced, so its records must be read and written."""
+    def _copy_part(self, partition: int, piece: LogPiece) -> Entry | None:
+        """Copy a part within object storage; `None` if it was replaced, so that its records must be read."""
         key = part_key(self.gate.full_name, partition)
         kms_key_id = self.rules.kms_key_id
         try:
@@ -406,21 +402,21 @@ class EmbeddedSink:
             return None
         return replace(piece.entry, key=key, producer=None, txn=None, kms_key_id=kms_key_id)
 
-    def _writer(self, partition: int) -> PartWriter:
+    def _make_writer(self, partition: int) -> PartWriter:
         return PartWriter.of(self.gate.store, self.rules, partition)
 
-    def _topic(self) -> TopicEntry:
+    def _read_topic(self) -> TopicEntry:
         catalog = self.gate.catalog.read()
-        topic = topic_with_id(catalog, self.gate.topic_id, self.gate.full_name)
+        topic = find_topic_by_id(catalog, self.gate.topic_id, self.gate.full_name)
         if not self.permissions.is_super_user:
-            name = name_with_id(catalog, self.gate.topic_id, self.gate.full_name)
-            check_writing(self.permissions, catalog, name)
+            name = find_current_name(catalog, self.gate.topic_id, self.gate.full_name)
+            check_may_append(self.permissions, catalog, name)
         if topic is None:
             raise missing_topic_error(self.gate.full_name)
         return topic
 
 
-def _by_partition(staged: Sequence[StagedRecords]) -> dict[int, list[StagedRecords]]:
+def _group_by_partition(staged: Sequence[StagedRecords]) -> dict[int, list[StagedRecords]]:
     grouped: dict[int, list[StagedRecords]] = {partition: [] for partition in sorted({one.partition for one in staged})}
     for one in sorted(staged, key=lambda one: (one.at is None, one.at or OffsetRange(0, 0))):
         grouped[one.partition].append(one)
@@ -428,7 +424,7 @@ def _by_partition(staged: Sequence[StagedRecords]) -> dict[int, list[StagedRecor
 
 
 class _Publication:
-    """Staged ranges that fit one partition's head; computed again for each head."""
+    """Staged ranges that fit one partition's head; each attempt of the swap computes them again."""
 
     def __init__(self, staged: Sequence[StagedRecords]) -> None:
         self._staged = [(one, [Entry.from_json(document) for document in orjson.loads(one.entries)]) for one in staged]
@@ -446,35 +442,35 @@ class _Publication:
         for one, entries in self._staged:
             stored = [published[entry.key] for entry in entries if entry.key in published]
             if stored:
-                self._gain(one.at or OffsetRange(stored[0].base, stored[-1].last + 1))
+                self._add_gained(one.at or OffsetRange(stored[0].base, stored[-1].last + 1))
             elif one.at is None:
                 added += [entry.shift(end, epoch) for entry in entries]
-                self._gain(OffsetRange(end, end := end + one.records))
+                self._add_gained(OffsetRange(end, end := end + one.records))
             elif one.at.start == end:
                 added += [entry.shift(0, epoch) for entry in entries]
-                self._gain(one.at)
+                self._add_gained(one.at)
                 end = one.at.stop
-        return None if end == head.end else head.extended(added, end=end)
+        return None if end == head.end else head.with_appended(added, end=end)
 
-    def _gain(self, offsets: OffsetRange) -> None:
+    def _add_gained(self, offsets: OffsetRange) -> None:
         before = self.gained or offsets
         self.gained = OffsetRange(min(before.start, offsets.start), max(before.stop, offsets.stop))
 
 
-def _position_of(head: Head) -> SinkPosition:
+def _get_position(head: Head) -> SinkPosition:
     if head.source is None:
         return SinkPosition(head.end, None, (), 0)
     return SinkPosition(head.end, head.source["topic_id"], parse_epochs(head.source), head.source.get("fetched", 0))
 
 
-def _source_document(source: ObservedSource, partition: int, end: int) -> dict[str, Any]:
+def _build_source_document(source: ObservedSource, partition: int, end: int) -> dict[str, Any]:
     bounds = source.bounds.get(partition)
     epochs = () if bounds is None else bounds.epochs
     return {"topic_id": source.topic_id, "epochs": [list(epoch) for epoch in epochs], "fetched": end}
 
 
 def to_staged_records(partition: int, at: OffsetRange | None, entries: list[Entry]) -> StagedRecords:
-    """Return stored parts as a task hands them to the driver."""
+    """Return stored parts in the form that a task returns to the driver."""
     documents: list[dict[str, Any]] = [entry.to_json() for entry in entries]
     return StagedRecords(
         partition,

@@ -1,4 +1,4 @@
-"""The transactional producer, and appends that many tasks stage."""
+"""The transactional producer, and a sink for appends that many tasks stage."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ import pyarrow.compute as pc
 
 from reconciler.archives.entries import STALE_MS, Entry
 from reconciler.archives.topic_manifest import CommittedOffset
-from reconciler.embedded.acl import Kind, Operation, Permissions, check_writing, find_visible_topic
-from reconciler.embedded.catalog.tables import Catalog, check_namespace_of, topic_with_id
+from reconciler.embedded.acl import Kind, Operation, Permissions, check_may_append, find_visible_topic
+from reconciler.embedded.catalog.tables import Catalog, check_namespace_exists, find_topic_by_id
 from reconciler.embedded.clients.producer import (
     FLUSH_BYTES,
-    Append,
     Gained,
+    PartitionAppend,
     Producer,
     RoundRobinState,
-    route,
+    route_records,
     write_parts,
 )
 from reconciler.embedded.clients.sequences import DELIVERY_TIMEOUT_MS
 from reconciler.embedded.clients.topic_log import to_staged_records
 from reconciler.embedded.clients.transactions import (
-    Batch,
-    Offsets,
-    State,
-    Written,
-    appends_transactional_id,
-    begin,
-    carry_out,
-    check_claimed,
-    claim,
-    decide,
-    finish,
+    CommittedBatch,
+    OffsetsByGroup,
+    TransactionState,
+    WrittenPartition,
+    add_partitions,
+    begin_transaction,
+    build_appends_id,
+    claim_transactional_id,
+    complete_decision,
+    decide_transaction,
+    finish_transaction,
+    read_owned_transaction,
     read_transaction,
-    widen_transaction,
 )
 from reconciler.embedded.context import ClusterContext
 from reconciler.embedded.keys import transaction_key
 from reconciler.embedded.objects import check_topic_visible, check_writes_visible
 from reconciler.embedded.segments.admission import conform_batch
-from reconciler.embedded.segments.gate import Gate, check_writer
+from reconciler.embedded.segments.gate import AppendGate, check_writer
 from reconciler.embedded.segments.groups import Place, check_commit
 from reconciler.embedded.segments.head import PRODUCERS
 from reconciler.errors import ProducerFencedError, UserError
@@ -69,7 +69,7 @@ TRANSACTION_TIMEOUT_MS: Final = 60_000
 
 
 class _Phase(Enum):
-    """The value completes "the producer … "."""
+    """Phases of a producer; each value completes "the producer … " in errors."""
 
     NEW = "has not taken over yet"
     READY = "has no open transaction"
@@ -92,9 +92,9 @@ _NEXT: Final = {
 
 
 class TransactionalProducer(Producer):
-    """Makes records visible to `read_committed` readers on commit. Not thread-safe.
+    """A producer whose records `read_committed` readers see on commit. Not thread-safe.
 
-    One producer per transactional id can write: `init_transactions` fences earlier ones.
+    Only one producer per transactional id can write: `init_transactions` fences earlier ones.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class TransactionalProducer(Producer):
         delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS,
         is_lasting: bool = True,
     ) -> None:
-        """Create with `EmbeddedCluster.producer`. `is_lasting`: another process may continue under this id."""
+        """Use `EmbeddedCluster.producer`. With `is_lasting`, another process may continue under this id."""
         super().__init__(cluster, delivery_timeout_ms=delivery_timeout_ms)
         transaction_key(transactional_id)
         self._transactional_id = transactional_id
@@ -115,23 +115,23 @@ class TransactionalProducer(Producer):
         self._phase = _Phase.NEW
         self._partitions: set[Place] = set()
         self._seen_ms = 0
-        self._beginning: tuple[list[Written], str, int] | None = None
-        self._offsets: Offsets = {}
+        self._beginning: tuple[list[WrittenPartition], str, int] | None = None
+        self._offsets: OffsetsByGroup = {}
         self._tiered: set[str] = set()
         """Tiered topics, which can be unmounted, whose offsets it commits."""
-        self._batch: Batch | None = None
+        self._batch: CommittedBatch | None = None
         self._mark = ""
 
     def init_transactions(self) -> None:
-        """Become the only producer of the transactional id; abort an open transaction, finish a decided one.
+        """Become the only producer of the transactional id; abort its open transaction or complete a decided one.
 
         Raises:
-            NotAuthorizedError: The principal may not use it.
+            NotAuthorizedError: The principal may not use the transactional id.
         """
         catalog = self._cluster.catalog.read()
-        check_namespace_of(catalog, self._transactional_id)
+        check_namespace_exists(catalog, self._transactional_id)
         self._check_allowed(catalog)
-        claimed = claim(
+        claimed = claim_transactional_id(
             self._cluster.store,
             self._cluster.catalog,
             self._transactional_id,
@@ -139,53 +139,55 @@ class TransactionalProducer(Producer):
             delivery=self._delivery,
         )
         self._identity = replace(claimed, is_lasting=self._is_lasting)
-        self._start(_Phase.READY)
+        self._enter_phase(_Phase.READY)
 
-    def last_batch(self) -> Batch | None:
-        """Return the last numbered batch committed under the transactional id.
+    def last_batch(self) -> CommittedBatch | None:
+        """Return the last numbered batch that was committed under the transactional id.
 
         Raises:
             ProducerFencedError: Another producer took over.
         """
         self._check_phase(_Phase.READY)
         store, who = self._cluster.store, self._identity
-        return self._deliver(lambda: check_claimed(store, who, State.EMPTY), "looking for its last batch").batch
+        return self._deliver(
+            lambda: read_owned_transaction(store, who, TransactionState.EMPTY), "looking for its last batch"
+        ).batch
 
-    def begin(self, batch: Batch | None = None) -> None:
+    def begin(self, batch: CommittedBatch | None = None) -> None:
         """Begin a transaction; its timeout starts with the first written record.
 
         After a crash, `last_batch` returns `batch` if the transaction was committed.
         """
         self._check_phase(_Phase.READY)
-        self._start(_Phase.OPEN)
+        self._enter_phase(_Phase.OPEN)
         self._batch = batch
 
-    def append_parts(self, appends: Sequence[Append]) -> None:
+    def append_parts(self, appends: Sequence[PartitionAppend]) -> None:
         """Append parts that other tasks wrote, one append per partition.
 
         Raises:
             ProducerFencedError: Another producer took over.
-            RetryableError: It did not succeed in time.
+            RetryableError: No attempt succeeded in time.
         """
         self._check_phase(_Phase.OPEN)
         with self._mark_failure():
             self._prepare_partitions(appends)
             for one in appends:
-                self._gained.setdefault(one.gate.full_name, {})  # The threads below share it.
+                self._gained.setdefault(one.gate.full_name, {})  # The threads below share this dictionary.
             run_in_parallel(self._publish, appends, name="append")
 
     def send_offsets(self, group: str, offsets: Mapping[tuple[str, int], int | CommittedOffset]) -> None:
         """Commit a group's next offsets, by (topic, partition), with the transaction.
 
         Raises:
-            NotAuthorizedError: The principal may not read as that group, or not that topic.
+            NotAuthorizedError: The principal may not read as that group, or not read that topic.
         """
         self._check_phase(_Phase.OPEN)
         catalog = self._cluster.catalog.read()
         who = self._cluster.permissions
-        who.check(catalog, Operation.READ, Kind.GROUP, group)
+        who.check_allowed(catalog, Operation.READ, Kind.GROUP, group)
         for topic in sorted({topic for topic, _ in offsets}):
-            who.check(catalog, Operation.READ, Kind.TOPIC, topic)
+            who.check_allowed(catalog, Operation.READ, Kind.TOPIC, topic)
         places: dict[Place, CommittedOffset] = {
             (find_visible_topic(who, catalog, topic).id, partition): offset
             if isinstance(offset, CommittedOffset)
@@ -197,43 +199,43 @@ class TransactionalProducer(Producer):
         self._tiered |= {entry.id for name, _ in offsets if (entry := catalog.topics[name]).tiering is not None}
 
     def commit(self) -> dict[str, Gained]:
-        """Write buffered records and commit; return the offsets that each partition gained since the last flush.
+        """Write buffered records and commit; return the offsets appended per partition since the last flush.
 
         Raises:
-            ProducerFencedError: Another producer took over, or the timeout has passed: nothing is committed.
-            UserError: It has offsets of a topic that migrates or is gone: abort it.
-            RetryableError: It did not finish in time. Call it again: it commits once.
+            ProducerFencedError: Another producer took over, or the timeout has passed; nothing is committed.
+            UserError: The transaction has offsets of a topic that migrates or is gone; abort it.
+            RetryableError: No attempt succeeded in time. Call it again: it commits once.
         """
         gained: dict[str, Gained] = {}
         if self._phase is not _Phase.COMMITTING:
             self._check_phase(_Phase.OPEN)
             gained = self.flush()
             if not self._partitions and not any(self._offsets.values()):
-                self._start(_Phase.READY)
+                self._enter_phase(_Phase.READY)
                 return gained
             self._phase, self._mark = _Phase.COMMITTING, fresh_mark()
-        self._end(State.COMMITTING)
+        self._end_transaction(TransactionState.COMMITTING)
         return gained
 
     def abort(self) -> None:
-        """Abort the transaction: its records are never read.
+        """Abort the transaction, so that its records are never read.
 
         Raises:
-            ProducerFencedError: Another producer took over, and aborted it.
-            RetryableError: It did not finish in time. Call it again.
+            ProducerFencedError: Another producer took over, and aborted the transaction.
+            RetryableError: No attempt succeeded in time. Call it again.
         """
         if self._phase is not _Phase.ABORTING:
             self._check_phase(_Phase.OPEN, _Phase.FAILED)
             if self._beginning is not None:
-                self._open()
+                self._open_transaction()
             if not self._partitions:
-                self._start(_Phase.READY)
+                self._enter_phase(_Phase.READY)
                 return
             self._phase, self._mark = _Phase.ABORTING, fresh_mark()
-        self._end(State.ABORTING)
+        self._end_transaction(TransactionState.ABORTING)
 
     @contextmanager
-    def transaction(self, batch: Batch | None = None) -> Iterator[Self]:
+    def transaction(self, batch: CommittedBatch | None = None) -> Iterator[Self]:
         """Begin a transaction; commit it after the block, or abort it on an error."""
         self.begin(batch)
         try:
@@ -250,23 +252,24 @@ class TransactionalProducer(Producer):
         if self._phase in {_Phase.OPEN, _Phase.FAILED}:
             self.abort()
 
-    def _end(self, state: State) -> None:
+    def _end_transaction(self, state: TransactionState) -> None:
         store, catalog = self._cluster.store, self._cluster.catalog
-        batch, check = self._batch if state is State.COMMITTING else None, self._check_offsets
+        batch, check = self._batch if state is TransactionState.COMMITTING else None, self._check_offsets
         decided = self._deliver(
-            lambda: decide(store, self._identity, state, self._offsets, mark=self._mark, batch=batch, check=check),
+            lambda: decide_transaction(
+                store, self._identity, state, self._offsets, mark=self._mark, batch=batch, check=check
+            ),
             f"{state} its transaction",
         )
         if decided is not None:
             self._deliver(
-                lambda: carry_out(store, catalog, decided, now_ms=self._cluster.now_ms()),
+                lambda: complete_decision(store, catalog, decided, now_ms=self._cluster.now_ms()),
                 f"what is decided, {state} its transaction, is being carried out, which",
             )
         self._identity = replace(self._identity, epoch=self._identity.epoch + 1)
-        self._start(_Phase.READY)
+        self._enter_phase(_Phase.READY)
 
     def _check_offsets(self) -> None:
-        """Reject offsets of a topic that is closed or unmounted: it moves without them."""
         if not self._offsets or self._phase is not _Phase.COMMITTING:
             return
         catalog = self._cluster.catalog.read()
@@ -285,7 +288,6 @@ class TransactionalProducer(Producer):
 
     @contextmanager
     def _mark_failure(self) -> Iterator[None]:
-        """After an error the transaction can only be aborted."""
         try:
             yield
         except ProducerFencedError:
@@ -295,50 +297,55 @@ class TransactionalProducer(Producer):
             self._phase = _Phase.FAILED
             raise
 
-    def _prepare_partitions(self, appends: Sequence[Append]) -> None:
-        """Register new partitions in one swap, before the first append to them."""
+    def _prepare_partitions(self, appends: Sequence[PartitionAppend]) -> None:
         written = {(one.gate.topic_id, one.partition): one.gate.full_name for one in appends}
-        new = [Written(place[0], name, place[1]) for place, name in written.items() if place not in self._partitions]
+        new = [
+            WrittenPartition(place[0], name, place[1])
+            for place, name in written.items()
+            if place not in self._partitions
+        ]
         if not new:
-            # Heads remember fenced producers for a day.
+            # Heads remember fenced producers only for a day.
             if self._cluster.now_ms() - self._seen_ms > STALE_MS:
                 self._check_still_valid()
             return
-        self._check_allowed(self._cluster.catalog.known())
+        self._check_allowed(self._cluster.catalog.get_cached())
         mark = fresh_mark()
         if self._partitions:
             self._deliver(
-                lambda: widen_transaction(self._cluster.store, self._identity, new, mark=mark), "adding partitions"
+                lambda: add_partitions(self._cluster.store, self._identity, new, mark=mark), "adding partitions"
             )
             self._partitions.update((one.topic_id, one.partition) for one in new)
             self._seen_ms = self._cluster.now_ms()
         else:
             self._beginning = new, mark, self._cluster.now_ms()
-            self._open()
+            self._open_transaction()
 
-    def _open(self) -> None:
-        """Open the transaction; also retries an unanswered attempt."""
+    def _open_transaction(self) -> None:
         if self._beginning is not None:
             new, mark, now_ms = self._beginning
             self._identity = self._deliver(
-                lambda: begin(self._cluster.store, self._identity, new, mark=mark, now_ms=now_ms), "beginning"
+                lambda: begin_transaction(self._cluster.store, self._identity, new, mark=mark, now_ms=now_ms),
+                "beginning",
             )
             self._partitions.update((one.topic_id, one.partition) for one in new)
             self._beginning, self._seen_ms = None, now_ms
 
     def _handle_failure(self) -> None:
-        """Keep the epoch: the next transaction has another."""
+        """Keep the epoch, since the next transaction has another one."""
 
     def _check_still_valid(self) -> None:
         now_ms = self._cluster.now_ms()
-        self._deliver(lambda: check_claimed(self._cluster.store, self._identity), "looking whether it still is")
+        self._deliver(
+            lambda: read_owned_transaction(self._cluster.store, self._identity), "looking whether it still is"
+        )
         self._seen_ms = now_ms
 
     def _check_open(self) -> None:
         self._check_phase(_Phase.OPEN)
 
     def _check_allowed(self, catalog: Catalog) -> None:
-        self._cluster.permissions.check(catalog, Operation.WRITE, Kind.TRANSACTIONAL_ID, self._transactional_id)
+        self._cluster.permissions.check_allowed(catalog, Operation.WRITE, Kind.TRANSACTIONAL_ID, self._transactional_id)
 
     def _check_phase(self, *phases: _Phase) -> None:
         if self._phase is _Phase.FENCED:
@@ -347,7 +354,7 @@ class TransactionalProducer(Producer):
         if self._phase not in phases:
             raise UserError(f"the producer of {self._transactional_id} {self._phase.value}", hint=_NEXT[self._phase])
 
-    def _start(self, phase: _Phase) -> None:
+    def _enter_phase(self, phase: _Phase) -> None:
         self._phase = phase
         self._partitions.clear()
         self._tiered.clear()
@@ -365,7 +372,7 @@ class TransactionalProducer(Producer):
 
 _CONTENT: Final = ("key", "value", "headers")
 _TIMEOUT_MS: Final = 300_000
-"""Transactions are open only during the swaps, and hide later records."""
+"""Timeout of transactions, which are open only during the swaps and block later records for readers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,10 +392,10 @@ class EmbeddedAppends:
         """Return the sink of a topic.
 
         Raises:
-            NotAuthorizedError: The caller may not write to it.
+            NotAuthorizedError: The caller may not write to the topic.
         """
         catalog = cluster.catalog.read()
-        check_writing(cluster.permissions, catalog, full_name)
+        check_may_append(cluster.permissions, catalog, full_name)
         topic = find_visible_topic(cluster.permissions, catalog, full_name)
         check_writer(full_name, topic, PRODUCERS)
         return cls(
@@ -403,52 +410,52 @@ class EmbeddedAppends:
 
     def check_shared(self) -> None:
         """Reject a topic or cluster that this machine does not see."""
-        topic = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
+        topic = find_topic_by_id(self.catalog.read(), self.topic_id, self.full_name)
         check_topic_visible(self.store, self.full_name, is_found=topic is not None)
 
     def stage(self, records: Iterable[pa.RecordBatch], *, task: int) -> StagedAppend:
-        """Write one task's records as unnamed parts."""
+        """Write one task's records as parts that no head names yet."""
         put_ms, course, digest = self.now_ms(), RoundRobinState(RoundRobinPosition(task * RUN)), Digest()
         parts: defaultdict[int, list[Entry]] = defaultdict(list)
         for batches in _group_batches(conform_batch(self.full_name, batch) for batch in records):
-            digest = sum(map(_input_digest, batches), digest)
-            for append in write_parts([route(self._cluster, self.full_name, batches, course)], put_ms):
+            digest = sum(map(_digest_rows, batches), digest)
+            for append in write_parts([route_records(self._context, self.full_name, batches, course)], put_ms):
                 parts[append.partition] += append.parts
-        runs = {partition: _join_parts(parts[partition]) for partition in sorted(parts)}
+        runs = {partition: _number_parts(parts[partition]) for partition in sorted(parts)}
         parts_of_all = tuple(to_staged_records(partition, None, run) for partition, run in runs.items())
         return StagedAppend(put_ms, parts_of_all, digest)
 
     def publish(self, staged: Sequence[StagedAppend], batch: NumberedBatch | None = None) -> bool:
-        """Append everything in one transaction; `False`: the batch was published before."""
-        name = appends_transactional_id(self.topic_id, None if batch is None else batch.stream)
-        rows = _rows_fingerprint(staged)
+        """Append all staged records in one transaction; `False` if the batch was published before."""
+        name = build_appends_id(self.topic_id, None if batch is None else batch.stream)
+        rows = _fingerprint_rows(staged)
         if batch is not None and self._is_published(name, batch, rows):
             return False
-        appends = self._appends(staged)
-        if not appends:  # It needs no number: a repeated batch is compared with the stored one.
+        appends = self._build_appends(staged)
+        if not appends:  # An empty batch needs no number to be recognised.
             return True
         producer = TransactionalProducer(
-            self._cluster, name, transaction_timeout_ms=_TIMEOUT_MS, is_lasting=batch is not None
+            self._context, name, transaction_timeout_ms=_TIMEOUT_MS, is_lasting=batch is not None
         )
         producer.init_transactions()
-        if batch is not None and _is_written(batch, rows, producer.last_batch()):
+        if batch is not None and _is_repeated(batch, rows, producer.last_batch()):
             return False
-        with producer.transaction(None if batch is None else Batch(batch.number, rows)):
+        with producer.transaction(None if batch is None else CommittedBatch(batch.number, rows)):
             producer.append_parts(appends)
         if batch is None:
             self.store.delete([transaction_key(name)])
         return True
 
     def _is_published(self, name: str, batch: NumberedBatch, rows: str) -> bool:
-        """Whether a batch was published before; checking fences no running producer."""
+        """Whether a batch was published before; checking this fences no running producer."""
         existing = read_transaction(self.store, name)
-        if existing is None or not _is_written(batch, rows, existing[0].batch):
+        if existing is None or not _is_repeated(batch, rows, existing[0].batch):
             return False
-        finish(self.store, self.catalog, name, now_ms=self.now_ms())
+        finish_transaction(self.store, self.catalog, name, now_ms=self.now_ms())
         return True
 
-    def _appends(self, staged: Sequence[StagedAppend]) -> list[Append]:
-        gate = Gate(self.store, self.catalog, self.full_name, self.topic_id, PRODUCERS)
+    def _build_appends(self, staged: Sequence[StagedAppend]) -> list[PartitionAppend]:
+        gate = AppendGate(self.store, self.catalog, self.full_name, self.topic_id, PRODUCERS)
         put_ms = min((task_result.put_ms for task_result in staged), default=0)
         parts: defaultdict[int, list[Entry]] = defaultdict(list)
         for task_result in staged:
@@ -456,14 +463,16 @@ class EmbeddedAppends:
                 entries = [Entry.from_json(document) for document in orjson.loads(one.entries)]
                 check_writes_visible(self.store, (entry.key for entry in entries), by=one.by)
                 parts[one.partition] += entries
-        return [Append(gate, partition, _join_parts(parts[partition]), put_ms) for partition in sorted(parts)]
+        return [
+            PartitionAppend(gate, partition, _number_parts(parts[partition]), put_ms) for partition in sorted(parts)
+        ]
 
     @property
-    def _cluster(self) -> ClusterContext:
+    def _context(self) -> ClusterContext:
         return ClusterContext(self.store, self.catalog, self.permissions, self.now_ms, self.cluster_id)
 
 
-def _is_written(batch: NumberedBatch, rows: str, last: Batch | None) -> bool:
+def _is_repeated(batch: NumberedBatch, rows: str, last: CommittedBatch | None) -> bool:
     if last is None or batch.number > last.number:
         return False
     if batch.number < last.number:
@@ -484,13 +493,13 @@ def _is_written(batch: NumberedBatch, rows: str, last: Batch | None) -> bool:
     return True
 
 
-def _rows_fingerprint(staged: Iterable[StagedAppend]) -> str:
+def _fingerprint_rows(staged: Iterable[StagedAppend]) -> str:
     digest = sum((task_result.input_digest for task_result in staged), Digest())
     return f"{digest.records}-{digest.total:032x}"
 
 
-def _input_digest(batch: pa.RecordBatch) -> Digest:
-    """Return the digest of a task's rows. All count as offset 0, since their order may change."""
+def _digest_rows(batch: pa.RecordBatch) -> Digest:
+    """Return the digest of a task's rows. All rows count as offset 0, since their order may change."""
     times = pc.fill_null(batch.column("timestamp_ms"), 0)
     zeros = pa.array(np.zeros(batch.num_rows, np.int64))
     columns = {"timestamp_ms": times, "offset": zeros} | {name: batch.column(name) for name in _CONTENT}
@@ -510,7 +519,7 @@ def _group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.Record
         yield waiting
 
 
-def _join_parts(parts: Iterable[Entry]) -> list[Entry]:
+def _number_parts(parts: Iterable[Entry]) -> list[Entry]:
     joined: list[Entry] = []
     at = 0
     for part in parts:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.archives.objects import decode_object
 from reconciler.archives.topic_manifest import CommittedOffset
-from reconciler.embedded.catalog.tables import topic_with_id
-from reconciler.embedded.clients.sequences import Delivery, Identity, remember_producer
-from reconciler.embedded.keys import TRANSACTIONS, fresh_producer_id, transaction_key, transactional_id_of_key
-from reconciler.embedded.segments.gate import Gate, writer_of
-from reconciler.embedded.segments.groups import Place, put_offsets
+from reconciler.embedded.catalog.tables import find_topic_by_id
+from reconciler.embedded.clients.sequences import Delivery, ProducerIdentity, record_producer
+from reconciler.embedded.keys import TRANSACTIONS, fresh_producer_id, parse_transaction_key, transaction_key
+from reconciler.embedded.segments.gate import AppendGate, find_writer
+from reconciler.embedded.segments.groups import Place, commit_decided_offsets
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.errors import ProducerFencedError, ReconcilerError, UserError
 from reconciler.objectstore.base import ListedObject, ObjectStore, check_numbers, check_texts
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-class State(StrEnum):
-    """States of a transaction. `committing` and `aborting` are decided and only need completion."""
+class TransactionState(StrEnum):
+    """States of a transaction. `committing` and `aborting` are decided but not complete."""
 
     EMPTY = "empty"
     ONGOING = "ongoing"
@@ -49,18 +49,18 @@ SHAPE: Final = {
     "batch_rows?": str,
 }
 
-DECIDED: Final = frozenset({State.COMMITTING, State.ABORTING})
+DECIDED: Final = frozenset({TransactionState.COMMITTING, TransactionState.ABORTING})
 
 
-class Written(NamedTuple):
-    """A partition that a transaction may have written; `full_name` is the topic's name then."""
+class WrittenPartition(NamedTuple):
+    """A partition that a transaction may have written; `full_name` was the topic's name then."""
 
     topic_id: str
     full_name: str
     partition: int
 
     @classmethod
-    def from_json(cls, document: list[Any]) -> Written:
+    def from_json(cls, document: list[Any]) -> WrittenPartition:
         """Parse its JSON."""
         written = cls(*document)
         check_texts(written.topic_id, written.full_name)
@@ -68,41 +68,39 @@ class Written(NamedTuple):
         return written
 
 
-class Batch(NamedTuple):
-    """The user's number of a committed batch, and the fingerprint of its rows (`None` from earlier versions)."""
+class CommittedBatch(NamedTuple):
+    """The caller's number of a committed batch, and the fingerprint of its rows (`None` from earlier versions)."""
 
     number: int
     rows: str | None = None
 
 
-Offsets = dict[str, dict["Place", CommittedOffset]]
-"""By group, to commit with the transaction."""
+OffsetsByGroup = dict[str, dict["Place", CommittedOffset]]
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """State of a transactional id. The register's epoch is its producer's."""
+    """State of a transactional id. The epoch of its register is the producer's epoch."""
 
     producer_id: str
     timeout_ms: int
-    state: State = State.EMPTY
-    partitions: tuple[Written, ...] = ()
-    offsets: Offsets = field(default_factory=dict)
+    state: TransactionState = TransactionState.EMPTY
+    partitions: tuple[WrittenPartition, ...] = ()
+    offsets: OffsetsByGroup = field(default_factory=dict)
     began_ms: int = 0
-    batch: Batch | None = None
-    """Last numbered batch committed."""
+    batch: CommittedBatch | None = None
 
-    def emptied(self) -> Transaction:
+    def without_open_transaction(self) -> Transaction:
         """Return the state of the transactional id without an open transaction."""
         return Transaction(self.producer_id, self.timeout_ms, batch=self.batch)
 
-    def with_partitions(self, partitions: Iterable[Written]) -> Transaction:
-        """Return it with more partitions."""
+    def with_partitions(self, partitions: Iterable[WrittenPartition]) -> Transaction:
+        """Return the state with more partitions."""
         return replace(self, partitions=tuple(dict.fromkeys((*self.partitions, *partitions))))
 
     def is_overdue(self, now_ms: int) -> bool:
-        """Whether it is open beyond its timeout."""
-        return self.state is State.ONGOING and now_ms - self.began_ms > self.timeout_ms
+        """Whether the transaction is open beyond its timeout."""
+        return self.state is TransactionState.ONGOING and now_ms - self.began_ms > self.timeout_ms
 
     def to_json(self) -> Json:
         """Return the register's JSON."""
@@ -110,7 +108,7 @@ class Transaction:
             "producer_id": self.producer_id,
             "state": self.state,
             "partitions": [list(one) for one in self.partitions],
-            "offsets": {group: _offset_rows(offsets) for group, offsets in self.offsets.items()},
+            "offsets": {group: _offsets_to_rows(offsets) for group, offsets in self.offsets.items()},
             "timeout_ms": self.timeout_ms,
             "began_ms": self.began_ms,
         }
@@ -126,15 +124,15 @@ class Transaction:
         return cls(
             producer_id=document["producer_id"],
             timeout_ms=document["timeout_ms"],
-            state=State(document["state"]),
-            partitions=tuple(map(Written.from_json, document["partitions"])),
+            state=TransactionState(document["state"]),
+            partitions=tuple(map(WrittenPartition.from_json, document["partitions"])),
             offsets={group: _offsets_from_rows(rows) for group, rows in document["offsets"].items()},
             began_ms=document["began_ms"],
-            batch=Batch(document["batch"], document.get("batch_rows")) if "batch" in document else None,
+            batch=CommittedBatch(document["batch"], document.get("batch_rows")) if "batch" in document else None,
         )
 
 
-def _offset_rows(offsets: Mapping[Place, CommittedOffset]) -> list[list[Any]]:
+def _offsets_to_rows(offsets: Mapping[Place, CommittedOffset]) -> list[list[Any]]:
     return [
         [*place, one.offset, one.metadata, one.at_ms, *([] if one.epoch is None else [one.epoch])]
         for place, one in sorted(offsets.items())
@@ -152,30 +150,30 @@ def _offsets_from_rows(rows: list[list[Any]]) -> dict[Place, CommittedOffset]:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDecision:
-    """A committed or aborted transaction; `epoch` is the producer's since then."""
+    """A decided commit or abort; `epoch` is the producer's epoch since the decision."""
 
     transactional_id: str
     transaction: Transaction
     epoch: int
 
-    def settled(self, head: Head, now_ms: int) -> Head | None:
-        """Return a head without the transaction, fenced against earlier epochs; `None`: no change."""
+    def complete_head(self, head: Head, now_ms: int) -> Head | None:
+        """Return a head without the transaction that rejects earlier epochs; `None` if nothing changes."""
         name = self._find_open_mark(head)
         known = head.producers.get(self.transaction.producer_id)
         if name is None and known is not None and known["epoch"] >= self.epoch:
             return None
         is_lasting = known is None or "is_lasting" in known
-        who = Identity(self.transaction.producer_id, self.epoch, is_lasting=is_lasting)
-        fenced = replace(head, producers=remember_producer(head, who, -1, now_ms))
+        who = ProducerIdentity(self.transaction.producer_id, self.epoch, is_lasting=is_lasting)
+        fenced = replace(head, producers=record_producer(head, who, -1, now_ms))
         if name is None:
             return fenced
         others = {other: opened for other, opened in head.transactions.items() if other != self.transactional_id}
         return replace(fenced, entries=tuple(self._remaining_entries(head, name)), transactions=others)
 
-    def dropped(self, head: Head) -> list[str]:
-        """Return the keys of aborted parts."""
+    def list_aborted_keys(self, head: Head) -> list[str]:
+        """Return the keys of the parts that an abort removes from a head."""
         name = self._find_open_mark(head)
-        if name is None or self.transaction.state is not State.ABORTING:
+        if name is None or self.transaction.state is not TransactionState.ABORTING:
             return []
         return [entry.key for entry in head.entries if entry.txn == name]
 
@@ -183,11 +181,10 @@ class TransactionDecision:
         for entry in head.entries:
             if entry.txn != name:
                 yield entry
-            elif self.transaction.state is State.COMMITTING:
+            elif self.transaction.state is TransactionState.COMMITTING:
                 yield replace(entry, txn=None)
 
     def _find_open_mark(self, head: Head) -> str | None:
-        """Return the mark of its entries, if it is open in the partition."""
         opened = head.transactions.get(self.transactional_id)
         if opened is None or opened["epoch"] >= self.epoch:
             return None
@@ -200,19 +197,19 @@ def transaction_register(store: ObjectStore, transactional_id: str) -> Register:
 
 
 def read_transaction(store: ObjectStore, transactional_id: str) -> tuple[Transaction, int] | None:
-    """Return state and epoch of a transactional id; `None` if never claimed."""
+    """Return state and epoch of a transactional id; `None` if it was never claimed."""
     register = transaction_register(store, transactional_id)
     held = register.read()
     return None if held is None else (parse_transaction(register, held), held.epoch)
 
 
 def parse_transaction(register: Register, held: RegisterSnapshot) -> Transaction:
-    """Parse a transaction."""
+    """Parse the state of a transactional id."""
     return decode_object(register.store, register.key, held.value, Transaction.from_json)
 
 
 def finish_transactions(store: ObjectStore, catalog: CatalogRegister, now_ms: int) -> int:
-    """Complete decided transactions and abort overdue ones; return their number.
+    """Complete decided transactions and abort overdue ones; return the number of transactions.
 
     Raises:
         ReconcilerError: One failed; the others are completed.
@@ -220,15 +217,15 @@ def finish_transactions(store: ObjectStore, catalog: CatalogRegister, now_ms: in
     finished, failed = 0, None
     idle: list[ListedObject] = []
     for listed in list(store.list(TRANSACTIONS)):
-        transactional_id = transactional_id_of_key(listed.key)
+        transactional_id = parse_transaction_key(listed.key)
         if transactional_id is None:
             continue
         try:
             existing = read_transaction(store, transactional_id)
             if existing is not None and existing[0].is_overdue(now_ms):
-                abort(store, transactional_id, existing[1])
-            finished += finish(store, catalog, transactional_id, now_ms=now_ms)
-            if existing is not None and existing[0].state is State.EMPTY:
+                abort_transaction(store, transactional_id, existing[1])
+            finished += finish_transaction(store, catalog, transactional_id, now_ms=now_ms)
+            if existing is not None and existing[0].state is TransactionState.EMPTY:
                 idle.append(listed)
         except ReconcilerError as error:
             failed = failed or error
@@ -238,7 +235,7 @@ def finish_transactions(store: ObjectStore, catalog: CatalogRegister, now_ms: in
     return finished
 
 
-def finish_offsets(
+def finish_offset_commits(
     store: ObjectStore,
     catalog: CatalogRegister,
     topic_ids: Collection[str],
@@ -246,50 +243,50 @@ def finish_offsets(
     *,
     may_go_on: Callable[[], None],
 ) -> None:
-    """Complete decided transactions that committed offsets of these topics: a GET per transactional id."""
-    names = [name for listed in store.list(TRANSACTIONS) if (name := transactional_id_of_key(listed.key)) is not None]
+    """Complete decided transactions that committed offsets of these topics; one GET per transactional id."""
+    names = [name for listed in store.list(TRANSACTIONS) if (name := parse_transaction_key(listed.key)) is not None]
     states = map_in_parallel(lambda name: read_transaction(store, name), names, name="transactions")
     for name, state in zip(names, states, strict=True):
         places = () if state is None else (place for places in state[0].offsets.values() for place in places)
         if any(topic_id in topic_ids for topic_id, _ in places):
             may_go_on()
-            finish(store, catalog, name, now_ms=now_ms)
+            finish_transaction(store, catalog, name, now_ms=now_ms)
 
 
 _APPENDS: Final = "topic-log-"
 _ONCE: Final = "once-"
 _TOPIC_ID: Final = 36
-_LEFT_MS: Final = 24 * 60 * 60 * 1000
-"""By the store's clock. No producer waits that long before it uses a register."""
+_UNUSED_AFTER_MS: Final = 24 * 60 * 60 * 1000
+"""Age by the store's clock at which an empty register counts as unused; no producer waits longer to use it."""
 
 
-def appends_transactional_id(topic_id: str, stream: str | None) -> str:
-    """Return the transactional id of a stream into a topic, or of a single write."""
+def build_appends_id(topic_id: str, stream: str | None) -> str:
+    """Return the transactional id for a stream into a topic, or for a single write."""
     return f"{_APPENDS}{topic_id}-{_ONCE}{fresh_mark()}" if stream is None else f"{_APPENDS}{topic_id}-{stream}"
 
 
-def stream_batches(store: ObjectStore, topic_id: str) -> dict[str, Batch]:
+def read_stream_batches(store: ObjectStore, topic_id: str) -> dict[str, CommittedBatch]:
     """Return the last batch of every stream into a topic."""
     prefix, batches = f"{_APPENDS}{topic_id}-", {}
     for listed in store.list(transaction_key(prefix).removesuffix(".json")):
-        name = transactional_id_of_key(listed.key)
+        name = parse_transaction_key(listed.key)
         state = None if name is None else read_transaction(store, name)
         if name is not None and state is not None and state[0].batch is not None:
             batches[name.removeprefix(prefix)] = state[0].batch
     return batches
 
 
-def continue_stream(store: ObjectStore, topic_id: str, stream: str, batch: Batch, *, mark: str) -> None:
-    """Continue a stream after its last batch from elsewhere."""
+def continue_stream(store: ObjectStore, topic_id: str, stream: str, batch: CommittedBatch, *, mark: str) -> None:
+    """Set the last batch of a stream that was written on another cluster."""
     fresh = Transaction(fresh_producer_id(), MAX_TIMEOUT_MS, batch=batch).to_json()
-    register = transaction_register(store, appends_transactional_id(topic_id, stream))
+    register = transaction_register(store, build_appends_id(topic_id, stream))
     register.update(lambda held: fresh if held is None else None, mark=mark)
 
 
 def _delete_unused(store: ObjectStore, catalog: CatalogRegister, idle: Sequence[ListedObject]) -> None:
-    """Delete old registers of appends whose topic is gone, or whose single write failed."""
-    old_ms = store.clock_ms() - _LEFT_MS
-    ids = {listed.key: transactional_id_of_key(listed.key) or "" for listed in idle if listed.modified_ms < old_ms}
+    """Delete old registers of appends whose topic was deleted, or whose single write failed."""
+    old_ms = store.clock_ms() - _UNUSED_AFTER_MS
+    ids = {listed.key: parse_transaction_key(listed.key) or "" for listed in idle if listed.modified_ms < old_ms}
     appends = {key: name.removeprefix(_APPENDS) for key, name in ids.items() if name.startswith(_APPENDS)}
     if not appends:
         return
@@ -301,45 +298,51 @@ def _delete_unused(store: ObjectStore, catalog: CatalogRegister, idle: Sequence[
     )
 
 
-def abort(store: ObjectStore, transactional_id: str, epoch: int) -> None:
-    """Decide to abort the open transaction of an epoch, unless the epoch is over."""
+def abort_transaction(store: ObjectStore, transactional_id: str, epoch: int) -> None:
+    """Decide to abort the open transaction of an epoch, unless a later epoch began."""
     register = transaction_register(store, transactional_id)
 
     def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
         if held is None or held.epoch != epoch:
             return None
         transaction = parse_transaction(register, held)
-        return replace(transaction, state=State.ABORTING).to_json() if transaction.state is State.ONGOING else None
+        return (
+            replace(transaction, state=TransactionState.ABORTING).to_json()
+            if transaction.state is TransactionState.ONGOING
+            else None
+        )
 
     register.update(change, mark=fresh_mark(), raises_epoch=True)
 
 
-def finish(store: ObjectStore, catalog: CatalogRegister, transactional_id: str, *, now_ms: int) -> bool:
-    """Complete a transactional id's decided transaction; return whether there was one."""
+def finish_transaction(store: ObjectStore, catalog: CatalogRegister, transactional_id: str, *, now_ms: int) -> bool:
+    """Complete the decided transaction of a transactional id; return whether there was one."""
     register = transaction_register(store, transactional_id)
     held = register.read()
     decided = None if held is None else find_decision(register, held)
     if decided is None:
         return False
-    carry_out(store, catalog, decided, now_ms=now_ms)
+    complete_decision(store, catalog, decided, now_ms=now_ms)
     return True
 
 
 def find_decision(register: Register, held: RegisterSnapshot) -> TransactionDecision | None:
-    """Return the decision in a register that is still to be completed, or `None`."""
+    """Return the decision in a register that is not complete, or `None`."""
     transaction = parse_transaction(register, held)
-    transactional_id = transactional_id_of_key(register.key) or ""
+    transactional_id = parse_transaction_key(register.key) or ""
     return TransactionDecision(transactional_id, transaction, held.epoch) if transaction.state in DECIDED else None
 
 
-def carry_out(store: ObjectStore, catalog: CatalogRegister, decided: TransactionDecision, *, now_ms: int) -> None:
+def complete_decision(
+    store: ObjectStore, catalog: CatalogRegister, decided: TransactionDecision, *, now_ms: int
+) -> None:
     """Complete a decision. Repeatable.
 
-    Commit removes the marks in each head; abort removes entries and objects, and leaves a gap. Both write the new epoch
-    into every head, which rejects late appends of the old one.
+    A commit removes the transaction's marks from each head. An abort removes entries and objects, and leaves a gap.
+    Both store the new epoch in every head, which then rejects late appends of the old epoch.
     """
     for written in decided.transaction.partitions:
-        _Partition(store, catalog, decided, written, now_ms).carry_out()
+        _DecidedPartition(store, catalog, decided, written, now_ms).complete()
     _commit_offsets(store, catalog, decided, now_ms)
     register = transaction_register(store, decided.transactional_id)
 
@@ -347,82 +350,82 @@ def carry_out(store: ObjectStore, catalog: CatalogRegister, decided: Transaction
         if held is None or held.epoch != decided.epoch:
             return None
         transaction = parse_transaction(register, held)
-        return None if transaction.state is State.EMPTY else transaction.emptied().to_json()
+        return None if transaction.state is TransactionState.EMPTY else transaction.without_open_transaction().to_json()
 
     register.update(empty, mark=fresh_mark())
 
 
 @dataclass(frozen=True, slots=True)
-class _Partition:
+class _DecidedPartition:
     store: ObjectStore
     catalog: CatalogRegister
     decided: TransactionDecision
-    written: Written
+    written: WrittenPartition
     now_ms: int
 
-    def carry_out(self) -> None:
+    def complete(self) -> None:
         was_there, dropped = False, list[str]()
 
         def change(head: Head) -> Head | None:
             nonlocal was_there
             was_there = True
-            dropped[:] = self.decided.dropped(head)
-            return self.decided.settled(head, self.now_ms)
+            dropped[:] = self.decided.list_aborted_keys(head)
+            return self.decided.complete_head(head, self.now_ms)
 
         swap_head(self.store, Partition(self.written.full_name, self.written.topic_id, self.written.partition), change)
         if not was_there:
-            self._fence()
+            self._fence_first_append()
         self.store.delete(dropped)
 
-    def _fence(self) -> None:
-        """Fence earlier epochs in the head, so that a late append cannot create it."""
-        topic = self._topic()
+    def _fence_first_append(self) -> None:
+        """Fence earlier epochs in a new head, so that a late append cannot create the head."""
+        topic = self._find_topic()
         if topic is None:
             return
-        gate = Gate(self.store, self.catalog, self.written.full_name, self.written.topic_id, writer_of(topic))
+        gate = AppendGate(self.store, self.catalog, self.written.full_name, self.written.topic_id, find_writer(topic))
         try:
-            gate.swap(
+            gate.append_to_head(
                 self.written.partition,
-                lambda head, _epoch: self.decided.settled(head, self.now_ms),
+                lambda head, _epoch: self.decided.complete_head(head, self.now_ms),
                 mark=fresh_mark(),
             )
         except UserError:
-            after = self._topic()
-            if after is not None and writer_of(after) == gate.writer:
+            after = self._find_topic()
+            if after is not None and find_writer(after) == gate.writer:
                 raise
-            if after is not None:  # A migration took or released it, so the head exists.
-                self.carry_out()
+            if after is not None:  # A migration closed or opened the topic, so the head exists.
+                self.complete()
 
-    def _topic(self) -> TopicEntry | None:
-        return topic_with_id(self.catalog.read(), self.written.topic_id, self.written.full_name)
+    def _find_topic(self) -> TopicEntry | None:
+        return find_topic_by_id(self.catalog.read(), self.written.topic_id, self.written.full_name)
 
 
 def _commit_offsets(store: ObjectStore, catalog: CatalogRegister, decided: TransactionDecision, now_ms: int) -> None:
-    if decided.transaction.state is not State.COMMITTING or not decided.transaction.offsets:
+    if decided.transaction.state is not TransactionState.COMMITTING or not decided.transaction.offsets:
         return
-    # A slow process must not reset later commits.
+    # A slow process must not overwrite later commits.
     current = read_transaction(store, decided.transactional_id)
-    if current is None or current[1] != decided.epoch or current[0].state is not State.COMMITTING:
+    if current is None or current[1] != decided.epoch or current[0].state is not TransactionState.COMMITTING:
         return
     mark = f"{decided.transaction.producer_id}-{decided.epoch}"
     for group, offsets in decided.transaction.offsets.items():
-        put_offsets(store, catalog, group, offsets, mark=mark, now_ms=now_ms)
+        commit_decided_offsets(store, catalog, group, offsets, mark=mark, now_ms=now_ms)
 
 
 MAX_TIMEOUT_MS: Final = 900_000
-"""As Kafka's `transaction.max.timeout.ms`."""
+"""Default of Kafka's `transaction.max.timeout.ms`."""
 
 
-def claim(
+def claim_transactional_id(
     store: ObjectStore, catalog: CatalogRegister, transactional_id: str, *, timeout_ms: int, delivery: Delivery
-) -> Identity:
+) -> ProducerIdentity:
     """Become the only producer of a transactional id: abort an open transaction, complete a decided one.
 
-    Claiming, beginning and deciding raise the epoch, which fences earlier producers.
+    Claiming, beginning and deciding increase the epoch, which fences earlier producers.
 
     Raises:
-        ProducerFencedError: Another producer claimed it at the same time.
-        RetryableError: It did not succeed in time.
+        ProducerFencedError: Another producer claimed the id at the same time.
+        RetryableError: No attempt succeeded in time.
     """
     _check_timeout(timeout_ms)
     register, mark = transaction_register(store, transactional_id), fresh_mark()
@@ -434,73 +437,86 @@ def claim(
             epoch = 1
             return Transaction(producer_id, timeout_ms).to_json()
         transaction = parse_transaction(register, held)
-        if transaction.state is not State.EMPTY:
+        if transaction.state is not TransactionState.EMPTY:
             return None
         producer_id, epoch = transaction.producer_id, held.epoch + 1
-        return replace(transaction.emptied(), timeout_ms=timeout_ms).to_json()
+        return replace(transaction.without_open_transaction(), timeout_ms=timeout_ms).to_json()
 
     def attempt() -> RegisterSnapshot | None:
         while True:
             held = register.update(change, mark=mark, raises_epoch=True)
             if held is None or mark in held.marks:
                 return held
-            if parse_transaction(register, held).state is State.ONGOING:
-                abort(store, transactional_id, held.epoch)
-            finish(store, catalog, transactional_id, now_ms=delivery.now_ms())
+            if parse_transaction(register, held).state is TransactionState.ONGOING:
+                abort_transaction(store, transactional_id, held.epoch)
+            finish_transaction(store, catalog, transactional_id, now_ms=delivery.now_ms())
 
     held = delivery.deliver(attempt, f"taking over transactional id {transactional_id}")
-    _check_mine(transactional_id, epoch, held)
-    return Identity(producer_id, epoch, transactional_id, is_lasting=True)
+    _check_owner(transactional_id, epoch, held)
+    return ProducerIdentity(producer_id, epoch, transactional_id, is_lasting=True)
 
 
-def begin(store: ObjectStore, who: Identity, partitions: Sequence[Written], *, mark: str, now_ms: int) -> Identity:
-    """Open a transaction with its first partitions; return the identity of the next epoch.
+def begin_transaction(
+    store: ObjectStore, who: ProducerIdentity, partitions: Sequence[WrittenPartition], *, mark: str, now_ms: int
+) -> ProducerIdentity:
+    """Open a transaction with its first partitions; return the producer in its next epoch.
 
     Raises:
         ProducerFencedError: Another producer took over.
     """
 
     def open_transaction(transaction: Transaction) -> Transaction:
-        return replace(transaction.emptied(), state=State.ONGOING, partitions=tuple(partitions), began_ms=now_ms)
+        return replace(
+            transaction.without_open_transaction(),
+            state=TransactionState.ONGOING,
+            partitions=tuple(partitions),
+            began_ms=now_ms,
+        )
 
-    return _raise_epoch(store, who, {State.EMPTY}, open_transaction, mark=mark)
+    return _raise_epoch(store, who, {TransactionState.EMPTY}, open_transaction, mark=mark)
 
 
-def widen_transaction(store: ObjectStore, who: Identity, partitions: Sequence[Written], *, mark: str) -> None:
+def add_partitions(
+    store: ObjectStore, who: ProducerIdentity, partitions: Sequence[WrittenPartition], *, mark: str
+) -> None:
     """Add partitions to an open transaction, before anything is appended to them.
 
     Raises:
-        ProducerFencedError: Another producer took over, or it was aborted after its timeout.
+        ProducerFencedError: Another producer took over, or the transaction was aborted after its timeout.
     """
-    register = _register_of(store, who)
+    register = _get_register(store, who)
 
     def change(held: RegisterSnapshot | None) -> dict[str, Any]:
-        return _owned_transaction(register, held, who, {State.ONGOING}).with_partitions(partitions).to_json()
+        return (
+            _parse_owned_transaction(register, held, who, {TransactionState.ONGOING})
+            .with_partitions(partitions)
+            .to_json()
+        )
 
-    _check_mine(who.transactional_id, who.epoch, register.update(change, mark=mark))
+    _check_owner(who.transactional_id, who.epoch, register.update(change, mark=mark))
 
 
-def decide(  # noqa: PLR0913 - all of it is one decision, and what may refuse it
+def decide_transaction(  # noqa: PLR0913 - all of it is one decision, and what may refuse it
     store: ObjectStore,
-    who: Identity,
-    state: State,
-    offsets: Offsets,
+    who: ProducerIdentity,
+    state: TransactionState,
+    offsets: OffsetsByGroup,
     *,
     mark: str,
-    batch: Batch | None = None,
+    batch: CommittedBatch | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> TransactionDecision | None:
-    """Decide to commit or abort; return what to complete, `None` if another process did.
+    """Decide to commit or abort; return the decision to complete, or `None` if it was completed.
 
-    `check` is called before each swap and may raise. Repeating with the same mark is safe.
+    `check` is called before each swap and may raise. Repeating a call with the same mark is safe.
 
     Raises:
-        ProducerFencedError: Another producer took over, or it was aborted after its timeout.
+        ProducerFencedError: Another producer took over, or the transaction was aborted after its timeout.
     """
-    register = _register_of(store, who)
+    register = _get_register(store, who)
 
     def change(held: RegisterSnapshot | None) -> dict[str, Any]:
-        transaction = _owned_transaction(register, held, who, {State.EMPTY, State.ONGOING})
+        transaction = _parse_owned_transaction(register, held, who, {TransactionState.EMPTY, TransactionState.ONGOING})
         check()
         numbered = transaction if batch is None else replace(transaction, batch=batch)
         return replace(numbered, state=state, offsets=offsets).to_json()
@@ -510,31 +526,38 @@ def decide(  # noqa: PLR0913 - all of it is one decision, and what may refuse it
     return transaction if transaction is not None and transaction.epoch == who.epoch + 1 else None
 
 
-def check_claimed(store: ObjectStore, who: Identity, state: State = State.ONGOING) -> Transaction:
+def read_owned_transaction(
+    store: ObjectStore, who: ProducerIdentity, state: TransactionState = TransactionState.ONGOING
+) -> Transaction:
     """Return the state of a transactional id that this producer still owns.
 
     Raises:
         ProducerFencedError: Another producer took over.
     """
-    register = _register_of(store, who)
-    return _owned_transaction(register, register.read(), who, {state})
+    register = _get_register(store, who)
+    return _parse_owned_transaction(register, register.read(), who, {state})
 
 
 def _raise_epoch(
-    store: ObjectStore, who: Identity, states: set[State], change: Callable[[Transaction], Transaction], *, mark: str
-) -> Identity:
-    register = _register_of(store, who)
+    store: ObjectStore,
+    who: ProducerIdentity,
+    states: set[TransactionState],
+    change: Callable[[Transaction], Transaction],
+    *,
+    mark: str,
+) -> ProducerIdentity:
+    register = _get_register(store, who)
 
     def apply_change(held: RegisterSnapshot | None) -> dict[str, Any]:
-        return change(_owned_transaction(register, held, who, states)).to_json()
+        return change(_parse_owned_transaction(register, held, who, states)).to_json()
 
     held = register.update(apply_change, mark=mark, raises_epoch=True)
-    _check_mine(who.transactional_id, who.epoch + 1, held)
+    _check_owner(who.transactional_id, who.epoch + 1, held)
     return replace(who, epoch=who.epoch + 1)
 
 
-def _owned_transaction(
-    register: Register, held: RegisterSnapshot | None, who: Identity, states: set[State]
+def _parse_owned_transaction(
+    register: Register, held: RegisterSnapshot | None, who: ProducerIdentity, states: set[TransactionState]
 ) -> Transaction:
     if held is None or held.epoch != who.epoch:
         raise _fenced_error(who.transactional_id)
@@ -544,8 +567,7 @@ def _owned_transaction(
     return transaction
 
 
-def _check_mine(transactional_id: str | None, epoch: int, held: RegisterSnapshot | None) -> None:
-    # Another producer may have taken over since.
+def _check_owner(transactional_id: str | None, epoch: int, held: RegisterSnapshot | None) -> None:
     if held is None or held.epoch != epoch:
         raise _fenced_error(transactional_id)
 
@@ -558,7 +580,7 @@ def _fenced_error(transactional_id: str | None) -> ProducerFencedError:
     )
 
 
-def _register_of(store: ObjectStore, who: Identity) -> Register:
+def _get_register(store: ObjectStore, who: ProducerIdentity) -> Register:
     return transaction_register(store, who.transactional_id or "")
 
 

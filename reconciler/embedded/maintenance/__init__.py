@@ -1,1 +1,1 @@
-"""What `run` does to an embedded cluster: upload, retention, roll, merge, compact."""
+"""Maintenance of an embedded cluster in `run`: upload, retention, roll, merge, compaction."""

@@ -1,4 +1,4 @@
-"""Work on partitions for tasks: roll, upload, compact, merge."""
+"""Maintenance of partitions as tasks, which may run on executors: roll, upload, compact, merge."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from reconciler.archives.manifest import read_manifest
 from reconciler.archives.objects import retry_missing
 from reconciler.archives.storage import check_storage_shared
 from reconciler.embedded.maintenance.compaction import Compaction, CompactionScope
-from reconciler.embedded.maintenance.roll import Merge
-from reconciler.embedded.objects import check_shared, read_cluster_id
-from reconciler.embedded.segments.admission import Rules, rules_of
+from reconciler.embedded.maintenance.roll import SegmentMerge
+from reconciler.embedded.objects import check_cluster_visible, read_cluster_id
+from reconciler.embedded.segments.admission import AppendRules, read_append_rules
 from reconciler.embedded.segments.head import Head, Partition, read_head
-from reconciler.embedded.segments.retention import CleanupPolicy, cleanup_policy
+from reconciler.embedded.segments.retention import CleanupPolicy, read_cleanup_policy
 from reconciler.embedded.tiered.object_rewrites import PartitionRewrite, write_rolled
 from reconciler.embedded.tiered.remote_tier import RemoteTier
-from reconciler.embedded.tiered.upload import Upload, UploadBatch, upload_compacted_again
+from reconciler.embedded.tiered.upload import PartitionUpload, UploadBatch, upload_compacted_again
 from reconciler.errors import ReconcilerError
 
 if TYPE_CHECKING:
@@ -38,18 +38,18 @@ _COST: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """A partition to process, and the approximate bytes to read."""
+    """A partition to process, and approximately how many bytes to read."""
 
     partition: Partition
     bytes: int
     offsets: OffsetRange | None = None
     """Offsets to upload or merge; `None` for other jobs."""
     keys: int = 0
-    """Upper bound of the number of keys that a compaction reads."""
+    """Upper bound for the number of keys that a compaction reads."""
 
     @property
     def cost(self) -> int:
-        """Cost in bytes: those to read, plus a few requests and a swap."""
+        """Cost in bytes: those to read, and an allowance for requests and a swap."""
         return self.bytes + _COST
 
 
@@ -64,37 +64,35 @@ class Costly(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FailedChore:
-    """A partition that failed; others are unaffected."""
+    """A partition whose processing failed; others continue."""
 
     partition: Partition
     error: ReconcilerError
 
 
 _THREADS: Final = 4
-"""Arrow works outside the interpreter lock."""
 _ROUND_BYTES: Final = 256 * 1024 * 1024
 _TOGETHER: Final = 16
 
 
 @dataclass(frozen=True)
 class ChoreTask:
-    """Writes replacements of parts, without publishing. Picklable."""
+    """Writes replacements of parts, without publishing them. Picklable."""
 
     store: ObjectStore
     catalog: CatalogRegister
     cluster_id: str
     job: Job
     now_ms: int
-    """Time of the driver, in ms."""
     remote: RemoteTier | None = None
 
     def __call__(self, chores: Iterable[Chore]) -> Iterator[PartitionRewrite | UploadBatch | FailedChore]:
-        """Process each partition as it is now."""
-        catalog = self._shared_catalog()
+        """Process each partition in its current state."""
+        catalog = self._read_visible_catalog()
         names = {entry.id: name for name, entry in catalog.topics.items()}
         is_here = self._is_same_cluster()
         for chore in chores:
-            check_shared(self.store, chore.partition.full_name, is_found=is_here)
+            check_cluster_visible(self.store, chore.partition.full_name, is_found=is_here)
             full_name = names.get(chore.partition.topic_id)
             if full_name is None:
                 continue
@@ -106,25 +104,25 @@ class ChoreTask:
                 if outcome is not None:
                     yield outcome
 
-    def cleaning(self, chore: Chore) -> tuple[Compaction, CompactionScope] | None:
-        """Return the input of a compaction that several tasks share, or `None`."""
-        catalog = self._shared_catalog()
+    def plan_shared_compaction(self, chore: Chore) -> tuple[Compaction, CompactionScope] | None:
+        """Return a compaction that several tasks share, and its input; `None` if there is nothing to share."""
+        catalog = self._read_visible_catalog()
         self.check_shared(chore)
         names = {entry.id: name for name, entry in catalog.topics.items()}
         full_name = names.get(chore.partition.topic_id)
         head = read_head(self.store, chore.partition.topic_id, chore.partition.number)
         if full_name is None or head is None:
             return None
-        policy, rules = cleanup_policy(catalog, full_name, self.cluster_id), rules_of(catalog, full_name)
+        policy, rules = read_cleanup_policy(catalog, full_name, self.cluster_id), read_append_rules(catalog, full_name)
         compaction = Compaction(self.store, chore.partition, policy, rules, self.remote)
-        scope = compaction.cleaning(head, now_ms=self.now_ms)
+        scope = compaction.plan_scope(head, now_ms=self.now_ms)
         return None if scope is None else (compaction, scope)
 
     def check_shared(self, chore: Chore) -> None:
         """Reject a cluster that this machine does not see."""
-        check_shared(self.store, chore.partition.full_name, is_found=self._is_same_cluster())
+        check_cluster_visible(self.store, chore.partition.full_name, is_found=self._is_same_cluster())
 
-    def _shared_catalog(self) -> Catalog:
+    def _read_visible_catalog(self) -> Catalog:
         catalog = self.catalog.read()
         if self.remote is not None:
             check_storage_shared(self.remote.storage, catalog.cluster.storage_id)
@@ -134,7 +132,7 @@ class ChoreTask:
         return read_cluster_id(self.store) == self.cluster_id
 
     def _process(self, catalog: Catalog, full_name: str, chore: Chore) -> PartitionRewrite | UploadBatch | None:
-        policy, rules = cleanup_policy(catalog, full_name, self.cluster_id), rules_of(catalog, full_name)
+        policy, rules = read_cleanup_policy(catalog, full_name, self.cluster_id), read_append_rules(catalog, full_name)
 
         def read_and_run() -> PartitionRewrite | UploadBatch | None:
             head = read_head(self.store, chore.partition.topic_id, chore.partition.number)
@@ -143,52 +141,51 @@ class ChoreTask:
         return retry_missing(read_and_run)
 
     def _run_job(
-        self, head: Head, chore: Chore, policy: CleanupPolicy, rules: Rules
+        self, head: Head, chore: Chore, policy: CleanupPolicy, rules: AppendRules
     ) -> PartitionRewrite | UploadBatch | None:
         match self.job:
             case "roll":
                 return write_rolled(self.store, head, chore.partition, policy, rules)
             case "compact":
                 compaction = Compaction(self.store, chore.partition, policy, rules, self.remote)
-                return compaction.compacted(head, now_ms=self.now_ms)
+                return compaction.write_compacted(head, now_ms=self.now_ms)
             case "upload" | "reupload":
                 return self._upload(head, chore, policy, rules)
             case "merge":
                 if self.remote is None or chore.offsets is None:
                     return None
-                return Merge(self.remote, chore.partition, policy, rules).written(chore.offsets)
+                return SegmentMerge(self.remote, chore.partition, policy, rules).write_merged_runs(chore.offsets)
             case _:
                 assert_never(self.job)
 
     def _upload(
-        self, head: Head, chore: Chore, policy: CleanupPolicy, rules: Rules
+        self, head: Head, chore: Chore, policy: CleanupPolicy, rules: AppendRules
     ) -> PartitionRewrite | UploadBatch | None:
         if self.remote is None or chore.offsets is None or policy.tiering is None or not policy.tiering.uploads:
             return None
-        upload = Upload(self.store, self.remote.storage, chore.partition, policy.tiering, rules)
+        upload = PartitionUpload(self.store, self.remote.storage, chore.partition, policy.tiering, rules)
         if self.job == "upload":
-            return upload.put(head, policy.limits, chore.offsets)
+            return upload.upload_segments(head, policy.limits, chore.offsets)
         manifest = read_manifest(self.remote.storage, upload.remote)
         return None if manifest is None else upload_compacted_again(upload, head, manifest, self.remote, chore.offsets)
 
 
 def run_chores_here(chores: Sequence[W], task: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[list[R]]:
-    """Run chores in a few threads, and yield the results in rounds."""
+    """Run chores in a few threads of this process, and yield the results in rounds."""
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="chore") as threads:
-        for taken in rounds_of(chores, _ROUND_BYTES):
+        for taken in split_into_rounds(chores, _ROUND_BYTES):
             done = threads.map(lambda together: list(task(together)), _group_chores(taken))
             yield [one for outcomes in done for one in outcomes]
 
 
 def _group_chores(chores: Sequence[W]) -> Iterator[Sequence[W]]:
-    """Group chores into tasks, each of which reads the catalog once."""
     size = max(1, min(_TOGETHER, len(chores) // _THREADS))
     for at in range(0, len(chores), size):
         yield chores[at : at + size]
 
 
-def rounds_of(chores: Iterable[W], cost: int) -> Iterator[list[W]]:
-    """Yield chores in order, as many as `cost` allows, at least one."""
+def split_into_rounds(chores: Iterable[W], cost: int) -> Iterator[list[W]]:
+    """Yield chores in order, in rounds of at most `cost` or a single chore."""
     taken: list[W] = []
     left = cost
     for chore in chores:

@@ -1,4 +1,4 @@
-"""Compaction: keep the newest record of each key."""
+"""Compaction: keep only the newest record of each key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from reconciler.embedded.tiered.object_rewrites import (
     delete_parts_on_error,
     delete_segments_on_error,
 )
-from reconciler.embedded.tiered.remote_tier import RemoteTier, check_not_behind
+from reconciler.embedded.tiered.remote_tier import RemoteTier, check_has_uploaded
 from reconciler.lifecycles import TieringState
 from reconciler.records.log import OffsetRange
 from reconciler.resources.cluster_properties import ENABLED, read_property
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reconciler.archives.entries import Entry
-    from reconciler.embedded.segments.admission import Rules
+    from reconciler.embedded.segments.admission import AppendRules
     from reconciler.embedded.segments.head import Head, Partition
     from reconciler.objectstore.base import ObjectStore
 
@@ -42,25 +42,25 @@ if TYPE_CHECKING:
 def select_segments_to_clean(
     segments: Iterable[Segment], head: Head, policy: CleanupPolicy, *, now_ms: int
 ) -> tuple[Segment, ...]:
-    """Return the segments to clean, oldest first; empty if that is not worthwhile yet.
+    """Return the segments to clean, oldest first; empty if cleaning is not due.
 
-    It is if the dirty part exceeds `min.cleanable.dirty.ratio`, a dirty record is older than `max.compaction.lag.ms`,
-    or tombstones are due.
+    It is due if the dirty part exceeds `min.cleanable.dirty.ratio`, if a dirty record is older than
+    `max.compaction.lag.ms`, or if tombstones can be removed.
     """
-    end = _cleaning_end(head, policy)
+    end = _find_cleaning_end(head, policy)
     settled = takewhile(lambda segment: segment.is_closed and segment.last < end, segments)
     candidates = tuple(takewhile(lambda segment: segment.max_ts <= now_ms - policy.min_lag_ms, settled))
     dirty = [segment for segment in candidates if segment.last >= head.compacted_to]
     stored = sum(segment.bytes for segment in candidates)
     is_worth = sum(segment.bytes for segment in dirty) > policy.min_dirty_ratio * stored
     is_late = any(segment.min_ts < now_ms - policy.max_lag_ms for segment in dirty)
-    has_due = any(is_due(entry, now_ms) for segment in candidates for entry in segment.entries)
+    has_due = any(are_tombstones_due(entry, now_ms) for segment in candidates for entry in segment.entries)
     return candidates if (dirty and (is_worth or is_late)) or has_due else ()
 
 
-def next_cleaning_ms(segments: Sequence[Segment], head: Head, policy: CleanupPolicy, *, now_ms: int) -> int | None:
-    """Return when cleaning may be due without new records; `None`: never."""
-    end = _cleaning_end(head, policy)
+def find_next_cleaning_ms(segments: Sequence[Segment], head: Head, policy: CleanupPolicy, *, now_ms: int) -> int | None:
+    """Return when cleaning may be due without new records; `None` means never."""
+    end = _find_cleaning_end(head, policy)
     settled = [segment for segment in segments if segment.is_closed and segment.last < end]
     times = [segment.max_ts + policy.min_lag_ms for segment in settled]
     times += [segment.min_ts + policy.max_lag_ms + 1 for segment in settled if segment.last >= head.compacted_to]
@@ -68,12 +68,12 @@ def next_cleaning_ms(segments: Sequence[Segment], head: Head, policy: CleanupPol
     return min((at for at in times if at > now_ms), default=None)
 
 
-def _cleaning_end(head: Head, policy: CleanupPolicy) -> int:
-    """The first undecided offset or, while uploading, not uploaded one (F-R-020)."""
+def _find_cleaning_end(head: Head, policy: CleanupPolicy) -> int:
+    """Return the last stable offset or, if the topic uploads, the end of the uploaded records (F-R-020)."""
     return min(head.bounds.stable, head.uploaded_to) if policy.keeps_unuploaded else head.bounds.stable
 
 
-def is_due(entry: Entry, now_ms: int) -> bool:
+def are_tombstones_due(entry: Entry, now_ms: int) -> bool:
     """Whether a part's tombstones may be removed."""
     return entry.horizon_ms is not None and entry.horizon_ms <= now_ms
 
@@ -83,11 +83,10 @@ if TYPE_CHECKING:
     Offsets = npt.NDArray[np.int64]
 
 _BUFFERED_ROWS: Final = 1 << 20
-"""Rows that wait to be sorted in."""
 
 
 class Survivors(Protocol):
-    """Decides which records no later record of their key supersedes."""
+    """Decides which records are not superseded by a later record of their key."""
 
     def mask_survivors(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Mask the surviving records of a batch with `offset` and `key`."""
@@ -95,9 +94,9 @@ class Survivors(Protocol):
 
 
 class NewestOffsets:
-    """Newest offset by 128-bit hash of the key, in sorted arrays of 24 bytes per key.
+    """Newest offset per key, by 128-bit hash of the key; sorted arrays take 24 bytes per key.
 
-    Keys with the same hash would be merged: for four thousand million keys a probability of about 2^-64.
+    Keys with equal hashes would be merged; with four billion keys the probability is about 2^-64.
     """
 
     def __init__(self) -> None:
@@ -110,11 +109,11 @@ class NewestOffsets:
         """Return whether at least `keys` keys are known."""
         if len(self._offsets) + self._rows < keys:
             return False
-        self.settle()
+        self.sort_buffered()
         return len(self._offsets) >= keys
 
     def add(self, keys: pa.Array, offsets: Offsets) -> None:
-        """Add keys, not null, with their offsets."""
+        """Add keys, which are not null, with their offsets."""
         self.add_hashes(*hash_keys(keys), offsets)
 
     def add_hashes(self, high: Words, low: Words, offsets: Offsets) -> None:
@@ -122,9 +121,9 @@ class NewestOffsets:
         self._waiting.append((high, low, offsets))
         self._rows += len(offsets)
         if self._rows >= _BUFFERED_ROWS:
-            self.settle()
+            self.sort_buffered()
 
-    def settle(self) -> None:
+    def sort_buffered(self) -> None:
         """Sort the buffered rows into the arrays."""
         if not self._waiting:
             return
@@ -138,13 +137,13 @@ class NewestOffsets:
         self._high, self._low, self._offsets = high[is_last], low[is_last], offsets[is_last]
         self._waiting, self._rows = [], 0
 
-    def of(self, keys: pa.Array) -> Offsets:
-        """Return the newest offset of each key, -1 if unknown; keys are not null."""
-        return self.of_hashes(*hash_keys(keys))
+    def find_offsets(self, keys: pa.Array) -> Offsets:
+        """Return the newest offset of each key, which is not null; -1 if the key is unknown."""
+        return self.find_offsets_by_hash(*hash_keys(keys))
 
-    def of_hashes(self, high: Words, low: Words) -> Offsets:
-        """Return each hash's newest offset, -1 if unknown."""
-        self.settle()
+    def find_offsets_by_hash(self, high: Words, low: Words) -> Offsets:
+        """Return the newest offset for each hash; -1 if it is unknown."""
+        self.sort_buffered()
         offsets = np.full(len(high), -1, np.int64)
         if not len(self._offsets):
             return offsets
@@ -160,11 +159,11 @@ class NewestOffsets:
         return offsets
 
     def mask_survivors(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Mask the records that are not below their key's newest offset."""
+        """Mask the records whose offset is not below their key's newest one."""
         has_key = batch.column("key").is_valid()
         is_keyed = to_bool_array(has_key)
         stays = np.ones(batch.num_rows, np.bool_)
-        latest = self.of(batch.column("key").filter(has_key))
+        latest = self.find_offsets(batch.column("key").filter(has_key))
         stays[is_keyed] = latest <= batch.column("offset").to_numpy()[is_keyed]
         return stays
 
@@ -172,7 +171,7 @@ class NewestOffsets:
 class SurvivingOffsets:
     """Offsets of the surviving records of one file.
 
-    Records without a key and those from `through` on survive, since their keys were not read.
+    Records without a key survive, and records from `through` on, since their keys were not read.
     """
 
     def __init__(self, offsets: Offsets, through: int) -> None:
@@ -194,8 +193,8 @@ def hash_keys(keys: pa.Array) -> tuple[Words, Words]:
     return halves[:, 0].copy(), halves[:, 1].copy()
 
 
-class Sieve:
-    """Filters out superseded records, and counts what it drops."""
+class RecordFilter:
+    """Filters out superseded records, and counts the dropped ones."""
 
     def __init__(self, survivors: Survivors) -> None:
         self._survivors = survivors
@@ -228,7 +227,7 @@ def to_bool_array(column: pa.Array) -> npt.NDArray[np.bool_]:
 def is_log_reachable(head: Head, policy: CleanupPolicy, remote: RemoteTier | None) -> bool:
     """Whether a partition's whole log can be read and rewritten now.
 
-    A tombstone must outlive older records of its key, also in object storage.
+    A tombstone must stay while any older record of its key remains, also in object storage.
     """
     if head.start == head.local_start:
         return True
@@ -243,7 +242,7 @@ def find_remote_partition(policy: CleanupPolicy, partition: Partition) -> Remote
 
 
 def read_remote_only_entries(head: Head, place: RemotePartition | None, remote: RemoteTier | None) -> tuple[Entry, ...]:
-    """Return the segments with remote-only records, oldest first.
+    """Return the segments with records that only object storage has, oldest first.
 
     Raises:
         OwnershipLostError: Another cluster owns the manifest.
@@ -254,7 +253,7 @@ def read_remote_only_entries(head: Head, place: RemotePartition | None, remote: 
     if manifest is None:
         raise missing_offsets_error(remote.storage, place.key, head.start, head.local_start - 1)
     check_own(place, manifest, remote.cluster_id)
-    check_not_behind(manifest, head, place, place)
+    check_has_uploaded(manifest, head, place, place)
     return tuple(iter_entries_within(remote.storage, manifest, OffsetRange(head.start, head.local_start)))
 
 
@@ -267,44 +266,43 @@ def iter_all_segments(
     yield from iter_segments(iter_entries_within(store, head, OffsetRange(head.local_start, head.end)), policy.limits)
 
 
-KEYS: Final = 5_000_000
-"""As in the 128 MiB of Kafka's cleaner."""
+MAX_LEARNED_KEYS: Final = 5_000_000
+"""Keys per pass, about as many as fit the 128 MiB of Kafka's log cleaner."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleaningPiece:
-    """A part to clean, with its store."""
+    """A part to clean, and the store that holds it."""
 
     entry: Entry
     store: ObjectStore
     stop: int
-    """Records from this offset on are local too."""
     is_remote: bool
 
 
 @dataclass(slots=True)
 class PieceGroup:
-    """Neighbouring parts of one tier that become one file."""
+    """Neighbouring parts of one tier that are rewritten into one file."""
 
     pieces: list[CleaningPiece]
     bytes: int
     horizon_ms: int | None
-    """When its tombstones may be removed; `None`: none remain."""
+    """Time from which its tombstones may be removed; `None` if none remain."""
 
     @property
     def entries(self) -> list[Entry]:
-        """Entries that become one file."""
+        """Entries of its parts."""
         return [piece.entry for piece in self.pieces]
 
     @property
     def first(self) -> CleaningPiece:
-        """The oldest piece."""
+        """Its oldest part."""
         return self.pieces[0]
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionScope:
-    """Input of one pass over a partition. Picklable."""
+    """Input of one compaction of a partition. Picklable."""
 
     pieces: tuple[CleaningPiece, ...]
     dirty_from: int
@@ -312,46 +310,47 @@ class CompactionScope:
     """End of the offsets whose keys are learned."""
     now_ms: int
     epoch: int
-    """Newest epoch of the log."""
     start: int
-    """Start of the log; records below are dropped."""
 
-    def live(self, entry: Entry) -> OffsetRange:
+    def live_range(self, entry: Entry) -> OffsetRange:
         """Return the offsets of a part that are still in the log."""
         return OffsetRange(max(entry.base, self.start), entry.last + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRewrite:
-    """Replacement of a group of parts; `None`: the parts stay."""
+    """Replacement of a group of parts; `None` if the parts stay."""
 
     is_remote: bool
     replacement: Replacement | None
 
 
 class Compaction:
-    """One pass over one partition, as its head was read.
+    """One compaction of one partition, based on one read of its head.
 
-    Cleans closed segments below the stable offset and older than `min.compaction.lag.ms`. Learns each key's newest
-    offset from the dirty part, above `Head.compacted_to`, then rewrites both parts into files of at most
-    `segment.bytes`. Records without a key stay. Memory holds about `KEYS` keys; the rest waits for the next pass, or
-    for Spark (`jobs/compaction.py`).
+    It cleans closed segments below the last stable offset and older than `min.compaction.lag.ms`. It learns each key's
+    newest offset from the dirty part, which begins at `Head.compacted_to`. Then it rewrites the clean and the dirty
+    part into files of at most `segment.bytes`. Records without a key stay. Memory holds about `MAX_LEARNED_KEYS` keys;
+    further keys wait for the next pass, or for Spark (`jobs/compaction.py`).
 
     The log spans both tiers: remote-only records in `[start, local_start)`, then local ones. Remote copies of local
-    records are uploaded again instead. While a topic uploads, only uploaded records are learned from, so object storage
-    alone has each key's newest value. New objects are stored first; one manifest swap publishes the remote ones, then
-    one head swap the local ones with `compacted_to`. This is correct at any moment:
+    records are not rewritten here but uploaded again. While a topic uploads, only uploaded records are learned from,
+    so that object storage alone has each key's newest value. New objects are stored first. One manifest swap publishes
+    the remote ones, then one head swap publishes the local ones with `compacted_to`. Three invariants make every
+    intermediate state correct:
 
-    1. A record is removed only while a later one of its key is in the log, at or above `compacted_to`. That one leaves
-       only by a later record, by retention (older first), or as a tombstone in a later pass.
-    2. A tombstone is removed only when no older record of its key is left. The swap that sets its horizon drops those
-       of its tier; remote ones went in the first swap. They never return: a replaced run must be unchanged, and evicted
-       segments have equal remote copies (`tiered/remote_retention.py`).
+    1. A record is removed only while the log has a later record of its key, at or above `compacted_to`. That one is
+    removed only by a later record, by retention (older records first), or as a tombstone in a later pass.
+
+    2. A tombstone is removed only when no older record of its key remains. The swap that sets its horizon removes
+    older records of its tier; the first swap already removed remote ones. They never return: a rewrite requires that
+    its parts are unchanged, and only segments with equal remote copies are evicted (`tiered/remote_retention.py`).
+
     3. `compacted_to` rises last. If the second swap fails, the next pass learns the same dirty part again.
 
-    Mirrors are compacted here, not by their sources: a mirror is a prefix of its source's log, so superseded records
-    are superseded in both. A restore whose cut removes superseding records cuts the whole log (`restore_cut.py`);
-    rewrites read before the cut are not published.
+    Mirrors are compacted here, not by their sources: a mirror is a prefix of its source's log, so a record superseded
+    in the mirror is also superseded in the source. A restore that removes superseding records removes the whole log
+    (`restore_cut.py`); rewrites read before it are not published.
     """
 
     def __init__(
@@ -359,7 +358,7 @@ class Compaction:
         store: ObjectStore,
         partition: Partition,
         policy: CleanupPolicy,
-        rules: Rules,
+        rules: AppendRules,
         remote: RemoteTier | None = None,
     ) -> None:
         self._store = store
@@ -369,17 +368,19 @@ class Compaction:
         self._remote = remote
         self._place = find_remote_partition(policy, partition)
 
-    def compacted(self, head: Head, *, now_ms: int) -> PartitionRewrite | None:
-        """Write the surviving records of both tiers; `None`: nothing to clean."""
-        cleaning = self.cleaning(head, now_ms=now_ms)
+    def write_compacted(self, head: Head, *, now_ms: int) -> PartitionRewrite | None:
+        """Write the surviving records of both tiers; `None` if there is nothing to clean."""
+        cleaning = self.plan_scope(head, now_ms=now_ms)
         if cleaning is None:
             return None
         newest, through = self._learn_keys(cleaning.pieces, cleaning.dirty_from)
         cleaning = replace(cleaning, through=through)
-        return self.rewritten(cleaning, (self.clean_group(cleaning, group, newest) for group in self.groups(cleaning)))
+        return self.combine_rewrites(
+            cleaning, (self.clean_group(cleaning, group, newest) for group in self.iter_groups(cleaning))
+        )
 
-    def cleaning(self, head: Head, *, now_ms: int) -> CompactionScope | None:
-        """Return what to clean, or `None`."""
+    def plan_scope(self, head: Head, *, now_ms: int) -> CompactionScope | None:
+        """Return the parts to clean; `None` if there are none."""
         if not is_log_reachable(head, self._policy, self._remote):
             return None
         remote = read_remote_only_entries(head, self._place, self._remote)
@@ -388,28 +389,30 @@ class Compaction:
         )
         if not clean:
             return None
-        pieces = tuple(self._pieces(clean, remote, head.local_start))
+        pieces = tuple(self._iter_pieces(clean, remote, head.local_start))
         return CompactionScope(pieces, head.compacted_to, pieces[-1].stop, now_ms, head.epochs[-1][0], head.start)
 
-    def rewritten(self, cleaning: CompactionScope, cleaned: Iterable[GroupRewrite]) -> PartitionRewrite:
-        """Combine the rewrites of all groups; if one fails, the others' objects are deleted."""
+    def combine_rewrites(self, cleaning: CompactionScope, cleaned: Iterable[GroupRewrite]) -> PartitionRewrite:
+        """Combine the rewrites of all groups. If one fails, the objects of the others are deleted."""
         storage = None if self._remote is None else self._remote.storage
         with delete_parts_on_error(self._store) as near, delete_segments_on_error(storage) as far:
             for one in cleaned:
                 if one.replacement is not None:
                     (far if one.is_remote else near).append(one.replacement)
         through = max(cleaning.through, cleaning.dirty_from)
-        remotely = self._remote_rewrite(tuple(far), cleaning.epoch, through)
+        remotely = self._build_remote_rewrite(tuple(far), cleaning.epoch, through)
         return PartitionRewrite(self._partition, tuple(near), through, remotely, epoch=cleaning.epoch)
 
-    def _remote_rewrite(self, done: tuple[Replacement, ...], epoch: int, through: int) -> RemoteRewrite | None:
+    def _build_remote_rewrite(self, done: tuple[Replacement, ...], epoch: int, through: int) -> RemoteRewrite | None:
         if not done or self._remote is None or self._place is None or self._policy.tiering is None:
             return None
         cluster_id = self._remote.cluster_id
         tiering = self._policy.tiering
         return RemoteRewrite(self._place, cluster_id, tiering, done, is_whole=True, epoch=epoch, learned_to=through)
 
-    def _pieces(self, clean: Iterable[Segment], remote: Iterable[Entry], local_start: int) -> Iterator[CleaningPiece]:
+    def _iter_pieces(
+        self, clean: Iterable[Segment], remote: Iterable[Entry], local_start: int
+    ) -> Iterator[CleaningPiece]:
         remote_keys = {entry.key for entry in remote}
         for segment in clean:
             for entry in segment.entries:
@@ -427,17 +430,17 @@ class Compaction:
                 offsets = batch.column("offset").to_numpy()
                 has_key = batch.column("key").is_valid()
                 newest.add(batch.column("key").filter(has_key), offsets[to_bool_array(has_key)])
-                if newest.is_full(KEYS):
+                if newest.is_full(MAX_LEARNED_KEYS):
                     return newest, int(offsets[-1]) + 1
         return newest, pieces[-1].stop
 
-    def groups(self, cleaning: CompactionScope) -> Iterator[PieceGroup]:
-        """Yield runs of one epoch, tier and tombstone horizon that fit into a segment."""
+    def iter_groups(self, cleaning: CompactionScope) -> Iterator[PieceGroup]:
+        """Yield groups of neighbouring parts of one epoch, tier and tombstone horizon that fit into a segment."""
         group: PieceGroup | None = None
         for piece in cleaning.pieces:
             if piece.entry.base >= cleaning.through:
                 break
-            horizon_ms = self._horizon_ms(piece.entry, cleaning.dirty_from, cleaning.now_ms)
+            horizon_ms = self._compute_horizon_ms(piece.entry, cleaning.dirty_from, cleaning.now_ms)
             if group is not None and self._extends_group(group, piece, horizon_ms):
                 group.pieces.append(piece)
                 group.bytes += piece.entry.bytes
@@ -457,31 +460,33 @@ class Compaction:
             and (horizon_ms is None or group.horizon_ms in {None, horizon_ms})
         )
 
-    def _horizon_ms(self, entry: Entry, dirty_from: int, now_ms: int) -> int | None:
+    def _compute_horizon_ms(self, entry: Entry, dirty_from: int, now_ms: int) -> int | None:
         if entry.horizon_ms is not None:
-            return None if is_due(entry, now_ms) else entry.horizon_ms
+            return None if are_tombstones_due(entry, now_ms) else entry.horizon_ms
         return now_ms + self._policy.tombstones_ms if entry.last >= dirty_from else None
 
     def clean_group(self, cleaning: CompactionScope, group: PieceGroup, survivors: Survivors) -> GroupRewrite:
         """Write a group's records without superseded ones."""
-        return GroupRewrite(group.first.is_remote, self._replacement(cleaning, group, survivors))
+        return GroupRewrite(group.first.is_remote, self._write_replacement(cleaning, group, survivors))
 
-    def _replacement(self, cleaning: CompactionScope, group: PieceGroup, survivors: Survivors) -> Replacement | None:
-        """Write the file that replaces a group; `None`: the group stays."""
+    def _write_replacement(
+        self, cleaning: CompactionScope, group: PieceGroup, survivors: Survivors
+    ) -> Replacement | None:
+        """Write the file that replaces a group; `None` if the group stays."""
         dirty_from, now_ms = cleaning.dirty_from, cleaning.now_ms
         first = group.first.entry
         is_alone = len(group.pieces) == 1 and (first.is_segment or group.first.is_remote)
-        is_clean = is_alone and first.last < dirty_from and not is_due(first, now_ms)
-        if is_clean and not _has_superseded(group.first, cleaning.live(first), survivors):
+        is_clean = is_alone and first.last < dirty_from and not are_tombstones_due(first, now_ms)
+        if is_clean and not _has_superseded(group.first, cleaning.live_range(first), survivors):
             return None
-        sieve = Sieve(survivors)
-        entry = self._writer(group).write_one(
+        sieve = RecordFilter(survivors)
+        entry = self._make_writer(group).write_one(
             records
             for piece in group.pieces
             for records in sieve.filter_records(
-                read_part(piece.store, piece.entry, self._partition.number, cleaning.live(piece.entry)),
-                # Beyond the learned offsets older records of the key may remain.
-                tombstones_to=cleaning.through if is_due(piece.entry, now_ms) else 0,
+                read_part(piece.store, piece.entry, self._partition.number, cleaning.live_range(piece.entry)),
+                # From `through` on, older records of a tombstone's key may remain.
+                tombstones_to=cleaning.through if are_tombstones_due(piece.entry, now_ms) else 0,
             )
         )
         horizon_ms = group.horizon_ms if sieve.tombstones else None
@@ -496,12 +501,11 @@ class Compaction:
             group.entries, [replace(entry, epoch=first.epoch, is_segment=True, horizon_ms=horizon_ms)]
         )
 
-    def _writer(self, group: PieceGroup) -> PartWriter:
+    def _make_writer(self, group: PieceGroup) -> PartWriter:
         if self._place is None or not group.first.is_remote:
             return PartWriter.of(self._store, self._rules, self._partition.number)
         return SegmentWriter.for_partition(group.first.store, self._rules, self._place, group.first.entry.epoch)
 
 
 def _has_superseded(piece: CleaningPiece, offsets: OffsetRange, survivors: Survivors) -> bool:
-    """Whether a part has superseded records; reads only its keys."""
     return any(not survivors.mask_survivors(batch).all() for batch in read_keys(piece.store, piece.entry, offsets))

@@ -1,6 +1,6 @@
 """Evict uploaded data above the local capacity, and apply local retention.
 
-Checked every `retention_local_trim_interval`. Sizes are remembered, so that only changed heads are read.
+The check runs every `retention_local_trim_interval`. It stores the sizes, so that only changed heads are read.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.storage import check_storage_given
 from reconciler.embedded.catalog.tables import Catalog, is_closed
-from reconciler.embedded.keys import partition_of_head
+from reconciler.embedded.keys import parse_head_key
 from reconciler.embedded.maintenance.survey import HeadCache, MaintenanceResult, Survey, SurveyedPartition
 from reconciler.embedded.segments.head import Head, Partition
 from reconciler.embedded.segments.retention import (
     CleanupPolicy,
     ExpiryResult,
     Segment,
-    cleanup_policy,
+    count_live_bytes,
     delete_expired,
+    find_next_expiry_ms,
     iter_expired,
+    iter_live_entries,
     iter_segments,
-    live_bytes,
-    live_entries,
-    next_expiry_ms,
+    read_cleanup_policy,
 )
 from reconciler.embedded.tiered.remote_retention import (
     EvictionCandidates,
     TieredPartition,
-    capacity_of,
-    evict,
+    evict_segments,
     find_evictable,
     measure_disk_under,
     plan_evictions,
+    read_local_capacity,
 )
-from reconciler.embedded.tiered.remote_tier import remote_tier
+from reconciler.embedded.tiered.remote_tier import build_remote_tier
 from reconciler.errors import ReconcilerError
 from reconciler.resources.cluster_properties import read_property
 from reconciler.runtime.threads import map_in_parallel
@@ -58,14 +58,14 @@ class LocalTrim:
     is_wanted: Callable[[str], bool]
     disk_bytes: Callable[[ObjectStore], int | None] = measure_disk_under
 
-    def trim(self, tended: MaintenanceResult) -> None:
+    def evict_excess(self, tended: MaintenanceResult) -> None:
         """Evict data above the capacity; failed partitions are reported in `tended`."""
-        catalog, cluster_id = self.retaining.catalog.known(), self.retaining.cluster_id
+        catalog, cluster_id = self.retaining.catalog.get_cached(), self.retaining.cluster_id
         properties = catalog.cluster.properties
-        policies = _Policies(catalog, cluster_id)
+        policies = _TopicPolicies(catalog, cluster_id)
         if not policies.evicts_any():
             return
-        capacity = capacity_of(properties, self.disk_bytes(self.retaining.store))
+        capacity = read_local_capacity(properties, self.disk_bytes(self.retaining.store))
         if capacity is None:
             return
         survey = Survey.load(self.retaining.store, cluster_id, _JOB)
@@ -73,24 +73,24 @@ class LocalTrim:
         interval_ms = int(read_property(properties, "retention_local_trim_interval") or 0)
         if survey.notes.get("capacity") == capacity and now_ms < survey.notes.get("at_ms", 0) + interval_ms:
             return
-        partitions = list(policies.existing_partitions(self.heads.listed(self.retaining.store, _JOB)))
-        excess = self._measure(partitions, survey, tended) - capacity
+        partitions = list(policies.existing_partitions(self.heads.list_heads(self.retaining.store, _JOB)))
+        excess = self._measure_local_bytes(partitions, survey, tended) - capacity
         if excess > 0:
             closed = {topic.id for topic in catalog.topics.values() if is_closed(topic)}
             excess -= self._evict_oldest(
-                [partition for partition in partitions if self._may_leave(partition, closed)], excess, tended
+                [partition for partition in partitions if self._may_evict(partition, closed)], excess, tended
             )
         if excess <= 0:
             survey.notes |= {"at_ms": now_ms, "capacity": capacity}
-        survey.end()
+        survey.store_if_changed()
 
-    def _may_leave(self, surveyed: SurveyedPartition, closed: Container[str]) -> bool:
-        """Return whether a topic is not being mounted or unmounted."""
+    def _may_evict(self, surveyed: SurveyedPartition, closed: Container[str]) -> bool:
         is_held = surveyed.partition.topic_id in closed
         return surveyed.policy.evicts and not is_held and self.is_wanted(surveyed.partition.full_name)
 
-    def _measure(self, partitions: list[SurveyedPartition], survey: Survey, tended: MaintenanceResult) -> int:
-        """Return the local bytes; reads only changed heads."""
+    def _measure_local_bytes(
+        self, partitions: list[SurveyedPartition], survey: Survey, tended: MaintenanceResult
+    ) -> int:
         before: dict[str, list[Any]] = survey.notes.get("used", {})
         store = self.retaining.store
 
@@ -99,10 +99,10 @@ class LocalTrim:
             if row is not None and row[0] == partition.hint:
                 return int(row[1])
             try:
-                head = self.heads.read(store, partition)
-                return 0 if head is None else live_bytes(store, head)
+                head = self.heads.read_head(store, partition)
+                return 0 if head is None else count_live_bytes(store, head)
             except ReconcilerError as error:
-                tended.fail(partition.partition, error)
+                tended.record_failure(partition.partition, error)
                 return 0
 
         sizes = list(map_in_parallel(measure, partitions, name="space"))
@@ -114,15 +114,15 @@ class LocalTrim:
         return sum(sizes)
 
     def _evict_oldest(self, partitions: list[SurveyedPartition], excess: int, tended: MaintenanceResult) -> int:
-        def look(partition: SurveyedPartition) -> EvictionCandidates:
+        def find_candidates(partition: SurveyedPartition) -> EvictionCandidates:
             try:
-                head = self.heads.read(self.retaining.store, partition)
-                return EvictionCandidates() if head is None else self.retaining.evictable(partition, head)
+                head = self.heads.read_head(self.retaining.store, partition)
+                return EvictionCandidates() if head is None else self.retaining.find_evictable_segments(partition, head)
             except ReconcilerError as error:
-                tended.fail(partition.partition, error)
+                tended.record_failure(partition.partition, error)
                 return EvictionCandidates()
 
-        candidates = list(map_in_parallel(look, partitions, name="space"))
+        candidates = list(map_in_parallel(find_candidates, partitions, name="space"))
         chosen = [
             (partition, candidate.segments[:count])
             for partition, candidate, count in zip(
@@ -131,25 +131,25 @@ class LocalTrim:
             if count
         ]
 
-        def leave(candidate: tuple[SurveyedPartition, Sequence[Segment]]) -> int:
+        def evict_chosen(candidate: tuple[SurveyedPartition, Sequence[Segment]]) -> int:
             partition, segments = candidate
             try:
-                gone = evict(self.retaining.store, partition.partition, segments)
+                gone = evict_segments(self.retaining.store, partition.partition, segments)
             except ReconcilerError as error:
-                tended.fail(partition.partition, error)
+                tended.record_failure(partition.partition, error)
                 return 0
             return 0 if gone is None else gone.bytes
 
         freed = 0
-        for (partition, _), size in zip(chosen, map_in_parallel(leave, chosen, name="space"), strict=True):
+        for (partition, _), size in zip(chosen, map_in_parallel(evict_chosen, chosen, name="space"), strict=True):
             self.heads.mark_changed(partition.partition)
             if size:
-                tended.count(records=0, stored=size)
+                tended.count_work(records=0, stored=size)
                 freed += size
         return freed
 
 
-class _Policies:
+class _TopicPolicies:
     def __init__(self, catalog: Catalog, cluster_id: str) -> None:
         self._catalog = catalog
         self._cluster_id = cluster_id
@@ -158,33 +158,34 @@ class _Policies:
 
     def evicts_any(self) -> bool:
         tiered = (name for name, entry in self._catalog.topics.items() if entry.tiering is not None)
-        return any(self._of(name).evicts for name in tiered)
+        return any(self._get_policy(name).evicts for name in tiered)
 
     def existing_partitions(self, listed: Iterator[tuple[str, str, bool]]) -> Iterator[SurveyedPartition]:
         for key, hint, is_changed in listed:
-            topic_id, number = partition_of_head(key)
+            topic_id, number = parse_head_key(key)
             name = self._names.get(topic_id)
             if name is not None:
-                yield SurveyedPartition(Partition(name, topic_id, number), self._of(name), key, hint, is_changed)
+                yield SurveyedPartition(
+                    Partition(name, topic_id, number), self._get_policy(name), key, hint, is_changed
+                )
 
-    def _of(self, full_name: str) -> CleanupPolicy:
+    def _get_policy(self, full_name: str) -> CleanupPolicy:
         if full_name not in self._known:
-            self._known[full_name] = cleanup_policy(self._catalog, full_name, self._cluster_id)
+            self._known[full_name] = read_cleanup_policy(self._catalog, full_name, self._cluster_id)
         return self._known[full_name]
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionJob:
-    """The retention job on one partition, in one pass. Thread-safe."""
+    """Retention of single partitions, in one pass. Thread-safe."""
 
     store: ObjectStore
     storage: ObjectStore | None
     cluster_id: str
     catalog: CatalogRegister
-    """As last read."""
     now_ms: Callable[[], int]
 
-    def look(self, surveyed: SurveyedPartition, head: Head) -> tuple[ExpiryResult | None, int | None]:
+    def expire_partition(self, surveyed: SurveyedPartition, head: Head) -> tuple[ExpiryResult | None, int | None]:
         """Delete a partition's expired records; return the result, or when to check again.
 
         Raises:
@@ -192,26 +193,26 @@ class RetentionJob:
         """
         now_ms = self.now_ms()
         if surveyed.policy.tiering is not None:
-            return self._tiered_partition(surveyed, surveyed.policy.tiering).retain(head, now_ms=now_ms)
-        segments = iter_segments(live_entries(self.store, head), surveyed.policy.limits)
-        stored, stable = live_bytes(self.store, head), head.bounds.stable
+            return self._make_tiered_partition(surveyed, surveyed.policy.tiering).apply_retention(head, now_ms=now_ms)
+        segments = iter_segments(iter_live_entries(self.store, head), surveyed.policy.limits)
+        stored, stable = count_live_bytes(self.store, head), head.bounds.stable
         gone = iter_expired(segments, surveyed.policy, stored_bytes=stored, stable=stable, now_ms=now_ms)
         if next(gone, None) is None:
-            return None, next_expiry_ms(self.store, head, surveyed.policy)
+            return None, find_next_expiry_ms(self.store, head, surveyed.policy)
         return delete_expired(self.store, surveyed.partition, surveyed.policy, now_ms=now_ms), now_ms
 
-    def evictable(self, surveyed: SurveyedPartition, head: Head) -> EvictionCandidates:
-        """Return the segments that may leave the local tier."""
+    def find_evictable_segments(self, surveyed: SurveyedPartition, head: Head) -> EvictionCandidates:
+        """Return the segments that may be evicted from the local tier."""
         if surveyed.policy.tiering is None:
             return EvictionCandidates()
-        tier = self._tiered_partition(surveyed, surveyed.policy.tiering)
-        head, manifest = tier.read_sound_state(head)
+        tier = self._make_tiered_partition(surveyed, surveyed.policy.tiering)
+        head, manifest = tier.read_agreeing_state(head)
         return find_evictable(
-            self.store, head, surveyed.policy, lambda: tier.same_below(head, manifest), now_ms=self.now_ms()
+            self.store, head, surveyed.policy, lambda: tier.find_equal_end(head, manifest), now_ms=self.now_ms()
         )
 
-    def _tiered_partition(self, surveyed: SurveyedPartition, tiering: TopicTiering) -> TieredPartition:
-        cluster = self.catalog.known().cluster
+    def _make_tiered_partition(self, surveyed: SurveyedPartition, tiering: TopicTiering) -> TieredPartition:
+        cluster = self.catalog.get_cached().cluster
         check_storage_given(self.storage, cluster.storage_id)
-        remote = remote_tier(self.storage, self.cluster_id, cluster)
+        remote = build_remote_tier(self.storage, self.cluster_id, cluster)
         return TieredPartition(self.store, surveyed.partition, surveyed.policy, tiering, remote)

@@ -1,6 +1,6 @@
 """Maintenance passes over a cluster's partitions, with scrub and merge jobs.
 
-Rewrites are handed to a `Spread`, which runs them here or on executors.
+A `Spread` runs the rewrites, in this process or on executors.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from reconciler.archives.pages import iter_entries_within
 from reconciler.archives.storage import check_storage
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask, FailedChore, Job
 from reconciler.embedded.maintenance.compaction import (
+    find_next_cleaning_ms,
     find_remote_partition,
     is_log_reachable,
     iter_all_segments,
-    next_cleaning_ms,
     read_remote_only_entries,
     select_segments_to_clean,
 )
 from reconciler.embedded.maintenance.local_space import LocalTrim, RetentionJob
-from reconciler.embedded.maintenance.roll import MergeLimits, Run, iter_runs, merge_limits, merges_segments
+from reconciler.embedded.maintenance.roll import MergeLimits, MergeRun, iter_runs, merges_segments, read_merge_limits
 from reconciler.embedded.maintenance.survey import (
     HeadCache,
     MaintenanceResult,
@@ -32,15 +32,15 @@ from reconciler.embedded.maintenance.survey import (
     load_results,
     store_results,
 )
-from reconciler.embedded.maintenance.uploads import Uploads, refresh_description, write_changed_descriptions
-from reconciler.embedded.segments.admission import rules_of
+from reconciler.embedded.maintenance.uploads import UploadJob, refresh_description, write_changed_descriptions
+from reconciler.embedded.segments.admission import read_append_rules
 from reconciler.embedded.segments.head import Head, Partition
-from reconciler.embedded.tiered.cluster_metadata import MetadataKeeper, MetadataUpdate
+from reconciler.embedded.tiered.cluster_metadata import MetadataUpdate, MetadataWriter
 from reconciler.embedded.tiered.idle_work import HousekeepingTurn
 from reconciler.embedded.tiered.object_rewrites import PartitionRewrite
 from reconciler.embedded.tiered.remote_retention import measure_disk_under
-from reconciler.embedded.tiered.remote_tier import RemoteTier, check_not_behind, remote_tier
-from reconciler.embedded.tiered.scrub import Scrub, ScrubFinding
+from reconciler.embedded.tiered.remote_tier import RemoteTier, build_remote_tier, check_has_uploaded
+from reconciler.embedded.tiered.scrub import PartitionScrub, ScrubFinding
 from reconciler.embedded.tiered.upload import UploadBatch
 from reconciler.errors import ReconcilerError
 from reconciler.records.log import OffsetRange
@@ -57,96 +57,98 @@ if TYPE_CHECKING:
 
 Outcome: TypeAlias = PartitionRewrite | UploadBatch | FailedChore
 Spread: TypeAlias = Callable[[Sequence[Chore], ChoreTask], Iterator[Sequence[Outcome]]]
-"""Runs chores and yields results in rounds, published in between."""
+"""Runs chores and yields their results in rounds; each round is published before the next."""
 
 A = TypeVar("A")
 T = TypeVar("T")
 
-Look: TypeAlias = Callable[[SurveyedPartition, Head], tuple[T | None, int | None]]
-"""Returns work for a partition, or when to check again without changes; `None`: never."""
+FindWork: TypeAlias = Callable[[SurveyedPartition, Head], tuple[T | None, int | None]]
+"""Returns work for a partition, or when to check it again without changes (`None`: never)."""
 
 
 @dataclass(frozen=True)
 class Upkeep:
-    """One pass over a cluster's partitions; its jobs share the heads they read."""
+    """One maintenance pass over a cluster's partitions; its jobs share the heads that they read."""
 
     store: ObjectStore
     catalog: CatalogRegister
     cluster_id: str
     now_ms: Callable[[], int]
-    """Clock by which records expire."""
     is_wanted: Callable[[str], bool] = lambda _full_name: True
     is_stopped: Callable[[], bool] = lambda: False
     heads: HeadCache = field(default_factory=HeadCache)
     storage: ObjectStore | None = None
     tidying: HousekeepingTurn = field(default_factory=HousekeepingTurn)
-    """Decides when the remote tier may be tidied."""
     may_go_on: Callable[[], None] = lambda: None
     """Called before each round is published; may raise to stop the job."""
     disk_bytes: Callable[[ObjectStore], int | None] = measure_disk_under
-    """Returns the bytes of the disk under a store; `None`: no disk."""
     lost: set[str] = field(default_factory=set)
     """Topics of another cluster, each reported once."""
 
     @property
     def remote(self) -> RemoteTier | None:
-        """The remote tier, by the last read catalog."""
-        return remote_tier(self.storage, self.cluster_id, self.catalog.known().cluster)
+        """The remote tier, by the cached catalog."""
+        return build_remote_tier(self.storage, self.cluster_id, self.catalog.get_cached().cluster)
 
     def retain(self) -> MaintenanceResult:
-        """Delete expired records, and evict uploaded ones beyond the local limits."""
+        """Delete expired records, and evict uploaded records beyond the local limits."""
         tended = MaintenanceResult(lost=self.lost)
         retaining = RetentionJob(self.store, self.storage, self.cluster_id, self.catalog, self.now_ms)
-        for _, result in self._check_due("retention", tended, lambda policy: policy.is_bounded, retaining.look):
-            tended.count(records=result.records, stored=result.bytes)
-        LocalTrim(retaining, self.heads, self.is_wanted, self.disk_bytes).trim(tended)
+        for _, result in self._check_due(
+            "retention", tended, lambda policy: policy.has_retention, retaining.expire_partition
+        ):
+            tended.count_work(records=result.records, stored=result.bytes)
+        LocalTrim(retaining, self.heads, self.is_wanted, self.disk_bytes).evict_excess(tended)
         return tended
 
     def roll(self, spread: Spread | None = None) -> MaintenanceResult:
         """Merge closed segments into one file each; `spread` runs larger work elsewhere."""
-        return self._run_rewrites("roll", spread, lambda _policy: True, self._to_roll)
+        return self._run_rewrites("roll", spread, lambda _policy: True, self._find_roll)
 
     def upload(self, spread: Spread | None = None) -> MaintenanceResult:
         """Upload the closed segments of tiered topics; `spread` as in `roll`."""
-        from reconciler.embedded.maintenance.uploads import Uploads  # noqa: PLC0415 - brings Arrow
+        from reconciler.embedded.maintenance.uploads import UploadJob  # noqa: PLC0415 - brings Arrow
 
         catalog = self.catalog.read()
         tended, remote = MaintenanceResult(lost=self.lost), self.remote
         if remote is None:
             return tended
 
-        uploads, survey = Uploads(self.store, remote, self.now_ms), Survey.load(self.store, self.cluster_id, "upload")
+        uploads, survey = UploadJob(self.store, remote, self.now_ms), Survey.load(self.store, self.cluster_id, "upload")
         for full_name, error in write_changed_descriptions(
             remote, catalog, self.is_wanted, survey.notes.setdefault("topics", {})
         ):
-            tended.fail(full_name, error)
+            tended.record_failure(full_name, error)
         again: list[Chore] = []
 
         def due(surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
-            due_chores, due_ms = uploads.due(surveyed, head)
-            # Compacted topics have a survey of their own.
-            if due_chores is None and not surveyed.policy.compacts and uploads.reuploads(surveyed.policy):
-                outdated, _ = uploads.outdated(surveyed, head)
+            due_chores, due_ms = uploads.find_due(surveyed, head)
+            # Compacted topics are handled below, with a survey of their own.
+            if due_chores is None and not surveyed.policy.compacts and uploads.uploads_compacted_again(surveyed.policy):
+                outdated, _ = uploads.find_outdated(surveyed, head)
                 again.extend(outdated or ())
                 return None, due_ms if outdated is None else self.now_ms()
             return due_chores, due_ms
 
         due_chores = sorted(self._iter_due_work(survey, tended, _has_uploads, due), key=_backlog_key)
         chores = _flatten_chores(due_chores)
-        tended.levels = uploads.share(survey.notes, sum(chore.bytes for chore in chores))
-        survey.end()
+        tended.levels = uploads.update_connection_share(survey.notes, sum(chore.bytes for chore in chores))
+        survey.store_if_changed()
         self.upload_all(uploads, chores, tended, spread)
         compacting = self._check_due(
-            "reupload", tended, lambda policy: policy.compacts and uploads.reuploads(policy), uploads.outdated
+            "reupload",
+            tended,
+            lambda policy: policy.compacts and uploads.uploads_compacted_again(policy),
+            uploads.find_outdated,
         )
         self.reupload_all([*again, *_flatten_chores(compacting)], tended, spread)
         return tended
 
     def upload_all(
-        self, uploads: Uploads, chores: Sequence[Chore], tended: MaintenanceResult, spread: Spread | None
+        self, uploads: UploadJob, chores: Sequence[Chore], tended: MaintenanceResult, spread: Spread | None
     ) -> None:
-        """Upload chores, and publish round by round."""
-        self._spread(
+        """Upload chores and publish each round."""
+        self._run_and_publish(
             "upload",
             spread,
             chores,
@@ -155,18 +157,20 @@ class Upkeep:
         )
 
     def reupload_all(self, chores: Sequence[Chore], tended: MaintenanceResult, spread: Spread | None) -> None:
-        """Upload compacted segments again."""
-        self._spread("reupload", spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
+        """Upload compacted segments again and publish each round."""
+        self._run_and_publish(
+            "reupload", spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended)
+        )
 
     def compact(self, spread: Spread | None = None) -> MaintenanceResult:
         """Compact every partition that needs it; `spread` as in `roll`."""
-        with self.tidying.turn("compact", self.catalog.read().cluster.properties) as may_tidy:
+        with self.tidying.run_job("compact", self.catalog.read().cluster.properties) as may_tidy:
 
-            def look(surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
+            def find_local_work(surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
                 is_local = head.start == head.local_start
-                return self._to_compact(surveyed, head) if is_local or may_tidy() else (None, self.now_ms())
+                return self._find_compaction(surveyed, head) if is_local or may_tidy() else (None, self.now_ms())
 
-            return self._run_rewrites("compact", spread, lambda policy: policy.compacts, look)
+            return self._run_rewrites("compact", spread, lambda policy: policy.compacts, find_local_work)
 
     def merge(self, spread: Spread | None = None) -> MaintenanceResult:
         """Merge small neighbouring remote segments; `spread` as in `roll`."""
@@ -174,16 +178,16 @@ class Upkeep:
         properties = self.catalog.read().cluster.properties
         if remote is None:
             return tended
-        merges = Merges(remote)
-        with self.tidying.turn("merge", properties) as may_tidy:
+        merges = MergePlanner(remote)
+        with self.tidying.run_job("merge", properties) as may_tidy:
             giving_way = replace(self, is_stopped=lambda: self.is_stopped() or not may_tidy())
             giving_way._merge(merges, spread, tended)  # noqa: SLF001 - the same class
         return tended
 
-    def keep_metadata(self, *, is_named: bool = False) -> MetadataUpdate:
-        """Store the cluster's metadata in object storage, if due or named.
+    def store_metadata(self, *, is_named: bool = False) -> MetadataUpdate:
+        """Store the cluster's metadata in object storage, if this is due or `is_named`.
 
-        Not for a cluster of only read replicas: its access may be read-only.
+        A cluster with only read replicas stores none, since it may have read-only access.
         """
         catalog, remote = self.catalog.read(), self.remote
         properties, topics = catalog.cluster.properties, catalog.topics.values()
@@ -198,23 +202,27 @@ class Upkeep:
         is_due = not isinstance(looked_ms, int) or not looked_ms <= now_ms < looked_ms + interval_ms
         if self.is_stopped() or not (is_due or is_named):
             return MetadataUpdate()
-        check_storage(remote.storage, self.catalog.known().cluster.storage_id)
-        keeper = MetadataKeeper(self.store, remote.storage, self.catalog, self.cluster_id, self.now_ms, self.may_go_on)
-        update = keeper.keep(checks=is_named)
+        check_storage(remote.storage, self.catalog.get_cached().cluster.storage_id)
+        keeper = MetadataWriter(self.store, remote.storage, self.catalog, self.cluster_id, self.now_ms, self.may_go_on)
+        update = keeper.update_stored(checks=is_named)
         store_results(self.store, "metadata", {}, {"looked_ms": now_ms})
         return update
 
-    def _merge(self, merges: Merges, spread: Spread | None, tended: MaintenanceResult) -> None:
-        chores = _flatten_chores(self._check_due("merge", tended, merges.asks, merges.due, begin=merges.begin))
-        self._spread("merge", spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
+    def _merge(self, merges: MergePlanner, spread: Spread | None, tended: MaintenanceResult) -> None:
+        chores = _flatten_chores(
+            self._check_due("merge", tended, merges.may_merge, merges.find_due_runs, begin=merges.load_results)
+        )
+        self._run_and_publish(
+            "merge", spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended)
+        )
 
-    def _to_roll(self, surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
-        from reconciler.embedded.tiered.object_rewrites import bytes_to_roll  # noqa: PLC0415 - brings Arrow
+    def _find_roll(self, surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
+        from reconciler.embedded.tiered.object_rewrites import count_bytes_to_roll  # noqa: PLC0415 - brings Arrow
 
-        stored = bytes_to_roll(self.store, head, surveyed.policy)
+        stored = count_bytes_to_roll(self.store, head, surveyed.policy)
         return None if stored is None else Chore(surveyed.partition, stored), None
 
-    def _to_compact(self, surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
+    def _find_compaction(self, surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
         now_ms, remote = self.now_ms(), self.remote
         if not is_log_reachable(head, surveyed.policy, remote):
             return None, now_ms
@@ -222,20 +230,20 @@ class Upkeep:
         segments = list(iter_all_segments(self.store, head, remote_part, surveyed.policy))
         segments_to_clean = select_segments_to_clean(segments, head, surveyed.policy, now_ms=now_ms)
         if not segments_to_clean:
-            return None, next_cleaning_ms(segments, head, surveyed.policy, now_ms=now_ms)
+            return None, find_next_cleaning_ms(segments, head, surveyed.policy, now_ms=now_ms)
         dirty = [entry for segment in segments_to_clean for entry in segment.entries if entry.last >= head.compacted_to]
         keys = sum(entry.digest.records for entry in dirty)
         return Chore(surveyed.partition, sum(segment.bytes for segment in segments_to_clean), keys=keys), None
 
     def _run_rewrites(
-        self, job: Job, spread: Spread | None, asks: Callable[[CleanupPolicy], bool], look: Look[Chore]
+        self, job: Job, spread: Spread | None, asks: Callable[[CleanupPolicy], bool], look: FindWork[Chore]
     ) -> MaintenanceResult:
         tended = MaintenanceResult(lost=self.lost)
         chores = [chore for _, chore in self._check_due(job, tended, asks, look)]
-        self._spread(job, spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
+        self._run_and_publish(job, spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
         return tended
 
-    def _spread(
+    def _run_and_publish(
         self,
         job: Job,
         spread: Spread | None,
@@ -265,95 +273,94 @@ class Upkeep:
         job: str,
         tended: MaintenanceResult,
         asks: Callable[[CleanupPolicy], bool],
-        look: Look[T],
+        look: FindWork[T],
         *,
         begin: Callable[[Survey], None] = lambda _survey: None,
     ) -> Iterator[tuple[Partition, T]]:
         survey = Survey.load(self.store, self.cluster_id, job)
         begin(survey)
         yield from self._iter_due_work(survey, tended, asks, look)
-        survey.end()
+        survey.store_if_changed()
 
     def _iter_due_work(
-        self, survey: Survey, tended: MaintenanceResult, asks: Callable[[CleanupPolicy], bool], look: Look[T]
+        self, survey: Survey, tended: MaintenanceResult, asks: Callable[[CleanupPolicy], bool], look: FindWork[T]
     ) -> Iterator[tuple[Partition, T]]:
         def is_asked(full_name: str, policy: CleanupPolicy) -> bool:
             return self.is_wanted(full_name) and asks(policy)
 
-        def check(surveyed: SurveyedPartition) -> T | None:
+        def find_partition_work(surveyed: SurveyedPartition) -> T | None:
             if self.is_stopped():
                 return None
             try:
-                head = self.heads.read(self.store, surveyed)
+                head = self.heads.read_head(self.store, surveyed)
                 work, due_ms = (None, None) if head is None else look(surveyed, head)
             except ReconcilerError as error:
-                tended.fail(surveyed.partition, error)
+                tended.record_failure(surveyed.partition, error)
                 return None
             if work is None:
-                survey.remember(surveyed, due_ms)
+                survey.record_due_time(surveyed, due_ms)
             return work
 
         due = list(survey.find_due(self.catalog.read(), self.heads, is_asked, now_ms=self.now_ms()))
-        for surveyed, work in zip(due, _map_in_parallel(check, due), strict=True):
+        for surveyed, work in zip(due, _map_in_parallel(find_partition_work, due), strict=True):
             if work is not None:
                 self.heads.mark_changed(surveyed.partition)
                 yield surveyed.partition, work
 
     def _publish(self, taken: Iterable[Outcome], put_ms: int, tended: MaintenanceResult) -> None:
-        """Publish partitions in parallel, each in order of offsets."""
-        from reconciler.embedded.maintenance.roll import delete_unpublished, publish  # noqa: PLC0415 - as above
+        from reconciler.embedded.maintenance.roll import delete_unpublished, publish_rewrite  # noqa: PLC0415 - as above
         from reconciler.embedded.tiered.object_rewrites import PartitionRewrite  # noqa: PLC0415 - as above
 
         remote = self.remote
         by_partition: dict[Partition, list[PartitionRewrite]] = {}
         for one in taken:
             if isinstance(one, FailedChore):
-                tended.fail(one.partition, one.error)
+                tended.record_failure(one.partition, one.error)
             elif isinstance(one, PartitionRewrite):
                 by_partition.setdefault(one.partition, []).append(one)
 
         def publish_partition(of_one: list[PartitionRewrite]) -> list[Gain]:
             gains: list[Gain | None] = []
             for one in of_one:
-                try:  # No record may outlive a tombstone of its key.
-                    do = delete_unpublished if tended.has_failed(one.partition) else publish
+                try:
+                    # After a failure, later rewrites could remove a tombstone before the records that it deletes.
+                    do = delete_unpublished if tended.has_failed(one.partition) else publish_rewrite
                     gains.append(do(self.store, remote, one, put_ms=put_ms, now_ms=self.now_ms))
                 except ReconcilerError as error:
-                    tended.fail(one.partition, error)
+                    tended.record_failure(one.partition, error)
             return [gain for gain in gains if gain is not None]
 
         for partition, gains in zip(
             by_partition, _map_in_parallel(publish_partition, by_partition.values()), strict=True
         ):
             for gain in gains:
-                tended.count(records=gain.records, stored=gain.bytes, partition=partition)
+                tended.count_work(records=gain.records, stored=gain.bytes, partition=partition)
                 tended.counts["jobs_cloud_segment_reuploads"] += gain.uploaded
 
     def _publish_uploads(
-        self, uploads: Uploads, taken: Iterable[Outcome], put_ms: int, tended: MaintenanceResult
+        self, uploads: UploadJob, taken: Iterable[Outcome], put_ms: int, tended: MaintenanceResult
     ) -> None:
-        """Publish partitions in parallel, each in order of offsets."""
         from reconciler.embedded.tiered.upload import UploadBatch  # noqa: PLC0415 - as above
 
         by_partition: dict[Partition, list[UploadBatch]] = {}
         for one in taken:
             if isinstance(one, FailedChore):
-                tended.fail(one.partition, one.error)
+                tended.record_failure(one.partition, one.error)
             elif isinstance(one, UploadBatch):
                 by_partition.setdefault(one.partition, []).append(one)
 
         def publish_partition(of_one: list[UploadBatch]) -> Gain | None:
             try:
-                return uploads.publish(of_one, put_ms=put_ms)
+                return uploads.publish_uploads(of_one, put_ms=put_ms)
             except ReconcilerError as error:
-                tended.fail(of_one[0].partition, error)
+                tended.record_failure(of_one[0].partition, error)
                 return None
 
         for partition, gain in zip(
             by_partition, _map_in_parallel(publish_partition, by_partition.values()), strict=True
         ):
             if gain is not None:
-                tended.count(records=gain.records, stored=gain.bytes, partition=partition)
+                tended.count_work(records=gain.records, stored=gain.bytes, partition=partition)
                 tended.counts["segment_uploads_total"] += gain.uploaded
                 tended.counts["uploaded_bytes"] += gain.bytes
 
@@ -375,12 +382,12 @@ def _map_in_parallel(call: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
     return map_in_parallel(call, items, name="upkeep")
 
 
-EVERY_MS: Final = 24 * 60 * 60 * 1000
-"""Object storage loses next to nothing, and listings cost."""
+SCRUB_INTERVAL_MS: Final = 24 * 60 * 60 * 1000
+"""Interval between scrubs of a partition. Object storage rarely loses objects, and listings cost."""
 
 
-def scrub(upkeep: Upkeep, *, is_named: bool = False) -> MaintenanceResult:
-    """Scrub due manifests, or all with `is_named`, and check their topics' descriptions.
+def scrub_cluster(upkeep: Upkeep, *, is_named: bool = False) -> MaintenanceResult:
+    """Scrub the manifests that are due, or all with `is_named`, and check their topics' descriptions.
 
     Partitions are due once a day. Unrepaired faults are errors; `records` and `bytes` count what was uploaded again.
     """
@@ -389,30 +396,30 @@ def scrub(upkeep: Upkeep, *, is_named: bool = False) -> MaintenanceResult:
     if remote is None or read_property(remote.properties, ENABLED) != "true":
         return tended
     check_storage(remote.storage, catalog.cluster.storage_id)
-    with upkeep.tidying.turn("scrub", remote.properties) as may_tidy:
-        _Scrubs(upkeep, remote, catalog, tended).over(may_tidy, is_named=is_named)
+    with upkeep.tidying.run_job("scrub", remote.properties) as may_tidy:
+        _ScrubJob(upkeep, remote, catalog, tended).run(may_tidy, is_named=is_named)
     return tended
 
 
-class _Scrubs:
+class _ScrubJob:
     def __init__(self, upkeep: Upkeep, remote: RemoteTier, catalog: Catalog, tended: MaintenanceResult) -> None:
         self._upkeep = upkeep
         self._remote = remote
         self._catalog = catalog
         self._tended = tended
 
-    def over(self, may_tidy: Callable[[], bool], *, is_named: bool) -> None:
+    def run(self, may_tidy: Callable[[], bool], *, is_named: bool) -> None:
         upkeep, now_ms = self._upkeep, self._upkeep.now_ms()
         survey = Survey.load(upkeep.store, upkeep.cluster_id, "scrub")
         done_ms: dict[str, int] = dict(survey.notes.get("done_ms", {}))
         if is_named:
             survey.rows.clear()
-        due = list(survey.find_due(self._catalog, upkeep.heads, self._asks, now_ms=now_ms))
+        due = list(survey.find_due(self._catalog, upkeep.heads, self._is_wanted, now_ms=now_ms))
 
         def scrub_if_due(surveyed: SurveyedPartition) -> list[ScrubFinding] | None:
-            next_ms = done_ms.setdefault(surveyed.key, now_ms - _phase_ms(surveyed.key)) + EVERY_MS
+            next_ms = done_ms.setdefault(surveyed.key, now_ms - _compute_phase_ms(surveyed.key)) + SCRUB_INTERVAL_MS
             if next_ms > now_ms and not is_named:
-                survey.remember(surveyed, next_ms)
+                survey.record_due_time(surveyed, next_ms)
                 return None
             if upkeep.is_stopped() or not may_tidy():
                 return None
@@ -423,14 +430,16 @@ class _Scrubs:
             if findings is not None:
                 topics.add(surveyed.partition.full_name)
                 done_ms[surveyed.key] = now_ms
-                survey.remember(surveyed, now_ms + EVERY_MS)
-                self._count(surveyed, findings)
-        survey.notes["done_ms"] = {key: at_ms for key, at_ms in done_ms.items() if at_ms > now_ms - 2 * EVERY_MS}
-        survey.end()
-        self._describe(sorted(topics))
+                survey.record_due_time(surveyed, now_ms + SCRUB_INTERVAL_MS)
+                self._count_findings(surveyed, findings)
+        survey.notes["done_ms"] = {
+            key: at_ms for key, at_ms in done_ms.items() if at_ms > now_ms - 2 * SCRUB_INTERVAL_MS
+        }
+        survey.store_if_changed()
+        self._refresh_descriptions(sorted(topics))
 
-    def _describe(self, full_names: list[str]) -> None:
-        now = self._upkeep.catalog.read()  # Skips topics deleted since.
+    def _refresh_descriptions(self, full_names: list[str]) -> None:
+        now = self._upkeep.catalog.read()  # A current catalog, to skip deleted topics.
 
         def describe_topic(full_name: str) -> ReconcilerError | None:
             try:
@@ -444,52 +453,52 @@ class _Scrubs:
             full_names, map_in_parallel(describe_topic, full_names, name="describe"), strict=True
         ):
             if error is not None:
-                self._tended.fail(full_name, error)
+                self._tended.record_failure(full_name, error)
 
-    def _asks(self, full_name: str, policy: CleanupPolicy) -> bool:
+    def _is_wanted(self, full_name: str, policy: CleanupPolicy) -> bool:
         return policy.tiering is not None and self._upkeep.is_wanted(full_name)
 
     def _scrub_partition(self, surveyed: SurveyedPartition) -> list[ScrubFinding] | None:
-        """Scrub one partition and return its faults; `None`: it could not be read."""
         tiering, partition = surveyed.policy.tiering, surveyed.partition
         try:
-            head = self._upkeep.heads.read(self._upkeep.store, surveyed)
+            head = self._upkeep.heads.read_head(self._upkeep.store, surveyed)
             if head is None or tiering is None:
                 return []
-            rules = rules_of(self._catalog, partition.full_name)
-            scrub = Scrub(self._upkeep.store, self._remote, tiering, rules, partition.number, self._upkeep.now_ms)
-            return scrub.done(head)
+            rules = read_append_rules(self._catalog, partition.full_name)
+            scrub = PartitionScrub(
+                self._upkeep.store, self._remote, tiering, rules, partition.number, self._upkeep.now_ms
+            )
+            return scrub.scrub_partition(head)
         except ReconcilerError as error:
-            self._tended.fail(partition, error)
+            self._tended.record_failure(partition, error)
             return None
 
-    def _count(self, surveyed: SurveyedPartition, findings: list[ScrubFinding]) -> None:
+    def _count_findings(self, surveyed: SurveyedPartition, findings: list[ScrubFinding]) -> None:
         for finding in findings:
             if not finding.is_mended:
-                self._tended.fail(surveyed.partition, finding.error)
+                self._tended.record_failure(surveyed.partition, finding.error)
         if findings:
             self._tended.counts["anomalies"] += len(findings)
         mended = [finding for finding in findings if finding.is_mended]
-        self._tended.count(
+        self._tended.count_work(
             records=sum(finding.records for finding in mended), stored=sum(finding.bytes for finding in mended)
         )
 
 
-def _phase_ms(key: str) -> int:
-    return crc32(key.encode()) % EVERY_MS
+def _compute_phase_ms(key: str) -> int:
+    return crc32(key.encode()) % SCRUB_INTERVAL_MS
 
 
 _CHORE_BYTES: Final = 512 * 1024 * 1024
 _CHORE_RUNS: Final = 64
-"""Per task: neighbouring runs published together."""
 _ANY_SEGMENT: Final = 1 << 30
-"""Stands for the topic's `segment.bytes`, which is part of its policy."""
+"""Placeholder for `segment.bytes`, which differs by topic and is part of each topic's policy."""
 
 
-class Merges:
-    """Decides in one pass which remote segments to merge.
+class MergePlanner:
+    """Decides in one pass which remote segments to merge. Thread-safe.
 
-    Thread-safe. Remembers each partition's first mergeable run per limits: only the end of a long history is read.
+    It stores each partition's first mergeable run, so that only the end of a long history is read.
     """
 
     def __init__(self, remote: RemoteTier) -> None:
@@ -498,24 +507,24 @@ class Merges:
         self._settled: dict[str, list[int]] = {}
         """By head key: high, low, and the offset before which they merge nothing."""
 
-    def begin(self, survey: Survey) -> None:
+    def load_results(self, survey: Survey) -> None:
         """Load the last pass's results, unless the limits changed."""
-        judged = repr(merge_limits(self._remote.properties, _ANY_SEGMENT))
+        judged = repr(read_merge_limits(self._remote.properties, _ANY_SEGMENT))
         if survey.notes.get("limits") != judged:
             survey.rows.clear()
         self._before = survey.notes.get("settled", {})
-        # Drops rows of deleted topics.
+        # Results of deleted topics are dropped.
         self._settled = {key: settled for key, settled in self._before.items() if key in survey.rows}
         survey.notes.update(limits=judged, settled=self._settled)
 
-    def asks(self, policy: CleanupPolicy) -> bool:
+    def may_merge(self, policy: CleanupPolicy) -> bool:
         """Whether a topic's segments may be merged."""
         return merges_segments(policy, self._remote)
 
-    def due(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
-        """Return a partition's runs to merge, or `None` and when to check again.
+    def find_due_runs(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
+        """Return a partition's runs to merge, or when to check again.
 
-        Deletes garbage of an interrupted merge.
+        Deletes the garbage of an interrupted merge.
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
@@ -528,24 +537,24 @@ class Merges:
         if manifest is None:
             return None, None
         check_own(place, manifest, self._remote.cluster_id)
-        check_not_behind(manifest, head, place, surveyed.partition)
+        check_has_uploaded(manifest, head, place, surveyed.partition)
         purge(ManifestSwap(storage, self._remote.cluster_id, tiering), place, manifest.garbage)
-        limits = merge_limits(self._remote.properties, surveyed.policy.limits.bytes)
+        limits = read_merge_limits(self._remote.properties, surveyed.policy.limits.bytes)
         high, low, settled = self._before.get(surveyed.key, [0, 0, 0])
         start = max(manifest.start, settled if (high, low) == (limits.high, limits.low) else 0)
-        # Compacted segments leave the local tier only if their copies are equal.
+        # A compacted segment can be evicted only if its remote copy is equal, so copies of local ones are not merged.
         floor = head.compacted_to if head.compacted_to > head.local_start else 0
         found_there = iter_entries_within(storage, manifest, OffsetRange(start, max(start, manifest.end)))
         entries = (entry for entry in found_there if entry.base >= floor)
-        runs = [run for run in iter_runs(entries, limits) if run.is_open]
+        runs = [run for run in iter_runs(entries, limits) if run.is_mergeable]
         self._settled[surveyed.key] = [limits.high, limits.low, runs[0].entries[0].base if runs else manifest.end]
-        return list(_chores(surveyed.partition, runs, limits)) or None, None
+        return list(_group_runs(surveyed.partition, runs, limits)) or None, None
 
 
-def _chores(partition: Partition, runs_found: Iterable[Run], limits: MergeLimits) -> Iterator[Chore]:
+def _group_runs(partition: Partition, runs_found: Iterable[MergeRun], limits: MergeLimits) -> Iterator[Chore]:
     runs = stored = start = stop = 0
     for run in runs_found:
-        if not run.is_worth(limits):
+        if not run.should_merge(limits):
             continue
         if runs and (runs == _CHORE_RUNS or stored + run.bytes > _CHORE_BYTES):
             yield Chore(partition, stored, OffsetRange(start, stop))

@@ -1,6 +1,6 @@
 """Merge segments, re-encrypt objects under another KMS key, and publish rewrites.
 
-Every part stores its key, so the next process finds the remaining work.
+Each entry stores the KMS key of its part, so a later process finds the remaining parts.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 from reconciler.archives.keys import index_key
 from reconciler.archives.manifest import RemotePartition, read_manifest, remote_partition
 from reconciler.archives.pages import iter_entries_within
-from reconciler.embedded.catalog.tables import Draft, is_closed, names_by_id
-from reconciler.embedded.catalog.topic_configs import kms_key_of_topic
+from reconciler.embedded.catalog.tables import Draft, is_closed, map_names_by_id
+from reconciler.embedded.catalog.topic_configs import find_topic_kms_key
 from reconciler.embedded.keys import part_key
 from reconciler.embedded.objects import check_writes_visible
 from reconciler.embedded.segments.head import NOBODY, Head, Partition, read_head, swap_head
-from reconciler.embedded.segments.retention import live_entries
+from reconciler.embedded.segments.retention import iter_live_entries
 from reconciler.embedded.segments.rewrites import Gain, Replacement
 from reconciler.embedded.tiered.object_rewrites import (
     PartitionRewrite,
@@ -27,13 +27,13 @@ from reconciler.embedded.tiered.object_rewrites import (
     delete_parts_on_error,
     delete_segments_on_error,
     list_object_keys,
-    merged_digest,
+    merge_digests,
+    publish_local,
     publish_remote,
-    publish_rewritten,
-    read_records_of,
+    read_parts,
 )
 from reconciler.embedded.tiered.remote_tier import RemoteTier
-from reconciler.embedded.tiered.topic_deletion import for_each_head, iter_heads_of, raise_first
+from reconciler.embedded.tiered.topic_deletion import for_each_head, iter_topic_heads, raise_first_error
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
 from reconciler.resources.cluster_properties import read_property
@@ -41,50 +41,51 @@ from reconciler.resources.cluster_properties import read_property
 if TYPE_CHECKING:
     from reconciler.archives.entries import Entry
     from reconciler.embedded.catalog.commits import CatalogRegister
-    from reconciler.embedded.segments.admission import Rules
+    from reconciler.embedded.segments.admission import AppendRules
     from reconciler.embedded.segments.retention import CleanupPolicy
     from reconciler.objectstore.base import ObjectStore
 
 
-AT_ONCE: Final = 8
-"""Parallel copies per partition; the store does the work."""
-CHUNK: Final = 256
-"""Objects per swap; a crash loses at most these."""
+REWRITE_THREADS: Final = 8
+OBJECTS_PER_SWAP: Final = 256
 _MAX_ATTEMPTS: Final = 10
-"""While writers interfere; then the next run continues."""
 
 
 def finish_rewrites(
     store: ObjectStore, catalog: CatalogRegister, is_stopped: Callable[[], bool] = lambda: False
 ) -> int:
-    """Re-encrypt marked topics, then remove the marks; return the number done."""
+    """Re-encrypt the objects of marked topics, then remove the marks; return the number of topics."""
     now = catalog.read()
-    closed = {topic.id for topic in now.topics.values() if is_closed(topic)}  # Only their migration touches them.
+    closed = {
+        topic.id for topic in now.topics.values() if is_closed(topic)
+    }  # Only the migration may change a closed topic.
     marked = [topic_id for topic_id in now.rewrites if topic_id not in closed]
-    names = names_by_id(now, marked)
-    keys = {topic_id: kms_key_of_topic(now, name) for topic_id, name in names.items()}
+    names = map_names_by_id(now, marked)
+    keys = {topic_id: find_topic_kms_key(now, name) for topic_id, name in names.items()}
 
     def rewrite_head(head: tuple[str, int]) -> bool:
         topic_id, number = head
-        return _rewrite(store, Partition(names[topic_id], topic_id, number), keys[topic_id], is_stopped)
+        return _rewrite_partition(store, Partition(names[topic_id], topic_id, number), keys[topic_id], is_stopped)
 
-    left = for_each_head(rewrite_head, iter_heads_of(store, names)) if names else {}
+    left = for_each_head(rewrite_head, iter_topic_heads(store, names)) if names else {}
     done = [topic_id for topic_id in marked if topic_id not in left]
 
     def unmark(draft: Draft) -> None:
-        moved = names_by_id(draft, done)
+        moved = map_names_by_id(draft, done)
         for topic_id in done:
-            # If the key changed again, the mark stays.
-            is_right = topic_id not in moved or kms_key_of_topic(draft, moved[topic_id]) == keys.get(topic_id)
+            # A topic whose KMS key changed again keeps its mark.
+            is_right = topic_id not in moved or find_topic_kms_key(draft, moved[topic_id]) == keys.get(topic_id)
             if is_right and topic_id in draft.rewrites:
                 draft.put_rewrite(topic_id, None)
 
     after = catalog.commit(unmark) if done else now
-    raise_first(left)
+    raise_first_error(left)
     return sum(topic_id not in after.rewrites for topic_id in done)
 
 
-def _rewrite(store: ObjectStore, partition: Partition, kms_key_id: str | None, is_stopped: Callable[[], bool]) -> bool:
+def _rewrite_partition(
+    store: ObjectStore, partition: Partition, kms_key_id: str | None, is_stopped: Callable[[], bool]
+) -> bool:
     for look in range(_MAX_ATTEMPTS):
         head = read_head(store, partition.topic_id, partition.number)
         if head is None:
@@ -92,23 +93,23 @@ def _rewrite(store: ObjectStore, partition: Partition, kms_key_id: str | None, i
         if head.writer == NOBODY:
             return False
         try:
-            # Pages cut by retention name parts that are gone.
-            others = [entry for entry in live_entries(store, head) if entry.kms_key_id != kms_key_id]
-            for at in range(0, len(others), CHUNK):
+            # Only live entries: a page cut by retention references deleted parts.
+            others = [entry for entry in iter_live_entries(store, head) if entry.kms_key_id != kms_key_id]
+            for at in range(0, len(others), OBJECTS_PER_SWAP):
                 if is_stopped():
                     return False
-                _replace(store, partition, others[at : at + CHUNK], kms_key_id)
+                _replace_parts(store, partition, others[at : at + OBJECTS_PER_SWAP], kms_key_id)
         except MissingObjectError:
-            # Other maintenance may have replaced the object.
+            # Other maintenance may have replaced the part.
             if look == _MAX_ATTEMPTS - 1:
                 raise
             continue
-        if not others and _store_key(store, partition, head, kms_key_id):
+        if not others and _record_key(store, partition, head, kms_key_id):
             return True
     return False
 
 
-def _replace(store: ObjectStore, partition: Partition, entries: Sequence[Entry], kms_key_id: str | None) -> None:
+def _replace_parts(store: ObjectStore, partition: Partition, entries: Sequence[Entry], kms_key_id: str | None) -> None:
     put_ms = store.clock_ms()
 
     def copy_entry(entry: Entry) -> None:
@@ -116,30 +117,33 @@ def _replace(store: ObjectStore, partition: Partition, entries: Sequence[Entry],
         store.copy_in(key, store, entry.key, kms_key_id=kms_key_id)
         done.append(Replacement.of([entry], [replace(entry, key=key, kms_key_id=kms_key_id)]))
 
-    with delete_parts_on_error(store) as done, ThreadPoolExecutor(AT_ONCE, thread_name_prefix="rewrite") as threads:
+    with (
+        delete_parts_on_error(store) as done,
+        ThreadPoolExecutor(REWRITE_THREADS, thread_name_prefix="rewrite") as threads,
+    ):
         list(threads.map(copy_entry, entries))
     written = PartitionRewrite(partition, tuple(done), changes_key=True)
-    publish_rewritten(store, written, put_ms=put_ms, now_ms=store.clock_ms)
+    publish_local(store, written, put_ms=put_ms, now_ms=store.clock_ms)
 
 
-def _store_key(store: ObjectStore, partition: Partition, seen: Head, kms_key_id: str | None) -> bool:
-    """`False`: entries came since the head was read."""
+def _record_key(store: ObjectStore, partition: Partition, seen: Head, kms_key_id: str | None) -> bool:
+    """Store the KMS key of all entries in the head; `False` if entries came since the head was read."""
     if seen.kms_key_id == kms_key_id:
         return True
     pages = {page.key for page in seen.pages}
 
-    def settle(head: Head) -> Head | None:
+    def set_key(head: Head) -> Head | None:
         is_whole = all(entry.kms_key_id == kms_key_id for entry in head.entries)
-        return replace(head, kms_key_id=kms_key_id) if is_whole and pages.issuperset(_keys(head)) else None
+        return replace(head, kms_key_id=kms_key_id) if is_whole and pages.issuperset(_list_page_keys(head)) else None
 
-    return swap_head(store, partition, settle)
+    return swap_head(store, partition, set_key)
 
 
-def _keys(head: Head) -> set[str]:
+def _list_page_keys(head: Head) -> set[str]:
     return {page.key for page in head.pages}
 
 
-def publish(
+def publish_rewrite(
     store: ObjectStore,
     remote: RemoteTier | None,
     rewritten: PartitionRewrite,
@@ -147,19 +151,19 @@ def publish(
     put_ms: int,
     now_ms: Callable[[], int],
 ) -> Gain | None:
-    """Publish a rewrite, first in object storage, then locally; then delete replaced objects.
+    """Publish a rewrite, first in object storage, then locally; then delete the replaced objects.
 
-    If the remote rewrite fails, nothing is published, and the written objects are deleted. `put_ms`: their earliest
-    time, by `now_ms`. `None`: nothing was published.
+    If the remote rewrite fails, nothing is published, and the written objects are deleted. `put_ms` is their earliest
+    time, by `now_ms`. `None` means that nothing was published.
 
     Raises:
         OwnershipLostError: Another cluster owns the partition.
     """
     if rewritten.remote is None or remote is None:
-        return publish_rewritten(store, rewritten, put_ms=put_ms, now_ms=now_ms)
+        return publish_local(store, rewritten, put_ms=put_ms, now_ms=now_ms)
     remote_gain: Gain | None = None
     written = list_object_keys(key for one in rewritten.remote.replacements for key in one.written)
-    check_writes_visible(remote.storage, written, by=rewritten.by)
+    check_writes_visible(remote.storage, written, by=rewritten.written_by)
     try:
         remote_gain = publish_remote(remote.storage, rewritten.remote, put_ms=put_ms, now_ms=now_ms)
     finally:
@@ -167,7 +171,7 @@ def publish(
             _delete_unpublished_local(store, rewritten)
     if remote_gain is None or rewritten.compacted_to is None:
         return remote_gain
-    local_gain = publish_rewritten(store, rewritten, put_ms=put_ms, now_ms=now_ms)
+    local_gain = publish_local(store, rewritten, put_ms=put_ms, now_ms=now_ms)
     return (
         remote_gain
         if local_gain is None
@@ -183,7 +187,7 @@ def delete_unpublished(
     put_ms: int,
     now_ms: Callable[[], int],
 ) -> None:
-    """Delete the objects of an unpublished rewrite; parameters as `publish`."""
+    """Delete the objects of an unpublished rewrite; the parameters are those of `publish_rewrite`."""
     del put_ms, now_ms
     _delete_unpublished_local(store, rewritten)
     if rewritten.remote is not None and remote is not None:
@@ -196,18 +200,18 @@ def _delete_unpublished_local(store: ObjectStore, rewritten: PartitionRewrite) -
 
 _LOW_PERCENT: Final = 50
 _LOWERED_PERCENT: Final = 80
-"""Percentage of `high` if the configured `low` is not below it."""
+"""Percentage of `high` that replaces the configured `low` if that is not below `high`."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeLimits:
-    """Stored bytes: maximum of a merged segment, and size up to which runs wait."""
+    """Limits in stored bytes: `high` is the maximum of a merged segment; a last run of up to `low` waits."""
 
     high: int
     low: int
 
 
-def merge_limits(properties: Mapping[str, str], segment_bytes: int) -> MergeLimits:
+def read_merge_limits(properties: Mapping[str, str], segment_bytes: int) -> MergeLimits:
     """Return the limits in the cluster's properties; by default `segment.bytes` and half of it (F-R-064)."""
     target = read_property(properties, "cloud_storage_segment_size_target")
     least = read_property(properties, "cloud_storage_segment_size_min")
@@ -217,7 +221,7 @@ def merge_limits(properties: Mapping[str, str], segment_bytes: int) -> MergeLimi
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class MergeRun:
     """Neighbouring segments that may be merged, at least one."""
 
     entries: tuple[Entry, ...]
@@ -230,15 +234,15 @@ class Run:
         return sum(entry.bytes for entry in self.entries)
 
     @property
-    def is_open(self) -> bool:
+    def is_mergeable(self) -> bool:
         """Whether the run may be merged, now or later."""
         return self.is_last or len(self.entries) > 1
 
-    def is_worth(self, limits: MergeLimits) -> bool:
-        """Whether to merge it now.
+    def should_merge(self, limits: MergeLimits) -> bool:
+        """Whether to merge the run now.
 
-        The last run only if it is larger than `low` and its first segment at most half: otherwise that would be written
-        again with each new one.
+        The last run is merged only if it is larger than `low` and its first segment is at most half of it. Otherwise
+        that segment would be written again with each new one.
         """
         if len(self.entries) == 1 or not self.is_last:
             return len(self.entries) > 1
@@ -247,25 +251,25 @@ class Run:
 
 def iter_runs_to_merge(entries: Iterable[Entry], limits: MergeLimits) -> Iterator[tuple[Entry, ...]]:
     """Yield the runs to merge, oldest first."""
-    return (run.entries for run in iter_runs(entries, limits) if run.is_worth(limits))
+    return (run.entries for run in iter_runs(entries, limits) if run.should_merge(limits))
 
 
-def iter_runs(entries: Iterable[Entry], limits: MergeLimits) -> Iterator[Run]:
-    """Yield all runs of segments smaller than `high`, oldest first; a scan may start at any.
+def iter_runs(entries: Iterable[Entry], limits: MergeLimits) -> Iterator[MergeRun]:
+    """Yield all runs of segments smaller than `high`, oldest first; a scan may start at any run.
 
-    A run has one epoch, at most `high` bytes, and no gaps: the manifest does not show whether a gap was aborted.
+    A run has one epoch, at most `high` bytes, and no gaps, since the manifest does not show why there is a gap.
     """
     run: list[Entry] = []
     size = 0
     for entry in entries:
         if run and not (_is_adjacent(run[-1], entry) and size + entry.bytes <= limits.high):
-            yield Run(tuple(run), is_last=False)
+            yield MergeRun(tuple(run), is_last=False)
             run, size = [], 0
         if entry.bytes < limits.high:
             run.append(entry)
             size += entry.bytes
     if run:
-        yield Run(tuple(run), is_last=True)
+        yield MergeRun(tuple(run), is_last=True)
 
 
 def _is_adjacent(before: Entry, entry: Entry) -> bool:
@@ -278,29 +282,29 @@ _MERGES: Final = "cloud_storage_enable_segment_merging"
 def merges_segments(policy: CleanupPolicy, remote: RemoteTier) -> bool:
     """Whether a topic's remote segments are merged (F-R-064, F-R-065).
 
-    Not while uploads are off; compacted topics merge when compacted.
+    They are not merged while uploads are off; those of compacted topics are merged by compaction.
     """
     is_on = read_property(remote.properties, _MERGES) == "true"
     return is_on and not policy.compacts and policy.tiering is not None and policy.tiering.uploads
 
 
 @dataclass(frozen=True)
-class Merge:
-    """Writes merged remote segments of one partition, without publishing."""
+class SegmentMerge:
+    """Writes merged remote segments of one partition, without publishing them."""
 
     remote: RemoteTier
     partition: Partition
     policy: CleanupPolicy
-    rules: Rules
+    rules: AppendRules
 
-    def written(self, offsets: OffsetRange) -> PartitionRewrite | None:
-        """Write one object per run of segments that begins in a range; `None`: none do. `offsets` starts at a run."""
+    def write_merged_runs(self, offsets: OffsetRange) -> PartitionRewrite | None:
+        """Write one object per run that begins in a range, which itself begins at a run; `None` if there is none."""
         tiering = self.policy.tiering
         if tiering is None or not merges_segments(self.policy, self.remote):
             return None
         place = remote_partition(tiering.location, self.partition.number)
         with delete_segments_on_error(self.remote.storage) as done:
-            for run in self._runs(place, offsets):
+            for run in self._read_runs(place, offsets):
                 done.append(Replacement.of(run, [self._write_merged(run, place)]))
         if not done:
             return None
@@ -308,11 +312,11 @@ class Merge:
             self.partition, (), remote=RemoteRewrite(place, self.remote.cluster_id, tiering, tuple(done))
         )
 
-    def _runs(self, place: RemotePartition, offsets: OffsetRange) -> Iterator[tuple[Entry, ...]]:
+    def _read_runs(self, place: RemotePartition, offsets: OffsetRange) -> Iterator[tuple[Entry, ...]]:
         manifest = read_manifest(self.remote.storage, place)
         if manifest is None:
             return
-        limits = merge_limits(self.remote.properties, self.policy.limits.bytes)
+        limits = read_merge_limits(self.remote.properties, self.policy.limits.bytes)
         remote_range = OffsetRange(max(offsets.start, manifest.start), max(offsets.start, manifest.start, manifest.end))
         for run in iter_runs_to_merge(iter_entries_within(self.remote.storage, manifest, remote_range), limits):
             if run[0].base >= offsets.stop:
@@ -322,9 +326,9 @@ class Merge:
     def _write_merged(self, run: tuple[Entry, ...], place: RemotePartition) -> Entry:
         storage = self.remote.storage
         writer = SegmentWriter.for_partition(storage, self.rules, place, run[0].epoch)
-        written = writer.write_one(read_records_of(storage, run, self.partition.number))
+        written = writer.write_one(read_parts(storage, run, self.partition.number))
         is_same = written is not None and (written.base, written.last) == (run[0].base, run[-1].last)
-        if written is None or not is_same or written.digest != merged_digest(run):
+        if written is None or not is_same or written.digest != merge_digests(run):
             storage.delete([] if written is None else [written.key, index_key(written.key)])
             offsets = f"{self.partition}, offsets {run[0].base} to {run[-1].last}"
             message = f"{storage.url}: {offsets}: its records do not match the digest in the manifest"

@@ -1,7 +1,7 @@
-"""Find the partitions that need a job, and remember the results of a pass.
+"""Find the partitions that need a job, and store the results of a pass.
 
-`runner/<job>.json.gz` stores the head's hint, a fingerprint of the topic's configs, and when to check again without
-changes. Losing it costs one read of every head.
+`runner/<job>.json.gz` stores each head's hint, a fingerprint of the topic's configs, and when to check again without
+changes. Losing this file costs one read of every head.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from reconciler.embedded.catalog.tables import Catalog, is_closed
-from reconciler.embedded.keys import head_key, partition_of_head, runner_key
+from reconciler.embedded.keys import head_key, job_results_key, parse_head_key
 from reconciler.embedded.segments.head import Head, Partition, list_heads, read_head
-from reconciler.embedded.segments.retention import CleanupPolicy, cleanup_policy
+from reconciler.embedded.segments.retention import CleanupPolicy, read_cleanup_policy
 from reconciler.errors import OwnershipLostError, ReconcilerError
 from reconciler.objectstore.base import check_shape
 
@@ -32,8 +32,8 @@ _FORMAT: Final = "reconciler.runner/1"
 
 
 def load_results(store: ObjectStore, job: str) -> tuple[dict[str, list[Any]], dict[str, Any]]:
-    """Return the rows and notes of a job; empty if lost or damaged."""
-    stored = store.get(runner_key(job))
+    """Return the rows and notes that a job stored; empty if they are lost or damaged."""
+    stored = store.get(job_results_key(job))
     if stored is None:
         return {}, {}
     try:
@@ -41,36 +41,34 @@ def load_results(store: ObjectStore, job: str) -> tuple[dict[str, list[Any]], di
         check_shape(content, {"format": str, "rows": {str: list}, "notes?": dict})
         return (content["rows"], content.get("notes", {})) if content["format"] == _FORMAT else ({}, {})
     except (OSError, EOFError, zlib.error, ValueError, TypeError):
-        return {}, {}  # Only a cache: everything is checked again.
+        return {}, {}  # The results are only a cache; without them everything is checked again.
 
 
 def store_results(store: ObjectStore, job: str, rows: Mapping[str, list[Any]], notes: Mapping[str, Any]) -> None:
     """Store rows and notes for the next pass."""
     content = {"format": _FORMAT, "rows": dict(sorted(rows.items())), "notes": notes}
-    store.put(runner_key(job), gzip.compress(orjson.dumps(content), compresslevel=1, mtime=0))
+    store.put(job_results_key(job), gzip.compress(orjson.dumps(content), compresslevel=1, mtime=0))
 
 
 _FINGERPRINT: Final = 8
-_REMEMBERED: Final = 2_000
-"""Heads held in memory; above, each job reads its own."""
+_MAX_CACHED_HEADS: Final = 2_000
+"""Heads kept in memory; beyond that, each job reads heads itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class SurveyedPartition:
-    """A partition that was ever written, with its topic's cleanup policy."""
+    """A partition with a head, and its topic's cleanup policy."""
 
     partition: Partition
     policy: CleanupPolicy
     key: str
-    """Object key of the partition's head."""
     hint: str
-    """Version of the head, as listed."""
     is_changed: bool = False
-    """This pass changed it since the listing."""
+    """Whether this pass changed its head since the listing."""
 
 
 class HeadCache:
-    """Heads of one pass, shared by its jobs. Thread-safe."""
+    """Heads that the jobs of one pass share. Thread-safe."""
 
     def __init__(self) -> None:
         self._read: dict[tuple[str, str], Head | None] = {}
@@ -79,8 +77,8 @@ class HeadCache:
         """Changes of each head since the listing."""
         self._jobs: set[str] = set()
 
-    def listed(self, store: ObjectStore, job: str) -> Iterator[tuple[str, str, bool]]:
-        """Yield key and hint of every listed head, and whether this pass changed it since.
+    def list_heads(self, store: ObjectStore, job: str) -> Iterator[tuple[str, str, bool]]:
+        """Yield key and hint of every head, and whether this pass changed the head since the listing.
 
         A job that runs again begins a new pass.
         """
@@ -98,28 +96,27 @@ class HeadCache:
         key = head_key(partition.topic_id, partition.number)
         self._changes[key] = self._changes.get(key, 0) + 1
 
-    def read(self, store: ObjectStore, surveyed: SurveyedPartition) -> Head | None:
-        """Return the head as listed, or newer; `None` if it is gone."""
+    def read_head(self, store: ObjectStore, surveyed: SurveyedPartition) -> Head | None:
+        """Return the head as listed, or newer; `None` if it was deleted."""
         known = (surveyed.key, surveyed.hint)
         if known in self._read:
             return self._read[known]
         head = read_head(store, surveyed.partition.topic_id, surveyed.partition.number)
-        if len(self._read) < _REMEMBERED:
+        if len(self._read) < _MAX_CACHED_HEADS:
             self._read[known] = head
         return head
 
 
 @dataclass(slots=True)
 class Survey:
-    """What one job must check, and its results. `store_results` is thread-safe."""
+    """The partitions that one job must check, and its results. Recording results is thread-safe."""
 
     store: ObjectStore
     cluster_id: str
     job: str
     rows: dict[str, list[Any]] = field(default_factory=dict)
-    """By head key: `[hint, fingerprint of the configs, next due in ms or null]`."""
+    """Results by head key: `[hint, fingerprint of the configs, next due in ms or null]`."""
     notes: dict[str, Any] = field(default_factory=dict)
-    """Further state of the job."""
     _kept: dict[str, list[Any]] = field(default_factory=dict)
     _noted: bytes = b"{}"
 
@@ -132,18 +129,18 @@ class Survey:
     def find_due(
         self, catalog: Catalog, heads: HeadCache, is_wanted: Callable[[str, CleanupPolicy], bool], *, now_ms: int
     ) -> Iterator[SurveyedPartition]:
-        """Yield the partitions that the job must check now, of topics for which `is_wanted` returns true."""
+        """Yield the partitions that the job must check now, if `is_wanted` accepts their topic."""
         names = {entry.id: name for name, entry in catalog.topics.items()}
         policies: dict[str, tuple[CleanupPolicy, str] | None] = {}
-        for key, hint, is_changed in heads.listed(self.store, self.job):
-            topic_id, number = partition_of_head(key)
+        for key, hint, is_changed in heads.list_heads(self.store, self.job):
+            topic_id, number = parse_head_key(key)
             name = names.get(topic_id)
             if name is None:
-                continue  # It is being deleted.
+                continue  # The topic is being deleted.
             if is_closed(catalog.topics[name]) or catalog.topics[name].replica is not None:
-                continue  # Maintained by its migration, or by its source's cluster.
+                continue  # Its migration, or the source's cluster, maintains it.
             if topic_id not in policies:
-                policy = cleanup_policy(catalog, name, self.cluster_id)
+                policy = read_cleanup_policy(catalog, name, self.cluster_id)
                 policies[topic_id] = (policy, _fingerprint(policy)) if is_wanted(name, policy) else None
             wanted, row = policies[topic_id], self.rows.get(key)
             if wanted is None:
@@ -157,12 +154,12 @@ class Survey:
                 continue
             yield SurveyedPartition(Partition(name, topic_id, number), policy, key, hint, is_changed=is_changed)
 
-    def remember(self, surveyed: SurveyedPartition, due_ms: int | None) -> None:
+    def record_due_time(self, surveyed: SurveyedPartition, due_ms: int | None) -> None:
         """Record that nothing is due before `due_ms` unless the head changes."""
-        if not surveyed.is_changed:  # Otherwise its next hint is unknown.
+        if not surveyed.is_changed:  # The hint of a changed head is unknown.
             self._kept[surveyed.key] = [surveyed.hint, _fingerprint(surveyed.policy), due_ms]
 
-    def end(self) -> None:
+    def store_if_changed(self) -> None:
         """Store the results if they changed."""
         noted = orjson.dumps(self.notes)
         if self._kept == self.rows and noted == self._noted:
@@ -180,34 +177,33 @@ _NAMED: Final = 100
 
 @dataclass(slots=True)
 class MaintenanceResult:
-    """Result of one job; `records` and `bytes`: removed, rolled or uploaded."""
+    """Result of one job; `records` and `bytes` were removed, rolled or uploaded."""
 
     partitions: int = 0
     records: int = 0
     bytes: int = 0
     failed: int = 0
     errors: list[ReconcilerError] = field(default_factory=list)
-    """At most a hundred."""
     counts: Counter[str] = field(default_factory=Counter, compare=False)
-    """By the names of `resources.vitals.COUNTER_HELP`."""
+    """Counters by the names in `resources.vitals.COUNTER_HELP`."""
     levels: Mapping[str, float] = field(default_factory=dict, compare=False)
-    """By the names of `resources.vitals.LEVELS`."""
+    """Gauges by the names in `resources.vitals.LEVELS`."""
     lost: set[str] = field(default_factory=set, repr=False, compare=False)
-    """Reported topics of another cluster, for all jobs of a pass."""
+    """Topics of another cluster that were reported, for all jobs of a pass."""
     _counted: set[Partition] = field(default_factory=set, repr=False, compare=False)
     _failed: set[Partition | str] = field(default_factory=set, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
-    def count(self, *, records: int, stored: int, partition: Partition | None = None) -> None:
-        """Add the work on a partition to the totals. `partition`, if given, is counted only once."""
+    def count_work(self, *, records: int, stored: int, partition: Partition | None = None) -> None:
+        """Add records and stored bytes to the totals; a given `partition` is counted once."""
         self.partitions += partition is None or partition not in self._counted
         if partition is not None:
             self._counted.add(partition)
         self.records += records
         self.bytes += stored
 
-    def fail(self, tended: Partition | str, error: ReconcilerError) -> None:
-        """Count a failed partition or other item. Thread-safe.
+    def record_failure(self, tended: Partition | str, error: ReconcilerError) -> None:
+        """Count a failed partition, or another named item. Thread-safe.
 
         A topic of another cluster is reported once.
         """

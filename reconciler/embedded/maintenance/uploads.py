@@ -1,7 +1,8 @@
 """The upload job of a pass, and topic descriptions (`topic.json`).
 
-A manifest exists before the first segment is stored, so a missing one means a deletion. The manifest decides;
-`Head.uploaded_to` follows it. If it is missing, older, or has other records than the head, nothing is uploaded.
+A manifest is created before the first segment, so a missing one means that it was deleted. The manifest is
+authoritative; `Head.uploaded_to` follows it. If the manifest is missing, older than the head, or has other records,
+nothing is uploaded.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from reconciler.archives.manifest import Manifest, ManifestSwap, check_own, read
 from reconciler.archives.pages import iter_entries_within
 from reconciler.archives.topic_manifest import TopicManifest, write_topic_manifest
 from reconciler.embedded.catalog.tables import Catalog, is_served
-from reconciler.embedded.catalog.tiering_state import tiering_of, topic_manifest_of
+from reconciler.embedded.catalog.tiering_state import build_topic_manifest, find_tiering
 from reconciler.embedded.maintenance.chores import Chore
 from reconciler.embedded.objects import check_writes_visible
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.embedded.segments.retention import CleanupPolicy, Segment
 from reconciler.embedded.segments.rewrites import Gain
-from reconciler.embedded.tiered.remote_retention import cut_manifest, is_uncut
-from reconciler.embedded.tiered.remote_tier import RemoteTier, check_not_behind
+from reconciler.embedded.tiered.remote_retention import must_truncate, truncate_manifest
+from reconciler.embedded.tiered.remote_tier import RemoteTier, check_has_uploaded
 from reconciler.embedded.tiered.upload import (
-    Controller,
+    BacklogController,
     UploadBatch,
+    compute_backlog_error,
     compute_connections,
-    controller_error,
-    free_bytes,
     iter_outdated,
     iter_segments_to_upload,
     read_agreeing_tiers,
-    uploads_compacted_again,
+    read_free_bytes,
+    uploads_again,
 )
 from reconciler.errors import OwnershipLostError, ReconcilerError
 from reconciler.lifecycles import TieringState
@@ -51,48 +52,47 @@ if TYPE_CHECKING:
 _LEVELS: Final = {"backlog_size": "backlog", "error": "error", "shares": "shares"}
 _CHORE_BYTES: Final = 128 * 1024 * 1024
 _CHORE_SEGMENTS: Final = 128
-"""Per task: neighbouring segments published together."""
 
 
 @dataclass(frozen=True)
-class Uploads:
-    """Decides what one pass uploads, and publishes it. Thread-safe."""
+class UploadJob:
+    """Decides what one pass uploads, and publishes the uploads. Thread-safe."""
 
     store: ObjectStore
     remote: RemoteTier
     now_ms: Callable[[], int]
     takes_open: bool = False
-    """Upload stable records of the open segment regardless of the interval."""
+    """Upload stable records of the open segment, too, regardless of the interval."""
 
-    def due(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
-        """Return what to upload of a partition, or `None` and when to check again.
+    def find_due(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
+        """Return what to upload of a partition, or when to check again.
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
         """
         tiering = surveyed.policy.tiering
-        both = None if tiering is None else self._agree(surveyed.partition, tiering, head)
+        both = None if tiering is None else self._read_agreeing_tiers(surveyed.partition, tiering, head)
         if tiering is None or both is None:
             return None, None
         head, manifest = both
-        self._follow(surveyed.partition, head, manifest, tiering)
+        self._update_head(surveyed.partition, head, manifest, tiering)
         due_ms = None if tiering.max_interval_ms is None else manifest.uploaded_ms + tiering.max_interval_ms
         takes_open = self.takes_open or (due_ms is not None and due_ms <= self.now_ms())
         stable = head.bounds.stable
         entries = iter_entries_within(self.store, head, OffsetRange(max(manifest.end, head.local_start), head.end))
         segments = iter_segments_to_upload(entries, surveyed.policy.limits, stable=stable, takes_open=takes_open)
-        chores = list(_chores(surveyed.partition, segments, manifest.end))
+        chores = list(_group_segments(surveyed.partition, segments, manifest.end))
         if chores:
             return chores, None
         has_new = due_ms is not None and not takes_open and max(manifest.end, head.local_start) < stable
         return None, due_ms if has_new else None
 
-    def reuploads(self, policy: CleanupPolicy) -> bool:
+    def uploads_compacted_again(self, policy: CleanupPolicy) -> bool:
         """Whether compacted segments are uploaded again."""
-        return uploads_compacted_again(policy, self.remote)
+        return uploads_again(policy, self.remote)
 
-    def outdated(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
-        """Return what was compacted since its upload and is uploaded again; `None`: nothing."""
+    def find_outdated(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
+        """Return segments to upload again because they were compacted since; `None` if there are none."""
         tiering = surveyed.policy.tiering
         if tiering is None or head.compacted_to <= head.local_start:
             return None, None
@@ -101,38 +101,38 @@ class Uploads:
         if manifest is None:
             return None, None
         check_own(place, manifest, self.remote.cluster_id)
-        check_not_behind(manifest, head, place, surveyed.partition)
+        check_has_uploaded(manifest, head, place, surveyed.partition)
         outdated_stretches = iter_outdated(self.store, self.remote.storage, head, manifest)
         runs = (Segment(remote_run, is_closed=True) for remote_run, _ in outdated_stretches)
-        return list(_chores(surveyed.partition, runs, head.local_start)) or None, None
+        return list(_group_segments(surveyed.partition, runs, head.local_start)) or None, None
 
-    def share(self, notes: dict[str, Any], backlog_bytes: int) -> dict[str, float]:
-        """Set the share of connections that uploads may use, once per interval; return the levels to report."""
-        controller = Controller.of(self.remote.properties)
+    def update_connection_share(self, notes: dict[str, Any], backlog_bytes: int) -> dict[str, float]:
+        """Set the share of connections that uploads may use, once per interval; return gauges to report."""
+        controller = BacklogController.of(self.remote.properties)
         noted = notes.get("controller") or {"at_ms": 0, "backlog": 0, "error": 0.0, "shares": controller.min_shares}
         now_ms = self.now_ms()
-        error = controller_error(backlog_bytes, free_bytes(self.store))
+        error = compute_backlog_error(backlog_bytes, read_free_bytes(self.store))
         if (error or noted["error"]) and now_ms - noted["at_ms"] >= controller.interval_ms:
-            shares = controller.shares(error, noted["error"])
+            shares = controller.compute_shares(error, noted["error"])
             noted = {"at_ms": now_ms, "backlog": backlog_bytes, "error": error, "shares": shares}
             notes["controller"] = noted
         connections = self.remote.connections
         connections.share = compute_connections(noted["shares"], connections.limit)
         return {f"upload_backlog_controller_{name}": noted[key] for name, key in _LEVELS.items()}
 
-    def publish(self, uploads: Sequence[UploadBatch], *, put_ms: int) -> Gain | None:
-        """Publish one partition's uploads in one swap, oldest first; delete the others.
+    def publish_uploads(self, uploads: Sequence[UploadBatch], *, put_ms: int) -> Gain | None:
+        """Publish one partition's uploads in one swap, oldest first; delete unpublished ones.
 
-        `put_ms`: their earliest time. `None`: nothing was published.
+        `put_ms` is their earliest time. `None` means that nothing was published.
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
         """
         newest = max(uploads, key=lambda one: one.epochs[-1][0])
-        # Uploads read before a cut may have another log's records.
+        # Uploads that were read before the log was truncated may have removed records.
         current = [one for one in uploads if one.epochs[-1][0] == newest.epochs[-1][0] and one.offsets.length]
         for one in uploads:
-            check_writes_visible(self.remote.storage, one.keys, by=one.by)
+            check_writes_visible(self.remote.storage, one.keys, by=one.uploaded_by)
         swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, newest.tiering)
         named: list[UploadBatch] = []
 
@@ -144,8 +144,8 @@ class Uploads:
             if newest.epochs[-1][0] < known or any(
                 epoch > known and first < manifest.end for epoch, first in newest.epochs
             ):
-                return None  # The log was cut since.
-            named.extend(_contiguous(current, manifest.end))
+                return None  # The log was truncated since.
+            named.extend(_iter_contiguous(current, manifest.end))
             if not named:
                 return None
             return replace(
@@ -159,34 +159,36 @@ class Uploads:
         try:
             after = swap(newest.remote, append)
         except OwnershipLostError:
-            self._drop(uploads)
+            self._delete_uploads(uploads)
             raise
         if after is None:
             named.clear()
-        self._drop([one for one in uploads if one not in named])
+        self._delete_uploads([one for one in uploads if one not in named])
         if after is None:
             return None
-        self._follow(newest.partition, None, after, newest.tiering)
+        self._update_head(newest.partition, None, after, newest.tiering)
         entries = [entry for one in named for entry in one.entries]
         stored = sum(entry.bytes for entry in entries)
         return Gain(sum(entry.digest.records for entry in entries), stored, len(entries))
 
-    def _agree(self, partition: Partition, tiering: TopicTiering, head: Head) -> tuple[Head, Manifest] | None:
-        """Return head and manifest once they agree; `None`: the topic has a newer tiering epoch."""
-        manifest = self._manifest(partition, tiering, head)
-        if manifest is not None and is_uncut(manifest, head):
+    def _read_agreeing_tiers(
+        self, partition: Partition, tiering: TopicTiering, head: Head
+    ) -> tuple[Head, Manifest] | None:
+        """Return head and manifest once they agree; `None` if the topic has a newer tiering epoch."""
+        manifest = self._read_or_create_manifest(partition, tiering, head)
+        if manifest is not None and must_truncate(manifest, head):
             swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering)
-            manifest = cut_manifest(swap, remote_partition(tiering.location, partition.number), head)
+            manifest = truncate_manifest(swap, remote_partition(tiering.location, partition.number), head)
         if manifest is None or manifest.end == head.uploaded_to:
             return None if manifest is None else (head, manifest)
         return read_agreeing_tiers(self.store, self.remote.storage, partition, tiering)
 
-    def _manifest(self, partition: Partition, tiering: TopicTiering, head: Head) -> Manifest | None:
-        """Return the partition's manifest; `None`: the topic has a newer tiering epoch."""
+    def _read_or_create_manifest(self, partition: Partition, tiering: TopicTiering, head: Head) -> Manifest | None:
+        """Return the partition's manifest; `None` if the topic has a newer tiering epoch."""
         remote = remote_partition(tiering.location, partition.number)
         manifest = read_manifest(self.remote.storage, remote)
         if manifest is None:
-            check_not_behind(None, head, remote, partition)
+            check_has_uploaded(None, head, remote, partition)
             swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering)
 
             def begin(manifest_before: Manifest) -> Manifest:
@@ -199,22 +201,21 @@ class Uploads:
             check_own(remote, manifest, self.remote.cluster_id)
         return None if manifest is None or manifest.tiered_epoch > tiering.epoch else manifest
 
-    def _follow(self, partition: Partition, head: Head | None, manifest: Manifest, tiering: TopicTiering) -> None:
-        """A disabling may have lowered `uploaded_to`. After a cut, the manifest may name records that are gone."""
+    def _update_head(self, partition: Partition, head: Head | None, manifest: Manifest, tiering: TopicTiering) -> None:
 
-        def follow(current: Head) -> Head | None:
-            if is_uncut(manifest, current):
+        def set_uploaded(current: Head) -> Head | None:
+            if must_truncate(manifest, current):
                 return None
-            return current.uploaded(min(manifest.end, current.end), tiering.epoch)
+            return current.with_uploaded(min(manifest.end, current.end), tiering.epoch)
 
-        if head is None or follow(head) is not None:
-            swap_head(self.store, partition, follow)
+        if head is None or set_uploaded(head) is not None:
+            swap_head(self.store, partition, set_uploaded)
 
-    def _drop(self, uploads: Iterable[UploadBatch]) -> None:
+    def _delete_uploads(self, uploads: Iterable[UploadBatch]) -> None:
         self.remote.storage.delete([key for one in uploads for key in one.keys])
 
 
-def _contiguous(uploads: Iterable[UploadBatch], end: int) -> Iterator[UploadBatch]:
+def _iter_contiguous(uploads: Iterable[UploadBatch], end: int) -> Iterator[UploadBatch]:
     for one in uploads:
         if one.offsets.start != end:
             return
@@ -222,7 +223,7 @@ def _contiguous(uploads: Iterable[UploadBatch], end: int) -> Iterator[UploadBatc
         end = one.offsets.stop
 
 
-def _chores(partition: Partition, segments: Iterable[Segment], start: int) -> Iterator[Chore]:
+def _group_segments(partition: Partition, segments: Iterable[Segment], start: int) -> Iterator[Chore]:
     count = stored = 0
     stop = start
     for segment in segments:
@@ -239,18 +240,18 @@ def _chores(partition: Partition, segments: Iterable[Segment], start: int) -> It
 _DIGEST: Final = 16
 
 
-def iter_changed_topics(
+def iter_changed_descriptions(
     remote: RemoteTier, catalog: Catalog, is_wanted: Callable[[str], bool], known: dict[str, Any]
 ) -> Iterator[tuple[TopicManifest, bool]]:
     """Yield topic descriptions that may have changed, and whether to create a missing one.
 
-    `known`: topic id → `fingerprint_description` at the last write.
+    `known` maps topic ids to the `fingerprint_description` of the last write.
     """
     for full_name, topic in catalog.topics.items():
-        tiering = tiering_of(catalog, full_name, remote.cluster_id)
+        tiering = find_tiering(catalog, full_name, remote.cluster_id)
         if tiering is None or not is_served(topic) or not is_wanted(full_name):
             continue
-        manifest = topic_manifest_of(catalog, full_name, remote.cluster_id)
+        manifest = build_topic_manifest(catalog, full_name, remote.cluster_id)
         if known.get(topic.id) != fingerprint_description(manifest, creates=tiering.uploads):
             yield manifest, tiering.uploads
 
@@ -264,11 +265,11 @@ def fingerprint_description(manifest: TopicManifest, *, creates: bool) -> str:
 def write_changed_descriptions(
     remote: RemoteTier, catalog: Catalog, is_wanted: Callable[[str], bool], known: dict[str, Any]
 ) -> Iterator[tuple[str, ReconcilerError]]:
-    """Write changed topic descriptions; yield topics whose write failed, with the error. Updates `known`."""
+    """Write changed topic descriptions and update `known`; yield each topic whose write failed, with the error."""
     names = {entry.id: name for name, entry in catalog.topics.items()}
     for gone in [topic_id for topic_id in known if topic_id not in names]:
         del known[gone]
-    for manifest, creates in iter_changed_topics(remote, catalog, is_wanted, known):
+    for manifest, creates in iter_changed_descriptions(remote, catalog, is_wanted, known):
         topic_id = catalog.topics[manifest.name].id
         try:
             write_topic_manifest(remote.storage, manifest, creates=creates)
@@ -282,9 +283,9 @@ def write_changed_descriptions(
 def refresh_description(remote: RemoteTier, catalog: Catalog, full_name: str) -> bool:
     """Write one topic's description if needed; return whether it was written.
 
-    Also created without uploads if remote records stay.
+    It is also created for a topic without uploads that still has remote records.
     """
-    tiering = tiering_of(catalog, full_name, remote.cluster_id)
+    tiering = find_tiering(catalog, full_name, remote.cluster_id)
     if tiering is None or not is_served(catalog.topics[full_name]):
         return False
     location = tiering.location
@@ -292,5 +293,5 @@ def refresh_description(remote: RemoteTier, catalog: Catalog, full_name: str) ->
     prefix = location_prefix(location.cluster_id, location.revision)
     creates = tiering.uploads or (is_kept and next(iter(remote.storage.list(prefix)), None) is not None)
     return write_topic_manifest(
-        remote.storage, topic_manifest_of(catalog, full_name, remote.cluster_id), creates=creates
+        remote.storage, build_topic_manifest(catalog, full_name, remote.cluster_id), creates=creates
     )

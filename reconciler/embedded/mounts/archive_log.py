@@ -1,4 +1,4 @@
-"""An archive as a `TopicLog` and as a sink."""
+"""An archived topic in object storage as a `TopicLog` and as a sink."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _EMPTY = Bounds(0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLog:
-    """One archived topic, by its current manifests. Picklable."""
+    """One archived topic, read through its current manifests. Picklable."""
 
     archive: Archive
 
@@ -56,56 +56,56 @@ class ArchiveLog:
         self.archive.check_shared()
 
     def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return every partition's bounds; one GET for the topic, one each."""
+        """Return every partition's bounds: one GET for the topic, and one per partition."""
         place = self.archive.location
         topic = read_topic_manifest(self.archive.storage, place.cluster_id, place.revision)
         if topic is None:
             message = f"there is no topic at {place} in {self.archive.storage.url}"
             raise UserError(message, hint="See what object storage has: reconciler mount list")
         numbers = [number for number in range(topic.partitions) if only is None or number in only]
-        manifests = map_in_parallel(self._manifest, numbers, name="manifests")
+        manifests = map_in_parallel(self._read_manifest, numbers, name="manifests")
         return {
-            number: _EMPTY if manifest is None else _bounds(manifest)
+            number: _EMPTY if manifest is None else _build_bounds(manifest)
             for number, manifest in zip(numbers, manifests, strict=True)
         }
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Yield the readable records of `offsets`, as batches of `RECORD_SCHEMA`."""
-        for entry, cut in self._pieces(partition, offsets):
+        for entry, cut in self._iter_pieces(partition, offsets):
             yield from read_part(self.archive.storage, entry, partition, cut)
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the first offset at or after a time; `None`: all are older."""
-        manifest = self._manifest(partition)
+        """Return the first offset at or after a time; `None` if all records are older."""
+        manifest = self._read_manifest(partition)
         whole = OffsetRange(0, 0) if manifest is None else OffsetRange(manifest.start, manifest.end)
-        for entry, cut in self._pieces(partition, whole, since_ms=timestamp_ms):
+        for entry, cut in self._iter_pieces(partition, whole, since_ms=timestamp_ms):
             offset = find_offset_since(self.archive.storage, entry, timestamp_ms, cut)
             if offset is not None:
                 return offset
         return None
 
     def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
-        """Yield one extent per segment, cut at both ends; reads no records."""
-        for entry, cut in self._pieces(partition, offsets):
+        """Yield one extent per segment, limited to `offsets`; reads no records."""
+        for entry, cut in self._iter_pieces(partition, offsets):
             length = entry.last + 1 - entry.base
             yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
 
     def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests that cover `offsets`; only those at the ends are computed."""
-        for entry, cut in self._pieces(partition, offsets):
+        """Yield digests that cover `offsets`; only those of segments cut by the range are computed."""
+        for entry, cut in self._iter_pieces(partition, offsets):
             if entry.is_within(cut):
                 yield entry.digest.shift(entry.base)
             else:
                 for batch in read_part(self.archive.storage, entry, partition, cut):
                     yield compute_digest(batch, base=0)
 
-    def _manifest(self, partition: int) -> Manifest | None:
+    def _read_manifest(self, partition: int) -> Manifest | None:
         return read_manifest(self.archive.storage, self.archive.partition(partition))
 
-    def _pieces(
+    def _iter_pieces(
         self, partition: int, offsets: OffsetRange, *, since_ms: int | None = None
     ) -> Iterator[tuple[Entry, OffsetRange]]:
-        manifest = self._manifest(partition)
+        manifest = self._read_manifest(partition)
         if manifest is None:
             return
         readable = OffsetRange(max(offsets.start, manifest.start), min(offsets.stop, manifest.end))
@@ -113,7 +113,7 @@ class ArchiveLog:
             yield entry, OffsetRange(max(entry.base, readable.start), min(entry.last + 1, readable.stop))
 
 
-def _bounds(manifest: Manifest) -> Bounds:
+def _build_bounds(manifest: Manifest) -> Bounds:
     return Bounds(
         manifest.start,
         manifest.start,
@@ -128,7 +128,7 @@ def _bounds(manifest: Manifest) -> Bounds:
 class ArchiveSink:
     """An archived topic as a `StagedSink`. Picklable.
 
-    Offsets are the source's: transaction markers and compacted records become gaps.
+    Offsets are those of the source; transaction markers and compacted records become gaps.
     """
 
     archive: Archive
@@ -141,20 +141,20 @@ class ArchiveSink:
         self.archive.check_shared()
 
     def ends(self) -> Mapping[int, int]:
-        """Return each partition's end: a GET each."""
+        """Return each partition's end; one GET each."""
         return {number: one.end for number, one in self.reached().items()}
 
     def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return each partition's end, without a source: the archiver stores that."""
+        """Return each partition's end; the source is unknown, since the archiver stores it."""
         numbers = [number for number in range(self.partitions) if only is None or number in only]
-        manifests = map_in_parallel(self._manifest, numbers, name="manifests")
+        manifests = map_in_parallel(self._read_manifest, numbers, name="manifests")
         return {
             number: SinkPosition(0 if manifest is None else manifest.end)
             for number, manifest in zip(numbers, manifests, strict=True)
         }
 
     def following(self, _source: ObservedSource) -> ArchiveSink:
-        """Return the sink itself."""
+        """Return this sink, which stores no source."""
         return self
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> StagedRecords:
@@ -180,12 +180,12 @@ class ArchiveSink:
         return self.stage(partition, source.read(partition, offsets), at=offsets)
 
     def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
-        """Publish staged segments, one swap per partition; return the offsets that each gained.
+        """Publish staged segments, one swap per partition; return the offsets that each partition gained.
 
         A range is published only at the partition's end; repeating it is safe.
 
         Raises:
-            OwnershipLostError: The topic was detached or taken over.
+            OwnershipLostError: The topic was detached, or another cluster owns it.
         """
         by_partition: dict[int, list[StagedRecords]] = {}
         for one in sorted(staged, key=lambda one: (one.partition, one.at or OffsetRange(0, 0))):
@@ -197,7 +197,7 @@ class ArchiveSink:
         return {number: offsets for number, offsets in gained if offsets is not None}
 
     def complete(self) -> None:
-        """Do nothing: a comparison checks that the copy is complete."""
+        """Do nothing: a later comparison checks that the copy is complete."""
 
     def _publish_partition(self, number: int, staged: Sequence[StagedRecords]) -> OffsetRange | None:
         gained: list[OffsetRange] = []
@@ -225,5 +225,5 @@ class ArchiveSink:
         self.archive.swap(self.archive.partition(number), extend, mark=fresh_mark())
         return OffsetRange(gained[0].start, gained[-1].stop) if gained else None
 
-    def _manifest(self, number: int) -> Manifest | None:
+    def _read_manifest(self, number: int) -> Manifest | None:
         return read_manifest(self.archive.storage, self.archive.partition(number))

@@ -31,30 +31,29 @@ class MigrationContext:
     may_go_on: Callable[[], None] = lambda: None
     """Called before every write, from any thread; may raise."""
     spread: Spread | None = None
-    """Runs large uploads elsewhere."""
     flushed: Callable[[int], object] = lambda _stored: None
     """Called with the stored bytes of each upload."""
 
     @property
     def storage(self) -> ObjectStore:
-        """The remote tier's object storage."""
+        """Object storage of the remote tier."""
         return self.remote.storage
 
 
 class OvertakenError(Exception):
-    """Another process has advanced the migration. Stays within this package."""
+    """Another process has moved the migration to a later state. Not raised outside this package."""
 
 
 def check_current(catalog: Catalog, number: int, begun: MigrationEntry) -> None:
-    """Raise `OvertakenError` unless a migration is still in the state of `begun`; it never returns to one."""
+    """Raise `OvertakenError` unless a migration is still in the state of `begun`. No state occurs twice."""
     current = catalog.migrations.get(str(number))
     if current is None or (current.state, current.claim) != (begun.state, begun.claim):
         raise OvertakenError
 
 
 @contextmanager
-def until_overtaken(catalog: CatalogRegister, number: int, begun: MigrationEntry) -> Iterator[None]:
-    """Suppress errors in the work of a migration's state once another process has done that work."""
+def suppress_if_overtaken(catalog: CatalogRegister, number: int, begun: MigrationEntry) -> Iterator[None]:
+    """Suppress errors in the work of a migration's state if another process has moved it on."""
     with suppress(OvertakenError):
         try:
             yield

@@ -1,8 +1,8 @@
 """Mount: the steps of an inbound migration.
 
-`preparing` creates the topics, closed, from their descriptions. `executing` claims each by one swap, and checks that
-all named objects exist. `cut_over` settles the claims, takes over the manifests and creates heads that begin where
-those end. No record is copied.
+`preparing` creates the topics, closed, from their descriptions. `executing` claims each topic by one swap, and checks
+that all its objects exist. `cut_over` makes this cluster the owner of topics and manifests, and creates heads that
+begin where the manifests end. No record is copied.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from reconciler.embedded.catalog.migration_tables import (
     MountedTopic,
     apply_verb,
     complete_state,
-    create_mounted,
-    drop_topics,
+    create_mounted_topics,
+    drop_lost_topics,
 )
-from reconciler.embedded.catalog.tables import Catalog, Draft, check_namespace_of, names_by_id
-from reconciler.embedded.catalog.tiering_state import topic_manifest_of
-from reconciler.embedded.catalog.topic_configs import kms_key_of_topic
-from reconciler.embedded.clients.transactions import Batch, continue_stream
+from reconciler.embedded.catalog.tables import Catalog, Draft, check_namespace_exists, map_names_by_id
+from reconciler.embedded.catalog.tiering_state import build_topic_manifest
+from reconciler.embedded.catalog.topic_configs import find_topic_kms_key
+from reconciler.embedded.clients.transactions import CommittedBatch, continue_stream
 from reconciler.embedded.keys import group_key
-from reconciler.embedded.mounts.handover import MigrationContext, OvertakenError, check_current, until_overtaken
-from reconciler.embedded.mounts.recovery import make_head
+from reconciler.embedded.mounts.handover import MigrationContext, OvertakenError, check_current, suppress_if_overtaken
+from reconciler.embedded.mounts.recovery import create_remote_head
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.groups import copy_offsets
 from reconciler.embedded.segments.head import read_head
@@ -57,54 +57,58 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Inbound:
-    """Mounts the topics of one migration into a cluster."""
+class InboundSteps:
+    """Steps of one migration that mounts topics into a cluster."""
 
-    means: MigrationContext
+    context: MigrationContext
     number: int
     migration: MigrationEntry
 
-    def work(self, state: MigrationState) -> None:
-        """Do the work of a migration's state and commit its end; nothing if another process was faster.
+    def do_state(self, state: MigrationState) -> None:
+        """Do the work of a migration's state and commit its end; do nothing if another process was faster.
 
         Raises:
-            OwnershipLostError: Another cluster has a topic.
+            OwnershipLostError: Another cluster owns a topic.
         """
         lost = None
-        with until_overtaken(self.means.catalog, self.number, self.migration):
-            lost = self._work(state)
+        with suppress_if_overtaken(self.context.catalog, self.number, self.migration):
+            lost = self._do_state(state)
         if lost is not None:
-            raise lost  # Our own commit ended the migration, but the loss is still an error.
+            raise lost  # This process completed the migration; the lost topics are still an error.
 
-    def _work(self, state: MigrationState) -> OwnershipLostError | None:
+    def _do_state(self, state: MigrationState) -> OwnershipLostError | None:
         match state:
             case MigrationState.PREPARING:
-                made = dict(self._each(lambda topic: (topic.location, self._make(topic))))
-                self._follow(MigrationState.PREPARED, lambda draft: create_mounted(draft, self.number, made))
+                made = dict(self._map_topics(lambda topic: (topic.location, self._describe_topic(topic))))
+                self._commit_state(
+                    MigrationState.PREPARED, lambda draft: create_mounted_topics(draft, self.number, made)
+                )
             case MigrationState.EXECUTING:
-                self._each(self._claim)
-                self._each(lambda topic: whole_partitions_of(self.means.storage, self._read_source(topic)))
-                self._follow(MigrationState.EXECUTED)
+                self._map_topics(self._claim)
+                self._map_topics(lambda topic: whole_partitions_of(self.context.storage, self._read_source(topic)))
+                self._commit_state(MigrationState.EXECUTED)
             case MigrationState.CUT_OVER:
                 return self._cut_over()
             case MigrationState.CANCELING:
-                self._each(self._unclaim)
-                self._follow(MigrationState.CANCELLED)
+                self._map_topics(self._release_claim)
+                self._commit_state(MigrationState.CANCELLED)
             case _:
                 pass
         return None
 
     def _cut_over(self) -> OwnershipLostError | None:
-        """Take over the topics; drop those released since, and return the error about them."""
-        lost = [pair for pair in self._each(self._take_over_or_lose) if pair is not None]
+        """Take over the topics; drop those that another cluster owns, and return the error about them."""
+        lost = [pair for pair in self._map_topics(self._take_over_or_lose) if pair is not None]
         gone = [topic for topic, _ in lost]
 
         def delete_record(draft: Draft) -> None:
             if lost and self.migration.is_automatic:
-                apply_verb(draft, self.number, "delete")  # The loss is reported, so the record can go.
+                apply_verb(
+                    draft, self.number, "delete"
+                )  # The caller gets the error, so the migration's record is not needed.
 
-        is_ours = self._follow(
-            MigrationState.FINISHED, lambda draft: drop_topics(draft, self.migration, gone), delete_record
+        is_ours = self._commit_state(
+            MigrationState.FINISHED, lambda draft: drop_lost_topics(draft, self.migration, gone), delete_record
         )
         if not lost or not is_ours:
             return None
@@ -116,31 +120,30 @@ class Inbound:
         try:
             self._take_over(topic)
         except OwnershipLostError as error:
-            if self._is_ours(topic):
+            if self._is_claimed_here(topic):
                 raise
             return topic, error
         return None
 
-    def _each(self, do: Callable[[MigrantEntry], R]) -> list[R]:
+    def _map_topics(self, do: Callable[[MigrantEntry], R]) -> list[R]:
         return list(map_in_parallel(do, self.migration.topics, name="topics"))
 
-    def _is_ours(self, topic: MigrantEntry) -> bool:
-        ownership = read_ownership(self.means.storage, TopicLocation.parse(topic.location))
-        ours = (self.means.cluster_id, self.migration.claim)
+    def _is_claimed_here(self, topic: MigrantEntry) -> bool:
+        ownership = read_ownership(self.context.storage, TopicLocation.parse(topic.location))
+        ours = (self.context.cluster_id, self.migration.claim)
         return (
             ownership is not None
             and ownership.state is not OwnershipState.DETACHED
             and (ownership.owner, ownership.claim) == ours
         )
 
-    def _follow(
+    def _commit_state(
         self,
         end: MigrationState,
         decide: Callable[[Draft], None] = lambda _draft: None,
         then: Callable[[Draft], None] = lambda _draft: None,
     ) -> bool:
-        """Commit the end of a state; return whether this process was first."""
-        means, is_ours = self.means, False
+        means, is_ours = self.context, False
 
         def advance(draft: Draft) -> None:
             nonlocal is_ours
@@ -158,10 +161,10 @@ class Inbound:
         return is_ours
 
     def _read_source(self, topic: MigrantEntry) -> TopicManifest:
-        return find_topic_at(self.means.storage, TopicLocation.parse(topic.location))
+        return find_topic_at(self.context.storage, TopicLocation.parse(topic.location))
 
-    def _make(self, topic: MigrantEntry) -> MountedTopic:
-        source, means = self._read_source(topic), self.means
+    def _describe_topic(self, topic: MigrantEntry) -> MountedTopic:
+        source, means = self._read_source(topic), self.context
         check_claimable(
             source.location, read_ownership(means.storage, source.location), means.cluster_id, self.migration.claim
         )
@@ -176,7 +179,7 @@ class Inbound:
         )
 
     def _claim(self, topic: MigrantEntry) -> None:
-        means = self.means
+        means = self.context
         means.may_go_on()
         location = TopicLocation.parse(topic.location)
         wanted = Ownership(
@@ -184,23 +187,22 @@ class Inbound:
         )
         claim_topic(means.storage, location, wanted)
 
-    def _unclaim(self, topic: MigrantEntry) -> None:
-        means, location = self.means, TopicLocation.parse(topic.location)
+    def _release_claim(self, topic: MigrantEntry) -> None:
+        means, location = self.context, TopicLocation.parse(topic.location)
         means.may_go_on()
         unclaim_topic(means.storage, location, means.cluster_id, self.migration.claim, means.now_ms())
 
     def _take_over(self, topic: MigrantEntry) -> None:
-        """Take over ownership, manifests, heads, groups, streams and description."""
-        means, location = self.means, TopicLocation.parse(topic.location)
+        means, location = self.context, TopicLocation.parse(topic.location)
         means.may_go_on()
         settle_topic(means.storage, location, means.cluster_id, self.migration.claim, means.now_ms())
         catalog = means.catalog.read()
-        name = names_by_id(catalog, [topic.topic_id]).get(topic.topic_id)
+        name = map_names_by_id(catalog, [topic.topic_id]).get(topic.topic_id)
         if name is None:
-            return  # The topic has been mounted and removed since.
+            return  # Another process mounted the topic, and it was deleted since.
         entry = catalog.topics[name]
         tiered_epoch = 1 if entry.tiering is None else entry.tiering.epoch
-        source, key = self._read_source(topic), kms_key_of_topic(catalog, name)
+        source, key = self._read_source(topic), find_topic_kms_key(catalog, name)
 
         def check() -> None:
             self._check_current()
@@ -219,8 +221,10 @@ class Inbound:
         staying_out = self._restore_groups(topic.topic_id, source)
         for stream, last in source.streams.items():
             means.may_go_on()
-            continue_stream(means.store, topic.topic_id, stream, Batch(*last), mark=f"mount-{self.migration.claim}")
-        description = replace(topic_manifest_of(catalog, name, means.cluster_id), groups=staying_out)
+            continue_stream(
+                means.store, topic.topic_id, stream, CommittedBatch(*last), mark=f"mount-{self.migration.claim}"
+            )
+        description = replace(build_topic_manifest(catalog, name, means.cluster_id), groups=staying_out)
         means.may_go_on()
 
         def describe(current: TopicManifest | None) -> TopicManifest | None:
@@ -231,35 +235,34 @@ class Inbound:
 
     def _next_description(self, current: TopicManifest | None, description: TopicManifest) -> TopicManifest | None:
         if current is not None:
-            check_handover_owner(description.location, current.owner, self.means.cluster_id)
+            check_handover_owner(description.location, current.owner, self.context.cluster_id)
         return None if current == description else description
 
     def _take_manifest(self, manifest: Manifest, tiered_epoch: int) -> Manifest | None:
-        cluster_id = self.means.cluster_id
+        cluster_id = self.context.cluster_id
         check_handover_owner("a manifest of the topic", manifest.owner, cluster_id)
         if manifest.owner == cluster_id:
             return None
         return replace(manifest, owner=cluster_id, owner_epoch=manifest.owner_epoch + 1, tiered_epoch=tiered_epoch)
 
     def _check_current(self) -> Catalog:
-        catalog = self.means.catalog.read()
+        catalog = self.context.catalog.read()
         check_current(catalog, self.number, self.migration)
         return catalog
 
     def _check_exists(self, topic_id: str, partitions: int) -> None:
-        """Check that the topic still exists: its deletion may have run before the heads existed."""
-        if topic_id not in {topic.id for topic in self.means.catalog.read().topics.values()}:
+        """Delete the new heads if the topic is gone: its deletion may have run before the heads existed."""
+        if topic_id not in {topic.id for topic in self.context.catalog.read().topics.values()}:
             for number in range(partitions):
-                remove_partition(self.means.store, topic_id, number)
+                remove_partition(self.context.store, topic_id, number)
             raise OvertakenError
 
     def _make_head(self, of: tuple[str, int], manifest: Manifest, kms_key_id: str | None) -> None:
-        if read_head(self.means.store, *of) is None:
-            make_head(self.means.store, of, manifest, kms_key_id)
+        if read_head(self.context.store, *of) is None:
+            create_remote_head(self.context.store, of, manifest, kms_key_id)
 
     def _restore_groups(self, topic_id: str, source: TopicManifest) -> Mapping[str, Mapping[int, CommittedOffset]]:
-        """Restore the committed offsets of the topic's groups; return those of groups that this cluster cannot have."""
-        means = self.means
+        means = self.context
         catalog = means.catalog.read()
         mark = f"mount-{self.migration.claim}-{topic_id}"
 
@@ -270,7 +273,7 @@ class Inbound:
             }
             copy_offsets(means.store, self._check_current, group, offsets, mark=mark)
 
-        names = [name for name in source.groups if _can_be(name, catalog)]
+        names = [name for name in source.groups if _is_valid_group(name, catalog)]
         run_in_parallel(restore, names, name="groups")
         staying_out = {name: offsets for name, offsets in source.groups.items() if name not in names}
         if staying_out:
@@ -282,11 +285,11 @@ class Inbound:
         return staying_out
 
 
-def _can_be(group: str, catalog: Catalog) -> bool:
-    """Return whether the group's name is valid here; other platforms allow longer names."""
+def _is_valid_group(group: str, catalog: Catalog) -> bool:
+    """Return whether a group's name is valid here; other platforms allow longer names."""
     try:
         group_key(group)
-        check_namespace_of(catalog, group)
+        check_namespace_exists(catalog, group)
     except UserError:
         return False
     return True

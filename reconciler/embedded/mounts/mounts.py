@@ -1,8 +1,8 @@
-"""Mountable topics of a cluster: begin, drive, cancel and list migrations.
+"""Mounts and unmounts of a cluster: begin, drive, cancel and list migrations.
 
-Each state of a migration is committed before its work, which can be repeated, so any process that calls `finish`
-continues after a crash. A migration that fails or takes too long is undone; if a store does not answer, or a lease is
-lost, it keeps its state.
+Each state of a migration is committed before its work, and the work can be repeated. So any process that calls
+`finish` continues after a crash. A migration that fails or takes too long is undone. If a store does not answer or a
+lease is lost, the migration keeps its state.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from reconciler.embedded.catalog.migration_tables import (
     apply_verb,
     begin_mount,
     begin_unmount,
-    check_mountable_as,
+    build_unmount_entry,
+    check_mount_name,
     find_migration,
-    make_unmount_entry,
 )
 from reconciler.embedded.catalog.model import MigrantEntry, MigrationEntry
-from reconciler.embedded.catalog.tables import Catalog, Draft, names_by_id
+from reconciler.embedded.catalog.tables import Catalog, Draft, map_names_by_id
 from reconciler.embedded.maintenance.passes import Outcome, Spread, Upkeep
 from reconciler.embedded.mounts.handover import MigrationContext
 from reconciler.errors import ReconcilerError, RetryableError, UserError
@@ -64,16 +64,15 @@ _UNDO_VERBS: Final = {
     _S.CANCELLED: "delete",
 }
 _AUTO_VERBS: Final = {**NEXT_VERBS, MigrationState.FINISHED: "delete"}
-"""Requested by auto-advance in the states that wait."""
 
 
 class OverdueError(UserError):
-    """A migration exceeded its timeout."""
+    """A migration took longer than its timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A topic to mount; `mounting` is the Mounting that requests it."""
+    """A topic to mount; `mounting` names the Mounting that requests it."""
 
     location: str
     name: str
@@ -82,25 +81,24 @@ class Mount:
 
 @dataclass(frozen=True)
 class Mounts:
-    """The migrations and mountable topics of one cluster. Thread-safe."""
+    """Migrations of one cluster, and topics that can be mounted. Thread-safe."""
 
     cluster: Admin
     may_go_on: Callable[[], None] = lambda: None
     """Called before every write, from any thread; may raise."""
     spread: Spread | None = field(default=None, repr=False)
-    """Runs large uploads elsewhere; `None`: in threads of this process."""
     flushed: Callable[[int], object] = lambda _stored: None
     """Called with the stored bytes of each upload."""
 
     def unmount(self, *full_names: str, mounting: str | None = None, is_automatic: bool = True) -> int:
-        """Plan to detach topics; return the migration's id. `finish` does it."""
-        request = self.asked(is_automatic=is_automatic)
+        """Record a migration that unmounts topics, and return its id; `finish` carries it out."""
+        request = self.make_request(is_automatic=is_automatic)
         begun = 0
 
         def decide(draft: Draft) -> None:
             nonlocal begun
             for name in full_names:
-                self._check(draft, Operation.DELETE, name)
+                self._check_allowed(draft, Operation.DELETE, name)
             begun = begin_unmount(
                 draft, dict.fromkeys(full_names, mounting), request, cluster_id=self.cluster.cluster_id
             )
@@ -109,66 +107,69 @@ class Mounts:
         return begun
 
     def mount(self, *mounts: Mount, is_automatic: bool = True) -> int:
-        """Plan to attach topics; return the migration's id. `finish` does it.
+        """Record a migration that mounts topics, and return its id; `finish` carries it out.
 
         Raises:
             OwnershipLostError: A topic is not detached.
         """
-        check_storage(self._storage(), self.cluster.catalog.read().cluster.storage_id)
-        migrants, request = [self.migrant(mount) for mount in mounts], self.asked(is_automatic=is_automatic)
+        check_storage(self._require_storage(), self.cluster.catalog.read().cluster.storage_id)
+        migrants, request = (
+            [self.build_mount_entry(mount) for mount in mounts],
+            self.make_request(is_automatic=is_automatic),
+        )
         begun = 0
 
         def decide(draft: Draft) -> None:
             nonlocal begun
             for migrant in migrants:
-                self._check(draft, Operation.CREATE, migrant.name)
+                self._check_allowed(draft, Operation.CREATE, migrant.name)
             begun = begin_mount(draft, migrants, request, cluster_id=self.cluster.cluster_id)
 
         self.cluster.catalog.commit(decide)
         return begun
 
-    def asked(self, *, is_automatic: bool = True) -> MigrationRequest:
+    def make_request(self, *, is_automatic: bool = True) -> MigrationRequest:
         """Return the options of a new migration, with the current time."""
         return MigrationRequest(fresh_mark(), self.cluster.now_ms(), is_automatic)
 
-    def migrant(self, mount: Mount) -> MigrantEntry:
-        """Return the migration's entry for a detached topic, to be mounted under a new id.
+    def build_mount_entry(self, mount: Mount) -> MigrantEntry:
+        """Return a migration's entry for a detached topic, to be mounted under a new id.
 
         Raises:
             OwnershipLostError: Names its owner.
         """
-        storage = self._storage()
+        storage = self._require_storage()
         location = find_topic_at(storage, TopicLocation.parse(mount.location)).location
         check_claimable(location, read_ownership(storage, location), None)
         return MigrantEntry(mount.name, self.cluster.fresh_id(), str(location), mount.mounting)
 
     def find_obstacles(self, direction: str, full_names: Iterable[str]) -> dict[str, ReconcilerError]:
-        """Return why topics cannot be mounted or unmounted now."""
+        """Return, by name, why topics cannot be mounted or unmounted now."""
         catalog = self.cluster.catalog.read()
         errors: dict[str, ReconcilerError] = {}
         for name in full_names:
             try:
                 if direction == INBOUND:
-                    self._check(catalog, Operation.CREATE, name)
-                    check_mountable_as(catalog, name)
+                    self._check_allowed(catalog, Operation.CREATE, name)
+                    check_mount_name(catalog, name)
                 else:
-                    self._check(catalog, Operation.DELETE, name)
-                    make_unmount_entry(catalog, name, None, self.cluster.cluster_id)
+                    self._check_allowed(catalog, Operation.DELETE, name)
+                    build_unmount_entry(catalog, name, None, self.cluster.cluster_id)
             except ReconcilerError as error:
                 errors[name] = error
         return errors
 
     def prepare(self, migration: int) -> None:
-        """Drive a new migration until it is prepared, or undo it."""
+        """Drive a new migration until it is prepared; if that fails, undo it."""
         begun = self.ask(migration, "prepare")
         try:
             self.drive(migration)
         except UserError as error:
-            if _undo(self, migration, is_overdue=False):
+            if _undo_if_possible(self, migration, is_overdue=False):
                 raise _undone_error(error, migration, begun) from error
             raise
 
-    def conclude(self, migration: int) -> None:
+    def drive_to_end(self, migration: int) -> None:
         """Drive a migration to its end, requesting each step."""
         while (current := self.drive(migration)) is not None:
             verb = _AUTO_VERBS.get(MigrationState(current.state))
@@ -189,8 +190,10 @@ class Mounts:
         def decide(draft: Draft) -> None:
             current = find_migration(draft, migration)
             for topic in current.topics:
-                self._check(draft, Operation.CREATE if current.direction == INBOUND else Operation.DELETE, topic.name)
-            answers[:] = [apply_verb(draft, migration, verb)]  # Decided again after a lost race.
+                self._check_allowed(
+                    draft, Operation.CREATE if current.direction == INBOUND else Operation.DELETE, topic.name
+                )
+            answers[:] = [apply_verb(draft, migration, verb)]
 
         self.cluster.catalog.commit(decide, may_go_on=self.may_go_on)
         return answers[0]
@@ -201,9 +204,9 @@ class Mounts:
         self.drive(migration)
 
     def drive(self, migration: int) -> MigrationEntry | None:
-        """Drive a migration until it waits; `None`: it is done."""
-        from reconciler.embedded.mounts.inbound import Inbound  # noqa: PLC0415 - brings Arrow
-        from reconciler.embedded.mounts.outbound import Outbound  # noqa: PLC0415 - as above
+        """Drive a migration until it waits for a request; `None` if it is complete."""
+        from reconciler.embedded.mounts.inbound import InboundSteps  # noqa: PLC0415 - brings Arrow
+        from reconciler.embedded.mounts.outbound import OutboundSteps  # noqa: PLC0415 - as above
 
         is_checked = False
         while True:
@@ -217,41 +220,43 @@ class Mounts:
             if verb is not None:
                 if not current.is_automatic:
                     return current
-                self._advance(migration, current, verb)
+                self._request_if_unchanged(migration, current, verb)
                 continue
-            kind, means = Inbound if current.direction == INBOUND else Outbound, self._means()
-            is_catalog_alone = kind is Outbound and state is MigrationState.CANCELING
+            kind, means = InboundSteps if current.direction == INBOUND else OutboundSteps, self._make_context()
+            is_catalog_alone = kind is OutboundSteps and state is MigrationState.CANCELING
             if not (is_checked or is_catalog_alone):
-                check_storage(means.storage, self.cluster.catalog.known().cluster.storage_id)
+                check_storage(means.storage, self.cluster.catalog.get_cached().cluster.storage_id)
                 is_checked = True
-            kind(means, migration, current).work(state)
+            kind(means, migration, current).do_state(state)
 
     def finish(
         self, is_wanted: Callable[[str], bool] = lambda _full_name: True
     ) -> Mapping[int, ReconcilerError | None]:
-        """Drive the migrations of wanted topics in parallel; return errors or `None`, by id."""
+        """Drive the migrations of wanted topics in parallel; return each migration's error or `None`, by id."""
         wanted = [
             number
             for number, migration in self.list_unfinished().items()
             if MigrationState(migration.state) is not MigrationState.CANCELLED
             and any(is_wanted(topic.name) for topic in migration.topics)
         ]
-        return map_in_parallel(self, wanted, partial(catch_error, lambda mounts, number: mounts.drive(number)))
+        return drive_in_parallel(
+            self, wanted, partial(drive_catching_error, lambda mounts, number: mounts.drive(number))
+        )
 
-    def mountable(self) -> list[Ownership]:
-        """Return every topic ever detached in this object storage, by location."""
-        storage = self._storage()
-        check_storage(storage, self.cluster.catalog.known().cluster.storage_id)
+    def list_detached(self) -> list[Ownership]:
+        """Return every topic that was ever detached in this object storage, by location."""
+        storage = self._require_storage()
+        check_storage(storage, self.cluster.catalog.get_cached().cluster.storage_id)
         return list_sound_ownerships(storage)
 
-    def _advance(self, migration: int, expected: MigrationEntry, verb: str) -> None:
+    def _request_if_unchanged(self, migration: int, expected: MigrationEntry, verb: str) -> None:
         def decide(draft: Draft) -> None:
             if draft.migrations.get(str(migration)) == expected:
                 apply_verb(draft, migration, verb)
 
         self.cluster.catalog.commit(decide, may_go_on=self.may_go_on)
 
-    def _means(self) -> MigrationContext:
+    def _make_context(self) -> MigrationContext:
         cluster, remote = self.cluster, self.cluster.remote
         if remote is None:
             raise _no_storage_error()
@@ -275,14 +280,14 @@ class Mounts:
             self.flushed,
         )
 
-    def _storage(self) -> ObjectStore:
+    def _require_storage(self) -> ObjectStore:
         remote = self.cluster.remote
         if remote is None:
             raise _no_storage_error()
         return remote.storage
 
-    def _check(self, catalog: Catalog | Draft, operation: Operation, full_name: str) -> None:
-        self.cluster.permissions.check(catalog, operation, Kind.TOPIC, full_name)
+    def _check_allowed(self, catalog: Catalog | Draft, operation: Operation, full_name: str) -> None:
+        self.cluster.permissions.check_allowed(catalog, operation, Kind.TOPIC, full_name)
 
 
 def list_migrations(catalog: Catalog) -> dict[int, MigrationEntry]:
@@ -290,7 +295,7 @@ def list_migrations(catalog: Catalog) -> dict[int, MigrationEntry]:
     return {number: catalog.migrations[str(number)] for number in sorted(map(int, catalog.migrations))}
 
 
-def map_in_parallel(mounts: Mounts, migrations: Sequence[int], drive: Callable[[Mounts, int], R]) -> dict[int, R]:
+def drive_in_parallel(mounts: Mounts, migrations: Sequence[int], drive: Callable[[Mounts, int], R]) -> dict[int, R]:
     """Return the result of `drive` per migration; their commits share few swaps.
 
     Large uploads run one topic at a time.
@@ -299,7 +304,7 @@ def map_in_parallel(mounts: Mounts, migrations: Sequence[int], drive: Callable[[
         return {number: drive(mounts, number) for number in migrations}
     cluster = copy(mounts.cluster)
     cluster.catalog = GroupedCatalog(cluster.store, cluster.catalog)
-    shared = replace(mounts, cluster=cluster, spread=_one_at_a_time(mounts.spread))
+    shared = replace(mounts, cluster=cluster, spread=_serialize_spread(mounts.spread))
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="migration") as threads:
         results = threads.map(lambda number: drive(shared, number), migrations)
         return dict(zip(migrations, results, strict=True))
@@ -308,7 +313,7 @@ def map_in_parallel(mounts: Mounts, migrations: Sequence[int], drive: Callable[[
 def drive_or_undo(mounts: Mounts, migration: int, timeout_ms: int | None = None) -> None:
     """Complete a migration; undo it if it fails, or takes longer than `timeout_ms`.
 
-    From `cut_over` on that is impossible, and an executed one is finished.
+    From `cut_over` on it cannot be undone. An executed one is completed.
     """
     begun = mounts.cluster.catalog.read().migrations.get(str(migration))
     if begun is None:
@@ -318,9 +323,9 @@ def drive_or_undo(mounts: Mounts, migration: int, timeout_ms: int | None = None)
         replace(mounts, may_go_on=bound).drive(migration)
     except UserError as error:
         if mounts.cluster.remote is None:
-            raise  # Undoing needs object storage.
+            raise  # Undoing would need object storage, too.
         try:
-            is_undone = _undo(mounts, migration, is_overdue=isinstance(error, OverdueError))
+            is_undone = _undo_if_possible(mounts, migration, is_overdue=isinstance(error, OverdueError))
         except RetryableError as trouble:
             message = f"{error.message}; migration {migration} is not undone yet: {trouble.message}"
             hint = "Continue with: reconciler run --once --only migrations"
@@ -329,13 +334,13 @@ def drive_or_undo(mounts: Mounts, migration: int, timeout_ms: int | None = None)
             raise _undone_error(error, migration, begun) from error
         if not isinstance(error, OverdueError):
             raise
-        mounts.drive(migration)  # Too late to stop it.
-    _check_done(mounts.cluster.catalog.read(), migration, begun)
+        mounts.drive(migration)  # The migration can no longer be undone.
+    _check_completed(mounts.cluster.catalog.read(), migration, begun)
 
 
 @dataclass(frozen=True)
 class _TimeoutCheck:
-    """Also checks the timeout while the migration can be stopped."""
+    """A `may_go_on` that also checks the timeout while the migration can be undone."""
 
     mounts: Mounts
     migration: int
@@ -350,16 +355,15 @@ class _TimeoutCheck:
             or self.mounts.cluster.now_ms() - self.began_ms <= self.timeout_ms
         ):
             return
-        current = self.mounts.cluster.catalog.known().migrations.get(str(self.migration))
+        current = self.mounts.cluster.catalog.get_cached().migrations.get(str(self.migration))
         if (
             current is not None and MigrationState(current.state) in BEFORE_EXECUTED
-        ):  # An executed migration is finished.
+        ):  # An executed migration is completed regardless of the timeout.
             message = f"migration {self.migration} is still {current.state} after {format_duration(self.timeout_ms)}"
             raise OverdueError(message, hint="Give it more spec.timeout, or find out what is slow, and apply again.")
 
 
-def _undo(mounts: Mounts, migration: int, *, is_overdue: bool) -> bool:
-    """Undo the migration; `False`: it can only continue."""
+def _undo_if_possible(mounts: Mounts, migration: int, *, is_overdue: bool) -> bool:
     for _ in _S:
         current = mounts.cluster.catalog.read().migrations.get(str(migration))
         state = _S.GONE if current is None else _S(current.state)
@@ -388,9 +392,9 @@ def _undone_error(why: UserError, migration: int, begun: MigrationEntry) -> User
     return error
 
 
-def _check_done(catalog: Catalog, migration: int, begun: MigrationEntry) -> None:
+def _check_completed(catalog: Catalog, migration: int, begun: MigrationEntry) -> None:
     """Reject a migration that ended otherwise: another process may have cancelled it."""
-    existing = names_by_id(catalog, {topic.topic_id for topic in begun.topics})
+    existing = map_names_by_id(catalog, {topic.topic_id for topic in begun.topics})
     left, is_inbound = catalog.migrations.get(str(migration)), begun.direction == INBOUND
     if left is None and len(existing) == (len(begun.topics) if is_inbound else 0):
         return
@@ -404,7 +408,7 @@ def _check_done(catalog: Catalog, migration: int, begun: MigrationEntry) -> None
     raise UserError(message, hint="Plan again, if it is still wanted.")
 
 
-def _one_at_a_time(spread: Spread | None) -> Spread:
+def _serialize_spread(spread: Spread | None) -> Spread:
     turn = threading.Lock()
 
     def in_turn(chores: Sequence[Chore], task: ChoreTask) -> Iterator[Sequence[Outcome]]:
@@ -416,7 +420,9 @@ def _one_at_a_time(spread: Spread | None) -> Spread:
     return in_turn
 
 
-def catch_error(drive: Callable[[Mounts, int], object], mounts: Mounts, migration: int) -> ReconcilerError | None:
+def drive_catching_error(
+    drive: Callable[[Mounts, int], object], mounts: Mounts, migration: int
+) -> ReconcilerError | None:
     """Return the error of `drive`, or `None`."""
     try:
         drive(mounts, migration)

@@ -1,9 +1,9 @@
-"""Unmount: flush, then the steps of an outbound migration.
+"""Unmount: upload, then the steps of an outbound migration.
 
 `preparing` uploads while clients continue. `executing` seals every head, aborts open transactions, and uploads the
-rest. Both check that all named objects exist, and upload lost ones again. `cut_over` writes the topic's description,
-releases the manifests, marks the topic as detached, and then removes it here: if the cluster is lost in between, the
-topic can be mounted.
+rest. Both check that all referenced objects exist, and upload lost ones again. `cut_over` writes the topic's
+description, releases the manifests, marks the topic as detached, and then removes it here. If the cluster is lost in
+between, the topic can be mounted.
 """
 
 from __future__ import annotations
@@ -28,20 +28,31 @@ from reconciler.archives.pages import iter_entries_within
 from reconciler.archives.recoverable import Loss, find_losses_at, format_losses
 from reconciler.archives.topic_manifest import CommittedOffset, TopicManifest, change_topic_manifest
 from reconciler.embedded.catalog.migration_tables import complete_state
-from reconciler.embedded.catalog.tables import SEAL, name_with_id, names_by_id, seal_writer, topic_with_id
-from reconciler.embedded.catalog.tiering_state import topic_manifest_of
-from reconciler.embedded.clients.transactions import abort, finish, finish_offsets, stream_batches
+from reconciler.embedded.catalog.tables import (
+    SEAL,
+    build_seal_writer,
+    find_current_name,
+    find_topic_by_id,
+    map_names_by_id,
+)
+from reconciler.embedded.catalog.tiering_state import build_topic_manifest
+from reconciler.embedded.clients.transactions import (
+    abort_transaction,
+    finish_offset_commits,
+    finish_transaction,
+    read_stream_batches,
+)
 from reconciler.embedded.keys import head_key
 from reconciler.embedded.maintenance.survey import MaintenanceResult, SurveyedPartition
-from reconciler.embedded.mounts.handover import MigrationContext, check_current, until_overtaken
-from reconciler.embedded.segments.admission import rules_of
+from reconciler.embedded.mounts.handover import MigrationContext, check_current, suppress_if_overtaken
+from reconciler.embedded.segments.admission import read_append_rules
 from reconciler.embedded.segments.groups import list_groups, read_group
 from reconciler.embedded.segments.head import NOBODY as REMOVED
 from reconciler.embedded.segments.head import Head, Partition, head_register, parse_head, read_heads
-from reconciler.embedded.segments.retention import cleanup_policy
+from reconciler.embedded.segments.retention import read_cleanup_policy
 from reconciler.embedded.tiered.remote_tier import RemoteTier
-from reconciler.embedded.tiered.topic_deletion import iter_heads_of
-from reconciler.embedded.tiered.upload import remotely_compacted_end
+from reconciler.embedded.tiered.topic_deletion import iter_topic_heads
+from reconciler.embedded.tiered.upload import find_compacted_end
 from reconciler.errors import OwnershipLostError, RetryableError, UserError
 from reconciler.lifecycles import MigrationState
 from reconciler.records.log import OffsetRange
@@ -51,44 +62,42 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.model import MigrantEntry, MigrationEntry
     from reconciler.embedded.maintenance.chores import Chore
     from reconciler.embedded.maintenance.passes import Spread, Upkeep
-    from reconciler.embedded.maintenance.uploads import Uploads
+    from reconciler.embedded.maintenance.uploads import UploadJob
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import RegisterSnapshot
 
 
 @dataclass(frozen=True)
-class Flush:
-    """Uploads what object storage lacks of one topic, including the open segment.
+class TopicFlush:
+    """Uploads the records of one topic that object storage lacks, including the open segment.
 
-    Outdated compacted segments, too: otherwise removed records would return.
+    It also uploads outdated compacted segments again; otherwise removed records would reappear.
     """
 
     upkeep: Upkeep
-    """Its `may_go_on` is called between rounds."""
     remote: RemoteTier
     full_name: str
     topic_id: str
     spread: Spread | None = None
-    """Runs large work elsewhere; `None`: here."""
 
-    def upload(self, rounds: int | None = None) -> int:
+    def upload_missing(self, rounds: int | None = None) -> int:
         """Upload the stable records of every partition; return the stored bytes.
 
-        Ends after `rounds`, since clients may write more; `None`: when nothing is left.
+        It stops after `rounds`, since clients may write more; `None`: when nothing is left.
         """
-        from reconciler.embedded.maintenance.uploads import Uploads  # noqa: PLC0415 - brings Arrow
+        from reconciler.embedded.maintenance.uploads import UploadJob  # noqa: PLC0415 - brings Arrow
 
-        uploads = Uploads(self.upkeep.store, self.remote, self.upkeep.now_ms, takes_open=True)
+        uploads = UploadJob(self.upkeep.store, self.remote, self.upkeep.now_ms, takes_open=True)
         stored = 0
         for done in itertools.count():
             if done == rounds:
                 break
             self.upkeep.may_go_on()
             tended, partitions = MaintenanceResult(), list(self._iter_partitions())
-            if chores := _flatten(map_in_parallel(lambda one: uploads.due(*one)[0], partitions, name="flush")):
+            if chores := _flatten(map_in_parallel(lambda one: uploads.find_due(*one)[0], partitions, name="flush")):
                 self.upkeep.upload_all(uploads, chores, tended, self.spread)
             elif chores := _flatten(
-                map_in_parallel(lambda one: _outdated_chores(uploads, *one), partitions, name="flush")
+                map_in_parallel(lambda one: _find_outdated(uploads, *one), partitions, name="flush")
             ):
                 self.upkeep.reupload_all(chores, tended, self.spread)
             else:
@@ -107,27 +116,29 @@ class Flush:
         """Make every manifest end where its sealed log ends; return the manifests."""
         partitions = list(self._iter_partitions())
 
-        manifests = map_in_parallel(lambda one: self._finish(*one), partitions, name="flush")
+        manifests = map_in_parallel(lambda one: self._finish_manifest(*one), partitions, name="flush")
         return {one.partition.number: manifest for (one, _), manifest in zip(partitions, manifests, strict=True)}
 
     def upload_lost_objects(self) -> int:
-        """Upload again what only the local tier has; return the stored bytes."""
-        from reconciler.embedded.tiered.scrub import Scrub  # noqa: PLC0415 - brings Arrow
+        """Upload objects again that only the local tier has; return the stored bytes."""
+        from reconciler.embedded.tiered.scrub import PartitionScrub  # noqa: PLC0415 - brings Arrow
 
         partitions = {one.partition.number: (one, head) for one, head in self._iter_partitions()}
         lost = self._find_losses(partitions)
         if not lost:
             return 0
         self.upkeep.may_go_on()
-        rules = rules_of(self.upkeep.catalog.known(), next(iter(partitions.values()))[0].partition.full_name)
+        rules = read_append_rules(
+            self.upkeep.catalog.get_cached(), next(iter(partitions.values()))[0].partition.full_name
+        )
 
         def put_again(number: int) -> int:
             one, head = partitions[number]
             if one.policy.tiering is None:
                 raise _untiered_error(self.full_name)
             upkeep = self.upkeep
-            scrub = Scrub(upkeep.store, self.remote, one.policy.tiering, rules, number, upkeep.now_ms)
-            return sum(finding.bytes for finding in scrub.done(head))
+            scrub = PartitionScrub(upkeep.store, self.remote, one.policy.tiering, rules, number, upkeep.now_ms)
+            return sum(finding.bytes for finding in scrub.scrub_partition(head))
 
         stored = sum(map_in_parallel(put_again, sorted({loss.partition for loss in lost}), name="flush"))
         if lost := self._find_losses(partitions):
@@ -141,7 +152,7 @@ class Flush:
         lost = find_losses_at(self.remote.storage, tiering.location, list(partitions))
         return [loss for loss in lost if loss.last >= partitions[loss.partition][1].start]
 
-    def _finish(self, one: SurveyedPartition, head: Head) -> Manifest:
+    def _finish_manifest(self, one: SurveyedPartition, head: Head) -> Manifest:
         tiering = one.policy.tiering
         if tiering is None:
             raise _untiered_error(self.full_name)
@@ -158,13 +169,13 @@ class Flush:
                 start=max(manifest.start, head.start),
                 end=max(manifest.end, head.end),
                 epochs=head.epochs,
-                compacted_to=remotely_compacted_end(self.upkeep.store, self.remote.storage, head, manifest),
+                compacted_to=find_compacted_end(self.upkeep.store, self.remote.storage, head, manifest),
             )
             return None if after == manifest else after
 
         manifest = swap(place, end) or read_manifest(self.remote.storage, place)
         if manifest is None or manifest.end != head.end:
-            # Under a newer tiered epoch a swap does nothing.
+            # A swap changes nothing under a newer tiered epoch.
             problem = (
                 "is not there" if manifest is None else f"ends at {manifest.end}, under a tiered epoch we do not know"
             )
@@ -176,10 +187,10 @@ class Flush:
 
     def _iter_partitions(self) -> Iterator[tuple[SurveyedPartition, Head]]:
         catalog = self.upkeep.catalog.read()
-        if topic_with_id(catalog, self.topic_id, self.full_name) is None:
+        if find_topic_by_id(catalog, self.topic_id, self.full_name) is None:
             raise RetryableError(f"topic {self.full_name} no longer exists", hint="Another process unmounted it.")
-        name = name_with_id(catalog, self.topic_id, self.full_name)
-        policy = cleanup_policy(catalog, name, self.upkeep.cluster_id)
+        name = find_current_name(catalog, self.topic_id, self.full_name)
+        policy = read_cleanup_policy(catalog, name, self.upkeep.cluster_id)
         if policy.tiering is None or not policy.tiering.uploads:
             raise _untiered_error(name)
         for number, head in sorted(read_heads(self.upkeep.store, self.topic_id).items()):
@@ -187,20 +198,20 @@ class Flush:
             yield SurveyedPartition(partition, policy, head_key(self.topic_id, number), "", is_changed=True), head
 
 
-def pending_bytes(store: ObjectStore, topic_id: str) -> int:
+def count_pending_bytes(store: ObjectStore, topic_id: str) -> int:
     """Return an upper bound of the stored bytes that object storage lacks."""
-    return sum(map(_pending_of_head, read_heads(store, topic_id).values()))
+    return sum(map(_count_head_pending, read_heads(store, topic_id).values()))
 
 
-def _outdated_chores(uploads: Uploads, surveyed: SurveyedPartition, head: Head) -> list[Chore] | None:
-    return uploads.outdated(surveyed, head)[0] if uploads.reuploads(surveyed.policy) else None
+def _find_outdated(uploads: UploadJob, surveyed: SurveyedPartition, head: Head) -> list[Chore] | None:
+    return uploads.find_outdated(surveyed, head)[0] if uploads.uploads_compacted_again(surveyed.policy) else None
 
 
 def _flatten(chore_lists: Iterable[list[Chore] | None]) -> list[Chore]:
     return [chore for chores in chore_lists for chore in chores or ()]
 
 
-def _pending_of_head(head: Head) -> int:
+def _count_head_pending(head: Head) -> int:
     pages = sum(page.bytes for page in head.pages if page.last >= head.uploaded_to)
     return pages + sum(entry.bytes for entry in head.entries if entry.last >= head.uploaded_to)
 
@@ -230,81 +241,81 @@ def _incomplete_error(partition: Partition, entry: Entry) -> RetryableError:
 
 
 OpenTransactions: TypeAlias = set[tuple[str, int]]
-"""Transactional ids with their producers' epochs."""
 OffsetsByGroup: TypeAlias = Mapping[str, Mapping[int, CommittedOffset]]
 
 _ROUNDS: Final = 3
-"""Uploads before the cut; the rest follows after it."""
+"""Rounds of uploads before the heads are sealed; the rest follows afterwards."""
 
 
 @dataclass(frozen=True)
-class Outbound:
-    """Unmounts the topics of one migration from a cluster."""
+class OutboundSteps:
+    """Steps of one migration that unmounts topics from a cluster."""
 
-    means: MigrationContext
+    context: MigrationContext
     number: int
     migration: MigrationEntry
 
-    def work(self, state: MigrationState) -> None:
-        """Do the work of a migration's state and commit its end; nothing if another process was faster."""
-        with until_overtaken(self.means.catalog, self.number, self.migration):
-            self._work(state)
+    def do_state(self, state: MigrationState) -> None:
+        """Do the work of a migration's state and commit its end; do nothing if another process was faster."""
+        with suppress_if_overtaken(self.context.catalog, self.number, self.migration):
+            self._do_state(state)
 
-    def _work(self, state: MigrationState) -> None:
+    def _do_state(self, state: MigrationState) -> None:
         match state:
             case MigrationState.PREPARING:
-                for topic in self._existing_topics():  # One by one: each may be large.
-                    self._flush(topic, _ROUNDS)
-                    self._make_whole(topic)  # Losses are reported before clients are shut out.
-                self._follow(MigrationState.PREPARED)
+                for topic in self._list_attached_topics():  # Topics are uploaded one by one, since each may be large.
+                    self._upload_topic(topic, _ROUNDS)
+                    self._upload_lost_objects(topic)  # Report losses while clients can still write.
+                self._commit_state(MigrationState.PREPARED)
             case MigrationState.EXECUTING:
-                self._each(lambda topic: self._settle_transactions(self._seal(topic)))
+                self._for_each_topic(lambda topic: self._end_transactions(self._seal_heads(topic)))
                 self._finish_offsets()
-                self._each(self._flush)
-                self._each(lambda topic: self._flush_of(topic).finish_manifests())
-                self._each(self._make_whole)  # From the next state on, lost objects cannot be uploaded again.
-                self._follow(MigrationState.EXECUTED)
+                self._for_each_topic(self._upload_topic)
+                self._for_each_topic(lambda topic: self._make_flush(topic).finish_manifests())
+                self._for_each_topic(
+                    self._upload_lost_objects
+                )  # After this state lost objects cannot be uploaded again.
+                self._commit_state(MigrationState.EXECUTED)
             case MigrationState.CUT_OVER:
-                self._each(self._detach_or_see)
-                self._follow(MigrationState.FINISHED)
+                self._for_each_topic(self._detach_if_owned)
+                self._commit_state(MigrationState.FINISHED)
             case MigrationState.CANCELING:
-                self._follow(MigrationState.CANCELLED)  # The next append removes the seals.
+                self._commit_state(MigrationState.CANCELLED)  # The next append to a partition removes its seal.
             case _:
                 pass
 
-    def _each(self, do: Callable[[MigrantEntry], object]) -> None:
+    def _for_each_topic(self, do: Callable[[MigrantEntry], object]) -> None:
         """Call `do` for all topics in parallel, since they are closed to writers."""
-        run_in_parallel(do, self._existing_topics(), name="topics")
+        run_in_parallel(do, self._list_attached_topics(), name="topics")
 
-    def _flush(self, topic: MigrantEntry, rounds: int | None = None) -> None:
-        self.means.flushed(self._flush_of(topic).upload(rounds))
+    def _upload_topic(self, topic: MigrantEntry, rounds: int | None = None) -> None:
+        self.context.flushed(self._make_flush(topic).upload_missing(rounds))
 
-    def _make_whole(self, topic: MigrantEntry) -> None:
-        self.means.flushed(self._flush_of(topic).upload_lost_objects())
+    def _upload_lost_objects(self, topic: MigrantEntry) -> None:
+        self.context.flushed(self._make_flush(topic).upload_lost_objects())
 
-    def _flush_of(self, topic: MigrantEntry) -> Flush:
-        means = self.means
-        return Flush(means.upkeep, means.remote, topic.name, topic.topic_id, means.spread)
+    def _make_flush(self, topic: MigrantEntry) -> TopicFlush:
+        means = self.context
+        return TopicFlush(means.upkeep, means.remote, topic.name, topic.topic_id, means.spread)
 
-    def _existing_topics(self) -> list[MigrantEntry]:
-        """Return the topics that are not yet detached."""
-        catalog = self.means.catalog.read()
-        ids = names_by_id(catalog, {topic.topic_id for topic in self.migration.topics})
+    def _list_attached_topics(self) -> list[MigrantEntry]:
+        catalog = self.context.catalog.read()
+        ids = map_names_by_id(catalog, {topic.topic_id for topic in self.migration.topics})
         return [topic for topic in self.migration.topics if topic.topic_id in ids]
 
-    def _follow(self, end: MigrationState) -> None:
-        means = self.means
+    def _commit_state(self, end: MigrationState) -> None:
+        means = self.context
         means.catalog.commit(
             lambda draft: complete_state(draft, self.number, self.migration, end, now_ms=means.now_ms()),
             may_go_on=means.may_go_on,
         )
 
-    def _seal(self, topic: MigrantEntry) -> OpenTransactions:
-        """Return the transactions open under the seals; the catalog already rejects new heads."""
-        store, writer = self.means.store, seal_writer(self.number)
+    def _seal_heads(self, topic: MigrantEntry) -> OpenTransactions:
+        """Seal the topic's heads; return their open transactions. The catalog already rejects new heads."""
+        store, writer = self.context.store, build_seal_writer(self.number)
 
         def seal(number: int) -> OpenTransactions:
-            self.means.may_go_on()
+            self.context.may_go_on()
 
             def seal_head(held: RegisterSnapshot | None) -> dict[str, Any] | None:
                 if held is None or held.value.get("writer") in {REMOVED, writer}:
@@ -316,44 +327,43 @@ class Outbound:
             opened = {} if held is None else parse_head(store, register.key, held.value).transactions
             return {(name, one["epoch"]) for name, one in opened.items()}
 
-        numbers = sorted(number for _, number in iter_heads_of(store, [topic.topic_id]))
+        numbers = sorted(number for _, number in iter_topic_heads(store, [topic.topic_id]))
         return {opened for of_one in map_in_parallel(seal, numbers, name="seal") for opened in of_one}
 
-    def _settle_transactions(self, opened: OpenTransactions) -> None:
+    def _end_transactions(self, opened: OpenTransactions) -> None:
         """Abort open transactions and complete decided ones (F-R-108)."""
-        means = self.means
-        self._check_current()  # After a cancel, open transactions are not ours.
+        means = self.context
+        self._check_current()  # After a cancellation producers may open new transactions.
         for transactional_id, epoch in sorted(opened):
             means.may_go_on()
-            abort(means.store, transactional_id, epoch)
-            finish(means.store, means.catalog, transactional_id, now_ms=means.now_ms())
+            abort_transaction(means.store, transactional_id, epoch)
+            finish_transaction(means.store, means.catalog, transactional_id, now_ms=means.now_ms())
 
     def _finish_offsets(self) -> None:
-        """Complete transactions that committed offsets of the topics, even with only records of others."""
-        means, ids = self.means, {topic.topic_id for topic in self._existing_topics()}
-        finish_offsets(means.store, means.catalog, ids, means.now_ms(), may_go_on=means.may_go_on)
+        """Complete transactions that committed offsets of the topics, even if they wrote only to other topics."""
+        means, ids = self.context, {topic.topic_id for topic in self._list_attached_topics()}
+        finish_offset_commits(means.store, means.catalog, ids, means.now_ms(), may_go_on=means.may_go_on)
 
-    def _detach_or_see(self, topic: MigrantEntry) -> None:
-        """Detach a topic, unless another cluster has taken it since it was uploaded."""
+    def _detach_if_owned(self, topic: MigrantEntry) -> None:
         try:
             self._detach(topic)
         except OwnershipLostError:
-            if not self._is_taken(TopicLocation.parse(topic.location)):
+            if not self._is_mounted_elsewhere(TopicLocation.parse(topic.location)):
                 raise
 
     def _detach(self, topic: MigrantEntry) -> None:
-        means, location = self.means, TopicLocation.parse(topic.location)
+        means, location = self.context, TopicLocation.parse(topic.location)
         catalog = means.catalog.read()
-        name = names_by_id(catalog, [topic.topic_id]).get(topic.topic_id)
+        name = map_names_by_id(catalog, [topic.topic_id]).get(topic.topic_id)
         if name is None:
-            return  # Another process was faster.
+            return  # Another process has detached the topic.
         description = replace(
-            topic_manifest_of(catalog, name, means.cluster_id),
+            build_topic_manifest(catalog, name, means.cluster_id),
             owner=NOBODY,
             name=location.topic,
-            groups=self._groups(topic),
-            ends=self._ends(topic),
-            streams=stream_batches(means.store, topic.topic_id),
+            groups=self._read_groups(topic),
+            ends=self._read_ends(topic),
+            streams=read_stream_batches(means.store, topic.topic_id),
         )
         means.may_go_on()
         change_topic_manifest(
@@ -384,7 +394,7 @@ class Outbound:
     def _next_description(self, current: TopicManifest | None, description: TopicManifest) -> TopicManifest | None:
         self._check_current()
         if current is not None:
-            check_handover_owner(description.location, current.owner, self.means.cluster_id)
+            check_handover_owner(description.location, current.owner, self.context.cluster_id)
         return (
             description
             if current is None
@@ -392,28 +402,28 @@ class Outbound:
         )
 
     def _release_manifest(self, manifest: Manifest) -> Manifest | None:
-        check_handover_owner("a manifest of the topic", manifest.owner, self.means.cluster_id)
+        check_handover_owner("a manifest of the topic", manifest.owner, self.context.cluster_id)
         if manifest.owner == NOBODY:
             return None
         return replace(manifest, owner=NOBODY, owner_epoch=manifest.owner_epoch + 1)
 
     def _check_current(self) -> None:
-        check_current(self.means.catalog.read(), self.number, self.migration)
+        check_current(self.context.catalog.read(), self.number, self.migration)
 
-    def _is_taken(self, location: TopicLocation) -> bool:
-        """Return whether another cluster has the topic, so that only the local removal remains."""
-        ownership = read_ownership(self.means.storage, location)
+    def _is_mounted_elsewhere(self, location: TopicLocation) -> bool:
+        """Return whether another cluster owns the topic, so that it only has to be removed here."""
+        ownership = read_ownership(self.context.storage, location)
         if ownership is None or ownership.claim == self.migration.claim:
             return False
-        return ownership.state is OwnershipState.DETACHED or ownership.owner != self.means.cluster_id
+        return ownership.state is OwnershipState.DETACHED or ownership.owner != self.context.cluster_id
 
-    def _ends(self, topic: MigrantEntry) -> Mapping[int, int]:
-        """Return the ends of sealed heads; the append of an unsealed head was rejected."""
-        heads = read_heads(self.means.store, topic.topic_id)
+    def _read_ends(self, topic: MigrantEntry) -> Mapping[int, int]:
+        """Return the ends of sealed heads. A head without a seal has rejected its append."""
+        heads = read_heads(self.context.store, topic.topic_id)
         return {number: head.end for number, head in heads.items() if head.end and head.writer.startswith(SEAL)}
 
-    def _groups(self, topic: MigrantEntry) -> OffsetsByGroup:
-        store = self.means.store
+    def _read_groups(self, topic: MigrantEntry) -> OffsetsByGroup:
+        store = self.context.store
         names = list_groups(store)
         offsets_by_group: dict[str, Mapping[int, CommittedOffset]] = {}
         for name, group in zip(
@@ -427,5 +437,4 @@ class Outbound:
 
 
 def _merge_groups(travelling: OffsetsByGroup, own: OffsetsByGroup) -> OffsetsByGroup:
-    """Merge group offsets that the topic brought with those of this cluster, which win."""
     return {group: {**travelling.get(group, {}), **own.get(group, {})} for group in sorted({*travelling, *own})}

@@ -17,14 +17,14 @@ from reconciler.archives.recoverable import check_manifest_exists, check_recover
 from reconciler.archives.topic_manifest import CommittedOffset, write_topic_manifest
 from reconciler.embedded.acl import Kind, Operation
 from reconciler.embedded.catalog.migration_tables import LOGGER
-from reconciler.embedded.catalog.tables import Catalog, Draft, names_by_id, topic_with_id
-from reconciler.embedded.catalog.tiering_state import tiering_of, topic_manifest_of
-from reconciler.embedded.catalog.topic_configs import find_set_configs, kms_key_of_topic
+from reconciler.embedded.catalog.tables import Catalog, Draft, find_topic_by_id, map_names_by_id
+from reconciler.embedded.catalog.tiering_state import build_topic_manifest, find_tiering
+from reconciler.embedded.catalog.topic_configs import find_set_configs, find_topic_kms_key
 from reconciler.embedded.catalog.topics import TopicShape, finish_recovery
 from reconciler.embedded.catalog.topics import recover_topic as begin
 from reconciler.embedded.keys import part_key
 from reconciler.embedded.segments.gate import remove_partition
-from reconciler.embedded.segments.groups import copy_offsets, read_bounds_at
+from reconciler.embedded.segments.groups import copy_offsets, read_partition_bounds
 from reconciler.embedded.segments.head import PRODUCERS, Head, PageWriter, head_register, read_head
 from reconciler.embedded.tiered.object_rewrites import read_footer
 from reconciler.embedded.tiered.remote_tier import RemoteTier
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-def make_head(
+def create_remote_head(
     store: ObjectStore,
     of: tuple[str, int],
     manifest: Manifest,
     kms_key_id: str | None,
     fetched: Sequence[Entry] = (),
 ) -> None:
-    """Create the head of a partition (topic id, number), with all records remote, unless it exists.
+    """Create a partition's head with all records remote, unless it exists.
 
-    `fetched`: newest segments, already copied to the local tier.
+    `fetched` are the newest segments that were copied to the local tier.
     """
     topic_id, number = of
     epoch, end = manifest.epochs[-1][0] + 1, manifest.end
@@ -68,30 +68,29 @@ def make_head(
     )
     spill, register, mark = PageWriter(store, topic_id, number), head_register(store, topic_id, number), fresh_mark()
     try:
-        register.swap(None, spill.spilled(head).to_json(), epoch=epoch, mark=mark)
+        register.swap(None, spill.spill_entries(head).to_json(), epoch=epoch, mark=mark)
     except LostRaceError:
         current = register.read()
-        if current is None or mark not in current.marks:  # Otherwise the swap succeeded without an answer.
-            store.delete([*(entry.key for entry in fetched), *spill.keys])
+        if current is None or mark not in current.marks:  # With the mark, the swap succeeded, and its answer was lost.
+            store.delete([*(entry.key for entry in fetched), *spill.used_keys])
 
 
-COPIES: Final = 4
-"""Parallel copies per partition; the store does the work."""
+COPY_THREADS: Final = 4
 _WAITING: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Fetch:
-    """How much of a partition is copied to the local tier; `None`: no such limit."""
+class LocalFetch:
+    """How much of a partition to copy to the local tier; a limit of `None` does not apply."""
 
     since_ms: int | None = None
     bytes: int | None = None
 
     def select_newest(self, entries: list[Entry]) -> list[Entry]:
-        """Return the newest segments within both limits; without limits, none."""
+        """Return the newest segments within both limits; none if there are no limits."""
         taken: list[Entry] = []
         room = self.bytes
-        for entry in reversed(entries if self != Fetch() else []):
+        for entry in reversed(entries if self != LocalFetch() else []):
             room = None if room is None else room - entry.bytes
             if (room is not None and room < 0) or (self.since_ms is not None and entry.max_ts < self.since_ms):
                 break
@@ -100,11 +99,11 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
+class TopicRecovery:
     """Creates one topic from object storage: copied objects, a manifest, a head.
 
-    Names of copies are deterministic, and manifest and head are created only if missing: every step can be repeated, by
-    several processes. If an object of the source is gone, its manifest is read again.
+    Copies have deterministic names, and manifest and head are created only if missing. So every step can be repeated,
+    by several processes. If an object of the source is gone, the source's manifest is read again.
     """
 
     store: ObjectStore
@@ -114,22 +113,21 @@ class Recovery:
     topic_id: str
     source: TopicLocation
     tiering: TopicTiering
-    fetch: Fetch
+    fetch: LocalFetch
     kms_key_id: str | None
-    """KMS key of the new topic's objects."""
     may_go_on: Callable[[], None]
     """Called before each copy, from any thread; may raise."""
     copied: Callable[[Entry], object] = lambda _segment: None
     """Called after each copied segment, from any thread."""
 
-    def recover(self, number: int) -> None:
+    def recover_partition(self, number: int) -> None:
         """Create one partition, unless it exists."""
         if read_head(self.store, self.topic_id, number) is not None:
             return
         own = remote_partition(self.tiering.location, number)
         manifest = read_manifest(self.storage, own) or self._copy_partition(number, own)
         if manifest is not None:
-            self._make_head(number, manifest)
+            self._create_head(number, manifest)
 
     def _copy_partition(self, number: int, own: RemotePartition) -> Manifest | None:
         """Copy a partition's objects, and publish its manifest; `None`: the source never uploaded it."""
@@ -146,14 +144,14 @@ class Recovery:
             try:
                 entries = list(self._copy_segments(manifest, own, present))
             except MissingObjectError as error:
-                # Retention or merging may have removed it.
+                # Retention or merging may have removed the object.
                 if error.key in missed:
-                    raise self._lost(number, error) from error
+                    raise self._lost_object_error(number, error) from error
                 missed.add(error.key)
             else:
                 return self._publish_copies(own, manifest, entries, present)
 
-    def _lost(self, number: int, error: MissingObjectError) -> MissingObjectError:
+    def _lost_object_error(self, number: int, error: MissingObjectError) -> MissingObjectError:
         offsets = "" if error.offsets is None else f"offsets {error.offsets[0]} to {error.offsets[1]} are lost: "
         message = f"{self.full_name}, partition {number}: {offsets}{error.message}"
         hint = (
@@ -182,7 +180,7 @@ class Recovery:
                 present.add(index_key(key))
             return replace(entry, key=key, kms_key_id=self.kms_key_id)
 
-        with ThreadPoolExecutor(COPIES, thread_name_prefix="recover") as threads:
+        with ThreadPoolExecutor(COPY_THREADS, thread_name_prefix="recover") as threads:
             yield from CallPool(threads, _WAITING).over(copy_entry, live)
 
     def _copy_segment(self, entry: Entry, key: str) -> None:
@@ -193,7 +191,7 @@ class Recovery:
             raise
 
     def _copy_index(self, entry: Entry, key: str) -> None:
-        """A missing index is rebuilt from the copied segment."""
+        """Copy a segment's index; rebuild a missing index from the copied segment."""
         try:
             self.storage.copy_in(index_key(key), self.storage, index_key(entry.key), kms_key_id=self.kms_key_id)
         except MissingObjectError:
@@ -203,7 +201,7 @@ class Recovery:
     def _publish_copies(
         self, own: RemotePartition, source_manifest: Manifest, entries: list[Entry], present: set[str]
     ) -> Manifest | None:
-        """Publish the manifest of copies, unless another process did; delete copies that it does not name."""
+        """Publish a manifest of the copies, unless another process did; delete copies that it does not reference."""
         made = Manifest(
             self.cluster_id,
             start=source_manifest.start,
@@ -226,10 +224,10 @@ class Recovery:
             self.storage.delete(sorted(present - named))
         return after
 
-    def _make_head(self, number: int, manifest: Manifest) -> None:
+    def _create_head(self, number: int, manifest: Manifest) -> None:
         fetched = self._fetch_newest(number, manifest)
         self.may_go_on()
-        make_head(self.store, (self.topic_id, number), manifest, self.kms_key_id, fetched)
+        create_remote_head(self.store, (self.topic_id, number), manifest, self.kms_key_id, fetched)
 
     def _fetch_newest(self, number: int, manifest: Manifest) -> list[Entry]:
         fetched_entries: list[Entry] = []
@@ -240,19 +238,18 @@ class Recovery:
                 self.store.copy_in(key, self.storage, entry.key, kms_key_id=self.kms_key_id)
                 fetched_entries.append(replace(entry, key=key, kms_key_id=self.kms_key_id))
         except BaseException:
-            with suppress(Exception):  # Leftovers are swept.
+            with suppress(Exception):  # The sweep deletes copies that stay.
                 self.store.delete([entry.key for entry in fetched_entries])
             raise
         return fetched_entries
 
 
-PARTITIONS: Final = 8
-"""Of one topic, created in parallel."""
+PARTITION_THREADS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Recoveries:
-    """The recoveries of one cluster, which any process may continue."""
+    """The recoveries of one cluster, which any process can continue."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -263,33 +260,32 @@ class Recoveries:
     copied: Callable[[Entry], object] = lambda _segment: None
     """Called after each copied segment, from any thread."""
     _stored_groups: Memo = field(default_factory=Memo)
-    """Stored groups of lost clusters, by cluster id."""
 
-    def finish(self, is_wanted: Callable[[str], bool]) -> Mapping[str, ReconcilerError | None]:
-        """Finish the wanted topics in recovery, by full name; one failure stops no other.
+    def finish_wanted(self, is_wanted: Callable[[str], bool]) -> Mapping[str, ReconcilerError | None]:
+        """Finish the wanted topics (by full name) in recovery; failures do not affect other topics.
 
-        Return, by topic id, each error, or `None`.
+        Return, by topic id, each error or `None`.
         """
         catalog = self.catalog.read()
         ended: dict[str, ReconcilerError | None] = {}
         for full_name, topic in sorted(catalog.topics.items()):
             if topic.recovering is not None and is_wanted(full_name):
                 try:
-                    self._finish(catalog, full_name, topic, topic.recovering)
+                    self._finish_topic(catalog, full_name, topic, topic.recovering)
                 except ReconcilerError as error:
                     ended[topic.id] = error
                 else:
                     ended[topic.id] = None
         return ended
 
-    def _finish(self, catalog: Catalog, full_name: str, topic: TopicEntry, location: str) -> None:
-        remote = self._remote(full_name)
-        tiering = tiering_of(catalog, full_name, remote.cluster_id)
+    def _finish_topic(self, catalog: Catalog, full_name: str, topic: TopicEntry, location: str) -> None:
+        remote = self._require_remote(full_name)
+        tiering = find_tiering(catalog, full_name, remote.cluster_id)
         if tiering is None:
             raise UserError(f"topic {full_name} recovers and is not tiered", hint="Delete it, and recover it again.")
         source = find_topic_at(remote.storage, TopicLocation.parse(location))
-        partitions = min(source.partitions, topic.partitions)  # The source may have grown since.
-        recovery = Recovery(
+        partitions = min(source.partitions, topic.partitions)  # The source may have more partitions now.
+        recovery = TopicRecovery(
             self.store,
             remote.storage,
             remote.cluster_id,
@@ -297,29 +293,29 @@ class Recoveries:
             topic.id,
             source.location,
             tiering,
-            initial_fetch(catalog, full_name, self.now_ms()),
-            kms_key_of_topic(catalog, full_name),
+            compute_initial_fetch(catalog, full_name, self.now_ms()),
+            find_topic_kms_key(catalog, full_name),
             self.may_go_on,
             self.copied,
         )
 
         def recover(number: int) -> None:
-            if topic_with_id(self.catalog.read(), topic.id, full_name) is not None:
-                recovery.recover(number)
+            if find_topic_by_id(self.catalog.read(), topic.id, full_name) is not None:
+                recovery.recover_partition(number)
 
-        with ThreadPoolExecutor(PARTITIONS, thread_name_prefix="recovery") as threads:
+        with ThreadPoolExecutor(PARTITION_THREADS, thread_name_prefix="recovery") as threads:
             for _ in CallPool(threads, _WAITING).over(recover, range(partitions)):
                 self.may_go_on()
-        self._bring_groups(remote, full_name, topic, source.location)
-        self._describe(remote, topic)
+        self._restore_groups(remote, full_name, topic, source.location)
+        self._write_description(remote, topic)
         after = self.catalog.commit(lambda draft: finish_recovery(draft, topic.id), may_go_on=self.may_go_on)
-        if topic_with_id(after, topic.id, full_name) is None:
-            self._discard(remote, topic, tiering.location, partitions)
+        if find_topic_by_id(after, topic.id, full_name) is None:
+            self._delete_partial(remote, topic, tiering.location, partitions)
 
-    def _bring_groups(self, remote: RemoteTier, full_name: str, topic: TopicEntry, source: TopicLocation) -> None:
+    def _restore_groups(self, remote: RemoteTier, full_name: str, topic: TopicEntry, source: TopicLocation) -> None:
         """Restore committed offsets, clamped to the log.
 
-        A recovery on the source's own cluster is a copy: groups stay with the source.
+        On the source's own cluster the new topic is a copy, and groups stay with the source.
         """
         if source.cluster_id == remote.cluster_id:
             return
@@ -331,11 +327,11 @@ class Recoveries:
         if stored is None:
             return
         offsets = stored.offsets_of(place_of(source.cluster_id, source.revision))
-        bounds = {number: read_bounds_at(self.store, (topic.id, number)) for number in range(topic.partitions)}
+        bounds = {number: read_partition_bounds(self.store, (topic.id, number)) for number in range(topic.partitions)}
         spaces = self.catalog.read().namespaces
         mark, clamped = f"recover-{topic.id}", list[str]()
 
-        def bring(group: str) -> None:
+        def restore_group(group: str) -> None:
             self.may_go_on()
             offsets_brought: dict[tuple[str, int], CommittedOffset] = {}
             for number, committed in offsets[group].items():
@@ -347,7 +343,7 @@ class Recoveries:
             copy_offsets(self.store, self.catalog.read, group, offsets_brought, mark=mark)
 
         named = [group for group in offsets if not (space := split_name(group)[0]) or space in spaces]
-        run_in_parallel(bring, named, name="groups")
+        run_in_parallel(restore_group, named, name="groups")
         staying_out = sorted(offsets.keys() - set(named))
         if staying_out:
             warning = "topic %s: groups %s have no namespace here: their offsets do not come along"
@@ -356,22 +352,20 @@ class Recoveries:
             warning = "topic %s: %s beyond what was uploaded set back to its end: %s"
             LOGGER.warning(warning, full_name, counted(len(clamped), "committed offset"), list_first(sorted(clamped)))
 
-    def _describe(self, remote: RemoteTier, topic: TopicEntry) -> None:
-        """Write the topic's manifest, so that it can be recovered in turn."""
+    def _write_description(self, remote: RemoteTier, topic: TopicEntry) -> None:
         now = self.catalog.read()
-        name = names_by_id(now, [topic.id]).get(topic.id)
+        name = map_names_by_id(now, [topic.id]).get(topic.id)
         if name is not None:
             self.may_go_on()
-            write_topic_manifest(remote.storage, topic_manifest_of(now, name, remote.cluster_id))
+            write_topic_manifest(remote.storage, build_topic_manifest(now, name, remote.cluster_id))
 
-    def _remote(self, full_name: str) -> RemoteTier:
+    def _require_remote(self, full_name: str) -> RemoteTier:
         if self.remote is None:
             message = f"topic {full_name} is being recovered, and its cluster has no object storage"
             raise UserError(message, hint="Declare objectStorage on the Cluster, and apply that first.")
         return self.remote
 
-    def _discard(self, remote: RemoteTier, topic: TopicEntry, location: TopicLocation, partitions: int) -> None:
-        """Delete a deleted topic's partitions and its location, whose objects nothing else references."""
+    def _delete_partial(self, remote: RemoteTier, topic: TopicEntry, location: TopicLocation, partitions: int) -> None:
         for number in range(partitions):
             remove_partition(self.store, topic.id, number)
         prefix = location_prefix(location.cluster_id, location.revision)
@@ -381,7 +375,7 @@ class Recoveries:
 def recover_topic(
     cluster: Admin, full_name: str, location: str | None, configs: Mapping[str, str], *, topic_id: str
 ) -> None:
-    """Create a topic from a location, by default found by its name."""
+    """Create a topic from a location, which by default is found by the topic's name."""
     storage = cluster.storage
     if storage is None:
         message = f"topic {full_name} cannot be recovered: its cluster has no object storage"
@@ -391,18 +385,18 @@ def recover_topic(
     shape = TopicShape(partitions=source.partitions, replication_factor=source.replication_factor, configs=configs)
 
     def decide(draft: Draft) -> None:
-        cluster.permissions.check(draft, Operation.CREATE, Kind.TOPIC, full_name)
+        cluster.permissions.check_allowed(draft, Operation.CREATE, Kind.TOPIC, full_name)
         begin(draft, full_name, shape, topic_id=topic_id, location=source.location, original=source.configs)
 
     cluster.catalog.commit(decide)
     recoveries = Recoveries(cluster.store, cluster.catalog, cluster.remote, cluster.now_ms, lambda: None)
-    for error in recoveries.finish(lambda name: name == full_name).values():
+    for error in recoveries.finish_wanted(lambda name: name == full_name).values():
         if error is not None:
             raise error
 
 
-def initial_fetch(catalog: Catalog, full_name: str, now_ms: int) -> Fetch:
-    """Return what is copied to the local tier: the initial local retention."""
+def compute_initial_fetch(catalog: Catalog, full_name: str, now_ms: int) -> LocalFetch:
+    """Return how much to copy to the local tier: the initial local retention."""
     configs = find_set_configs(catalog, full_name)
 
     def limit(key: str) -> int | None:
@@ -410,4 +404,4 @@ def initial_fetch(catalog: Catalog, full_name: str, now_ms: int) -> Fetch:
         return None if value is None or value < 0 else value
 
     back_ms, most = limit("initial.retention.local.target.ms"), limit("initial.retention.local.target.bytes")
-    return Fetch(None if back_ms is None else now_ms - back_ms, most)
+    return LocalFetch(None if back_ms is None else now_ms - back_ms, most)

@@ -1,1 +1,1 @@
-"""Partitions: heads, pages, parts, groups, and what may be appended."""
+"""Partitions: heads, pages, parts, consumer groups, and checks of appended records."""

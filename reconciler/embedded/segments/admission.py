@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reconciler.embedded.catalog.topic_configs import CONFIGS, find_set_configs, kms_key_of_topic
+from reconciler.embedded.catalog.topic_configs import CONFIGS, find_set_configs, find_topic_kms_key
 from reconciler.errors import UserError
 from reconciler.records.schema import CREATE_TIME, INPUT_SCHEMA, LOG_APPEND_TIME, encode_name_as_text
 from reconciler.runtime.text import did_you_mean, nearest
@@ -34,8 +34,8 @@ _KEYS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """Effective configs that each append is checked against."""
+class AppendRules:
+    """Effective configs that apply to every append to a topic."""
 
     full_name: str
     max_record_bytes: int
@@ -43,18 +43,18 @@ class Rules:
     before_max_ms: int
     after_max_ms: int
     difference_max_ms: int
-    """Maximum difference in either direction, besides the other two limits."""
+    """Maximum difference from the current time in either direction; the other two limits apply as well."""
     compression: str
     segment_bytes: int
     is_compacted: bool
     kms_key_id: str | None = None
 
 
-def rules_of(catalog: Catalog, full_name: str) -> Rules:
+def read_append_rules(catalog: Catalog, full_name: str) -> AppendRules:
     """Return the current rules of a topic."""
     configs = find_set_configs(catalog, full_name)
     values = {key: configs[key][0] if key in configs else CONFIGS[key].default or "" for key in _KEYS}
-    return Rules(
+    return AppendRules(
         full_name,
         int(values["max.message.bytes"]),
         values["message.timestamp.type"] == "LogAppendTime",
@@ -64,11 +64,11 @@ def rules_of(catalog: Catalog, full_name: str) -> Rules:
         values["compression.type"],
         int(values["segment.bytes"]),
         "compact" in values["cleanup.policy"].split(","),
-        kms_key_of_topic(catalog, full_name),
+        find_topic_kms_key(catalog, full_name),
     )
 
 
-def admit_batch(batch: pa.RecordBatch, rules: Rules, now_ms: int) -> pa.RecordBatch:
+def admit_batch(batch: pa.RecordBatch, rules: AppendRules, now_ms: int) -> pa.RecordBatch:
     """Check a batch of `INPUT_SCHEMA`; return it with final timestamps."""
     _check_sizes(batch, rules)
     _check_keys(batch, rules)
@@ -85,16 +85,16 @@ def admit_batch(batch: pa.RecordBatch, rules: Rules, now_ms: int) -> pa.RecordBa
     return pa.RecordBatch.from_arrays(columns, schema=INPUT_SCHEMA)
 
 
-def _check_sizes(batch: pa.RecordBatch, rules: Rules) -> None:
-    # No record is larger than its batch.
+def _check_sizes(batch: pa.RecordBatch, rules: AppendRules) -> None:
+    # If the whole batch is small enough, every record is.
     if batch.nbytes <= rules.max_record_bytes:
         return
     key, headers = batch.column("key"), batch.column("headers")
-    sizes = _lengths(batch.column("value"))
+    sizes = _compute_lengths(batch.column("value"))
     if key.null_count < len(key):
-        sizes = pc.add(sizes, _lengths(key))
+        sizes = pc.add(sizes, _compute_lengths(key))
     if len(headers.flatten()):
-        sizes = pc.add(sizes, _header_lengths(headers))
+        sizes = pc.add(sizes, _compute_header_lengths(headers))
     largest = pc.max(sizes).as_py()
     if largest is not None and largest > rules.max_record_bytes:
         row = pc.index(sizes, largest).as_py()
@@ -105,7 +105,7 @@ def _check_sizes(batch: pa.RecordBatch, rules: Rules) -> None:
         raise UserError(message, hint=f"max.message.bytes of the topic is {rules.max_record_bytes:,}; raise it.")
 
 
-def _check_keys(batch: pa.RecordBatch, rules: Rules) -> None:
+def _check_keys(batch: pa.RecordBatch, rules: AppendRules) -> None:
     key = batch.column("key")
     if rules.is_compacted and key.null_count:
         row = pc.index(key.is_valid(), value=False).as_py()
@@ -116,20 +116,20 @@ def _check_keys(batch: pa.RecordBatch, rules: Rules) -> None:
         raise UserError(message, hint="Give it a key, or take compact out of the topic's cleanup.policy.")
 
 
-def _lengths(column: pa.Array[Any]) -> pa.Array[Any]:
+def _compute_lengths(column: pa.Array[Any]) -> pa.Array[Any]:
     lengths = pc.binary_length(column)
     return pc.fill_null(lengths, 0) if lengths.null_count else lengths
 
 
-def _header_lengths(headers: pa.ListArray[Any]) -> pa.Array[Any]:
+def _compute_header_lengths(headers: pa.ListArray[Any]) -> pa.Array[Any]:
     flat = headers.flatten()
-    lengths = pc.add(_lengths(flat.field("key")), _lengths(flat.field("value"))).to_numpy()
+    lengths = pc.add(_compute_lengths(flat.field("key")), _compute_lengths(flat.field("value"))).to_numpy()
     sums = np.concatenate(([0], np.cumsum(lengths)))
     stops = np.cumsum(pc.list_value_length(headers).to_numpy())
     return pa.array(np.diff(sums[np.concatenate(([0], stops))]).astype(np.int32))
 
 
-def _check_times(times: pa.Array[Any], rules: Rules, now_ms: int) -> None:
+def _check_times(times: pa.Array[Any], rules: AppendRules, now_ms: int) -> None:
     if not len(times):
         return
     ends = pc.min_max(times).as_py()
@@ -146,7 +146,7 @@ def _check_times(times: pa.Array[Any], rules: Rules, now_ms: int) -> None:
             raise _bad_time_error(times, end, rules, f"lies {off:,} ms {word} now", hint)
 
 
-def _bad_time_error(times: pa.Array[Any], time: int, rules: Rules, what: str, hint: str) -> UserError:
+def _bad_time_error(times: pa.Array[Any], time: int, rules: AppendRules, what: str, hint: str) -> UserError:
     row = pc.index(times, time).as_py()
     return UserError(f"{rules.full_name}: the time of record {row} of the batch {what} (INVALID_TIMESTAMP)", hint=hint)
 
@@ -160,10 +160,12 @@ def encode_content(topic: str, field: str, value: object) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, str):
-        return _encode(topic, field, value)
+        return _encode_text(topic, field, value)
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
-    raise _type_error(f"{topic}: {field} takes {_CONTENT}", value, "Encode it first, for example with json.dumps.")
+    raise _wrong_type_error(
+        f"{topic}: {field} takes {_CONTENT}", value, "Encode it first, for example with json.dumps."
+    )
 
 
 def encode_headers(topic: str, value: object) -> list[dict[str, Any]]:
@@ -171,53 +173,54 @@ def encode_headers(topic: str, value: object) -> list[dict[str, Any]]:
     if value is None:
         return []
     if not isinstance(value, Mapping):
-        raise _type_error(f"{topic}: headers take a mapping from text to {_CONTENT}", value)
+        raise _wrong_type_error(f"{topic}: headers take a mapping from text to {_CONTENT}", value)
     return [
-        {"key": _header_name(topic, name), "value": encode_content(topic, f"header {name}", content)}
+        {"key": _encode_header_name(topic, name), "value": encode_content(topic, f"header {name}", content)}
         for name, content in value.items()
     ]
 
 
 def parse_whole_number(field: str, value: object, *, bits: int) -> int:
-    """Return a signed whole number of `bits` bits; `field` begins the error."""
+    """Check that a value is a signed whole number of `bits` bits; `field` begins the error."""
     if not isinstance(value, SupportsIndex) or isinstance(value, bool):
-        raise _type_error(f"{field} takes a whole number", value)
+        raise _wrong_type_error(f"{field} takes a whole number", value)
     number = value.__index__()
     if not -(1 << bits - 1) <= number < 1 << bits - 1:
-        raise _type_error(f"{field} takes a whole number of {bits} bits", number)
+        raise _wrong_type_error(f"{field} takes a whole number of {bits} bits", number)
     return number
 
 
-def optional_integer(topic: str, field: str, value: object, *, bits: int) -> int | None:
+def parse_optional_number(topic: str, field: str, value: object, *, bits: int) -> int | None:
     """Return a whole number or `None`."""
     return None if value is None else parse_whole_number(f"{topic}: {field}", value, bits=bits)
 
 
-def _header_name(topic: str, name: object) -> str:
+def _encode_header_name(topic: str, name: object) -> str:
     if not isinstance(name, str):
-        raise _type_error(f"{topic}: the name of a header takes text", name)
+        raise _wrong_type_error(f"{topic}: the name of a header takes text", name)
     try:
         return name if name.isascii() else encode_name_as_text(name.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError as error:
-        raise _type_error(f"{topic}: the name of a header takes text that can be written as UTF-8", name) from error
+        raise _wrong_type_error(
+            f"{topic}: the name of a header takes text that can be written as UTF-8", name
+        ) from error
 
 
-def _encode(topic: str, field: str, text: str) -> bytes:
+def _encode_text(topic: str, field: str, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise _type_error(f"{topic}: {field} takes text that can be written as UTF-8", text) from error
+        raise _wrong_type_error(f"{topic}: {field} takes text that can be written as UTF-8", text) from error
 
 
-def _type_error(start: str, value: object, hint: str = "") -> UserError:
+def _wrong_type_error(start: str, value: object, hint: str = "") -> UserError:
     got = "None" if value is None else f"{shortened(value)} ({type(value).__name__})"
     return UserError(f"{start}, not {got}", hint=f"{hint} {_NOTHING_TAKEN}".lstrip())
 
 
 _TAKEN: Final = ("value", "key", "headers", "timestamp_ms", "partition")
 _MILLISECONDS: Final = pa.timestamp("ms")
-_LEFT_OUT: Final = frozenset({"offset", "timestamp_type", "topic"})
-"""Columns of read records; they are assigned again."""
+_IGNORED_COLUMNS: Final = frozenset({"offset", "timestamp_type", "topic"})
 
 
 def to_row(
@@ -231,8 +234,8 @@ def to_row(
 ) -> dict[str, Any]:
     """Return one record as a row of `INPUT_SCHEMA`."""
     return {
-        "partition": optional_integer(topic, "partition", partition, bits=32),
-        "timestamp_ms": optional_integer(topic, "timestamp_ms", timestamp_ms, bits=64),
+        "partition": parse_optional_number(topic, "partition", partition, bits=32),
+        "timestamp_ms": parse_optional_number(topic, "timestamp_ms", timestamp_ms, bits=64),
         "timestamp_type": CREATE_TIME,
         "key": encode_content(topic, "key", key),
         "value": encode_content(topic, "value", value),
@@ -254,10 +257,10 @@ def conform_batch(topic: str, records: pa.RecordBatch, *, partition: int | None 
         elif index >= 0 and field.name != "timestamp_type":
             column = records.column(index)
             if field.name == "headers":
-                _check_headers(topic, column)  # The cast's own error is unspecific.
-            columns.append(_cast(topic, field, column))
+                _check_headers(topic, column)  # The error of the cast would not name the header.
+            columns.append(_cast_column(topic, field, column))
         else:
-            columns.append(_null_column(field, records.num_rows))
+            columns.append(_build_null_column(field, records.num_rows))
     return pa.RecordBatch.from_arrays(columns, schema=INPUT_SCHEMA)
 
 
@@ -270,17 +273,17 @@ def _check_columns(topic: str, records: object) -> None:
     for name, count in Counter(records.schema.names).items():
         if name in _TAKEN and count > 1:
             raise UserError(f"{topic}: {count} columns are named {name}", hint="Leave out or rename all but one.")
-        if name not in _TAKEN and name not in _LEFT_OUT:
+        if name not in _TAKEN and name not in _IGNORED_COLUMNS:
             near = nearest(name.lower(), _TAKEN)
             known = f"A record has the columns {', '.join(_TAKEN)}: rename it, or leave it out."
             raise UserError(f"{topic}: {name} is no column of a record", hint=did_you_mean(near, then=known))
 
 
-def _cast(topic: str, field: pa.Field[Any], column: pa.Array[Any]) -> pa.Array[Any]:
+def _cast_column(topic: str, field: pa.Field[Any], column: pa.Array[Any]) -> pa.Array[Any]:
     if column.type == field.type and not (column.null_count and not field.nullable):
         return column
     try:
-        # Digits below milliseconds are cut.
+        # Fractions of a millisecond are dropped.
         times = pa.types.is_temporal(column.type)
         cast = column.cast(_MILLISECONDS, safe=False).cast(field.type) if times else column.cast(field.type)
         return cast if field.nullable else pc.coalesce(cast, pa.scalar([], field.type))
@@ -303,7 +306,7 @@ def _check_headers(topic: str, headers: pa.Array[Any]) -> None:
         raise UserError(message, hint=hint)
 
 
-def _null_column(field: pa.Field[Any], rows: int) -> pa.Array[Any]:
+def _build_null_column(field: pa.Field[Any], rows: int) -> pa.Array[Any]:
     if field.name == "headers":
         none = pa.array(np.zeros(rows + 1, np.int32))
         return pa.ListArray.from_arrays(none, pa.array([], field.type.value_type), type=field.type)

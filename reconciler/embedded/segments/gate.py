@@ -1,8 +1,8 @@
-"""Appends through the head: fencing and races.
+"""Appends through the head: fencing and lost races.
 
-To stop a writer, a caller commits that to the catalog, then swaps the topic's heads to the next epoch; an append swaps
-the head that it read, so it fails. An append to a new or unsettled head reads the catalog before it is acknowledged,
-and settles the head. A migration seals heads the same way; if it was cancelled, the next append removes its seal.
+To stop a writer, a caller commits this to the catalog, then swaps the topic's heads to the next epoch. An append that
+read an earlier head then fails. An append to a new or unsettled head reads the catalog before it is acknowledged, and
+settles the head. A migration seals heads in the same way; if it was cancelled, the next append removes its seal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.pages import PagedEntries, iter_all_entries, iter_all_pages
 from reconciler.embedded.catalog.model import TopicEntry
-from reconciler.embedded.catalog.tables import SEAL, Catalog, check_no_replica, check_served, seal_writer, topic_with_id
+from reconciler.embedded.catalog.tables import (
+    SEAL,
+    Catalog,
+    build_seal_writer,
+    check_not_replica,
+    check_served,
+    find_topic_by_id,
+)
 from reconciler.embedded.segments.groups import clamp_groups
 from reconciler.embedded.segments.head import (
     NOBODY,
@@ -25,12 +32,12 @@ from reconciler.embedded.segments.head import (
     REPLICA,
     Head,
     PageWriter,
-    begins_or_ends_mirroring,
-    hand_over,
+    build_link_writer,
+    changes_mirroring,
     head_register,
-    link_writer,
     parse_head,
     parse_head_unchecked,
+    replace_writer,
 )
 from reconciler.embedded.segments.rewrites import AppendEncryption
 from reconciler.errors import UnansweredError, UserError
@@ -43,7 +50,7 @@ if TYPE_CHECKING:
 
 
 def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
-    """Seal a head, delete all objects that it names, then the head, so that a retry finds them."""
+    """Seal a head, delete all objects that it references, then the head; a retry finds the remaining objects."""
     register = head_register(store, topic_id, partition)
 
     def seal(held: RegisterSnapshot | None) -> dict[str, Any] | None:
@@ -59,7 +66,7 @@ def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
 
 
 def delete_named(store: ObjectStore, held: PagedEntries) -> None:
-    """Delete all named objects, lower pages first; skips missing ones."""
+    """Delete all referenced objects, lower pages first; missing objects are skipped."""
     store.delete(entry.key for entry in iter_all_entries(store, held, skips_missing=True))
     for pages in _group_by_level(iter_all_pages(store, held, skips_missing=True)):
         store.delete(page.key for page in pages)
@@ -73,13 +80,13 @@ def _group_by_level(pages: Iterable[PageRef]) -> list[list[PageRef]]:
 Json = dict[str, Any]
 
 
-def writer_of(topic: TopicEntry) -> str:
+def find_writer(topic: TopicEntry) -> str:
     """Return the writer that may append to a topic."""
     if topic.hold is not None and topic.hold.is_closed:
-        return seal_writer(topic.hold.migration)
+        return build_seal_writer(topic.hold.migration)
     if topic.replica is not None:
         return REPLICA
-    return PRODUCERS if topic.follows is None else link_writer(topic.follows.link_id)
+    return PRODUCERS if topic.active_mirror is None else build_link_writer(topic.active_mirror.link_id)
 
 
 _HEADS_LIMIT: Final = 128
@@ -87,7 +94,7 @@ _HEADS_LIMIT: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class RecentHead:
-    """A head after this process's own swap; others may have swapped it since."""
+    """A head after a swap by this process; other processes may have swapped it since."""
 
     held: RegisterSnapshot
     head: Head
@@ -101,14 +108,13 @@ class PendingAppend:
     mark: str
     patience_s: float
     turn: Event = field(default_factory=Event)
-    """Set when the append is done, or when this thread must do all that wait."""
     is_done: bool = False
     error: Exception | None = None
 
 
 @dataclass(eq=False)
 class RecentHeads:
-    """The heads that this process swapped last, and waiting threads per partition. Thread-safe."""
+    """Heads that this process swapped last, and the waiting appends per partition. Thread-safe."""
 
     _heads: OrderedDict[str, RecentHead] = field(default_factory=OrderedDict)
     _lines: dict[object, list[PendingAppend]] = field(default_factory=dict)
@@ -116,50 +122,50 @@ class RecentHeads:
     _process: int = field(default_factory=os.getpid)
 
     def __reduce__(self) -> tuple[type[RecentHeads], tuple[()]]:
-        """Pickle without heads, which are stale elsewhere."""
+        """Pickle without heads, which other processes cannot use."""
         return RecentHeads, ()
 
     def get(self, key: str) -> RecentHead | None:
-        """Return a remembered head."""
-        with self._own_lock():
+        """Return a stored head."""
+        with self._get_process_lock():
             return self._heads.get(key)
 
     def put(self, key: str, recent: RecentHead | None) -> None:
-        """Remember a head, or forget it (`None`)."""
-        with self._own_lock():
+        """Store a head; `None` removes it."""
+        with self._get_process_lock():
             self._heads.pop(key, None)
             if recent is not None:
                 self._heads[key] = recent
             if len(self._heads) > _HEADS_LIMIT:
                 self._heads.popitem(last=False)
 
-    def in_turn(self, line: object, ours: PendingAppend, do: Callable[[list[PendingAppend]], None]) -> None:
-        """Wait until another thread has done the append, or do all appends that wait.
+    def append_in_turn(self, line: object, ours: PendingAppend, do: Callable[[list[PendingAppend]], None]) -> None:
+        """Wait until another thread has done the append, or do all waiting appends.
 
         Raises:
             UnansweredError: Another thread took too long.
         """
         try:
-            self.join(line, ours)
+            self.join_line(line, ours)
             if not ours.turn.wait(ours.patience_s):
                 message = "another thread of this process has been appending to the same partition for too long"
                 raise UnansweredError(message, hint="Try again: what was written is found there.")
             if not ours.is_done:
                 do(self._list_waiting(line))
         finally:
-            self.leave(line, ours)
+            self.leave_line(line, ours)
 
-    def join(self, line: object, ours: PendingAppend) -> None:
-        """Add an append to the line; the first thread in it has its turn at once."""
-        with self._own_lock():
+    def join_line(self, line: object, ours: PendingAppend) -> None:
+        """Add an append to a line; the first thread in the line has its turn at once."""
+        with self._get_process_lock():
             waiting = self._lines.setdefault(line, [])
             waiting.append(ours)
             if waiting[0] is ours:
                 ours.turn.set()
 
-    def leave(self, line: object, ours: PendingAppend) -> None:
-        """Remove an append from the line; wake threads whose append is done, and the first of the others."""
-        with self._own_lock():
+    def leave_line(self, line: object, ours: PendingAppend) -> None:
+        """Remove an append from a line; wake threads whose append is done, and the first of the others."""
+        with self._get_process_lock():
             waiting = self._lines.get(line, [])
             if ours in waiting:
                 waiting.remove(ours)
@@ -171,18 +177,18 @@ class RecentHeads:
                 self._lines.pop(line, None)
 
     def _list_waiting(self, line: object) -> list[PendingAppend]:
-        with self._own_lock():
+        with self._get_process_lock():
             return [one for one in self._lines[line] if not one.is_done]
 
-    def _own_lock(self) -> Lock:
-        """A forked child starts empty: the parent's threads do not exist in it."""
+    def _get_process_lock(self) -> Lock:
+        """Return the lock; in a forked child start empty, since the parent's threads do not exist there."""
         if self._process != os.getpid():
             self._heads, self._lines, self._lock, self._process = OrderedDict(), {}, Lock(), os.getpid()
         return self._lock
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class AppendGate:
     """Appends of one writer to one topic."""
 
     store: ObjectStore
@@ -192,7 +198,7 @@ class Gate:
     writer: str
     recent: RecentHeads = field(default_factory=RecentHeads)
 
-    def swap(
+    def append_to_head(
         self,
         partition: int,
         extend: Callable[[Head, int], Head | None],
@@ -200,42 +206,46 @@ class Gate:
         mark: str,
         patience_s: float | None = None,
     ) -> None:
-        """Append to one partition by one swap, shared with other threads of this process.
+        """Append to one partition by one swap, which other threads of this process may share.
 
         `extend` gets the head and its epoch; it returns the new head, or `None` for no change. After a lost race it
-        runs again, possibly on another thread, so it must recognise records already appended. Its errors fail no other
-        append.
+        runs again, possibly on another thread, so it must recognise records already appended. Its errors affect no
+        other append.
 
         Raises:
             UnansweredError: No answer came in time; the outcome is unknown.
         """
         ours = PendingAppend(extend, mark, PATIENCE_S if patience_s is None else patience_s)
         line = self.topic_id, partition, self.full_name, self.writer
-        self.recent.in_turn(line, ours, lambda wanted: self._swap_together(partition, _SharedSwap(wanted)))
+        self.recent.append_in_turn(line, ours, lambda wanted: self._append_group(partition, _SharedSwap(wanted)))
         if ours.error is not None:
             raise ours.error
 
-    def _swap_together(self, partition: int, group: _SharedSwap) -> None:
+    def _append_group(self, partition: int, group: _SharedSwap) -> None:
         try:
             self._swap(partition, group)
         except Exception as error:  # noqa: BLE001 - raised in every thread whose append it was
-            group.fail(error)
+            group.fail_appends(error)
         else:
-            group.finish()
+            group.finish_appends()
 
     def _swap(self, partition: int, group: _SharedSwap) -> None:
         register = head_register(self.store, self.topic_id, partition)
         spill = PageWriter(self.store, self.topic_id, partition)
         keys = AppendEncryption(self.store, self.catalog, self.topic_id, partition)
         recent = self.recent.get(register.key)
-        # If this raises, the head is unknown.
+        # If the update raises, the current head is unknown.
         self.recent.put(register.key, None)
         tried: list[_SwapAttempt] = []
 
         def change(held: RegisterSnapshot | None) -> Json | None:
             before = self._current_head(partition, register.key, held, recent)
-            after = group.extended(before, held)
-            spilled = None if after is None else spill.spilled(keys.agreed(None if held is None else before, after))
+            after = group.extend_head(before, held)
+            spilled = (
+                None
+                if after is None
+                else spill.spill_entries(keys.encrypt_appended(None if held is None else before, after))
+            )
             tried.append(_SwapAttempt(spilled, None if spilled is None else spilled.to_json()))
             return tried[-1].value
 
@@ -246,33 +256,35 @@ class Gate:
             known=None if recent is None else recent.held,
         )
         if held is not None and group.is_shared and held.value is not tried[-1].value:
-            # An answer was lost, and an earlier try may have landed.
-            group.extended(parse_head(self.store, register.key, held.value), held)
-        left = _own_swap(tried, held)
+            # An answer was lost, so an earlier attempt may have succeeded.
+            group.extend_head(parse_head(self.store, register.key, held.value), held)
+        left = _find_own_swap(tried, held)
         if held is not None and not held.value["is_settled"]:
-            catalog = self._confirm(partition)
-            keys.confirm(catalog, held.value.get("kms_key_id"))
-            left = self._settle(register, held, left, catalog)
+            catalog = self._confirm_topic(partition)
+            keys.confirm_key(catalog, held.value.get("kms_key_id"))
+            left = self._settle_head(register, held, left, catalog)
         self.recent.put(register.key, left)
 
     def _current_head(self, partition: int, key: str, held: RegisterSnapshot | None, recent: RecentHead | None) -> Head:
         if held is None:
-            self._clamp_unwritten(partition)
+            self._clamp_unwritten_groups(partition)
             return Head(self.writer)
         is_known = recent is not None and held is recent.held
         head = recent.head if recent is not None and is_known else parse_head(self.store, key, held.value)
-        return self._settle_locally(partition, head)
+        return self._take_over_head(partition, head)
 
-    def _settle_locally(self, partition: int, head: Head) -> Head:
+    def _take_over_head(self, partition: int, head: Head) -> Head:
         if head.writer == self.writer and head.is_settled:
             return head
         self._check_topic(self.catalog.read())
         if head.writer.startswith(SEAL):
-            return replace(head, writer=self.writer, is_settled=True)  # The migration was cancelled.
-        if begins_or_ends_mirroring(head.writer, self.writer):
-            # Mirroring began or ended, and its process died before this head. The swap loses against the next epoch.
-            self._clamp(partition, head.end)
-            hand_over(self.store, (self.topic_id, partition), self.writer, makes=False)
+            return replace(
+                head, writer=self.writer, is_settled=True
+            )  # The migration that sealed the head was cancelled.
+        if changes_mirroring(head.writer, self.writer):
+            # Mirroring began or ended, and its process died before it changed this head. If it runs, this swap loses.
+            self._clamp_groups(partition, head.end)
+            replace_writer(self.store, (self.topic_id, partition), self.writer, makes=False)
             return replace(head, writer=self.writer, is_settled=True)
         if head.writer != self.writer:
             raise UserError(
@@ -280,36 +292,36 @@ class Gate:
             )
         return replace(head, is_settled=True)
 
-    def _clamp_unwritten(self, partition: int) -> None:
-        topic = topic_with_id(self.catalog.known(), self.topic_id, self.full_name)
+    def _clamp_unwritten_groups(self, partition: int) -> None:
+        topic = find_topic_by_id(self.catalog.get_cached(), self.topic_id, self.full_name)
         if topic is not None and topic.mirror is not None:
-            self._clamp(partition, 0)
+            self._clamp_groups(partition, 0)
 
-    def _clamp(self, partition: int, end: int) -> None:
+    def _clamp_groups(self, partition: int, end: int) -> None:
         if self.writer == PRODUCERS:
             clamp_groups(self.store, self.topic_id, {partition: end})
 
-    def _confirm(self, partition: int) -> Catalog:
+    def _confirm_topic(self, partition: int) -> Catalog:
         """Return the catalog, read after the head exists; if the topic is gone, delete the partition."""
         catalog = self.catalog.read()
-        topic = topic_with_id(catalog, self.topic_id, self.full_name)
+        topic = find_topic_by_id(catalog, self.topic_id, self.full_name)
         if topic is None:
             remove_partition(self.store, self.topic_id, partition)
-        elif topic.follows is not None and self.writer == PRODUCERS:
-            # The topic becomes a mirror; this head came before sealing and is sealed with its records.
+        elif topic.active_mirror is not None and self.writer == PRODUCERS:
+            # The topic became a mirror; the head was created before, and is taken over with its records.
             return catalog
         self._check_topic(catalog)
         return catalog
 
-    def _settle(
+    def _settle_head(
         self, register: Register, held: RegisterSnapshot, left: RecentHead | None, catalog: Catalog
     ) -> RecentHead | None:
         """Settle the head after a check of the catalog.
 
-        After a restore of an older catalog, an unsettled head would look like one whose writer died.
+        If an older catalog is restored, an unsettled head would look like one whose writer died.
         """
-        topic = topic_with_id(catalog, self.topic_id, self.full_name)
-        if topic is None or writer_of(topic) != self.writer:
+        topic = find_topic_by_id(catalog, self.topic_id, self.full_name)
+        if topic is None or find_writer(topic) != self.writer:
             return left
         settled = {**held.value, "is_settled": True}
 
@@ -317,7 +329,7 @@ class Gate:
             if current is held:
                 return settled
             is_ours = current is not None and (current.epoch, current.value["writer"]) == (held.epoch, self.writer)
-            # A hand-over may have taken it from this writer.
+            # The head may have another writer since.
             return (
                 {**current.value, "is_settled": True}
                 if current and is_ours and not current.value["is_settled"]
@@ -330,7 +342,7 @@ class Gate:
         return RecentHead(after, replace(left.head, is_settled=True))
 
     def _check_topic(self, catalog: Catalog) -> None:
-        topic = topic_with_id(catalog, self.topic_id, self.full_name)
+        topic = find_topic_by_id(catalog, self.topic_id, self.full_name)
         if topic is None:
             raise missing_topic_error(self.full_name)
         check_writer(self.full_name, topic, self.writer)
@@ -356,10 +368,10 @@ class _SharedSwap:
     def is_shared(self) -> bool:
         return len(self._wanted) > 1
 
-    def extended(self, head: Head, held: RegisterSnapshot | None) -> Head | None:
+    def extend_head(self, head: Head, held: RegisterSnapshot | None) -> Head | None:
         """Return the head with all appends; `None`: nothing is new."""
         if held is None:
-            # A new head stores one KMS key; the other appends follow later.
+            # A new head stores one KMS key, so other appends wait for the next swap.
             del self._wanted[1:]
         self._refused.clear()
         after = head
@@ -370,18 +382,18 @@ class _SharedSwap:
                 self._refused[place] = error
         return None if after is head else after
 
-    def finish(self) -> None:
-        for place, one in self._last_first():
+    def finish_appends(self) -> None:
+        for place, one in self._list_last_first():
             one.error = self._refused.get(place)
             one.is_done = True
 
-    def fail(self, error: Exception) -> None:
-        for _, one in self._last_first():
+    def fail_appends(self, error: Exception) -> None:
+        for _, one in self._list_last_first():
             one.error = error
             one.is_done = True
 
-    def _last_first(self) -> list[tuple[int, PendingAppend]]:
-        """Return pending appends, last first; the working thread is first in line until all are done."""
+    def _list_last_first(self) -> list[tuple[int, PendingAppend]]:
+        """Return pending appends, last first; the working thread stays first in line until all are done."""
         return list(enumerate(self._wanted))[::-1]
 
 
@@ -391,8 +403,8 @@ class _SwapAttempt:
     value: Json | None
 
 
-def _own_swap(tried: list[_SwapAttempt], held: RegisterSnapshot | None) -> RecentHead | None:
-    """Return the swapped head to remember; `None` if others write: the next swap from it would fail."""
+def _find_own_swap(tried: list[_SwapAttempt], held: RegisterSnapshot | None) -> RecentHead | None:
+    """Return the swapped head to store; `None` if others write, since the next swap from it would fail."""
     if held is None or len(tried) != 1:
         return None
     only = tried[0]
@@ -401,15 +413,15 @@ def _own_swap(tried: list[_SwapAttempt], held: RegisterSnapshot | None) -> Recen
 
 def check_writer(full_name: str, topic: TopicEntry, writer: str) -> None:
     """Reject a writer that does not own the topic."""
-    owner = writer_of(topic)
-    check_no_replica(full_name, topic, "to write to it")
+    owner = find_writer(topic)
+    check_not_replica(full_name, topic, "to write to it")
     if not writer.startswith(SEAL):
         check_served(full_name, topic)
     if owner == writer:
         return
-    if topic.follows is not None and owner != NOBODY:
+    if topic.active_mirror is not None and owner != NOBODY:
         message = (
-            f"{full_name} is a mirror of {topic.follows.source}: only its link writes to it "
+            f"{full_name} is a mirror of {topic.active_mirror.source}: only its link writes to it "
             f"(INVALID_REQUEST, Cannot append records to read-only mirror topic '{full_name}')"
         )
         raise UserError(message, hint="Produce to the source, or promote the mirror first.")

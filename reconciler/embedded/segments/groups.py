@@ -1,7 +1,7 @@
 """Consumer groups: one register per group.
 
-Offsets are keyed by topic id and partition, so they survive a rename. Offsets of deleted topics are ignored, and
-removed by the next commit.
+Offsets have topic id and partition as their key, so they survive a rename. Offsets of deleted topics are ignored; the
+next commit removes them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.archives.objects import decode_object
 from reconciler.archives.topic_manifest import CommittedOffset
-from reconciler.embedded.catalog.tables import Catalog, check_namespace_of, check_served, is_closed
-from reconciler.embedded.catalog.tiering_state import hides_remote
-from reconciler.embedded.keys import GROUPS, group_key, group_of_key
+from reconciler.embedded.catalog.tables import Catalog, check_namespace_exists, check_served, is_closed
+from reconciler.embedded.catalog.tiering_state import hides_remote_records
+from reconciler.embedded.keys import GROUPS, group_key, parse_group_key
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import BlockedError, NotFoundError, UserError
 from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
@@ -33,23 +33,23 @@ Place: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Offsets that a group committed, and that a link synced from a mirror's source."""
+    """Offsets that a group committed, and offsets that a link synced from a mirror's source."""
 
     own: Mapping[Place, CommittedOffset] = field(default_factory=dict)
     synced: Mapping[Place, CommittedOffset] = field(default_factory=dict)
 
     @property
     def offsets(self) -> dict[Place, CommittedOffset]:
-        """Offsets to read next; the group's own commits win."""
+        """Offsets to read next; the group's own commits take precedence."""
         return {**self.synced, **self.own}
 
     @property
     def topic_ids(self) -> set[str]:
-        """Ids of the topics with offsets."""
+        """Ids of the topics in which it has offsets."""
         return {topic_id for topic_id, _ in (*self.own, *self.synced)}
 
-    def last_commit_ms(self, topic_id: str | None = None) -> int | None:
-        """Return the time of the last commit, to one topic or any; `None`: never."""
+    def find_last_commit_ms(self, topic_id: str | None = None) -> int | None:
+        """Return the time of the last commit, to one topic or to any; `None` if there is none."""
         times = [
             committed.at_ms
             for (of, _), committed in self.own.items()
@@ -58,18 +58,18 @@ class Group:
         return max(times, default=None)
 
     def is_reading(self, now_ms: int, topic_id: str | None = None) -> bool:
-        """Whether the group committed within 24 hours."""
-        last = self.last_commit_ms(topic_id)
+        """Whether the group committed within 24 hours, to one topic or to any."""
+        last = self.find_last_commit_ms(topic_id)
         return last is not None and now_ms - last < READING_MS
 
     def with_own(self, offsets: Mapping[Place, CommittedOffset]) -> Group:
         """Return the group after a commit or reset of these offsets."""
         return Group({**self.own, **offsets}, self.synced)
 
-    def only(self, topic_ids: Iterable[str]) -> Group:
-        """Return the group with the offsets of these topics."""
+    def limit_to_topics(self, topic_ids: Iterable[str]) -> Group:
+        """Return the group with only the offsets of these topics."""
         wanted_ids = frozenset(topic_ids)
-        return Group(_of_topics(self.own, wanted_ids), _of_topics(self.synced, wanted_ids))
+        return Group(_limit_to_topics(self.own, wanted_ids), _limit_to_topics(self.synced, wanted_ids))
 
     def to_json(self) -> Json:
         """Return the register's JSON."""
@@ -81,7 +81,9 @@ class Group:
         return cls(_offsets_from_json(document["offsets"]), _offsets_from_json(document["synced"]))
 
 
-def _of_topics(offsets: Mapping[Place, CommittedOffset], topic_ids: frozenset[str]) -> dict[Place, CommittedOffset]:
+def _limit_to_topics(
+    offsets: Mapping[Place, CommittedOffset], topic_ids: frozenset[str]
+) -> dict[Place, CommittedOffset]:
     return {place: committed for place, committed in offsets.items() if place[0] in topic_ids}
 
 
@@ -104,20 +106,20 @@ _OFFSETS: Final = {str: {str: {"offset": int, "metadata": str, "at_ms": (None, i
 _SHAPE: Final = {"offsets": _OFFSETS, "synced": _OFFSETS}
 
 MAX_METADATA_BYTES: Final = 4096
-"""As Kafka's `offset.metadata.max.bytes`."""
+"""Default of Kafka's `offset.metadata.max.bytes`."""
 
 
 def check_commit(catalog: Catalog, group: str, offsets: Mapping[Place, int | CommittedOffset]) -> None:
     """Reject offsets that cannot be committed."""
     group_key(group)
-    check_namespace_of(catalog, group)
+    check_namespace_exists(catalog, group)
     topics = {entry.id: (name, entry) for name, entry in catalog.topics.items()} if offsets else {}
     for (topic_id, partition), value in offsets.items():
         name, topic = topics.get(topic_id, (topic_id, None))
         partitions = partition + 1 if topic is None else topic.partitions
         if topic is not None and is_closed(topic):
-            check_served(name, topic)  # The offset would stay behind or be overwritten.
-        where, committed = f"group {group}: {name}, partition {partition}", _to_committed(value)
+            check_served(name, topic)  # A migration or recovery would lose or overwrite the offset.
+        where, committed = f"group {group}: {name}, partition {partition}", _to_committed_offset(value)
         if not 0 <= partition < partitions:
             raise NotFoundError(f"{where}: there is no such partition", hint=f"The topic has {partitions} partitions.")
         if not 0 <= committed.offset <= MAX_OFFSET:
@@ -138,7 +140,7 @@ def commit_offsets(
     mark: str,
     now_ms: int,
 ) -> None:
-    """Commit the next offsets to read, once per mark; drops those of deleted topics."""
+    """Commit the next offsets to read; repeating a mark commits nothing. Drops those of deleted topics."""
 
     def read_checked() -> Catalog:
         known = catalog.read()
@@ -146,12 +148,12 @@ def commit_offsets(
         return known
 
     if offsets:
-        _put(group_register(store, group), read_checked, _with_commit_time(offsets, now_ms), mark)
+        _commit_if_read(group_register(store, group), read_checked, _stamp_offsets(offsets, now_ms), mark)
     else:
         read_checked()
 
 
-def put_offsets(
+def commit_decided_offsets(
     store: ObjectStore,
     catalog: CatalogRegister,
     group: str,
@@ -161,7 +163,7 @@ def put_offsets(
     now_ms: int,
 ) -> None:
     """Commit offsets of a decided transaction; topics may have been renamed or deleted since."""
-    _put(group_register(store, group), catalog.read, _with_commit_time(offsets, now_ms), mark)
+    _commit_if_read(group_register(store, group), catalog.read, _stamp_offsets(offsets, now_ms), mark)
 
 
 def copy_offsets(
@@ -169,17 +171,19 @@ def copy_offsets(
 ) -> None:
     """Copy a group's offsets from elsewhere.
 
-    `read` returns the catalog, or raises if it is too late; called before every swap.
+    `read` is called before every swap and returns the catalog, or raises if the copy is too late.
     """
-    _put(group_register(store, group), read, offsets, mark)
+    _commit_if_read(group_register(store, group), read, offsets, mark)
 
 
-def _put(register: Register, read: Callable[[], Catalog], offsets: Mapping[Place, CommittedOffset], mark: str) -> None:
+def _commit_if_read(
+    register: Register, read: Callable[[], Catalog], offsets: Mapping[Place, CommittedOffset], mark: str
+) -> None:
     def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
-        # Read after the register, whose topics an older catalog may lack.
+        # The catalog is read after the register, so that it has the topics of new offsets.
         catalog = read()
         after = parse_group(register, held).with_own(offsets)
-        after = after.only(topic.id for topic in catalog.topics.values())
+        after = after.limit_to_topics(topic.id for topic in catalog.topics.values())
         return None if held is None and not after.own else after.to_json()
 
     register.update(change, mark=mark)
@@ -187,7 +191,7 @@ def _put(register: Register, read: Callable[[], Catalog], offsets: Mapping[Place
 
 def list_groups(store: ObjectStore) -> list[str]:
     """Return all group names, sorted, with one listing."""
-    names = (group_of_key(listed.key) for listed in store.list(GROUPS))
+    names = (parse_group_key(listed.key) for listed in store.list(GROUPS))
     return sorted(name for name in names if name is not None)
 
 
@@ -209,7 +213,7 @@ def get_existing_group(store: ObjectStore, group: str) -> Group:
 def fetch_offsets(
     store: ObjectStore, catalog: CatalogRegister, group: str, places: Iterable[Place] | None = None
 ) -> dict[Place, CommittedOffset]:
-    """Return a group's next offsets to read, clamped to each log; partitions without commits are absent."""
+    """Return a group's next offsets, clamped to each log; partitions without a commit are absent."""
     existing = read_group(store, group)
     if existing is None:
         return {}
@@ -219,14 +223,14 @@ def fetch_offsets(
     living = {topic.id: name for name, topic in known.topics.items()}
     fetched: dict[Place, CommittedOffset] = {}
     for place in sorted(key for key in wanted if key[0] in living):
-        bounds = read_bounds_at(store, place)
-        is_hiding = bounds.start < bounds.only_local().start and hides_remote(known, living[place[0]])
+        bounds = read_partition_bounds(store, place)
+        is_hiding = bounds.start < bounds.only_local().start and hides_remote_records(known, living[place[0]])
         fetched[place] = offsets[place].clamped(bounds.only_local() if is_hiding else bounds)
     return fetched
 
 
 def delete_group(store: ObjectStore, group: str, *, now_ms: int, force: bool = False) -> bool:
-    """Delete a group; return whether it existed. A commit in between is lost.
+    """Delete a group; return whether it existed. A concurrent commit is lost.
 
     Raises:
         BlockedError: The group is reading, and `force` is not set.
@@ -250,7 +254,7 @@ def delete_offsets(store: ObjectStore, group: str, topic_id: str, *, now_ms: int
     def forget(existing: Group) -> Group:
         if not force:
             check_idle(group, existing, now_ms, topic_id)
-        return existing.only(existing.topic_ids - {topic_id})
+        return existing.limit_to_topics(existing.topic_ids - {topic_id})
 
     return change_group(store, group, forget)
 
@@ -289,22 +293,22 @@ def group_register(store: ObjectStore, group: str) -> Register:
 
 
 def parse_group(register: Register, held: RegisterSnapshot | None) -> Group:
-    """Parse a group's register, which may be unwritten."""
+    """Parse a group's register; an unwritten one is an empty group."""
     return Group() if held is None else decode_object(register.store, register.key, held.value, Group.from_json)
 
 
-def read_bounds_at(store: ObjectStore, place: Place) -> Bounds:
+def read_partition_bounds(store: ObjectStore, place: Place) -> Bounds:
     """Return the bounds of one partition."""
     head = read_head(store, *place)
     return Bounds(0, 0, 0, 0) if head is None else head.bounds
 
 
-def _to_committed(value: int | CommittedOffset) -> CommittedOffset:
+def _to_committed_offset(value: int | CommittedOffset) -> CommittedOffset:
     return CommittedOffset(value) if isinstance(value, int) else value
 
 
-def _with_commit_time(offsets: Mapping[Place, int | CommittedOffset], now_ms: int) -> dict[Place, CommittedOffset]:
-    committed = {place: _to_committed(value) for place, value in offsets.items()}
+def _stamp_offsets(offsets: Mapping[Place, int | CommittedOffset], now_ms: int) -> dict[Place, CommittedOffset]:
+    committed = {place: _to_committed_offset(value) for place, value in offsets.items()}
     return {
         place: one_committed if one_committed.at_ms is not None else replace(one_committed, at_ms=now_ms)
         for place, one_committed in committed.items()
@@ -312,10 +316,10 @@ def _with_commit_time(offsets: Mapping[Place, int | CommittedOffset], now_ms: in
 
 
 def clamp_groups(store: ObjectStore, topic_id: str, ends: Mapping[int, int]) -> int:
-    """Lower offsets beyond the partitions' ends to the ends; return the number of groups changed (F-C-041).
+    """Lower offsets beyond the partitions' ends to these ends; return the number of groups changed (F-C-041).
 
-    Must run before producers may write to a former mirror: once the log has grown past such an offset, the records
-    between are never read.
+    This must happen before producers may write to a former mirror. Once the log has grown past such an offset, the
+    records in between would never be read.
     """
 
     def clamp(offsets: Mapping[Place, CommittedOffset]) -> dict[Place, CommittedOffset]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.archives.entries import Entry, PageRef
 from reconciler.archives.objects import damaged_error, decode_object, retry_missing
 from reconciler.archives.pages import encode_entries_page, encode_pages_page
-from reconciler.embedded.keys import HEADS, head_key, heads_prefix, is_head_key, page_key, partition_of_head
+from reconciler.embedded.keys import HEADS, head_key, heads_prefix, is_head_key, page_key, parse_head_key
 from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
 from reconciler.records.log import Bounds
 from reconciler.resources.mirrors import NEVER_FETCHED, Position
@@ -43,11 +43,11 @@ _SHAPE: Final = {
 PRODUCERS: Final = "producers"
 NOBODY: Final = "nobody"
 REPLICA: Final = "replica"
-"""Only a replica's refresh writes its heads."""
+"""Writer of a read replica's heads, which only a refresh changes."""
 
 
-def link_writer(link_id: str) -> str:
-    """Return the writer of a mirror's heads: its link."""
+def build_link_writer(link_id: str) -> str:
+    """Return the writer of a mirror's heads, which is its link."""
     return f"link:{link_id}"
 
 
@@ -55,9 +55,9 @@ def link_writer(link_id: str) -> str:
 class Head:
     """A partition as stored in its register. Offsets below `start` are gone; `end` is the next to be written.
 
-    `is_settled`: the catalog was read after the head existed, and agreed. Until then every append reads the catalog:
-    fencing commits first and lists heads then, so one side sees the other. A hand-over unsettles the head and raises
-    its epoch.
+    `is_settled`: the catalog was read after the head existed, and agreed. Until then every append reads the catalog.
+    Fencing commits to the catalog first and lists heads then, so either the append or the fencing notices the other. A
+    change of writer unsettles the head and raises its epoch.
     """
 
     writer: str
@@ -66,29 +66,28 @@ class Head:
     end: int = 0
     is_settled: bool = False
     epochs: tuple[tuple[int, int], ...] = ((0, 0),)
-    """(epoch, first offset), oldest first."""
     pages: tuple[PageRef, ...] = ()
     entries: tuple[Entry, ...] = ()
     producers: Json = field(default_factory=dict)
-    """By producer id: `{epoch, last, at_ms}`, with the last sequence number; for 24 hours."""
+    """Producers of the last 24 hours by id: `{epoch, last, at_ms}`, with the last sequence number."""
     transactions: Json = field(default_factory=dict)
     """Open transactions by transactional id: `{epoch, base}`."""
     compacted_to: int = 0
-    """Closed segments below this offset have no key twice."""
+    """Below this offset closed segments have each key only once."""
     source: Json | None = None
-    """A mirror's source: topic id, epochs and fetched offset."""
+    """A mirror's source: its topic id, its epochs and the offset up to which it was copied."""
     kms_key_id: str | None = None
-    """KMS key of all entries at the last rewrite; later entries store theirs."""
+    """KMS key of all entries at the last rewrite; later entries store their own."""
     uploaded_to: int = 0
-    """The remote manifest has all records below, unless they are gone."""
+    """The remote manifest has all records below this offset, unless they expired."""
     tiered_epoch: int = 0
     """Tiered epoch of the last change of `uploaded_to`; an older epoch cannot change it (F-K-056)."""
     truncated: Json | None = None
-    """Last cut of the log's end: `{operation, offset, epoch, records}`. Manifests that know only older epochs must
-    still be cut.
+    """Last truncation of the log: `{operation, offset, epoch, records}`. A manifest without this epoch must still
+    be truncated.
     """
 
-    def is_acknowledged(self, epoch: int) -> bool:
+    def may_be_acknowledged(self, epoch: int) -> bool:
         """Whether its records may have been acknowledged, and no deletion sealed it; `epoch` is the register's.
 
         If no catalog has its topic, an older catalog was restored.
@@ -97,7 +96,7 @@ class Head:
 
     @property
     def last_cut_epoch(self) -> int:
-        """Leader epoch that the last cut began, or 0: records read under older epochs may be gone."""
+        """Leader epoch begun by the last truncation, or 0. Records read under older epochs may be gone."""
         return 0 if self.truncated is None else int(self.truncated["epoch"])
 
     @property
@@ -119,18 +118,18 @@ class Head:
 
     @property
     def newest_ms(self) -> int | None:
-        """Latest record timestamp in ms, or `None` without records."""
+        """Latest record timestamp in ms; `None` without records."""
         times = *(page.max_ts for page in self.pages), *(entry.max_ts for entry in self.entries)
         return max(times, default=None)
 
-    def extended(self, added: Iterable[Entry], *, end: int) -> Head:
+    def with_appended(self, added: Iterable[Entry], *, end: int) -> Head:
         """Return the head with parts appended, ending at `end`."""
         return replace(self, entries=(*self.entries, *added), end=end)
 
-    def uploaded(self, to: int, tiered_epoch: int) -> Head | None:
-        """Return the head with `uploaded_to` raised, or `None` for no change.
+    def with_uploaded(self, to: int, tiered_epoch: int) -> Head | None:
+        """Return the head with a higher `uploaded_to`; `None` if nothing changes.
 
-        The tiered epoch keeps a late, older disabling from cutting these uploads (F-K-056).
+        The tiered epoch keeps an older disabling that comes late from lowering it (F-K-056).
         """
         is_news = to > self.uploaded_to and tiered_epoch >= self.tiered_epoch
         return replace(self, uploaded_to=to, tiered_epoch=tiered_epoch) if is_news else None
@@ -165,7 +164,7 @@ class Head:
     def from_json(cls, document: Json) -> Head:
         """Parse the register's JSON."""
         if document["source"] is not None:
-            parse_epochs(document["source"])  # Here the error names the head.
+            parse_epochs(document["source"])  # Parsing it here makes the error name the head.
         return cls(
             writer=document["writer"],
             start=document["start"],
@@ -187,7 +186,7 @@ class Head:
 
 
 def parse_epochs(document: Json) -> tuple[tuple[int, int], ...]:
-    """Return the epochs of a head or its source, with first offsets."""
+    """Return the epochs of a head or its source, with their first offsets."""
     return tuple((epoch, start) for epoch, start in document["epochs"])
 
 
@@ -197,11 +196,11 @@ def head_register(store: ObjectStore, topic_id: str, partition: int) -> Register
 
 
 def parse_head(store: ObjectStore, key: str, document: Json) -> Head:
-    """Parse and check a head."""
+    """Parse a head and check it for contradictions."""
     head = parse_head_unchecked(store, key, document)
     wrong = next(_find_contradictions(head), None)
     if wrong is not None:
-        topic_id, partition = partition_of_head(key)
+        topic_id, partition = parse_head_key(key)
         raise damaged_error(
             store, key, f"the head of partition {partition} of topic id {topic_id} contradicts itself: {wrong}"
         )
@@ -231,7 +230,7 @@ def _find_contradictions(head: Head) -> Iterator[str]:
 
 
 def list_heads(store: ObjectStore, topic_id: str | None = None) -> Iterator[ListedObject]:
-    """Yield the head keys of a topic, or of all topics."""
+    """Yield the listed heads of a topic, or of all topics."""
     prefix = HEADS if topic_id is None else heads_prefix(topic_id)
     return (listed for listed in store.list(prefix) if is_head_key(listed.key))
 
@@ -244,43 +243,44 @@ def read_head(store: ObjectStore, topic_id: str, partition: int) -> Head | None:
 
 
 def read_heads(store: ObjectStore, topic_id: str) -> dict[int, Head]:
-    """Return all written heads; one listing, one GET each."""
-    return {partition: parse_head(store, key, document) for partition, key, document in _stored_heads(store, topic_id)}
+    """Return all heads of a topic by partition; one listing, and one GET each."""
+    return {
+        partition: parse_head(store, key, document) for partition, key, document in _read_documents(store, topic_id)
+    }
 
 
 def read_bounds(
     store: ObjectStore, topic_id: str, partitions: int, only: Collection[int] | None = None
 ) -> dict[int, Bounds]:
     """Return the bounds of each partition of a topic; `only` limits the partitions."""
-    bounds_by_partition = dict.fromkeys(range(partitions) if only is None else sorted(only), NEVER_WRITTEN)
-    heads = read_borders(store, topic_id, only)
+    bounds_by_partition = dict.fromkeys(range(partitions) if only is None else sorted(only), UNWRITTEN_BOUNDS)
+    heads = read_trimmed_heads(store, topic_id, only)
     return {
         partition: heads[partition].bounds if partition in heads else bounds
         for partition, bounds in bounds_by_partition.items()
     }
 
 
-def read_borders(store: ObjectStore, topic_id: str, only: Collection[int] | None = None) -> dict[int, Head]:
-    """Return heads with their last page and entry; `only` needs no listing."""
+def read_trimmed_heads(store: ObjectStore, topic_id: str, only: Collection[int] | None = None) -> dict[int, Head]:
+    """Return heads with only their last page and entry; `only` limits the partitions and needs no listing."""
     return {
-        partition: parse_head(store, key, _only_borders(document))
-        for partition, key, document in _stored_heads(store, topic_id, only)
+        partition: parse_head(store, key, _trim_entries(document))
+        for partition, key, document in _read_documents(store, topic_id, only)
     }
 
 
-def _only_borders(document: Json) -> Json:
+def _trim_entries(document: Json) -> Json:
     return {**document, "pages": document["pages"][-1:], "entries": document["entries"][-1:]}
 
 
-def _stored_heads(
+def _read_documents(
     store: ObjectStore, topic_id: str, only: Collection[int] | None = None
 ) -> Iterator[tuple[int, str, Json]]:
-    """Yield partition, and key and JSON of each stored head."""
     if only is None:
         keys = [listed.key for listed in list_heads(store, topic_id)]
     else:
         keys = [head_key(topic_id, partition) for partition in sorted(only)]
-    partitions = [partition_of_head(key)[1] for key in keys]
+    partitions = [parse_head_key(key)[1] for key in keys]
 
     def read(partition: int) -> RegisterSnapshot | None:
         return head_register(store, topic_id, partition).read()
@@ -295,13 +295,12 @@ def _stored_heads(
             yield partition, key, held.value
 
 
-NEVER_WRITTEN: Final = Head(NOBODY).bounds
-"""Bounds of a partition without a head."""
+UNWRITTEN_BOUNDS: Final = Head(NOBODY).bounds
 _MAX_SERIAL_READS: Final = 3
 _READ_THREADS: Final = 16
 
 
-def position_of(head: Head | None) -> Position:
+def get_link_position(head: Head | None) -> Position:
     """Return a partition's position for links."""
     if head is None:
         return Position(0, 0)
@@ -316,21 +315,21 @@ LINK: Final = "link:"
 """Prefix of the writer of a mirror's heads; the link's id follows."""
 
 
-def begins_or_ends_mirroring(before: str, now: str) -> bool:
-    """Whether this change of writer begins or ends mirroring."""
-    return before != now and {_writer_kind(before), _writer_kind(now)} in ({PRODUCERS, LINK}, {LINK})
+def changes_mirroring(before: str, now: str) -> bool:
+    """Whether a change of writer begins or ends mirroring."""
+    return before != now and {_get_writer_kind(before), _get_writer_kind(now)} in ({PRODUCERS, LINK}, {LINK})
 
 
-def _writer_kind(writer: str) -> str:
+def _get_writer_kind(writer: str) -> str:
     return LINK if writer.startswith(LINK) else writer
 
 
-def hand_over(store: ObjectStore, partition: tuple[str, int], writer: str, *, makes: bool) -> Head | None:
-    """Make `writer` the only one that may append to a partition (topic id, number); return its head.
+def replace_writer(store: ObjectStore, partition: tuple[str, int], writer: str, *, makes: bool) -> Head | None:
+    """Make `writer` the only one that may append to a partition; return the partition's head.
 
-    The catalog must name the new writer first; the next epoch then fences the old one. A missed head is taken over by
-    the next append (`gate.py`). `makes` creates a missing head, which fences a first append. The head becomes
-    unsettled: the next append reads the catalog, in case this hand-over came late.
+    The catalog must name the new writer first; the next epoch then fences the old one. If a head was missed, the next
+    append takes it over (`gate.py`). `makes` creates a missing head, which fences a first append. The head becomes
+    unsettled: the next append reads the catalog, in case this call came late.
     """
     topic_id, number = partition
     register = head_register(store, topic_id, number)
@@ -341,7 +340,7 @@ def hand_over(store: ObjectStore, partition: tuple[str, int], writer: str, *, ma
         if held.value["writer"] in {NOBODY, writer}:
             return None
         end = held.value["end"]
-        # Drop an epoch in which nothing was written.
+        # An epoch without records is dropped.
         epochs = [epoch for epoch in held.value["epochs"] if epoch[1] < end]
         return {**held.value, "writer": writer, "is_settled": False, "epochs": [*epochs, [held.epoch + 1, end]]}
 
@@ -351,7 +350,7 @@ def hand_over(store: ObjectStore, partition: tuple[str, int], writer: str, *, ma
 
 @dataclass(frozen=True, slots=True, order=True)
 class Partition:
-    """One partition, with the topic's name when it was read."""
+    """One partition, with the topic's name at the time of reading."""
 
     full_name: str
     topic_id: str
@@ -365,8 +364,9 @@ class Partition:
 def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head], Head | None]) -> bool:
     """Change a head by one swap for maintenance; return whether it changed.
 
-    Never creates a head, changes a sealed one, or changes epoch or writer. Callers delete unnamed objects after the
-    swap: after a crash the sweep does. `change` returns the new head or `None`; it runs again after a lost race.
+    It never creates a head, and never changes a sealed one, the epoch or the writer. Callers delete unreferenced
+    objects after the swap; after a crash the sweep does. `change` returns the new head or `None`; it runs again after
+    a lost race.
     """
     register = head_register(store, partition.topic_id, partition.number)
     is_changed = False
@@ -385,18 +385,18 @@ def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head],
 
 
 TAIL: Final = 64
-"""Entries of a head; above, the older half moves to a page."""
+"""Number of entries in a head; beyond it the older half moves to a page."""
 BRANCHES: Final = 16
-"""Pages per page of pages; a head holds at most twice as many of each level."""
+"""Number of pages in a page of pages; a head holds at most twice as many of each level."""
 
 
 class PageWriter:
-    """Writes pages during one change of a head; later tries reuse them."""
+    """Writes pages during one change of a head; retries reuse them."""
 
     def __init__(
         self, store: ObjectStore, topic_id: str, partition: int, known: dict[bytes, PageRef] | None = None
     ) -> None:
-        """`known`: pages that other tries wrote, by content."""
+        """`known` are pages that earlier attempts wrote, by content."""
         self._store = store
         self._topic_id = topic_id
         self._partition = partition
@@ -404,12 +404,12 @@ class PageWriter:
         self._written: dict[bytes, PageRef] = {}
 
     @property
-    def keys(self) -> tuple[str, ...]:
+    def used_keys(self) -> tuple[str, ...]:
         """Keys of the pages used so far."""
         return tuple(page.key for page in self._written.values())
 
-    def spilled(self, head: Head) -> Head:
-        """Return the head with surplus entries moved to pages. Unstable ones stay: an abort removes them."""
+    def spill_entries(self, head: Head) -> Head:
+        """Return the head with surplus entries moved to pages. Unstable entries stay, since an abort removes them."""
         if len(head.entries) <= TAIL:
             return head
         stable = head.bounds.stable
@@ -419,18 +419,18 @@ class PageWriter:
             return head
         oldest = head.entries[:count]
         leaves = [self.write_leaf(oldest[at : at + TAIL]) for at in range(0, count, TAIL)]
-        return replace(head, pages=self.packed([*head.pages, *leaves]), entries=head.entries[count:])
+        return replace(head, pages=self.pack_pages([*head.pages, *leaves]), entries=head.entries[count:])
 
     def write_leaf(self, entries: Sequence[Entry]) -> PageRef:
         """Write a page of entries."""
-        return self._page(encode_entries_page(entries), lambda key: PageRef.of(key, entries))
+        return self._write_page(encode_entries_page(entries), lambda key: PageRef.of(key, entries))
 
     def write_branch(self, pages: Sequence[PageRef]) -> PageRef:
         """Write a page of pages."""
-        return self._page(encode_pages_page(pages), lambda key: PageRef.over(key, pages))
+        return self._write_page(encode_pages_page(pages), lambda key: PageRef.over(key, pages))
 
-    def packed(self, pages: Sequence[PageRef]) -> tuple[PageRef, ...]:
-        """Return the pages, surplus ones of a level moved below a page of the next level; oldest first."""
+    def pack_pages(self, pages: Sequence[PageRef]) -> tuple[PageRef, ...]:
+        """Return the pages, oldest first; surplus pages of a level move below a page of the next level."""
         packed, level = list(pages), 0
         while any(page.level >= level for page in packed):
             while sum(page.level == level for page in packed) > 2 * BRANCHES:
@@ -439,7 +439,7 @@ class PageWriter:
             level += 1
         return tuple(packed)
 
-    def _page(self, body: bytes, of: Callable[[str], PageRef]) -> PageRef:
+    def _write_page(self, body: bytes, of: Callable[[str], PageRef]) -> PageRef:
         page = self._known.get(body)
         if page is None:
             page = of(page_key(self._topic_id, self._partition))

@@ -26,20 +26,19 @@ from reconciler.records.schema import RECORD_SCHEMA
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
-    from reconciler.embedded.segments.admission import Rules
+    from reconciler.embedded.segments.admission import AppendRules
     from reconciler.objectstore.base import ObjectStore
 
 
 PART_BYTES: Final = 64 * 1024 * 1024
-"""A part must fit into memory several times."""
+"""Maximum size of a part, which must fit into memory several times."""
 GROUP_BYTES: Final = 16 * 1024 * 1024
 GROUP_ROWS: Final = 1 << 17
-_GROUPS_OF_A_PART: Final = 4
-"""Parts end at a row group: equal records fill three quarters of the limit."""
-_LEAST_GROUP_BYTES: Final = 1024
-"""Smaller row groups would be mostly Parquet overhead."""
+_GROUPS_PER_PART: Final = 4
+"""Row groups per full part; with equal records, three quarters of the limit are used."""
+_MIN_GROUP_BYTES: Final = 1024
 _FRAME_BYTES: Final = 1024
-"""Overhead of a file and of each row group; measured over all codecs: 980."""
+"""Upper bound for the overhead of a file and of each row group; measured over all codecs: 980."""
 
 PART_SCHEMA: Final = pa.schema(
     [
@@ -48,7 +47,7 @@ PART_SCHEMA: Final = pa.schema(
     ]
 )
 
-# Measured on 500,000 records of JSON and random bytes: dictionaries of keys and values double the time; delta encoding
+# Measured on 500,000 records of JSON and random bytes: dictionaries for keys and values double the time; delta encoding
 # makes offsets and times nearly free; zstd 1 is as fast as lz4 on JSON and five times smaller.
 _LAYOUT: Final[dict[str, Any]] = {
     "use_dictionary": ["timestamp_type"],
@@ -63,11 +62,11 @@ _CODECS: Final[dict[str, dict[str, Any]]] = {
     "snappy": {"compression": "snappy"},
     "lz4": {"compression": "lz4"},
 }
-"""By `compression.type`; `producer` is our choice, as its codec is unknown."""
+"""Parquet codec by `compression.type`; for `producer`, whose codec is unknown, zstd."""
 
 
 class PartWriter:
-    """Writes records of one partition as parts, unreadable until a head names them."""
+    """Writes records of one partition as parts, which readers see once a head references them."""
 
     def __init__(
         self,
@@ -79,7 +78,7 @@ class PartWriter:
         limit: int,
         kms_key_id: str | None = None,
     ) -> None:
-        """`limit`: stored bytes of a part with several records, at most `PART_BYTES`."""
+        """`limit` is the maximum size in bytes of a part with several records, at most `PART_BYTES`."""
         self._store = store
         self._place = full_name, partition
         self._codec = _CODECS[compression]
@@ -87,7 +86,7 @@ class PartWriter:
         self._kms_key_id = kms_key_id
 
     @classmethod
-    def of(cls, store: ObjectStore, rules: Rules, partition: int) -> PartWriter:
+    def of(cls, store: ObjectStore, rules: AppendRules, partition: int) -> PartWriter:
         """Return a writer with a topic's codec, size limit and KMS key."""
         return cls(
             store,
@@ -100,21 +99,22 @@ class PartWriter:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Entry]:
         """Store batches of `RECORD_SCHEMA`; yield each part once it is durable."""
-        for part, body in self._parts(batches):
-            yield self._put(part, body)
+        for part, body in self._fill_parts(batches):
+            yield self._put_part(part, body)
 
-    def begin(self, batches: Iterable[pa.RecordBatch], threads: Executor) -> Iterator[tuple[Entry, Future[None]]]:
-        """Like `write`, but store on `threads`; a part is durable once its future is done."""
-        for part, body in self._parts(batches):
-            key = self._key((part.base, part.last), body.nbytes)
+    def begin_writing(
+        self, batches: Iterable[pa.RecordBatch], threads: Executor
+    ) -> Iterator[tuple[Entry, Future[None]]]:
+        """Write like `write`, but store on `threads`; a part is durable once its future is done."""
+        for part, body in self._fill_parts(batches):
+            key = self._choose_key((part.base, part.last), body.nbytes)
             put = threads.submit(self._put_file, key, body)
-            yield self._entry(part, key, body.nbytes), put  # Computed while the part is stored.
+            yield self._build_entry(part, key, body.nbytes), put  # The entry is computed while the part is stored.
 
-    def _parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[_OpenPart, memoryview]]:
-        """A part closes if the next row group, whose stored size is unknown, might not fit uncompressed."""
-        part: _OpenPart | None = None
+    def _fill_parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[_PartBuilder, memoryview]]:
+        part: _PartBuilder | None = None
         memory = pa.BufferOutputStream()
-        size = max(min(self._limit // _GROUPS_OF_A_PART, GROUP_BYTES), _LEAST_GROUP_BYTES)
+        size = max(min(self._limit // _GROUPS_PER_PART, GROUP_BYTES), _MIN_GROUP_BYTES)
         for group in split_row_groups(batches, size):
             if part is not None and part.max_bytes_with(group) > self._limit:
                 part.close()
@@ -122,7 +122,7 @@ class PartWriter:
                 part = None
             if part is None:
                 memory = pa.BufferOutputStream()
-                part = _OpenPart(self._codec, group, memory)
+                part = _PartBuilder(self._codec, group, memory)
             part.add(group)
         if part is not None:
             part.close()
@@ -134,28 +134,28 @@ class PartWriter:
         Raises:
             MendFirstError: The temporary disk is full.
         """
-        part: _OpenPart | None = None
+        part: _PartBuilder | None = None
         with _temporary_file() as file:
             for group in split_row_groups(batches, GROUP_BYTES):
-                part = part or _OpenPart(self._codec, group, pa.PythonFile(file, mode="w"))
+                part = part or _PartBuilder(self._codec, group, pa.PythonFile(file, mode="w"))
                 part.add(group)
             if part is None:
                 return None
             part.close()
             file.flush()
             with mmap(file.fileno(), 0, access=ACCESS_READ) as mapped, memoryview(mapped) as body:
-                return self._put(part, body)
+                return self._put_part(part, body)
 
-    def _put(self, part: _OpenPart, body: memoryview) -> Entry:
-        key = self._key((part.base, part.last), body.nbytes)
+    def _put_part(self, part: _PartBuilder, body: memoryview) -> Entry:
+        key = self._choose_key((part.base, part.last), body.nbytes)
         self._put_file(key, body)
-        return self._entry(part, key, body.nbytes)
+        return self._build_entry(part, key, body.nbytes)
 
-    def _entry(self, part: _OpenPart, key: str, stored_bytes: int) -> Entry:
+    def _build_entry(self, part: _PartBuilder, key: str, stored_bytes: int) -> Entry:
         ends = part.base, part.last, part.min_ts, part.max_ts
-        return Entry(*ends, stored_bytes, 0, key, part.digest(), kms_key_id=self._kms_key_id)
+        return Entry(*ends, stored_bytes, 0, key, part.finish_digest(), kms_key_id=self._kms_key_id)
 
-    def _key(self, _offsets: tuple[int, int], _stored_bytes: int) -> str:
+    def _choose_key(self, _offsets: tuple[int, int], _stored_bytes: int) -> str:
         return part_key(*self._place)
 
     def _put_file(self, key: str, body: memoryview) -> None:
@@ -177,7 +177,7 @@ def _temporary_file() -> Iterator[IO[bytes]]:
         yield file
 
 
-class _OpenPart:
+class _PartBuilder:
     def __init__(self, codec: dict[str, Any], first: pa.RecordBatch, body: pa.NativeFile) -> None:
         self.base = self.last = _to_int(first.column("offset")[0])
         self.min_ts = self.max_ts = _to_int(first.column("timestamp_ms")[0])
@@ -197,13 +197,13 @@ class _OpenPart:
         self.last = _to_int(offsets[-1])
         self.min_ts = min(self.min_ts, _to_int(times["min"]))
         self.max_ts = max(self.max_ts, _to_int(times["max"]))
-        self.digest()
+        self.finish_digest()
         self._unhashed = group
         columns = [pc.subtract(offsets, self.base), *[group.column(name) for name in PART_SCHEMA.names[1:]]]
         self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=PART_SCHEMA), group.num_rows)
         self._groups += 1
 
-    def digest(self) -> Digest:
+    def finish_digest(self) -> Digest:
         """Hash the last group, too."""
         if self._unhashed is not None:
             self._digest += compute_digest(self._unhashed, base=self.base)
@@ -217,37 +217,37 @@ class _OpenPart:
 def split_row_groups(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
     """Yield the same records in batches of about `size` bytes.
 
-    At most `GROUP_ROWS` rows, and twice the size unless it is a single record.
+    A batch has at most `GROUP_ROWS` rows, and at most twice the size unless it is a single record.
     """
     waiting: list[pa.RecordBatch] = []
     rows = taken = 0
     for batch in batches:
-        for piece in _cut(batch, size):
+        for piece in _split_batch(batch, size):
             if waiting and (rows + piece.num_rows > GROUP_ROWS or taken + piece.nbytes > size):
-                yield _join(waiting)
+                yield _concat_batches(waiting)
                 waiting, rows, taken = [], 0, 0
             waiting.append(piece)
             rows += piece.num_rows
             taken += piece.nbytes
     if waiting:
-        yield _join(waiting)
+        yield _concat_batches(waiting)
 
 
-def _cut(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
+def _split_batch(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
     if batch.num_rows == 0:
         return
     groups = max(-(-batch.num_rows // GROUP_ROWS), -(-batch.nbytes // size))
     rows = -(-batch.num_rows // groups)
     for start in range(0, batch.num_rows, rows):
         piece = batch.slice(start, rows)
-        # Equal row counts are not equal bytes.
+        # Halves with equal row counts may differ in size, so each is split again.
         if piece.num_rows > 1 and piece.nbytes > 2 * size:
-            yield from _cut(piece, size)
+            yield from _split_batch(piece, size)
         else:
             yield piece
 
 
-def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _concat_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
@@ -257,7 +257,7 @@ def _to_int(scalar: pa.Scalar[Any]) -> int:
 
 _BATCH_ROWS: Final = 1 << 16
 _WHOLE_BYTES: Final = 4 * 1024 * 1024
-"""Smaller parts are fetched whole: a request costs more than the bytes."""
+"""Smaller parts are fetched as a whole: a further request would take longer than the additional bytes."""
 EVERYTHING: Final = Selection(frozenset(RECORD_SCHEMA.names))
 
 
@@ -268,10 +268,10 @@ def read_part(
     is_fetched = selection == EVERYTHING and entry.is_within(offsets) and entry.bytes <= PART_BYTES
     with translate_damage(store, entry):
         file = _open_part(store, entry, is_fetched=is_fetched)
-        yield from records_of(file, entry, partition, offsets, selection)
+        yield from read_open_part(file, entry, partition, offsets, selection)
 
 
-def records_of(
+def read_open_part(
     file: pq.ParquetFile, entry: Entry, partition: int, offsets: OffsetRange, selection: Selection = EVERYTHING
 ) -> Iterator[pa.RecordBatch]:
     """Yield an open part's selected records within a range."""
@@ -279,8 +279,8 @@ def records_of(
     wanted = [name for name in RECORD_SCHEMA.names if name == "offset" or name in selection.columns]
     stored = ["offset_delta", *[name for name in PART_SCHEMA.names[1:] if name in wanted]]
     schema = pa.schema([RECORD_SCHEMA.field(name) for name in wanted])
-    for batch in _batches(file, entry, offsets, stored, selection):
-        records = _records(batch, entry.base, partition, schema)
+    for batch in _iter_batches(file, entry, offsets, stored, selection):
+        records = _build_records(batch, entry.base, partition, schema)
         if not is_whole:
             records = select_range(records, offsets)
         if records.num_rows:
@@ -288,13 +288,13 @@ def records_of(
 
 
 def find_offset_since(store: ObjectStore, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
-    """Return the first offset within a range at or after a time, or `None`."""
+    """Return the first offset within a range whose record is not older than a time; `None` if there is none."""
     with translate_damage(store, entry):
-        return find_offset_since_in(_open_part(store, entry, is_fetched=False), entry, since_ms, offsets)
+        return find_offset_in_file(_open_part(store, entry, is_fetched=False), entry, since_ms, offsets)
 
 
-def find_offset_since_in(file: pq.ParquetFile, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
-    """Like `find_offset_since`, for an open part; skips older row groups."""
+def find_offset_in_file(file: pq.ParquetFile, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
+    """Return the same for an open part; older row groups are skipped."""
     for group in find_groups_within(file.metadata, entry, offsets):
         newest = file.metadata.row_group(group).column(1).statistics
         if newest is not None and newest.has_min_max and newest.max < since_ms:
@@ -312,7 +312,7 @@ def read_keys(store: ObjectStore, entry: Entry, offsets: OffsetRange) -> Iterato
     """Yield `offset` and `key` of a part's records, for compaction."""
     with translate_damage(store, entry):
         file = _open_part(store, entry, is_fetched=False)
-        for batch in _batches(file, entry, offsets, ["offset_delta", "key"]):
+        for batch in _iter_batches(file, entry, offsets, ["offset_delta", "key"]):
             columns = [pc.add(batch.column("offset_delta"), entry.base), batch.column("key")]
             records = select_range(pa.RecordBatch.from_arrays(columns, names=["offset", "key"]), offsets)
             if records.num_rows:
@@ -320,7 +320,7 @@ def read_keys(store: ObjectStore, entry: Entry, offsets: OffsetRange) -> Iterato
 
 
 def select_range(records: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
-    """Return the records within a range, of a batch in offset order."""
+    """Return the records within a range; the batch must be in offset order."""
     column = records.column("offset").to_numpy()
     start, stop = column.searchsorted([offsets.start, offsets.stop]).tolist()
     return records.slice(start, stop - start)
@@ -331,7 +331,7 @@ def _open_part(store: ObjectStore, entry: Entry, *, is_fetched: bool) -> pq.Parq
         source: pa.NativeFile = pa.BufferReader(store.get_range(entry.key, 0, entry.bytes))
     else:
         source = pa.PythonFile(RangedFile(partial(store.get_range, entry.key), entry.bytes), mode="r")
-    # One request per row group, not per column.
+    # Without this, Arrow would send one request per column.
     file = pq.ParquetFile(source, pre_buffer=isinstance(source, pa.PythonFile))
     check_part(store, entry, file.metadata)
     return file
@@ -345,14 +345,14 @@ def check_part(store: ObjectStore, entry: Entry, metadata: pq.FileMetaData) -> N
 
 @contextmanager
 def translate_damage(store: ObjectStore, entry: Entry) -> Iterator[None]:
-    """Translate errors of Arrow and of missing objects, with the lost offsets."""
+    """Translate errors of Arrow and of missing objects into ours, with the lost offsets."""
     try:
         yield
     except MissingObjectError as error:
         raise missing_offsets_error(store, entry.key, entry.base, entry.last) from error
     except DamagedObjectError as error:
         raise error if error.offsets else damaged_part_error(store, entry, error.why) from error
-    # `OSError` comes only from Thrift and codecs.
+    # Only Thrift and codecs raise `OSError`, both for damaged bytes.
     except (pa.ArrowException, OSError, ValueError) as error:
         raise damaged_part_error(store, entry, str(error) or type(error).__name__) from error
 
@@ -366,7 +366,7 @@ def damaged_part_error(store: ObjectStore, entry: Entry, why: str) -> DamagedObj
     return error
 
 
-def _batches(
+def _iter_batches(
     file: pq.ParquetFile, entry: Entry, offsets: OffsetRange, columns: list[str], selection: Selection = EVERYTHING
 ) -> Iterator[pa.RecordBatch]:
     for group in find_groups_within(file.metadata, entry, offsets):
@@ -380,20 +380,20 @@ def find_groups_within(metadata: pq.FileMetaData, entry: Entry, offsets: OffsetR
     """Return the row groups that may hold records of a range."""
     wanted: list[int] = []
     for group in range(metadata.num_row_groups):
-        first, last = _group_range(metadata, group, entry)
+        first, last = _find_group_range(metadata, group, entry)
         if first < offsets.stop and offsets.start <= last:
             wanted.append(group)
     return wanted
 
 
-def _group_range(metadata: pq.FileMetaData, group: int, entry: Entry) -> tuple[int, int]:
+def _find_group_range(metadata: pq.FileMetaData, group: int, entry: Entry) -> tuple[int, int]:
     statistics = metadata.row_group(group).column(0).statistics
     if statistics is None or not statistics.has_min_max:
         return entry.base, entry.last
     return entry.base + statistics.min, entry.base + statistics.max
 
 
-def _records(batch: pa.RecordBatch, base: int, partition: int, schema: pa.Schema) -> pa.RecordBatch:
+def _build_records(batch: pa.RecordBatch, base: int, partition: int, schema: pa.Schema) -> pa.RecordBatch:
     columns: list[pa.Array[Any]] = []
     for name in schema.names:
         if name == "partition":
@@ -406,10 +406,10 @@ def _records(batch: pa.RecordBatch, base: int, partition: int, schema: pa.Schema
 
 
 class RangedFile(io.RawIOBase):
-    """An object as a seekable file for Arrow; fetches only what is read."""
+    """An object as a seekable file for Arrow, which fetches only the bytes that are read."""
 
     def __init__(self, fetch: Callable[[int, int], bytes | memoryview], size: int) -> None:
-        """`fetch` gets a start and a length."""
+        """`fetch` is called with a start and a length."""
         super().__init__()
         self._fetch = fetch
         self._size = size
@@ -434,7 +434,7 @@ class RangedFile(io.RawIOBase):
         return self._position
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return the next bytes, fewer at the end."""
+        """Return the next bytes; fewer at the end."""
         left = self._size - self._position
         wanted = left if size is None or size < 0 else min(size, left)
         if wanted <= 0:

@@ -1,6 +1,6 @@
 """Retention by time and size.
 
-A head's start is raised in one swap; then parts and emptied pages are deleted.
+One swap raises a head's start; then parts and emptied pages are deleted.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from reconciler.archives.location import TopicTiering
 from reconciler.archives.pages import iter_entries_within, read_page, read_pages
-from reconciler.embedded.catalog.tiering_state import tiering_of
-from reconciler.embedded.catalog.topic_configs import CONFIGS, find_set_configs, follows_starts
+from reconciler.embedded.catalog.tiering_state import find_tiering
+from reconciler.embedded.catalog.topic_configs import CONFIGS, find_set_configs, syncs_start_offsets
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.lifecycles import TieringState
 from reconciler.records.log import OffsetRange
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SegmentLimits:
-    """Stored bytes, and ms between the first and newest record, that close a segment."""
+    """Limits that close a segment: stored bytes, and ms between its first and its newest record."""
 
     bytes: int
     ms: int
@@ -36,7 +36,7 @@ class SegmentLimits:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Neighbouring parts of one epoch, oldest first."""
+    """Neighbouring parts of one leader epoch, oldest first."""
 
     entries: tuple[Entry, ...]
     is_closed: bool
@@ -78,16 +78,16 @@ class Segment:
 
     @property
     def is_one_file(self) -> bool:
-        """Whether one file already holds the segment."""
+        """Whether a single file already holds the segment."""
         return len(self.entries) == 1 and self.entries[0].is_segment
 
 
 def iter_segments(entries: Iterable[Entry], limits: SegmentLimits) -> Iterator[Segment]:
-    """Yield a partition's segments lazily, oldest first; only the last is open, and it never expires.
+    """Yield a partition's segments lazily, oldest first. Only the last is open, and it never expires.
 
-    A segment closes when the next part would exceed `segment.bytes`, is more than `segment.ms` younger than the first
-    record, is of another epoch, or is a whole segment. Only earlier parts decide where it begins, so closed segments
-    stay the same while the log grows or older ones expire.
+    A segment ends when the next part would exceed `segment.bytes`, is more than `segment.ms` younger than the first
+    record, has another epoch, or is a whole segment. Where a segment begins depends only on earlier parts, so closed
+    segments stay the same while the log grows or older ones expire.
     """
     run: list[Entry] = []
     size = 0
@@ -113,23 +113,20 @@ def _extends_segment(run: Sequence[Entry], size: int, entry: Entry, limits: Segm
 
 @dataclass(frozen=True, slots=True)
 class CleanupPolicy:
-    """Effective configs of a topic's cleanup. Times in ms."""
+    """Effective configs of a topic's cleanup. Times are in ms."""
 
     limits: SegmentLimits
     deletes: bool
     compacts: bool
     retention_ms: int
     retention_bytes: int
-    """Per partition; -1: no limit, as in `retention_ms`."""
+    """Limit per partition; -1 means no limit, as in `retention_ms`."""
     min_dirty_ratio: float
     min_lag_ms: int
     max_lag_ms: int
     tombstones_ms: int
-    """How long tombstones stay after their first compaction."""
     tiering: TopicTiering | None = None
-    """Set if the topic was ever tiered."""
-    is_pausing: bool = False
-    """Uploads are paused: records not yet uploaded stay."""
+    is_upload_paused: bool = False
 
     @property
     def expires(self) -> bool:
@@ -137,14 +134,14 @@ class CleanupPolicy:
         return self.deletes and (self.retention_ms >= 0 or self.retention_bytes >= 0)
 
     @property
-    def is_bounded(self) -> bool:
+    def has_retention(self) -> bool:
         """Whether retention applies on either tier."""
         return self.expires or self.tiering is not None
 
     @property
     def keeps_unuploaded(self) -> bool:
         """Whether retention keeps records until they are uploaded (F-R-021)."""
-        return self.is_pausing or (self.tiering is not None and self.tiering.uploads)
+        return self.is_upload_paused or (self.tiering is not None and self.tiering.uploads)
 
     @property
     def evicts(self) -> bool:
@@ -152,7 +149,7 @@ class CleanupPolicy:
         return self.tiering is not None and self.tiering.uploads
 
 
-def cleanup_policy(catalog: Catalog, full_name: str, cluster_id: str) -> CleanupPolicy:
+def read_cleanup_policy(catalog: Catalog, full_name: str, cluster_id: str) -> CleanupPolicy:
     """Return a topic's current cleanup policy."""
     configs = find_set_configs(catalog, full_name)
 
@@ -162,15 +159,15 @@ def cleanup_policy(catalog: Catalog, full_name: str, cluster_id: str) -> Cleanup
     kinds = value("cleanup.policy").split(",")
     compacts, segment_ms = "compact" in kinds, int(value("segment.ms"))
     max_lag_ms = int(value("max.compaction.lag.ms"))
-    tiering = tiering_of(catalog, full_name, cluster_id)
+    tiering = find_tiering(catalog, full_name, cluster_id)
     targets = None if tiering is None else tiering.targets
     return CleanupPolicy(
-        # Only closed segments are compacted.
+        # Compaction cleans only closed segments, so `max.compaction.lag.ms` also limits their age.
         SegmentLimits(int(value("segment.bytes")), min(segment_ms, max_lag_ms) if compacts else segment_ms),
-        # The copier does the retention of mirrors that follow their source's start.
-        deletes="delete" in kinds and not follows_starts(catalog, catalog.topics[full_name]),
+        # The copier raises the starts of mirrors that copy their source's.
+        deletes="delete" in kinds and not syncs_start_offsets(catalog, catalog.topics[full_name]),
         compacts=compacts,
-        # Local targets may raise the total retention of a tiered topic.
+        # A tiered topic keeps at least what its local targets keep.
         retention_ms=int(value("retention.ms")) if targets is None else _limit_or_unlimited(targets.total_ms),
         retention_bytes=int(value("retention.bytes")) if targets is None else _limit_or_unlimited(targets.total_bytes),
         min_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
@@ -178,7 +175,7 @@ def cleanup_policy(catalog: Catalog, full_name: str, cluster_id: str) -> Cleanup
         max_lag_ms=max_lag_ms,
         tombstones_ms=int(value("delete.retention.ms")),
         tiering=tiering,
-        is_pausing=tiering is not None and _is_pausing(catalog, full_name, tiering),
+        is_upload_paused=tiering is not None and _are_uploads_paused(catalog, full_name, tiering),
     )
 
 
@@ -186,17 +183,16 @@ def _limit_or_unlimited(target: int | None) -> int:
     return UNLIMITED if target is None else target
 
 
-def _is_pausing(catalog: Catalog, full_name: str, tiering: TopicTiering) -> bool:
+def _are_uploads_paused(catalog: Catalog, full_name: str, tiering: TopicTiering) -> bool:
     is_writing = tiering.state is TieringState.ENABLED and read_switches(find_set_configs(catalog, full_name)).write
     return is_writing and not tiering.uploads and catalog.cluster.storage_id is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiryResult:
-    """What retention removed; stored bytes."""
+    """What retention removed; `bytes` are stored bytes."""
 
     start: int
-    """New start of the log."""
     segments: int = 0
     records: int = 0
     bytes: int = 0
@@ -218,11 +214,11 @@ def iter_expired(
         yield segment
 
 
-def next_expiry_ms(store: ObjectStore, head: Head, policy: CleanupPolicy) -> int | None:
-    """Return when the oldest segment expires without new records; `None`: never."""
+def find_next_expiry_ms(store: ObjectStore, head: Head, policy: CleanupPolicy) -> int | None:
+    """Return when the oldest segment expires without new records; `None` means never."""
     if not policy.deletes or policy.retention_ms == UNLIMITED:
         return None
-    oldest = next(iter_segments(live_entries(store, head), policy.limits), None)
+    oldest = next(iter_segments(iter_live_entries(store, head), policy.limits), None)
     return None if oldest is None or not oldest.is_closed else oldest.max_ts + policy.retention_ms + 1
 
 
@@ -235,8 +231,8 @@ def delete_expired(
 
     def cut(head: Head) -> Head | None:
         nonlocal done, doomed
-        segments = iter_segments(live_entries(store, head), policy.limits)
-        stored = live_bytes(store, head)
+        segments = iter_segments(iter_live_entries(store, head), policy.limits)
+        stored = count_live_bytes(store, head)
         gone = list(iter_expired(segments, policy, stored_bytes=stored, stable=head.bounds.stable, now_ms=now_ms))
         if not gone:
             done = None
@@ -258,9 +254,9 @@ def delete_expired(
 
 
 def raise_start(store: ObjectStore, partition: Partition, start: int, limits: SegmentLimits) -> ExpiryResult | None:
-    """Raise the log's start, at most to the stable offset, and delete the local parts below.
+    """Raise the log's start, at most to the last stable offset, and delete the local parts below.
 
-    `None` if the partition is sealed. Records that object storage has too are counted there.
+    Return `None` if the partition is sealed. Records that object storage also has are counted there.
     """
     done: ExpiryResult | None = None
     doomed: list[str] = []
@@ -272,7 +268,7 @@ def raise_start(store: ObjectStore, partition: Partition, start: int, limits: Se
         done = ExpiryResult(max(new, head.start))
         if new <= head.start:
             return None
-        gone = [entry for entry in live_entries(store, head) if entry.last < new]
+        gone = [entry for entry in iter_live_entries(store, head) if entry.last < new]
         own = [entry for entry in gone if entry.last >= head.uploaded_to]
         records = sum(entry.digest.records for entry in own)
         segments = len(list(iter_segments(own, limits)))
@@ -287,8 +283,8 @@ def raise_start(store: ObjectStore, partition: Partition, start: int, limits: Se
 
 
 def with_raised_start(store: ObjectStore, head: Head, start: int) -> tuple[Head, list[str]]:
-    """Return the head with a later start, and the keys of pages that it no longer names, lower levels first."""
-    pages, emptied = pages_from(store, head.pages, start)
+    """Return the head with a later start, and the keys of pages that it no longer references, lower levels first."""
+    pages, emptied = select_pages_from(store, head.pages, start)
     after = replace(
         head,
         start=start,
@@ -299,10 +295,10 @@ def with_raised_start(store: ObjectStore, head: Head, start: int) -> tuple[Head,
     return after, emptied
 
 
-def pages_from(store: ObjectStore, pages: Iterable[PageRef], start: int) -> tuple[list[PageRef], list[str]]:
+def select_pages_from(store: ObjectStore, pages: Iterable[PageRef], start: int) -> tuple[list[PageRef], list[str]]:
     """Return the pages with offsets from `start` on, and the keys of the others.
 
-    A cut page of pages is replaced by its pages; a cut page of entries stays.
+    A page of pages that the start cuts is replaced by its pages; a page of entries stays.
     """
     remaining: list[PageRef] = []
     emptied: list[str] = []
@@ -314,7 +310,7 @@ def pages_from(store: ObjectStore, pages: Iterable[PageRef], start: int) -> tupl
         elif page.last < start:
             emptied += [below.key for below in _walk_pages(store, page)]
         else:
-            lower, gone = pages_from(store, read_pages(store, page), start)
+            lower, gone = select_pages_from(store, read_pages(store, page), start)
             remaining += lower
             emptied += [*gone, page.key]
     return remaining, emptied
@@ -326,26 +322,26 @@ def _walk_pages(store: ObjectStore, page: PageRef) -> Iterator[PageRef]:
     yield page
 
 
-def live_entries(store: ObjectStore, head: Head) -> Iterator[Entry]:
-    """Yield the entries that readers see, oldest first, lazily."""
+def iter_live_entries(store: ObjectStore, head: Head) -> Iterator[Entry]:
+    """Yield the entries that readers see, lazily, oldest first."""
     return iter_entries_within(store, head, OffsetRange(head.start, head.end))
 
 
-def live_bytes(store: ObjectStore, head: Head) -> int:
+def count_live_bytes(store: ObjectStore, head: Head) -> int:
     """Return the stored bytes that readers see."""
     dead = [
         entry.bytes
-        for page in _cut_pages(store, head.pages, head.start)
+        for page in _iter_cut_pages(store, head.pages, head.start)
         for entry in read_page(store, page)
         if entry.last < head.start
     ]
     return head.stored_bytes - sum(dead)
 
 
-def _cut_pages(store: ObjectStore, pages: Iterable[PageRef], start: int) -> Iterator[PageRef]:
+def _iter_cut_pages(store: ObjectStore, pages: Iterable[PageRef], start: int) -> Iterator[PageRef]:
     for page in pages:
         if page.base < start:
             if page.level:
-                yield from _cut_pages(store, read_pages(store, page), start)
+                yield from _iter_cut_pages(store, read_pages(store, page), start)
             else:
                 yield page

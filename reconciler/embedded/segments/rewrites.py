@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, assert_never
 from reconciler.archives.entries import Entry, PageRef
 from reconciler.archives.pages import PagedEntries, read_page, read_pages
 from reconciler.embedded.catalog.model import RewriteEntry
-from reconciler.embedded.catalog.tables import Catalog, Draft, names_by_id
-from reconciler.embedded.catalog.topic_configs import kms_key_of_topic
+from reconciler.embedded.catalog.tables import Catalog, Draft, map_names_by_id
+from reconciler.embedded.catalog.topic_configs import find_topic_kms_key
 from reconciler.embedded.keys import part_key
 from reconciler.embedded.segments.head import TAIL
 
@@ -22,23 +22,22 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-Leaves = Callable[[Sequence[Entry]], list[PageRef]]
-"""Write entries to pages, oldest first."""
+WriteLeaves = Callable[[Sequence[Entry]], list[PageRef]]
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A run of neighbouring entries from `base` to `last`, and its replacement."""
+    """A run of neighbouring entries from `base` to `last`, and the entries that replace it."""
 
     base: int
     last: int
     fingerprint: str
-    """Fingerprint of the run's keys and of the metadata that others may change."""
+    """Fingerprint of the run's keys and of the metadata that other processes may change."""
     records: int
     bytes: int
     added: tuple[Entry, ...] = field(hash=False)
     written: tuple[str, ...]
-    """Objects among `added` that are not in the run."""
+    """Keys of added objects that are not in the run."""
 
     @classmethod
     def of(cls, run: Sequence[Entry], added: Iterable[Entry]) -> Replacement:
@@ -61,16 +60,15 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Records and bytes removed or rewritten."""
+    """Records and bytes that were removed or rewritten."""
 
     records: int
     bytes: int
     uploaded: int = 0
-    """Segments newly stored in object storage."""
 
 
-_Row = PageRef | tuple[Entry, ...]
-"""An unopened page, or the live entries of an opened one."""
+_PageOrEntries = PageRef | tuple[Entry, ...]
+"""A page that was not opened, or the live entries of an opened one."""
 
 
 class RunReplacer:
@@ -86,24 +84,24 @@ class RunReplacer:
         self._entries = paged.entries
         self.gone_pages: list[str] = []
         """Replaced pages, lower levels first."""
-        self._rows = self._open_pages(paged.pages, _Runs(self._runs))
+        self._rows = self._open_pages(paged.pages, _RunIndex(self._runs))
         self.holding = self._match_runs()
         """Replacements whose run is unchanged."""
 
     @property
-    def replaced(self) -> list[Entry]:
-        """Entries that the new contents no longer name."""
+    def removed_entries(self) -> list[Entry]:
+        """Entries that the new contents no longer reference."""
         added_keys = {entry.key for replacement in self.holding for entry in replacement.added}
         return [
             entry for replacement in self.holding for entry in self._runs[replacement] if entry.key not in added_keys
         ]
 
-    def rebuild(self, leaves: Leaves) -> tuple[list[PageRef], tuple[Entry, ...]]:
+    def rebuild(self, leaves: WriteLeaves) -> tuple[list[PageRef], tuple[Entry, ...]]:
         """Return pages and entries with unchanged runs replaced.
 
         Neighbouring opened pages are merged; at most `TAIL` entries move to the head.
         """
-        runs = _Runs(self.holding)
+        runs = _RunIndex(self.holding)
         pages: list[PageRef] = []
         loose: list[Entry] = []
         for row in self._rows:
@@ -120,10 +118,10 @@ class RunReplacer:
             loose, entries = [], [*loose, *entries]
         return [*pages, *(leaves(loose) if loose else ())], tuple(entries)
 
-    def _open_pages(self, pages: Iterable[PageRef], runs: _Runs) -> list[_Row]:
-        rows: list[_Row] = []
+    def _open_pages(self, pages: Iterable[PageRef], runs: _RunIndex) -> list[_PageOrEntries]:
+        rows: list[_PageOrEntries] = []
         for page in pages:
-            if runs.at(page) is None:
+            if runs.find_at(page) is None:
                 rows.append(page)
                 continue
             if page.level:
@@ -134,10 +132,10 @@ class RunReplacer:
         return rows
 
     def _match_runs(self) -> tuple[Replacement, ...]:
-        runs = _Runs(self._runs)
+        runs = _RunIndex(self._runs)
         for row in [*self._rows, self._entries]:
             for entry in row if isinstance(row, tuple) else ():
-                replacement = runs.at(entry)
+                replacement = runs.find_at(entry)
                 if replacement is not None:
                     self._runs[replacement].append(entry)
         return tuple(
@@ -147,29 +145,28 @@ class RunReplacer:
         )
 
     def _is_above_floor(self, replacement: Replacement) -> bool:
-        """Return whether the entries are still above the floor, which may have risen."""
         return all(entry.last >= self._floor for entry in replacement.added)
 
 
-class _Runs:
+class _RunIndex:
     """Replacements by offset, without overlaps."""
 
     def __init__(self, replacements: Iterable[Replacement]) -> None:
         self._sorted = sorted(replacements, key=lambda replacement: replacement.base)
         self._lasts = [replacement.last for replacement in self._sorted]
 
-    def at(self, item: Entry | PageRef) -> Replacement | None:
+    def find_at(self, item: Entry | PageRef) -> Replacement | None:
         place = bisect_left(self._lasts, item.base)
         if place == len(self._sorted) or self._sorted[place].base > item.last:
             return None
         return self._sorted[place]
 
 
-def _replace_runs(entries: Iterable[Entry], runs: _Runs) -> list[Entry]:
-    """A replacement takes the position of its run's last entry."""
+def _replace_runs(entries: Iterable[Entry], runs: _RunIndex) -> list[Entry]:
+    """Replace runs of entries; a replacement takes the position of its run's last entry."""
     after: list[Entry] = []
     for entry in entries:
-        replacement = runs.at(entry)
+        replacement = runs.find_at(entry)
         if replacement is None:
             after.append(entry)
         elif entry.last == replacement.last:
@@ -178,16 +175,16 @@ def _replace_runs(entries: Iterable[Entry], runs: _Runs) -> list[Entry]:
 
 
 def _fingerprint(entries: Iterable[Entry]) -> str:
-    # Under the same key, a transaction may have ended, or a compaction have set the tombstones' horizon.
+    # Without a new key, a transaction may have ended, or a compaction may have set the horizon of tombstones.
     lines = (f"{entry.key} {entry.txn} {entry.horizon_ms}" for entry in entries)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 class AppendEncryption:
-    """Re-encrypts an append to a partition if the topic's KMS key changed; retries reuse its copies.
+    """Re-encrypts an append to a partition if the topic's KMS key changed; retries reuse the copies.
 
-    If added entries have another key than the head, the catalog decides. A key change is committed before heads are
-    rewritten, so one of the two sides sees the other.
+    If added entries have another key than the head, the catalog decides. A new key is committed before heads are
+    rewritten, so either the append or the rewrite notices the other.
     """
 
     def __init__(self, store: ObjectStore, catalog: CatalogRegister, topic_id: str, partition: int) -> None:
@@ -197,19 +194,19 @@ class AppendEncryption:
         self._partition = partition
         self._copies: dict[tuple[str, str | None], str] = {}
 
-    def agreed(self, before: Head | None, after: Head) -> Head:
+    def encrypt_appended(self, before: Head | None, after: Head) -> Head:
         """Return the head with new entries under the current key."""
         if before is None:
             return replace(after, kms_key_id=after.entries[0].kms_key_id) if after.entries else after
         if all(entry.kms_key_id == before.kms_key_id for entry in after.entries):
             return after
         catalog = self._catalog.read()
-        name = names_by_id(catalog, [self._topic_id]).get(self._topic_id)
+        name = map_names_by_id(catalog, [self._topic_id]).get(self._topic_id)
         if name is None:
             return after
-        key = kms_key_of_topic(catalog, name)
+        key = find_topic_kms_key(catalog, name)
         if key != before.kms_key_id:
-            self._mark(catalog, key)
+            self._mark_rewrite(catalog, key)
         previous_keys = {entry.key for entry in before.entries}
         entries = (
             entry if entry.key in previous_keys or entry.kms_key_id == key else self._copy_under_key(entry, name, key)
@@ -217,20 +214,20 @@ class AppendEncryption:
         )
         return replace(after, entries=tuple(entries))
 
-    def confirm(self, catalog: Catalog, kms_key_id: str | None) -> None:
-        """Check that a new head's key is current; `catalog` is read after writing the head."""
-        name = names_by_id(catalog, [self._topic_id]).get(self._topic_id)
-        if name is not None and kms_key_of_topic(catalog, name) != kms_key_id:
-            self._mark(catalog, kms_key_of_topic(catalog, name))
+    def confirm_key(self, catalog: Catalog, kms_key_id: str | None) -> None:
+        """Mark the topic for a rewrite if a new head's key is not current; `catalog` was read after the swap."""
+        name = map_names_by_id(catalog, [self._topic_id]).get(self._topic_id)
+        if name is not None and find_topic_kms_key(catalog, name) != kms_key_id:
+            self._mark_rewrite(catalog, find_topic_kms_key(catalog, name))
 
-    def _mark(self, catalog: Catalog, kms_key_id: str | None) -> None:
+    def _mark_rewrite(self, catalog: Catalog, kms_key_id: str | None) -> None:
         """Mark the topic for a rewrite: the change of its key may have missed this head."""
         if self._topic_id in catalog.rewrites:
             return
 
         def decide(draft: Draft) -> None:
-            name = names_by_id(draft, [self._topic_id]).get(self._topic_id)
-            if name is not None and kms_key_of_topic(draft, name) == kms_key_id:
+            name = map_names_by_id(draft, [self._topic_id]).get(self._topic_id)
+            if name is not None and find_topic_kms_key(draft, name) == kms_key_id:
                 draft.put_rewrite(self._topic_id, RewriteEntry(name))
 
         self._catalog.commit(decide)

@@ -1,1 +1,1 @@
-"""The remote tier: manifests, uploads, retention, the cache and recovery."""
+"""The remote tier: manifests, uploads, retention, the read cache and recovery."""

@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import xxhash
 
 from reconciler.embedded.tiered.cache_files import (
+    ByteSpan,
     CachedFile,
+    CacheLimits,
     CacheUsage,
     EvictionRule,
     HydratedChunk,
-    Limits,
     NamedLocks,
     PendingReaders,
-    Span,
+    compute_file_size,
     divide_into_chunks,
-    evict,
+    evict_file,
     find_cache_folder,
     is_held,
-    limits_of,
-    stored_bytes,
+    read_cache_limits,
     write_cached_file,
 )
 from reconciler.resources.cluster_properties import read_property
@@ -42,10 +42,8 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-CHUNKS: Final = "_chunks"
-"""Suffix of a segment's folder of chunks."""
-_BYTES_IN_NAME: Final = 2
-"""Field of a segment's name: its bytes."""
+CHUNKS_SUFFIX: Final = "_chunks"
+_SIZE_FIELD: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +58,20 @@ class ListedFile:
     def segment(self) -> str:
         """Path prefix of all files of its segment."""
         folder = self.path.rpartition("/")[0]
-        stem = folder.removesuffix(CHUNKS) if folder.endswith(CHUNKS) else self.path
+        stem = folder.removesuffix(CHUNKS_SUFFIX) if folder.endswith(CHUNKS_SUFFIX) else self.path
         return stem.removesuffix(".parquet").removesuffix(".index")
 
 
 @dataclass(slots=True)
-class Trim:
-    """One trim of the cache to a target; `left` is the size so far."""
+class CacheTrim:
+    """One trim of the cache to a target size; `left` is the current size."""
 
     rule: EvictionRule
     chunk_bytes: int
     target: CacheUsage
     left: CacheUsage
     needs: Callable[[str], Mapping[int, int]]
-    """Segment path → first byte of a chunk → pending readers in this process."""
+    """Pending readers in this process: segment path → first byte of a chunk → number."""
     evicted: list[str] = field(default_factory=list)
 
     def run(self, files: list[ListedFile]) -> None:
@@ -85,7 +83,7 @@ class Trim:
         for name in by_age:
             if self.is_done:
                 return
-            for file in self._strategy_victims(name, segments[name]):
+            for file in self._choose_victims(name, segments[name]):
                 self._evict(file)
             self._forget_index(segments[name])
         gone = set(self.evicted)
@@ -95,7 +93,7 @@ class Trim:
             if file.path not in gone:
                 self._evict(file)
 
-    def _strategy_victims(self, segment: str, files: list[ListedFile]) -> Iterator[ListedFile]:
+    def _choose_victims(self, segment: str, files: list[ListedFile]) -> Iterator[ListedFile]:
         chunks = {int(name): file for file in files if (name := Path(file.path).name).isdecimal()}
         needed = self.needs(segment)
         hydrated = [
@@ -103,7 +101,7 @@ class Trim:
             for start, file in sorted(chunks.items())
         ]
         total = max(len(hydrated), -(-parse_stored_bytes(segment) // self.chunk_bytes))
-        yield from (chunks[file.start] for file in self.rule.evicted(hydrated, total))
+        yield from (chunks[file.start] for file in self.rule.choose_victims(hydrated, total))
 
     def _forget_index(self, files: list[ListedFile]) -> None:
         gone = set(self.evicted)
@@ -113,10 +111,10 @@ class Trim:
                 self._evict(file)
 
     def _evict(self, file: ListedFile) -> None:
-        if evict(file.path):
+        if evict_file(file.path):
             self.evicted.append(file.path)
             self.left = CacheUsage(self.left.bytes - file.bytes, self.left.objects - 1)
-            with suppress(OSError):  # The folder is not empty, or gone.
+            with suppress(OSError):  # The folder may still have files, or be deleted already.
                 Path(file.path).parent.rmdir()
 
     @property
@@ -126,10 +124,10 @@ class Trim:
 
 
 def parse_stored_bytes(segment: str) -> int:
-    """Return a segment's bytes from its name; 0 if it has none."""
+    """Return the size in a segment's name; 0 if it has none."""
     pieces = Path(segment).name.split("-")
-    is_named = len(pieces) > _BYTES_IN_NAME and pieces[_BYTES_IN_NAME].isdecimal()
-    return int(pieces[_BYTES_IN_NAME]) if is_named else 0
+    is_named = len(pieces) > _SIZE_FIELD and pieces[_SIZE_FIELD].isdecimal()
+    return int(pieces[_SIZE_FIELD]) if is_named else 0
 
 
 def list_cache_files(folder: str, at_once: int = 1) -> list[ListedFile]:
@@ -145,7 +143,6 @@ def list_cache_files(folder: str, at_once: int = 1) -> list[ListedFile]:
 
 
 def _list_folder(folder: str) -> tuple[list[str], list[ListedFile]]:
-    """List a folder's subfolders and files; empty if the folder is gone."""
     folders: list[str] = []
     files: list[ListedFile] = []
     with suppress(OSError), os.scandir(folder) as entries:
@@ -160,7 +157,7 @@ def _list_folder(folder: str) -> tuple[list[str], list[ListedFile]]:
 
 
 def sum_usage(files: list[ListedFile]) -> CacheUsage:
-    """Sum up the size of files."""
+    """Return the total size and number of files."""
     return CacheUsage(sum(file.bytes for file in files), len(files))
 
 
@@ -176,35 +173,35 @@ class CacheFolder:
     folder: Path
 
     @property
-    def files(self) -> str:
+    def files_path(self) -> str:
         """Folder of cached files, by object key."""
         return f"{self.folder}/files"
 
     @property
-    def drafts(self) -> str:
+    def drafts_path(self) -> str:
         """Folder of files being written."""
         return f"{self.folder}/drafts"
 
-    def make(self) -> None:
-        """Create the folder if missing.
+    def create(self) -> None:
+        """Create the folder if it is missing.
 
         Raises:
             OSError: The disk refuses it.
         """
-        Path(self.drafts).mkdir(mode=0o700, parents=True, exist_ok=True)
+        Path(self.drafts_path).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 class CacheSpace:
     """Keeps a cache within its limits. Thread-safe.
 
-    Counts the last walk and this process's writes; the next walk shows those of others.
+    It counts the last listing and this process's writes; the next listing shows those of others.
     """
 
     def __init__(
         self, place: CacheFolder, properties: Mapping[str, str], needs: Callable[[str], Mapping[int, int]]
     ) -> None:
         self._place = place
-        self._limits = limits_of(properties, shutil.disk_usage(place.folder).total)
+        self._limits = read_cache_limits(properties, shutil.disk_usage(place.folder).total)
         self._rule = EvictionRule.of(properties)
         self._chunk_bytes = int(read_property(properties, "cloud_storage_cache_chunk_size") or 0)
         self._interval_ns = int(read_property(properties, "cloud_storage_cache_check_interval_ms") or 0) * _NS_PER_MS
@@ -218,11 +215,11 @@ class CacheSpace:
         """Left by the last trim, least recently used first."""
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> CacheLimits:
         """Limits of the cache."""
         return self._limits
 
-    def take(self, size: int) -> bool:
+    def reserve(self, size: int) -> bool:
         """Reserve space for a file; return whether it fits.
 
         Raises:
@@ -230,66 +227,64 @@ class CacheSpace:
         """
         with self._lock:
             used = self._used
-            if used is None or self._is_old():
-                used = sum_usage(self._walk_folder())
+            if used is None or self._is_listing_old():
+                used = sum_usage(self._list_files())
             wanted = CacheUsage(used.bytes + size, used.objects + 1)
-            if self._limits.target(wanted) is not None:
-                used = self._trim_for(size, used)
+            if self._limits.find_trim_target(wanted) is not None:
+                used = self._make_room(size, used)
                 wanted = CacheUsage(used.bytes + size, used.objects + 1)
             fits = wanted.bytes <= self._limits.most.bytes and wanted.objects <= self._limits.most.objects
             self._used = wanted if fits else used
             return fits
 
-    def _is_old(self) -> bool:
-        """Return whether the listing is old, by the time of the last write."""
-        return self._written_ns() - self._walked_ns >= self._interval_ns
+    def _is_listing_old(self) -> bool:
+        return self._read_last_write_ns() - self._walked_ns >= self._interval_ns
 
-    def _written_ns(self) -> int:
-        return Path(self._place.drafts).stat().st_mtime_ns
+    def _read_last_write_ns(self) -> int:
+        return Path(self._place.drafts_path).stat().st_mtime_ns
 
-    def _walk_folder(self) -> list[ListedFile]:
-        self._walked_ns = self._written_ns()
+    def _list_files(self) -> list[ListedFile]:
+        self._walked_ns = self._read_last_write_ns()
         return list_cache_files(str(self._place.folder), self._at_once)
 
-    def _trim_for(self, size: int, used: CacheUsage) -> CacheUsage:
-        """Files of the last listing go first; all are listed again only if that is not enough."""
+    def _make_room(self, size: int, used: CacheUsage) -> CacheUsage:
+        """Trim the cache for a file, beginning with files of the last listing; list again if that is not enough."""
         if self._carried:
             carried, self._carried = self._carried, []
-            trim = self._trim(self._target(size, used) or used, used)
-            trim.run([file for file in carried if _is_as_listed(file)])
-            if self._target(size, trim.left) is None:
-                self._end(trim, "cache_trim_carryover_trims", used)
-                self._remember_rest(carried, trim)
+            trim = self._make_trim(self._find_target(size, used) or used, used)
+            trim.run([file for file in carried if _is_unused_since(file)])
+            if self._find_target(size, trim.left) is None:
+                self._end_trim(trim, "cache_trim_carryover_trims", used)
+                self._keep_listing(carried, trim)
                 return trim.left
-        files = self._walk_folder()
+        files = self._list_files()
         used = sum_usage(files)
-        target = self._target(size, used)
+        target = self._find_target(size, used)
         if target is None:
             return used
-        trim = self._trim(target, used)
+        trim = self._make_trim(target, used)
         trim.run(files)
-        self._end(trim, "cache_trim_exhaustive_trims", used)
+        self._end_trim(trim, "cache_trim_exhaustive_trims", used)
         if not trim.is_done:
             count_cache_event("cache_trim_failed_trims")
-        self._remember_rest(sorted(files, key=lambda file: (file.used_ns, file.path)), trim)
+        self._keep_listing(sorted(files, key=lambda file: (file.used_ns, file.path)), trim)
         return trim.left
 
-    def _trim(self, target: CacheUsage, used: CacheUsage) -> Trim:
-        return Trim(self._rule, self._chunk_bytes, target, used, self._needs)
+    def _make_trim(self, target: CacheUsage, used: CacheUsage) -> CacheTrim:
+        return CacheTrim(self._rule, self._chunk_bytes, target, used, self._needs)
 
-    def _target(self, size: int, used: CacheUsage) -> CacheUsage | None:
-        """Return the usage to trim to; `None`: the file fits already."""
-        target = self._limits.target(CacheUsage(used.bytes + size, used.objects + 1))
+    def _find_target(self, size: int, used: CacheUsage) -> CacheUsage | None:
+        """Return the usage to trim to; `None` if the file fits."""
+        target = self._limits.find_trim_target(CacheUsage(used.bytes + size, used.objects + 1))
         return None if target is None else CacheUsage(target.bytes - size, target.objects - 1)
 
-    def _end(self, trim: Trim, name: str, used: CacheUsage) -> None:
+    def _end_trim(self, trim: CacheTrim, name: str, used: CacheUsage) -> None:
         count_cache_event(name)
         log_debug(
             _LOGGER, "trimmed", evicted=len(trim.evicted), bytes=used.bytes - trim.left.bytes, left=trim.left.bytes
         )
 
-    def _remember_rest(self, listed: list[ListedFile], trim: Trim) -> None:
-        """Store the files left by a trim for the next one, within a memory limit."""
+    def _keep_listing(self, listed: list[ListedFile], trim: CacheTrim) -> None:
         gone, room = set(trim.evicted), self._most_carried
         for file in listed:
             room -= sys.getsizeof(file) + sys.getsizeof(file.path)
@@ -299,8 +294,7 @@ class CacheSpace:
                 self._carried.append(file)
 
 
-def _is_as_listed(file: ListedFile) -> bool:
-    """Whether a file was not used since the listing."""
+def _is_unused_since(file: ListedFile) -> bool:
     try:
         return Path(file.path).stat(follow_symlinks=False).st_mtime_ns == file.used_ns
     except OSError:
@@ -310,7 +304,7 @@ def _is_as_listed(file: ListedFile) -> bool:
 _ANOMALIES: Final = "cache_anomalies"
 _LOCK: Final = Lock()
 _COUNTS: Final[Counter[str]] = Counter()
-"""Of this process; sizes are per machine."""
+"""Counters of this process; sizes are per machine."""
 
 
 def count_cache_event(name: str) -> None:
@@ -319,7 +313,7 @@ def count_cache_event(name: str) -> None:
         _COUNTS[name] += 1
 
 
-def take_cache_counts() -> Mapping[str, int]:
+def pop_cache_counts() -> Mapping[str, int]:
     """Return and reset the counters of cache events."""
     with _LOCK:
         counts = dict(_COUNTS)
@@ -328,7 +322,7 @@ def take_cache_counts() -> Mapping[str, int]:
 
 
 def measure_cache_levels(properties: Mapping[str, str], default_folder: str | None) -> Mapping[str, float]:
-    """Return the cache's levels of `resources.vitals.LEVELS` on this machine; one walk of its folder."""
+    """Return this machine's gauges of the cache, by the names in `resources.vitals.LEVELS`; lists its folder once."""
     folder = find_cache_folder(properties, default_folder)
     if folder is None:
         return {}
@@ -347,7 +341,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CacheSource:
     """An immutable object of object storage, to be cached."""
 
     store: ObjectStore
@@ -357,13 +351,13 @@ class Source:
     @property
     def name(self) -> str:
         """Name in the cache."""
-        return cache_name_of(self.store, self.key)
+        return build_cache_name(self.store, self.key)
 
-    def fetch(self, span: Span) -> bytes:
-        """Return bytes of the object.
+    def fetch(self, span: ByteSpan) -> bytes:
+        """Return a range of the object.
 
         Raises:
-            ValueError: It is too short.
+            ValueError: The object is too short.
         """
         content = self.store.get_range(self.key, span.start, span.length)
         if len(content) != span.length:
@@ -372,28 +366,28 @@ class Source:
         return content
 
 
-def cache_name_of(store: ObjectStore, key: str) -> str:
+def build_cache_name(store: ObjectStore, key: str) -> str:
     """Return an object's name in the cache."""
     return f"{xxhash.xxh3_64_hexdigest(store.url.encode())}/{key}"
 
 
 class HeldBytes:
-    """Bytes of a cached file, which stays while they are held."""
+    """Bytes of a cached file, which is not evicted while they are held."""
 
     def __init__(self, content: bytes | memoryview, file: CachedFile | None = None) -> None:
         self.content = memoryview(content)
         self._file = file
 
     def release(self) -> None:
-        """Release the file; the bytes stay valid."""
+        """Allow to evict the file; the bytes stay valid."""
         if self._file is not None:
             self._file.close()
 
 
 class ChunkCache:
-    """One machine's cache, for one process. Thread-safe.
+    """One machine's cache, as used by one process. Thread-safe.
 
-    Faults of the disk never fail a read.
+    Disk errors never fail a read.
     """
 
     def __init__(self, properties: Mapping[str, str], default_folder: str | None) -> None:
@@ -408,45 +402,45 @@ class ChunkCache:
         self._place = None if folder is None else CacheFolder(folder)
         if self._place is not None:
             with suppress(OSError):
-                self._place.make()
-                self._room = CacheSpace(self._place, properties, self._pending_readers)
+                self._place.create()
+                self._room = CacheSpace(self._place, properties, self._get_pending_readers)
 
-    def chunks(self, size: int, borders: Iterable[int]) -> tuple[Span, ...]:
+    def divide_segment(self, size: int, borders: Iterable[int]) -> tuple[ByteSpan, ...]:
         """Return a segment's chunks; row groups end at `borders`."""
         return divide_into_chunks(borders, size, self.chunk_bytes)
 
-    def chunk(self, source: Source, span: Span, chunks: int) -> HeldBytes:
-        """Return one of a segment's `chunks`, held.
+    def hold_chunk(self, source: CacheSource, span: ByteSpan, chunks: int) -> HeldBytes:
+        """Return one of a segment's `chunks` chunks, held in the cache.
 
         Raises:
             ValueError: The object is too short.
         """
         if self._is_whole:
-            return self._read_whole_file(source, span)
-        path = self._path(f"{source.name}{CHUNKS}/{span.start}")
+            return self._hold_whole_object(source, span)
+        path = self._build_path(f"{source.name}{CHUNKS_SUFFIX}/{span.start}")
         held = self._get_or_fetch(path, span.length, lambda: source.fetch(span))
-        self._keep_few(source.name, chunks)
+        self._evict_surplus(source.name, chunks)
         return held
 
-    def small(self, name: str, fetch: Callable[[], bytes]) -> bytes:
-        """Return an object that is cached whole; `fetch` loads it."""
-        held = self._get_or_fetch(self._path(name), None, fetch)
+    def get_small(self, name: str, fetch: Callable[[], bytes]) -> bytes:
+        """Return an object that is cached as a whole; `fetch` loads it."""
+        held = self._get_or_fetch(self._build_path(name), None, fetch)
         held.release()
         return bytes(held.content)
 
-    def forget(self, name: str) -> None:
+    def evict_object(self, name: str) -> None:
         """Evict a damaged object with its chunks."""
         if self._place is None:
             return
-        evict(self._path(name))
-        with suppress(OSError):  # It has no chunks.
-            for path in Path(self._path(f"{name}{CHUNKS}")).iterdir():
-                evict(str(path))
+        evict_file(self._build_path(name))
+        with suppress(OSError):  # The object may have no chunks.
+            for path in Path(self._build_path(f"{name}{CHUNKS_SUFFIX}")).iterdir():
+                evict_file(str(path))
 
     def _get_or_fetch(self, path: str, size: int | None, fetch: Callable[[], bytes]) -> HeldBytes:
-        with self._flights.alone(path):
+        with self._flights.hold(path):
             file = self._open_cached(path, size)
-            held = None if file is None else _hold_range(path, file, Span(0, file.size))
+            held = None if file is None else _hold_range(path, file, ByteSpan(0, file.size))
             if held is not None:
                 count_cache_event("cache_op_hit")
                 return held
@@ -454,76 +448,78 @@ class ChunkCache:
             body = fetch()
             return HeldBytes(body, self._write_file(path, len(body), lambda: [body]))
 
-    def _read_whole_file(self, source: Source, span: Span) -> HeldBytes:
-        """Cache a whole object, fetched in pieces to bound memory."""
-        path = self._path(source.name)
-        with self._flights.alone(path):
+    def _hold_whole_object(self, source: CacheSource, span: ByteSpan) -> HeldBytes:
+        path = self._build_path(source.name)
+        with self._flights.hold(path):
             file = self._open_cached(path, source.size)
             count_cache_event("cache_op_miss" if file is None else "cache_op_hit")
-            file = file or self._write_file(path, source.size, lambda: self._pieces(source))
+            file = file or self._write_file(path, source.size, lambda: self._fetch_pieces(source))
         held = None if file is None else _hold_range(path, file, span)
         return HeldBytes(source.fetch(span)) if held is None else held
 
-    def _pieces(self, source: Source) -> Iterator[bytes]:
+    def _fetch_pieces(self, source: CacheSource) -> Iterator[bytes]:
         for start in range(0, source.size, self.chunk_bytes):
-            yield source.fetch(Span(start, min(start + self.chunk_bytes, source.size)))
+            yield source.fetch(ByteSpan(start, min(start + self.chunk_bytes, source.size)))
 
     def _open_cached(self, path: str, size: int | None) -> CachedFile | None:
         file = None if self._room is None else CachedFile.open(path)
         if file is not None and size is not None and file.size != size:
-            file.close()  # Cut with another chunk size.
+            file.close()  # The chunk was stored with another chunk size.
             return None
         return file
 
     def _write_file(self, path: str, size: int, pieces: Callable[[], Iterable[bytes]]) -> CachedFile | None:
-        """Write a file into the cache; `None`: it does not fit, or the disk refuses it."""
         room, place = self._room, self._place
         if room is None or place is None:
             return None
         try:
             return _retry_in_new_folder(
                 place,
-                lambda: write_cached_file(place.drafts, path, pieces()) if room.take(stored_bytes(size)) else None,
+                lambda: (
+                    write_cached_file(place.drafts_path, path, pieces())
+                    if room.reserve(compute_file_size(size))
+                    else None
+                ),
             )
         except OSError as error:
             log_debug(_LOGGER, "not cached", path=path, why=str(error))
             count_cache_event(_ANOMALIES)
             return None
 
-    def _keep_few(self, name: str, chunks: int) -> None:
-        """Evict surplus chunks of a segment; `eager` evicts in a trim instead."""
-        most = self._rule.most(chunks)
+    def _evict_surplus(self, name: str, chunks: int) -> None:
+        """Evict surplus chunks of a segment; the `eager` strategy evicts during a trim instead."""
+        most = self._rule.compute_max_chunks(chunks)
         if self._rule.strategy == "eager" or self._room is None or most >= chunks:
             return
-        folder = Path(self._path(f"{name}{CHUNKS}"))
+        folder = Path(self._build_path(f"{name}{CHUNKS_SUFFIX}"))
         with suppress(OSError):
             paths = {int(path.name): path for path in folder.iterdir() if path.name.isdecimal()}
             if len(paths) > most:
-                needed = self.needs.of(name)
-                hydrated = [_hydrated_chunk(path, start, needed) for start, path in sorted(paths.items())]
-                for chunk in self._rule.evicted(hydrated, chunks):
-                    evict(str(paths[chunk.start]))
+                needed = self.needs.count_by_chunk(name)
+                hydrated = [_describe_chunk(path, start, needed) for start, path in sorted(paths.items())]
+                for chunk in self._rule.choose_victims(hydrated, chunks):
+                    evict_file(str(paths[chunk.start]))
 
-    def _pending_readers(self, segment: str) -> Mapping[int, int]:
-        return self.needs.of(f"{segment.removeprefix(self._path(''))}.parquet")
+    def _get_pending_readers(self, segment: str) -> Mapping[int, int]:
+        return self.needs.count_by_chunk(f"{segment.removeprefix(self._build_path(''))}.parquet")
 
-    def _path(self, name: str) -> str:
-        return name if self._place is None else f"{self._place.files}/{name}"
+    def _build_path(self, name: str) -> str:
+        return name if self._place is None else f"{self._place.files_path}/{name}"
 
 
-def _hold_range(path: str, file: CachedFile, span: Span) -> HeldBytes | None:
-    """Evict a damaged file and return `None`."""
+def _hold_range(path: str, file: CachedFile, span: ByteSpan) -> HeldBytes | None:
+    """Return bytes of a cached file, held; evict a damaged file and return `None`."""
     content = file.read(span.start, span.length)
     if content is not None:
         return HeldBytes(content, file)
     file.close()
     log_debug(_LOGGER, "damaged", path=path)
     count_cache_event(_ANOMALIES)
-    evict(path)
+    evict_file(path)
     return None
 
 
-def _hydrated_chunk(path: Path, start: int, needed: Mapping[int, int]) -> HydratedChunk:
+def _describe_chunk(path: Path, start: int, needed: Mapping[int, int]) -> HydratedChunk:
     return HydratedChunk(start, path.stat().st_mtime_ns, is_held(str(path)), needed.get(start, 0))
 
 
@@ -531,35 +527,34 @@ def _retry_in_new_folder(place: CacheFolder, do: Callable[[], T]) -> T:
     try:
         return do()
     except FileNotFoundError:
-        place.make()
+        place.create()
         return do()
 
 
 _MOST_THREADS: Final = 8
-_AHEAD_CHUNKS: Final = 16
-"""Prefetched by all readers of a process."""
+_PREFETCHED_CHUNKS: Final = 16
 
 
 @dataclass(slots=True)
 class PrefetchBudget:
-    """Budget of prefetched bytes. Thread-safe."""
+    """Bytes that may be prefetched. Thread-safe."""
 
     left: int
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def has(self, count: int) -> bool:
+    def has_left(self, count: int) -> bool:
         """Return whether `count` bytes are left."""
         return self.left >= count
 
-    def give(self, count: int) -> None:
-        """Return bytes, or take them (negative); urgent reads may exceed the budget."""
+    def add(self, count: int) -> None:
+        """Add bytes, or use them (negative); urgent reads may exceed the budget."""
         with self._lock:
             self.left += count
 
 
 @dataclass(frozen=True, slots=True)
 class MachineCache:
-    """The cache of this machine, with its threads and prefetch budget."""
+    """This machine's cache, with its threads and prefetch budget."""
 
     cache: ChunkCache
     pool: ThreadPoolExecutor
@@ -571,7 +566,7 @@ _CACHES_LOCK: Final = threading.Lock()
 
 
 def get_machine_cache(properties: Mapping[str, str], folder: str | None) -> MachineCache:
-    """Return this process's cache, threads and budget; a fork must not share its parent's threads."""
+    """Return this process's cache, threads and budget; a forked process gets its own."""
     key = (os.getpid(), folder, *sorted(properties.items()))
     with _CACHES_LOCK:
         machine = _MACHINES.get(key)
@@ -579,5 +574,5 @@ def get_machine_cache(properties: Mapping[str, str], folder: str | None) -> Mach
             cache = ChunkCache(properties, folder)
             threads = min(_MOST_THREADS, int(read_property(properties, "cloud_storage_max_connections") or 1))
             pool = ThreadPoolExecutor(threads, thread_name_prefix="chunks")
-            machine = _MACHINES[key] = MachineCache(cache, pool, PrefetchBudget(_AHEAD_CHUNKS * cache.chunk_bytes))
+            machine = _MACHINES[key] = MachineCache(cache, pool, PrefetchBudget(_PREFETCHED_CHUNKS * cache.chunk_bytes))
         return machine

@@ -1,7 +1,7 @@
 """Files, chunks, limits and eviction of the read cache.
 
-A file is renamed into place, so it is complete or absent; nothing is synced, since it can be fetched again. Readers
-hold a shared lock, eviction an exclusive one.
+A file is renamed into place, so it is complete or absent. It is not synced, since it can be fetched again. Readers
+hold a shared lock on it, eviction an exclusive one.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ from reconciler.objectstore.base import nonce
 from reconciler.resources.cluster_properties import read_property
 
 PIECE_BYTES: Final = 1 << 20
-"""Bytes per checksum."""
 _FOOTER: Final = struct.Struct("<Q8s")
 _MAGIC: Final = b"RECCACH1"
 _SUM: Final = struct.Struct("<Q")
 
 
 class CachedFile:
-    """An open cached file, safe from eviction until `close`."""
+    """An open cached file, which is not evicted before `close`."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor = descriptor
@@ -45,22 +44,22 @@ class CachedFile:
 
     @classmethod
     def open(cls, path: str) -> CachedFile | None:
-        """Open a file and note its use; `None` if it is missing or incomplete."""
+        """Open a file and record its use; `None` if it is missing or incomplete."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
             return None
         try:
-            with suppress(BlockingIOError):  # It is being evicted, and can be read.
+            with suppress(BlockingIOError):  # Another process evicts the file, which can still be read.
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             length = os.fstat(descriptor).st_size
             size, magic = _FOOTER.unpack(os.pread(descriptor, _FOOTER.size, length - _FOOTER.size))
-            if magic == _MAGIC and length == stored_bytes(size):
+            if magic == _MAGIC and length == compute_file_size(size):
                 with suppress(OSError):  # The disk may be read-only.
                     os.utime(descriptor)
                 return cls(descriptor, size)
         except (OSError, struct.error):
-            pass  # A truncated or unreadable file counts as missing.
+            pass  # An unreadable file counts as missing.
         os.close(descriptor)
         return None
 
@@ -73,7 +72,7 @@ class CachedFile:
             sums = os.pread(self._descriptor, (last - first) * _SUM.size, self.size + first * _SUM.size)
         except OSError:
             return None
-        if len(content) != end - begin or sums != b"".join(_sums(content)):
+        if len(content) != end - begin or sums != b"".join(_compute_checksums(content)):
             return None
         return content[start - begin : start - begin + length]
 
@@ -85,7 +84,7 @@ class CachedFile:
 
 
 def write_cached_file(folder: str, path: str, pieces: Iterable[bytes | memoryview]) -> CachedFile:
-    """Store and hold the pieces at `path`; `folder` is on the same file system.
+    """Store the pieces at `path` and hold the file; `folder` is on the same file system.
 
     Raises:
         OSError: The disk is full or not writable.
@@ -96,12 +95,12 @@ def write_cached_file(folder: str, path: str, pieces: Iterable[bytes | memoryvie
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         sums, rest, size = [], b"", 0
         for piece in pieces:
-            _write(descriptor, piece)
+            _write_all(descriptor, piece)
             size += len(piece)
             rest, done = _checksum_blocks(rest, piece)
             sums += done
-        sums += _sums(memoryview(rest))
-        _write(descriptor, b"".join(sums) + _FOOTER.pack(size, _MAGIC))
+        sums += _compute_checksums(memoryview(rest))
+        _write_all(descriptor, b"".join(sums) + _FOOTER.pack(size, _MAGIC))
         Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         Path(draft).rename(path)
     except BaseException:
@@ -112,8 +111,8 @@ def write_cached_file(folder: str, path: str, pieces: Iterable[bytes | memoryvie
     return CachedFile(descriptor, size)
 
 
-def evict(path: str) -> bool:
-    """Remove a file unless it is held; return whether it is gone."""
+def evict_file(path: str) -> bool:
+    """Remove a file unless it is held; return whether it was removed."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -150,20 +149,20 @@ def is_held(path: str) -> bool:
 def _checksum_blocks(rest: bytes, piece: bytes | memoryview) -> tuple[bytes, list[bytes]]:
     whole = memoryview(rest + bytes(piece) if rest else piece)
     cut = len(whole) - len(whole) % PIECE_BYTES
-    return bytes(whole[cut:]), list(_sums(whole[:cut]))
+    return bytes(whole[cut:]), list(_compute_checksums(whole[:cut]))
 
 
-def _sums(content: memoryview) -> Iterable[bytes]:
+def _compute_checksums(content: memoryview) -> Iterable[bytes]:
     for start in range(0, len(content), PIECE_BYTES):
         yield _SUM.pack(xxhash.xxh3_64_intdigest(content[start : start + PIECE_BYTES]))
 
 
-def stored_bytes(size: int) -> int:
-    """Return the size of a cached file, with checksums, for `size` bytes."""
+def compute_file_size(size: int) -> int:
+    """Return the size of a cached file with checksums, for `size` bytes of content."""
     return size + -(-size // PIECE_BYTES) * _SUM.size + _FOOTER.size
 
 
-def _write(descriptor: int, content: bytes | memoryview) -> None:
+def _write_all(descriptor: int, content: bytes | memoryview) -> None:
     left = memoryview(content)
     while left:
         left = left[os.write(descriptor, left) :]
@@ -176,20 +175,21 @@ DIRECTORY: Final = "cloud_storage_cache_directory"
 def find_cache_folder(properties: Mapping[str, str], default: str | None) -> Path | None:
     """Return this machine's cache folder, created if missing; `None` if no place is usable.
 
-    A trim may delete anything in it. Another user's folder is not used: that user could replace its content.
+    A trim may delete anything in the folder. A folder of another user is not used, since that user could replace its
+    content.
     """
     declared = read_property(properties, DIRECTORY)
     if declared is not None:
         check_directory(declared)
         return _make_folder(Path(declared) / _FOLDER_NAME)
     places = [Path(default) / _FOLDER_NAME] if default is not None and Path(default).is_absolute() else []
-    with suppress(FileNotFoundError):  # Not writable.
+    with suppress(FileNotFoundError):  # The folder may be missing or not writable.
         places.append(Path(tempfile.gettempdir()) / f"reconciler-{_FOLDER_NAME}-{os.getuid()}")
     return next((made for place in places if (made := _make_folder(place)) is not None), None)
 
 
 def check_directory(declared: str) -> None:
-    """Reject a relative cache directory, which would differ per process (F-R-053)."""
+    """Reject a relative cache directory, which would depend on the process (F-R-053)."""
     if not Path(declared).is_absolute():
         message = f"{DIRECTORY} is {declared!r}, which is not a full path"
         raise UserError(message, hint="Write it from the root: /var/cache/reconciler.")
@@ -206,7 +206,6 @@ def _make_folder(folder: Path) -> Path | None:
 
 
 _LOW_SHARE: Final = 0.8
-"""Share of the exceeded limit that a trim leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,14 +217,14 @@ class CacheUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Maximum size of the cache, and size at which a trim begins, as in Redpanda."""
+class CacheLimits:
+    """Maximum usage of the cache, and the usage at which a trim begins, as in Redpanda."""
 
     most: CacheUsage
     trim_at: CacheUsage
 
-    def target(self, used: CacheUsage) -> CacheUsage | None:
-        """Return the size to trim to; `None` if no threshold is exceeded."""
+    def find_trim_target(self, used: CacheUsage) -> CacheUsage | None:
+        """Return the usage to trim to; `None` if no threshold is exceeded."""
         is_large, is_many = used.bytes > self.trim_at.bytes, used.objects > self.trim_at.objects
         if not (is_large or is_many):
             return None
@@ -235,38 +234,38 @@ class Limits:
         )
 
 
-def limits_of(properties: Mapping[str, str], disk_bytes: int) -> Limits:
-    """Return the cache's limits: the smaller of bytes and percent, and the number of files."""
-    usable = int(disk_bytes * (1 - _number(properties, "disk_reservation_percent") / 100))
-    size = int(_number(properties, "cloud_storage_cache_size"))
-    percent = _number(properties, "cloud_storage_cache_size_percent")
+def read_cache_limits(properties: Mapping[str, str], disk_bytes: int) -> CacheLimits:
+    """Return the cache's limits: the smaller of bytes and percentage, and the number of files."""
+    usable = int(disk_bytes * (1 - _read_number(properties, "disk_reservation_percent") / 100))
+    size = int(_read_number(properties, "cloud_storage_cache_size"))
+    percent = _read_number(properties, "cloud_storage_cache_size_percent")
     sizes = [min(size, usable)] * (size > 0) + [int(usable * percent / 100)] * (percent > 0)
     if not sizes:
         message = "cloud_storage_cache_size and cloud_storage_cache_size_percent are both 0"
         raise UserError(message, hint="Set one of them: that is how large the cache may become.")
-    most = CacheUsage(min(sizes), int(_number(properties, "cloud_storage_cache_max_objects")))
-    by_size = _threshold(properties, "cloud_storage_cache_trim_threshold_percent_size")
-    by_objects = _threshold(properties, "cloud_storage_cache_trim_threshold_percent_objects")
-    return Limits(most, CacheUsage(int(most.bytes * by_size), int(most.objects * by_objects)))
+    most = CacheUsage(min(sizes), int(_read_number(properties, "cloud_storage_cache_max_objects")))
+    by_size = _read_threshold(properties, "cloud_storage_cache_trim_threshold_percent_size")
+    by_objects = _read_threshold(properties, "cloud_storage_cache_trim_threshold_percent_objects")
+    return CacheLimits(most, CacheUsage(int(most.bytes * by_size), int(most.objects * by_objects)))
 
 
-def _threshold(properties: Mapping[str, str], name: str) -> float:
+def _read_threshold(properties: Mapping[str, str], name: str) -> float:
     return float(read_property(properties, name) or 100) / 100
 
 
-def _number(properties: Mapping[str, str], name: str) -> float:
+def _read_number(properties: Mapping[str, str], name: str) -> float:
     return float(read_property(properties, name) or 0)
 
 
 class NamedLocks:
-    """Locks by name: a second thread waits for a fetch in progress, then finds the file."""
+    """Locks by name. A second thread waits for a fetch in progress, then finds the file."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._wanted: dict[str, tuple[threading.Lock, int]] = {}
 
     @contextmanager
-    def alone(self, name: str) -> Iterator[None]:
+    def hold(self, name: str) -> Iterator[None]:
         """Hold the lock of a name."""
         with self._guard:
             lock, count = self._wanted.get(name, (threading.Lock(), 0))
@@ -284,8 +283,8 @@ class NamedLocks:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Span:
-    """Bytes of an object from `start` to `stop` (exclusive)."""
+class ByteSpan:
+    """Bytes of an object from `start` to before `stop`."""
 
     start: int
     stop: int
@@ -296,7 +295,7 @@ class Span:
         return self.stop - self.start
 
 
-def divide_into_chunks(borders: Iterable[int], size: int, chunk_bytes: int) -> tuple[Span, ...]:
+def divide_into_chunks(borders: Iterable[int], size: int, chunk_bytes: int) -> tuple[ByteSpan, ...]:
     """Return a segment's chunks, of at most `chunk_bytes`.
 
     A row group, which ends at a border, stays in one chunk if it fits.
@@ -307,10 +306,10 @@ def divide_into_chunks(borders: Iterable[int], size: int, chunk_bytes: int) -> t
             cuts.append(begin)
         while end - cuts[-1] > chunk_bytes:
             cuts.append(cuts[-1] + chunk_bytes)
-    return tuple(Span(start, stop) for start, stop in pairwise([*cuts, size]))
+    return tuple(ByteSpan(start, stop) for start, stop in pairwise([*cuts, size]))
 
 
-def overlapping_chunks(chunks: Sequence[Span], wanted: Span) -> Sequence[Span]:
+def find_overlapping_chunks(chunks: Sequence[ByteSpan], wanted: ByteSpan) -> Sequence[ByteSpan]:
     """Return the chunks that overlap a span."""
     if wanted.length <= 0:
         return ()
@@ -341,8 +340,8 @@ class PendingReaders:
             if not counts:
                 del self._counts[segment]
 
-    def of(self, segment: str) -> Mapping[int, int]:
-        """Return the pending readers per chunk of a segment."""
+    def count_by_chunk(self, segment: str) -> Mapping[int, int]:
+        """Return the number of pending readers per chunk of a segment."""
         with self._lock:
             return dict(self._counts[segment]) if segment in self._counts else {}
 
@@ -357,11 +356,9 @@ class HydratedChunk:
 
     start: int
     used_ns: int
-    """Last use, by the file system's clock."""
+    """Time of the last use, by the file system's clock."""
     is_shared: bool = False
-    """A reader holds it."""
     needed_by: int = 0
-    """Pending readers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,20 +380,20 @@ class EvictionRule:
         few = int(read_property(properties, "cloud_storage_min_chunks_per_segment_threshold") or 0)
         return cls(strategy, ratio, few)
 
-    def most(self, chunks: int) -> int:
-        """Return how many chunks of a segment may be cached, of `chunks` in total."""
+    def compute_max_chunks(self, chunks: int) -> int:
+        """Return how many of a segment's `chunks` may be cached."""
         return chunks if chunks < self.few_chunks else max(1, math.floor(chunks * self.ratio))
 
-    def evicted(self, hydrated: Sequence[HydratedChunk], chunks: int) -> list[HydratedChunk]:
-        """Return a segment's chunks to evict, in order; never one that is held.
+    def choose_victims(self, hydrated: Sequence[HydratedChunk], chunks: int) -> list[HydratedChunk]:
+        """Return a segment's chunks to evict, in order; never one that a reader holds.
 
-        `eager`: all. `capped`: any surplus. `predictive`: those with the fewest pending readers, then the least
+        `eager` evicts all, `capped` any surplus, `predictive` those with the fewest pending readers, then the least
         recently used.
         """
         unshared = [chunk for chunk in hydrated if not chunk.is_shared]
         if self.strategy == "eager":
             return unshared
-        surplus = max(0, len(hydrated) - self.most(chunks))
+        surplus = max(0, len(hydrated) - self.compute_max_chunks(chunks))
         if self.strategy == "predictive":
             unshared.sort(key=lambda chunk: (chunk.needed_by, chunk.used_ns, chunk.start))
         return unshared[:surplus]

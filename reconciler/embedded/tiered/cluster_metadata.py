@@ -1,7 +1,7 @@
 """Store a cluster's metadata in object storage, to restore a lost cluster.
 
-A process reads the register, then the cluster, writes changed parts under new keys, and swaps the register: if it dies,
-the older parts stay named; if it is late, its swap fails.
+A process reads the register, then the cluster. It writes changed parts under new keys, and swaps the register. If it
+dies, the register still references the older parts; if another process was faster, its swap fails.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from reconciler.archives.objects import MALFORMED, damaged_error, gzip_value
 from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.catalog.model import COMMIT, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog
-from reconciler.embedded.catalog.tiering_state import location_of
-from reconciler.embedded.keys import GROUPS, group_of_key
+from reconciler.embedded.catalog.tiering_state import get_topic_location
+from reconciler.embedded.keys import GROUPS, parse_group_key
 from reconciler.embedded.segments.groups import Place, read_group
 from reconciler.errors import LostRaceError, NewerFormatError, ReconcilerError, UserError
 from reconciler.objectstore.base import ListedObject, ObjectStore
@@ -53,7 +53,6 @@ TABLES: Final[Mapping[str, str]] = {
     "topics": "topics",
     "links": "links",
 }
-"""Part → catalog table."""
 PARTS: Final = (*TABLES, GROUPS_PART)
 
 _SECRETS: Final = ("secret_key", "shared_key", "access_key")
@@ -64,13 +63,13 @@ _SHAPES: Final[Mapping[str, Any]] = {part: _TABLES[f"{table}?"] for part, table 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedMetadata(StoredMetadata):
-    """Stored metadata, with a catalog of the intact tables."""
+    """Stored metadata, with a catalog of its undamaged tables."""
 
     catalog: Catalog
 
 
 def read_cluster_metadata(storage: ObjectStore, cluster_id: str) -> EmbeddedMetadata | None:
-    """Return a cluster's stored metadata, as `read_metadata` does."""
+    """Return a cluster's stored metadata, as `read_metadata` does, with its catalog."""
     stored = read_metadata(storage, cluster_id, _SHAPES)
     if stored is None:
         return None
@@ -78,7 +77,7 @@ def read_cluster_metadata(storage: ObjectStore, cluster_id: str) -> EmbeddedMeta
     for name, table in stored.tables.items():
         commit = {"serial": catalog.serial, "id": "", "revision": catalog.revision}
         try:
-            catalog = catalog.after({**commit, "tables": {TABLES[name]: table}})
+            catalog = catalog.apply_commit({**commit, "tables": {TABLES[name]: table}})
         except MALFORMED as error:
             lost[name] = damaged_error(storage, stored.parts[name].key, f"{type(error).__name__}: {error}")
         except UserError as error:
@@ -101,13 +100,11 @@ class MetadataUpdate:
 class _GroupOffsets:
     hint: str
     read: Mapping[Place, CommittedOffset] = field(default_factory=dict)
-    """By topic id and partition."""
     stored: Mapping[str, Json] = field(default_factory=dict)
-    """By topic location, as in the part."""
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataKeeper:
+class MetadataWriter:
     """Stores one cluster's metadata. Several processes may run at once."""
 
     store: ObjectStore
@@ -118,32 +115,36 @@ class MetadataKeeper:
     may_go_on: Callable[[], None] = lambda: None
     """Called before each write; may raise."""
 
-    def keep(self, *, checks: bool = False) -> MetadataUpdate:
-        """Update the stored metadata; without changes: a GET, two listings and the catalog.
+    def update_stored(self, *, checks: bool = False) -> MetadataUpdate:
+        """Update the stored metadata. Without changes this takes a GET, two listings and the catalog.
 
-        `checks` also reads the stored parts and replaces damaged ones.
+        `checks` also reads the stored parts, and replaces damaged ones.
         """
         register = metadata_register(self.storage, self.cluster_id)
-        held = self._read_register(register)  # First: a process that reads later is newer, and wins.
+        held = self._read_register(
+            register
+        )  # The register is read first: a process that reads it later has newer contents, and its swap wins.
         listed = {listing.key: listing.size for listing in self.storage.list(cluster_metadata_prefix(self.cluster_id))}
-        before = {} if held is None else self._intact_parts(parse_parts(held), listed, checks=checks)
+        before = {} if held is None else self._find_intact_parts(parse_parts(held), listed, checks=checks)
         done = MetadataUpdate()
         groups = {listing.key: listing for listing in self.store.list(GROUPS)}
-        mark = _mark_of(groups)
+        mark = _compute_mark(groups)
         known = before.get(GROUPS_PART)
-        read = None if known is not None and known.mark == mark else self._groups(groups, known, done)
-        # After the groups, whose topics an older catalog may lack.
+        read = None if known is not None and known.mark == mark else self._read_groups(groups, known, done)
+        # The catalog is read after the groups, so that it has the topics of new offsets.
         catalog = self.catalog.read()
         serial = 0 if held is None else int(held.value.get("serial", 0))
         if catalog.serial < serial:
-            raise self._older_error(catalog.serial, serial)
-        contents = {name: _entries_of(catalog, name) for name in TABLES} if self._differs(before, catalog, held) else {}
+            raise self._older_catalog_error(catalog.serial, serial)
+        contents = (
+            {name: _build_entries(catalog, name) for name in TABLES} if self._has_changed(before, catalog, held) else {}
+        )
         if read is not None:
-            contents[GROUPS_PART] = self._by_location(read, catalog)
+            contents[GROUPS_PART] = self._key_by_location(read, catalog)
         parts = before | self._write_changed(contents, before)
         done.written = {name: part.bytes for name, part in parts.items() if part is not before.get(name)}
         if GROUPS_PART in parts:
-            # Without a mark the next update reads unreadable groups again.
+            # Without a mark the next update reads all changed groups again, also those unreadable now.
             parts[GROUPS_PART] = replace(parts[GROUPS_PART], mark="" if done.errors else mark)
         if done.written:
             self._publish(register, held, catalog, parts, set(listed), done)
@@ -161,7 +162,7 @@ class MetadataKeeper:
         return written
 
     def _read_register(self, register: Register) -> RegisterSnapshot | None:
-        """A damaged register counts as empty.
+        """Read the register; a damaged one counts as empty.
 
         Raises:
             NewerFormatError: A newer version wrote it.
@@ -176,7 +177,7 @@ class MetadataKeeper:
                 raise
             return RegisterSnapshot({}, 0, (), stored.version)
 
-    def _intact_parts(
+    def _find_intact_parts(
         self, parts: Mapping[str, StoredPart], listed: Mapping[str, int], *, checks: bool
     ) -> dict[str, StoredPart]:
         whole = {name: part for name, part in parts.items() if name in PARTS and listed.get(part.key) == part.bytes}
@@ -187,19 +188,18 @@ class MetadataKeeper:
                 del whole[name]
         return whole
 
-    def _differs(self, before: Mapping[str, StoredPart], catalog: Catalog, held: RegisterSnapshot | None) -> bool:
+    def _has_changed(self, before: Mapping[str, StoredPart], catalog: Catalog, held: RegisterSnapshot | None) -> bool:
         return held is None or held.value.get("serial") != catalog.serial or not before.keys() >= TABLES.keys()
 
-    def _groups(
+    def _read_groups(
         self, listed: Mapping[str, ListedObject], known: StoredPart | None, done: MetadataUpdate
     ) -> dict[str, _GroupOffsets]:
-        """Return group offsets; unchanged and unreadable groups stay as stored."""
         stored_groups: Json = {}
         if known is not None:
             try:
                 stored_groups = read_part(self.storage, GROUPS_PART, known, _SHAPES)
             except (UserError, KeyError, TypeError):
-                stored_groups = {}  # Read all groups.
+                stored_groups = {}  # Without stored groups all groups are read.
 
         def as_stored(group: str) -> _GroupOffsets:
             return _GroupOffsets(stored_groups[group]["hint"], stored=stored_groups[group]["offsets"])
@@ -213,7 +213,9 @@ class MetadataKeeper:
                 return error
             return None if existing is None else _GroupOffsets(hint, read=existing.offsets)
 
-        named = {group: listing.hint for listing in listed.values() if (group := group_of_key(listing.key)) is not None}
+        named = {
+            group: listing.hint for listing in listed.values() if (group := parse_group_key(listing.key)) is not None
+        }
         answers = map_in_parallel(lambda one: read(*one), sorted(named.items()), name="groups")
         groups: dict[str, _GroupOffsets] = {}
         for group, answer in zip(sorted(named), answers, strict=True):
@@ -225,12 +227,11 @@ class MetadataKeeper:
                 groups[group] = answer
         return groups
 
-    def _by_location(self, groups: Mapping[str, _GroupOffsets], catalog: Catalog) -> Json:
-        """Key offsets by topic location, which never changes; drops deleted topics."""
+    def _key_by_location(self, groups: Mapping[str, _GroupOffsets], catalog: Catalog) -> Json:
         places = {
             topic.id: place_of(location.cluster_id, location.revision)
             for name, topic in catalog.topics.items()
-            for location in (location_of(name, topic, self.cluster_id),)
+            for location in (get_topic_location(name, topic, self.cluster_id),)
         }
         living = set(places.values())
         placed: Json = {}
@@ -251,7 +252,7 @@ class MetadataKeeper:
         listed: set[str],
         done: MetadataUpdate,
     ) -> None:
-        """Unnamed parts that were listed before the swap belong to processes whose swap fails."""
+        """Swap the register, then delete unreferenced parts that were listed before: their processes' swaps fail."""
         value = {
             "cluster_id": self.cluster_id,
             "serial": catalog.serial,
@@ -265,13 +266,13 @@ class MetadataKeeper:
             register.swap(held, value, mark=mark)
         except LostRaceError:
             now = self._read_register(register)
-            if now is None or mark not in now.marks:  # Otherwise the swap succeeded.
+            if now is None or mark not in now.marks:  # With the mark, the swap succeeded.
                 self.storage.delete(written)
                 done.written.clear()
             return
         self.storage.delete(sorted(listed - named - {register.key}))
 
-    def _older_error(self, serial: int, stored_serial: int) -> UserError:
+    def _older_catalog_error(self, serial: int, stored_serial: int) -> UserError:
         key = cluster_metadata_key(self.cluster_id)
         message = (
             f"{self.storage.url}: {key} was taken from commit {stored_serial:,} of the catalog, and this cluster is at "
@@ -285,12 +286,12 @@ class MetadataKeeper:
         return UserError(message, hint=hint)
 
 
-def _mark_of(groups: Mapping[str, ListedObject]) -> str:
+def _compute_mark(groups: Mapping[str, ListedObject]) -> str:
     rows = sorted(f"{listing.key} {listing.hint}" for listing in groups.values())
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:_MARK]
 
 
-def _entries_of(catalog: Catalog, part: str) -> Json:
+def _build_entries(catalog: Catalog, part: str) -> Json:
     return dict(sorted(_iter_entries(catalog, part)))
 
 
@@ -298,7 +299,9 @@ def _iter_entries(catalog: Catalog, part: str) -> Iterator[tuple[str, Json]]:
     match part:
         case "cluster":
             for name, cluster in catalog.clusters.items():
-                properties = {key: value for key, value in cluster.properties.items() if _may_be_kept(key, value)}
+                properties = {
+                    key: value for key, value in cluster.properties.items() if _may_store_property(key, value)
+                }
                 yield name, replace(cluster, properties=properties).to_json()
         case "namespaces":
             for name, namespace in catalog.namespaces.items():
@@ -316,6 +319,6 @@ def _without_operation(topic: TopicEntry) -> TopicEntry:
     return replace(topic, mirror=mirror, hold=None)
 
 
-def _may_be_kept(key: str, value: str) -> bool:
-    """Return whether a property may leave the cluster: no plain secrets, but references."""
+def _may_store_property(key: str, value: str) -> bool:
+    """Return whether a property may be stored outside the cluster: references may, plain secrets may not."""
     return not key.endswith(_SECRETS) or SECRET_REFERENCE.fullmatch(value) is not None

@@ -24,12 +24,11 @@ _COUNTED = {
     (HousekeepingState.ACTIVE, HousekeepingState.PAUSE): ("housekeeping_pauses",),
     (HousekeepingState.PAUSE, HousekeepingState.ACTIVE): ("housekeeping_resumes",),
 }
-"""Counters per transition."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdleLimits:
-    """When object storage counts as idle, and how long housekeeping waits."""
+    """Limits below which object storage counts as idle, and the interval between jobs."""
 
     window_ms: int
     requests: float
@@ -47,16 +46,15 @@ class IdleLimits:
 
 @dataclass(slots=True)
 class TierHousekeeping:
-    """Decides whether housekeeping may run now. Thread-safe; jobs take turns."""
+    """Decides whether a housekeeping job may run now. Thread-safe; jobs take turns."""
 
     meter: RequestMeter
-    """Other requests than housekeeping's."""
+    """Counts requests other than those of housekeeping."""
     now_ms: Callable[[], int]
     state: HousekeepingState = HOUSEKEEPING.initial
     _limits: IdleLimits = field(default_factory=lambda: IdleLimits.of({}))
     _began_ms: int = field(init=False)
     _ran_ms: dict[str, int] = field(default_factory=dict)
-    """Last completion of each job."""
     _was_paused: bool = False
     _counts: Counter[str] = field(default_factory=Counter)
     _lock: RLock = field(default_factory=RLock, repr=False, compare=False)
@@ -65,40 +63,40 @@ class TierHousekeeping:
         self._began_ms = self.now_ms()
 
     def begin_job(self, job: str, limits: IdleLimits, *, drains: bool = False) -> bool:
-        """Start a job if that is allowed now; return whether it started. `drains` ignores traffic."""
+        """Start a job if this is allowed now; return whether it started. `drains` ignores other requests."""
         with self._lock:
             if self.state is HousekeepingState.STOPPED:
                 return False
             self._limits, self._was_paused = limits, False
             waited_ms = self.now_ms() - self._ran_ms.get(job, self._began_ms)
             if drains or waited_ms >= limits.interval_ms:
-                self._move(HousekeepingState.DRAINING)
+                self._enter_state(HousekeepingState.DRAINING)
             elif self._is_idle():
-                self._move(HousekeepingState.ACTIVE)
+                self._enter_state(HousekeepingState.ACTIVE)
             return self.state in _WORKS
 
     def may_continue(self) -> bool:
-        """Return whether the running job may continue; traffic pauses it."""
+        """Return whether the running job may continue; other requests pause it."""
         with self._lock:
             is_idle = self._is_idle()
             if self.state is HousekeepingState.ACTIVE and not is_idle:
                 self._was_paused = True
-                self._move(HousekeepingState.PAUSE)
+                self._enter_state(HousekeepingState.PAUSE)
             elif self.state is HousekeepingState.PAUSE and is_idle:
-                self._move(HousekeepingState.ACTIVE)
+                self._enter_state(HousekeepingState.ACTIVE)
             return self.state in _WORKS
 
     def end_job(self, job: str) -> None:
-        """Record the end of a job; a paused one counts as unfinished."""
+        """Record the end of a job; a paused job counts as unfinished."""
         with self._lock:
             if self.state not in _WORKS:
                 return
-            self._move(HousekeepingState.IDLE)
+            self._enter_state(HousekeepingState.IDLE)
             if not self._was_paused:
                 self._ran_ms[job] = self.now_ms()
                 self._counts["housekeeping_jobs_completed"] += 1
 
-    def taken(self) -> Mapping[str, int]:
+    def pop_counts(self) -> Mapping[str, int]:
         """Return and reset housekeeping's counters of `resources.vitals.COUNTER_HELP`."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
@@ -113,7 +111,7 @@ class TierHousekeeping:
     def _is_idle(self) -> bool:
         return self.meter.within(self._limits.window_ms) <= self._limits.requests
 
-    def _move(self, state: HousekeepingState) -> None:
+    def _enter_state(self, state: HousekeepingState) -> None:
         if state is not self.state:
             self._counts.update(_COUNTED.get((self.state, state), ()))
             self.state = HOUSEKEEPING.follow_automatic_move(self.state, state)
@@ -121,15 +119,15 @@ class TierHousekeeping:
 
 @dataclass(frozen=True, slots=True)
 class HousekeepingTurn:
-    """Turn of one maintenance pass at housekeeping."""
+    """Access of one maintenance pass to housekeeping."""
 
     keeping: TierHousekeeping | None = None
-    """`None`: no other traffic to wait for."""
+    """Shared with other work of this process; `None` if there is none to wait for."""
     drains: bool = True
-    """A caller waits for the result."""
+    """Whether a caller waits for the result."""
 
     @contextmanager
-    def turn(self, job: str, properties: Mapping[str, str]) -> Iterator[Callable[[], bool]]:
+    def run_job(self, job: str, properties: Mapping[str, str]) -> Iterator[Callable[[], bool]]:
         """Yield a function that returns whether the job may start or continue."""
         if self.keeping is None:
             yield lambda: True

@@ -1,7 +1,7 @@
 """Roll segments, and replace parts and remote segments at the same offsets.
 
-Replaced objects become garbage in the same swap and are deleted after it; a reader that misses one reads the manifest
-again. After a crash the next process deletes them.
+The swap that replaces objects makes the old ones garbage, which is deleted afterwards. A reader that misses an object
+reads the manifest again. After a crash the next process deletes the garbage.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reconciler.archives.objects import retry_missing
 from reconciler.embedded.objects import check_writes_visible
 from reconciler.embedded.segments.head import TAIL, Head, PageWriter, Partition, swap_head
 from reconciler.embedded.segments.parts import PART_BYTES, PartWriter, read_part
-from reconciler.embedded.segments.retention import CleanupPolicy, Segment, iter_segments, live_entries
+from reconciler.embedded.segments.retention import CleanupPolicy, Segment, iter_live_entries, iter_segments
 from reconciler.embedded.segments.rewrites import Gain, Replacement, RunReplacer
 from reconciler.errors import DamagedObjectError, UserError
 from reconciler.records.log import Digest, OffsetRange
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from reconciler.archives.location import TopicTiering
-    from reconciler.embedded.segments.admission import Rules
+    from reconciler.embedded.segments.admission import AppendRules
     from reconciler.objectstore.base import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteRewrite:
-    """Stored segments of one partition that no manifest names yet. Picklable."""
+    """Stored segments of one partition that no manifest references yet. Picklable."""
 
     partition: RemotePartition
     cluster_id: str
     """Cluster that owns the partition and publishes the rewrite."""
     tiering: TopicTiering
-    """Nothing is published under a newer tiered epoch."""
+    """Tiering when it was written; under a newer tiered epoch nothing is published."""
     replacements: tuple[Replacement, ...]
     is_whole: bool = False
-    """A compaction: published whole or not at all."""
+    """Whether it is a compaction, which is published completely or not at all."""
     epoch: int = 0
-    """Only of a compaction: newest leader epoch; under a newer one superseding records may be cut."""
+    """Of a compaction: newest leader epoch. Under a newer one, superseding records may be truncated."""
     learned_to: int = 0
-    """Only of a compaction: superseding records are below this offset, in either tier."""
+    """Of a compaction: superseding records of either tier are below this offset."""
 
-    def gain(self, holding: Iterable[Replacement]) -> Gain:
-        """Sum up what compaction removed, or else what was written."""
+    def sum_gain(self, holding: Iterable[Replacement]) -> Gain:
+        """Return what compaction removed; for other rewrites, what was written."""
         before = list(holding)
         after = [entry for replacement in before for entry in replacement.added] if self.is_whole else []
         records = sum(replacement.records for replacement in before) - sum(entry.digest.records for entry in after)
@@ -68,7 +68,7 @@ def list_object_keys(segments: Iterable[str]) -> list[str]:
 
 @contextmanager
 def delete_segments_on_error(storage: ObjectStore | None) -> Iterator[list[Replacement]]:
-    """Yield a list of replacements; if the block fails, their objects are deleted."""
+    """Yield a list of replacements; if the block fails, delete their objects."""
     done: list[Replacement] = []
     try:
         yield done
@@ -83,7 +83,7 @@ def publish_remote(
 ) -> Gain | None:
     """Publish a rewrite by one swap, then delete the replaced segments.
 
-    `put_ms`: earliest time of its objects, by `now_ms`. `None`: nothing was published.
+    `put_ms` is the earliest time of its objects, by `now_ms`. `None` means that nothing was published.
 
     Raises:
         OwnershipLostError: Another cluster owns the partition.
@@ -93,11 +93,11 @@ def publish_remote(
     after = retry_missing(lambda: swap(rewrite.partition, change))
     holding = () if after is None else change.holding
     dropped = (key for one in rewrite.replacements if one not in holding for key in one.written)
-    storage.delete([*change.superfluous(after), *list_object_keys(dropped)])
+    storage.delete([*change.list_superfluous_pages(after), *list_object_keys(dropped)])
     if after is None:
         return None
     purge(swap, rewrite.partition, after.garbage)
-    return rewrite.gain(holding)
+    return rewrite.sum_gain(holding)
 
 
 class _ManifestRewrite:
@@ -119,17 +119,17 @@ class _ManifestRewrite:
             return None
         if self._rewrite.is_whole and manifest.epochs[-1][0] > self._rewrite.epoch:
             return None
-        pages, entries = rebuilding.rebuild(self._leaves)
-        garbage = Garbage(manifest.garbage.pages, (*manifest.garbage.entries, *rebuilding.replaced))
-        # The head learns this later; a cut in between needs it.
+        pages, entries = rebuilding.rebuild(self._write_leaves)
+        garbage = Garbage(manifest.garbage.pages, (*manifest.garbage.entries, *rebuilding.removed_entries))
+        # The head stores this later; a truncation before that needs it.
         learned = max(manifest.learned, (self._rewrite.epoch, self._rewrite.learned_to), key=lambda known: known[1])
         return replace(manifest, learned=learned, pages=tuple(pages), entries=entries, garbage=garbage)
 
-    def superfluous(self, after: Manifest | None) -> list[str]:
-        """Return the pages that `after` does not name (`None`: unchanged)."""
+    def list_superfluous_pages(self, after: Manifest | None) -> list[str]:
+        """Return keys of pages that `after` does not reference (`None`: unchanged)."""
         return [*(() if after is None else self._gone_pages), *self._spill.superfluous(after)]
 
-    def _leaves(self, entries: Sequence[Entry]) -> list[PageRef]:
+    def _write_leaves(self, entries: Sequence[Entry]) -> list[PageRef]:
         pages: list[PageRef] = []
         taken: list[Entry] = []
         size = 0
@@ -142,14 +142,13 @@ class _ManifestRewrite:
         return [*pages, self._spill.page(taken)] if taken else pages
 
 
-_TAIL: Final = 8
-"""Length of the footer, and the magic."""
+_TAIL_BYTES: Final = 8
 _LIKELY_FOOTER: Final = 64 * 1024
 _MAGIC: Final = b"PAR1"
 
 
 class SegmentWriter(PartWriter):
-    """Writes remote segments: parts with their footer as index."""
+    """Writes remote segments: parts, with their footer as index."""
 
     def __init__(
         self,
@@ -167,16 +166,18 @@ class SegmentWriter(PartWriter):
         self._epoch = epoch
 
     @classmethod
-    def for_partition(cls, storage: ObjectStore, rules: Rules, remote: RemotePartition, epoch: int) -> SegmentWriter:
+    def for_partition(
+        cls, storage: ObjectStore, rules: AppendRules, remote: RemotePartition, epoch: int
+    ) -> SegmentWriter:
         """Return a writer of a remote partition, with the codec and KMS key of its topic."""
         return cls(storage, remote, epoch, compression=rules.compression, kms_key_id=rules.kms_key_id)
 
-    def _key(self, offsets: tuple[int, int], stored_bytes: int) -> str:
+    def _choose_key(self, offsets: tuple[int, int], stored_bytes: int) -> str:
         return segment_key(self._remote.place, offsets, stored_bytes, self._epoch)
 
     def _put_file(self, key: str, body: memoryview) -> None:
         super()._put_file(key, body)
-        footer = bytes(body[-parse_footer_length(bytes(body[-_TAIL:])) :])
+        footer = bytes(body[-parse_footer_length(bytes(body[-_TAIL_BYTES:])) :])
         self._store.put(index_key(key), footer, kms_key_id=self._kms_key_id)
 
 
@@ -195,35 +196,32 @@ def read_footer(store: ObjectStore, key: str, size: int) -> bytes:
 
 
 def parse_footer_length(tail: bytes) -> int:
-    """Return a footer's length, from the file's last eight bytes."""
-    return int.from_bytes(tail[-_TAIL:-4], "little") + _TAIL
+    """Return the footer's length from a file's last eight bytes."""
+    return int.from_bytes(tail[-_TAIL_BYTES:-4], "little") + _TAIL_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRewrite:
-    """Written parts of one partition that no head names yet. Picklable."""
+    """Written parts of one partition that no head references yet. Picklable."""
 
     partition: Partition
     replacements: tuple[Replacement, ...]
     compacted_to: int | None = None
-    """End offset of a compaction, which is published whole; `None`: no compaction."""
+    """End offset of a compaction, which is published completely; `None` for other rewrites."""
     remote: RemoteRewrite | None = None
-    """Published first; if that fails, nothing else is."""
+    """Remote rewrite to publish first; if that fails, nothing else is published."""
     changes_key: bool = False
-    """Whether the rewrite moves parts to another KMS key."""
     epoch: int = 0
-    """Of a compaction: newest epoch; after a later cut superseding records may be gone."""
-    by: str = field(default_factory=this_process, compare=False)
-    """Process that wrote it."""
+    written_by: str = field(default_factory=this_process, compare=False)
 
-    def is_under(self, kms_key_id: str | None) -> bool:
+    def has_key(self, kms_key_id: str | None) -> bool:
         """Whether all written objects have this KMS key."""
         written = {key for replacement in self.replacements for key in replacement.written}
         added = (entry for replacement in self.replacements for entry in replacement.added if entry.key in written)
         return all(entry.kms_key_id == kms_key_id for entry in added)
 
-    def gain(self, holding: Iterable[Replacement]) -> Gain:
-        """Sum up the applied replacements."""
+    def sum_gain(self, holding: Iterable[Replacement]) -> Gain:
+        """Return what the applied replacements removed or rewrote."""
         before = [replacement for replacement in holding if replacement.written or self.compacted_to is not None]
         after = (
             [entry for replacement in before for entry in replacement.added] if self.compacted_to is not None else []
@@ -234,7 +232,7 @@ class PartitionRewrite:
 
 @contextmanager
 def delete_parts_on_error(store: ObjectStore) -> Iterator[list[Replacement]]:
-    """Yield a list of replacements; if the block fails, their objects are deleted."""
+    """Yield a list of replacements; if the block fails, delete their objects."""
     done: list[Replacement] = []
     try:
         yield done
@@ -243,36 +241,36 @@ def delete_parts_on_error(store: ObjectStore) -> Iterator[list[Replacement]]:
         raise
 
 
-def publish_rewritten(
+def publish_local(
     store: ObjectStore, rewritten: PartitionRewrite, *, put_ms: int, now_ms: Callable[[], int]
 ) -> Gain | None:
-    """Publish rewritten parts by one swap, then delete replaced objects; `None`: nothing was published.
+    """Publish rewritten parts by one swap, then delete replaced objects; `None` if nothing was published.
 
-    `put_ms`: earliest time of its objects, by `now_ms`.
+    `put_ms` is the earliest time of the objects, by `now_ms`.
     """
-    check_writes_visible(store, (key for one in rewritten.replacements for key in one.written), by=rewritten.by)
+    check_writes_visible(store, (key for one in rewritten.replacements for key in one.written), by=rewritten.written_by)
     change: _HeadRewrite | None = None
-    pages: dict[bytes, PageRef] = {}  # Of all tries: an unanswered one may land during the next.
+    pages: dict[bytes, PageRef] = {}  # Pages of all attempts: one without an answer may succeed during the next.
 
     def rewrite_head(head: Head) -> Head | None:
         nonlocal change
         change = None
-        if now_ms() - put_ms > STALE_REWRITE_MS or not (rewritten.changes_key or rewritten.is_under(head.kms_key_id)):
+        if now_ms() - put_ms > STALE_REWRITE_MS or not (rewritten.changes_key or rewritten.has_key(head.kms_key_id)):
             return None
         replacement = _HeadRewrite(store, rewritten, head, pages)
-        after = replacement.after()
+        after = replacement.build_head()
         if after is not None:
             change = replacement
         return after
 
     if not swap_head(store, rewritten.partition, rewrite_head):
-        change = None  # The result of an earlier try does not hold.
+        change = None  # The result of an earlier attempt is outdated.
     holding = () if change is None else change.holding
     named = () if change is None else change.written
     dropped = [key for one in rewritten.replacements if one not in holding for key in one.written]
     unnamed = [page.key for page in pages.values() if page.key not in named]
-    store.delete([*(() if change is None else change.superfluous), *unnamed, *dropped])
-    return None if change is None else rewritten.gain(holding)
+    store.delete([*(() if change is None else change.list_superfluous_keys), *unnamed, *dropped])
+    return None if change is None else rewritten.sum_gain(holding)
 
 
 class _HeadRewrite:
@@ -287,51 +285,53 @@ class _HeadRewrite:
 
     @property
     def written(self) -> tuple[str, ...]:
-        return self._spill.keys
+        return self._spill.used_keys
 
     @property
-    def superfluous(self) -> list[str]:
-        """Parts, then pages, lower levels first."""
-        return [entry.key for entry in self._rebuilding.replaced] + self._rebuilding.gone_pages
+    def list_superfluous_keys(self) -> list[str]:
+        """Return keys that become unreferenced: parts, then pages, lower levels first."""
+        return [entry.key for entry in self._rebuilding.removed_entries] + self._rebuilding.gone_pages
 
-    def after(self) -> Head | None:
+    def build_head(self) -> Head | None:
         compacted_to = self._rewritten.compacted_to
         if compacted_to is None:
-            return self._rebuilt() if self.holding else None
+            return self._rebuild_head() if self.holding else None
         is_whole = len(self.holding) == len(self._rewritten.replacements)
         if not is_whole or compacted_to > self._head.end or self._head.last_cut_epoch > self._rewritten.epoch:
             return None
-        head = self._rebuilt() if self.holding else self._head
+        head = self._rebuild_head() if self.holding else self._head
         return replace(head, compacted_to=max(head.compacted_to, compacted_to))
 
-    def _rebuilt(self) -> Head:
-        pages, entries = self._rebuilding.rebuild(self._leaves)
-        return replace(self._head, pages=self._spill.packed(pages), entries=entries)
+    def _rebuild_head(self) -> Head:
+        pages, entries = self._rebuilding.rebuild(self._write_leaves)
+        return replace(self._head, pages=self._spill.pack_pages(pages), entries=entries)
 
-    def _leaves(self, entries: Sequence[Entry]) -> list[PageRef]:
+    def _write_leaves(self, entries: Sequence[Entry]) -> list[PageRef]:
         return [self._spill.write_leaf(entries[at : at + TAIL]) for at in range(0, len(entries), TAIL)]
 
 
 def iter_segments_to_roll(segments: Iterable[Segment], *, stable: int) -> Iterator[Segment]:
-    """Yield closed, stable segments that are not one file yet."""
+    """Yield closed, stable segments that consist of several files."""
     for segment in takewhile(lambda segment: segment.is_closed and segment.last < stable, segments):
         if not segment.is_one_file:
             yield segment
 
 
-def bytes_to_roll(store: ObjectStore, head: Head, policy: CleanupPolicy) -> int | None:
+def count_bytes_to_roll(store: ObjectStore, head: Head, policy: CleanupPolicy) -> int | None:
     """Return how many bytes a roll would write; `None` if none is due."""
     waiting = list(
-        iter_segments_to_roll(iter_segments(live_entries(store, head), policy.limits), stable=head.bounds.stable)
+        iter_segments_to_roll(iter_segments(iter_live_entries(store, head), policy.limits), stable=head.bounds.stable)
     )
     return sum(segment.bytes for segment in waiting if len(segment.entries) > 1) if waiting else None
 
 
 def write_rolled(
-    store: ObjectStore, head: Head, partition: Partition, policy: CleanupPolicy, rules: Rules
+    store: ObjectStore, head: Head, partition: Partition, policy: CleanupPolicy, rules: AppendRules
 ) -> PartitionRewrite:
-    """Write one file per segment to roll; no head names them yet. Gaps stay."""
-    waiting = iter_segments_to_roll(iter_segments(live_entries(store, head), policy.limits), stable=head.bounds.stable)
+    """Write one file per segment to roll, which no head references yet. Gaps stay."""
+    waiting = iter_segments_to_roll(
+        iter_segments(iter_live_entries(store, head), policy.limits), stable=head.bounds.stable
+    )
     writer = PartWriter.of(store, rules, partition.number)
     with delete_parts_on_error(store) as done:
         for segment in waiting:
@@ -342,8 +342,8 @@ def write_rolled(
 def _write_segment(store: ObjectStore, segment: Segment, partition: Partition, writer: PartWriter) -> Entry:
     if len(segment.entries) == 1:
         return replace(segment.entries[0], is_segment=True)
-    written = writer.write_one(read_records_of(store, segment.entries, partition.number))
-    if written is None or written.digest != merged_digest(segment.entries):
+    written = writer.write_one(read_parts(store, segment.entries, partition.number))
+    if written is None or written.digest != merge_digests(segment.entries):
         store.delete([] if written is None else [written.key])
         offsets = f"{partition}, offsets {segment.base} to {segment.last}"
         message = f"{store.url}: {offsets}: its records do not match the digest in the head"
@@ -351,13 +351,13 @@ def _write_segment(store: ObjectStore, segment: Segment, partition: Partition, w
     return written.as_segment(segment.entries, segment.epoch)
 
 
-def read_records_of(store: ObjectStore, entries: Iterable[Entry], partition: int) -> Iterator[pa.RecordBatch]:
+def read_parts(store: ObjectStore, entries: Iterable[Entry], partition: int) -> Iterator[pa.RecordBatch]:
     """Yield the records of parts in order."""
     for entry in entries:
         yield from read_part(store, entry, partition, OffsetRange(entry.base, entry.last + 1))
 
 
-def merged_digest(entries: tuple[Entry, ...]) -> Digest:
-    """Return the digest of neighbouring parts, from the first base."""
+def merge_digests(entries: tuple[Entry, ...]) -> Digest:
+    """Return the digest of neighbouring parts, relative to their first offset."""
     base = entries[0].base
     return sum((entry.digest.shift(entry.base - base) for entry in entries), Digest())

@@ -16,24 +16,24 @@ from reconciler.archives.manifest import Manifest, read_manifest, remote_partiti
 from reconciler.archives.objects import missing_offsets_error
 from reconciler.archives.pages import PagedEntries, iter_entries_within
 from reconciler.archives.storage import check_storage
-from reconciler.embedded.catalog.tables import Catalog, name_with_id
-from reconciler.embedded.catalog.tiering_state import hides_remote, read_location
+from reconciler.embedded.catalog.tables import Catalog, find_current_name
+from reconciler.embedded.catalog.tiering_state import find_read_location, hides_remote_records
 from reconciler.embedded.segments.head import REPLICA, Head, read_head
 from reconciler.embedded.segments.parts import (
     EVERYTHING,
     RangedFile,
     check_part,
     find_groups_within,
+    find_offset_in_file,
     find_offset_since,
-    find_offset_since_in,
+    read_open_part,
     read_part,
-    records_of,
     translate_damage,
 )
-from reconciler.embedded.tiered.cache import HeldBytes, MachineCache, Source, cache_name_of, get_machine_cache
-from reconciler.embedded.tiered.cache_files import Span, overlapping_chunks
+from reconciler.embedded.tiered.cache import CacheSource, HeldBytes, MachineCache, build_cache_name, get_machine_cache
+from reconciler.embedded.tiered.cache_files import ByteSpan, find_overlapping_chunks
 from reconciler.embedded.tiered.object_rewrites import parse_footer_length, read_footer
-from reconciler.embedded.tiered.remote_tier import RemoteTier, agreed_end, has_dropped_remote
+from reconciler.embedded.tiered.remote_tier import RemoteTier, find_same_log_end, has_dropped_remote
 from reconciler.errors import DamagedObjectError, ReconcilerError, UserError
 from reconciler.records.log import Bounds, Isolation, OffsetRange, Selection
 
@@ -45,71 +45,73 @@ if TYPE_CHECKING:
 
 
 _MAGIC: Final = b"PAR1"
-_TAIL: Final = 8
+_TAIL_BYTES: Final = 8
 _FOLLOW_HINT: Final = "`reconciler run --once --only replicas` follows it; then read again."
 
 
 class OpenSegment:
     """A remote segment opened by one reader. Not thread-safe."""
 
-    def __init__(self, machine: MachineCache, piece: Piece, on_step: Callable[[], None] = lambda: None) -> None:
-        """`on_step` is called before a wait for a chunk, to request more."""
+    def __init__(self, machine: MachineCache, piece: LogPiece, on_step: Callable[[], None] = lambda: None) -> None:
+        """`on_step` is called before waiting for a chunk, so that the caller can request more."""
         self.piece = piece
         self._machine = machine
         self._on_step = on_step
-        self._source = Source(piece.store, piece.entry.key, piece.entry.bytes)
+        self._source = CacheSource(piece.store, piece.entry.key, piece.entry.bytes)
         is_one = piece.entry.bytes <= machine.cache.chunk_bytes
         self._index: Future[bytes] | None = None if is_one else machine.pool.submit(self._fetch_index)
         self._metadata: pq.FileMetaData | None = None
-        self._chunks: Sequence[Span] = (Span(0, piece.entry.bytes),) if is_one else ()
-        self._coming: dict[Span, Future[HeldBytes]] = {}
-        self._held: dict[Span, HeldBytes] = {}
-        self._seen: set[Span] = set()
+        self._chunks: Sequence[ByteSpan] = (ByteSpan(0, piece.entry.bytes),) if is_one else ()
+        self._coming: dict[ByteSpan, Future[HeldBytes]] = {}
+        self._held: dict[ByteSpan, HeldBytes] = {}
+        self._seen: set[ByteSpan] = set()
         self._list_needed_operations: set[int] = set()
         self._is_closed = False
 
     @property
-    def outstanding(self) -> Iterable[Span]:
+    def outstanding(self) -> Iterable[ByteSpan]:
         """Chunks that are held or being fetched."""
         return (*self._coming, *self._held)
 
-    def may_need(self, span: Span) -> bool:
-        """Whether a chunk was never requested and may be needed."""
+    def may_need(self, span: ByteSpan) -> bool:
+        """Whether a chunk may be needed and was never requested."""
         return not self._is_closed and span not in self._seen
 
-    def wanted(self) -> Sequence[Span]:
-        """Register as reader of the chunks with wanted records; return these chunks."""
+    def register_wanted(self) -> Sequence[ByteSpan]:
+        """Register as reader of the chunks with wanted records, and return these chunks."""
         chunks = self._locate_chunks()
         if self._metadata is not None:
             groups = find_groups_within(self._metadata, self.piece.entry, self.piece.offsets)
-            borders = [0, *_borders(self._metadata, self._source.size)]
-            wanted = Span(borders[groups[0]], borders[groups[-1] + 1]) if groups else Span(0, 0)
-            chunks = overlapping_chunks(chunks, wanted)
+            borders = [0, *_list_borders(self._metadata, self._source.size)]
+            wanted = ByteSpan(borders[groups[0]], borders[groups[-1] + 1]) if groups else ByteSpan(0, 0)
+            chunks = find_overlapping_chunks(chunks, wanted)
         self._list_needed_operations = {chunk.start for chunk in chunks}
         self._machine.cache.needs.add(self._source.name, self._list_needed_operations)
         return chunks
 
-    def request(self, span: Span) -> Future[HeldBytes]:
-        """Fetch a chunk, regardless of the prefetch budget."""
-        self._machine.ahead.give(-span.length)
+    def fetch_chunk(self, span: ByteSpan) -> Future[HeldBytes]:
+        """Start to fetch a chunk, regardless of the prefetch budget."""
+        self._machine.ahead.add(-span.length)
         self._seen.add(span)
         cache, chunks = self._machine.cache, len(self._chunks)
-        self._coming[span] = future = self._machine.pool.submit(cache.chunk, self._source, span, chunks)
+        self._coming[span] = future = self._machine.pool.submit(cache.hold_chunk, self._source, span, chunks)
         return future
 
-    def open(self) -> pq.ParquetFile:
-        """Return a file that fetches only what is read."""
+    def open_file(self) -> pq.ParquetFile:
+        """Return a file that fetches only the bytes that are read."""
         self._locate_chunks()
         if self._metadata is not None:
-            return pq.ParquetFile(pa.PythonFile(RangedFile(self.read, self.size), mode="r"), metadata=self._metadata)
+            return pq.ParquetFile(
+                pa.PythonFile(RangedFile(self.read_bytes, self.size), mode="r"), metadata=self._metadata
+            )
         file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(self._hold_chunk(self._chunks[0]))))
         check_part(self._source.store, self.piece.entry, file.metadata)
         return file
 
-    def read(self, start: int, length: int) -> bytes | memoryview:
-        """Return bytes; chunks that end before them are released."""
+    def read_bytes(self, start: int, length: int) -> bytes | memoryview:
+        """Return bytes, and release chunks that end before them."""
         pieces: list[memoryview] = []
-        for span in overlapping_chunks(self._chunks, Span(start, start + length)):
+        for span in find_overlapping_chunks(self._chunks, ByteSpan(start, start + length)):
             self._release_chunks(below=max(start, span.start))
             pieces.append(self._hold_chunk(span)[max(start - span.start, 0) : start + length - span.start])
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -125,31 +127,31 @@ class OpenSegment:
         self._machine.cache.needs.remove(self._source.name, self._list_needed_operations)
         self._list_needed_operations = set()
         for span, future in self._coming.items():
-            self._machine.ahead.give(span.length)
+            self._machine.ahead.add(span.length)
             if not future.cancel():
                 future.add_done_callback(_release_result)
         self._coming.clear()
         self._release_chunks(below=self.size)
 
-    def forget(self) -> None:
-        """Evict a segment that may have been damaged when fetched."""
+    def evict_cached(self) -> None:
+        """Evict the segment from the cache, since its cached copy may be damaged."""
         self.close()
-        self._machine.cache.forget(self._source.name)
-        self._machine.cache.forget(self._index_name)
+        self._machine.cache.evict_object(self._source.name)
+        self._machine.cache.evict_object(self._build_index_name)
 
-    def _locate_chunks(self) -> Sequence[Span]:
+    def _locate_chunks(self) -> Sequence[ByteSpan]:
         if self._index is not None and self._metadata is None:
             self._metadata = self._parse_footer(self._index.result())
-            self._chunks = self._machine.cache.chunks(self.size, _borders(self._metadata, self.size)[:-1])
+            self._chunks = self._machine.cache.divide_segment(self.size, _list_borders(self._metadata, self.size)[:-1])
         return self._chunks
 
-    def _hold_chunk(self, span: Span) -> memoryview:
+    def _hold_chunk(self, span: ByteSpan) -> memoryview:
         held = self._held.get(span)
         if held is None:
             self._on_step()
             coming = self._coming.get(span)
-            if coming is None:  # Released before, and needed again.
-                coming = self.request(span)
+            if coming is None:  # The chunk was released before, and is needed again.
+                coming = self.fetch_chunk(span)
             held = coming.result()
             del self._coming[span]
             self._held[span] = held
@@ -161,17 +163,17 @@ class OpenSegment:
     def _release_chunks(self, *, below: int) -> None:
         for span in [span for span in self._held if span.stop <= below]:
             self._held.pop(span).release()
-            self._machine.ahead.give(span.length)
+            self._machine.ahead.add(span.length)
 
     @property
-    def _index_name(self) -> str:
-        return cache_name_of(self._source.store, index_key(self._source.key))
+    def _build_index_name(self) -> str:
+        return build_cache_name(self._source.store, index_key(self._source.key))
 
     def _fetch_index(self) -> bytes:
-        return self._machine.cache.small(self._index_name, self._read_index)
+        return self._machine.cache.get_small(self._build_index_name, self._read_index)
 
     def _read_index(self) -> bytes:
-        """Return the segment's index, or its footer if the index is missing or invalid."""
+        """Return the segment's index; if it is missing or invalid, the segment's footer."""
         store, key = self._source.store, self._source.key
         stored = store.get(index_key(key))
         if stored is not None and _is_footer(stored.body):
@@ -179,24 +181,23 @@ class OpenSegment:
         return read_footer(store, key, self.size)
 
     def _parse_footer(self, footer: bytes) -> pq.FileMetaData:
-        """Parse the segment's footer; an index of another segment is replaced."""
         store, entry = self._source.store, self.piece.entry
         try:
             metadata = pq.read_metadata(pa.BufferReader(footer))
             check_part(store, entry, metadata)
         except (UserError, pa.ArrowException, OSError, ValueError):
-            self._machine.cache.forget(self._index_name)
+            self._machine.cache.evict_object(self._build_index_name)
             metadata = pq.read_metadata(pa.BufferReader(read_footer(store, entry.key, self.size)))
             check_part(store, entry, metadata)
         return metadata
 
 
-def _borders(metadata: pq.FileMetaData, size: int) -> list[int]:
-    begins = [_first_byte(metadata, group) for group in range(1, metadata.num_row_groups)]
-    return [*begins, size - metadata.serialized_size - _TAIL]
+def _list_borders(metadata: pq.FileMetaData, size: int) -> list[int]:
+    begins = [_find_first_byte(metadata, group) for group in range(1, metadata.num_row_groups)]
+    return [*begins, size - metadata.serialized_size - _TAIL_BYTES]
 
 
-def _first_byte(metadata: pq.FileMetaData, group: int) -> int:
+def _find_first_byte(metadata: pq.FileMetaData, group: int) -> int:
     column = metadata.row_group(group).column(0)
     dictionary = column.dictionary_page_offset
     first: int = column.data_page_offset
@@ -204,7 +205,7 @@ def _first_byte(metadata: pq.FileMetaData, group: int) -> int:
 
 
 def _is_footer(body: bytes) -> bool:
-    return body.endswith(_MAGIC) and parse_footer_length(body[-_TAIL:]) == len(body)
+    return body.endswith(_MAGIC) and parse_footer_length(body[-_TAIL_BYTES:]) == len(body)
 
 
 def _release_result(future: Future[HeldBytes]) -> None:
@@ -212,87 +213,87 @@ def _release_result(future: Future[HeldBytes]) -> None:
         future.result().release()
 
 
-_AHEAD: Final = 4
-"""Chunks that a reader holds or awaits, or as many bytes."""
-_SMALL_AHEAD: Final = 32
-"""One-chunk segments being fetched."""
+_READ_AHEAD: Final = 4
+"""Chunks, or the same number of bytes, that a reader holds or awaits."""
+_SMALL_READ_AHEAD: Final = 32
+"""One-chunk segments that are fetched at once."""
 
 
 def read_pieces(
-    tier: RemoteTier | None, pieces: Iterable[Piece], partition: int, selection: Selection = EVERYTHING
+    tier: RemoteTier | None, pieces: Iterable[LogPiece], partition: int, selection: Selection = EVERYTHING
 ) -> Generator[pa.RecordBatch]:
     """Yield the selected records in order, prefetching remote chunks.
 
-    The prefetch grows while the reader continues: one old record costs one chunk.
+    The prefetch grows while the reader continues, so a single old record costs one chunk.
     """
-    reader = _Reader(None if tier is None else get_machine_cache(tier.properties, tier.cache_folder), pieces)
+    reader = _PieceReader(None if tier is None else get_machine_cache(tier.properties, tier.cache_folder), pieces)
     try:
         for item in reader:
             if isinstance(item, OpenSegment):
-                yield from _records(item, partition, selection)
+                yield from _read_segment(item, partition, selection)
             else:
                 yield from read_part(item.store, item.entry, partition, item.offsets, selection)
     finally:
         reader.close()
 
 
-def find_piece_offset_since(tier: RemoteTier | None, piece: Piece, since_ms: int) -> int | None:
-    """Return the first offset of a piece at or after a time."""
+def find_piece_offset_since(tier: RemoteTier | None, piece: LogPiece, since_ms: int) -> int | None:
+    """Return the first offset of a piece whose record is not older than a time."""
     if tier is None or not piece.is_remote:
         return find_offset_since(piece.store, piece.entry, since_ms, piece.offsets)
     segment = OpenSegment(get_machine_cache(tier.properties, tier.cache_folder), piece)
     try:
         with translate_damage(piece.store, piece.entry):
-            return find_offset_since_in(segment.open(), piece.entry, since_ms, piece.offsets)
+            return find_offset_in_file(segment.open_file(), piece.entry, since_ms, piece.offsets)
     except DamagedObjectError:
-        segment.forget()
+        segment.evict_cached()
         return find_offset_since(piece.store, piece.entry, since_ms, piece.offsets)
     finally:
         segment.close()
 
 
-def _records(segment: OpenSegment, partition: int, selection: Selection) -> Iterator[pa.RecordBatch]:
-    """If the cached copy is damaged, the rest is read from object storage."""
+def _read_segment(segment: OpenSegment, partition: int, selection: Selection) -> Iterator[pa.RecordBatch]:
+    """Yield a segment's records; if the cached copy is damaged, read the rest from object storage."""
     piece = segment.piece
     rest = piece.offsets
     try:
         with translate_damage(piece.store, piece.entry):
-            for batch in records_of(segment.open(), piece.entry, partition, piece.offsets, selection):
+            for batch in read_open_part(segment.open_file(), piece.entry, partition, piece.offsets, selection):
                 rest = OffsetRange(batch.column("offset")[-1].as_py() + 1, rest.stop)
                 yield batch
             return
     except DamagedObjectError as error:
-        segment.forget()
+        segment.evict_cached()
         damage = error
     try:
         yield from read_part(piece.store, piece.entry, partition, rest, selection)
     except DamagedObjectError:
-        raise damage from None  # The object itself is damaged.
+        raise damage from None  # The object in object storage is damaged, too.
 
 
-class _Reader:
+class _PieceReader:
     """Reads remote segments, several at a time, then local parts."""
 
-    def __init__(self, machine: MachineCache | None, pieces: Iterable[Piece]) -> None:
+    def __init__(self, machine: MachineCache | None, pieces: Iterable[LogPiece]) -> None:
         self._machine = machine
         self._pieces = iter(pieces)
         self._open: deque[OpenSegment] = deque()
         """Open segments; the first is being read."""
-        self._following: Piece | None = None
+        self._following: LogPiece | None = None
         """First local piece."""
         self._failed: Exception | None = None
         """Error of the iterator, raised after all earlier pieces."""
-        self._chunks = self._wanted_chunks()
-        self._next: tuple[OpenSegment, Span] | None = None
+        self._chunks = self._iter_wanted_chunks()
+        self._next: tuple[OpenSegment, ByteSpan] | None = None
         self._depth = 0
 
-    def __iter__(self) -> Iterator[OpenSegment | Piece]:
-        self._step()
+    def __iter__(self) -> Iterator[OpenSegment | LogPiece]:
+        self._request_more()
         while self._open:
             yield self._open[0]
             self._open.popleft().close()
             if not self._open:
-                self._step()
+                self._request_more()
         if self._failed is not None:
             raise self._failed
         if self._following is not None:
@@ -303,9 +304,9 @@ class _Reader:
         while self._open:
             self._open.popleft().close()
 
-    def _step(self) -> None:
+    def _request_more(self) -> None:
         """Request chunks: one at first, twice as many after each wait."""
-        self._depth = min(2 * self._depth or 1, _SMALL_AHEAD)
+        self._depth = min(2 * self._depth or 1, _SMALL_READ_AHEAD)
         while True:
             self._next = self._next or next(self._chunks, None)
             if self._next is None:
@@ -314,21 +315,21 @@ class _Reader:
             if segment.may_need(span):
                 if not self._may_request(span):
                     return
-                segment.request(span)
+                segment.fetch_chunk(span)
             self._next = None
 
-    def _may_request(self, span: Span) -> bool:
+    def _may_request(self, span: ByteSpan) -> bool:
         outstanding = [chunk for segment in self._open for chunk in segment.outstanding]
         if self._machine is None or not outstanding:
             return True
         held = sum(chunk.length for chunk in outstanding) + span.length
-        is_little = held <= _AHEAD * self._machine.cache.chunk_bytes
-        return is_little and len(outstanding) < self._depth and self._machine.ahead.has(span.length)
+        is_little = held <= _READ_AHEAD * self._machine.cache.chunk_bytes
+        return is_little and len(outstanding) < self._depth and self._machine.ahead.has_left(span.length)
 
-    def _wanted_chunks(self) -> Iterator[tuple[OpenSegment, Span]]:
+    def _iter_wanted_chunks(self) -> Iterator[tuple[OpenSegment, ByteSpan]]:
         segment = self._open_next()
         while segment is not None:
-            following = self._open_next()  # Its index is fetched with the chunks of this segment.
+            following = self._open_next()  # The next index is fetched with the chunks of this segment.
             for span in _find_wanted_chunks(segment):
                 if segment.may_need(span):
                     yield segment, span
@@ -345,22 +346,21 @@ class _Reader:
         if piece is None or not piece.is_remote:
             self._following = piece
             return None
-        segment = OpenSegment(self._machine, piece, self._step)
+        segment = OpenSegment(self._machine, piece, self._request_more)
         self._open.append(segment)
         return segment
 
 
-def _find_wanted_chunks(segment: OpenSegment) -> Iterable[Span]:
-    """Return a segment's wanted chunks; none on an error, which the reader meets later."""
+def _find_wanted_chunks(segment: OpenSegment) -> Iterable[ByteSpan]:
     try:
-        return segment.wanted()
+        return segment.register_wanted()
     except (ReconcilerError, pa.ArrowException, OSError, ValueError):
         return ()
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of the log, its wanted offsets, and its store."""
+class LogPiece:
+    """A part of the log with its store, and the offsets wanted of it."""
 
     entry: Entry
     offsets: OffsetRange
@@ -373,21 +373,20 @@ def _accept_any(_head: Head | None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Tiers:
-    """Where one topic's records are, as of one read of the catalog.
+class TopicTiers:
+    """Where one topic's records are stored, by one read of the catalog.
 
-    From the head's local start on an offset is read locally, below remotely.
+    Offsets from the head's local start on are read locally, lower ones remotely.
     """
 
     store: ObjectStore
     topic_id: str
     remote: RemoteTier | None
     location: TopicLocation | None
-    """`None`: the topic is gone."""
+    """Remote location; `None` if the topic was deleted."""
     is_hiding: bool
-    """Remote records are hidden: the log begins at its local start."""
+    """Whether remote records are hidden, so that the log begins at its local start."""
     storage_id: str | None
-    """Object storage that the cluster is bound to."""
     check_open: Callable[[Head | None], None] = _accept_any
     """Rejects a closed head; called with `None` if there is no head."""
 
@@ -399,39 +398,39 @@ class Tiers:
         topic: tuple[str, str],
         remote: RemoteTier | None,
         check_open: Callable[[Head | None], None] = _accept_any,
-    ) -> Tiers:
+    ) -> TopicTiers:
         """Find a topic by its id and last known name."""
         full_name, topic_id = topic
-        name = name_with_id(catalog, topic_id, full_name)
+        name = find_current_name(catalog, topic_id, full_name)
         entry = catalog.topics.get(name)
-        location = None if entry is None or remote is None else read_location(name, entry, remote.cluster_id)
-        is_hiding, storage_id = hides_remote(catalog, name), catalog.cluster.storage_id
+        location = None if entry is None or remote is None else find_read_location(name, entry, remote.cluster_id)
+        is_hiding, storage_id = hides_remote_records(catalog, name), catalog.cluster.storage_id
         return cls(store, topic_id, remote, location, is_hiding, storage_id, check_open)
 
-    def shown(self, bounds: Bounds) -> Bounds:
+    def limit_bounds(self, bounds: Bounds) -> Bounds:
         """Return a partition's bounds, limited to the tiers that readers see."""
         return bounds.only_local() if self.is_hiding else bounds
 
-    def pieces(
+    def iter_pieces(
         self, partition: int, offsets: OffsetRange, isolation: Isolation, *, since_ms: int | None = None
-    ) -> Iterator[Piece]:
+    ) -> Iterator[LogPiece]:
         """Yield the parts with readable records of a range, oldest first, from one read of head and manifest."""
         head = read_head(self.store, self.topic_id, partition)
         self.check_open(head)
         if head is None:
             return
-        bounds = self.shown(head.bounds)
+        bounds = self.limit_bounds(head.bounds)
         wanted = OffsetRange(max(offsets.start, bounds.start), min(offsets.stop, bounds.readable_end(isolation)))
         below = OffsetRange(wanted.start, min(wanted.stop, head.local_start))
         if below.length:
-            storage, manifest = self._manifest(partition, below, head)
-            # Skip records that a replica's source dropped.
+            storage, manifest = self._read_manifest(partition, below, head)
+            # A replica skips records that its source dropped.
             below = OffsetRange(max(below.start, min(below.stop, manifest.start)), below.stop)
-            yield from _pieces(storage, manifest, below, since_ms, is_remote=True)
+            yield from _iter_pieces(storage, manifest, below, since_ms, is_remote=True)
             self._check_end(partition, manifest, below, head)
         above = OffsetRange(max(wanted.start, head.local_start), wanted.stop)
         if above.length:
-            yield from _pieces(self.store, head, above, since_ms, is_remote=False)
+            yield from _iter_pieces(self.store, head, above, since_ms, is_remote=False)
 
     def _check_end(self, partition: int, manifest: Manifest, wanted: OffsetRange, head: Head) -> None:
         if manifest.end >= wanted.stop or self.remote is None or self.location is None:
@@ -446,7 +445,7 @@ class Tiers:
         first = max(wanted.start, manifest.end)
         raise missing_offsets_error(self.remote.storage, key, first, wanted.stop - 1, end=manifest.end)
 
-    def _manifest(self, partition: int, wanted: OffsetRange, head: Head) -> tuple[ObjectStore, Manifest]:
+    def _read_manifest(self, partition: int, wanted: OffsetRange, head: Head) -> tuple[ObjectStore, Manifest]:
         if self.remote is None or self.location is None:
             message = f"offsets {wanted.start} to {wanted.stop - 1} are in object storage, which is not configured here"
             raise UserError(message, hint="Open the cluster with its object storage (spec.objectStorage).")
@@ -467,7 +466,7 @@ class Tiers:
         return storage, manifest
 
     def _check_source(self, manifest: Manifest, head: Head, partition: int) -> None:
-        agreed = agreed_end(head, manifest)
+        agreed = find_same_log_end(head, manifest)
         if agreed < head.end:
             message = (
                 f"partition {partition}: the source {self.location} was cut at offset {agreed} and continues with "
@@ -476,9 +475,9 @@ class Tiers:
             raise UserError(message, hint=_FOLLOW_HINT)
 
 
-def _pieces(
+def _iter_pieces(
     store: ObjectStore, held: PagedEntries, offsets: OffsetRange, since_ms: int | None, *, is_remote: bool
-) -> Iterator[Piece]:
+) -> Iterator[LogPiece]:
     for entry in iter_entries_within(store, held, offsets, since_ms=since_ms):
         cut = OffsetRange(max(entry.base, offsets.start), min(entry.last + 1, offsets.stop))
-        yield Piece(entry, cut, store, is_remote)
+        yield LogPiece(entry, cut, store, is_remote)

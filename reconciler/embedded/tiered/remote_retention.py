@@ -1,6 +1,6 @@
 """Retention of tiered partitions: expiry, eviction, truncation.
 
-Spilled pages come first; a page that goes or stays as a whole is not read.
+A manifest's pages hold its oldest segments. A page that expires or stays as a whole is not read.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from reconciler.embedded.segments.retention import (
     CleanupPolicy,
     ExpiryResult,
     Segment,
+    count_live_bytes,
     iter_expired,
+    iter_live_entries,
     iter_segments,
-    live_bytes,
-    live_entries,
-    pages_from,
     raise_start,
+    select_pages_from,
     with_raised_start,
 )
 from reconciler.embedded.tiered.object_rewrites import SegmentWriter
-from reconciler.embedded.tiered.remote_tier import RemoteTier, is_behind
+from reconciler.embedded.tiered.remote_tier import RemoteTier, lacks_uploaded
 from reconciler.records.log import OffsetRange
 from reconciler.resources.base import UNLIMITED
 from reconciler.resources.cluster_properties import read_property
@@ -53,49 +53,47 @@ if TYPE_CHECKING:
 
 
 _MAX_INLINE_GARBAGE: Final = 64
-"""More garbage than this goes to a page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """New start of the log, and when more expires (`None`: never)."""
+    """New start of the log, and when more expires; `due_ms` is `None` if never."""
 
     start: int
     due_ms: int | None = None
 
 
 @dataclass(slots=True)
-class _Walk:
+class _ExpiryWalk:
     policy: CleanupPolicy
     start: int
     now_ms: int
     left: int
-    """Stored bytes of the entries not yet passed."""
 
-    def goes(self, item: Entry | PageRef) -> bool:
-        """Return whether a segment or page expires, also across the limit of bytes (F-R-017)."""
+    def expires(self, item: Entry | PageRef) -> bool:
+        """Return whether a segment or page expires; one across the size limit does (F-R-017)."""
         if item.last < self.start:
             return True
         if not self.policy.expires:
             return False
         is_old = self.policy.retention_ms != UNLIMITED and self.now_ms - item.max_ts > self.policy.retention_ms
         limit = self.policy.retention_bytes
-        # A page expires only if its last segment would.
+        # A page expires as a whole only if its last segment would.
         above = self.left - item.bytes + 1 if isinstance(item, PageRef) else self.left
         return is_old or (limit != UNLIMITED and above > limit)
 
-    def stays(self, page: PageRef) -> bool:
+    def stays_whole(self, page: PageRef) -> bool:
         if not self.policy.expires:
             return page.base >= self.start
         is_young = self.policy.retention_ms == UNLIMITED or self.now_ms - page.min_ts <= self.policy.retention_ms
         is_below = self.policy.retention_bytes == UNLIMITED or self.left <= self.policy.retention_bytes
         return page.base >= self.start and is_young and is_below
 
-    def pass_by(self, item: Entry | PageRef) -> None:
+    def advance_past(self, item: Entry | PageRef) -> None:
         self.left -= item.bytes
         self.start = max(self.start, item.last + 1)
 
-    def ended(self, before_ms: int) -> Expiry:
+    def build_expiry(self, before_ms: int) -> Expiry:
         is_never = not self.policy.expires or self.policy.retention_ms == UNLIMITED
         return Expiry(self.start, None if is_never else before_ms + self.policy.retention_ms + 1)
 
@@ -110,29 +108,29 @@ def plan_expiry(
 ) -> Expiry:
     """Return the log's start after total retention (F-R-016).
 
-    Records below `start` go regardless. `read` opens a spilled page.
+    Records below `start` expire regardless. `read` opens a page.
     """
-    walk = _Walk(policy, start, now_ms, manifest.stored_bytes)
+    walk = _ExpiryWalk(policy, start, now_ms, manifest.stored_bytes)
     for page in manifest.pages:
-        if walk.goes(page):
-            walk.pass_by(page)
+        if walk.expires(page):
+            walk.advance_past(page)
             continue
-        if walk.stays(page):
-            return walk.ended(page.min_ts)
+        if walk.stays_whole(page):
+            return walk.build_expiry(page.min_ts)
         for entry in read(page):
-            if not walk.goes(entry):
-                return walk.ended(entry.max_ts)
-            walk.pass_by(entry)
+            if not walk.expires(entry):
+                return walk.build_expiry(entry.max_ts)
+            walk.advance_past(entry)
     for entry in manifest.entries:
-        if not walk.goes(entry):
-            return walk.ended(entry.max_ts)
-        walk.pass_by(entry)
+        if not walk.expires(entry):
+            return walk.build_expiry(entry.max_ts)
+        walk.advance_past(entry)
     return Expiry(walk.start)
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiredManifest:
-    """A manifest whose expired segments became garbage, and replaced pages."""
+    """A manifest whose expired segments became garbage, and its replaced pages."""
 
     manifest: Manifest
     segments: int
@@ -141,8 +139,8 @@ class ExpiredManifest:
     pages: tuple[str, ...] = ()
 
 
-def cut_below(storage: ObjectStore, manifest: Manifest, start: int, spill: ManifestSpill) -> ExpiredManifest | None:
-    """Return the manifest without segments below `start`; `None`: no change."""
+def expire_below(storage: ObjectStore, manifest: Manifest, start: int, spill: ManifestSpill) -> ExpiredManifest | None:
+    """Return the manifest without segments below `start`; `None` if nothing changes."""
     whole = [page for page in manifest.pages if page.last < start]
     pages = list(manifest.pages[len(whole) :])
     gone: list[Entry] = []
@@ -152,7 +150,7 @@ def cut_below(storage: ObjectStore, manifest: Manifest, start: int, spill: Manif
         gone = [entry for entry in page_entries if entry.last < start]
         if gone:
             emptied = (pages[0].key,)
-            pages[:1] = _rewrite_rest(page_entries[len(gone) :], spill)
+            pages[:1] = _write_small_pages(page_entries[len(gone) :], spill)
     gone += [entry for entry in manifest.entries if entry.last < start]
     if not whole and not gone:
         return None
@@ -172,8 +170,8 @@ def cut_below(storage: ObjectStore, manifest: Manifest, start: int, spill: Manif
     )
 
 
-def _rewrite_rest(entries: Sequence[Entry], spill: ManifestSpill) -> list[PageRef]:
-    """The oldest entries go to small pages: later cuts are cheap."""
+def _write_small_pages(entries: Sequence[Entry], spill: ManifestSpill) -> list[PageRef]:
+    """Write entries to pages; the oldest go to small ones, which later cuts read."""
     pages: list[PageRef] = []
     at, count = 0, _MAX_INLINE_GARBAGE
     while at < len(entries):
@@ -189,19 +187,21 @@ def add_garbage(garbage: Garbage, pages: Sequence[PageRef], entries: Sequence[En
     return Garbage((*garbage.pages, *pages), (*garbage.entries, *entries))
 
 
-def is_uncut(manifest: Manifest, head: Head) -> bool:
-    """Whether a head was cut and its manifest not yet."""
+def must_truncate(manifest: Manifest, head: Head) -> bool:
+    """Whether a head was truncated and its manifest was not yet."""
     return manifest.epochs[-1][0] < head.last_cut_epoch
 
 
-def cut_manifest(swap: ManifestSwap, place: RemotePartition, head: Head, *, makes: bool = False) -> Manifest | None:
-    """Cut a manifest to its head's last cut; return the current manifest.
+def truncate_manifest(
+    swap: ManifestSwap, place: RemotePartition, head: Head, *, makes: bool = False
+) -> Manifest | None:
+    """Truncate a manifest to its head's last truncation; return the current manifest.
 
-    Readers use the manifest only below the head's end. Uploads, expiry and compaction settle it before they act.
-    Segments above the cut become garbage; one across it is written again.
+    Readers use the manifest only below the head's end. Uploads, expiry and compaction call this before they change it.
+    Segments above the new end become garbage; one across it is written again.
 
-    `makes` creates a missing manifest, so that an earlier upload cannot publish. `None`: it is missing, or a newer
-    tiering acts.
+    `makes` creates a missing manifest, so that an earlier upload cannot publish. `None` means that the manifest is
+    missing, or under a newer tiered epoch.
 
     Raises:
         OwnershipLostError: Another cluster owns the partition.
@@ -209,21 +209,21 @@ def cut_manifest(swap: ManifestSwap, place: RemotePartition, head: Head, *, make
     manifest = read_manifest(swap.storage, place)
     if manifest is None and not makes:
         return None
-    if manifest is not None and not is_uncut(manifest, head):
+    if manifest is not None and not must_truncate(manifest, head):
         return None if manifest.tiered_epoch > swap.tiering.epoch else manifest
-    cut = _RemoteCut(swap, place, head)
+    cut = _ManifestTruncation(swap, place, head)
     after = retry_missing(lambda: swap(place, cut))
-    cut.clear(after)
+    cut.delete_unnamed(after)
     after = after or read_manifest(swap.storage, place)
-    if after is None or is_uncut(after, head):
+    if after is None or must_truncate(after, head):
         return None
     purge(swap, place, after.garbage)
     return after
 
 
 @dataclass
-class _RemoteCut:
-    """Cuts a manifest; later tries reuse written segments."""
+class _ManifestTruncation:
+    """Truncates a manifest; retries reuse segments already written."""
 
     swap: ManifestSwap
     place: RemotePartition
@@ -237,12 +237,12 @@ class _RemoteCut:
     def __call__(self, manifest: Manifest) -> Manifest | None:
         self._opened.clear()
         head = self.head
-        if not is_uncut(manifest, head) or head.truncated is None:
+        if not must_truncate(manifest, head) or head.truncated is None:
             return None
         if not manifest.tiered_epoch:
             return replace(manifest, start=head.local_start, end=head.local_start, epochs=head.epochs)
         at = min(int(head.truncated["offset"]), manifest.end)
-        floor = at if at > manifest.start else 0  # A segment that the log's start cuts goes whole.
+        floor = at if at > manifest.start else 0  # A segment across the log's start becomes garbage as a whole.
         across = next((page for page in manifest.pages if page.base < floor <= page.last), None)
         named = (*(() if across is None else read_page(self.swap.storage, across)), *manifest.entries)
         if across is not None:
@@ -255,7 +255,9 @@ class _RemoteCut:
             end=at,
             epochs=head.epochs,
             compacted_to=min(manifest.compacted_to, at),
-            learned=manifest.learned if floor else (0, 0),  # While records remain, cutting must consider it.
+            learned=manifest.learned
+            if floor
+            else (0, 0),  # While records remain, a truncation must consider what compaction learned.
             pages=tuple(page for page in manifest.pages if page.last < floor),
             entries=tuple(
                 entry if entry.last < floor else self._write_below(entry, at) for entry in named if entry.base < floor
@@ -276,8 +278,8 @@ class _RemoteCut:
             )
         return written
 
-    def clear(self, after: Manifest | None) -> None:
-        """Delete what `after` does not name (`None`: unchanged)."""
+    def delete_unnamed(self, after: Manifest | None) -> None:
+        """Delete written or replaced objects that `after` does not reference (`None`: unchanged)."""
         named = set() if after is None else {entry.key for entry in after.entries}
         unnamed = [entry for entry in self._written.values() if entry.key not in named]
         superfluous = [] if after is None else self._opened
@@ -286,25 +288,24 @@ class _RemoteCut:
 
 @dataclass(frozen=True, slots=True)
 class EvictionCandidates:
-    """Closed segments that may leave the local tier, oldest first."""
+    """Closed segments that may be evicted from the local tier, oldest first."""
 
     segments: tuple[Segment, ...] = ()
     beyond: int = 0
-    """Number of first segments that are beyond the local targets."""
     is_held: bool = False
-    """Whether more segments are beyond the targets, but differ from their remote copies."""
+    """Whether further segments are beyond the targets, but differ from their remote copies."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionResult:
-    """Segments evicted from the local tier; stored bytes."""
+    """Segments evicted from the local tier; `bytes` are stored bytes."""
 
     local_start: int
     segments: int
     bytes: int
 
 
-def local_policy(policy: CleanupPolicy) -> CleanupPolicy:
+def build_local_policy(policy: CleanupPolicy) -> CleanupPolicy:
     """Return a tiered topic's policy with its local targets as limits."""
     targets = policy.tiering.targets if policy.tiering is not None else None
     local_ms = None if targets is None else targets.local_ms
@@ -320,21 +321,22 @@ def local_policy(policy: CleanupPolicy) -> CleanupPolicy:
 def find_evictable(
     store: ObjectStore, head: Head, policy: CleanupPolicy, same_below: Callable[[], int], *, now_ms: int
 ) -> EvictionCandidates:
-    """Return the segments that may leave the local tier.
+    """Return the segments that may be evicted from the local tier.
 
-    Only closed, uploaded segments may, even past their retention (F-R-021). In a compacted log both copies must be
-    equal: an older remote copy has records that compaction removed. `find_equal_end` returns up to where they are.
+    Only closed, uploaded segments may be evicted, even past their retention (F-R-021). In a compacted log both copies
+    must be equal: an older remote copy has records that compaction removed. `find_equal_end` returns the offset up to
+    which they are.
     """
-    segments = iter_segments(live_entries(store, head), policy.limits)
+    segments = iter_segments(iter_live_entries(store, head), policy.limits)
     copied = list(takewhile(lambda segment: segment.is_closed and segment.last < head.uploaded_to, segments))
-    limits = local_policy(policy)
+    limits = build_local_policy(policy)
     beyond = list(
-        iter_expired(copied, limits, stored_bytes=live_bytes(store, head), stable=head.uploaded_to, now_ms=now_ms)
+        iter_expired(copied, limits, stored_bytes=count_live_bytes(store, head), stable=head.uploaded_to, now_ms=now_ms)
     )
     if not copied or not (policy.compacts or head.compacted_to):
         return EvictionCandidates(tuple(copied), len(beyond))
     same = same_below()
-    # Without compaction now, merged copies still have the same records.
+    # While nothing is compacted, merged copies have the same records as local ones.
     is_same = not policy.compacts and same >= head.compacted_to
     free = copied if is_same else [segment for segment in copied if segment.last < same]
     return EvictionCandidates(tuple(free), min(len(beyond), len(free)), is_held=len(beyond) > len(free))
@@ -343,23 +345,23 @@ def find_evictable(
 def find_equal_end(store: ObjectStore, head: Head, storage: ObjectStore, manifest: Manifest) -> int:
     """Return the offset up to which both tiers have equal entries."""
     remote = iter_entries_within(storage, manifest, OffsetRange(head.local_start, head.end))
-    return equal_entries_end(live_entries(store, head), remote, start=head.local_start)
+    return compare_entries(iter_live_entries(store, head), remote, start=head.local_start)
 
 
-def equal_entries_end(local: Iterable[Entry], remote: Iterable[Entry], *, start: int) -> int:
-    """Return the offset up to which base, last, digest and horizon are equal."""
+def compare_entries(local: Iterable[Entry], remote: Iterable[Entry], *, start: int) -> int:
+    """Return the offset up to which base, last offset, digest and horizon are equal."""
     reached = start
     for mine, theirs in zip(local, remote, strict=False):
-        # Remote compaction needs the horizon of evicted segments.
+        # The horizon must be equal, too: remote compaction needs that of evicted segments.
         ours = mine.base, mine.last, mine.digest, mine.horizon_ms
         if ours != (theirs.base, theirs.last, theirs.digest, theirs.horizon_ms):
-            return max(reached, min(mine.base, theirs.base))  # Neither has records below.
+            return max(reached, min(mine.base, theirs.base))  # Below this offset neither tier has more records.
         reached = mine.last + 1
     return reached
 
 
-def evict(store: ObjectStore, partition: Partition, segments: Sequence[Segment]) -> EvictionResult | None:
-    """Remove segments from the local tier by one swap, then delete their parts; `None`: none.
+def evict_segments(store: ObjectStore, partition: Partition, segments: Sequence[Segment]) -> EvictionResult | None:
+    """Remove segments from the local tier by one swap, then delete their parts; `None` if nothing was removed.
 
     A part that another process replaced stays, with all later ones.
     """
@@ -369,8 +371,8 @@ def evict(store: ObjectStore, partition: Partition, segments: Sequence[Segment])
     emptied: list[str] = []
     remaining_pages: set[str] = set()
 
-    def raised_locally(head: Head) -> Head | None:
-        entries = live_entries(store, head)
+    def raise_local_start(head: Head) -> Head | None:
+        entries = iter_live_entries(store, head)
         gone[:] = takewhile(lambda entry: entry.key in chosen and entry.last < head.uploaded_to, entries)
         remaining_pages.clear()
         if not gone:
@@ -379,8 +381,8 @@ def evict(store: ObjectStore, partition: Partition, segments: Sequence[Segment])
         remaining_pages.update(page.key for page in after.pages)
         return after
 
-    is_done = swap_head(store, partition, raised_locally)
-    unnamed = [key for key in spill.keys if not is_done or key not in remaining_pages]
+    is_done = swap_head(store, partition, raise_local_start)
+    unnamed = [key for key in spill.used_keys if not is_done or key not in remaining_pages]
     if not is_done:
         store.delete(unnamed)
         return None
@@ -392,7 +394,7 @@ def evict(store: ObjectStore, partition: Partition, segments: Sequence[Segment])
 
 def _without_local(store: ObjectStore, head: Head, local_start: int, spill: PageWriter) -> tuple[Head, list[str]]:
     """Return the head without local entries below `local_start`, and its dropped keys. A cut page is written again."""
-    pages, emptied = pages_from(store, head.pages, local_start)
+    pages, emptied = select_pages_from(store, head.pages, local_start)
     if pages and pages[0].base < local_start:
         left = [entry for entry in read_page(store, pages[0]) if entry.last >= local_start]
         emptied.append(pages[0].key)
@@ -401,16 +403,16 @@ def _without_local(store: ObjectStore, head: Head, local_start: int, spill: Page
     return replace(head, local_start=local_start, pages=tuple(pages), entries=entries), emptied
 
 
-_AGAIN_MS: Final = 10 * 60_000
-"""Retry interval while only object storage allows progress."""
+_RETRY_MS: Final = 10 * 60_000
+"""Retry interval while progress depends on object storage."""
 
 
 @dataclass(frozen=True, slots=True)
 class TieredPartition:
     """One partition of a topic that was ever tiered.
 
-    The head's start is raised first, then the manifest, then objects are deleted: no readable offset lacks its record.
-    Without uploads both tiers are one log, which loses remote segments first.
+    The head's start is raised first, then the manifest's, then objects are deleted: every readable offset has its
+    record. Without uploads both tiers are one log, whose remote segments expire first.
     """
 
     store: ObjectStore
@@ -424,32 +426,32 @@ class TieredPartition:
         """Location in object storage."""
         return remote_partition(self.tiering.location, self.partition.number)
 
-    def retain(self, head: Head, *, now_ms: int) -> tuple[ExpiryResult | None, int | None]:
+    def apply_retention(self, head: Head, *, now_ms: int) -> tuple[ExpiryResult | None, int | None]:
         """Apply retention; return the result, or when to run again.
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
         """
         uploaded_to = head.uploaded_to
-        head, manifest = self.read_sound_state(head)
-        total = self._total_expiry(head, manifest, now_ms)
-        gone = self.expire(head, manifest, total.start)
+        head, manifest = self.read_agreeing_state(head)
+        total = self._plan_total_expiry(head, manifest, now_ms)
+        gone = self.expire_to(head, manifest, total.start)
         if gone is not None:
-            # Pages that both named may be deleted by now.
+            # Pages that head and manifest referenced may be deleted by now.
             newer_head = read_head(self.store, self.partition.topic_id, self.partition.number)
             if newer_head is None:
                 return gone, None
-            head, manifest = self.read_sound_state(newer_head)
-        free = find_evictable(self.store, head, self.policy, lambda: self.same_below(head, manifest), now_ms=now_ms)
-        evicted = evict(self.store, self.partition, free.segments[: free.beyond]) if self._is_strict else None
+            head, manifest = self.read_agreeing_state(newer_head)
+        free = find_evictable(self.store, head, self.policy, lambda: self.find_equal_end(head, manifest), now_ms=now_ms)
+        evicted = evict_segments(self.store, self.partition, free.segments[: free.beyond]) if self._is_strict else None
         if gone is not None or evicted is not None:
-            return _combine(head, gone, evicted), None
-        local_ms = _next_local_ms(free.segments, self.policy) if self._is_strict else None
+            return _combine_results(head, gone, evicted), None
+        local_ms = _find_next_local_ms(free.segments, self.policy) if self._is_strict else None
         if (self._is_strict and free.is_held) or head.uploaded_to < uploaded_to:
-            local_ms = now_ms + _AGAIN_MS
+            local_ms = now_ms + _RETRY_MS
         return None, min((at for at in (total.due_ms, local_ms) if at is not None), default=None)
 
-    def manifest(self) -> Manifest:
+    def read_own_manifest(self) -> Manifest:
         """Return the current manifest, or an empty one.
 
         Raises:
@@ -461,21 +463,21 @@ class TieredPartition:
         check_own(self.place, current, self.remote.cluster_id)
         return current
 
-    def read_sound_state(self, head: Head) -> tuple[Head, Manifest]:
-        """Return the head, with at most what the manifest names as uploaded, and the manifest.
+    def read_agreeing_state(self, head: Head) -> tuple[Head, Manifest]:
+        """Return the head, with `uploaded_to` at most the manifest's end, and the manifest.
 
-        With an older copy of the manifest nothing is deleted.
+        With an older copy of the manifest this raises, so that nothing is deleted.
         """
-        manifest = self.manifest()
-        if self.remote is not None and is_uncut(manifest, head):
-            # A process died after it cut the head.
-            settled = cut_manifest(self._swap(self.remote), self.place, head)
+        manifest = self.read_own_manifest()
+        if self.remote is not None and must_truncate(manifest, head):
+            # A process died after it truncated the head.
+            settled = truncate_manifest(self._make_swap(self.remote), self.place, head)
             manifest = Manifest(manifest.owner) if settled is None else settled
-        if self.remote is None or not is_behind(manifest, head):
+        if self.remote is None or not lacks_uploaded(manifest, head):
             return head, manifest
         return replace(head, uploaded_to=manifest.end), Manifest(manifest.owner)
 
-    def same_below(self, head: Head, manifest: Manifest) -> int:
+    def find_equal_end(self, head: Head, manifest: Manifest) -> int:
         """Return the offset below which both tiers are equal."""
         if self.remote is None:
             return head.local_start
@@ -485,43 +487,43 @@ class TieredPartition:
     def _is_strict(self) -> bool:
         return self.policy.evicts and self.tiering.targets.is_strict
 
-    def _total_expiry(self, head: Head, manifest: Manifest, now_ms: int) -> Expiry:
+    def _plan_total_expiry(self, head: Head, manifest: Manifest, now_ms: int) -> Expiry:
         target = Expiry(head.start)
         if self.remote is not None:
             storage = self.remote.storage
             target = plan_expiry(
                 manifest, self.policy, start=head.start, now_ms=now_ms, read=lambda page: read_page(storage, page)
             )
-            # Records above `uploaded_to` may be another cluster's.
+            # Records above `uploaded_to` may belong to another cluster's log.
             target = replace(target, start=min(target.start, max(head.start, head.uploaded_to)))
-        return target if self.policy.keeps_unuploaded else self._expiry_of_both(head, manifest, target, now_ms)
+        return target if self.policy.keeps_unuploaded else self._plan_common_expiry(head, manifest, target, now_ms)
 
-    def _expiry_of_both(self, head: Head, manifest: Manifest, target: Expiry, now_ms: int) -> Expiry:
+    def _plan_common_expiry(self, head: Head, manifest: Manifest, target: Expiry, now_ms: int) -> Expiry:
         left, _ = with_raised_start(self.store, head, max(head.start, target.start))
-        stored = self._remote_bytes(manifest, target.start, head.local_start) + live_bytes(self.store, left)
-        segments = list(self._log(head, manifest, target.start, now_ms, stored))
+        stored = self._count_remote_bytes(manifest, target.start, head.local_start) + count_live_bytes(self.store, left)
+        segments = list(self._iter_log(head, manifest, target.start, now_ms, stored))
         start = segments[-1].last + 1 if segments else target.start
-        after = next(self._segments(head, manifest, start), None)
+        after = next(self._iter_segments(head, manifest, start), None)
         if not self.policy.expires or self.policy.retention_ms == UNLIMITED or after is None or not after.is_closed:
             return Expiry(start)
         return Expiry(start, after.max_ts + self.policy.retention_ms + 1)
 
-    def _log(self, head: Head, manifest: Manifest, start: int, now_ms: int, stored: int) -> Iterator[Segment]:
-        segments = self._segments(head, manifest, start)
+    def _iter_log(self, head: Head, manifest: Manifest, start: int, now_ms: int, stored: int) -> Iterator[Segment]:
+        segments = self._iter_segments(head, manifest, start)
         return iter_expired(segments, self.policy, stored_bytes=stored, stable=head.bounds.stable, now_ms=now_ms)
 
-    def _segments(self, head: Head, manifest: Manifest, start: int) -> Iterator[Segment]:
+    def _iter_segments(self, head: Head, manifest: Manifest, start: int) -> Iterator[Segment]:
         storage = None if self.remote is None else self.remote.storage
         below = OffsetRange(start, max(start, head.local_start))
         remote = () if storage is None else iter_entries_within(storage, manifest, below)
-        local = (entry for entry in live_entries(self.store, head) if entry.last >= start)
+        local = (entry for entry in iter_live_entries(self.store, head) if entry.last >= start)
         return chain(
             (Segment((entry,), is_closed=True) for entry in remote if below.length),
             iter_segments(local, self.policy.limits),
         )
 
-    def _remote_bytes(self, manifest: Manifest, start: int, stop: int) -> int:
-        """Return the stored bytes of a range of the manifest; only pages across its ends are read."""
+    def _count_remote_bytes(self, manifest: Manifest, start: int, stop: int) -> int:
+        """Return the stored bytes in an offset range of the manifest; only pages across its ends are read."""
         total = 0
         for page in manifest.pages:
             if start <= page.base and page.last < stop:
@@ -531,7 +533,7 @@ class TieredPartition:
                 total += sum(entry.bytes for entry in entries if entry.last >= start and entry.base < stop)
         return total + sum(entry.bytes for entry in manifest.entries if entry.last >= start and entry.base < stop)
 
-    def expire(self, head: Head, manifest: Manifest, start: int) -> ExpiryResult | None:
+    def expire_to(self, head: Head, manifest: Manifest, start: int) -> ExpiryResult | None:
         """Raise the log's start on both tiers, and delete what is below."""
         local = (
             raise_start(self.store, self.partition, start, self.policy.limits)
@@ -539,14 +541,14 @@ class TieredPartition:
             else ExpiryResult(head.start)
         )
         if local is None:
-            return None  # The process that sealed the head handles all of it.
-        cut = self._cut(manifest, local.start)
+            return None  # The process that sealed the head also handles the manifest.
+        cut = self._expire_manifest(manifest, local.start)
         after = manifest if cut is None else cut.manifest
-        is_purged = self.remote is not None and purge(self._swap(self.remote), self.place, after.garbage)
+        is_purged = self.remote is not None and purge(self._make_swap(self.remote), self.place, after.garbage)
         if cut is None and not local.segments and not is_purged:
             return None
         taken = (0, 0, 0) if cut is None else (cut.segments, cut.records, cut.bytes)
-        left = _garbage_totals(manifest) if is_purged else (0, 0, 0)
+        left = _sum_garbage(manifest) if is_purged else (0, 0, 0)
         return ExpiryResult(
             local.start,
             local.segments + taken[0] + left[0],
@@ -554,10 +556,10 @@ class TieredPartition:
             local.bytes + taken[2] + left[2],
         )
 
-    def _swap(self, remote: RemoteTier) -> ManifestSwap:
+    def _make_swap(self, remote: RemoteTier) -> ManifestSwap:
         return ManifestSwap(remote.storage, remote.cluster_id, self.tiering)
 
-    def _cut(self, current: Manifest, start: int) -> ExpiredManifest | None:
+    def _expire_manifest(self, current: Manifest, start: int) -> ExpiredManifest | None:
         oldest: list[PageRef | Entry] = [*current.pages[:1], *current.entries[:1]]
         if self.remote is None or not any(item.base < start for item in oldest):
             return None
@@ -565,18 +567,21 @@ class TieredPartition:
         spill = ManifestSpill(storage, self.place, self.tiering.spill_bytes)
         cut: ExpiredManifest | None = None
 
-        def without(manifest: Manifest) -> Manifest | None:
+        def remove_expired(manifest: Manifest) -> Manifest | None:
             nonlocal cut
-            cut = cut_below(storage, manifest, start, spill)
+            cut = expire_below(storage, manifest, start, spill)
             return None if cut is None else cut.manifest
 
-        after = self._swap(self.remote)(self.place, without)
+        after = self._make_swap(self.remote)(self.place, remove_expired)
         storage.delete([*spill.superfluous(after), *(() if after is None or cut is None else cut.pages)])
         return None if after is None else cut
 
 
-def _garbage_totals(manifest: Manifest) -> tuple[int, int, int]:
-    """Records count only if the manifest is empty: otherwise they were rewritten, or counted before."""
+def _sum_garbage(manifest: Manifest) -> tuple[int, int, int]:
+    """Return segments, records and bytes of garbage.
+
+    Records count only if the manifest is empty; otherwise they were rewritten, or counted before.
+    """
     garbage = manifest.garbage
     is_emptied = not (manifest.pages or manifest.entries)
     segments = sum(page.entries for page in garbage.pages) + len(garbage.entries)
@@ -585,7 +590,7 @@ def _garbage_totals(manifest: Manifest) -> tuple[int, int, int]:
     return segments, records if is_emptied else 0, stored
 
 
-def _combine(head: Head, gone: ExpiryResult | None, evicted: EvictionResult | None) -> ExpiryResult:
+def _combine_results(head: Head, gone: ExpiryResult | None, evicted: EvictionResult | None) -> ExpiryResult:
     expired_part = ExpiryResult(head.start) if gone is None else gone
     if evicted is None:
         return expired_part
@@ -597,9 +602,8 @@ def _combine(head: Head, gone: ExpiryResult | None, evicted: EvictionResult | No
     )
 
 
-def _next_local_ms(segments: tuple[Segment, ...], policy: CleanupPolicy) -> int | None:
-    """Return when local retention must run next; `None`: never."""
-    limit = local_policy(policy).retention_ms
+def _find_next_local_ms(segments: tuple[Segment, ...], policy: CleanupPolicy) -> int | None:
+    limit = build_local_policy(policy).retention_ms
     return None if limit == UNLIMITED or not segments else segments[0].max_ts + limit + 1
 
 
@@ -608,27 +612,27 @@ _WHOLE: Final = 100.0
 
 
 def measure_disk_under(store: ObjectStore) -> int | None:
-    """Return the bytes of the disk under a store, or `None`."""
+    """Return the size in bytes of the disk under a store, or `None`."""
     if not store.url.startswith(_FOLDER):
         return None
     return shutil.disk_usage(store.url.removeprefix(_FOLDER)).total
 
 
-def capacity_of(properties: Mapping[str, str], disk_bytes: int | None) -> int | None:
-    """Return the capacity for local data in bytes (F-R-024); `None`: no limit.
+def read_local_capacity(properties: Mapping[str, str], disk_bytes: int | None) -> int | None:
+    """Return the capacity for local data in bytes (F-R-024); `None` means no limit.
 
-    The smaller target applies; the percentage defaults to what cache and reservation leave (F-R-025).
+    The smaller of both targets applies; the percentage defaults to what cache and reservation leave (F-R-025).
     """
     limits: list[int] = []
     in_bytes = read_property(properties, "retention_local_target_capacity_bytes")
     if in_bytes is not None:
         limits.append(int(in_bytes))
     if disk_bytes is not None:
-        limits.append(int(disk_bytes * _percent(properties) / _WHOLE))
+        limits.append(int(disk_bytes * _read_percent(properties) / _WHOLE))
     return min(limits, default=None)
 
 
-def _percent(properties: Mapping[str, str]) -> float:
+def _read_percent(properties: Mapping[str, str]) -> float:
     percent = read_property(properties, "retention_local_target_capacity_percent")
     if percent is not None:
         return float(percent)
@@ -639,7 +643,7 @@ def _percent(properties: Mapping[str, str]) -> float:
 def plan_evictions(candidates: Sequence[EvictionCandidates], excess: int) -> list[int]:
     """Return how many segments of each partition to evict to free `excess` bytes.
 
-    Those beyond their local target go first, then the oldest.
+    Segments beyond their local target are evicted first, then the oldest.
     """
     counts = [0] * len(candidates)
     waiting = [_rank(candidate, 0, number) for number, candidate in enumerate(candidates) if candidate.segments]

@@ -1,7 +1,7 @@
 """Delete topics and orphaned objects from object storage.
 
-Each manifest is emptied into garbage under a tiered epoch that no writer knows; then its objects are deleted, and the
-manifest last. Every step can be repeated.
+Each manifest's contents are moved to its garbage under a tiered epoch that no writer knows. Then its objects are
+deleted, and the manifest last. Every step can be repeated.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from reconciler.archives.pages import read_page
 from reconciler.archives.storage import check_storage, check_storage_given
 from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.embedded.catalog.tables import Catalog, is_closed
-from reconciler.embedded.catalog.tiering_state import location_of, tiering_of
+from reconciler.embedded.catalog.tiering_state import find_tiering, get_topic_location
 from reconciler.embedded.segments.head import read_head
-from reconciler.embedded.tiered.remote_tier import RemoteTier, is_behind
+from reconciler.embedded.tiered.remote_tier import RemoteTier, lacks_uploaded
 from reconciler.errors import MissingObjectError
 from reconciler.objectstore.register import fresh_mark
 from reconciler.runtime.threads import map_in_parallel, run_in_parallel
@@ -54,34 +54,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemoteDeletion:
-    """Deletes what a cluster owns in its object storage."""
+    """Deletes objects that a cluster owns in its object storage."""
 
     storage: ObjectStore | None
     cluster_id: str
 
-    def delete(self, location: TopicLocation, storage_id: str | None) -> None:
-        """Delete all manifests at a location and the objects they name."""
+    def delete_location(self, location: TopicLocation, storage_id: str | None) -> None:
+        """Delete all manifests at a location and the objects that they reference."""
         check_storage_given(self.storage, storage_id)
         if self.storage is None or storage_id is None:
-            return  # Never bound to object storage.
+            return  # The cluster was never bound to object storage.
         check_storage(self.storage, storage_id)
         storage, key = self.storage, topic_manifest_key(location.cluster_id, location.revision)
         topic = read_topic_manifest(storage, location.cluster_id, location.revision)
         if topic is not None and topic.owner != self.cluster_id:
             return
         storage.delete([key])
-        run_in_parallel(self._delete, list(_partitions(storage, location)), name="delete")
-        storage.delete([key])  # A process with an older catalog may have written it again.
+        run_in_parallel(self._delete_partition, list(_list_partitions(storage, location)), name="delete")
+        storage.delete([key])  # A process with an older catalog may have written the register again.
         forget_topic(storage, location, self.cluster_id)
 
-    def _delete(self, partition: RemotePartition) -> None:
+    def _delete_partition(self, partition: RemotePartition) -> None:
         garbage = self._empty_manifest(partition)
         if garbage is not None and self.storage is not None:
             delete_garbage(self.storage, garbage)
             self.storage.delete([partition.key])
 
     def _empty_manifest(self, partition: RemotePartition) -> Garbage | None:
-        """Move all of a manifest's contents to its garbage; `None`: it is gone, or another cluster's."""
         if self.storage is None:
             return None
         storage, manifest = self.storage, Manifest(self.cluster_id)
@@ -101,68 +100,68 @@ class RemoteDeletion:
         return manifest.garbage if manifest.owner == self.cluster_id else None
 
 
-def _partitions(storage: ObjectStore, location: TopicLocation) -> Iterator[RemotePartition]:
+def _list_partitions(storage: ObjectStore, location: TopicLocation) -> Iterator[RemotePartition]:
     for listed in storage.list(location_prefix(location.cluster_id, location.revision)):
         number = partition_of_manifest(listed.key)
         if number is not None:
             yield RemotePartition(location.cluster_id, location.revision, number)
 
 
-OLD_MS: Final = 24 * 60 * 60 * 1000
-"""By the storage's clock. Writers name their objects within half a day."""
+MIN_AGE_MS: Final = 24 * 60 * 60 * 1000
+"""Minimum age of swept objects by the storage's clock. Writers reference their objects within half a day."""
 _BATCH: Final = 1000
 
-Location = tuple[str, int]
+LocationId = tuple[str, int]
 """Cluster id and initial revision."""
 
 
 @dataclass(slots=True)
-class _Folder:
-    """Old objects of one partition that a manifest may name."""
+class _PartitionFolder:
+    """Old objects of one partition that a manifest may reference."""
 
     partition: RemotePartition
     objects: list[ListedObject] = field(default_factory=list)
 
     @property
-    def location(self) -> Location:
+    def location(self) -> LocationId:
         return self.partition.cluster_id, self.partition.revision
 
 
 @dataclass(slots=True)
 class _FolderResult:
-    folder: _Folder
+    folder: _PartitionFolder
     unnamed: list[ListedObject]
     has_manifest: bool
     is_foreign: bool = False
 
 
 def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegister) -> tuple[int, int]:
-    """Delete objects older than a day that no manifest names; return their number and bytes.
+    """Delete objects older than a day that no manifest references; return their number and bytes.
 
-    Objects are listed before names are read, and deleted after all names were read. Only locations that this cluster
-    created or mounted are swept, and none in a hand-over or detached. Without a manifest, objects go only if neither
-    catalog nor object storage knows the topic; with an older copy, none go.
+    Objects are listed before references are read, and deleted after all references were read. Only locations that this
+    cluster created or mounted are swept, and none that are detached or being handed over. Without a manifest, objects
+    are deleted only if neither catalog nor object storage knows the topic; with an older copy of it, none are.
     """
     storage = remote.storage
-    old_ms = storage.clock_ms() - OLD_MS
-    known = _Known.of(catalog.read(), remote.cluster_id)
-    described: set[Location] = set()
+    old_ms = storage.clock_ms() - MIN_AGE_MS
+    known = _KnownLocations.of(catalog.read(), remote.cluster_id)
+    described: set[LocationId] = set()
     look = _FolderCheck(store, remote, known)
     folders = (
         folder
-        for prefix in known.prefixes(remote.cluster_id)
-        for folder in _folders(storage, prefix, old_ms, described)
+        for prefix in known.list_prefixes(remote.cluster_id)
+        for folder in _iter_folders(storage, prefix, old_ms, described)
     )
     results = [result for result in map_in_parallel(look, folders, name="sweep") if result is not None]
-    # Includes topics created during the listing.
-    now = _Known.of(catalog.read(), remote.cluster_id)
+    # This catalog also has topics that were created during the listing.
+    now = _KnownLocations.of(catalog.read(), remote.cluster_id)
     foreign = {result.folder.location for result in results if result.is_foreign}
     forgotten = {
         result.folder.location
         for result in results
-        if result.unnamed and not result.has_manifest and not now.has(result.folder.location, described)
+        if result.unnamed and not result.has_manifest and not now.must_keep(result.folder.location, described)
     }
-    foreign |= _foreign_locations(storage, forgotten, remote.cluster_id)
+    foreign |= _find_foreign_locations(storage, forgotten, remote.cluster_id)
     doomed = [
         listed
         for result in results
@@ -174,9 +173,11 @@ def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegiste
     return len(doomed), sum(listed.size for listed in doomed)
 
 
-def _foreign_locations(storage: ObjectStore, forgotten: Collection[Location], cluster_id: str) -> set[Location]:
-    """Return forgotten locations of other owners: their objects may be all that is left."""
-    foreign: set[Location] = set()
+def _find_foreign_locations(
+    storage: ObjectStore, forgotten: Collection[LocationId], cluster_id: str
+) -> set[LocationId]:
+    """Return forgotten locations that other clusters own, whose objects may be the last copy."""
+    foreign: set[LocationId] = set()
     for listed in storage.list(MOUNTABLE) if forgotten else ():
         place = location_of_mountable(listed.key)
         if place is None or place not in forgotten:
@@ -189,22 +190,21 @@ def _foreign_locations(storage: ObjectStore, forgotten: Collection[Location], cl
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownLocations:
     """Locations of topics that the catalog knows."""
 
-    tierings: dict[Location, TopicTiering]
-    busy: frozenset[Location]
-    topic_ids: dict[Location, str]
-    """Of locations with a tiering."""
+    tierings: dict[LocationId, TopicTiering]
+    busy: frozenset[LocationId]
+    topic_ids: dict[LocationId, str]
 
     @classmethod
-    def of(cls, catalog: Catalog, cluster_id: str) -> _Known:
-        tierings: dict[Location, TopicTiering] = {}
-        topic_ids: dict[Location, str] = {}
-        busy: set[Location] = set()
+    def of(cls, catalog: Catalog, cluster_id: str) -> _KnownLocations:
+        tierings: dict[LocationId, TopicTiering] = {}
+        topic_ids: dict[LocationId, str] = {}
+        busy: set[LocationId] = set()
         for name, topic in catalog.topics.items():
-            location = location_of(name, topic, cluster_id)
-            tiering = tiering_of(catalog, name, cluster_id)
+            location = get_topic_location(name, topic, cluster_id)
+            tiering = find_tiering(catalog, name, cluster_id)
             if topic.recovering is not None or is_closed(topic):
                 busy.add((location.cluster_id, location.revision))
             elif tiering is not None:
@@ -216,18 +216,19 @@ class _Known:
                 busy.add((made_by, int(revision)))
         return cls(tierings, frozenset(busy), topic_ids)
 
-    def prefixes(self, cluster_id: str) -> list[str]:
+    def list_prefixes(self, cluster_id: str) -> list[str]:
         elsewhere = sorted(location for location in self.tierings if location[0] != cluster_id)
         return [f"{REMOTE_TOPICS}{cluster_id}/", *(location_prefix(*location) for location in elsewhere)]
 
-    def has(self, location: Location, described: set[Location]) -> bool:
+    def must_keep(self, location: LocationId, described: set[LocationId]) -> bool:
         """Whether objects without a manifest stay at a location."""
         return location in self.tierings or location in self.busy or location in described
 
 
-def _folders(storage: ObjectStore, prefix: str, old_ms: int, described: set[Location]) -> Iterator[_Folder]:
-    """Yield the folders of partitions, and add locations with a topic register to `described`."""
-    folder: _Folder | None = None
+def _iter_folders(
+    storage: ObjectStore, prefix: str, old_ms: int, described: set[LocationId]
+) -> Iterator[_PartitionFolder]:
+    folder: _PartitionFolder | None = None
     for listed in storage.list(prefix):
         described.update(filter(None, [location_of_topic_manifest(listed.key)]))
         place = remote_place_of(listed.key)
@@ -237,7 +238,7 @@ def _folders(storage: ObjectStore, prefix: str, old_ms: int, described: set[Loca
         if folder is None or folder.partition != partition:
             if folder is not None:
                 yield folder
-            folder = _Folder(partition)
+            folder = _PartitionFolder(partition)
         if listed.modified_ms < old_ms and _is_named_by_manifests(place[3]):
             folder.objects.append(listed)
     if folder is not None:
@@ -250,19 +251,19 @@ def _is_named_by_manifests(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _FolderCheck:
-    """Checks folders for objects that no manifest names. Thread-safe."""
+    """Checks folders for objects that no manifest references. Thread-safe."""
 
     store: ObjectStore
     remote: RemoteTier
-    known: _Known
+    known: _KnownLocations
 
-    def __call__(self, folder: _Folder) -> _FolderResult | None:
-        """`None`: the topic is in an operation."""
+    def __call__(self, folder: _PartitionFolder) -> _FolderResult | None:
+        """Check a folder; `None` if its topic is in an operation."""
         if folder.location in self.known.busy:
             return None
         return retry_missing(lambda: self._check_folder(folder))
 
-    def _check_folder(self, folder: _Folder) -> _FolderResult:
+    def _check_folder(self, folder: _PartitionFolder) -> _FolderResult:
         manifest = read_manifest(self.remote.storage, folder.partition)
         if manifest is None:
             return _FolderResult(folder, folder.objects, has_manifest=False)
@@ -273,20 +274,20 @@ class _FolderCheck:
             purge(
                 ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering), folder.partition, manifest.garbage
             )
-        named = set(_named_keys(self.remote.storage, manifest))
+        named = set(_iter_named_keys(self.remote.storage, manifest))
         unnamed = [item for item in folder.objects if item.key not in named]
         return _FolderResult(
-            folder, [] if unnamed and self._is_behind(folder, manifest) else unnamed, has_manifest=True
+            folder, [] if unnamed and self._may_need_unnamed(folder, manifest) else unnamed, has_manifest=True
         )
 
-    def _is_behind(self, folder: _Folder, manifest: Manifest) -> bool:
+    def _may_need_unnamed(self, folder: _PartitionFolder, manifest: Manifest) -> bool:
         """Return whether the manifest lags behind the folder, so that unreferenced objects may be needed."""
         topic_id = self.known.topic_ids.get(folder.location)
         head = None if topic_id is None else read_head(self.store, topic_id, folder.partition.number)
-        return head is not None and is_behind(manifest, head)
+        return head is not None and lacks_uploaded(manifest, head)
 
 
-def _named_keys(storage: ObjectStore, manifest: Manifest) -> Iterator[str]:
+def _iter_named_keys(storage: ObjectStore, manifest: Manifest) -> Iterator[str]:
     yield from iter_object_keys((*manifest.entries, *manifest.garbage.entries))
     for page in manifest.pages:
         yield page.key
@@ -296,4 +297,4 @@ def _named_keys(storage: ObjectStore, manifest: Manifest) -> Iterator[str]:
         try:
             yield from iter_object_keys(read_page(storage, page))
         except MissingObjectError:
-            continue  # Its objects went first.
+            continue  # The objects of a garbage page are deleted before it.

@@ -1,4 +1,4 @@
-"""A cluster's object storage, its connections, and checks of manifests against heads."""
+"""A cluster's object storage and its connections, and comparisons of manifests with heads."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore, StoredObject, Version
 
 
-class Connections:
-    """Concurrent requests of this process. Thread-safe.
+class RequestSlots:
+    """Slots for concurrent requests of this process. Thread-safe.
 
-    Uploads use what downloads leave; while downloads wait, only their share.
+    Uploads use the slots that downloads leave; while downloads wait, only their share.
     """
 
     def __init__(self, limit: int) -> None:
@@ -36,8 +36,8 @@ class Connections:
         self._free = threading.Condition()
 
     @contextmanager
-    def upload(self) -> Iterator[None]:
-        """Hold a connection for an upload."""
+    def hold_for_upload(self) -> Iterator[None]:
+        """Hold a slot for an upload."""
         with self._free:
             self._free.wait_for(self._may_upload)
             self._uploads += 1
@@ -49,8 +49,8 @@ class Connections:
                 self._free.notify_all()
 
     @contextmanager
-    def download(self) -> Iterator[None]:
-        """Hold a connection for a download."""
+    def hold_for_download(self) -> Iterator[None]:
+        """Hold a slot for a download."""
         with self._free:
             self._waiting += 1
             self._free.wait_for(lambda: self._uploads + self._downloads < self.limit)
@@ -68,77 +68,77 @@ class Connections:
         return is_free and (not self._waiting or self._uploads < self.share)
 
 
-_BY_URL: Final[dict[str, Connections]] = {}
+_BY_URL: Final[dict[str, RequestSlots]] = {}
 _LOCK: Final = threading.Lock()
 
 
-def connections_to(url: str, limit: int) -> Connections:
-    """Return this process's connections to a storage, with this limit."""
+def get_request_slots(url: str, limit: int) -> RequestSlots:
+    """Return this process's request slots of a storage, with this limit."""
     with _LOCK:
-        connections = _BY_URL.setdefault(url, Connections(limit))
+        connections = _BY_URL.setdefault(url, RequestSlots(limit))
         if connections.limit != limit:
             connections.limit = connections.share = limit
         return connections
 
 
-def limit_connections(storage: ObjectStore, limit: int) -> BoundedStore:
+def limit_connections(storage: ObjectStore, limit: int) -> LimitedStore:
     """Return a storage with limited concurrent requests per process."""
-    return BoundedStore(unwrap_store(storage), limit)
+    return LimitedStore(unwrap_store(storage), limit)
 
 
-class BoundedStore(WrappedStore):
-    """A store that waits for a free connection, except to list."""
+class LimitedStore(WrappedStore):
+    """A store that waits for a free slot before each request, except to list."""
 
     def __init__(self, inner: ObjectStore, limit: int) -> None:
         super().__init__(inner)
         self._limit = limit
 
-    def __copy__(self) -> BoundedStore:
+    def __copy__(self) -> LimitedStore:
         """Copy with a client of its own."""
-        return BoundedStore(copy(self.inner), self._limit)
+        return LimitedStore(copy(self.inner), self._limit)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BoundedStore, (self.inner, self._limit)
+        return LimitedStore, (self.inner, self._limit)
 
     @property
-    def connections(self) -> Connections:
-        """Connections of this process."""
-        return connections_to(self.inner.url, self._limit)
+    def connections(self) -> RequestSlots:
+        """Request slots of this process."""
+        return get_request_slots(self.inner.url, self._limit)
 
     def get(self, key: str) -> StoredObject | None:
         """Return the object, or `None`."""
-        with self.connections.download():
+        with self.connections.hold_for_download():
             return super().get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return at most `length` bytes from `start`."""
-        with self.connections.download():
+        with self.connections.hold_for_download():
             return super().get_range(key, start, length)
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
         """Store under a fresh key, unconditionally."""
-        with self.connections.upload():
+        with self.connections.hold_for_upload():
             super().put(key, body, kms_key_id=kms_key_id)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
         """Store `body` if `key` is still at `expected`."""
-        with self.connections.upload():
+        with self.connections.hold_for_upload():
             return super().swap(key, body, expected=expected)
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Copy an object of another store under a fresh key."""
-        with self.connections.upload():
+        with self.connections.hold_for_upload():
             super().copy_in(key, unwrap_store(source), source_key, kms_key_id=kms_key_id)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, unconditionally."""
-        with self.connections.upload():
+        with self.connections.hold_for_upload():
             super().delete(list(keys))
 
 
 def unwrap_store(store: ObjectStore) -> ObjectStore:
     """Return the wrapped store, for server-side copies."""
-    return store.inner if isinstance(store, BoundedStore) else store
+    return store.inner if isinstance(store, LimitedStore) else store
 
 
 _CONNECTIONS: Final = "cloud_storage_max_connections"
@@ -150,39 +150,37 @@ class RemoteTier:
 
     storage: ObjectStore
     cluster_id: str
-    """Cluster that reads and writes."""
     properties: Mapping[str, str] = field(default_factory=dict)
-    """Cluster properties, with place and size of the cache."""
     cache_folder: str | None = None
-    """Default cache folder; `None`: temporary."""
+    """Default cache folder; `None` for a temporary one."""
 
     @property
-    def connections(self) -> Connections:
-        """Connections shared by this process's uploads and downloads."""
-        return connections_to(self.storage.url, int(read_property(self.properties, _CONNECTIONS) or 1))
+    def connections(self) -> RequestSlots:
+        """Request slots that this process's uploads and downloads share."""
+        return get_request_slots(self.storage.url, int(read_property(self.properties, _CONNECTIONS) or 1))
 
 
-def remote_tier(
+def build_remote_tier(
     storage: ObjectStore | None, cluster_id: str, cluster: ClusterEntry, cache_folder: str | None = None
 ) -> RemoteTier | None:
-    """Return the remote tier of a cluster bound to object storage, else `None`."""
+    """Return the remote tier of a cluster; `None` if it is not bound to object storage."""
     if storage is None or cluster.storage_id is None:
         return None
     connections = int(read_property(cluster.properties, _CONNECTIONS) or 1)
     return RemoteTier(limit_connections(storage, connections), cluster_id, cluster.properties, cache_folder)
 
 
-def is_behind(manifest: Manifest | None, head: Head) -> bool:
-    """Whether the manifest is an older copy that lacks uploaded records; the partition then waits for a restore.
+def lacks_uploaded(manifest: Manifest | None, head: Head) -> bool:
+    """Whether a manifest is an older copy that lacks uploaded records; the partition then waits for a restore.
 
     Read the head first. Records below the log's start do not count: a disabling that deletes counts them as uploaded.
     """
     return max(0 if manifest is None else manifest.end, head.start) < head.uploaded_to
 
 
-def check_not_behind(manifest: Manifest | None, head: Head, partition: RemotePartition, where: object) -> None:
+def check_has_uploaded(manifest: Manifest | None, head: Head, partition: RemotePartition, where: object) -> None:
     """Reject a manifest that lacks uploaded records; `where` names topic and partition."""
-    if not is_behind(manifest, head):
+    if not lacks_uploaded(manifest, head):
         return
     problem = "is not there" if manifest is None else f"ends at offset {manifest.end}: it is an older copy"
     message = f"{where}: {partition.key} {problem}, and everything below offset {head.uploaded_to} was uploaded"
@@ -193,23 +191,23 @@ def check_not_behind(manifest: Manifest | None, head: Head, partition: RemotePar
     raise UserError(message, hint=hint)
 
 
-def agreed_end(head: Head, manifest: Manifest) -> int:
+def find_same_log_end(head: Head, manifest: Manifest) -> int:
     """Return the offset up to which a replica's head and its source's manifest are of the same log."""
     stop, start = head.end, max(head.start, manifest.start)
-    return find_agreed_end(_epochs_since(head.epochs, start), _epochs_since(manifest.epochs, start), stop)
+    return find_agreed_end(_list_epochs_since(head.epochs, start), _list_epochs_since(manifest.epochs, start), stop)
 
 
 def has_dropped_remote(head: Head, manifest: Manifest) -> bool:
     """Whether a replica's source dropped its remote records (`onDisable: delete`).
 
-    Heads of earlier versions store no tiered epoch; there only an empty manifest shows it.
+    Heads of earlier versions store no tiered epoch; for these, an empty manifest is the only sign.
     """
     if head.tiered_epoch:
         return manifest.tiered_epoch > head.tiered_epoch
     return manifest.tiered_epoch > 1 and not manifest.segments
 
 
-def _epochs_since(epochs: Sequence[tuple[int, int]], start: int) -> list[tuple[int, int]]:
+def _list_epochs_since(epochs: Sequence[tuple[int, int]], start: int) -> list[tuple[int, int]]:
     """Return the epochs from `start` on; logs drop older epochs at different times."""
     return [
         (epoch, max(first, start))

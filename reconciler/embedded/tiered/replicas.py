@@ -1,6 +1,6 @@
 """Read replicas: topics that read another cluster's topic from object storage.
 
-A replica's heads follow the source's manifest, so records that were not uploaded are invisible.
+A replica's heads follow the source's manifest, so records that are not uploaded are invisible.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from reconciler.archives.recoverable import find_topic_at
 from reconciler.archives.storage import check_storage
 from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.embedded.acl import to_acl_entries
-from reconciler.embedded.catalog.tables import Catalog, Draft, topic_with_id
-from reconciler.embedded.catalog.topics import create_replica, follow_replica
+from reconciler.embedded.catalog.tables import Catalog, Draft, find_topic_by_id
+from reconciler.embedded.catalog.topics import create_replica, record_replica_state
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.head import REPLICA, Head, head_register, parse_head
-from reconciler.embedded.tiered.remote_tier import RemoteTier, agreed_end, has_dropped_remote
+from reconciler.embedded.tiered.remote_tier import RemoteTier, find_same_log_end, has_dropped_remote
 from reconciler.errors import LostRaceError, QuotaExceededError, ReconcilerError, UserError
 from reconciler.objectstore.register import fresh_mark
 from reconciler.resources.cluster_properties import ENABLED, read_property
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from reconciler.resources.acls import TopicAcl
 
 
-def locate_replica_source(storage: ObjectStore, location: TopicLocation) -> RecoverableTopic:
+def read_replica_source(storage: ObjectStore, location: TopicLocation) -> RecoverableTopic:
     """Return the topic at a location, for a replica; one GET."""
     topic = find_topic_at(storage, location)
     return RecoverableTopic(str(topic.location), topic.name, topic.partitions)
 
 
-def make_replica(
+def create_replica_topic(
     draft: Draft, full_name: str, source: RecoverableTopic, *, topic_id: str, acls: Iterable[TopicAcl] = ()
 ) -> str:
     """Create a read replica if missing; return its topic id."""
@@ -58,7 +58,7 @@ def make_replica(
 class Replicas:
     """The read replicas of one cluster. Several processes may run at once.
 
-    A head is read before its manifest and swapped as read, so a slow process never moves it back.
+    A head is read before its manifest, and swapped only if it is unchanged. So a slow process never moves it back.
     """
 
     store: ObjectStore
@@ -67,10 +67,10 @@ class Replicas:
     now_ms: Callable[[], int]
     is_stopped: Callable[[], bool] = lambda: False
 
-    def follow(self, is_wanted: Callable[[str], bool]) -> Mapping[str, int | ReconcilerError]:
-        """Refresh the wanted replicas (by full name); one failure stops no other.
+    def refresh_wanted(self, is_wanted: Callable[[str], bool]) -> Mapping[str, int | ReconcilerError]:
+        """Refresh the wanted replicas (by full name); failures do not affect other topics.
 
-        Return, by topic id, the number of partitions that moved, or the error. One GET per topic and partition.
+        Return, by topic id, the number of partitions that changed, or the error. One GET per topic and partition.
         """
         catalog = self.catalog.read()
         remote = self.remote
@@ -83,13 +83,13 @@ class Replicas:
             if self.is_stopped():
                 break
             try:
-                ended[topic.id] = self._follow(catalog, full_name, topic, remote)
+                ended[topic.id] = self._refresh_topic(catalog, full_name, topic, remote)
             except ReconcilerError as error:
                 error.message = f"read replica {full_name}: {error.message}"
                 ended[topic.id] = error
         return ended
 
-    def _follow(self, catalog: Catalog, full_name: str, topic: TopicEntry, remote: RemoteTier | None) -> int:
+    def _refresh_topic(self, catalog: Catalog, full_name: str, topic: TopicEntry, remote: RemoteTier | None) -> int:
         if topic.replica is None:
             return 0
         if remote is None:
@@ -98,15 +98,17 @@ class Replicas:
         location = TopicLocation.parse(topic.replica.location)
         source = read_topic_manifest(remote.storage, location.cluster_id, location.revision)
         if source is None:
-            check_storage(remote.storage, catalog.cluster.storage_id)  # Another bucket proves nothing about the source.
+            check_storage(
+                remote.storage, catalog.cluster.storage_id
+            )  # Another bucket would look as if the source were gone.
             raise self._record_source_gone(topic, location)
         failed: ReconcilerError | None = None
         if source.partitions > topic.partitions or topic.replica.trouble is not None:
             try:
-                self.catalog.commit(lambda draft: follow_replica(draft, topic.id, source.partitions, None))
+                self.catalog.commit(lambda draft: record_replica_state(draft, topic.id, source.partitions, None))
             except QuotaExceededError as error:
-                failed = error  # Partitions within the quota are followed.
-                self.catalog.commit(lambda draft: follow_replica(draft, topic.id, topic.partitions, None))
+                failed = error  # Partitions within the quota are still refreshed.
+                self.catalog.commit(lambda draft: record_replica_state(draft, topic.id, topic.partitions, None))
         partitions = source.partitions if failed is None else min(source.partitions, topic.partitions)
 
         def refresh(number: int) -> bool | ReconcilerError:
@@ -126,10 +128,9 @@ class Replicas:
         return moved
 
     def _record_source_gone(self, topic: TopicEntry, location: TopicLocation) -> UserError:
-        """Record that the source is gone; the replica stays as it is."""
         message = f"its source {location} was deleted: it is no longer in object storage"
         trouble = Trouble(SOURCE_GONE, message, self.now_ms())
-        self.catalog.commit(lambda draft: follow_replica(draft, topic.id, topic.partitions, trouble))
+        self.catalog.commit(lambda draft: record_replica_state(draft, topic.id, topic.partitions, trouble))
         hint = (
             "Delete the read replica, or name another location in readReplicaOf: a topic that was created again under "
             "the same name has another one, which `topic storage` shows on its cluster."
@@ -141,20 +142,19 @@ class Replicas:
         held = register.read()
         before = None if held is None else parse_head(self.store, register.key, held.value)
         manifest = read_manifest(remote.storage, source)
-        after = _follow_manifest(before, manifest, source)
+        after = _build_head(before, manifest, source)
         if after is None:
             return False
         try:
             register.swap(held, after.to_json(), mark=fresh_mark())
         except LostRaceError:
-            return False  # Another process was faster, or the topic is being deleted.
-        if held is None and topic_with_id(self.catalog.read(), topic_id, full_name) is None:
+            return False  # Another process changed the head, or the topic is being deleted.
+        if held is None and find_topic_by_id(self.catalog.read(), topic_id, full_name) is None:
             remove_partition(self.store, topic_id, source.number)
         return True
 
 
-def _follow_manifest(head: Head | None, manifest: Manifest | None, source: RemotePartition) -> Head | None:
-    """Return a replica's head after its source's manifest; `None`: no change."""
+def _build_head(head: Head | None, manifest: Manifest | None, source: RemotePartition) -> Head | None:
     if manifest is None and head is None:
         return None
     if manifest is None or (head is not None and _is_older_copy(head, manifest)):
@@ -176,4 +176,4 @@ def _follow_manifest(head: Head | None, manifest: Manifest | None, source: Remot
 
 
 def _is_older_copy(head: Head, manifest: Manifest) -> bool:
-    return manifest.end < head.end <= agreed_end(head, manifest) and not has_dropped_remote(head, manifest)
+    return manifest.end < head.end <= find_same_log_end(head, manifest) and not has_dropped_remote(head, manifest)

@@ -1,6 +1,6 @@
 """Scrub: check a manifest against the objects that exist.
 
-Suspects are checked against a second read of the manifest: other processes may have replaced them.
+Suspects are checked against a second read of the manifest, since other processes may have replaced them.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from reconciler.embedded.tiered.object_rewrites import (
     publish_remote,
     read_footer,
 )
-from reconciler.embedded.tiered.remote_tier import RemoteTier, is_behind
+from reconciler.embedded.tiered.remote_tier import RemoteTier, lacks_uploaded
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
     from reconciler.archives.entries import Entry, PageRef
     from reconciler.archives.location import TopicTiering
-    from reconciler.embedded.segments.admission import Rules
+    from reconciler.embedded.segments.admission import AppendRules
     from reconciler.embedded.segments.head import Head
     from reconciler.objectstore.base import ObjectStore
 
 
-class Fault(StrEnum):
+class ScrubFault(StrEnum):
     """Kinds of faults."""
 
     MANIFEST = "the manifest cannot be read"
@@ -52,35 +52,34 @@ class Fault(StrEnum):
 class ScrubFinding:
     """One fault, repaired or not."""
 
-    fault: Fault
+    fault: ScrubFault
     key: str
     offsets: OffsetRange
     why: str = ""
-    is_here: bool = False
-    """Whether the local tier has all of the offsets: then nothing is lost."""
+    is_local: bool = False
+    """Whether the local tier has all of the offsets, so that nothing is lost."""
     is_mended: bool = False
     records: int = 0
     bytes: int = 0
-    """Bytes uploaded again."""
 
     @property
     def error(self) -> UserError:
         """Error to report if the fault was not repaired."""
         where = f"offsets {self.offsets.start} to {self.offsets.stop - 1}"
-        what = f"{where} are in the local tier alone" if self.is_here else f"{where} cannot be read"
+        what = f"{where} are in the local tier alone" if self.is_local else f"{where} cannot be read"
         why = f": {self.why}" if self.why else ""
         hint = f"Restore {self.key} from a version or copy of the bucket, then: reconciler run --once --only scrub"
         return UserError(f"{what}: {self.key}: {self.fault}{why}", hint=hint)
 
 
 @dataclass(frozen=True)
-class Scrub:
+class PartitionScrub:
     """Scrubs one partition."""
 
     store: ObjectStore
     remote: RemoteTier
     tiering: TopicTiering
-    rules: Rules
+    rules: AppendRules
     number: int
     now_ms: Callable[[], int]
 
@@ -88,8 +87,8 @@ class Scrub:
     def _place(self) -> RemotePartition:
         return remote_partition(self.tiering.location, self.number)
 
-    def done(self, head: Head) -> list[ScrubFinding]:
-        """Check all named objects, repair what is possible, and return the faults.
+    def scrub_partition(self, head: Head) -> list[ScrubFinding]:
+        """Check all referenced objects, repair what is possible, and return the faults.
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
@@ -98,32 +97,31 @@ class Scrub:
         try:
             manifest = read_manifest(storage, self._place)
         except UserError as error:
-            return [ScrubFinding(Fault.MANIFEST, self._place.key, alone, error.message, is_here=not alone.length)]
+            return [ScrubFinding(ScrubFault.MANIFEST, self._place.key, alone, error.message, is_local=not alone.length)]
         if manifest is None:
-            # Perhaps nothing was uploaded.
-            return [self._report_short(0, head, "it is not there")] if head.uploaded_to or alone.length else []
+            # The partition may have nothing uploaded yet.
+            return [self._report_short_manifest(0, head, "it is not there")] if head.uploaded_to or alone.length else []
         check_own(self._place, manifest, self.remote.cluster_id)
-        if is_behind(manifest, head) and manifest.tiered_epoch <= self.tiering.epoch:
+        if lacks_uploaded(manifest, head) and manifest.tiered_epoch <= self.tiering.epoch:
             why = f"it ends at offset {manifest.end}, and everything below {head.uploaded_to} was uploaded"
-            return [self._report_short(manifest.end, head, why)]
+            return [self._report_short_manifest(manifest.end, head, why)]
         sizes = {listed.key: listed.size for listed in storage.list(f"{self._place.place}/")}
         findings = [finding for page in manifest.pages for finding in self._check_page(page)]
-        suspects = [entry for entry in _entries(storage, manifest) if self._is_suspect(entry, sizes)]
+        suspects = [entry for entry in _iter_entries(storage, manifest) if self._is_suspect(entry, sizes)]
         return [*findings, *self._confirm_and_repair(suspects, head)] if suspects else findings
 
-    def _report_short(self, end: int, head: Head, why: str) -> ScrubFinding:
-        """Report that the manifest ends too early: evicted records are lost."""
+    def _report_short_manifest(self, end: int, head: Head, why: str) -> ScrubFinding:
         start = max(head.start, end)
         is_here = start >= head.local_start
         lacking = OffsetRange(start, max(start, head.uploaded_to if is_here else head.local_start))
-        fault = Fault.SHORT if end else Fault.MANIFEST
-        return ScrubFinding(fault, self._place.key, lacking, why, is_here=is_here)
+        fault = ScrubFault.SHORT if end else ScrubFault.MANIFEST
+        return ScrubFinding(fault, self._place.key, lacking, why, is_local=is_here)
 
     def _check_page(self, page: PageRef) -> Iterator[ScrubFinding]:
         try:
             read_page(self.remote.storage, page)
         except UserError as error:
-            yield ScrubFinding(Fault.PAGE, page.key, OffsetRange(page.base, page.last + 1), error.message)
+            yield ScrubFinding(ScrubFault.PAGE, page.key, OffsetRange(page.base, page.last + 1), error.message)
 
     def _is_suspect(self, entry: Entry, sizes: Mapping[str, int]) -> bool:
         return sizes.get(entry.key) != entry.bytes or not self._has_index(entry)
@@ -140,7 +138,7 @@ class Scrub:
     def _confirm_and_repair(self, suspects: Sequence[Entry], head: Head) -> list[ScrubFinding]:
         storage = self.remote.storage
         again = read_manifest(storage, self._place)
-        named = set() if again is None else {entry.key for entry in _entries(storage, again)}
+        named = set() if again is None else {entry.key for entry in _iter_entries(storage, again)}
         lost: list[tuple[Entry, ScrubFinding]] = []
         findings: list[ScrubFinding] = []
         for entry in suspects:
@@ -150,33 +148,35 @@ class Scrub:
             offsets = OffsetRange(entry.base, entry.last + 1)
             is_here = offsets.start >= head.local_start and offsets.stop <= head.end
             if listing is None:
-                lost.append((entry, ScrubFinding(Fault.SEGMENT_MISSING, entry.key, offsets, is_here=is_here)))
+                lost.append((entry, ScrubFinding(ScrubFault.SEGMENT_MISSING, entry.key, offsets, is_local=is_here)))
             elif listing.size != entry.bytes:
                 why = f"it has {listing.size:,} bytes, not {entry.bytes:,}"
-                lost.append((entry, ScrubFinding(Fault.SEGMENT_DIFFERS, entry.key, offsets, why, is_here=is_here)))
+                lost.append(
+                    (entry, ScrubFinding(ScrubFault.SEGMENT_DIFFERS, entry.key, offsets, why, is_local=is_here))
+                )
             elif not self._has_index(entry):
                 findings.append(self._rebuild_index(entry, offsets))
-        return [*findings, *self._put_again(lost, head)]
+        return [*findings, *self._upload_again(lost, head)]
 
     def _rebuild_index(self, entry: Entry, offsets: OffsetRange) -> ScrubFinding:
         storage, key = self.remote.storage, index_key(entry.key)
         try:
             footer = read_footer(storage, entry.key, entry.bytes)
         except UserError as error:
-            return ScrubFinding(Fault.SEGMENT_DIFFERS, entry.key, offsets, error.message)
+            return ScrubFinding(ScrubFault.SEGMENT_DIFFERS, entry.key, offsets, error.message)
         storage.delete([key])
         storage.put(key, footer, kms_key_id=entry.kms_key_id)
-        return ScrubFinding(Fault.INDEX, key, offsets, is_mended=True)
+        return ScrubFinding(ScrubFault.INDEX, key, offsets, is_mended=True)
 
-    def _put_again(self, lost: Iterable[tuple[Entry, ScrubFinding]], head: Head) -> Iterator[ScrubFinding]:
+    def _upload_again(self, lost: Iterable[tuple[Entry, ScrubFinding]], head: Head) -> Iterator[ScrubFinding]:
         put_ms = self.now_ms()
         for entry, finding in lost:
-            # Above `uploaded_to` an older copy of the cluster has other records, or none.
-            if not finding.is_here or entry.last >= head.uploaded_to or not self.tiering.uploads:
+            # Above `uploaded_to` a cluster restored from an older copy has other records, or none.
+            if not finding.is_local or entry.last >= head.uploaded_to or not self.tiering.uploads:
                 yield finding
                 continue
             with delete_segments_on_error(self.remote.storage) as done:
-                done.append(Replacement.of([entry], self._write_local(entry, head)))
+                done.append(Replacement.of([entry], self._upload_local_records(entry, head)))
             rewrite = RemoteRewrite(self._place, self.remote.cluster_id, self.tiering, tuple(done))
             gain = publish_remote(self.remote.storage, rewrite, put_ms=put_ms, now_ms=self.now_ms)
             if gain is None:
@@ -184,7 +184,7 @@ class Scrub:
             else:
                 yield replace(finding, is_mended=True, records=gain.records, bytes=gain.bytes)
 
-    def _write_local(self, entry: Entry, head: Head) -> list[Entry]:
+    def _upload_local_records(self, entry: Entry, head: Head) -> list[Entry]:
         """Upload a segment's local records again; empty if compaction removed all of them."""
         offsets = OffsetRange(entry.base, entry.last + 1)
         parts = list(iter_entries_within(self.store, head, offsets))
@@ -195,7 +195,7 @@ class Scrub:
         return [] if written is None else [written.as_segment(parts, entry.epoch)]
 
 
-def _entries(storage: ObjectStore, manifest: Manifest) -> Iterator[Entry]:
+def _iter_entries(storage: ObjectStore, manifest: Manifest) -> Iterator[Entry]:
     for page in manifest.pages:
         try:
             yield from read_page(storage, page)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from reconciler.archives.location import TopicLocation, TopicTiering
 from reconciler.archives.manifest import Garbage, Manifest, ManifestSwap, remote_partition
 from reconciler.archives.storage import check_storage
-from reconciler.embedded.catalog.tiering_state import disabling_topics, finish_disabling, tiering_of
-from reconciler.embedded.keys import partition_of_head
+from reconciler.embedded.catalog.tiering_state import find_tiering, finish_disabling, list_disabling_topics
+from reconciler.embedded.keys import parse_head_key
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.head import Head, Partition, list_heads, swap_head
 from reconciler.embedded.tiered.remote_sweep import RemoteDeletion
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 Failure: TypeAlias = ReconcilerError | None
 
 _MAX_LISTINGS: Final = 100
-"""Above, one listing of all heads is cheaper than one per topic."""
+"""Number of topics that are listed one by one; for more, one listing of all heads is cheaper."""
 
 
 def finish_deletions(store: ObjectStore, catalog: CatalogRegister, remote: RemoteDeletion | None = None) -> int:
-    """Delete marked topics' objects, then the marks; return the number of topics."""
+    """Delete the objects of marked topics, then the marks; return the number of topics."""
     read = catalog.read()
     marked = read.deletions
     if not marked:
@@ -40,7 +40,7 @@ def finish_deletions(store: ObjectStore, catalog: CatalogRegister, remote: Remot
         remove_partition(store, *head)
         return True
 
-    failed = for_each_head(remove, iter_heads_of(store, marked))
+    failed = for_each_head(remove, iter_topic_heads(store, marked))
     for topic_id, entry in marked.items():
         if entry.location is not None and topic_id not in failed:
             error = _delete_remote(remote or RemoteDeletion(None, ""), entry.location, read.cluster.storage_id)
@@ -54,20 +54,20 @@ def finish_deletions(store: ObjectStore, catalog: CatalogRegister, remote: Remot
                 draft.put_deletion(topic_id, None)
 
     catalog.commit(unmark)
-    raise_first(failed)
+    raise_first_error(failed)
     return len(done)
 
 
 def _delete_remote(remote: RemoteDeletion, location: str, storage_id: str | None) -> Failure:
     try:
-        remote.delete(TopicLocation.parse(location), storage_id)
+        remote.delete_location(TopicLocation.parse(location), storage_id)
     except ReconcilerError as error:
         return error
     return None
 
 
 def for_each_head(tend: Callable[[tuple[str, int]], bool], heads: Iterable[tuple[str, int]]) -> dict[str, Failure]:
-    """Run `tend` on heads in parallel; return unfinished topics with their first error."""
+    """Call `tend` for heads in parallel; return unfinished topics with their first error."""
 
     def run(head: tuple[str, int]) -> tuple[str, bool, Failure]:
         try:
@@ -82,20 +82,20 @@ def for_each_head(tend: Callable[[tuple[str, int]], bool], heads: Iterable[tuple
     return failed
 
 
-def raise_first(failed: Mapping[str, Failure]) -> None:
+def raise_first_error(failed: Mapping[str, Failure]) -> None:
     """Raise the first error, if any."""
     for error in failed.values():
         if error is not None:
             raise error
 
 
-def iter_heads_of(store: ObjectStore, topic_ids: Iterable[str]) -> Iterator[tuple[str, int]]:
+def iter_topic_heads(store: ObjectStore, topic_ids: Iterable[str]) -> Iterator[tuple[str, int]]:
     """Yield topic id and partition of these topics' heads."""
     wanted = set(topic_ids)
     listings: list[str | None] = [None] if len(wanted) > _MAX_LISTINGS else [*sorted(wanted)]
     for of_topic in listings:
         for listed in list(list_heads(store, of_topic)):
-            topic_id, partition = partition_of_head(listed.key)
+            topic_id, partition = parse_head_key(listed.key)
             if topic_id in wanted:
                 yield topic_id, partition
 
@@ -112,18 +112,18 @@ def finish_disablings(
     *,
     may_go_on: Callable[[], None] = _never_stop,
 ) -> int:
-    """Drive DISABLING topics to DISABLED; return the number of topics done (KIP-950).
+    """Complete the disabling of tiering of all topics; return the number of topics done (KIP-950).
 
-    Under the tiered epoch that the catalog committed, each partition is processed, its head before its manifest; then
-    the catalog commits DISABLED and raises the epoch again. Each step can be repeated after a crash (F-K-063).
+    Each partition is processed under the tiered epoch that the catalog committed, its head before its manifest. Then
+    the catalog commits DISABLED and increases the epoch again. Each step can be repeated after a crash (F-K-063).
 
     `retain` only raises the manifest's epoch, so that earlier uploads cannot publish (F-K-056). `delete` raises the
     log's start to its local start (F-K-061) and makes all remote segments garbage (F-K-062). The same swap lowers the
-    head's `uploaded_to`: a delayed uploader that raised it again would let records be evicted that no manifest names.
-    Later uploads start at the earliest local offset (F-R-011), a gap that the plan shows (F-R-012).
+    head's `uploaded_to`: a delayed uploader that raised it again would let records be evicted that no manifest
+    references. Later uploads start at the earliest local offset (F-R-011), a gap that the plan shows (F-R-012).
     """
     current = catalog.read()
-    begun = _disabling_topics(current, cluster_id)
+    begun = _find_disabling_topics(current, cluster_id)
     if not begun:
         return 0
     bound = current.cluster.storage_id
@@ -133,30 +133,30 @@ def finish_disablings(
             message = f"the tiering of {names} cannot be switched off: the cluster has no object storage any more"
             raise UserError(message, hint="Declare objectStorage of the cluster as it was, then `run` finishes it.")
         check_storage(storage, bound)
-    # Without object storage a cluster has no manifests.
+    # A cluster without object storage has no manifests.
     failed = (
         {}
         if bound is None or storage is None
         else for_each_head(
             lambda head: begun[head[0]].disable_partition(store, storage, head[1], may_go_on),
-            iter_heads_of(store, begun),
+            iter_topic_heads(store, begun),
         )
     )
     done = {topic_id: topic.tiering.epoch for topic_id, topic in begun.items() if topic_id not in failed}
 
-    def say(draft: Draft) -> None:
+    def commit_disabled(draft: Draft) -> None:
         for topic_id, epoch in done.items():
             finish_disabling(draft, topic_id, epoch)
 
-    catalog.commit(say, may_go_on=may_go_on)
-    raise_first(failed)
+    catalog.commit(commit_disabled, may_go_on=may_go_on)
+    raise_first_error(failed)
     return len(done)
 
 
-def _disabling_topics(catalog: Catalog, cluster_id: str) -> Mapping[str, _TopicDisablement]:
+def _find_disabling_topics(catalog: Catalog, cluster_id: str) -> Mapping[str, _TopicDisablement]:
     topics: dict[str, _TopicDisablement] = {}
-    for full_name in disabling_topics(catalog):
-        tiering = tiering_of(catalog, full_name, cluster_id)
+    for full_name in list_disabling_topics(catalog):
+        tiering = find_tiering(catalog, full_name, cluster_id)
         if tiering is not None:
             topic_id = catalog.topics[full_name].id
             topics[topic_id] = _TopicDisablement(full_name, topic_id, tiering, cluster_id)
@@ -177,19 +177,18 @@ class _TopicDisablement:
         swap = ManifestSwap(storage, self.cluster_id, self.tiering)
         remote = remote_partition(self.tiering.location, number)
         if self.tiering.policy != "delete":
-            swap(remote, self._fence)
+            swap(remote, self._raise_manifest_epoch)
             return True
         head = self._raise_start(store, number)
         if head is None:
-            return False  # It is being deleted, or changes its writer.
-        swap(remote, lambda manifest: self._empty(manifest, head.start))
+            return False  # The topic is being deleted, or the head changes its writer.
+        swap(remote, lambda manifest: self._empty_manifest(manifest, head.start))
         return True
 
-    def _fence(self, manifest: Manifest) -> Manifest | None:
+    def _raise_manifest_epoch(self, manifest: Manifest) -> Manifest | None:
         return None if manifest.tiered_epoch == self.tiering.epoch else manifest
 
     def _raise_start(self, store: ObjectStore, number: int) -> Head | None:
-        """Raise the head's start; `None`: the head is gone or sealed."""
         cut: Head | None = None
 
         def change(head: Head) -> Head | None:
@@ -204,7 +203,7 @@ class _TopicDisablement:
         swap_head(store, Partition(self.full_name, self.topic_id, number), change)
         return cut
 
-    def _empty(self, manifest: Manifest, start: int) -> Manifest | None:
+    def _empty_manifest(self, manifest: Manifest, start: int) -> Manifest | None:
         if manifest.tiered_epoch == self.tiering.epoch and not (manifest.pages or manifest.entries):
             return None
         waiting = manifest.garbage

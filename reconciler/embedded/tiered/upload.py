@@ -1,7 +1,7 @@
-"""Upload segments, and again after compaction.
+"""Upload segments, and upload them again after compaction.
 
-A segment of one file is copied, several parts become one file; its index is its Parquet footer. Segments that were
-partly uploaded are cut, so that remote segments never overlap.
+A segment of one file is copied; several parts become one file. The index is the file's Parquet footer. Segments that
+were partly uploaded are cut, so that remote segments never overlap.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from reconciler.embedded.tiered.object_rewrites import (
     RemoteRewrite,
     SegmentWriter,
     delete_segments_on_error,
-    merged_digest,
+    merge_digests,
     read_footer,
 )
-from reconciler.embedded.tiered.remote_tier import RemoteTier, check_not_behind
+from reconciler.embedded.tiered.remote_tier import RemoteTier, check_has_uploaded
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.hashes import compute_digest
 from reconciler.records.log import Digest, OffsetRange
@@ -38,28 +38,25 @@ from reconciler.runtime.effects import this_process
 
 if TYPE_CHECKING:
     from reconciler.archives.location import TopicTiering
-    from reconciler.embedded.segments.admission import Rules
+    from reconciler.embedded.segments.admission import AppendRules
     from reconciler.objectstore.base import ObjectStore
 
 
 _UPLOAD_THREADS: Final = 4
-"""Parallel copies per partition; the store does the work."""
 
 
 @dataclass(frozen=True, slots=True)
 class UploadBatch:
-    """Stored segments of one partition that no manifest names yet. Picklable."""
+    """Stored segments of one partition that no manifest references yet. Picklable."""
 
     partition: Partition
     remote: RemotePartition
     offsets: OffsetRange
-    """Covered completely; a manifest that takes them ends at the start."""
+    """Offsets that it covers completely; it is published only if the manifest ends at their start."""
     entries: tuple[Entry, ...]
     epochs: tuple[tuple[int, int], ...]
     tiering: TopicTiering
-    """Tiering during the upload."""
-    by: str = field(default_factory=this_process, compare=False)
-    """Process that uploaded them."""
+    uploaded_by: str = field(default_factory=this_process, compare=False)
 
     @property
     def keys(self) -> list[str]:
@@ -72,7 +69,7 @@ def iter_segments_to_upload(
 ) -> Iterator[Segment]:
     """Yield closed, stable segments of entries that the manifest lacks.
 
-    `takes_open`: also the stable entries of the open one.
+    `takes_open` adds the stable entries of the open segment.
     """
     for segment in iter_segments(entries, limits):
         if segment.is_closed and segment.last < stable:
@@ -85,37 +82,37 @@ def iter_segments_to_upload(
 
 
 @dataclass(frozen=True)
-class Upload:
+class PartitionUpload:
     """Copies a range of one partition to object storage."""
 
     store: ObjectStore
     storage: ObjectStore
     partition: Partition
     tiering: TopicTiering
-    rules: Rules
+    rules: AppendRules
 
     @property
     def remote(self) -> RemotePartition:
         """Remote location of the partition."""
         return remote_partition(self.tiering.location, self.partition.number)
 
-    def put(self, head: Head, limits: SegmentLimits, offsets: OffsetRange) -> UploadBatch:
-        """Store each segment within a range; no manifest names them yet."""
-        # The log may have been cut since.
+    def upload_segments(self, head: Head, limits: SegmentLimits, offsets: OffsetRange) -> UploadBatch:
+        """Store each segment within a range; no manifest references them yet."""
+        # The log may have been truncated since.
         offsets = OffsetRange(offsets.start, max(offsets.start, min(offsets.stop, head.end)))
-        # A cut page may name expired records.
+        # A page across the start may reference expired segments.
         start = min(max(offsets.start, head.local_start), offsets.stop)
         segments = list(iter_segments(iter_entries_within(self.store, head, OffsetRange(start, offsets.stop)), limits))
         done: list[Entry] = []
 
-        def put(segment: Segment) -> None:
+        def upload_segment(segment: Segment) -> None:
             entry = self._put_segment(segment, offsets)
             if entry is not None:
                 done.append(entry)
 
         try:
             with ThreadPoolExecutor(_UPLOAD_THREADS, thread_name_prefix="upload") as threads:
-                list(threads.map(put, segments))
+                list(threads.map(upload_segment, segments))
         except BaseException:
             self.storage.delete([key for entry in done for key in (entry.key, index_key(entry.key))])
             raise
@@ -125,10 +122,10 @@ class Upload:
     def _put_segment(self, segment: Segment, offsets: OffsetRange) -> Entry | None:
         first = segment.entries[0]
         if len(segment.entries) == 1 and first.is_within(offsets):
-            return self.copy(first)
+            return self.copy_file(first)
         return self._write_one_file(segment, offsets)
 
-    def copy(self, entry: Entry) -> Entry:
+    def copy_file(self, entry: Entry) -> Entry:
         """Store a file unchanged, with its index."""
         kms_key_id = self.rules.kms_key_id
         key = segment_key(self.remote.place, (entry.base, entry.last), entry.bytes, entry.epoch)
@@ -138,7 +135,6 @@ class Upload:
         return replace(entry, key=key, producer=None, txn=None, is_segment=True, kms_key_id=kms_key_id)
 
     def _write_one_file(self, segment: Segment, offsets: OffsetRange) -> Entry | None:
-        """Write a segment's records in the range as one file; `None`: it has none."""
         writer = SegmentWriter.for_partition(self.storage, self.rules, self.remote, segment.epoch)
         written = writer.write_one(
             batch for entry in segment.entries for batch in read_part(self.store, entry, self.partition.number, offsets)
@@ -146,7 +142,7 @@ class Upload:
         is_whole = all(entry.is_within(offsets) for entry in segment.entries)
         if written is None and not is_whole:
             return None
-        if written is None or (is_whole and written.digest != merged_digest(segment.entries)):
+        if written is None or (is_whole and written.digest != merge_digests(segment.entries)):
             self.storage.delete([] if written is None else [written.key, index_key(written.key)])
             where = f"{self.partition}, offsets {segment.base} to {segment.last}"
             message = f"{self.store.url}: {where}: its records do not match the digest in the head"
@@ -168,18 +164,18 @@ def read_agreeing_tiers(
     remote = remote_partition(tiering.location, partition.number)
     look = 1
     while True:
-        # The head is never behind an earlier manifest, nor a manifest behind an earlier head.
+        # Head and manifest only grow, so a later read of one cannot be behind an earlier read of the other.
         manifest = read_manifest(storage, remote)
         head = read_head(store, partition.topic_id, partition.number)
         if manifest is not None and head is not None and manifest.end < head.uploaded_to:
             manifest = read_manifest(storage, remote)
         if head is None or max(head.tiered_epoch, manifest.tiered_epoch if manifest else 0) > tiering.epoch:
             return None
-        check_not_behind(manifest, head, remote, partition)
+        check_has_uploaded(manifest, head, remote, partition)
         if manifest is None:
             return None
         try:
-            other = _differing_offsets(store, storage, head, manifest, partition.number)
+            other = _find_differing_offsets(store, storage, head, manifest, partition.number)
         except MissingObjectError:
             # Another process may have replaced the object.
             if look == _MAX_READS:
@@ -192,7 +188,7 @@ def read_agreeing_tiers(
         look += 1
 
 
-def _differing_offsets(
+def _find_differing_offsets(
     store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest, number: int
 ) -> OffsetRange | None:
     if manifest.end > head.end:
@@ -201,11 +197,11 @@ def _differing_offsets(
     if start >= manifest.end or max(head.compacted_to, manifest.compacted_to) > start:
         return None
     both = OffsetRange(start, manifest.end)
-    is_same = _digest(store, head, both, number) == _digest(storage, manifest, both, number)
+    is_same = _compute_digest(store, head, both, number) == _compute_digest(storage, manifest, both, number)
     return None if is_same else both
 
 
-def _digest(store: ObjectStore, held: PagedEntries, offsets: OffsetRange, number: int) -> Digest:
+def _compute_digest(store: ObjectStore, held: PagedEntries, offsets: OffsetRange, number: int) -> Digest:
     digest = Digest()
     for entry in iter_entries_within(store, held, offsets):
         if entry.is_within(offsets):
@@ -231,16 +227,16 @@ def _older_copy_error(partition: Partition, key: str, other: OffsetRange) -> Use
 _FILE: Final = "file://"
 _NO_DISK: Final = 1 << 40
 _ALL_SHARES: Final = 1000
-"""Stands for all connections."""
+"""Number of shares that stands for all connections."""
 _PREFIX: Final = "cloud_storage_upload_ctrl_"
 
 
 @dataclass(frozen=True, slots=True)
-class Controller:
+class BacklogController:
     """Coefficients and limits of the PD controller.
 
-    The larger the backlog, the more connections uploads get, as in Redpanda. Without an integral part: a backlog is
-    never negative, so it would never unwind.
+    As in Redpanda, a larger backlog gives uploads more connections. There is no integral part: a backlog is never
+    negative, so it would never decrease.
     """
 
     p_coeff: float = -2.0
@@ -248,10 +244,9 @@ class Controller:
     min_shares: int = 100
     max_shares: int = 1000
     interval_ms: int = 60_000
-    """Interval of updates."""
 
     @classmethod
-    def of(cls, properties: Mapping[str, str]) -> Controller:
+    def of(cls, properties: Mapping[str, str]) -> BacklogController:
         """Parse the cluster's properties."""
 
         def value(name: str) -> str:
@@ -265,19 +260,19 @@ class Controller:
             int(value("update_interval_ms")),
         )
 
-    def shares(self, error: float, before: float) -> int:
+    def compute_shares(self, error: float, before: float) -> int:
         """Return the uploads' shares for a backlog error and its previous value."""
         wanted = int(self.p_coeff * (error + self.d_coeff * (error - before)))
         return max(self.min_shares, min(self.max_shares, wanted))
 
 
-def controller_error(backlog_bytes: int, free_bytes: int) -> float:
+def compute_backlog_error(backlog_bytes: int, free_bytes: int) -> float:
     """Return the controller's error: the backlog in thousandths of the free disk space, negated."""
     return -backlog_bytes * _ALL_SHARES / max(free_bytes, 1)
 
 
-def free_bytes(store: ObjectStore) -> int:
-    """Return the free bytes of a store's disk; of buckets, a constant."""
+def read_free_bytes(store: ObjectStore) -> int:
+    """Return the free bytes of a store's disk; for buckets, a constant."""
     if not store.url.startswith(_FILE):
         return _NO_DISK
     return shutil.disk_usage(store.url.removeprefix(_FILE)).free
@@ -289,10 +284,10 @@ def compute_connections(shares: int, connections: int) -> int:
 
 
 Stretch = tuple[tuple[Entry, ...], tuple[Entry, ...]]
-"""Remote entries, and the local ones that replace them."""
+"""Remote entries, and the local entries that replace them."""
 
 
-def uploads_compacted_again(policy: CleanupPolicy, remote: RemoteTier) -> bool:
+def uploads_again(policy: CleanupPolicy, remote: RemoteTier) -> bool:
     """Whether a topic's compacted segments are uploaded again."""
     is_on = read_property(remote.properties, "cloud_storage_enable_compacted_topic_reupload") == "true"
     return is_on and policy.tiering is not None and policy.tiering.uploads
@@ -314,67 +309,67 @@ def iter_outdated(store: ObjectStore, storage: ObjectStore, head: Head, manifest
         is_settled = all(entry.is_within(whole) for entry in (*remote, *local)) and all(
             segment_entry.is_segment for segment_entry in local
         )
-        if is_settled and remote and list(map(_version, remote)) != list(map(_version, local)):
+        if is_settled and remote and list(map(_get_version, remote)) != list(map(_get_version, local)):
             yield remote, local
 
 
-def remotely_compacted_end(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest) -> int:
-    """Return the offset below which object storage has no key twice."""
+def find_compacted_end(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest) -> int:
+    """Return the offset below which object storage has each key only once."""
     both = OffsetRange(head.local_start, max(head.local_start, min(head.compacted_to, manifest.end)))
     for remote, local in group_by_overlap(
         iter_entries_within(storage, manifest, both), iter_entries_within(store, head, both)
     ):
-        if list(map(_version, remote)) != list(map(_version, local)):
+        if list(map(_get_version, remote)) != list(map(_get_version, local)):
             return max(manifest.compacted_to, min(entry.base for entry in (*remote, *local)))
     return head.compacted_to
 
 
 def group_by_overlap(remote: Iterable[Entry], local: Iterable[Entry]) -> Iterator[Stretch]:
-    """Group the entries of both tiers into stretches by overlap; oldest first."""
+    """Group overlapping entries of both tiers into stretches, oldest first."""
     tagged = chain(((entry, True) for entry in remote), ((entry, False) for entry in local))
     run: list[tuple[Entry, bool]] = []
     last = -1
     for entry, is_remote in sorted(tagged, key=lambda pair: (pair[0].base, pair[0].last)):
         if run and entry.base > last:
-            yield _split(run)
+            yield _split_tiers(run)
             run = []
         run.append((entry, is_remote))
         last = max(last, entry.last)
     if run:
-        yield _split(run)
+        yield _split_tiers(run)
 
 
 def upload_compacted_again(
-    upload: Upload, head: Head, manifest: Manifest, remote: RemoteTier, offsets: OffsetRange
+    upload: PartitionUpload, head: Head, manifest: Manifest, remote: RemoteTier, offsets: OffsetRange
 ) -> PartitionRewrite:
-    """Upload replacements of outdated stretches that begin in a range; no manifest names them yet.
+    """Upload replacements of outdated stretches that begin in a range; no manifest references them yet.
 
-    Readers may see a mix: each key's newest record is in either version.
+    Readers may see a mix of versions: each key's newest record is in both.
     """
     with delete_segments_on_error(remote.storage) as done:
         for far, near in iter_outdated(upload.store, remote.storage, head, manifest):
             if offsets.start <= max(far[0].base, head.local_start) < offsets.stop:
-                done.append(Replacement.of(far, list(_successors(upload, far, near))))
+                done.append(Replacement.of(far, list(_build_successors(upload, far, near))))
     rewrite = RemoteRewrite(upload.remote, remote.cluster_id, upload.tiering, tuple(done))
     return PartitionRewrite(upload.partition, (), remote=rewrite)
 
 
-def _successors(upload: Upload, remote: Sequence[Entry], local: Sequence[Entry]) -> Iterator[Entry]:
+def _build_successors(upload: PartitionUpload, remote: Sequence[Entry], local: Sequence[Entry]) -> Iterator[Entry]:
     """Yield the new remote entries; nothing is copied if only the tombstone horizon differs."""
-    if list(map(_content, remote)) == list(map(_content, local)):
+    if list(map(_get_content, remote)) == list(map(_get_content, local)):
         yield from (replace(far, horizon_ms=near.horizon_ms) for far, near in zip(remote, local, strict=True))
     else:
-        yield from map(upload.copy, local)
+        yield from map(upload.copy_file, local)
 
 
-def _split(run: Sequence[tuple[Entry, bool]]) -> Stretch:
+def _split_tiers(run: Sequence[tuple[Entry, bool]]) -> Stretch:
     remote = tuple(entry for entry, is_remote in run if is_remote)
     return remote, tuple(entry for entry, is_remote in run if not is_remote)
 
 
-def _version(entry: Entry) -> tuple[object, ...]:
-    return *_content(entry), entry.horizon_ms
+def _get_version(entry: Entry) -> tuple[object, ...]:
+    return *_get_content(entry), entry.horizon_ms
 
 
-def _content(entry: Entry) -> tuple[object, ...]:
+def _get_content(entry: Entry) -> tuple[object, ...]:
     return entry.base, entry.last, entry.digest

@@ -15,11 +15,11 @@ from reconciler.archives.manifest import Manifest, RemotePartition, read_manifes
 from reconciler.archives.objects import RESTORE_HINT
 from reconciler.archives.pages import PagedEntries, read_pages
 from reconciler.archives.storage import check_storage
-from reconciler.embedded.catalog.tiering_state import hides_remote, read_location, tiering_of
+from reconciler.embedded.catalog.tiering_state import find_read_location, find_tiering, hides_remote_records
 from reconciler.embedded.catalog.topic_configs import find_set_configs
-from reconciler.embedded.keys import partition_of_head
-from reconciler.embedded.segments.head import REPLICA, Head, list_heads, position_of, read_head, read_heads
-from reconciler.embedded.segments.retention import SegmentLimits, cleanup_policy, iter_segments
+from reconciler.embedded.keys import parse_head_key
+from reconciler.embedded.segments.head import REPLICA, Head, get_link_position, list_heads, read_head, read_heads
+from reconciler.embedded.segments.retention import SegmentLimits, iter_segments, read_cleanup_policy
 from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError
 from reconciler.lifecycles import TieringState
 from reconciler.objectstore.wrappers import LoggingStore
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ANSWERS: Final = (LostRaceError, MissingObjectError)
-"""These errors are answers, not failed requests."""
+"""Errors that are answers of the store, not failed requests."""
 _SEGMENT: Final = ".parquet"
 
 
@@ -60,7 +60,7 @@ class CountingStore(LoggingStore):
         self._counts: Counter[str] = Counter()
         self._lock = Lock()
 
-    def taken(self) -> Mapping[str, int]:
+    def pop_counts(self) -> Mapping[str, int]:
         """Return and reset the counters of `vitals.COUNTER_HELP`."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
@@ -83,7 +83,7 @@ class CountingStore(LoggingStore):
             if not isinstance(error, _ANSWERS):
                 self._count("errors_total")
             raise
-        counted = _counter_name(method, key)
+        counted = _find_counter(method, key)
         if counted is not None:
             self._count(counted)
         return answer
@@ -93,7 +93,7 @@ class CountingStore(LoggingStore):
             self._counts[name] += 1
 
 
-def _counter_name(method: str, key: str) -> str | None:
+def _find_counter(method: str, key: str) -> str | None:
     match method, key.rpartition("/")[2]:
         case "swap", "manifest.json":
             return "partition_manifest_uploads_total"
@@ -110,77 +110,78 @@ def _counter_name(method: str, key: str) -> str | None:
 def find_manifest_problem(
     storage: ObjectStore, partition: RemotePartition, head: Head, manifest: Manifest | None
 ) -> UserError | None:
-    """Return why a manifest cannot name all uploaded records, or `None`.
+    """Return why a manifest cannot have all uploaded records, or `None`.
 
-    A head may be behind a manifest read later: check again with a newer head.
+    A head may be older than a manifest read later: check again with a newer head.
     """
     if head.start >= head.uploaded_to:
-        return None  # Nothing was uploaded.
+        return None  # The partition has nothing uploaded.
     if head.writer == REPLICA and manifest is not None:
-        return None  # A replica follows its source.
+        return None  # A read replica uploads nothing.
     uploaded = f"offsets {head.start} to {head.uploaded_to - 1} of partition {partition.number}"
     if manifest is None:
-        return _error(f"{storage.url} has no object {partition.key}, which names what was uploaded: {uploaded}")
+        return _manifest_error(
+            f"{storage.url} has no object {partition.key}, which names what was uploaded: {uploaded}"
+        )
     if manifest.end < head.uploaded_to:
         names = f"names nothing from offset {manifest.end} on"
     elif head.start < min(manifest.start, head.local_start):
         names = f"names nothing below offset {manifest.start}"
     else:
         return None
-    return _error(f"{storage.url}: {partition.key} {names}, and uploaded were {uploaded}")
+    return _manifest_error(f"{storage.url}: {partition.key} {names}, and uploaded were {uploaded}")
 
 
-def _error(message: str) -> UserError:
+def _manifest_error(message: str) -> UserError:
     return UserError(message, hint=RESTORE_HINT)
 
 
 ReadManifest: TypeAlias = Callable[[int], Manifest | None]
-"""Returns a partition's manifest: one GET, none if never tiered."""
+"""Returns a partition's manifest with one GET; `None`, without a request, if it was never tiered."""
 
 
-class Share(NamedTuple):
-    """Part of a log, by share of offsets."""
+class LogShare(NamedTuple):
+    """Size of a section of a log, estimated by its share of offsets."""
 
     bytes: int = 0
     records: int = 0
 
 
-def share_within(item: PageRef | Entry, start: int, stop: int) -> Share:
-    """Return the share of an item from `start` to before `stop`."""
+def estimate_within(item: PageRef | Entry, start: int, stop: int) -> LogShare:
+    """Return the size of an item's offsets from `start` to before `stop`."""
     whole = item.last + 1 - item.base
     wanted = max(0, min(stop, item.last + 1) - max(start, item.base))
     records = item.digest.records if isinstance(item, Entry) else item.records
-    return Share(item.bytes * wanted // whole, records * wanted // whole)
+    return LogShare(item.bytes * wanted // whole, records * wanted // whole)
 
 
-def share_below(paged: PagedEntries, offset: int) -> Share:
-    """Return the share of the log below an offset."""
-    return _share_of(paged, 0, offset)
+def estimate_below(paged: PagedEntries, offset: int) -> LogShare:
+    """Return the size of the log below an offset."""
+    return _estimate_range(paged, 0, offset)
 
 
-def remote_only(head: Head, manifest: Manifest | None) -> Share:
-    """Return the share of a log that only object storage has."""
-    return Share() if manifest is None else _share_of(manifest, head.start, head.local_start)
+def estimate_remote_only(head: Head, manifest: Manifest | None) -> LogShare:
+    """Return the size of the records that only object storage has."""
+    return LogShare() if manifest is None else _estimate_range(manifest, head.start, head.local_start)
 
 
-def _share_of(paged: PagedEntries, start: int, stop: int) -> Share:
-    shares = [share_within(item, start, stop) for named in (paged.pages, paged.entries) for item in named]
-    return Share(sum(share.bytes for share in shares), sum(share.records for share in shares))
+def _estimate_range(paged: PagedEntries, start: int, stop: int) -> LogShare:
+    shares = [estimate_within(item, start, stop) for named in (paged.pages, paged.entries) for item in named]
+    return LogShare(sum(share.bytes for share in shares), sum(share.records for share in shares))
 
 
-def manifests_of(storage: ObjectStore | None, catalog: Catalog, full_name: str, cluster_id: str) -> ReadManifest:
+def get_manifest_reader(storage: ObjectStore | None, catalog: Catalog, full_name: str, cluster_id: str) -> ReadManifest:
     """Return a reader of a topic's manifests."""
-    location = _location(catalog, full_name, cluster_id)
+    location = _find_location(catalog, full_name, cluster_id)
     if storage is None or location is None:
         return lambda _number: None
     return lambda number: read_manifest(storage, remote_partition(location, number))
 
 
-def _location(catalog: Catalog, full_name: str, cluster_id: str) -> TopicLocation | None:
-    """Return the topic's remote location; `None`: it never had remote objects."""
+def _find_location(catalog: Catalog, full_name: str, cluster_id: str) -> TopicLocation | None:
     topic = catalog.topics[full_name]
     is_remote = topic.tiering is not None or topic.replica is not None
-    return read_location(full_name, topic, cluster_id) if is_remote else None
+    return find_read_location(full_name, topic, cluster_id) if is_remote else None
 
 
 Place: TypeAlias = tuple[str, int]
@@ -195,26 +196,26 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class StorageReport:
-    """Storage report of one cluster."""
+    """Sizes of one cluster's topics, with problems in object storage."""
 
     store: ObjectStore
     storage: ObjectStore | None
     catalog: Catalog
     cluster_id: str
 
-    def of(self, topics: Mapping[str, Address]) -> Iterator[TopicStorage]:
+    def report_topics(self, topics: Mapping[str, Address]) -> Iterator[TopicStorage]:
         """Yield the sizes of topics (full name → address), in order, with problems in object storage.
 
-        One listing, one GET per written partition, one more if it was ever tiered, and one for the object storage.
+        One listing, one GET per partition with a head, one more if it was ever tiered, and one for the object storage.
         """
-        problem = self._problem_of(topics)
+        problem = self._find_problem(topics)
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="storage") as pool:
             threads, wanted = CallPool(pool, 4 * _AT_ONCE), tuple(topics)
-            heads = self.heads(wanted, threads)
+            heads = self.read_heads(wanted, threads)
             looks = {} if problem is not None else self._check_manifests(wanted, heads, threads)
         manifests = {place: look for place, look in looks.items() if not isinstance(look, UserError)}
         for name, address in topics.items():
-            report = self.topic(name, address, heads, manifests)
+            report = self.measure_topic(name, address, heads, manifests)
             doubted = (
                 looks.get((self.catalog.topics[name].id, partition.partition)) for partition in report.partitions
             )
@@ -227,34 +228,34 @@ class StorageReport:
                 tiering = replace(tiering, hidden=problem.message, problem=problem)
             yield replace(report, tiering=tiering, partitions=partitions)
 
-    def read(self, names: Iterable[str]) -> tuple[Heads, Manifests]:
+    def read_partitions(self, names: Iterable[str]) -> tuple[Heads, Manifests]:
         """Return all heads and manifests of topics."""
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="storage") as pool:
             threads, wanted = CallPool(pool, 4 * _AT_ONCE), tuple(names)
-            heads = self.heads(wanted, threads)
-            return heads, self.manifests(wanted, heads, threads)
+            heads = self.read_heads(wanted, threads)
+            return heads, self.read_manifests(wanted, heads, threads)
 
-    def heads(self, names: Iterable[str], threads: CallPool) -> Heads:
-        """Return topics' heads by id and partition; unwritten ones are absent."""
+    def read_heads(self, names: Iterable[str], threads: CallPool) -> Heads:
+        """Return topics' heads by id and partition; partitions without a head are absent."""
         ids = {self.catalog.topics[name].id for name in names}
         heads = list_heads(self.store, *(ids if len(ids) == 1 else ()))
-        places = [place for listed in heads if (place := partition_of_head(listed.key))[0] in ids]
+        places = [place for listed in heads if (place := parse_head_key(listed.key))[0] in ids]
         heads_read = threads.over(lambda place: read_head(self.store, *place), places)
         return {place: head for place, head in zip(places, heads_read, strict=True) if head is not None}
 
-    def manifests(self, names: Iterable[str], heads: Heads, threads: CallPool) -> Manifests:
+    def read_manifests(self, names: Iterable[str], heads: Heads, threads: CallPool) -> Manifests:
         """Return the manifests of partitions with a head, unless they are hidden."""
         storage = self.storage
-        if storage is None or self._hidden is not None:
+        if storage is None or self._find_hidden_reason is not None:
             return {}
-        wanted = self._remote_partitions(names, heads)
+        wanted = self._list_remote_partitions(names, heads)
         manifests_read = threads.over(lambda pair: read_manifest(storage, pair[1]), wanted)
         return {
             place: manifest for (place, _), manifest in zip(wanted, manifests_read, strict=True) if manifest is not None
         }
 
-    def _problem_of(self, names: Iterable[str]) -> UserError | None:
-        if self.storage is None or self._hidden is not None or not any(map(self._location, names)):
+    def _find_problem(self, names: Iterable[str]) -> UserError | None:
+        if self.storage is None or self._find_hidden_reason is not None or not any(map(self._find_location, names)):
             return None
         try:
             check_storage(self.storage, self.catalog.cluster.storage_id)
@@ -266,7 +267,7 @@ class StorageReport:
         self, names: Iterable[str], heads: Heads, threads: CallPool
     ) -> Mapping[Place, Manifest | UserError]:
         storage = self.storage
-        if storage is None or self._hidden is not None:
+        if storage is None or self._find_hidden_reason is not None:
             return {}
 
         def check(wanted: tuple[Place, RemotePartition]) -> Manifest | UserError | None:
@@ -280,68 +281,68 @@ class StorageReport:
             newer = read_head(self.store, *place)
             return manifest if newer is None else find_manifest_problem(storage, partition, newer, manifest) or manifest
 
-        wanted = self._remote_partitions(names, heads)
+        wanted = self._list_remote_partitions(names, heads)
         results = threads.over(check, wanted)
         return {place: look for (place, _), look in zip(wanted, results, strict=True) if look is not None}
 
-    def _remote_partitions(self, names: Iterable[str], heads: Heads) -> list[tuple[Place, RemotePartition]]:
-        locations = {self.catalog.topics[name].id: self._location(name) for name in names}
+    def _list_remote_partitions(self, names: Iterable[str], heads: Heads) -> list[tuple[Place, RemotePartition]]:
+        locations = {self.catalog.topics[name].id: self._find_location(name) for name in names}
         return [
             (place, remote_partition(location, place[1]))
             for place in heads
             if (location := locations.get(place[0])) is not None
         ]
 
-    def topic(self, name: str, address: Address, heads: Heads, manifests: Manifests) -> TopicStorage:
+    def measure_topic(self, name: str, address: Address, heads: Heads, manifests: Manifests) -> TopicStorage:
         """Return one topic's sizes."""
-        tiering, limits = self._shown(name), cleanup_policy(self.catalog, name, self.cluster_id).limits
+        tiering, limits = self._describe_tiering(name), read_cleanup_policy(self.catalog, name, self.cluster_id).limits
         entry, writes = self.catalog.topics[name], tiering is not None and tiering.mode in {"write_only", "full"}
         return TopicStorage(
             address,
             tiering,
             tuple(
-                _partition(number, heads.get(place), manifests.get(place), limits, writes=writes)
+                _measure_partition(number, heads.get(place), manifests.get(place), limits, writes=writes)
                 for number in range(entry.partitions)
                 for place in [(entry.id, number)]
             ),
         )
 
     @property
-    def _hidden(self) -> str | None:
+    def _find_hidden_reason(self) -> str | None:
         properties = self.catalog.cluster.properties
         if read_property(properties, SHOWN) != _TRUE:
             return f"{SHOWN} is false"
         return "the cluster names no objectStorage" if self.storage is None else None
 
-    def _tiering(self, name: str) -> TopicTiering | None:
-        return tiering_of(self.catalog, name, self.cluster_id)
+    def _find_tiering(self, name: str) -> TopicTiering | None:
+        return find_tiering(self.catalog, name, self.cluster_id)
 
-    def _location(self, name: str) -> TopicLocation | None:
-        return _location(self.catalog, name, self.cluster_id)
+    def _find_location(self, name: str) -> TopicLocation | None:
+        return _find_location(self.catalog, name, self.cluster_id)
 
-    def _replica(self, name: str, replica: ReplicaEntry) -> TieringShown:
+    def _describe_replica(self, name: str, replica: ReplicaEntry) -> TieringShown:
         trouble = replica.trouble
         problem = None if trouble is None else UserError(trouble.message, hint="Delete the read replica.")
         return TieringShown(
-            "disabled" if hides_remote(self.catalog, name) else "read_replica",
+            "disabled" if hides_remote_records(self.catalog, name) else "read_replica",
             FOLLOWING if trouble is None else trouble.code,
             0,
             replica.location,
-            self._url,
+            self._get_url,
             is_paused=False,
-            hidden=self._hidden if trouble is None else trouble.message,
+            hidden=self._find_hidden_reason if trouble is None else trouble.message,
             problem=problem,
         )
 
     @property
-    def _url(self) -> str:
+    def _get_url(self) -> str:
         return f"remote://{'' if self.storage is None else self.storage.url.partition('://')[2]}"
 
-    def _shown(self, name: str) -> TieringShown | None:
+    def _describe_tiering(self, name: str) -> TieringShown | None:
         replica = self.catalog.topics[name].replica
         if replica is not None:
-            return self._replica(name, replica)
-        tiering = self._tiering(name)
+            return self._describe_replica(name, replica)
+        tiering = self._find_tiering(name)
         if tiering is None:
             return None
         properties = self.catalog.cluster.properties
@@ -352,49 +353,49 @@ class StorageReport:
             and read_switches(find_set_configs(self.catalog, name)).write
         )
         return TieringShown(
-            tiering_mode_of(writes=is_writing, serves=tiering.serves),
+            get_tiering_mode(writes=is_writing, serves=tiering.serves),
             str(tiering.state),
             tiering.epoch,
             str(tiering.location),
-            self._url,
+            self._get_url,
             is_paused=is_writing and read_property(properties, UPLOADS) != _TRUE,
-            hidden=self._hidden,
+            hidden=self._find_hidden_reason,
         )
 
 
-def tiering_mode_of(*, writes: bool, serves: bool) -> Mode:
+def get_tiering_mode(*, writes: bool, serves: bool) -> Mode:
     """Return the tiering mode of a topic, by its switches."""
     if writes:
         return "full" if serves else "write_only"
     return "read_only" if serves else "disabled"
 
 
-def remote_usage_of(manifest: Manifest, uploaded_to: int) -> RemoteUsage:
-    """Return the size of what object storage has of a partition."""
+def measure_remote_usage(manifest: Manifest, uploaded_to: int) -> RemoteUsage:
+    """Return the size of a partition's records in object storage."""
     garbage = manifest.garbage
     return RemoteUsage(
         manifest.start,
         manifest.end,
         TierUsage(manifest.stored_bytes, manifest.segments),
-        TierUsage(_bytes(garbage), sum(page.entries for page in garbage.pages) + len(garbage.entries)),
+        TierUsage(_count_bytes(garbage), sum(page.entries for page in garbage.pages) + len(garbage.entries)),
         manifest.uploaded_ms or None,
         is_ahead=uploaded_to < manifest.end,
     )
 
 
-def pending_bytes(head: Head, manifest: Manifest | None) -> int:
-    """Return a partition's bytes that no manifest has yet."""
+def count_pending_bytes(head: Head, manifest: Manifest | None) -> int:
+    """Return a partition's bytes that no manifest references yet."""
     uploaded_to = head.uploaded_to if manifest is None else max(head.uploaded_to, manifest.end)
-    return head.stored_bytes - share_below(head, uploaded_to).bytes
+    return head.stored_bytes - estimate_below(head, uploaded_to).bytes
 
 
-def _partition(
+def _measure_partition(
     number: int, head: Head | None, manifest: Manifest | None, limits: SegmentLimits, *, writes: bool
 ) -> PartitionStorage:
     if head is None:
         return PartitionStorage(number, 0, 0, 0, TierUsage(), None, 0, 0, 0 if writes else None)
-    far = remote_only(head, manifest)
-    # Pages hold the oldest segments, one file each.
+    far = estimate_remote_only(head, manifest)
+    # Pages hold the oldest segments, which are one file each.
     segments = sum(page.entries for page in head.pages) + sum(1 for _ in iter_segments(head.entries, limits))
     noted = head.uploaded_to if manifest is None or head.writer != REPLICA else manifest.end
     return PartitionStorage(
@@ -403,14 +404,14 @@ def _partition(
         head.local_start,
         head.end,
         TierUsage(head.stored_bytes, segments),
-        None if manifest is None else remote_usage_of(manifest, noted),
+        None if manifest is None else measure_remote_usage(manifest, noted),
         head.stored_bytes + far.bytes,
         head.records + far.records,
-        pending_bytes(head, manifest) if writes else None,
+        count_pending_bytes(head, manifest) if writes else None,
     )
 
 
-def _bytes(paged: PagedEntries) -> int:
+def _count_bytes(paged: PagedEntries) -> int:
     return sum(page.bytes for page in paged.pages) + sum(entry.bytes for entry in paged.entries)
 
 
@@ -418,55 +419,54 @@ STRETCHES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """Total size of a topic; `ages`: (newest time in ms, bytes), oldest first."""
+class TopicSize:
+    """Total size of a topic; `ages` are (newest time in ms, bytes), oldest first."""
 
     bytes: int
     records: int
     ages: tuple[tuple[int, int], ...]
     local_only_bytes: int = 0
     tiered: tuple[TieredPartition, ...] = ()
-    """Every partition ever written, in order."""
     positions: Positions = field(default_factory=dict)
-    older: Mapping[int, int] = field(default_factory=dict)
-    """Time in ms → bytes of older records; a page that is partly older counts whole."""
+    older_bytes: Mapping[int, int] = field(default_factory=dict)
+    """Bytes of records older than a time in ms, by that time; a page that is partly older counts completely."""
 
 
 def measure_topic(
     store: ObjectStore, topic_id: str, manifest_of: ReadManifest = lambda _number: None, cuts: Iterable[int] = ()
-) -> Size:
+) -> TopicSize:
     """Measure a topic, counting records of both tiers once.
 
-    `cuts`: times in ms for `older`. One listing, one GET per written partition, one more if some of it is only remote,
-    and a few for large pages.
+    `cuts` are times in ms for `older_bytes`. One listing, one GET per partition with a head, one more if some records
+    are only remote, and a few for large pages.
     """
     heads = read_heads(store, topic_id)
     longest = sum(head.stored_bytes for head in heads.values()) // STRETCHES
-    stretches = [stretch for head in heads.values() for stretch in _stretches(store, head, longest)]
+    stretches = [stretch for head in heads.values() for stretch in _iter_stretches(store, head, longest)]
     total, records = sum(item.bytes for item in stretches), sum(head.records for head in heads.values())
     remote = dict.fromkeys(heads, 0)
-    for number, manifest in _manifests(heads, manifest_of):
+    for number, manifest in _read_manifests(heads, manifest_of):
         head, named = heads[number], list[PageRef | Entry]([*manifest.pages, *manifest.entries])
         for item in named:
-            share = share_within(item, head.start, head.local_start)
+            share = estimate_within(item, head.start, head.local_start)
             total, records = total + share.bytes, records + share.records
             remote[number] += share.bytes
-            stretches.append(_Stretch.of(item, share.bytes))
-    return Size(
+            stretches.append(_LogStretch.of(item, share.bytes))
+    return TopicSize(
         total,
         records,
-        _ages([(item.newest_ms, item.bytes) for item in stretches if item.bytes]),
-        sum(head.stored_bytes - share_below(head, head.uploaded_to).bytes for head in heads.values()),
+        _merge_ages([(item.newest_ms, item.bytes) for item in stretches if item.bytes]),
+        sum(head.stored_bytes - estimate_below(head, head.uploaded_to).bytes for head in heads.values()),
         tuple(
             TieredPartition(number, head.start, head.local_start, head.uploaded_to, remote[number])
             for number, head in sorted(heads.items())
         ),
-        {number: position_of(head) for number, head in sorted(heads.items())},
+        {number: get_link_position(head) for number, head in sorted(heads.items())},
         {cut: sum(item.bytes for item in stretches if item.expires_ms < cut) for cut in cuts},
     )
 
 
-def _manifests(heads: Mapping[int, Head], manifest_of: ReadManifest) -> Iterator[tuple[int, Manifest]]:
+def _read_manifests(heads: Mapping[int, Head], manifest_of: ReadManifest) -> Iterator[tuple[int, Manifest]]:
     wanted = [number for number, head in heads.items() if head.start < head.local_start]
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="manifests") as threads:
         for number, manifest in zip(wanted, threads.map(manifest_of, wanted), strict=True):
@@ -474,31 +474,30 @@ def _manifests(heads: Mapping[int, Head], manifest_of: ReadManifest) -> Iterator
                 yield number, manifest
 
 
-class _Stretch(NamedTuple):
+class _LogStretch(NamedTuple):
     newest_ms: int
     expires_ms: int
     """Time of a part's newest record, or a page's oldest."""
     bytes: int
 
     @classmethod
-    def of(cls, named: PageRef | Entry, size: int) -> _Stretch:
+    def of(cls, named: PageRef | Entry, size: int) -> _LogStretch:
         return cls(named.max_ts, named.min_ts if isinstance(named, PageRef) else named.max_ts, size)
 
 
-def _stretches(store: ObjectStore, head: Head, longest: int) -> Iterator[_Stretch]:
-    """Yield stretches of the log; pages above `longest` bytes are opened."""
+def _iter_stretches(store: ObjectStore, head: Head, longest: int) -> Iterator[_LogStretch]:
     pages = list(reversed(head.pages))
     while pages:
         page = pages.pop()
         if page.level and page.bytes > longest:
             pages += reversed(read_pages(store, page))
         else:
-            yield _Stretch.of(page, page.bytes)
-    yield from (_Stretch.of(entry, entry.bytes) for entry in head.entries)
+            yield _LogStretch.of(page, page.bytes)
+    yield from (_LogStretch.of(entry, entry.bytes) for entry in head.entries)
 
 
-def _ages(stretches: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Merge neighbouring stretches to at most a hundred, each as young as its youngest part."""
+def _merge_ages(stretches: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Merge neighbouring stretches to at most a hundred; each counts as young as its youngest part."""
     ordered = sorted(stretches)
     step = max(1, -(-len(ordered) // STRETCHES))
     groups = [ordered[first : first + step] for first in range(0, len(ordered), step)]

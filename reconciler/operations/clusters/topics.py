@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
     from reconciler.resources.groups import ConsumerGroup
     from reconciler.resources.measures import Measure, TopicStorage
     from reconciler.resources.topic_profile import Profile
-
-_SEPARATOR: Final = re.compile("[._-]")
-"""Characters that may end a namespace in topic names on brokers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +165,7 @@ def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
             if hidden is not None:
                 raise hidden
             return address, observed
-    near = _find_similar(topic, [shown.address for shown in provider.overview().topics])
-    hint = did_you_mean(near, otherwise="List the existing ones with: reconciler topic list")
-    raise NotFoundError(f"{topic} does not exist", hint=hint)
-
-
-def _find_similar(topic: Address, known: Sequence[Address]) -> Sequence[str]:
-    """Return the address whose name differs only in separators, such as the name on the brokers; else a similar one."""
-    folded = _SEPARATOR.sub(":", topic)
-    return [address for address in known if _SEPARATOR.sub(":", address) == folded][:1] or nearest(topic, known)
+    raise NotFoundError(f"{topic} does not exist", hint="List the existing ones with: reconciler topic list")
 
 
 def _may_be_on(cluster: str, pattern: str) -> bool:

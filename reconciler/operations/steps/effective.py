@@ -193,7 +193,11 @@ def _build_tiering_rows(topic: Observed, configs: Configs, inventory: Inventory)
             yield TieringRow(key, _TRUE, "tiering was switched off and retains what is uploaded: it stays readable")
         else:
             yield TieringRow(key, _bool_text(is_on and off is None), off if is_on and off is not None else rules[key])
-    yield TieringRow("remote.delete", _value_of("remote.delete", configs, _TRUE), _rule("remote.delete", configs))
+    yield TieringRow(
+        "remote.delete",
+        _value_of("remote.delete", configs, _TRUE),
+        _rule("remote.delete", configs),
+    )
     yield TieringRow(_POLICY, read_disable_policy(configs), _describe_policy(configs))
     numbers = {
         "retention.ms": targets.total_ms,

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.embedded.acl import Kind, Operation, Permissions, merge_rules, set_namespace_acls, set_topic_acls
-from reconciler.embedded.catalog.mirror_moves import find_mirror, start_mirror_verb
+from reconciler.embedded.catalog.mirror_moves import find_mirror, start_mirror_operation
 from reconciler.embedded.catalog.mirror_tables import MirrorShape, alter_link, create_link, create_mirror, delete_link
 from reconciler.embedded.catalog.model import QuotaEntry, TopicEntry
-from reconciler.embedded.catalog.tables import Catalog, Draft, link_named, topic_named
-from reconciler.embedded.catalog.tiering_state import disabling_topics
+from reconciler.embedded.catalog.tables import Catalog, Draft, get_link, get_topic
+from reconciler.embedded.catalog.tiering_state import list_disabling_topics
 from reconciler.embedded.catalog.topics import (
     alter_namespace,
     alter_topic,
@@ -22,10 +22,10 @@ from reconciler.embedded.catalog.topics import (
     delete_topic,
     encrypt_namespace,
     limit_namespace,
+    list_topics_under,
     move_topic,
-    topics_under,
 )
-from reconciler.embedded.tiered.replicas import make_replica
+from reconciler.embedded.tiered.replicas import create_replica_topic
 from reconciler.errors import BlockedError, LeaseError, NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles import MIRROR, MOUNT, TIERING, UNMOUNT
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
@@ -65,7 +65,7 @@ def request_once(draft: Draft, full_name: str, verb: str, now_ms: int) -> str:
     """
     topic, mirror = find_mirror(draft, full_name)
     if not is_done(mirror, verb):
-        start_mirror_verb(draft, full_name, verb, TransitionRequest(now_ms))
+        start_mirror_operation(draft, full_name, verb, TransitionRequest(now_ms))
     return topic.id
 
 
@@ -119,7 +119,7 @@ def hide(who: Permissions, catalog: Catalog, inventory: Inventory) -> dict[Addre
         try:
             check_shown(who, catalog, address)
             if isinstance(observed.resource, Mounting):  # its topic may have another name
-                who.check(catalog, Operation.DESCRIBE, Kind.TOPIC, observed.resource.topic_name)
+                who.check_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, observed.resource.topic_name)
         except NotAuthorizedError as error:
             return replace(observed, hidden=error)
         return observed
@@ -135,7 +135,7 @@ def check_shown(who: Permissions, catalog: Catalog, address: Address) -> None:
     """
     kind = _KINDS.get(kind_of(address))
     if kind is not None:
-        who.check(catalog, Operation.DESCRIBE, kind, full_name_of(address))
+        who.check_allowed(catalog, Operation.DESCRIBE, kind, full_name_of(address))
 
 
 def check_action(who: Permissions, draft: Draft, action: ControlAction) -> None:
@@ -161,12 +161,12 @@ def check_action(who: Permissions, draft: Draft, action: ControlAction) -> None:
         who.check_super_user(f"{action.verb} {action.address}")
         return
     for operation in _list_needed_operations(action):
-        who.check(draft, operation, kind, full_name_of(action.address))
+        who.check_allowed(draft, operation, kind, full_name_of(action.address))
 
 
 def _check_move(who: Permissions, draft: Draft, action: Transition) -> None:
     if action.machine == TIERING.name:
-        who.check(draft, Operation.ALTER_CONFIGS, Kind.TOPIC, full_name_of(action.address))
+        who.check_allowed(draft, Operation.ALTER_CONFIGS, Kind.TOPIC, full_name_of(action.address))
         return
     if isinstance(action.after, Mounting):
         _check_mounting(who, draft, action, action.after)
@@ -175,16 +175,16 @@ def _check_move(who: Permissions, draft: Draft, action: Transition) -> None:
     if action.verb != "move" or not isinstance(old, str):
         who.check_super_user(f"{action.verb} {action.address}")
         return
-    who.check(draft, Operation.DELETE, Kind.TOPIC, full_name_of(Address(old)))
-    who.check(draft, Operation.CREATE, Kind.TOPIC, full_name_of(action.address))
+    who.check_allowed(draft, Operation.DELETE, Kind.TOPIC, full_name_of(Address(old)))
+    who.check_allowed(draft, Operation.CREATE, Kind.TOPIC, full_name_of(action.address))
 
 
 def _check_mounting(who: Permissions, draft: Draft, action: Transition, mounting: Mounting) -> None:
     """Only the super user mounts: object storage has no access rules."""
     if action.machine == UNMOUNT.name:
-        who.check(draft, Operation.DELETE, Kind.TOPIC, mounting.topic_name)
+        who.check_allowed(draft, Operation.DELETE, Kind.TOPIC, mounting.topic_name)
         return
-    who.check(draft, Operation.CREATE, Kind.TOPIC, mounting.topic_name)
+    who.check_allowed(draft, Operation.CREATE, Kind.TOPIC, mounting.topic_name)
     who.check_super_user(f"{action.verb} {action.address}")
 
 
@@ -296,7 +296,7 @@ class CatalogBatch:
     def _create_replica(self, draft: Draft, topic: Topic, source: RecoverableTopic | UserError | None) -> str:
         if source is None or isinstance(source, UserError):
             raise source or UserError(f"{topic.address}: its source was not read", hint="Plan again.")
-        return make_replica(draft, topic.full_name, source, topic_id=self._new_id(), acls=topic.spec.acls)
+        return create_replica_topic(draft, topic.full_name, source, topic_id=self._new_id(), acls=topic.spec.acls)
 
     def _create_topic(self, draft: Draft, topic: Topic) -> str:
         shape, existing = shape_of(topic), draft.topics.get(topic.full_name)
@@ -304,7 +304,7 @@ class CatalogBatch:
             create_topic(draft, topic.full_name, shape, topic_id=self._new_id())
         elif (None, None, shape.partitions, shape.configs, shape.acls) != (
             existing.replica,
-            existing.follows,
+            existing.active_mirror,
             existing.partitions,
             existing.configs,
             existing.acls,
@@ -318,7 +318,7 @@ class CatalogBatch:
         if existing is None:
             shape = MirrorShape(link=mirror.link, source=mirror.source, configs=mirror.configs)
             create_mirror(draft, mirror.name, shape, source, topic_id=self._new_id(), now_ms=self._now_ms())
-        elif not _is_mirror_of(existing, mirror, link_named(draft, mirror.link).id):
+        elif not _is_mirror_of(existing, mirror, get_link(draft, mirror.link).id):
             raise already_exists_error(mirror.name)
         return draft.topics[mirror.name].id
 
@@ -330,7 +330,7 @@ class CatalogBatch:
             case Topic() | MirrorTopic() as topic:
                 return self._alter_topic(draft, topic.full_name, action)
             case MirrorLink() as link:
-                entry = link_named(draft, link.metadata.name)
+                entry = get_link(draft, link.metadata.name)
                 alter_link(draft, link.metadata.name, apply_declared_changes(entry.declared, action.changes))
                 return entry.id
             case Cluster() | Mounting() | TieringPolicy():
@@ -354,7 +354,7 @@ class CatalogBatch:
             set_namespace_acls(draft, name, merge_rules(draft.namespaces[name].acls, wanted.rules))
 
     def _alter_topic(self, draft: Draft, full_name: str, action: Update | Transition) -> str:
-        wanted, entry = field_changes(action.address, action.changes, platform=_PLATFORM), topic_named(draft, full_name)
+        wanted, entry = field_changes(action.address, action.changes, platform=_PLATFORM), get_topic(draft, full_name)
         check_unchanged(action.address, action.changes, fields_of(entry))
         alter_topic(
             draft,
@@ -410,7 +410,7 @@ def _is_mirror_of(existing: TopicEntry, mirror: MirrorTopic, link_id: str) -> bo
 
 def _delete_namespace(draft: Draft, name: str, cluster_id: str) -> None:
     """Delete an empty namespace; each topic in it needs an action of its own."""
-    topics = topics_under(draft, name)
+    topics = list_topics_under(draft, name)
     if topics:
         message = f"namespace {name} holds topics: {', '.join(topics[:5])}{' …' if topics[5:] else ''}"
         raise BlockedError(message, hint="They were created after the plan: plan again.")
@@ -436,14 +436,14 @@ def turn_off_tiering(
     Raises:
         LeaseError: By `may_go_on`; the next process finishes the rest.
     """
-    if not _find_switching_actions(actions, disabling_topics(cluster.catalog.known())):
+    if not _find_switching_actions(actions, list_disabling_topics(cluster.catalog.get_cached())):
         return list(outcomes)
     try:
         cluster.finish_disablings(may_go_on=may_go_on)
     except LeaseError:
         raise
     except ReconcilerError as error:
-        failed = _find_switching_actions(actions, disabling_topics(cluster.catalog.read()))
+        failed = _find_switching_actions(actions, list_disabling_topics(cluster.catalog.read()))
         return [
             Failed(outcome.id, error) if isinstance(outcome, Done) and outcome.id in failed else outcome
             for outcome in outcomes

@@ -7,23 +7,23 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from reconciler.embedded.catalog.mirror_moves import find_mirror, link_of
-from reconciler.embedded.catalog.mirror_tables import source_topic
+from reconciler.embedded.catalog.mirror_moves import find_mirror, find_mirror_link
+from reconciler.embedded.catalog.mirror_tables import describe_source_topic
 from reconciler.embedded.catalog.tables import is_closed
-from reconciler.embedded.keys import partition_of_head
-from reconciler.embedded.link_groups import group_offsets, group_versions, sync_group_offsets
+from reconciler.embedded.keys import parse_head_key
+from reconciler.embedded.link_groups import list_group_versions, read_group_offsets, sync_group_offsets
 from reconciler.embedded.link_side import (
     ClusterLinks,
     copy_rules,
-    follow_sources,
     list_access_rules,
+    list_offered_topics,
     make_mirrors,
-    offered_topics_in,
     record_source_cluster,
     record_troubles,
+    update_mirrors,
 )
 from reconciler.embedded.maintenance.survey import load_results, store_results
-from reconciler.embedded.segments.head import list_heads, position_of, read_heads
+from reconciler.embedded.segments.head import get_link_position, list_heads, read_heads
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.providers.models import MirrorEntries, to_observed_link, to_observed_mirror
@@ -126,13 +126,13 @@ class EmbeddedLinks(MirrorEntries):
 
     def _positions(self, topic: TopicEntry) -> Mapping[int, Position]:
         heads = read_heads(self.cluster.store, topic.id)
-        return {number: position_of(heads.get(number)) for number in range(topic.partitions)}
+        return {number: get_link_position(heads.get(number)) for number in range(topic.partitions)}
 
     def ask(
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on
     ) -> ObservedMirror:
         """Request a lifecycle verb, such as `pause`, for a mirror of this cluster."""
-        self._linking(may_go_on).ask(full_name, verb, operation=operation)
+        self._linking(may_go_on).start_operation(full_name, verb, operation=operation)
         return self.mirror(full_name)
 
     def join(
@@ -140,7 +140,7 @@ class EmbeddedLinks(MirrorEntries):
     ) -> ObservedMirror:
         """Turn a topic into the mirror of `of`, its own mirror on the peer; a restore truncates it."""
         begun = Operation(operation.id, operation.verb, approved=operation.approved)
-        self._linking(may_go_on).join(full_name, Peer(of.link, of.name, of.topic_id), begun)
+        self._linking(may_go_on).mirror_own_mirror(full_name, Peer(of.link, of.name, of.topic_id), begun)
         return self.mirror(full_name)
 
     def refuse_producers(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on) -> None:
@@ -156,14 +156,14 @@ class EmbeddedLinks(MirrorEntries):
         may_go_on: Callable[[], None] = go_on,
     ) -> ObservedMirror:
         """Move a mirror to the next state of its operation."""
-        self._linking(may_go_on).advance(full_name, to, operation=operation, is_given_up=is_given_up)
+        self._linking(may_go_on).advance_operation(full_name, to, operation=operation, is_given_up=is_given_up)
         return self.mirror(full_name)
 
     def truncate(
         self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on
     ) -> Mapping[int, TruncatedPartition]:
         """Truncate a mirror to the end offsets of its restore."""
-        return self._linking(may_go_on).truncate(full_name, operation=operation)
+        return self._linking(may_go_on).truncate_mirror(full_name, operation=operation)
 
     def diverged(self, full_name: str, cuts: Mapping[int, int]) -> None:
         """Return nothing: the records after the cuts diverged, offset by offset."""
@@ -184,11 +184,11 @@ class EmbeddedLinks(MirrorEntries):
         if maps is not None:
             message = f"mirror {full_name} cannot continue: its source has the records at other offsets"
             raise UserError(message, hint="Delete the topic, and mirror it again.")
-        self.cluster.linking.record_agreement(full_name, source_topic_id, bounds, operation=operation)
+        self.cluster.linking.record_source_match(full_name, source_topic_id, bounds, operation=operation)
 
     def begin(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
         """Record the source offsets at which a new mirror begins."""
-        self.cluster.linking.begin(full_name, offsets)
+        self.cluster.linking.set_first_offsets(full_name, offsets)
         return self.mirror(full_name)
 
     def find_foreign_records(
@@ -203,13 +203,13 @@ class EmbeddedLinks(MirrorEntries):
 
     def delete_below_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
         """Delete records below the source's log starts."""
-        from reconciler.embedded.link_side import follow_starts  # noqa: PLC0415 - brings Arrow
+        from reconciler.embedded.link_side import raise_mirror_starts  # noqa: PLC0415 - brings Arrow
 
-        follow_starts(self.cluster, full_name, starts)
+        raise_mirror_starts(self.cluster, full_name, starts)
 
     def change_mirror(self, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> None:
         """Replace a mirror's entry in one commit."""
-        self.cluster.linking.change(full_name, decide)
+        self.cluster.linking.change_mirror_entry(full_name, decide)
 
     def change_link(self, name: str, decide: Callable[[LinkEntry], LinkEntry]) -> None:
         """Replace a link's entry in one commit."""
@@ -223,12 +223,12 @@ class EmbeddedLinks(MirrorEntries):
         """Return marks of all open topics: one listing, then the catalog."""
         heads: dict[str, dict[int, str]] = {}
         for listed in list_heads(self.cluster.store):
-            topic_id, number = partition_of_head(listed.key)
+            topic_id, number = parse_head_key(listed.key)
             mark = blake2b(listed.hint.encode(), digest_size=_MARK_BYTES).hexdigest()
             heads.setdefault(topic_id, {})[number] = mark
         catalog = self.cluster.catalog.read()
         return {
-            name: TopicMark(source_topic(catalog, name), heads.get(topic.id, {}))
+            name: TopicMark(describe_source_topic(catalog, name), heads.get(topic.id, {}))
             for name, topic in catalog.topics.items()
             if not is_closed(topic)
         }
@@ -246,7 +246,7 @@ class EmbeddedLinks(MirrorEntries):
 
     def _seen(self, catalog: Catalog, full_name: str) -> ObservedMirror:
         topic, mirror = find_mirror(catalog, full_name)
-        of = link_of(catalog, mirror) or (mirror.link_id, None)
+        of = find_mirror_link(catalog, mirror) or (mirror.link_id, None)
         return to_observed_mirror(self.name, full_name, (topic.id, topic.partitions), of, mirror)
 
 
@@ -265,16 +265,16 @@ class EmbeddedSyncs:
 
     def list_offered_topics(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
         """Return the topics that a link reading as `principal` sees, from the catalog."""
-        return offered_topics_in(self.cluster.catalog.read(), principal, only)
+        return list_offered_topics(self.cluster.catalog.read(), principal, only)
 
     def group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
         """Return versions of the wanted groups."""
-        versions = group_versions(self.cluster.store)
+        versions = list_group_versions(self.cluster.store)
         return {name: version for name, version in versions.items() if is_wanted(name)}
 
     def group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
         """Return committed offsets, one GET per group."""
-        return group_offsets(self.cluster, groups)
+        return read_group_offsets(self.cluster, groups)
 
     def rules(self) -> AccessRules:
         """Return all access rules, from the catalog."""
@@ -288,7 +288,7 @@ class EmbeddedSyncs:
         """Update partitions and configs of mirrors to those of their sources."""
         if not sources:
             return {}
-        return self._commit("change mirrors", lambda draft: follow_sources(draft, sources))
+        return self._commit("change mirrors", lambda draft: update_mirrors(draft, sources))
 
     def record_troubles(self, troubles: Mapping[str, Trouble | None], failed: Collection[str] = ()) -> None:
         """Record or clear troubles of mirrors."""

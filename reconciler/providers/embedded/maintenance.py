@@ -8,12 +8,12 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-from reconciler.embedded.acl import check_writing, find_visible_topic
+from reconciler.embedded.acl import check_may_append, find_visible_topic
 from reconciler.embedded.clients.producer import Producer
 from reconciler.embedded.maintenance.survey import MaintenanceResult, load_results, store_results
 from reconciler.embedded.segments.gate import check_writer
 from reconciler.embedded.segments.head import PRODUCERS
-from reconciler.embedded.tiered.cache import take_cache_counts
+from reconciler.embedded.tiered.cache import pop_cache_counts
 from reconciler.embedded.tiered.idle_work import HousekeepingTurn, TierHousekeeping
 from reconciler.embedded.tiered.usage import CountingStore
 from reconciler.errors import IncompleteError, ReconcilerError, UserError
@@ -45,8 +45,8 @@ def jobs_of(
     keeping = keeping or TierHousekeeping(RequestMeter(cluster.now_ms), cluster.now_ms)
 
     def is_wanted(full_name: str) -> bool:
-        topic = cluster.catalog.known().topics.get(full_name)
-        is_mirror = topic is not None and topic.follows is not None
+        topic = cluster.catalog.get_cached().topics.get(full_name)
+        is_mirror = topic is not None and topic.active_mirror is not None
         return means.is_wanted(address_of("mirror" if is_mirror else "topic", name, full_name))
 
     counting = None if cluster.storage is None else CountingStore(strip_meter(cluster.storage))
@@ -73,7 +73,10 @@ def jobs_of(
     }
     if counting is None:
         return jobs
-    return {job: _count_requests(do, (counting.taken, keeping.taken, take_cache_counts)) for job, do in jobs.items()}
+    return {
+        job: _count_requests(do, (counting.pop_counts, keeping.pop_counts, pop_cache_counts))
+        for job, do in jobs.items()
+    }
 
 
 def _count_requests(
@@ -97,13 +100,13 @@ def _to_upkept(done: MaintenanceResult) -> UpkeepResult:
 
 
 def _scrub(upkeep: Upkeep, means: MaintenancePorts) -> UpkeepResult:
-    from reconciler.embedded.maintenance.passes import scrub  # noqa: PLC0415 - brings Arrow
+    from reconciler.embedded.maintenance.passes import scrub_cluster  # noqa: PLC0415 - brings Arrow
 
-    return _to_upkept(scrub(upkeep, is_named=means.is_named))
+    return _to_upkept(scrub_cluster(upkeep, is_named=means.is_named))
 
 
 def _keep_metadata(upkeep: Upkeep, means: MaintenancePorts) -> UpkeepResult:
-    written_metadata = replace(upkeep, may_go_on=_go_on("the metadata was kept", means)).keep_metadata(
+    written_metadata = replace(upkeep, may_go_on=_go_on("the metadata was kept", means)).store_metadata(
         is_named=means.is_named
     )
     errors = tuple(written_metadata.errors)
@@ -133,7 +136,7 @@ def _follow(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callab
         cluster.now_ms(),
         {topic_id: row[0] for topic_id, row in rows.items() if row and topic_id in topics.values()},
     )
-    every_ms = int(read_property(cluster.catalog.known().cluster.properties, REPLICA_INTERVAL) or 0)
+    every_ms = int(read_property(cluster.catalog.get_cached().cluster.properties, REPLICA_INTERVAL) or 0)
 
     def is_due(full_name: str) -> bool:
         last_ms = known.get(topics.get(full_name, ""), 0)
@@ -192,10 +195,10 @@ class EmbeddedTopicProducer:
     def of(cls, cluster: EmbeddedCluster, full_name: str, *, name: str) -> Self:
         """Return the producer of a topic; `name` is the cluster's. Rejects mirrors."""
         catalog = cluster.catalog.read()
-        check_writing(cluster.permissions, catalog, full_name)
+        check_may_append(cluster.permissions, catalog, full_name)
         topic = find_visible_topic(cluster.permissions, catalog, full_name)
-        if topic.follows is not None:
-            raise _is_mirror(catalog, name, full_name, topic.follows)
+        if topic.active_mirror is not None:
+            raise _is_mirror(catalog, name, full_name, topic.active_mirror)
         check_writer(full_name, topic, PRODUCERS)
         return cls(cluster.producer(), full_name)
 

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.acl import Kind, Operation, find_visible_topic
-from reconciler.embedded.catalog.tiering_state import hides_remote
-from reconciler.embedded.keys import topic_of_head
+from reconciler.embedded.catalog.tiering_state import hides_remote_records
+from reconciler.embedded.keys import parse_head_topic_id
 from reconciler.embedded.segments.groups import Group, list_groups, read_group
-from reconciler.embedded.segments.head import NEVER_WRITTEN, Head, list_heads
-from reconciler.embedded.tiered.usage import Heads, Manifests, StorageReport, manifests_of, measure_topic
+from reconciler.embedded.segments.head import UNWRITTEN_BOUNDS, Head, list_heads
+from reconciler.embedded.tiered.usage import Heads, Manifests, StorageReport, get_manifest_reader, measure_topic
 from reconciler.errors import UserError
 from reconciler.providers.protocol import TopicStanding
 from reconciler.resources.address import Address, address_of, full_name_of
@@ -59,7 +59,7 @@ def measure_topics(cluster: EmbeddedCluster, addresses: Sequence[Address], cuts:
             measures[address] = _NOTHING
         elif heads <= left:
             left -= heads
-            manifest_of = manifests_of(cluster.storage, catalog, names[address], cluster.cluster_id)
+            manifest_of = get_manifest_reader(cluster.storage, catalog, names[address], cluster.cluster_id)
             size = measure_topic(cluster.store, topic.id, manifest_of, cuts.get(address, ()))
             tiered = () if topic.tiering is None else size.tiered
             newest_ms = max((newest for newest, _ in size.ages), default=None)
@@ -71,7 +71,7 @@ def measure_topics(cluster: EmbeddedCluster, addresses: Sequence[Address], cuts:
                 tiered=tiered,
                 positions=size.positions,
                 newest_ms=newest_ms,
-                older=size.older,
+                older=size.older_bytes,
             )
     return measures
 
@@ -80,7 +80,7 @@ def _count_written(store: ObjectStore, ids: Collection[str]) -> Mapping[str, int
     if not ids:
         return {}
     heads = list_heads(store, *(ids if len(ids) == 1 else ()))
-    return Counter(topic_of_head(listed.key) for listed in heads)
+    return Counter(parse_head_topic_id(listed.key) for listed in heads)
 
 
 def list_topic_storages(cluster: EmbeddedCluster, topics: Sequence[Address]) -> Iterator[TopicStorage]:
@@ -88,20 +88,20 @@ def list_topic_storages(cluster: EmbeddedCluster, topics: Sequence[Address]) -> 
     catalog = cluster.catalog.read()
     names = {full_name_of(topic): topic for topic in topics}
     for name in names:
-        cluster.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
+        cluster.permissions.check_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
         find_visible_topic(cluster.permissions, catalog, name)
-    return build_storage_report(cluster, catalog).of(names)
+    return build_storage_report(cluster, catalog).report_topics(names)
 
 
 def read_standing(cluster: EmbeddedCluster, topic: Address) -> TopicStanding:
     """Return a topic's bounds for readers, and its contents."""
     name, catalog = full_name_of(topic), cluster.catalog.read()
-    cluster.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
+    cluster.permissions.check_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
     entry, report = find_visible_topic(cluster.permissions, catalog, name), build_storage_report(cluster, catalog)
-    heads, manifests = report.read([name])
-    storage, hides = report.topic(name, topic, heads, manifests), hides_remote(catalog, name)
+    heads, manifests = report.read_partitions([name])
+    storage, hides = report.measure_topic(name, topic, heads, manifests), hides_remote_records(catalog, name)
     bounds = {
-        number: heads[entry.id, number].bounds if (entry.id, number) in heads else NEVER_WRITTEN
+        number: heads[entry.id, number].bounds if (entry.id, number) in heads else UNWRITTEN_BOUNDS
         for number in range(entry.partitions)
     }
     shown = {number: bound.only_local() if hides else bound for number, bound in bounds.items()}
@@ -122,8 +122,8 @@ def measure_cluster(report: StorageReport, cluster: str) -> Vitals:
     chosen = _choose_topics(catalog)
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="vitals") as pool:
         threads = CallPool(pool, 4 * _AT_ONCE)
-        heads = report.heads(chosen, threads)
-        manifests = report.manifests(chosen, heads, threads)
+        heads = report.read_heads(chosen, threads)
+        manifests = report.read_manifests(chosen, heads, threads)
         names = list_groups(store)
         groups = list(threads.over(lambda name: _group(store, name), names[:GROUPS_MEASURED]))
     lags = list(_lags(chosen, heads, dict(zip(names, groups, strict=False))))
@@ -158,7 +158,7 @@ def _remote(
     heads: Heads,
     manifests: Manifests,
 ) -> RemoteVitals | None:
-    topic_report = report.topic(name, Address(name), heads, manifests)
+    topic_report = report.measure_topic(name, Address(name), heads, manifests)
     if topic_report.tiering is None or topic_report.tiering.hidden is not None:
         return None
     return RemoteVitals(
@@ -186,7 +186,7 @@ def _lags(
         for (topic_id, partition), committed in ({} if group_state is None else group_state.offsets).items():
             if topic_id in names:
                 head = heads.get((topic_id, partition))
-                bounds = NEVER_WRITTEN if head is None else head.bounds
+                bounds = UNWRITTEN_BOUNDS if head is None else head.bounds
                 lags[names[topic_id]] += max(0, bounds.stable - committed.clamped(bounds).offset)
         yield from (GroupLag(group, topic, lag) for topic, lag in sorted(lags.items()))
 
@@ -196,7 +196,7 @@ def _topic(
 ) -> TopicVitals:
     written = {number: heads[place] for number in range(entry.partitions) if (place := (entry.id, number)) in heads}
     written_heads = written.values()
-    mirror = entry.follows
+    mirror = entry.active_mirror
     from_cluster = None if mirror is None else links.get(mirror.link_id)
     source = address_of("topic", from_cluster, mirror.source) if mirror is not None and from_cluster else None
     return TopicVitals(

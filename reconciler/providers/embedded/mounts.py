@@ -25,10 +25,16 @@ from reconciler.archives.storage import check_storage
 from reconciler.embedded.acl import Kind, Operation, Permissions
 from reconciler.embedded.catalog.migration_tables import INBOUND, apply_verb, begin_mount, begin_unmount
 from reconciler.embedded.catalog.model import MigrantEntry, MigrationEntry, TopicEntry
-from reconciler.embedded.catalog.tables import Catalog, Draft, check_unheld, is_closed, names_by_id
-from reconciler.embedded.catalog.tiering_state import location_of, tiering_of
-from reconciler.embedded.mounts.mounts import Mount, catch_error, drive_or_undo, list_migrations, map_in_parallel
-from reconciler.embedded.mounts.outbound import pending_bytes
+from reconciler.embedded.catalog.tables import Catalog, Draft, check_not_migrating, is_closed, map_names_by_id
+from reconciler.embedded.catalog.tiering_state import find_tiering, get_topic_location
+from reconciler.embedded.mounts.mounts import (
+    Mount,
+    drive_catching_error,
+    drive_in_parallel,
+    drive_or_undo,
+    list_migrations,
+)
+from reconciler.embedded.mounts.outbound import count_pending_bytes
 from reconciler.errors import IncompleteError, InterruptedRunError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles import BEFORE_EXECUTED, MOUNT, NEXT_VERBS, UNMOUNT, MigrationState, is_in_progress
 from reconciler.planning.actions import ControlAction, Transition
@@ -159,7 +165,7 @@ class MountBatch:
         def look(attachment: Attachment) -> MountLookup:
             try:
                 if attachment.is_mount:
-                    return cluster.mounts.migrant(
+                    return cluster.mounts.build_mount_entry(
                         Mount(attachment.source, attachment.name, attachment.mounting.full_name)
                     )
                 return None if attachment.name in topics else _find_ownership(cluster, attachment)
@@ -195,7 +201,7 @@ class MountBatch:
             apply_verb(draft, number, "delete")  # a cancelled migration is begun again
         existing = draft.topics.get(attachment.name)
         if existing is not None:
-            location = location_of(attachment.name, existing, self.cluster.cluster_id)
+            location = get_topic_location(attachment.name, existing, self.cluster.cluster_id)
             if attachment.is_mount and not attachment.matches(location):
                 _LOGGER.warning(
                     "%s cannot be mounted as %s: it exists, at %s", attachment.source, attachment.name, location
@@ -215,10 +221,12 @@ class MountBatch:
             else:
                 yield outcome
         timeouts = {self.begun[outcome.id]: self.attachments[outcome.id].timeout_ms for outcome in ours}
-        errors = map_in_parallel(
+        errors = drive_in_parallel(
             replace(self.cluster.mounts, may_go_on=may_go_on),
             list(timeouts),
-            lambda mounts, number: catch_error(partial(drive_or_undo, timeout_ms=timeouts[number]), mounts, number),
+            lambda mounts, number: drive_catching_error(
+                partial(drive_or_undo, timeout_ms=timeouts[number]), mounts, number
+            ),
         )
         for outcome in ours:
             error = errors[self.begun[outcome.id]]
@@ -226,12 +234,14 @@ class MountBatch:
 
     def _mount(self, draft: Draft, attachment: Attachment, existing: TopicEntry | None) -> str:
         if existing is not None:
-            check_unheld(attachment.name, existing, "to mount it")
+            check_not_migrating(attachment.name, existing, "to mount it")
             return existing.id  # done before
         lookup = self.lookups[attachment.id]
         if isinstance(lookup, MigrantEntry):
             cluster_id = self.cluster.cluster_id
-            self.begun[attachment.id] = begin_mount(draft, [lookup], self.cluster.mounts.asked(), cluster_id=cluster_id)
+            self.begun[attachment.id] = begin_mount(
+                draft, [lookup], self.cluster.mounts.make_request(), cluster_id=cluster_id
+            )
             return lookup.topic_id
         raise _lookup_error(attachment, lookup)
 
@@ -239,7 +249,9 @@ class MountBatch:
         lookup, cluster_id = self.lookups[attachment.id], self.cluster.cluster_id
         if existing is not None:
             names = {attachment.name: attachment.mounting.full_name}
-            self.begun[attachment.id] = begin_unmount(draft, names, self.cluster.mounts.asked(), cluster_id=cluster_id)
+            self.begun[attachment.id] = begin_unmount(
+                draft, names, self.cluster.mounts.make_request(), cluster_id=cluster_id
+            )
         elif not isinstance(lookup, Ownership) or (lookup.state, lookup.owner) == (OwnershipState.MOUNTED, cluster_id):
             raise _lookup_error(attachment, lookup)  # otherwise it was unmounted before
 
@@ -294,7 +306,9 @@ class Migrations:
             if is_measured
             else _to_migration(catalog, number, migration)
             for number, migration in list_migrations(catalog).items()
-            if all(self.who.may(catalog, Operation.DESCRIBE, Kind.TOPIC, topic.name) for topic in migration.topics)
+            if all(
+                self.who.is_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, topic.name) for topic in migration.topics
+            )
         ]
 
     def ask(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = go_on) -> Migration:
@@ -319,7 +333,7 @@ class Migrations:
         mounts = replace(cluster.mounts, may_go_on=may_go_on)
         if request.phase == "finish":
             for number in _numbers_of(cluster, request):
-                mounts.conclude(number)
+                mounts.drive_to_end(number)
             return
         may_go_on()
         is_whole = request.phase == "whole"
@@ -368,7 +382,7 @@ class Migrations:
         state, is_inbound = MigrationState(migration.state), migration.direction == INBOUND
         left = None
         if not is_inbound and state in BEFORE_EXECUTED:
-            left = sum(pending_bytes(cluster.store, topic.topic_id) for topic in migration.topics)
+            left = sum(count_pending_bytes(cluster.store, topic.topic_id) for topic in migration.topics)
         waits = list(
             self._inbound_waits(cluster, migration) if is_inbound else _outbound_waits(cluster, catalog, migration)
         )
@@ -429,7 +443,7 @@ def _check_places(cluster: EmbeddedCluster, request: HandMigration) -> None:
     topics = cluster.catalog.read().topics
     for name, location in request.topics.items():
         topic = topics.get(name)
-        if location and topic is not None and str(location_of(name, topic, cluster.cluster_id)) != location:
+        if location and topic is not None and str(get_topic_location(name, topic, cluster.cluster_id)) != location:
             message = f"topic {name} was deleted and created again after it was read"
             raise StalePlanError(message, hint="Nothing was unmounted. Run the command again.")
 
@@ -443,14 +457,14 @@ def _unfinished_error(migration: int, error: ReconcilerError) -> IncompleteError
 def _outbound_waits(cluster: EmbeddedCluster, catalog: Catalog, migration: MigrationEntry) -> Iterator[str]:
     if MigrationState(migration.state) not in BEFORE_EXECUTED:
         return
-    for name in sorted(names_by_id(catalog, {topic.topic_id for topic in migration.topics}).values()):
-        tiering = tiering_of(catalog, name, cluster.cluster_id)
+    for name in sorted(map_names_by_id(catalog, {topic.topic_id for topic in migration.topics}).values()):
+        tiering = find_tiering(catalog, name, cluster.cluster_id)
         if tiering is None or not tiering.uploads:
             yield f"topic {name} is not uploaded: uploads are switched off"
 
 
 def _to_migration(catalog: Catalog, number: int, migration: MigrationEntry) -> Migration:
-    names = names_by_id(catalog, {topic.topic_id for topic in migration.topics})
+    names = map_names_by_id(catalog, {topic.topic_id for topic in migration.topics})
     partitions = {topic_id: catalog.topics[name].partitions for topic_id, name in names.items()}
     closed = {topic_id for topic_id, name in names.items() if is_closed(catalog.topics[name])}
     topics = (

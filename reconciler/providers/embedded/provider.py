@@ -15,7 +15,7 @@ from reconciler.archives.storage import (
 )
 from reconciler.embedded.acl import Kind, Operation, Permissions
 from reconciler.embedded.catalog.tables import Catalog, Draft
-from reconciler.embedded.catalog.tiering_state import alter_cluster, bind_storage, tiered_topics
+from reconciler.embedded.catalog.tiering_state import alter_cluster, bind_storage, list_tiered_topics
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.objects import create_cluster, read_cluster_file, read_cluster_id
 from reconciler.embedded.tiered.idle_work import TierHousekeeping
@@ -87,7 +87,7 @@ def observe_storage(catalog: Catalog, storage: ObjectStore | None, root: str) ->
 
     `root` is the cluster's URL.
     """
-    bound, tiered = catalog.cluster.storage_id, tuple(tiered_topics(catalog))
+    bound, tiered = catalog.cluster.storage_id, tuple(list_tiered_topics(catalog))
     if storage is None:
         return ObservedStorage(bound, None, tiered)
     try:
@@ -173,7 +173,10 @@ def _list_requested_properties(action: Create | Update) -> Iterator[tuple[str, s
         case Update():
             for change in action.changes:
                 if change.path.startswith(PROPERTIES):
-                    yield change.path.removeprefix(PROPERTIES), None if change.after is None else str(change.after)
+                    yield (
+                        change.path.removeprefix(PROPERTIES),
+                        None if change.after is None else str(change.after),
+                    )
         case _:
             assert_never(action)
 
@@ -187,16 +190,16 @@ def build_overview(catalog: Catalog, cluster: str, who: Permissions) -> Overview
     links = {entry.id: (link, entry) for link, entry in catalog.links.items()}
     shown = [
         TopicShown(Address(f"topic/{cluster}/{name}"), entry.partitions, entry.replication_factor)
-        if entry.follows is None
-        else _mirror(Address(f"mirror/{cluster}/{name}"), entry.partitions, entry.follows, links)
+        if entry.active_mirror is None
+        else _mirror(Address(f"mirror/{cluster}/{name}"), entry.partitions, entry.active_mirror, links)
         for name, entry in sorted(catalog.topics.items())
-        if entry.follows is None or entry.follows.link_id in links
-        if who.is_super_user or who.may(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
+        if entry.active_mirror is None or entry.active_mirror.link_id in links
+        if who.is_super_user or who.is_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
     ]
     namespaces = {
         name: entry.configs
         for name, entry in sorted(catalog.namespaces.items())
-        if who.may(catalog, Operation.DESCRIBE, Kind.NAMESPACE, name)
+        if who.is_allowed(catalog, Operation.DESCRIBE, Kind.NAMESPACE, name)
     }
     entries = ((name, catalog.namespaces[name].quotas) for name in namespaces)
     return Overview(shown, namespaces, {name: quotas.to_json() for name, quotas in entries if quotas is not None})
@@ -281,7 +284,7 @@ class EmbeddedProvider:
         inventory |= list_mountings(catalog, name, wanted)
         if wanted is None or wanted(self._declared.address):
             observed = observe_cluster(self._declared, cluster.cluster_id, catalog, self._storage, root=self._store.url)
-            about = replace(observed.cluster, owners=catalog.owned if catalog.owners else None)
+            about = replace(observed.cluster, owners=catalog.resource_owners if catalog.owners else None)
             inventory = {self._declared.address: replace(observed, cluster=about), **inventory}
         if not cluster.permissions.is_super_user:
             inventory = hide(cluster.permissions, catalog, inventory)
@@ -330,10 +333,10 @@ class EmbeddedProvider:
 
         def decide(draft: Draft) -> None:
             nonlocal refused
-            changes, refused = change.on(draft.owned)
+            changes, refused = change.on(draft.resource_owners)
             if refused:
                 return
-            for lineage, owner in change.find_changed_workspaces(draft.owned, changes).items():
+            for lineage, owner in change.find_changed_workspaces(draft.resource_owners, changes).items():
                 draft.put_workspace(lineage, owner)
             for key, owned_by in changes.items():
                 draft.put_owner(key, owned_by)

@@ -13,10 +13,10 @@ from reconciler.archives.ownership import OwnershipState, iter_ownerships
 from reconciler.archives.recoverable import check_recoverable, count_manifests, find_location
 from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.embedded.acl import Permissions, to_acl_entries
-from reconciler.embedded.catalog.tiering_state import location_of
+from reconciler.embedded.catalog.tiering_state import get_topic_location
 from reconciler.embedded.catalog.topics import TopicShape, recover_topic
 from reconciler.embedded.tiered.cluster_metadata import PARTS, read_cluster_metadata
-from reconciler.embedded.tiered.replicas import locate_replica_source
+from reconciler.embedded.tiered.replicas import read_replica_source
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.planning.actions import ControlAction, Create
 from reconciler.providers.embedded.translate import list_observed
@@ -77,7 +77,7 @@ def find_replica_sources(storage: ObjectStore | None, replicas: Mapping[Address,
             who.check_super_user(f"make {address} a read replica")
             if storage is None:
                 return no_storage_error()
-            return locate_replica_source(storage, TopicLocation.parse(location))
+            return read_replica_source(storage, TopicLocation.parse(location))
         except UserError as error:
             return error
 
@@ -221,8 +221,8 @@ def read_stored_metadata(cluster: str, storage: ObjectStore | None, cluster_id: 
     places: dict[str, Address] = {}
     recovering: dict[Address, str] = {}
     for name, topic in metadata.catalog.topics.items():
-        location = location_of(name, topic, cluster_id)
-        address = address_of("topic" if topic.follows is None else "mirror", cluster, name)
+        location = get_topic_location(name, topic, cluster_id)
+        address = address_of("topic" if topic.active_mirror is None else "mirror", cluster, name)
         places[topic_manifest_key(location.cluster_id, location.revision)] = address
         if topic.recovering is not None:
             recovering[address] = topic.recovering
@@ -266,7 +266,7 @@ def _inventory_of(
     catalog = replace(catalog, links=links)
     live = {entry.id for entry in links.values()}
     for name, topic in catalog.topics.items():
-        if topic.follows is not None and topic.follows.link_id not in live:
+        if topic.active_mirror is not None and topic.active_mirror.link_id not in live:
             hint = "Declare the link, with this mirror among its mirrorTopics."
             left_out.append((address_of("mirror", cluster, name), UserError("its link is not known", hint=hint)))
     resources = list_observed(catalog, cluster, cluster_id=cluster_id)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 from reconciler.embedded.acl import to_acl_entries, to_namespace_acls, to_topic_acls
 from reconciler.embedded.catalog.migration_tables import INBOUND
 from reconciler.embedded.catalog.model import MigrantEntry, NamespaceEntry, QuotaEntry, TopicEntry
-from reconciler.embedded.catalog.tiering_state import location_of, location_to_delete
+from reconciler.embedded.catalog.tiering_state import find_location_to_delete, get_topic_location
 from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.errors import UserError
 from reconciler.planning.diff.mount_changes import RECOVERING
@@ -59,8 +59,8 @@ def find_remote_remains(catalog: Catalog, cluster_id: str) -> Mapping[str, Remot
     """Return what happens to each topic's remote objects if it is deleted, by full name."""
     return {
         name: RemoteRemains(
-            str(location_of(name, entry, cluster_id)),
-            is_deleted=location_to_delete(catalog, name, cluster_id) is not None,
+            str(get_topic_location(name, entry, cluster_id)),
+            is_deleted=find_location_to_delete(catalog, name, cluster_id) is not None,
         )
         for name, entry in catalog.topics.items()
         if entry.tiering is not None
@@ -96,7 +96,9 @@ def list_observed(
                     topic.id,
                     state=status_of(topic.mirror, links[topic.mirror.link_id][1]),
                     topic=LiveTopic(legacy=legacies.get(full_name)),
-                    mirror=LiveMirror.of(topic.mirror, None if topic.follows is None else models.of(full_name, topic)),
+                    mirror=LiveMirror.of(
+                        topic.mirror, None if topic.active_mirror is None else models.of(full_name, topic)
+                    ),
                 ),
             )
 
@@ -113,7 +115,7 @@ def _filter_catalog(catalog: Catalog, cluster: str, is_wanted: Callable[[str], b
 
 def _kinds(entry: TopicEntry) -> tuple[str, ...]:
     """Return the kinds of a topic's resources; a stopped mirror is also a topic."""
-    mirror, topic = entry.mirror is not None, entry.follows is None
+    mirror, topic = entry.mirror is not None, entry.active_mirror is None
     return (*(["mirror"] if mirror else []), *(["topic"] if topic else []))
 
 
@@ -121,7 +123,7 @@ def _topics(
     catalog: Catalog, cluster: str, legacies: Mapping[str, RemoteRemains], models: TopicModels
 ) -> Iterator[tuple[Address, Observed]]:
     for full_name, entry in catalog.topics.items():
-        if entry.follows is None:
+        if entry.active_mirror is None:
             log = LiveTopic(entry.initial, legacies.get(full_name))
             seen = Observed(models.of(full_name, entry), entry.id, state=_state(entry), topic=log)
             yield Address(f"topic/{cluster}/{full_name}"), seen

@@ -110,7 +110,7 @@ def grouped(session: SparkSession, folder: Path) -> float:
 
 def main() -> None:
     folder, keys, repetitions = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    in_memory.KEYS = 0  # Spark does it, however few there are
+    in_memory.MAX_LEARNED_KEYS = 0  # Spark does it, however few there are
     small, large = folder / "small", folder / "large"
     filled(small, 100_000)
     filled(large, keys)

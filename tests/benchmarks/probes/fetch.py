@@ -92,7 +92,7 @@ def evict(cluster: EmbeddedCluster, name: str) -> None:
 def read(cluster: EmbeddedCluster, name: str) -> int:
     """Read what is in closed segments; return how many records these are."""
     log = cluster.log(name)
-    head = cluster.log("remote").head(0)
+    head = cluster.log("remote").read_head(0)
     stop = 0 if head is None else head.local_start
     return sum(batch.num_rows for batch in log.read(0, OffsetRange(0, stop)))
 

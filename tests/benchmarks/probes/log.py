@@ -130,10 +130,10 @@ def lengthen(cluster: EmbeddedCluster, name: str, parts: int) -> None:
     first, length = head.entries[0], head.end
     for number in range(1, parts):
         base = number * length
-        head = head.extended([replace(first, base=base, last=base + length - 1)], end=base + length)
+        head = head.with_appended([replace(first, base=base, last=base + length - 1)], end=base + length)
         if number % SPILLED_AT == 0:
-            head = spill.spilled(head)
-    register.swap(held, spill.spilled(head).to_json())
+            head = spill.spill_entries(head)
+    register.swap(held, spill.spill_entries(head).to_json())
 
 
 def append(cluster: EmbeddedCluster, partition: int, batch: pa.RecordBatch, times: int, *, to: str = "t") -> None:

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 
-from reconciler.embedded.segments.head import PRODUCERS, Head, head_register, link_writer
+from reconciler.embedded.segments.head import PRODUCERS, Head, build_link_writer, head_register
 from tests.embedded.links.linked import LINK, Linked
 from tests.operations.stage import counting, rounds
 
@@ -21,7 +21,7 @@ for number in range(partitions // PARTITIONS_OF_A_TOPIC):
     name = f"shop:orders-{number}"
     west.create_topic(name, partitions=PARTITIONS_OF_A_TOPIC)
     linked.mirror("east", "west", name)
-writer = link_writer(east.catalog.read().links[LINK].id)
+writer = build_link_writer(east.catalog.read().links[LINK].id)
 for cluster, who in ((west, PRODUCERS), (east, writer)):
     for topic in cluster.topics().values():
         for partition in range(topic.partitions):

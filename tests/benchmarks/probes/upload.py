@@ -18,7 +18,7 @@ import pyarrow as pa
 from floors.copy_to_bucket import copy
 from reconciler.archives.entries import Entry
 from reconciler.archives.manifest import Manifest, ManifestSwap, remote_partition
-from reconciler.embedded.catalog.tiering_state import tiering_of
+from reconciler.embedded.catalog.tiering_state import find_tiering
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.segments.head import Head, PageWriter, head_register
 from reconciler.objectstore.base import ObjectStore
@@ -126,7 +126,7 @@ def lengthen(cluster: EmbeddedCluster, name: str, segments: int) -> None:
     topic_id = cluster.topic(name).id
     register, spill = head_register(cluster.store, topic_id, 0), PageWriter(cluster.store, topic_id, 0)
     held = register.read()
-    tiering = tiering_of(cluster.catalog.read(), name, cluster.cluster_id)
+    tiering = find_tiering(cluster.catalog.read(), name, cluster.cluster_id)
     if held is None or cluster.storage is None or tiering is None:
         raise SystemExit("nothing was appended")
     head = Head.from_json(held.value)
@@ -134,9 +134,9 @@ def lengthen(cluster: EmbeddedCluster, name: str, segments: int) -> None:
     entries: list[Entry] = []
     for number in range(1, segments):
         entries.append(replace(first, base=number * length, last=(number + 1) * length - 1))
-        head = head.extended(entries[-1:], end=(number + 1) * length)
+        head = head.with_appended(entries[-1:], end=(number + 1) * length)
         if number % SPILLED_AT == 0:
-            head = spill.spilled(head)
+            head = spill.spill_entries(head)
     swap = ManifestSwap(cluster.storage, cluster.cluster_id, tiering)
     for at in range(0, len(entries), 1000):
         some = entries[at : at + 1000]
@@ -145,7 +145,7 @@ def lengthen(cluster: EmbeddedCluster, name: str, segments: int) -> None:
             return replace(manifest, entries=(*manifest.entries, *some), end=some[-1].last + 1)
 
         swap(remote_partition(tiering.location, 0), extended)
-    register.swap(held, replace(spill.spilled(head), uploaded_to=head.end).to_json())
+    register.swap(held, replace(spill.spill_entries(head), uploaded_to=head.end).to_json())
 
 
 def cluster_in(store: ObjectStore, storage: ObjectStore) -> EmbeddedCluster:

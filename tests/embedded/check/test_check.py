@@ -15,12 +15,12 @@ from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import CheckFinding, CheckResult, Kind, Severity
 from reconciler.embedded.check.mend import repair_findings
 from reconciler.embedded.check.sweep import SweepResult
-from reconciler.embedded.clients.transactions import State
+from reconciler.embedded.clients.transactions import TransactionState
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import CATALOG, group_key, head_key, part_key, transaction_key
 from reconciler.embedded.segments import head as head_module
 from reconciler.embedded.segments.groups import commit_offsets
-from reconciler.embedded.segments.head import hand_over
+from reconciler.embedded.segments.head import replace_writer
 from reconciler.errors import MendFirstError, StoreRefusedError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.wrappers import WrappedStore
@@ -108,9 +108,9 @@ def keys(store: ObjectStore, prefix: str) -> list[str]:
 
 def parts_of(cluster: EmbeddedCluster, topic: str) -> list[str]:
     log = cluster.log(topic)
-    head = log.head(0)
+    head = log.read_head(0)
     assert head is not None
-    return [entry.key for entry in log.entries(head, OffsetRange(0, head.end))]
+    return [entry.key for entry in log.iter_local_entries(head, OffsetRange(0, head.end))]
 
 
 def delete_parts(*numbers: int) -> Callable[[EmbeddedCluster], None]:
@@ -129,7 +129,7 @@ def cut_part(cluster: EmbeddedCluster) -> None:
 
 
 def page_of_pages(cluster: EmbeddedCluster) -> str:
-    head = cluster.log(ORDERS).head(0)
+    head = cluster.log(ORDERS).read_head(0)
     assert head is not None
     assert head.pages[0].level > 0
     return head.pages[0].key
@@ -226,7 +226,7 @@ def append_once_and_forget(cluster: EmbeddedCluster) -> str:
 
 def forget_handed_over(cluster: EmbeddedCluster) -> None:
     """An older catalog over a topic that another writer took over and has not written to yet."""
-    hand_over(cluster.store, (cluster.topic(ORDERS).id, 0), "link:other", makes=False)
+    replace_writer(cluster.store, (cluster.topic(ORDERS).id, 0), "link:other", makes=False)
     forget_topic(cluster)
 
 
@@ -249,7 +249,7 @@ def leave_open(cluster: EmbeddedCluster) -> None:
     producer.flush()
 
 
-def decide_and_leave(state: State) -> Callable[[EmbeddedCluster], None]:
+def decide_and_leave(state: TransactionState) -> Callable[[EmbeddedCluster], None]:
     def do(cluster: EmbeddedCluster) -> None:
         leave_open(cluster)
         edit(
@@ -266,7 +266,7 @@ def forget_transaction(cluster: EmbeddedCluster) -> None:
 
 def make_mirror(link_id: str) -> Callable[[Draft], None]:
     def change(draft: Draft) -> None:
-        draft.put_topic("m", TopicEntry("mirror-id", 1, draft.next_revision(), mirror=MirrorEntry(link_id, "orders")))
+        draft.put_topic("m", TopicEntry("mirror-id", 1, draft.assign_revision(), mirror=MirrorEntry(link_id, "orders")))
 
     return change
 
@@ -308,7 +308,7 @@ DAMAGES = {
         says="another topic has",
     ),
     "a name that cannot be": Damage(
-        on_catalog(lambda draft: draft.put_topic("a b", TopicEntry("x", 1, draft.next_revision()))),
+        on_catalog(lambda draft: draft.put_topic("a b", TopicEntry("x", 1, draft.assign_revision()))),
         (Kind.CATALOG_CONTRADICTION,),
     ),
     "parent namespace lost": Damage(
@@ -409,13 +409,16 @@ DAMAGES = {
         (Kind.TRANSACTION_DAMAGED,),
     ),
     "transaction committed and left": Damage(
-        decide_and_leave(State.COMMITTING),
+        decide_and_leave(TransactionState.COMMITTING),
         (Kind.TRANSACTION_UNFINISHED,),
         says="checkout is committing",
         is_mended=True,
     ),
     "transaction aborted and left": Damage(
-        decide_and_leave(State.ABORTING), (Kind.TRANSACTION_UNFINISHED,), says="checkout is aborting", is_mended=True
+        decide_and_leave(TransactionState.ABORTING),
+        (Kind.TRANSACTION_UNFINISHED,),
+        says="checkout is aborting",
+        is_mended=True,
     ),
     "transaction open for too long": Damage(leave_open, (Kind.TRANSACTION_OVERDUE,), says="longer than its"),
     "transaction nobody knows": Damage(forget_transaction, (Kind.TRANSACTION_UNKNOWN,)),
@@ -650,7 +653,7 @@ def test_only_partitions_that_were_written_cost_a_request() -> None:
 
     def make(draft: Draft) -> None:
         for number in range(10_000):
-            draft.put_topic(f"t{number}", TopicEntry(f"id-{number}", 50, draft.next_revision()))
+            draft.put_topic(f"t{number}", TopicEntry(f"id-{number}", 50, draft.assign_revision()))
 
     cluster.catalog.commit(make)
     with cluster.producer() as producer:
@@ -767,7 +770,7 @@ def test_an_older_catalog_mends_nothing_also_where_other_findings_leave_no_room_
 ) -> None:
     forget_topic(busy)
     busy.catalog.commit(lambda draft: draft.put_namespace("shop", None))
-    monkeypatch.setattr("reconciler.embedded.check.damage.FINDINGS", 1)
+    monkeypatch.setattr("reconciler.embedded.check.damage.MAX_FINDINGS", 1)
     checked = check_cluster(busy.store)
     assert [finding.kind for finding in checked.findings] == [Kind.NAMESPACE_MISSING]
     assert repair_findings(busy, checked) == []

@@ -14,7 +14,7 @@ from reconciler.archives.keys import mountable_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.ownership import Ownership, OwnershipState, claim_topic, read_ownership, unclaim_topic
 from reconciler.embedded.catalog.model import HoldEntry
-from reconciler.embedded.catalog.tables import seal_writer
+from reconciler.embedded.catalog.tables import build_seal_writer
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import CheckFinding, CheckResult, Kind, Severity
 from reconciler.embedded.check.mend import repair_findings
@@ -135,7 +135,7 @@ def test_seals_that_a_cancelled_migration_has_left_are_a_note_until_somebody_app
     mounts.cancel(number)
     head = read_head(bucket.west.store, bucket.west.topic(CLICKS).id, 0)
     assert head is not None
-    assert head.writer == seal_writer(number)
+    assert head.writer == build_seal_writer(number)
     assert found(bucket) == [Kind.SEAL_LEFT]
     assert checked(bucket).errors == 0
     with bucket.west.producer() as producer:

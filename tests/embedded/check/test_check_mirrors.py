@@ -38,7 +38,7 @@ def test_mirrors_at_work_are_no_fault() -> None:
     linked.produce("west", "next")
     linked.catch_up("east")
     assert found(linked) == found(linked, "west") == []
-    linked.east.linking.ask(ORDERS, "failover")
+    linked.east.linking.start_operation(ORDERS, "failover")
     linked.produce("east", "own")
     assert found(linked) == []
 
@@ -46,7 +46,7 @@ def test_mirrors_at_work_are_no_fault() -> None:
 @pytest.mark.parametrize("verb", ["promote", "reverse-and-start"])
 def test_a_transition_that_nobody_ends_is_told_and_is_no_error(verb: str) -> None:
     linked = mirrored()
-    linked.east.linking.ask(ORDERS, verb, operation="operation-1")
+    linked.east.linking.start_operation(ORDERS, verb, operation="operation-1")
     (finding,) = found(linked)
     assert (finding.kind, finding.severity) == (Kind.TRANSITION_UNDER_WAY, Severity.NOTE)
     assert f"{verb} is in progress" in finding.what
@@ -60,7 +60,7 @@ def test_a_mirror_of_a_link_that_is_gone_is_an_error_until_it_is_failed_over() -
     assert finding.kind is Kind.LINK_MISSING
     assert "Fail it over" in finding.rule.advice
     assert mended(linked) == []
-    linked.east.linking.ask(ORDERS, "failover")
+    linked.east.linking.start_operation(ORDERS, "failover")
     (finding,) = found(linked)
     assert (finding.kind, finding.severity) == (Kind.MIRROR_LEFT_OVER, Severity.WARNING)
     assert mended(linked) == [f"made {ORDERS} ordinary topics, whose mirroring has ended and whose link was deleted"]
@@ -114,7 +114,7 @@ def test_a_partition_that_holds_a_copy_of_another_topic_is_told() -> None:
     assert finding.kind is Kind.MIRROR_SOURCE
     assert "a copy of topic id another, and its mirror follows shop:orders" in finding.what
     assert mended(linked) == []
-    linked.east.linking.ask(ORDERS, "failover")
+    linked.east.linking.start_operation(ORDERS, "failover")
     assert found(linked) == []
 
 

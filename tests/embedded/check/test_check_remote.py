@@ -36,7 +36,7 @@ def evicted() -> Tiered:
     size = sum(entry.bytes for entry in it.segments()) // 19
     it.cluster.alter_topic(TOPIC, {"retention.local.target.bytes": str(5 * size + size // 2)})
     it.cluster.upkeep().retain()
-    head = it.cluster.log(TOPIC).head(0)
+    head = it.cluster.log(TOPIC).read_head(0)
     assert head is not None
     assert (head.start, head.local_start, head.uploaded_to, head.end) == (0, 15, 19, 20)
     return it

@@ -9,7 +9,7 @@ from unittest.mock import ANY
 import pytest
 
 from reconciler.embedded.catalog.commits import CatalogRegister
-from reconciler.embedded.check.sweep import RECENT_MS, SweepResult, SweptPartition, sweep
+from reconciler.embedded.check.sweep import RECENT_MS, SweepResult, SweptPartition, sweep_store
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.head import PRODUCERS, Head, head_register
@@ -53,7 +53,7 @@ def late(store: ObjectStore, later_ms: int = DAY + 60_000) -> Any:
 
 
 def sweep_in(store: Any) -> SweepResult:
-    return sweep(store, CatalogRegister(store))
+    return sweep_store(store, CatalogRegister(store))
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def test_at_an_interval_it_looks_now_and_then_only() -> None:
     assert store.calls == [("get", "runner/sweep.json.gz")]
     store.put(ORPHANS[0], b"x")
     later = late(store, max(RECENT_MS, DAY) + 60_000)
-    assert sweep(later, CatalogRegister(later), unless_recent=True).objects == 1
+    assert sweep_store(later, CatalogRegister(later), unless_recent=True).objects == 1
     kept = store.get("runner/sweep.json.gz")
     assert kept is not None
     for damage in (b"nonsense", kept.body[:10] + b"\xff" + kept.body[11:]):

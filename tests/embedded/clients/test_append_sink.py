@@ -15,7 +15,7 @@ from reconciler.embedded.catalog.commits import CatalogRegister
 from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import Kind
-from reconciler.embedded.clients.sequences import PASSING_KEPT
+from reconciler.embedded.clients.sequences import MAX_PASSING_PRODUCERS
 from reconciler.embedded.clients.transactions import finish_transactions, read_transaction, transaction_register
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import ProducerFencedError, UserError
@@ -102,11 +102,11 @@ def test_nothing_stays_of_a_write_that_is_no_batch_of_a_stream_but_its_records(c
 
 @pytest.mark.thorough
 def test_writes_that_come_one_by_one_do_not_let_heads_grow(cluster: EmbeddedCluster) -> None:
-    for _ in range(PASSING_KEPT + 3):
+    for _ in range(MAX_PASSING_PRODUCERS + 3):
         assert write(cluster, tasks=[["a"]])
     head = read_head(cluster.store, cluster.topic(TOPIC).id, 0)
     assert head is not None
-    assert len(head.producers) <= PASSING_KEPT
+    assert len(head.producers) <= MAX_PASSING_PRODUCERS
 
 
 def test_registers_of_appends_go_once_nobody_can_come_back_to_them(cluster: EmbeddedCluster) -> None:

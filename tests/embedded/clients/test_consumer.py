@@ -12,7 +12,7 @@ import pytest
 from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.catalog.model import AclEntry, NamespaceEntry
 from reconciler.embedded.segments.head import Partition
-from reconciler.embedded.segments.retention import cleanup_policy, raise_start
+from reconciler.embedded.segments.retention import raise_start, read_cleanup_policy
 from reconciler.errors import InvalidNamespaceError, MissingObjectError, NotAuthorizedError, UserError
 from reconciler.records.schema import match_names
 from tests.embedded.links.linked import archived, cut, joined, mirror_more, truncate
@@ -103,7 +103,7 @@ def test_a_group_goes_on_where_it_committed_and_not_where_it_had_read(orders: Em
 
 
 def test_a_partition_that_cannot_be_read_takes_no_records_of_others_with_it(orders: EmbeddedCluster) -> None:
-    head = orders.log("orders").head(1)
+    head = orders.log("orders").read_head(1)
     assert head is not None
     key = head.entries[0].key
     stored = orders.store.get(key)
@@ -426,7 +426,7 @@ def test_a_consumer_that_is_to_begin_nowhere_is_told_and_goes_on_where_it_is_sou
 @pytest.mark.parametrize("sought", [0, 11])
 def test_so_it_is_where_it_is_sought_to_what_the_log_does_not_have(it: Tiered, sought: int) -> None:
     it.cluster.groups.commit("readers", {(TOPIC, 0): CommittedOffset(0)})
-    policy = cleanup_policy(it.cluster.catalog.read(), TOPIC, it.cluster.cluster_id)
+    policy = read_cleanup_policy(it.cluster.catalog.read(), TOPIC, it.cluster.cluster_id)
     raise_start(it.store, Partition(TOPIC, it.cluster.topics()[TOPIC].id, 0), 3, policy.limits)
     consumer = it.opened().consumer("readers", topics=[TOPIC], auto_offset_reset="none")
     assert offsets(consumer) == list(range(3, 10))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.clients.transactions import State
+from reconciler.embedded.clients.transactions import TransactionState
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import ProducerFencedError, RetryableError, UserError
 from reconciler.objectstore.memory import MemoryStore
@@ -178,7 +178,7 @@ def test_lost_answers_change_nothing(*, retries: bool) -> None:
             producer.commit()
     assert [value for _, value in seen(cluster)] == [value for _, value in seen(cluster, 1)] == [b"0", b"2"]
     assert cluster.groups.committed("readers", ["orders"]) == {("orders", 0): 2}
-    assert state(cluster) is State.EMPTY
+    assert state(cluster) is TransactionState.EMPTY
 
 
 def impatient(store: ObjectStore) -> TransactionalProducer:
@@ -234,6 +234,6 @@ def test_a_begin_without_an_answer_can_be_aborted(orders: EmbeddedCluster) -> No
         with pytest.raises(RetryableError, match="no answer from the store"):
             producer.flush()
         producer.abort()
-    assert (uncommitted(orders), state(orders)) == ([], State.EMPTY)
+    assert (uncommitted(orders), state(orders)) == ([], TransactionState.EMPTY)
     fill(producer, "b")
     assert [value for _, value in seen(orders)] == [b"b"]

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from reconciler.archives.entries import Entry
 from reconciler.embedded.clients.sequences import (
     KEPT_MS,
-    PASSING_KEPT,
+    MAX_PASSING_PRODUCERS,
     SEQUENCES,
-    Identity,
+    ProducerIdentity,
     SequencedBatch,
     advance_sequence,
-    find_offsets,
-    is_stored,
-    remember_producer,
+    find_batch_offsets,
+    is_batch_stored,
+    record_producer,
 )
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.segments.head import PRODUCERS, Head, read_head
@@ -171,13 +171,13 @@ def test_a_producer_is_forgotten_after_a_day_in_which_no_other_appended(store: O
 
 def test_producers_that_come_once_do_not_swell_a_head() -> None:
     grown = Head(PRODUCERS)
-    grown = replace(grown, producers=remember_producer(grown, Identity("loader", is_lasting=True), 3, NOW))
-    for number in range(2 * PASSING_KEPT):
-        grown = replace(grown, producers=remember_producer(grown, Identity(f"p{number}"), 0, NOW))
-    assert len(grown.producers) == PASSING_KEPT + 1
+    grown = replace(grown, producers=record_producer(grown, ProducerIdentity("loader", is_lasting=True), 3, NOW))
+    for number in range(2 * MAX_PASSING_PRODUCERS):
+        grown = replace(grown, producers=record_producer(grown, ProducerIdentity(f"p{number}"), 0, NOW))
+    assert len(grown.producers) == MAX_PASSING_PRODUCERS + 1
     assert grown.producers["loader"]["last"] == 3
     assert "p0" not in grown.producers
-    assert f"p{2 * PASSING_KEPT - 1}" in grown.producers
+    assert f"p{2 * MAX_PASSING_PRODUCERS - 1}" in grown.producers
 
 
 # -- the arithmetic
@@ -186,8 +186,8 @@ def test_producers_that_come_once_do_not_swell_a_head() -> None:
 def taken(head: Head, batch: SequencedBatch) -> Head:
     entries = batch.mark_entries([Entry(0, batch.count - 1, 0, 0, 1, 0, "key", Digest(batch.count, 0, 0))])
     return replace(
-        head.extended([entry.shift(head.end, 0) for entry in entries], end=head.end + batch.count),
-        producers=remember_producer(head, batch.identity, batch.last, NOW),
+        head.with_appended([entry.shift(head.end, 0) for entry in entries], end=head.end + batch.count),
+        producers=record_producer(head, batch.identity, batch.last, NOW),
     )
 
 
@@ -200,20 +200,20 @@ def taken(head: Head, batch: SequencedBatch) -> Head:
 def test_whatever_part_of_what_is_there_comes_again_is_found_where_it_lies(
     first: int, counts: list[int], again: list[tuple[int, int]]
 ) -> None:
-    who, found, end = Identity("p"), Head(PRODUCERS), 0
+    who, found, end = ProducerIdentity("p"), Head(PRODUCERS), 0
     for count in counts:
         found = taken(found, SequencedBatch(who, advance_sequence(first, end), count))
         end += count
     for skipped, count in again:
         batch = SequencedBatch(who, advance_sequence(first, skipped), count)
         if skipped + count <= end:
-            assert is_stored(found, batch, "here", NOW)
-            assert find_offsets(found, batch) == OffsetRange(skipped, skipped + count)
+            assert is_batch_stored(found, batch, "here", NOW)
+            assert find_batch_offsets(found, batch) == OffsetRange(skipped, skipped + count)
         elif skipped == end:
-            assert not is_stored(found, batch, "here", NOW)
+            assert not is_batch_stored(found, batch, "here", NOW)
         else:
             with pytest.raises(OutOfOrderSequenceError):
-                is_stored(found, batch, "here", NOW)
+                is_batch_stored(found, batch, "here", NOW)
 
 
 @settings(max_examples=30)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.embedded.clients.transactions import State, read_transaction
+from reconciler.embedded.clients.transactions import TransactionState, read_transaction
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.directory import DirectoryStore
@@ -125,13 +125,13 @@ def written(cluster: EmbeddedCluster) -> set[bytes | None]:
 
 
 def nothing_is_open(cluster: EmbeddedCluster) -> bool:
-    heads = [cluster.log(name).head(partition) for name, partition in PLACES]
+    heads = [cluster.log(name).read_head(partition) for name, partition in PLACES]
     return all(head is None or (head.transactions == {} and head.bounds.stable == head.end) for head in heads)
 
 
 def no_part_is_left(cluster: EmbeddedCluster) -> bool:
     """Tell whether every part that is there is named; those of an append that died are the sweep's."""
-    heads = [cluster.log(name).head(partition) for name, partition in PLACES]
+    heads = [cluster.log(name).read_head(partition) for name, partition in PLACES]
     named = {entry.key for head in heads if head is not None for entry in head.entries}
     return {listed.key for listed in cluster.store.list("topics/")} == named
 
@@ -156,7 +156,7 @@ def test_a_commit_that_died_is_whole_or_nothing_and_holds_nothing_up(prepared: P
     outcomes = []
     for number, store in enumerate(crashes(prepared(two_topics), transact)):
         held = read_transaction(store, CHECKOUT)
-        is_decided = held is not None and held[0].state is State.COMMITTING
+        is_decided = held is not None and held[0].state is TransactionState.COMMITTING
         by_turns(number, store)
         cluster = opened(store)
         is_whole = written(cluster) == WHOLE

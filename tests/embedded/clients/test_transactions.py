@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reconciler.archives.topic_manifest import CommittedOffset
-from reconciler.embedded.clients.transactions import State
+from reconciler.embedded.clients.transactions import TransactionState
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import transaction_key
 from reconciler.embedded.segments import head as head_module
@@ -55,7 +55,7 @@ def test_what_is_committed_becomes_readable_as_one(orders: EmbeddedCluster) -> N
     producer.send("orders", "c", partition=0)
     assert producer.commit() == {"orders": {0: OffsetRange(1, 2)}}
     assert (seen(orders), seen(orders, 1)) == ([(0, b"a"), (1, b"c")], [(0, b"b")])
-    assert state(orders) is State.EMPTY
+    assert state(orders) is TransactionState.EMPTY
 
 
 def test_what_is_aborted_is_never_readable_and_its_offsets_stay_a_gap(orders: EmbeddedCluster) -> None:
@@ -182,7 +182,7 @@ def test_a_block_that_raises_aborts(orders: EmbeddedCluster) -> None:
 
     with pytest.raises(KeyError):
         fail()
-    assert (seen(orders), uncommitted(orders), state(orders)) == ([], [], State.EMPTY)
+    assert (seen(orders), uncommitted(orders), state(orders)) == ([], [], TransactionState.EMPTY)
     with orders.producer(CHECKOUT) as other:
         other.init_transactions()
         other.begin()
@@ -269,7 +269,7 @@ def test_a_damaged_register_is_said_and_stops_no_other(orders: EmbeddedCluster) 
     opened(orders, "late", "a")
     with pytest.raises(UserError, match=r"a-damaged\.json cannot be read"):
         at(orders, NOW + 60_001).finish_transactions()
-    assert state(orders, "late") is State.EMPTY
+    assert state(orders, "late") is TransactionState.EMPTY
     with pytest.raises(UserError, match=r"a-damaged\.json cannot be read"):
         writer(orders, "a-damaged")
 
@@ -390,7 +390,7 @@ def test_a_topic_that_goes_in_the_middle_holds_nothing_up(
         orders.create_topic("orders", partitions=2)
     getattr(producer, ending)()
     assert seen(orders, topic="other") == ([(0, b"b")] if ending == "commit" else [])
-    assert state(orders) is State.EMPTY
+    assert state(orders) is TransactionState.EMPTY
     assert len(list(orders.store.list("heads/"))) == 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.clients.transactions import State, read_transaction
+from reconciler.embedded.clients.transactions import TransactionState, read_transaction
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import RetryableError
 from tests.contracts.lossy import LossyStore
@@ -60,12 +60,12 @@ def uncommitted(cluster: EmbeddedCluster, partition: int = 0) -> list[tuple[int,
 
 
 def head(cluster: EmbeddedCluster, partition: int = 0) -> Head:
-    found = cluster.log("orders").head(partition)
+    found = cluster.log("orders").read_head(partition)
     assert found is not None
     return found
 
 
-def state(cluster: EmbeddedCluster, transactional_id: str = CHECKOUT) -> State:
+def state(cluster: EmbeddedCluster, transactional_id: str = CHECKOUT) -> TransactionState:
     found = read_transaction(cluster.store, transactional_id)
     assert found is not None
     return found[0].state

@@ -12,13 +12,13 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from reconciler.embedded import link_side
 from reconciler.embedded.catalog.mirror_tables import MirrorShape, alter_link
-from reconciler.embedded.catalog.tables import topic_named
+from reconciler.embedded.catalog.tables import get_topic
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import Severity
 from reconciler.embedded.clients import topic_log
 from reconciler.embedded.link_side import ClusterLinks
 from reconciler.embedded.segments import gate
-from reconciler.embedded.segments.gate import Gate, writer_of
+from reconciler.embedded.segments.gate import AppendGate, find_writer
 from reconciler.embedded.segments.groups import list_groups, read_group
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.errors import ReconcilerError, RetryableError
@@ -198,10 +198,10 @@ def check_whole(linked: Linked) -> None:
         cluster = linked.cluster(name)
         catalog = cluster.catalog.read()
         for full_name in catalog.topics:
-            topic = topic_named(catalog, full_name)
-            for number, head in cluster.linking.heads(full_name).items():
-                assert head.writer == writer_of(topic), (name, full_name, number, head.writer, topic.mirror)
-            ends = cluster.linking.ends(full_name)
+            topic = get_topic(catalog, full_name)
+            for number, head in cluster.linking.read_written_heads(full_name).items():
+                assert head.writer == find_writer(topic), (name, full_name, number, head.writer, topic.mirror)
+            ends = cluster.linking.read_ends(full_name)
             for (group, number), offset in committed(linked, name, full_name).items():
                 assert offset <= ends[number], (name, group, number)
         found = check_cluster(linked.stores[name])
@@ -357,7 +357,7 @@ class LinkModel:
         if source is None or source.topic_id != seen.source_topic_id:
             return
         ours, theirs = self.rows(name), self.rows(seen.source_cluster, decided=False)
-        ends = self.linked.cluster(name).linking.ends(ORDERS)
+        ends = self.linked.cluster(name).linking.read_ends(ORDERS)
         begins = self._begins(name, seen.source_cluster)
         there = {row: offset for row, offset in theirs.items() if begins.get(row[0], 0) <= offset < ends.get(row[0], 0)}
         here = {row: offset for row, offset in ours.items() if begins.get(row[0], 0) <= offset}
@@ -375,8 +375,8 @@ class LinkModel:
         """See that a group points beyond no end of what takes records and was a mirror."""
         if self.kept[name].status != "STOPPED":
             return
-        ends = self.linked.cluster(name).linking.ends(ORDERS)
-        heads = self.linked.cluster(name).linking.heads(ORDERS)
+        ends = self.linked.cluster(name).linking.read_ends(ORDERS)
+        heads = self.linked.cluster(name).linking.read_written_heads(ORDERS)
         for (group, number), offset in committed(self.linked, name).items():
             is_open = number in heads and heads[number].writer == "producers"
             assert offset <= ends[number] or not is_open, (name, group, number, offset, ends)
@@ -494,8 +494,8 @@ class LinkMachine(LinkModel, RuleBasedStateMachine):
         status = self.status(name)
         if status == "ABSENT" or partition >= self.linked.cluster(name).topic(ORDERS).partitions:
             return
-        end = self.linked.cluster(name).linking.ends(ORDERS)[partition]
-        head = self.linked.cluster(name).linking.heads(ORDERS).get(partition)
+        end = self.linked.cluster(name).linking.read_ends(ORDERS)[partition]
+        head = self.linked.cluster(name).linking.read_written_heads(ORDERS).get(partition)
         is_mirror = status not in {"REGULAR", "STOPPED"} and (head is None or head.writer != "producers")
         offset = end + beyond if is_mirror else max(0, end - beyond)
         self.linked.cluster(name).groups.commit(GROUP, {(ORDERS, partition): offset})
@@ -506,7 +506,7 @@ class LinkMachine(LinkModel, RuleBasedStateMachine):
         if self.status(name) not in {"REGULAR", "STOPPED"}:
             return
         cluster = self.linked.cluster(name)
-        head = cluster.linking.heads(ORDERS).get(partition)
+        head = cluster.linking.read_written_heads(ORDERS).get(partition)
         if head is None:
             return
         start = max(head.start, head.bounds.stable - keep)
@@ -704,11 +704,11 @@ def _other(link: str, name: str) -> str | None:
 
 
 _hand, _ask, _advance, _join, _stand = (
-    ClusterLinks._hand_over_all,
-    ClusterLinks.ask,
-    ClusterLinks.advance,
-    ClusterLinks.join,
-    ClusterLinks.record_agreement,
+    ClusterLinks._hand_over_heads,
+    ClusterLinks.start_operation,
+    ClusterLinks.advance_operation,
+    ClusterLinks.mirror_own_mirror,
+    ClusterLinks.record_source_match,
 )
 
 
@@ -720,7 +720,7 @@ def _opens_early(self: ClusterLinks, full_name: str, to: Any, *, operation: str,
     """Hand heads to producers while the catalog calls it a mirror."""
     if to == "STOPPED":
         topic = self.cluster.topic(full_name)
-        self._hand_over_all(replace(topic, mirror=None))
+        self._hand_over_heads(replace(topic, mirror=None))
     return _advance(self, full_name, to, operation=operation, is_given_up=is_given_up)
 
 
@@ -763,7 +763,7 @@ def _joins_late(self: Driver, links: Any, here: ObservedMirror, operation: Opera
     return self._advance(links, here, transitions.MirrorStatus.PENDING_STOPPED)
 
 
-def _confirms_nothing(self: Gate, _partition: int) -> Any:
+def _confirms_nothing(self: AppendGate, _partition: int) -> Any:
     catalog = self.catalog.read()
     self._check_topic(catalog)
     return catalog
@@ -779,19 +779,21 @@ def _all_fetched(copy: Any, source: Any, _source_topic_id: Any) -> int:
 
 VARIANTS: Final[Mapping[str, Broken]] = {
     "heads are handed before the catalog says so": Broken(
-        "promote fails over", ((ClusterLinks, "advance", _opens_early),)
+        "promote fails over", ((ClusterLinks, "advance_operation", _opens_early),)
     ),
     "no head is made where there is none": Broken(
-        "overtaken first append", ((ClusterLinks, "_hand_over_all", _seals_what_is_there),)
+        "overtaken first append", ((ClusterLinks, "_hand_over_heads", _seals_what_is_there),)
     ),
-    "no head is sealed": Broken("overtaken append", ((ClusterLinks, "_seal", _nothing),)),
-    "open transactions stay open": Broken("reverse died", ((ClusterLinks, "_seal", _keeps_transactions),)),
+    "no head is sealed": Broken("overtaken append", ((ClusterLinks, "_close_to_producers", _nothing),)),
+    "open transactions stay open": Broken(
+        "reverse died", ((ClusterLinks, "_close_to_producers", _keeps_transactions),)
+    ),
     "it stands before it is cut": Broken("restore died", ((Driver, "_restore", _stands_first),)),
-    "nothing is noted of what it equals": Broken("just swapped", ((ClusterLinks, "record_agreement", _nothing),)),
+    "nothing is noted of what it equals": Broken("just swapped", ((ClusterLinks, "record_source_match", _nothing),)),
     "no group is clamped": Broken(
         "failover died", ((link_side, "clamp_groups", _nothing), (gate, "clamp_groups", _nothing))
     ),
-    "groups are clamped by who fails over alone": Broken("failover died", ((Gate, "_clamp", _nothing),)),
+    "groups are clamped by who fails over alone": Broken("failover died", ((AppendGate, "_clamp_groups", _nothing),)),
     "it opens without what it lacks": Broken("waits", ((Driver, "_copy_all", _opens_whatever),)),
     "the source is shut after the copy": Broken(
         "append", ((Driver, "_synchronize", _joins_late), (Driver, "_recheck", _nothing))
@@ -802,5 +804,7 @@ VARIANTS: Final[Mapping[str, Broken]] = {
     ),
     "what was looked at long ago is published": Broken("late copy", ((topic_log, "check_current", _nothing),)),
     "whatever has offsets is the same": Broken("restore died", ((measures, "_find_copied_end", _all_fetched),)),
-    "a first append is refused after it is there": Broken("first append", ((Gate, "_confirm", _confirms_nothing),)),
+    "a first append is refused after it is there": Broken(
+        "first append", ((AppendGate, "_confirm_topic", _confirms_nothing),)
+    ),
 }

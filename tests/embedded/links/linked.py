@@ -15,8 +15,8 @@ from reconciler.embedded.check.damage import CheckFinding, Kind
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.restore_cut import truncate_topic
 from reconciler.embedded.segments.head import Partition
-from reconciler.embedded.segments.retention import cleanup_policy, iter_segments, live_entries
-from reconciler.embedded.tiered.remote_retention import evict
+from reconciler.embedded.segments.retention import iter_live_entries, iter_segments, read_cleanup_policy
+from reconciler.embedded.tiered.remote_retention import evict_segments
 from reconciler.jobs.flows import missing_ranges
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.objectstore.memory import MemoryStore
@@ -120,7 +120,7 @@ class Linked:
     def sync(self, mirror: ObservedMirror) -> None:
         """Bring partitions and configs of a mirror to its source's."""
         source = self.cluster(mirror.source_cluster).source_topic(mirror.source)
-        self.cluster(mirror.cluster).follow_source(mirror.name, source)
+        self.cluster(mirror.cluster).update_mirror(mirror.name, source)
 
     def copy(self, mirror: ObservedMirror, ends: Mapping[int, int] | None = None) -> None:
         """Bring the records of a mirror to these ends, or to its source's."""
@@ -305,7 +305,7 @@ def joined(it: Tiered, operation: str = CUT_ID) -> None:
     """Seal the topic to a link half: nobody appends to it any more."""
     if "dr" not in it.cluster.catalog.read().links:
         it.cluster.create_link("dr", LinkEntry("link-1", "east", {"mode": "bidirectional"}))
-    it.cluster.linking.join(TOPIC, Peer("dr", TOPIC, "their-id"), Operation(operation, RESTORE))
+    it.cluster.linking.mirror_own_mirror(TOPIC, Peer("dr", TOPIC, "their-id"), Operation(operation, RESTORE))
 
 
 def truncate(
@@ -327,9 +327,9 @@ def mirror_more(it: Tiered, count: int, *, partition: int = 0) -> None:
 
 def let_go(it: Tiered, segments: int) -> None:
     """Let the oldest segments leave the local tier, as retention does where its targets say so."""
-    policy = cleanup_policy(it.cluster.catalog.read(), TOPIC, it.cluster.cluster_id)
-    found = list(iter_segments(live_entries(it.store, head_of(it.cluster)), policy.limits))[:segments]
-    assert evict(it.store, Partition(TOPIC, it.cluster.topics()[TOPIC].id, 0), found) is not None
+    policy = read_cleanup_policy(it.cluster.catalog.read(), TOPIC, it.cluster.cluster_id)
+    found = list(iter_segments(iter_live_entries(it.store, head_of(it.cluster)), policy.limits))[:segments]
+    assert evict_segments(it.store, Partition(TOPIC, it.cluster.topics()[TOPIC].id, 0), found) is not None
 
 
 def archived(parts: int = 14, *, evicted: int = 3, pages: bool = False) -> Tiered:

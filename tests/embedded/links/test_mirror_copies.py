@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from reconciler.embedded.link_side import follow_starts
+from reconciler.embedded.link_side import raise_mirror_starts
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.errors import SourceChangedError
 from reconciler.jobs.copy import mirror, mirrors
@@ -56,9 +56,9 @@ def same(linked: Linked) -> bool:
 def parts(linked: Linked, cluster: str) -> list[bytes]:
     """Return the bodies of the parts of partition 0, in order."""
     log = linked.cluster(cluster).log(ORDERS)
-    head = log.head(0)
+    head = log.read_head(0)
     assert head is not None
-    stored = [log.store.get(entry.key) for entry in log.entries(head, OffsetRange(0, 1 << 40))]
+    stored = [log.store.get(entry.key) for entry in log.iter_local_entries(head, OffsetRange(0, 1 << 40))]
     return [one.body for one in stored if one is not None]
 
 
@@ -348,7 +348,7 @@ def test_the_mirrors_own_retention_leaves_it_alone_until_mirroring_is_over() -> 
     assert starts(linked) == {0: 12}
     linked.produce("west", "last")
     linked.catch_up("east")
-    linked.east.linking.ask(ORDERS, "failover")
+    linked.east.linking.start_operation(ORDERS, "failover")
     linked.provider("east").links.delete_below_starts(ORDERS, {0: 13})
     assert starts(linked) == {0: 12}
     assert linked.east.upkeep().retain().partitions == 1
@@ -374,7 +374,7 @@ def test_both_tiers_let_go_of_what_lies_below(start: int) -> None:
     it = archived(pages=True)
     joined(it)
     before = rows(it)
-    follow_starts(it.opened(), TOPIC, {0: start})
+    raise_mirror_starts(it.opened(), TOPIC, {0: start})
     assert rows(it) == before[start:]
     head, manifest = head_of(it.opened()), it.manifest()
     assert (head.start, head.local_start) == (start, max(start, 12))
@@ -400,11 +400,11 @@ def test_following_that_died_is_ended_by_the_next_pass() -> None:
         left, tick = both_copied(it), Ticking(point)
         opened = left.opened(tick.watch(left.store, done=done), tick.watch(left.storage, done=done))
         try:
-            follow_starts(opened, TOPIC, {0: 14})
+            raise_mirror_starts(opened, TOPIC, {0: 14})
         except DiedError:
             points += 1
         assert rows(left) in (before, before[14:])
-        follow_starts(left.opened(), TOPIC, {0: 14})
+        raise_mirror_starts(left.opened(), TOPIC, {0: 14})
         assert not left.opened().upkeep().retain().errors
         assert rows(left) == before[14:]
         assert not left.manifest().garbage
@@ -419,6 +419,6 @@ def test_where_nothing_is_new_heads_are_looked_at_and_nothing_is_written() -> No
     linked.stores["east"] = watched
     east = linked.east
     watched.calls.clear()
-    follow_starts(east, ORDERS, dict.fromkeys(range(5), 0))
+    raise_mirror_starts(east, ORDERS, dict.fromkeys(range(5), 0))
     assert not [call for call in watched.calls if call[1].startswith("heads/")]
     assert not {call for call, _ in watched.calls} - {"get", "list"}

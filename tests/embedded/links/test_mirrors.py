@@ -50,9 +50,9 @@ def publish(sink: EmbeddedSink, start: int, count: int) -> None:
 
 def bodies(cluster: EmbeddedCluster, partition: int = 0) -> list[bytes]:
     log = cluster.log("orders")
-    head = log.head(partition)
+    head = log.read_head(partition)
     assert head is not None
-    found = [cluster.store.get(entry.key) for entry in log.entries(head, OffsetRange(0, 1 << 40))]
+    found = [cluster.store.get(entry.key) for entry in log.iter_local_entries(head, OffsetRange(0, 1 << 40))]
     return [stored.body for stored in found if stored is not None]
 
 
@@ -93,7 +93,7 @@ def test_following_grows_and_syncs_and_leaves_own_configs_alone(
     west.alter_topic("orders", {"retention.ms": None, "cleanup.policy": "compact"}, partitions=5)
     before = cluster.catalog.read().serial
     for _ in range(2):
-        cluster.follow_source("orders", west.source_topic("orders"))
+        cluster.update_mirror("orders", west.source_topic("orders"))
     assert cluster.catalog.read().serial == before + 1
     assert cluster.topic("orders").partitions == 5
     assert cluster.topic("orders").configs == {"cleanup.policy": "compact", "segment.ms": "3600000"}
@@ -109,7 +109,7 @@ def test_what_follows_the_source_is_not_set_on_the_mirror(cluster: EmbeddedClust
 
 def test_only_mirrors_follow(west: EmbeddedCluster) -> None:
     with pytest.raises(UserError, match="is not a mirror"):
-        west.follow_source("orders", SourceTopic(partitions=3))
+        west.update_mirror("orders", SourceTopic(partitions=3))
 
 
 def test_a_link_made_anew_does_not_write_what_the_old_one_did(

@@ -417,7 +417,7 @@ def grown(begin: Callable[[], Linked]) -> Linked:
     linked = begin()
     for name in ("east", "west"):
         topic = linked.cluster(name).topic(ORDERS)
-        if topic.follows is None:
+        if topic.active_mirror is None:
             linked.cluster(name).alter_topic(ORDERS, {}, partitions=PARTITIONS + 1)
         else:
             linked.west.alter_topic(ORDERS, {}, partitions=PARTITIONS + 1)

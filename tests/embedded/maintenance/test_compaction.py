@@ -14,8 +14,8 @@ from reconciler.embedded.maintenance.compaction import NewestOffsets
 from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments import parts
 from reconciler.embedded.segments.head import Partition
-from reconciler.embedded.segments.retention import cleanup_policy, raise_start
-from reconciler.embedded.tiered.object_rewrites import PartitionRewrite, publish_rewritten
+from reconciler.embedded.segments.retention import raise_start, read_cleanup_policy
+from reconciler.embedded.tiered.object_rewrites import PartitionRewrite, publish_local
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.maintenance.tiny_segments import (
     DAY,
@@ -158,7 +158,7 @@ def test_a_tombstone_beyond_what_fits_into_memory_stays_until_what_it_deletes_is
     closing(cluster)
     passes = []
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(compaction, "KEYS", 4)
+        patched.setattr(compaction, "MAX_LEARNED_KEYS", 4)
         patched.setattr(parts, "_BATCH_ROWS", 2)
         for _ in range(6):
             cluster.upkeep().compact()
@@ -241,7 +241,7 @@ def test_only_so_many_keys_are_held_and_the_rest_waits() -> None:
     task = ChoreTask(cluster.store, cluster.catalog, cluster.cluster_id, "compact", clock.now_ms)
     passes, to = 0, []
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(compaction, "KEYS", 10)
+        patched.setattr(compaction, "MAX_LEARNED_KEYS", 10)
         patched.setattr("reconciler.embedded.maintenance.compaction._BUFFERED_ROWS", 4)
         while True:
             found = list(task([Chore(partition, 0)]))
@@ -249,7 +249,7 @@ def test_only_so_many_keys_are_held_and_the_rest_waits() -> None:
                 break
             (one,) = found
             assert isinstance(one, PartitionRewrite)
-            assert publish_rewritten(cluster.store, one, put_ms=clock.now_ms, now_ms=clock) is not None
+            assert publish_local(cluster.store, one, put_ms=clock.now_ms, now_ms=clock) is not None
             passes += 1
             to.append(head_of(cluster).compacted_to)
     assert passes > 5
@@ -293,7 +293,9 @@ def test_a_part_that_the_start_of_the_log_cuts_is_cleaned_with_the_rest() -> Non
     append(cluster, ("b", "4"), ("d", "5"))
     closing(cluster)
     partition = Partition(TOPIC, cluster.topic(TOPIC).id, 0)
-    raise_start(cluster.store, partition, 1, cleanup_policy(cluster.catalog.read(), TOPIC, cluster.cluster_id).limits)
+    raise_start(
+        cluster.store, partition, 1, read_cleanup_policy(cluster.catalog.read(), TOPIC, cluster.cluster_id).limits
+    )
     assert cluster.upkeep().compact().partitions == 1
     assert shown(cluster) == [(2, "c", "3"), (3, "b", "4"), (4, "d", "5")]
     head = head_of(cluster)
@@ -313,8 +315,8 @@ def test_newest_offsets_are_those_of_a_dictionary() -> None:
             known.update(zip(keys, range(start, start + 100), strict=True))
             newest.add(pa.array(keys, pa.binary()), np.arange(start, start + 100))
     asked = [b"k%d" % number for number in range(1_000)]
-    assert newest.of(pa.array(asked, pa.binary())).tolist() == [known.get(key, -1) for key in asked]
-    assert newest.of(pa.array([], pa.binary())).tolist() == []
+    assert newest.find_offsets(pa.array(asked, pa.binary())).tolist() == [known.get(key, -1) for key in asked]
+    assert newest.find_offsets(pa.array([], pa.binary())).tolist() == []
     assert NewestOffsets().of(pa.array([b"a"], pa.binary())).tolist() == [-1]
 
 
@@ -323,4 +325,4 @@ def test_hashes_that_share_a_half_are_told_apart() -> None:
     high = np.full(4, 5, np.uint64)
     newest.add_hashes(high, np.array([1, 2, 3, 2], np.uint64), np.array([10, 20, 30, 40]))
     asked = np.array([3, 2, 1, 0, 9], np.uint64)
-    assert newest.of_hashes(np.full(5, 5, np.uint64), asked).tolist() == [30, 40, 10, -1, -1]
+    assert newest.find_offsets_by_hash(np.full(5, 5, np.uint64), asked).tolist() == [30, 40, 10, -1, -1]

@@ -17,10 +17,10 @@ from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments.retention import Segment
 from reconciler.embedded.tiered.remote_retention import (
     EvictionCandidates,
-    capacity_of,
-    equal_entries_end,
+    compare_entries,
     measure_disk_under,
     plan_evictions,
+    read_local_capacity,
 )
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
@@ -72,7 +72,7 @@ def found(*sizes_and_times: tuple[int, int], beyond: int = 0) -> EvictionCandida
 def test_the_capacity_is_the_smaller_of_both_targets(
     properties: Mapping[str, str], disk: int | None, capacity: int | None
 ) -> None:
-    assert capacity_of(properties, disk) == capacity
+    assert read_local_capacity(properties, disk) == capacity
 
 
 def test_the_disk_under_a_folder_is_asked_of_the_system_and_a_bucket_has_none(tmp_path: Path) -> None:
@@ -128,16 +128,14 @@ def test_no_more_goes_than_is_needed(partitions: list[EvictionCandidates], exces
 def test_copies_agree_as_far_as_base_last_and_digest_are_the_same() -> None:
     local = [part(0), part(10), part(20)]
     remote = [replace(each, key="elsewhere", bytes=7, max_ts=3) for each in local]
-    assert equal_entries_end(local, remote, start=0) == 30
-    assert equal_entries_end(local, remote[:2], start=0) == 20
-    assert equal_entries_end(local, remote[1:], start=0) == 0
-    assert equal_entries_end(local, [remote[0], replace(remote[1], digest=Digest(9, 1, 1))], start=0) == 10
-    assert equal_entries_end(local, [remote[0], replace(remote[1], last=18)], start=0) == 10
-    assert equal_entries_end([local[0], local[2]], remote, start=0) == 10
-    assert equal_entries_end([], remote, start=5) == 5
-    assert (
-        equal_entries_end(local[1:], [replace(remote[1], last=29)], start=5) == 10
-    )  # what lay below was compacted away
+    assert compare_entries(local, remote, start=0) == 30
+    assert compare_entries(local, remote[:2], start=0) == 20
+    assert compare_entries(local, remote[1:], start=0) == 0
+    assert compare_entries(local, [remote[0], replace(remote[1], digest=Digest(9, 1, 1))], start=0) == 10
+    assert compare_entries(local, [remote[0], replace(remote[1], last=18)], start=0) == 10
+    assert compare_entries([local[0], local[2]], remote, start=0) == 10
+    assert compare_entries([], remote, start=5) == 5
+    assert compare_entries(local[1:], [replace(remote[1], last=29)], start=5) == 10  # what lay below was compacted away
 
 
 # -- a cluster that has too much
@@ -262,7 +260,7 @@ def test_other_topics_count_and_only_wanted_and_tiered_ones_give() -> None:
     assert it.cluster.upkeep(is_wanted=lambda name: name == "plain").retain() == MaintenanceResult()
     it.cluster.upkeep().retain()
     assert local_starts(it) != [0]
-    plain = it.cluster.log("plain").head(0)
+    plain = it.cluster.log("plain").read_head(0)
     assert plain is not None
     assert plain.local_start == 0
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from reconciler.embedded.catalog.commits import CatalogRegister
-from reconciler.embedded.check.sweep import sweep
+from reconciler.embedded.check.sweep import sweep_store
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments.head import NOBODY, head_register
@@ -449,6 +449,6 @@ def test_a_partition_is_tended_in_a_bucket(s3_store: ObjectStore) -> None:
     s3_store.put("topics/orders_0/0123456789abcdef.parquet", b"left over")
     assert cluster.sweep().objects == 0
     late: Any = LateStore(s3_store, DAY + 60_000)
-    assert sweep(late, CatalogRegister(late)).objects == 1
+    assert sweep_store(late, CatalogRegister(late)).objects == 1
     assert parts_in(s3_store) == named_in(cluster)
     assert (upkeep.retain().partitions, upkeep.roll().partitions, upkeep.compact().partitions) == (0, 0, 0)

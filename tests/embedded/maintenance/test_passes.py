@@ -15,8 +15,13 @@ import pytest
 
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask, FailedChore
 from reconciler.embedded.maintenance.survey import Survey
-from reconciler.embedded.tiered.remote_tier import Connections, connections_to, limit_connections
-from reconciler.embedded.tiered.upload import Controller, compute_connections, controller_error, free_bytes
+from reconciler.embedded.tiered.remote_tier import RequestSlots, get_request_slots, limit_connections
+from reconciler.embedded.tiered.upload import (
+    BacklogController,
+    compute_backlog_error,
+    compute_connections,
+    read_free_bytes,
+)
 from reconciler.jobs.flows import Budget, deal_to_tasks, iter_rounds
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
@@ -133,8 +138,12 @@ FREE = 1000
     ],
 )
 def test_shares_follow_the_backlog(backlog: int, before: int, properties: Mapping[str, str], shares: int) -> None:
-    controller = Controller.of({f"cloud_storage_upload_ctrl_{name}": value for name, value in properties.items()})
-    assert controller.shares(controller_error(backlog, FREE), controller_error(before, FREE)) == shares
+    controller = BacklogController.of(
+        {f"cloud_storage_upload_ctrl_{name}": value for name, value in properties.items()}
+    )
+    assert (
+        controller.compute_shares(compute_backlog_error(backlog, FREE), compute_backlog_error(before, FREE)) == shares
+    )
 
 
 @pytest.mark.fact("F-R-034")
@@ -143,8 +152,8 @@ def test_a_share_is_at_least_one_connection_and_at_most_all() -> None:
 
 
 def test_space_is_that_of_the_disk_or_of_a_large_one(tmp_path: Path) -> None:
-    assert 0 < free_bytes(DirectoryStore(tmp_path)) < 1 << 60
-    assert free_bytes(MemoryStore()) == 1 << 40
+    assert 0 < read_free_bytes(DirectoryStore(tmp_path)) < 1 << 60
+    assert read_free_bytes(MemoryStore()) == 1 << 40
 
 
 @pytest.mark.fact("F-R-034")
@@ -212,7 +221,7 @@ def test_uploads_and_downloads_of_a_process_never_use_more_connections_than_ther
     with ThreadPoolExecutor(16) as threads:
         list(threads.map(use, range(400)))
     assert 1 <= most[0] <= 3
-    assert connections_to(inner.url, 3) is stores[0].connections is stores[1].connections
+    assert get_request_slots(inner.url, 3) is stores[0].connections is stores[1].connections
 
 
 @pytest.mark.fact("F-R-056")
@@ -295,20 +304,20 @@ class BusyStore(WatchedStore):
 
 @pytest.mark.fact("F-R-056")
 def test_where_downloads_wait_uploads_keep_to_their_share_and_else_take_all() -> None:
-    connections = Connections(3)
+    connections = RequestSlots(3)
     connections.share = 1
-    with connections.upload(), connections.upload(), connections.upload():
+    with connections.hold_for_upload(), connections.hold_for_upload(), connections.hold_for_upload():
         pass
     began, release, read = threading.Event(), threading.Event(), threading.Event()
 
     def download() -> None:
         began.set()
-        with connections.download():
+        with connections.hold_for_download():
             read.set()
             release.wait(10)
 
-    with connections.upload(), connections.upload():
-        with connections.upload():
+    with connections.hold_for_upload(), connections.hold_for_upload():
+        with connections.hold_for_upload():
             reader = threading.Thread(target=download)
             reader.start()
             assert began.wait(10)

@@ -16,7 +16,7 @@ from reconciler.embedded.maintenance.chores import Chore, ChoreTask
 from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments import parts
 from reconciler.embedded.segments.head import Partition
-from reconciler.embedded.tiered.object_rewrites import PartitionRewrite, publish_rewritten
+from reconciler.embedded.tiered.object_rewrites import PartitionRewrite, publish_local
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
@@ -183,7 +183,7 @@ def test_a_reader_under_way_reads_every_record_once() -> None:
     with_topic(cluster, segment_bytes="9000")
     append_parts(cluster, 12)
     log = cluster.log(TOPIC)
-    batches, extents = log.read(0, ALL), log.stretches(0, ALL)
+    batches, extents = log.read(0, ALL), log.iter_pieces(0, ALL)
     seen = next(batches).column("offset").to_pylist()
     covered = [next(extents).offsets]
     cluster.upkeep().roll()
@@ -269,7 +269,7 @@ def test_what_an_executor_wrote_into_a_copy_of_the_folder_replaces_nothing() -> 
     assert isinstance(written, PartitionRewrite)
     cluster.store.delete([key for one in written.replacements for key in one.written])
     with pytest.raises(UserError, match="is not visible to the executor on worker-7"):
-        publish_rewritten(cluster.store, replace(written, by="worker-7:4711"), put_ms=clock.now_ms, now_ms=clock)
+        publish_local(cluster.store, replace(written, by="worker-7:4711"), put_ms=clock.now_ms, now_ms=clock)
     assert parts_in(cluster.store) == before
 
 
@@ -335,6 +335,6 @@ def test_what_lay_unpublished_for_half_a_day_is_dropped() -> None:
     assert isinstance(written, PartitionRewrite)
     assert len(parts_in(cluster.store)) == len(before) + 2
     late = clock.now_ms + STALE_REWRITE_MS + 1
-    assert publish_rewritten(cluster.store, written, put_ms=clock.now_ms, now_ms=lambda: late) is None
+    assert publish_local(cluster.store, written, put_ms=clock.now_ms, now_ms=lambda: late) is None
     assert parts_in(cluster.store) == before
     assert not any(entry.is_segment for entry in head_of(cluster).entries)

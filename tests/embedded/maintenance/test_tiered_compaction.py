@@ -298,7 +298,7 @@ class TieredCompaction(RuleBasedStateMachine):
 
     @invariant()
     def object_storage_alone_has_it_as_far_as_it_was_told(self) -> None:
-        head = self.it.cluster.log(TOPIC).head(0)
+        head = self.it.cluster.log(TOPIC).read_head(0)
         if head is not None and head.uploaded_to:
             assert newest(remote_rows(self.it)) == self.expected(self.it.manifest().end)
 

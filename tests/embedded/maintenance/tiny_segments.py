@@ -58,7 +58,7 @@ def append_parts(cluster: EmbeddedCluster, count: int, *, partition: int = 0, at
 
 
 def head_of(cluster: EmbeddedCluster, partition: int = 0) -> Head:
-    head = cluster.log(TOPIC).head(partition)
+    head = cluster.log(TOPIC).read_head(partition)
     assert head is not None
     return head
 
@@ -81,8 +81,8 @@ def parts_in(store: ObjectStore) -> set[str]:
 
 def named_in(cluster: EmbeddedCluster, partitions: int = 1) -> set[str]:
     log = cluster.log(TOPIC)
-    heads = [log.head(partition) for partition in range(partitions)]
-    return {entry.key for head in heads if head is not None for entry in log.entries(head, ALL)}
+    heads = [log.read_head(partition) for partition in range(partitions)]
+    return {entry.key for head in heads if head is not None for entry in log.iter_local_entries(head, ALL)}
 
 
 class LateStore:

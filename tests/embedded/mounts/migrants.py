@@ -14,8 +14,8 @@ from reconciler.archives.manifest import NOBODY, read_manifest, remote_partition
 from reconciler.archives.ownership import OwnershipState, read_ownership
 from reconciler.embedded.catalog import commits
 from reconciler.embedded.catalog.tables import is_served
-from reconciler.embedded.catalog.tiering_state import location_of
-from reconciler.embedded.clients.transactions import State, decide
+from reconciler.embedded.catalog.tiering_state import get_topic_location
+from reconciler.embedded.clients.transactions import TransactionState, decide_transaction
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.maintenance import chores
 from reconciler.embedded.segments import head
@@ -224,7 +224,7 @@ def undecided(
 def committing(cluster: EmbeddedCluster, name: str, full_name: str, *values: str, partition: int = 0) -> None:
     """Leave a transaction that is decided, and of which nothing is carried out."""
     producer = undecided(cluster, name, full_name, *values, partition=partition)
-    decide(cluster.store, producer._identity, State.COMMITTING, {}, mark=f"decided-{name}")
+    decide_transaction(cluster.store, producer._identity, TransactionState.COMMITTING, {}, mark=f"decided-{name}")
 
 
 def filled() -> Bucket:
@@ -263,7 +263,7 @@ def digests(cluster: EmbeddedCluster, full_name: str) -> dict[int, Digest]:
     log, found = cluster.log(full_name), {}
     for number, bounds in log.bounds().items():
         whole = OffsetRange(bounds.start, bounds.readable_end("read_committed"))
-        for piece in log.stretches(number, whole):
+        for piece in log.iter_pieces(number, whole):
             assert piece.store.get(piece.entry.key) is not None
         found[number] = sum(log.digests(number, whole), Digest())
     return found
@@ -296,7 +296,9 @@ def holders(bucket: Bucket, *locations: str) -> list[str]:
     for name in bucket.stores:
         cluster = bucket.cluster(name)
         topics = cluster.topics().items()
-        served = {str(location_of(each, topic, cluster.cluster_id)) for each, topic in topics if is_served(topic)}
+        served = {
+            str(get_topic_location(each, topic, cluster.cluster_id)) for each, topic in topics if is_served(topic)
+        }
         found += [name for location in locations if location in served]
     return found
 

@@ -20,13 +20,13 @@ from reconciler.archives.ownership import ownership_register, read_ownership
 from reconciler.embedded.catalog import migration_tables
 from reconciler.embedded.catalog.migration_tables import complete_state
 from reconciler.embedded.catalog.tables import is_closed
-from reconciler.embedded.catalog.tiering_state import location_of
+from reconciler.embedded.catalog.tiering_state import get_topic_location
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.clients import topic_log
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.mounts import inbound, outbound
-from reconciler.embedded.mounts.inbound import Inbound
-from reconciler.embedded.mounts.outbound import Flush, Outbound
+from reconciler.embedded.mounts.inbound import InboundSteps
+from reconciler.embedded.mounts.outbound import OutboundSteps, TopicFlush
 from reconciler.errors import ProducerFencedError, ReconcilerError, RetryableError
 from reconciler.lifecycles import UNMOUNT, MigrationState, Move
 from tests.embedded.deaths import DAY_MS, Fault
@@ -113,7 +113,7 @@ class MigrationModel:
         """Yield location, full name and topic of all that a cluster has."""
         cluster = self.bucket.cluster(name)
         for full_name, topic in cluster.topics().items():
-            yield str(location_of(full_name, topic, cluster.cluster_id)), full_name, topic
+            yield str(get_topic_location(full_name, topic, cluster.cluster_id)), full_name, topic
 
     def named(self, name: str, location: str) -> str | None:
         """Return what a topic is called on a cluster; `None`: it is not there."""
@@ -535,12 +535,12 @@ class Broken:
 
 _update, _work, _detach, _cut_over, _upload = (
     ownership.update_ownership,
-    Outbound._work,
-    Outbound._detach,
-    Inbound._cut_over,
-    Flush.upload,
+    OutboundSteps._do_state,
+    OutboundSteps._detach,
+    InboundSteps._cut_over,
+    TopicFlush.upload_missing,
 )
-_seal, _flush, _hand_over = Outbound._seal, Outbound._flush, outbound.change_topic_manifest
+_seal, _flush, _hand_over = OutboundSteps._seal_heads, OutboundSteps._upload_topic, outbound.change_topic_manifest
 
 
 def _nothing(*_asked: Any, **_named: Any) -> None:
@@ -572,17 +572,17 @@ class _Ahead:
         return getattr(self._inner, name)
 
 
-def _seals_nothing(_self: Outbound, _topic: MigrantEntry) -> set[tuple[str, int]]:
+def _seals_nothing(_self: OutboundSteps, _topic: MigrantEntry) -> set[tuple[str, int]]:
     return set()
 
 
-def _seals_early(self: Outbound, topic: MigrantEntry, rounds: int | None = None) -> None:
+def _seals_early(self: OutboundSteps, topic: MigrantEntry, rounds: int | None = None) -> None:
     _flush(self, topic, rounds)
     if self.migration.state == _S.PREPARING:
-        self._settle_transactions(_seal(self, topic))
+        self._end_transactions(_seal(self, topic))
 
 
-def _detaches_first(self: Outbound, topic: MigrantEntry) -> None:
+def _detaches_first(self: OutboundSteps, topic: MigrantEntry) -> None:
     later: list[tuple[Any, ...]] = []
 
     def soon(*asked: Any) -> None:
@@ -596,23 +596,23 @@ def _detaches_first(self: Outbound, topic: MigrantEntry) -> None:
     _detach(self, topic)
 
 
-def _removes_first(self: Outbound, state: MigrationState) -> None:
+def _removes_first(self: OutboundSteps, state: MigrationState) -> None:
     if state is not _S.CUT_OVER:
         _work(self, state)
         return
-    here = self._existing_topics()
-    catalog = self.means.catalog.read()
-    self._follow(_S.FINISHED)
+    here = self._list_attached_topics()
+    catalog = self.context.catalog.read()
+    self._commit_state(_S.FINISHED)
     with (
-        patch.object(self.means.catalog, "read", lambda: catalog),
-        patch.object(Outbound, "_check_current", _nothing),
+        patch.object(self.context.catalog, "read", lambda: catalog),
+        patch.object(OutboundSteps, "_check_current", _nothing),
     ):
         for topic in here:
             _detach(self, topic)
 
 
-def _opens_first(self: Inbound) -> None:
-    means, begun = self.means, self.migration
+def _opens_first(self: InboundSteps) -> None:
+    means, begun = self.context, self.migration
     catalog = means.catalog.read()
     means.catalog.commit(lambda draft: complete_state(draft, self.number, begun, _S.FINISHED, now_ms=means.now_ms()))
     with patch.object(means.catalog, "read", lambda: catalog):
@@ -631,7 +631,7 @@ def _told_unasked(_self: Any, _found: Any, told: Any) -> Any:
     return told
 
 
-def _closed_segments_alone(self: Flush, rounds: int | None = None) -> int:
+def _closed_segments_alone(self: TopicFlush, rounds: int | None = None) -> int:
     return _upload(self, 0 if rounds is None else rounds)
 
 
@@ -646,15 +646,17 @@ _CANCELS_LATE: Final = replace(UNMOUNT, moves=(*UNMOUNT.moves, Move(_S.CUT_OVER,
 
 VARIANTS: Final[Mapping[str, Broken]] = {
     "a claim is read and put": Broken("race", ((ownership, "update_ownership", _reads_and_puts),)),
-    "no head is sealed": Broken("append", ((Outbound, "_seal", _seals_nothing),)),
+    "no head is sealed": Broken("append", ((OutboundSteps, "_seal_heads", _seals_nothing),)),
     "heads are sealed before the catalog says so": Broken(
-        "append", ((Outbound, "_flush", _seals_early), (Outbound, "_seal", _seals_nothing))
+        "append", ((OutboundSteps, "_upload_topic", _seals_early), (OutboundSteps, "_seal_heads", _seals_nothing))
     ),
-    "a topic is detached before its manifests are let go": Broken("at once", ((Outbound, "_detach", _detaches_first),)),
-    "a topic is removed before it is detached": Broken("unmount died", ((Outbound, "_work", _removes_first),)),
-    "a topic opens before it is taken over": Broken("mount died", ((Inbound, "_cut_over", _opens_first),)),
-    "open transactions stay open": Broken("unmount died", ((Outbound, "_settle_transactions", _nothing),)),
-    "the rest is not uploaded": Broken("unmount died", ((Flush, "upload", _closed_segments_alone),)),
+    "a topic is detached before its manifests are let go": Broken(
+        "at once", ((OutboundSteps, "_detach", _detaches_first),)
+    ),
+    "a topic is removed before it is detached": Broken("unmount died", ((OutboundSteps, "_do_state", _removes_first),)),
+    "a topic opens before it is taken over": Broken("mount died", ((InboundSteps, "_cut_over", _opens_first),)),
+    "open transactions stay open": Broken("unmount died", ((OutboundSteps, "_end_transactions", _nothing),)),
+    "the rest is not uploaded": Broken("unmount died", ((TopicFlush, "upload_missing", _closed_segments_alone),)),
     "manifests change hands unasked": Broken(
         "late driver", ((ManifestHandover, "__call__", _unasked), (outbound, "check_current", _nothing))
     ),
@@ -663,7 +665,7 @@ VARIANTS: Final[Mapping[str, Broken]] = {
         "mount cancelled", ((inbound, "unclaim_topic", _does_not_fence),)
     ),
     "transactions are settled whatever became of the migration": Broken(
-        "unmount cancelled", ((Outbound, "_check_current", _nothing),)
+        "unmount cancelled", ((OutboundSteps, "_check_current", _nothing),)
     ),
     "a release seizes nothing": Broken(
         "release",
@@ -673,6 +675,6 @@ VARIANTS: Final[Mapping[str, Broken]] = {
             (archive, "check_seized", _nothing),
         ),
     ),
-    "groups stay behind": Broken("unmount died", ((Outbound, "_groups", lambda _self, _topic: {}),)),
+    "groups stay behind": Broken("unmount died", ((OutboundSteps, "_read_groups", lambda _self, _topic: {}),)),
     "a reader takes what is gone for the end": Broken("reader", ((topic_log.EmbeddedLog, "_check_open", _nothing),)),
 }

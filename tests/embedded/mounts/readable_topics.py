@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reconciler.embedded.catalog.tiering_state import tiering_of
+from reconciler.embedded.catalog.tiering_state import find_tiering
 from tests.embedded.mounts.shared_bucket import CLICKS, Bucket
 from tests.embedded.samples import read
 
@@ -13,7 +13,7 @@ def seen(bucket: Bucket, full_name: str = CLICKS, cluster: str = "west") -> dict
     """Return everything about a topic that a reader, or who looks at it, can see."""
     opened = bucket.cluster(cluster)
     topic, log = opened.topics()[full_name], opened.log(full_name)
-    tiering = tiering_of(opened.catalog.read(), full_name, opened.cluster_id)
+    tiering = find_tiering(opened.catalog.read(), full_name, opened.cluster_id)
     assert tiering is not None
     bounds = log.bounds()
     return {

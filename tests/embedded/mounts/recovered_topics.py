@@ -13,7 +13,7 @@ from reconciler.archives.manifest import Manifest, ManifestSwap, RemotePartition
 from reconciler.archives.pages import iter_all_entries
 from reconciler.archives.recoverable import check_recoverable
 from reconciler.archives.topic_manifest import write_topic_manifest
-from reconciler.embedded.catalog.tiering_state import tiering_of, topic_manifest_of
+from reconciler.embedded.catalog.tiering_state import build_topic_manifest, find_tiering
 from reconciler.embedded.catalog.topics import TopicShape, recover_topic
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.memory import MemoryStore
@@ -53,7 +53,7 @@ def fill(cluster: EmbeddedCluster, parts: int, *, partition: int = 0, first: int
 def say(cluster: EmbeddedCluster, full_name: str = TOPIC) -> None:
     """Let object storage say what the topic is."""
     assert cluster.storage is not None
-    write_topic_manifest(cluster.storage, topic_manifest_of(cluster.catalog.read(), full_name, cluster.cluster_id))
+    write_topic_manifest(cluster.storage, build_topic_manifest(cluster.catalog.read(), full_name, cluster.cluster_id))
 
 
 def location_in(cluster: EmbeddedCluster, full_name: str = TOPIC) -> str:
@@ -130,7 +130,7 @@ def drop_first(cluster: EmbeddedCluster, count: int) -> None:
     partition = RemotePartition(cluster.cluster_id, 1, 0)
     found = read_manifest(cluster.storage, partition)
     assert found is not None
-    tiering = tiering_of(cluster.catalog.read(), TOPIC, cluster.cluster_id)
+    tiering = find_tiering(cluster.catalog.read(), TOPIC, cluster.cluster_id)
     assert tiering is not None
     rest = found.entries[count:]
     ManifestSwap(cluster.storage, cluster.cluster_id, tiering)(

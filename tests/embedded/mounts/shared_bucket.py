@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.catalog.tiering_state import location_of
+from reconciler.embedded.catalog.tiering_state import get_topic_location
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.mounts.mounts import Mount, Mounts
 from reconciler.objectstore.memory import MemoryStore
@@ -69,11 +69,11 @@ class Bucket:
     def location(self, full_name: str = CLICKS, cluster: str = "west") -> str:
         """Return where a topic lies in object storage."""
         opened = self.cluster(cluster)
-        return str(location_of(full_name, opened.topics()[full_name], opened.cluster_id))
+        return str(get_topic_location(full_name, opened.topics()[full_name], opened.cluster_id))
 
     def location_of_only(self) -> str:
         """Return where the one topic lies that was ever detached."""
-        (found,) = self.west.mounts.mountable()
+        (found,) = self.west.mounts.list_detached()
         return str(found.location)
 
     def unmounted(self, full_name: str = CLICKS, cluster: str = "west") -> str:

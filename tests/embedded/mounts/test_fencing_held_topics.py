@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.clients.transactions import State
+from reconciler.embedded.clients.transactions import TransactionState
 from reconciler.embedded.cluster import EmbeddedCluster
 from tests.embedded.clients.transactional_producers import CHECKOUT, state, writer
 from tests.embedded.mounts.shared_bucket import CLICKS, Bucket
@@ -46,7 +46,7 @@ def begun(bucket: Bucket) -> TransactionalProducer:
     producer.send(CLICKS, b"never acknowledged", partition=1)
     with pytest.raises(DiedError):
         producer.flush()
-    assert bucket.west.log(CLICKS).head(1) is None
+    assert bucket.west.log(CLICKS).read_head(1) is None
     return producer
 
 
@@ -81,7 +81,7 @@ def closed(bucket: Bucket) -> int:
 def test_an_unmount_aborts_a_transaction_that_never_wrote_to_one_of_its_partitions(bucket: Bucket) -> None:
     begun(bucket)
     location = bucket.unmounted()
-    assert state(bucket.west, CHECKOUT) is State.EMPTY
+    assert state(bucket.west, CHECKOUT) is TransactionState.EMPTY
     bucket.mounted(location)
     assert bucket.values(cluster="east") == []
 
@@ -91,7 +91,7 @@ def test_run_finishes_a_transaction_on_a_closed_topic(bucket: Bucket) -> None:
     number = closed(bucket)
     bucket.clock.now_ms += 24 * 3_600_000
     assert bucket.west.finish_transactions() == 1
-    assert state(bucket.west, CHECKOUT) is State.EMPTY
+    assert state(bucket.west, CHECKOUT) is TransactionState.EMPTY
     bucket.west.mounts.cancel(number)
     with bucket.west.producer() as producer:
         producer.send(CLICKS, b"again", partition=1)
@@ -104,7 +104,7 @@ def test_a_topic_that_is_closed_while_it_is_fenced_fails_nothing(bucket: Bucket)
     meanwhile = Meanwhile(lambda: closed(bucket))
     assert through(bucket, meanwhile).finish_transactions() == 1
     assert meanwhile.do is None
-    assert state(bucket.west, CHECKOUT) is State.EMPTY
+    assert state(bucket.west, CHECKOUT) is TransactionState.EMPTY
 
 
 def test_a_topic_that_is_open_again_while_it_is_fenced_fails_nothing(bucket: Bucket) -> None:
@@ -114,7 +114,7 @@ def test_a_topic_that_is_open_again_while_it_is_fenced_fails_nothing(bucket: Buc
     meanwhile = Meanwhile(lambda: bucket.west.mounts.cancel(number))
     assert through(bucket, meanwhile).finish_transactions() == 1
     assert meanwhile.do is None
-    assert state(bucket.west, CHECKOUT) is State.EMPTY
+    assert state(bucket.west, CHECKOUT) is TransactionState.EMPTY
     with bucket.west.producer() as producer:
         producer.send(CLICKS, b"again", partition=1)
     assert [value for _, _, value in bucket.values()] == [b"again"]

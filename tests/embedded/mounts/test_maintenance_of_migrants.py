@@ -11,8 +11,8 @@ from reconciler.archives.archive import release
 from reconciler.archives.keys import location_prefix
 from reconciler.archives.location import TopicLocation
 from reconciler.embedded.catalog.model import RewriteEntry
-from reconciler.embedded.maintenance.passes import Upkeep, scrub
-from reconciler.embedded.tiered.remote_sweep import OLD_MS
+from reconciler.embedded.maintenance.passes import Upkeep, scrub_cluster
+from reconciler.embedded.tiered.remote_sweep import MIN_AGE_MS
 from reconciler.embedded.tiered.usage import StorageReport
 from reconciler.errors import OwnershipLostError
 from reconciler.resources.address import Address
@@ -43,7 +43,7 @@ JOBS: dict[str, Callable[[Upkeep], MaintenanceResult]] = {
     "upload": lambda upkeep: upkeep.upload(),
     "compact": lambda upkeep: upkeep.compact(),
     "merge": lambda upkeep: upkeep.merge(),
-    "scrub": lambda upkeep: scrub(upkeep, is_named=True),
+    "scrub": lambda upkeep: scrub_cluster(upkeep, is_named=True),
 }
 
 
@@ -104,7 +104,7 @@ def everything(cluster: EmbeddedCluster) -> None:
 def test_a_closed_topic_is_left_alone_by_every_job(bucket: Bucket, job: str, state: str) -> None:
     closed(bucket, job, state)
     before = contents(bucket.stores["west"]), contents(bucket.storage)
-    bucket.clock.now_ms += 10 * OLD_MS
+    bucket.clock.now_ms += 10 * MIN_AGE_MS
     tended = JOBS[job](bucket.west.upkeep())
     assert (tended.partitions, tended.errors) == (0, [])
     assert (contents(bucket.stores["west"]), contents(bucket.storage)) == before
@@ -113,7 +113,7 @@ def test_a_closed_topic_is_left_alone_by_every_job(bucket: Bucket, job: str, sta
 @pytest.mark.parametrize("job", JOBS)
 def test_the_same_job_has_work_with_the_same_topic_once_it_is_open(bucket: Bucket, job: str) -> None:
     bucket.west.mounts.cancel(closed(bucket, job))
-    bucket.clock.now_ms += 10 * OLD_MS
+    bucket.clock.now_ms += 10 * MIN_AGE_MS
     before = contents(bucket.stores["west"]), contents(bucket.storage)
     tended = JOBS[job](bucket.west.upkeep())
     assert (tended.partitions, tended.errors) == (2, [])
@@ -127,7 +127,7 @@ def test_local_space_takes_nothing_from_a_closed_topic_and_takes_it_once_that_is
     assert bucket.west.upkeep().retain().partitions == 0
     assert contents(bucket.stores["west"]) == before
     bucket.west.mounts.cancel(number)
-    bucket.clock.now_ms += OLD_MS
+    bucket.clock.now_ms += MIN_AGE_MS
     assert bucket.west.upkeep().retain().bytes > 0
 
 
@@ -163,7 +163,7 @@ def aged(bucket: Bucket) -> None:
 
     class Later(WatchedStore):
         def clock_ms(self) -> int:
-            return self.inner.clock_ms() + 10 * OLD_MS
+            return self.inner.clock_ms() + 10 * MIN_AGE_MS
 
     bucket.storage = Later(inner)
 
@@ -186,7 +186,7 @@ def test_no_upkeep_of_any_cluster_touches_what_lies_detached(bucket: Bucket, los
         [listed.key for listed in bucket.storage.list(prefix) if listed.key.endswith(gone)] if gone else []
     )
     before = contents(bucket.storage)
-    bucket.clock.now_ms += 10 * OLD_MS
+    bucket.clock.now_ms += 10 * MIN_AGE_MS
     aged(bucket)
     for name in ("west", "east"):
         everything(bucket.cluster(name))
@@ -229,7 +229,7 @@ def test_the_jobs_of_who_lost_a_topic_say_so_once_and_change_nothing_of_it(
 ) -> None:
     released(bucket, CONFIGS[job], is_mounted=is_mounted)
     before = contents(bucket.storage)
-    bucket.clock.now_ms += 10 * OLD_MS
+    bucket.clock.now_ms += 10 * MIN_AGE_MS
     tended = JOBS[job](bucket.west.upkeep())
     (error,) = tended.errors
     assert isinstance(error, OwnershipLostError)
@@ -247,7 +247,7 @@ def test_a_pass_says_once_that_a_topic_is_lost_whichever_job_finds_it_and_the_ne
 ) -> None:
     released(bucket, EXPIRING, is_mounted=True)
     for _ in range(2):
-        bucket.clock.now_ms += 10 * OLD_MS
+        bucket.clock.now_ms += 10 * MIN_AGE_MS
         upkeep = bucket.west.upkeep()
         done = [job(upkeep) for job in JOBS.values()]
         assert [type(error) for each in done for error in each.errors] == [OwnershipLostError]

@@ -153,7 +153,7 @@ def test_a_first_append_that_lands_once_all_is_uploaded_is_refused_and_not_misse
     producer = process(bucket, "west", before=meet).producer()
     producer.send(CLICKS, "late", partition=2)
     assert isinstance(refusal(producer.flush), UserError)
-    bucket.west.mounts.conclude(number)
+    bucket.west.mounts.drive_to_end(number)
     bucket.mounted(location)
     assert digests(bucket.east, CLICKS) == expected()[CLICKS]
 

@@ -16,7 +16,7 @@ from reconciler.archives.recoverable import find_topic_at
 from reconciler.archives.topic_manifest import CommittedOffset, change_topic_manifest
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.check.check import check_cluster
-from reconciler.embedded.clients.transactions import State, decide
+from reconciler.embedded.clients.transactions import TransactionState, decide_transaction
 from reconciler.embedded.mounts.mounts import Mount, Mounts
 from reconciler.embedded.segments.groups import Group, group_register
 from reconciler.errors import ProducerFencedError, UserError
@@ -344,7 +344,7 @@ def test_an_offset_is_committed_before_the_cut_or_refused(bucket: Bucket) -> Non
     with pytest.raises(UserError, match="INVALID_TOPIC_EXCEPTION"):
         bucket.west.groups.commit("billing", {(CLICKS, 0): 3})
     at_state(mounts, number, "finish")
-    bucket.mounted(str(bucket.east.mounts.mountable()[0].location))
+    bucket.mounted(str(bucket.east.mounts.list_detached()[0].location))
     assert bucket.east.groups.committed("billing", [CLICKS]) == {(CLICKS, 0): 2}
 
 
@@ -363,7 +363,9 @@ def test_offsets_travel_that_a_transaction_had_committed_and_later_ones_are_refu
         producer.send("shop:out", group, partition=0)
         producer.send_offsets(group, {(CLICKS, 0): 3})
         producer.flush()
-    decide(bucket.west.store, decided._identity, State.COMMITTING, decided._offsets, mark="decided")
+    decide_transaction(
+        bucket.west.store, decided._identity, TransactionState.COMMITTING, decided._offsets, mark="decided"
+    )
     mounts = bucket.west.mounts
     number = at_state(mounts, mounts.unmount(CLICKS, is_automatic=False), "prepare")
     at_state(mounts, number, "execute")
@@ -372,9 +374,9 @@ def test_offsets_travel_that_a_transaction_had_committed_and_later_ones_are_refu
     with pytest.raises(UserError, match="INVALID_TOPIC_EXCEPTION" if closed_by == "execute" else "unmounted"):
         late.commit()
     late.abort()
-    mounts.conclude(number)
+    mounts.drive_to_end(number)
     bucket.west.finish_transactions()
-    bucket.mounted(str(bucket.east.mounts.mountable()[0].location))
+    bucket.mounted(str(bucket.east.mounts.list_detached()[0].location))
     assert [value for _, _, value in bucket.values("shop:out")] == [b"billing"]
     assert bucket.east.groups.committed("billing", [CLICKS]) == {(CLICKS, 0): 3}
     assert bucket.east.groups.committed("audit", [CLICKS]) == {(CLICKS, 0): 1}
@@ -443,7 +445,7 @@ def test_an_alias_is_forgotten_at_the_next_unmount_also_in_another_namespace(buc
     bucket.east.create_namespace("archive")
     bucket.mounted(bucket.unmounted(), "archive:clicks-2025")
     assert bucket.unmounted("archive:clicks-2025", "east") == location
-    (found,) = bucket.west.mounts.mountable()
+    (found,) = bucket.west.mounts.list_detached()
     assert str(found.location) == location
     assert find_topic_at(bucket.storage, found.location).name == CLICKS
     bucket.mounted(location, cluster="west")
@@ -456,7 +458,7 @@ def test_one_name_unmounted_three_times_lies_at_three_locations_each_with_its_ow
     for records in (1, 2, 3):
         bucket.filled(records=records)
         locations.append(bucket.unmounted())
-    assert sorted(str(each.location) for each in bucket.east.mounts.mountable()) == sorted(locations)
+    assert sorted(str(each.location) for each in bucket.east.mounts.list_detached()) == sorted(locations)
     for records, location in enumerate(locations, start=1):
         bucket.mounted(location, f"shop:clicks-{records}")
         assert len(bucket.values(f"shop:clicks-{records}", "east")) == records

@@ -520,7 +520,7 @@ def test_another_object_storage_than_its_own_is_refused(bucket: Bucket) -> None:
         mounts.drive(number)
     assert list(other.storage.list("mountable/")) == []
     bucket.west.mounts.drive(number)
-    assert len(bucket.west.mounts.mountable()) == 2
+    assert len(bucket.west.mounts.list_detached()) == 2
 
 
 # -- what lies there is damaged
@@ -738,7 +738,7 @@ def test_strange_keys_beside_the_registers_are_passed_over(bucket: Bucket) -> No
     bucket.unmounted()
     for key in HOSTILE:
         bucket.storage.put(key, b"\xff")
-    assert [str(each.location) for each in bucket.east.mounts.mountable()] == [location]
+    assert [str(each.location) for each in bucket.east.mounts.list_detached()] == [location]
 
 
 @pytest.mark.parametrize("key", ["mountable/_/<b>/uuid/1.json", "mountable/_/a/b/c/d/5.json"])
@@ -747,7 +747,7 @@ def test_a_register_at_a_strange_key_is_named(bucket: Bucket, key: str) -> None:
     bucket.unmounted()
     bucket.storage.put(key, b"{}")
     with pytest.raises(UserError) as refused:
-        bucket.east.mounts.mountable()
+        bucket.east.mounts.list_detached()
     assert key in refused.value.message
     assert refused.value.hint
 

@@ -44,7 +44,7 @@ def test_an_unmounted_topic_is_gone_here_and_can_be_mounted_by_its_location(buck
     location = bucket.filled()
     assert bucket.unmounted() == location
     assert CLICKS not in bucket.west.topics()
-    (found,) = bucket.east.mounts.mountable()
+    (found,) = bucket.east.mounts.list_detached()
     assert (str(found.location), found.state, found.records, found.partitions) == (location, "detached", 3, 1)
 
 
@@ -64,7 +64,7 @@ def test_clients_write_and_read_until_executing_and_not_from_then_on(bucket: Buc
     mounts.drive(number)
     mounts.ask(number, "finish")
     mounts.drive(number)
-    bucket.mounted(str(bucket.east.mounts.mountable()[0].location))
+    bucket.mounted(str(bucket.east.mounts.list_detached()[0].location))
     assert [value for _, _, value in bucket.values(cluster="east")][-1] == b"late"
 
 
@@ -100,7 +100,7 @@ def test_mounting_10_gib_takes_as_many_requests_as_mounting_1_mib() -> None:
         location = it.detached(1)
         it.grown(location, stored_bytes)
         asked.append(it.asked(lambda it=it, location=location: it.bucket.mounted(location)))  # type: ignore[misc]
-        head = it.bucket.east.log(CLICKS).head(0)
+        head = it.bucket.east.log(CLICKS).read_head(0)
         assert head is not None
         assert (head.local_start, head.entries) == (head.end, ())
         held = manifest_register(it.storage, remote_partition(TopicLocation.parse(location), 0)).read()
@@ -375,7 +375,7 @@ def test_a_mounted_topic_that_is_deleted_takes_its_objects_along_where_it_says_s
     revision = int(location.rpartition("/")[2])
     assert ((bucket.west.cluster_id, revision) in count_manifests(bucket.storage)) == left
     assert len(bucket.values("shop:kept")) == 3
-    assert [each.state for each in bucket.west.mounts.mountable()] == (["mounted"] if left else [])
+    assert [each.state for each in bucket.west.mounts.list_detached()] == (["mounted"] if left else [])
     if left:
         with pytest.raises(UserError, match="is mounted on cluster") as refused:
             bucket.west.recover_topic("shop:again", location)

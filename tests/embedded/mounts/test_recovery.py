@@ -15,7 +15,7 @@ from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import ManifestSwap, RemotePartition
 from reconciler.archives.pages import iter_all_entries
 from reconciler.archives.recoverable import check_recoverable
-from reconciler.embedded.catalog.tiering_state import tiering_of
+from reconciler.embedded.catalog.tiering_state import find_tiering
 from reconciler.embedded.keys import head_key
 from reconciler.embedded.mounts.mounts import Mount
 from reconciler.embedded.segments.head import Partition, read_head, read_heads, swap_head
@@ -260,7 +260,7 @@ def test_the_newest_segments_are_brought_down_as_initial_local_retention_says(
 def test_a_compacted_topic_stays_as_far_compacted_as_it_was() -> None:
     storage = MemoryStore()
     west = source_in(storage)
-    tiering = tiering_of(west.catalog.read(), TOPIC, west.cluster_id)
+    tiering = find_tiering(west.catalog.read(), TOPIC, west.cluster_id)
     assert tiering is not None
     place = RemotePartition(west.cluster_id, 1, 0)
     ManifestSwap(storage, west.cluster_id, tiering)(place, lambda held: replace(held, compacted_to=8))

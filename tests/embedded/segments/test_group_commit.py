@@ -422,7 +422,7 @@ def test_a_process_that_dies_at_any_write_loses_nothing_that_was_said_and_leaves
 
 def test_heads_travel_without_what_is_known_and_without_those_who_wait() -> None:
     heads = RecentHeads()
-    heads.join("line", PendingAppend(lambda head, _epoch: head, "mark", 1))
+    heads.join_line("line", PendingAppend(lambda head, _epoch: head, "mark", 1))
     alone = PendingAppend(lambda head, _epoch: head, "mark", 1)
     copy.deepcopy(heads).join("line", alone)
     assert alone.turn.is_set()
@@ -443,13 +443,13 @@ def wanted():
     return PendingAppend(lambda head, epoch: head, "mark", 1)
 
 heads, before, ours = RecentHeads(), wanted(), wanted()
-heads.join("line", before)
+heads.join_line("line", before)
 heads._lock.acquire()
 child = os.fork()
 if child == 0:
-    heads.in_turn("line", ours, lambda found: print("child", found == [ours], flush=True))
+    heads.append_in_turn("line", ours, lambda found: print("child", found == [ours], flush=True))
     os._exit(0)
 os.waitpid(child, 0)
 heads._lock.release()
-heads.in_turn("line", before, lambda found: print("parent", found[0] is before))
+heads.append_in_turn("line", before, lambda found: print("parent", found[0] is before))
 """

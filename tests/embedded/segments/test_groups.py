@@ -14,7 +14,13 @@ from reconciler.embedded.catalog.model import AclEntry, NamespaceEntry
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import Kind, Severity
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.segments.groups import Group, commit_offsets, group_register, put_offsets, read_group
+from reconciler.embedded.segments.groups import (
+    Group,
+    commit_decided_offsets,
+    commit_offsets,
+    group_register,
+    read_group,
+)
 from reconciler.errors import BlockedError, InvalidNamespaceError, NotAuthorizedError, RetryableError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.resources.groups import READING_MS, ByShift, OffsetMove, ToEarliest, ToLatest, ToOffset, ToTime
@@ -244,7 +250,7 @@ def test_a_decided_commit_is_made_although_its_namespace_is_gone(shop: EmbeddedC
     shop.create_namespace("tmp")
     place = (shop.topic(ORDERS).id, 0)
     shop.delete_namespace("tmp")
-    put_offsets(shop.store, shop.catalog, "tmp:job", {place: 4}, mark="m", now_ms=NOW)
+    commit_decided_offsets(shop.store, shop.catalog, "tmp:job", {place: 4}, mark="m", now_ms=NOW)
     assert offsets(shop, "tmp:job") == {(ORDERS, 0): 4}
     with pytest.raises(InvalidNamespaceError):
         commit_offsets(shop.store, shop.catalog, "tmp:job", {place: 5}, mark="n", now_ms=NOW)

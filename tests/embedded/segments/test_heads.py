@@ -226,7 +226,7 @@ def test_a_head_stays_small_however_many_parts_it_has(
     spill = PageWriter(store, orders, 0)
     for number in range(1, 10_000):
         entry = replace(grown.entries[-1], base=number, last=number, max_ts=NOW + number)
-        grown = spill.spilled(grown.extended([entry], end=number + 1))
+        grown = spill.spill_entries(grown.with_appended([entry], end=number + 1))
     register.swap(held, grown.to_json())
     assert len(grown.entries) <= 64
     assert len(grown.pages) <= 3 * 32

@@ -107,7 +107,7 @@ def test_pages_that_have_emptied_go_and_what_is_left_is_read_as_before(parts: in
     head = head_of(cluster)
     assert head.start in {cut, cut + 1}
     assert contents(cluster.log(TOPIC)) == before[head.start :]
-    live = {entry.key for entry in cluster.log(TOPIC).entries(head, OffsetRange(head.start, head.end))}
+    live = {entry.key for entry in cluster.log(TOPIC).iter_local_entries(head, OffsetRange(head.start, head.end))}
     assert parts_in(store) == live
     clock.now_ms = NOW + DAY + parts + 1
     cluster.upkeep().retain()

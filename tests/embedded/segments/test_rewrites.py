@@ -12,12 +12,12 @@ from reconciler.archives.pages import iter_all_entries
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.segments import head as head_module
 from reconciler.embedded.segments import rewrites
-from reconciler.embedded.segments.admission import rules_of
+from reconciler.embedded.segments.admission import read_append_rules
 from reconciler.embedded.segments.head import Partition, read_head
 from reconciler.embedded.segments.parts import PartWriter
 from reconciler.embedded.segments.rewrites import Replacement
 from reconciler.embedded.tiered import object_rewrites
-from reconciler.embedded.tiered.object_rewrites import PartitionRewrite, publish_rewritten
+from reconciler.embedded.tiered.object_rewrites import PartitionRewrite, publish_local
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
@@ -345,7 +345,7 @@ def test_a_move_that_died_anywhere_is_finished_by_the_next(monkeypatch: pytest.M
         log = cluster.log("us:orders")
         assert contents(log) == [*expected, (5, b"f")]
         assert contents(log, 1) == [(0, b"z")]
-        heads = [head for partition in (0, 1) if (head := log.head(partition)) is not None]
+        heads = [head for partition in (0, 1) if (head := log.read_head(partition)) is not None]
         named = {entry.key for head in heads for entry in iter_all_entries(store, head)}
         assert {store.key_of[key] for key in named} == {"key-us"}
         assert {head.kms_key_id for head in heads} == {"key-us"}
@@ -356,17 +356,17 @@ def test_a_move_that_died_anywhere_is_finished_by_the_next(monkeypatch: pytest.M
 def test_a_segment_rolled_under_an_old_key_is_not_published(cluster: EmbeddedCluster, store: KeyedStore) -> None:
     cluster.create_topic("eu:orders")
     produce(cluster, "eu:orders", *"abc")
-    old = rules_of(cluster.catalog.read(), "eu:orders")
+    old = read_append_rules(cluster.catalog.read(), "eu:orders")
     cluster.encrypt_namespace("eu", "key-new")
     assert cluster.finish_rewrites() == 1
     partition = Partition("eu:orders", cluster.topic("eu:orders").id, 0)
-    for rules, is_published in ((old, False), (rules_of(cluster.catalog.read(), "eu:orders"), True)):
+    for rules, is_published in ((old, False), (read_append_rules(cluster.catalog.read(), "eu:orders"), True)):
         head = read_head(store, partition.topic_id, 0)
         assert head is not None
         rolled = PartWriter.of(store, rules, 0).write_one(cluster.log("eu:orders").read(0, OffsetRange(0, 3)))
         assert rolled is not None
         written = PartitionRewrite(partition, (Replacement.of(head.entries, [rolled]),))
-        gained = publish_rewritten(store, written, put_ms=store.clock_ms(), now_ms=store.clock_ms)
+        gained = publish_local(store, written, put_ms=store.clock_ms(), now_ms=store.clock_ms)
         assert (gained is not None) == is_published
         assert store.keys_below() == {"key-new"}
     assert len(store.parts()) == 1

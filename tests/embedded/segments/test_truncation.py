@@ -19,10 +19,10 @@ from reconciler.embedded.check.damage import CheckFinding, Kind, Severity
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.maintenance import uploads
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask
-from reconciler.embedded.restore_cut import TopicCut
-from reconciler.embedded.segments.head import Head, Partition, link_writer, swap_head
-from reconciler.embedded.segments.retention import cleanup_policy, iter_segments, live_entries
-from reconciler.embedded.tiered.remote_retention import evict
+from reconciler.embedded.restore_cut import TopicTruncation
+from reconciler.embedded.segments.head import Head, Partition, build_link_writer, swap_head
+from reconciler.embedded.segments.retention import iter_live_entries, iter_segments, read_cleanup_policy
+from reconciler.embedded.tiered.remote_retention import evict_segments
 from reconciler.errors import UserError
 from reconciler.jobs.verify import verify
 from reconciler.records.log import OffsetRange
@@ -133,15 +133,17 @@ def test_partitions_are_cut_side_by_side_and_only_those_that_are_named() -> None
 def test_who_comes_after_a_failover_cuts_nothing() -> None:
     it = filled(3)
     joined(it)
-    late = TopicCut(it.store, None, it.cluster.cluster_id, it.cluster.catalog, link_writer("link-1"), OPERATION)
-    it.cluster.linking.ask(TOPIC, "failover")
+    late = TopicTruncation(
+        it.store, None, it.cluster.cluster_id, it.cluster.catalog, build_link_writer("link-1"), OPERATION
+    )
+    it.cluster.linking.start_operation(TOPIC, "failover")
     append(it.opened(), ("k", "own"))
     with pytest.raises(UserError, match="topic orders cannot be truncated: producers may write to it"):
         cut(it, 2)
     with pytest.raises(
         UserError, match="partition 0 cannot be truncated: producers may write to it now, not link:link-1"
     ):
-        late.truncate(Partition(TOPIC, it.cluster.topics()[TOPIC].id, 0), 2)
+        late.truncate_partition(Partition(TOPIC, it.cluster.topics()[TOPIC].id, 0), 2)
     assert len(rows(it)) == 7
 
 
@@ -500,7 +502,7 @@ def test_where_a_failover_ends_a_cut_that_died_what_is_uploaded_then_is_what_can
     joined(it)
     before = rows(it)
     for left in deaths(it, at):
-        left.opened().linking.ask("orders", "failover")
+        left.opened().linking.start_operation("orders", "failover")
         own = rows(left)
         assert own in (before, before[:at])
         for number in range(3):
@@ -570,7 +572,7 @@ def test_a_log_that_is_cut_holds_what_it_held_below(
     for turn, (share, mirrored, death) in enumerate(cuts):
         operation = f"operation-{turn}"
         if turn:
-            it.cluster.linking.ask(TOPIC, "failover")
+            it.cluster.linking.start_operation(TOPIC, "failover")
         joined(it, operation)
         before, head = rows(it), head_of(it.opened())
         asked = int(share * head.end)
@@ -622,10 +624,10 @@ def goes_on(it: Tiered, end: int) -> None:
     found = rows(it)
     assert found[: len(before)] == before
     assert [offset for offset, _, _ in found[len(before) :]] == list(range(end, end + 6))
-    policy = cleanup_policy(it.cluster.catalog.read(), TOPIC, it.cluster.cluster_id)
-    segments = list(iter_segments(live_entries(it.store, head), policy.limits))[:-1]
+    policy = read_cleanup_policy(it.cluster.catalog.read(), TOPIC, it.cluster.cluster_id)
+    segments = list(iter_segments(iter_live_entries(it.store, head), policy.limits))[:-1]
     if segments:
-        evict(it.store, Partition(TOPIC, it.cluster.topics()[TOPIC].id, 0), segments)
+        evict_segments(it.store, Partition(TOPIC, it.cluster.topics()[TOPIC].id, 0), segments)
     assert rows(it) == found
     assert not faults(it)
 

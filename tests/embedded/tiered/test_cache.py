@@ -25,19 +25,19 @@ from reconciler.embedded.tiered.cache import (
     list_cache_files,
     measure_cache_levels,
     parse_stored_bytes,
-    take_cache_counts,
+    pop_cache_counts,
 )
 from reconciler.embedded.tiered.cache_files import (
+    ByteSpan,
     CacheUsage,
     EvictionRule,
     HydratedChunk,
-    Span,
     check_directory,
     divide_into_chunks,
     find_cache_folder,
+    find_overlapping_chunks,
     is_held,
-    limits_of,
-    overlapping_chunks,
+    read_cache_limits,
 )
 from reconciler.errors import DamagedObjectError, UserError
 from reconciler.objectstore.directory import DirectoryStore
@@ -256,10 +256,10 @@ def test_a_trim_takes_what_an_earlier_one_listed_and_lists_anew_where_that_is_no
     for carried in ("0", "1MiB"):
         properties = {"cache_max_objects": "15", "cache_trim_carryover_bytes": str(parse_size(carried))}
         case = Case(tmp_path / carried, segments=4, **properties)
-        take_cache_counts()
+        pop_cache_counts()
         assert case.is_right()
         assert 0 < len(case.files()) <= 15
-        counts[carried] = take_cache_counts()
+        counts[carried] = pop_cache_counts()
     anew, carried_over = counts.values()
     assert "cache_trim_carryover_trims" not in anew
     assert carried_over["cache_trim_carryover_trims"] > 0
@@ -479,7 +479,7 @@ def test_a_cache_has_its_place_also_where_nothing_temporary_can_be_written(
 def test_instruments_tell_what_readers_hold_and_what_no_trim_could_make_room_for(tmp_path: Path) -> None:
     case = Case(tmp_path / "cache", segments=2, cache_max_objects="4")
     reader = case.log.read(0, OffsetRange(0, 1000))
-    take_cache_counts()
+    pop_cache_counts()
     next(iter(reader))
     assert measure_cache_levels(case.cached(), None)["readers"] >= 1
     _close(reader)
@@ -652,15 +652,15 @@ def test_chunks_lie_side_by_side_cover_a_segment_and_none_is_too_large(
     assert all(0 < chunk.length <= limit for chunk in chunks)
     for start, stop in zip([0, *borders], borders, strict=False):
         if stop - start <= limit:
-            assert len(overlapping_chunks(chunks, Span(start, stop))) == 1
+            assert len(find_overlapping_chunks(chunks, ByteSpan(start, stop))) == 1
 
 
 @given(st.integers(1, 500), st.integers(1, 100), st.integers(0, 499), st.integers(0, 100))
 def test_the_chunks_touched_are_those_that_hold_a_byte_of_it(size: int, limit: int, start: int, length: int) -> None:
     chunks = divide_into_chunks([], size, limit)
-    wanted = Span(start, min(start + length, size))
+    wanted = ByteSpan(start, min(start + length, size))
     expected = [chunk for chunk in chunks if chunk.start < wanted.stop and wanted.start < chunk.stop]
-    assert list(overlapping_chunks(chunks, wanted)) == (expected if wanted.length > 0 else [])
+    assert list(find_overlapping_chunks(chunks, wanted)) == (expected if wanted.length > 0 else [])
 
 
 # -- limits
@@ -682,12 +682,12 @@ def test_the_chunks_touched_are_those_that_hold_a_byte_of_it(size: int, limit: i
 def test_of_bytes_and_percent_of_what_the_disk_leaves_the_smaller_holds(
     properties: dict[str, str], most_mib: int
 ) -> None:
-    assert limits_of(properties, DISK).most == CacheUsage(most_mib * MIB, 100_000)
+    assert read_cache_limits(properties, DISK).most == CacheUsage(most_mib * MIB, 100_000)
 
 
 def test_a_cache_without_any_limit_of_size_is_refused() -> None:
     with pytest.raises(UserError, match="cache_size and cloud_storage_cache_size_percent are both 0"):
-        limits_of({"cloud_storage_cache_size_percent": "0"}, DISK)
+        read_cache_limits({"cloud_storage_cache_size_percent": "0"}, DISK)
 
 
 @pytest.mark.fact("F-R-045")
@@ -716,8 +716,8 @@ def test_each_dimension_is_trimmed_from_its_own_threshold_to_80_percent_of_it(
         "cloud_storage_cache_trim_threshold_percent_size": by_size,
         "cloud_storage_cache_trim_threshold_percent_objects": by_objects,
     }
-    limits = limits_of({name: value for name, value in given.items() if value is not None}, DISK)
-    assert limits.target(CacheUsage(*used)) == (None if target is None else CacheUsage(*target))
+    limits = read_cache_limits({name: value for name, value in given.items() if value is not None}, DISK)
+    assert limits.find_trim_target(CacheUsage(*used)) == (None if target is None else CacheUsage(*target))
 
 
 # -- strategies
@@ -754,7 +754,7 @@ def test_strategies_choose_among_chunks_that_nobody_shares(
     strategy: str, chunks: int, shared: tuple[int, ...], needed: dict[int, int], evicted: list[int]
 ) -> None:
     rule = EvictionRule.of({"cloud_storage_chunk_eviction_strategy": strategy})
-    found = rule.evicted(hydrated(*range(8), shared=shared, needed=needed), chunks)
+    found = rule.choose_victims(hydrated(*range(8), shared=shared, needed=needed), chunks)
     assert [chunk.start for chunk in found] == evicted
 
 

@@ -21,7 +21,7 @@ from reconciler.archives.location import TopicLocation
 from reconciler.embedded.catalog.model import AclEntry, QuotaEntry
 from reconciler.embedded.keys import group_key
 from reconciler.embedded.mounts.mounts import Mount
-from reconciler.embedded.tiered.cluster_metadata import PARTS, EmbeddedMetadata, MetadataKeeper, read_cluster_metadata
+from reconciler.embedded.tiered.cluster_metadata import PARTS, EmbeddedMetadata, MetadataWriter, read_cluster_metadata
 from reconciler.errors import NewerFormatError, RetryableError, UnansweredError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.wrappers import WrappedStore
@@ -67,10 +67,10 @@ def furnish(cluster: EmbeddedCluster) -> None:
     cluster.groups.commit(PLAIN, {(TOPIC, 0): 5, ("plain", 2): 0})
 
 
-def keeper(cluster: EmbeddedCluster, storage: ObjectStore | None = None, at_ms: int = NOW) -> MetadataKeeper:
+def keeper(cluster: EmbeddedCluster, storage: ObjectStore | None = None, at_ms: int = NOW) -> MetadataWriter:
     lying = storage or cluster.storage
     assert lying is not None
-    return MetadataKeeper(cluster.store, lying, cluster.catalog, cluster.cluster_id, lambda: at_ms)
+    return MetadataWriter(cluster.store, lying, cluster.catalog, cluster.cluster_id, lambda: at_ms)
 
 
 def kept_of(storage: ObjectStore, cluster: EmbeddedCluster) -> EmbeddedMetadata:
@@ -352,7 +352,7 @@ def test_a_group_that_was_not_answered_for_is_kept_by_the_next_look(storage: Obj
     west = source_in(storage)
     furnish(west)
     unread = Unread(west.store, group_key(GROUP))
-    done = MetadataKeeper(unread, storage, west.catalog, west.cluster_id, lambda: NOW).keep()
+    done = MetadataWriter(unread, storage, west.catalog, west.cluster_id, lambda: NOW).update_stored()
     assert ["no answer" in error.message for error in done.errors] == [True]
     assert list(check_whole(storage, west).groups) == [PLAIN]
     assert list(keeper(west).keep().written) == ["groups"]
@@ -382,26 +382,26 @@ def test_secrets_stay_on_the_cluster_and_references_to_them_are_kept() -> None:
 def test_it_is_kept_at_an_interval_or_where_it_is_asked_for() -> None:
     it = Tiered()
     it.switch_on()
-    assert set(it.cluster.upkeep().keep_metadata().written) == set(PARTS)
+    assert set(it.cluster.upkeep().store_metadata().written) == set(PARTS)
     it.cluster.create_topic("later", partitions=1)
     it.clock.now_ms += 3_599_999
-    assert not it.cluster.upkeep().keep_metadata().written
-    assert set(it.cluster.upkeep().keep_metadata(is_named=True).written) == {"topics"}
+    assert not it.cluster.upkeep().store_metadata().written
+    assert set(it.cluster.upkeep().store_metadata(is_named=True).written) == {"topics"}
     it.cluster.create_topic("latest", partitions=1)
     it.clock.now_ms += 3_600_000
-    assert set(it.cluster.upkeep().keep_metadata().written) == {"topics"}
+    assert set(it.cluster.upkeep().store_metadata().written) == {"topics"}
     it.cluster.alter_cluster({"cloud_storage_cluster_metadata_upload_interval_ms": "10"})
     it.clock.now_ms += 10
-    assert set(it.cluster.upkeep().keep_metadata().written) == {"cluster"}
+    assert set(it.cluster.upkeep().store_metadata().written) == {"cluster"}
     it.cluster.alter_cluster({"enable_cluster_metadata_upload_loop": "false"})
     it.clock.now_ms += 10
-    assert not it.cluster.upkeep().keep_metadata(is_named=True).written
+    assert not it.cluster.upkeep().store_metadata(is_named=True).written
 
 
 def test_a_cluster_without_tiered_storage_keeps_nothing() -> None:
     it = Tiered()
     it.cluster.create_topic("orders", partitions=1)
-    assert not it.cluster.upkeep().keep_metadata(is_named=True).written
+    assert not it.cluster.upkeep().store_metadata(is_named=True).written
     assert not contents_of(it.storage)
 
 

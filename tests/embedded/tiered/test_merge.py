@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from reconciler.archives.entries import STALE_REWRITE_MS, Entry
 from reconciler.archives.keys import index_key
 from reconciler.archives.manifest import ManifestSwap
-from reconciler.embedded.maintenance.passes import scrub
-from reconciler.embedded.maintenance.roll import MergeLimits, iter_runs_to_merge, merge_limits
+from reconciler.embedded.maintenance.passes import scrub_cluster
+from reconciler.embedded.maintenance.roll import MergeLimits, iter_runs_to_merge, read_merge_limits
 from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments.parts import read_part
 from reconciler.errors import OwnershipLostError
@@ -424,7 +424,7 @@ def test_no_run_crosses_an_epoch_or_a_gap() -> None:
 
 @pytest.mark.fact("F-R-066")
 def test_fifty_of_ten_mebibytes_become_one_of_five_hundred() -> None:
-    limits = merge_limits({"cloud_storage_segment_size_target": str(500 * MIB)}, 128 * MIB)
+    limits = read_merge_limits({"cloud_storage_segment_size_target": str(500 * MIB)}, 128 * MIB)
     assert [len(run) for run in merged(row(*[10 * MIB] * 50), limits)] == [50]
     assert [len(run) for run in merged(row(*[10 * MIB] * 51), limits)] == [50]
 
@@ -443,7 +443,7 @@ def test_fifty_of_ten_mebibytes_become_one_of_five_hundred() -> None:
 def test_limits_come_from_the_cluster_else_from_the_topics_segments(
     properties: dict[str, str], high: int, low: int
 ) -> None:
-    assert merge_limits(properties, 1000) == MergeLimits(high, low)
+    assert read_merge_limits(properties, 1000) == MergeLimits(high, low)
 
 
 sizes = st.lists(st.integers(1, 130), max_size=40)
@@ -696,13 +696,13 @@ def test_a_scrub_that_died_is_done_by_the_next(*, done: bool) -> None:
     for at in itertools.count():
         left = both_copied(it)
         try:
-            scrub(left.opened(storage=dying(left.storage, at, done=done)).upkeep(), is_named=True)
+            scrub_cluster(left.opened(storage=dying(left.storage, at, done=done)).upkeep(), is_named=True)
         except DiedError:
             points += 1
         else:
             break
         left.cluster = left.opened()
-        assert not scrub(left.cluster.upkeep(), is_named=True).failed
+        assert not scrub_cluster(left.cluster.upkeep(), is_named=True).failed
         assert rows_after_crash(left) == rows[: len(rows_after_crash(left))]
         left.cluster.upkeep().merge()
         sweep_later(left)
@@ -723,6 +723,6 @@ def test_every_kind_of_storage_is_merged_and_scrubbed(storage: ObjectStore) -> N
     assert (done.partitions, done.failed) == (1, 0)
     assert len(it.segments()) < count
     it.storage.delete([index_key(it.segments()[0].key)])
-    assert not scrub(it.cluster.upkeep(), is_named=True).failed
+    assert not scrub_cluster(it.cluster.upkeep(), is_named=True).failed
     assert held(it.cluster) == rows
     assert has_only_what_is_named(it)

@@ -144,7 +144,7 @@ def test_no_job_of_its_cluster_ever_writes_to_the_storage_of_its_source(pair: Pa
     upkeep = pair.east.upkeep()
     for done in (upkeep.retain(), upkeep.roll(), upkeep.upload(), upkeep.compact(), upkeep.merge()):
         assert (done.partitions, done.errors) == (0, [])
-    assert upkeep.keep_metadata(is_named=True).written == {}
+    assert upkeep.store_metadata(is_named=True).written == {}
     pair.east.sweep()
     assert len(read(pair.east.log(f"shop:{COPY}"))) == pair.west.manifest().end
     pair.east.move_topic(f"shop:{COPY}", COPY)
@@ -301,7 +301,7 @@ def test_it_is_not_changed_unmounted_or_mirrored(quick: Pair) -> None:
         quick.east.source_topic(COPY)
     quick.east.create_link("dr", LinkEntry("link-1", "west", {"mode": "bidirectional"}))
     with pytest.raises(UserError, match=r"read replica of .*: to become a mirror is not possible"):
-        quick.east.linking.join(COPY, Peer("dr", COPY, "their-id"), Operation("1", RESTORE))
+        quick.east.linking.mirror_own_mirror(COPY, Peer("dr", COPY, "their-id"), Operation("1", RESTORE))
     with pytest.raises(UserError, match=r"read replica of .*: to unmount it is not possible"):
         quick.east.mounts.unmount(COPY)
     assert quick.east.topic(COPY).hold is None

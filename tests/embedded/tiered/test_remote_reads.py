@@ -202,7 +202,7 @@ def test_retain_keeps_what_is_archived_readable_before_during_and_after() -> Non
     assert read(cluster.log(TOPIC)) == before
     epoch = entry.tiering.epoch
     cluster.catalog.commit(lambda draft: finish_disabling(draft, entry.id, epoch))
-    assert cluster.catalog.known().topics[TOPIC].tiering != entry.tiering
+    assert cluster.catalog.get_cached().topics[TOPIC].tiering != entry.tiering
     assert read(cluster.log(TOPIC)) == before
 
 

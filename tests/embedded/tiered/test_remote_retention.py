@@ -15,8 +15,8 @@ from reconciler.archives.manifest import Manifest, ManifestSpill, RemotePartitio
 from reconciler.archives.pages import iter_all_entries, read_page
 from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments import head as head_module
-from reconciler.embedded.segments.retention import CleanupPolicy, SegmentLimits, live_entries
-from reconciler.embedded.tiered.remote_retention import Expiry, cut_below, plan_expiry
+from reconciler.embedded.segments.retention import CleanupPolicy, SegmentLimits, iter_live_entries
+from reconciler.embedded.tiered.remote_retention import Expiry, expire_below, plan_expiry
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import Digest
 from tests.embedded.maintenance.tiny_segments import (
@@ -58,7 +58,7 @@ def agrees(it: Tiered, partition: int = 0) -> None:
 
 
 def _local(it: Tiered, partition: int) -> list[Any]:
-    return list(live_entries(it.store, head_of(it.cluster, partition)))
+    return list(iter_live_entries(it.store, head_of(it.cluster, partition)))
 
 
 def remote_bytes(it: Tiered, partition: int = 0) -> int:
@@ -638,7 +638,7 @@ def test_a_manifest_in_pages_expires_as_one_that_is_not(
         assert sum(each.bytes for each in left) <= limits[1] or all(each.base < start for each in left)
     # What is cut is garbage, what is left is as it was, and nothing is in both.
     spill = ManifestSpill(storage, PLACE, 1024)
-    cut = cut_below(storage, manifest, whole.start, spill)
+    cut = expire_below(storage, manifest, whole.start, spill)
     after = manifest if cut is None else cut.manifest
     assert list(iter_all_entries(storage, after)) == left
     assert after.stored_bytes == sum(each.bytes for each in left)
@@ -657,7 +657,7 @@ def test_a_large_page_is_cut_at_the_price_of_a_small_one() -> None:
     written = 0
     for number in range(400):
         fresh = ManifestSpill(storage, PLACE, 1024)
-        cut = cut_below(storage, manifest, 10 * (number + 1), fresh)
+        cut = expire_below(storage, manifest, 10 * (number + 1), fresh)
         assert cut is not None
         before = {page.key for page in manifest.pages}
         manifest = replace(cut.manifest, garbage=replace(cut.manifest.garbage, pages=(), entries=()))
@@ -671,7 +671,7 @@ def test_much_garbage_goes_to_a_page_and_the_manifest_stays_small() -> None:
     segments = [segment(number) for number in range(500)]
     spill = ManifestSpill(storage, PLACE, 1024)
     manifest = Manifest("west", 0, 1, 0, 5_000, pages=(spill.page(segments[:400]),), entries=tuple(segments[400:]))
-    cut = cut_below(storage, manifest, 3_000, spill)
+    cut = expire_below(storage, manifest, 3_000, spill)
     assert cut is not None
     assert cut.manifest.garbage.entries == ()
     assert [page.entries for page in cut.manifest.garbage.pages] == [300]

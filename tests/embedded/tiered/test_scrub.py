@@ -9,8 +9,8 @@ import pytest
 
 from reconciler.archives.keys import index_key, topic_manifest_key
 from reconciler.archives.topic_manifest import TopicManifest, read_topic_manifest
-from reconciler.embedded.catalog.tiering_state import topic_manifest_of
-from reconciler.embedded.maintenance.passes import EVERY_MS, scrub
+from reconciler.embedded.catalog.tiering_state import build_topic_manifest
+from reconciler.embedded.maintenance.passes import SCRUB_INTERVAL_MS, scrub_cluster
 from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.errors import UserError
 from tests.embedded.maintenance.tiny_segments import TOPIC, append, copied, held
@@ -30,7 +30,7 @@ def uploaded(*, evicts: bool = False) -> Tiered:
 
 
 def scrubbed(it: Tiered, *, is_named: bool = True) -> MaintenanceResult:
-    return scrub(it.cluster.upkeep(), is_named=is_named)
+    return scrub_cluster(it.cluster.upkeep(), is_named=is_named)
 
 
 def test_where_all_is_there_nothing_is_found() -> None:
@@ -141,7 +141,7 @@ def test_the_index_of_another_segment_is_none() -> None:
 @pytest.mark.parametrize("content", [None, b"{", b'{"format": "reconciler.manifest/9"}'])
 def test_a_manifest_that_is_gone_torn_or_newer_is_told_with_what_it_alone_had(content: bytes | None) -> None:
     it = uploaded(evicts=True)
-    start = it.cluster.log(TOPIC).head(0)
+    start = it.cluster.log(TOPIC).read_head(0)
     assert start is not None
     key = it.remote().key
     it.storage.delete([key])
@@ -185,7 +185,7 @@ def test_what_others_replaced_while_it_looked_is_not_missing() -> None:
             return super().list(prefix)
 
     cluster = it.opened(storage=Overtaken(it.storage))
-    assert scrub(cluster.upkeep(), is_named=True) == MaintenanceResult(partitions=1)
+    assert scrub_cluster(cluster.upkeep(), is_named=True) == MaintenanceResult(partitions=1)
     assert merged[0].partitions == 1
 
 
@@ -199,7 +199,7 @@ def test_each_partition_is_scrubbed_once_a_day_and_at_once_where_that_is_asked_f
     for _ in range(2):
         by_hour = []
         for _ in range(24):
-            it.clock.now_ms += EVERY_MS // 24
+            it.clock.now_ms += SCRUB_INTERVAL_MS // 24
             by_hour.append(scrubbed(it, is_named=False).partitions)
             it.fill(2)
             it.upload()
@@ -246,7 +246,7 @@ def test_the_description_of_a_topic_is_written_anew_where_it_is_lost_or_damaged(
     describe_as(it, body)
     assert scrubbed(it) == MaintenanceResult(partitions=1)
     location = it.tiering().location
-    assert described(it) == topic_manifest_of(it.cluster.catalog.read(), TOPIC, location.cluster_id)
+    assert described(it) == build_topic_manifest(it.cluster.catalog.read(), TOPIC, location.cluster_id)
 
 
 def test_that_of_another_topic_is_no_description_of_this_one() -> None:
@@ -278,7 +278,7 @@ def test_descriptions_are_looked_at_within_a_day_and_at_once_also_of_topics_with
     it = uploaded()
     scrubbed(it, is_named=False)
     describe_as(it, None)
-    it.clock.now_ms += EVERY_MS
+    it.clock.now_ms += SCRUB_INTERVAL_MS
     scrubbed(it, is_named=False)
     assert described(it) is not None
     empty = tiered()

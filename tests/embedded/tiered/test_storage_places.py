@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.archives.storage import check_storage_place, create_storage, read_storage_id
 from reconciler.embedded.catalog.commits import CatalogRegister
-from reconciler.embedded.check.sweep import sweep
+from reconciler.embedded.check.sweep import sweep_store
 from reconciler.embedded.objects import create_cluster, read_cluster_id
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
@@ -28,7 +28,7 @@ def test_a_root_that_is_an_object_storage_is_not_swept(below: str) -> None:
     store.put(f"{below}{SEGMENT}", b"records")
     late = LateStore(store, DAY + 60_000)
     with pytest.raises(UserError, match=rf"an object storage too: it holds {below}storage\.json\. Nothing is swept"):
-        sweep(late, CatalogRegister(late))
+        sweep_store(late, CatalogRegister(late))
     assert store.get(f"{below}{SEGMENT}") is not None
 
 

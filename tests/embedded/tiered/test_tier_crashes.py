@@ -11,7 +11,7 @@ import pytest
 from reconciler.archives.keys import index_key
 from reconciler.archives.manifest import RemotePartition, read_manifest, remote_partition
 from reconciler.archives.pages import iter_all_entries
-from reconciler.embedded.catalog.tiering_state import tiering_of
+from reconciler.embedded.catalog.tiering_state import find_tiering
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.maintenance.survey import MaintenanceResult
@@ -251,7 +251,7 @@ def test_nothing_of_another_topic_goes_with_a_deletion_that_died() -> None:
 
 
 def _location(it: Tiered, name: str) -> Any:
-    found = tiering_of(it.cluster.catalog.read(), name, it.cluster.cluster_id)
+    found = find_tiering(it.cluster.catalog.read(), name, it.cluster.cluster_id)
     assert found is not None
     return found.location
 

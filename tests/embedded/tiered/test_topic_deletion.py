@@ -158,7 +158,7 @@ def test_an_upload_that_slept_names_nothing_of_a_topic_that_is_going() -> None:
             del keys
 
     halted = Halted(it.storage.url.removeprefix("memory://"))
-    RemoteDeletion(halted, it.cluster.cluster_id).delete(where, it.cluster.catalog.read().cluster.storage_id)
+    RemoteDeletion(halted, it.cluster.cluster_id).delete_location(where, it.cluster.catalog.read().cluster.storage_id)
     held = manifest_register(halted, place).read()
     assert held is not None
     assert (held.value["entries"], held.value["tiered_epoch"]) == ([], epoch + 1)

@@ -15,7 +15,7 @@ import pytest
 from reconciler.archives.location import TopicTiering
 from reconciler.archives.manifest import ManifestSwap, read_manifest
 from reconciler.embedded.catalog.model import NamespaceEntry
-from reconciler.embedded.catalog.tiering_state import finish_disabling, tiering_of
+from reconciler.embedded.catalog.tiering_state import find_tiering, finish_disabling
 from reconciler.embedded.catalog.topics import alter_namespace, alter_topic, create_namespace, delete_topic, move_topic
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.segments.head import Partition, swap_head
@@ -302,12 +302,12 @@ def test_at_each_step_a_change_that_carries_an_older_epoch_is_refused(changes: d
         assert it.tiering().epoch == seen[-1].epoch + 1
         assert swap(it.tiering(), it.tiering().epoch)  # the first change under it: uploads, or retention
         if it.tiering().uploads:
-            assert swap_head(it.store, partition, lambda head: head.uploaded(10, it.tiering().epoch))
+            assert swap_head(it.store, partition, lambda head: head.with_uploaded(10, it.tiering().epoch))
         before = (it.tiering(), it.manifest(), head_of(it.cluster))
         for old in seen:
             assert not swap(old, 99)
             if it.tiering().uploads:
-                assert not swap_head(it.store, partition, lambda head: head.uploaded(12, old.epoch))  # noqa: B023
+                assert not swap_head(it.store, partition, lambda head: head.with_uploaded(12, old.epoch))  # noqa: B023
             it.cluster.catalog.commit(lambda draft: finish_disabling(draft, topic_id, old.epoch))  # noqa: B023
         assert (it.tiering(), it.manifest(), head_of(it.cluster)) == before
         seen.append(it.tiering())
@@ -668,7 +668,7 @@ def cluster_with(properties: Mapping[str, str | None]) -> EmbeddedCluster:
 
 def outcome(cluster: EmbeddedCluster, topic: str = "orders") -> tuple[bool, bool]:
     """Return whether a topic uploads, and whether it serves what is uploaded."""
-    found = tiering_of(cluster.catalog.read(), topic, cluster.cluster_id)
+    found = find_tiering(cluster.catalog.read(), topic, cluster.cluster_id)
     return (False, False) if found is None else (found.uploads, found.serves)
 
 
@@ -762,7 +762,7 @@ def test_limits_of_a_new_topic_follow_its_own_words_and_the_defaults_of_the_clus
 ) -> None:
     cluster = cluster_with(properties)
     cluster.create_topic("orders", configs={"remote.write": "true", **own})
-    found = tiering_of(cluster.catalog.read(), "orders", cluster.cluster_id)
+    found = find_tiering(cluster.catalog.read(), "orders", cluster.cluster_id)
     assert found is not None
     assert (found.targets.total_ms, found.targets.local_ms) == expected
 
@@ -772,7 +772,7 @@ def test_of_bytes_the_smaller_of_both_limits_holds() -> None:
     cluster = cluster_with({})
     limits = {"retention.bytes": "1000", "retention.local.target.bytes": "5000"}
     cluster.create_topic("orders", configs={"remote.write": "true", **limits})
-    found = tiering_of(cluster.catalog.read(), "orders", cluster.cluster_id)
+    found = find_tiering(cluster.catalog.read(), "orders", cluster.cluster_id)
     assert found is not None
     assert (found.targets.total_bytes, found.targets.local_bytes) == (1000, 1000)
 

@@ -17,9 +17,9 @@ from reconciler.archives.keys import index_key
 from reconciler.archives.manifest import Manifest, ManifestSwap, read_manifest
 from reconciler.archives.pages import iter_all_entries
 from reconciler.archives.topic_manifest import read_topic_manifest, write_topic_manifest
-from reconciler.embedded.catalog.tiering_state import topic_manifest_of
+from reconciler.embedded.catalog.tiering_state import build_topic_manifest
 from reconciler.embedded.check.check import check_cluster
-from reconciler.embedded.check.sweep import sweep
+from reconciler.embedded.check.sweep import sweep_store
 from reconciler.embedded.maintenance import chores, uploads
 from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments import head as head_module
@@ -270,9 +270,9 @@ def test_a_topic_that_was_never_written_is_described_and_follows_the_catalog() -
 
 def test_an_older_look_at_the_catalog_never_replaces_what_a_newer_one_wrote() -> None:
     tier = tiered()
-    old = topic_manifest_of(tier.cluster.catalog.read(), TOPIC, tier.cluster.cluster_id)
+    old = build_topic_manifest(tier.cluster.catalog.read(), TOPIC, tier.cluster.cluster_id)
     tier.cluster.alter_topic(TOPIC, {"retention.ms": "5d"})
-    new = topic_manifest_of(tier.cluster.catalog.read(), TOPIC, tier.cluster.cluster_id)
+    new = build_topic_manifest(tier.cluster.catalog.read(), TOPIC, tier.cluster.cluster_id)
     assert not write_topic_manifest(tier.storage, new, creates=False)
     assert write_topic_manifest(tier.storage, new)
     assert not write_topic_manifest(tier.storage, old)
@@ -516,7 +516,7 @@ def swept(tier: Tiered) -> None:
     late: Any = LateStore(tier.store, DAY + 60_000)
     later: Any = LateStore(tier.storage, DAY + 60_000)
     cluster = tier.opened(late, later)
-    sweep(late, cluster.catalog, storage=later)
+    sweep_store(late, cluster.catalog, storage=later)
 
 
 @pytest.mark.thorough

@@ -14,7 +14,7 @@ from reconciler.archives.manifest import ManifestSwap
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.catalog.topics import TopicShape, create_topic
 from reconciler.embedded.segments.head import Head, Partition, swap_head
-from reconciler.embedded.tiered.usage import SHOWN, STRETCHES, manifests_of, measure_topic
+from reconciler.embedded.tiered.usage import SHOWN, STRETCHES, get_manifest_reader, measure_topic
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.providers.embedded.measures import build_storage_report, list_topic_storages
@@ -98,7 +98,7 @@ def test_what_lies_in_both_tiers_counts_once_in_sums(storage: ObjectStore) -> No
     assert moved.local.bytes < both.local.bytes
     assert (moved.remote, moved.log_bytes, moved.log_records) == (both.remote, both.log_bytes, 10)
     assert abs(moved.log_bytes - whole) < whole / 2, "only rolled meanwhile"
-    manifest_of = manifests_of(tier.storage, tier.cluster.catalog.read(), TOPIC, tier.cluster.cluster_id)
+    manifest_of = get_manifest_reader(tier.storage, tier.cluster.catalog.read(), TOPIC, tier.cluster.cluster_id)
     size = measure_topic(tier.store, tier.cluster.topic(TOPIC).id, manifest_of)
     assert (size.bytes, size.records) == (moved.log_bytes, 10)
     assert sum(stored for _, stored in size.ages) == size.bytes
@@ -112,7 +112,7 @@ def test_what_is_older_than_a_time_is_told_of_each_part_and_of_a_page_that_cross
     head = head_of(tier.cluster)
     page, parts = head.pages[0], head.entries
     size = measure_topic(tier.store, tier.cluster.topic(TOPIC).id, cuts=[page.min_ts, page.max_ts, parts[9].max_ts])
-    assert list(size.older.values()) == [0, page.bytes, size.bytes - sum(part.bytes for part in parts[9:])]
+    assert list(size.older_bytes.values()) == [0, page.bytes, size.bytes - sum(part.bytes for part in parts[9:])]
     assert sum(stored for newest, stored in size.ages if newest < page.max_ts) == 0, "of stretches the newest counts"
 
 
@@ -319,4 +319,4 @@ def test_a_report_reads_no_newer_catalog_than_it_was_given() -> None:
     tier = tiered()
     report = build_storage_report(tier.cluster)
     tier.cluster.create_topic("later")
-    assert [each.address for each in report.of({TOPIC: ADDRESS})] == [ADDRESS]
+    assert [each.address for each in report.report_topics({TOPIC: ADDRESS})] == [ADDRESS]

@@ -32,19 +32,19 @@ from reconciler.archives.manifest import (
     remote_partition,
 )
 from reconciler.archives.pages import iter_all_entries, iter_entries_within
-from reconciler.embedded.catalog.tiering_state import tiering_of
+from reconciler.embedded.catalog.tiering_state import find_tiering
 from reconciler.embedded.catalog.topics import finish_recovery
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.maintenance import roll, uploads
-from reconciler.embedded.maintenance.roll import Merge
-from reconciler.embedded.maintenance.uploads import Uploads
+from reconciler.embedded.maintenance.roll import SegmentMerge
+from reconciler.embedded.maintenance.uploads import UploadJob
 from reconciler.embedded.mounts.recovery import Recoveries
 from reconciler.embedded.segments.head import Head, swap_head
 from reconciler.embedded.tiered import remote_reads, remote_retention, remote_sweep
-from reconciler.embedded.tiered.remote_retention import TieredPartition, cut_below
+from reconciler.embedded.tiered.remote_retention import TieredPartition, expire_below
 from reconciler.embedded.tiered.topic_deletion import _TopicDisablement
-from reconciler.embedded.tiered.upload import Upload, UploadBatch, iter_segments_to_upload
+from reconciler.embedded.tiered.upload import PartitionUpload, UploadBatch, iter_segments_to_upload
 from reconciler.errors import RetryableError, UserError
 from reconciler.lifecycles import TieringState
 from reconciler.objectstore.memory import MemoryStore
@@ -153,7 +153,7 @@ class TieredModel:
                 self.starts[number] = bounds.start
             stable = self.open.row[0] if self.open is not None and self.open.partition == number else bounds.end
             assert found == [row for row in self.log[number] if bounds.start <= row[0] < stable]
-            self._look_at_manifest(number, log.head(number), tiering)
+            self._look_at_manifest(number, log.read_head(number), tiering)
 
     def _found(self, log: EmbeddedLog, number: int) -> tuple[Bounds, list[Row]]:
         """Return a partition's bounds and all that is read; threads of whoever is overtaken may be at work in it."""
@@ -182,7 +182,7 @@ class TieredModel:
         return self.tiering().state
 
     def tiering(self) -> TopicTiering:
-        found = tiering_of(self.cluster.catalog.read(), TOPIC, self.cluster.cluster_id)
+        found = find_tiering(self.cluster.catalog.read(), TOPIC, self.cluster.cluster_id)
         assert found is not None
         return found
 
@@ -408,7 +408,7 @@ class TieredMachine(TieredModel, RuleBasedStateMachine):
 
     def _keep_what_is_named(self, number: int, manifest: Manifest | None) -> None:
         """Forget what was not uploaded; of what the log still has, that is only what lies above its end there."""
-        head = self.cluster.log(TOPIC).head(number)
+        head = self.cluster.log(TOPIC).read_head(number)
         entries = [] if manifest is None else list(iter_all_entries(self.storage, manifest))
         named = [row for row in self.log[number] if any(each.base <= row[0] <= each.last for each in entries)]
         live = OffsetRange(0 if head is None else head.start, 0 if manifest is None else manifest.end)
@@ -529,10 +529,14 @@ class Broken:
             yield
 
 
-_put, _publish = Upload.put, Uploads.publish
-_expire, _evictable, _evict = TieredPartition.expire, remote_retention.find_evictable, remote_retention.evict
-_publish_remote, _write_merged, _finish = roll.publish_remote, Merge._write_merged, Recoveries._finish
-_read_head, _uploaded, _cut = remote_reads.read_head, Head.uploaded, _TopicDisablement._raise_start
+_put, _publish = PartitionUpload.upload_segments, UploadJob.publish_uploads
+_expire, _evictable, _evict = (
+    TieredPartition.expire_to,
+    remote_retention.find_evictable,
+    remote_retention.evict_segments,
+)
+_publish_remote, _write_merged, _finish = roll.publish_remote, SegmentMerge._write_merged, Recoveries._finish_topic
+_read_head, _uploaded, _cut = remote_reads.read_head, Head.with_uploaded, _TopicDisablement._raise_start
 
 _swap = ManifestSwap.__call__
 
@@ -540,7 +544,7 @@ _AHEAD: Final[dict[str, bytes]] = {}
 """Objects that are to be put when they are named."""
 
 
-def _puts_nothing_yet(self: Upload, *asked: Any) -> UploadBatch:
+def _puts_nothing_yet(self: PartitionUpload, *asked: Any) -> UploadBatch:
     buffer = MemoryStore()
     found = _put(replace(self, storage=buffer), *asked)
     for key in found.keys:
@@ -550,7 +554,7 @@ def _puts_nothing_yet(self: Upload, *asked: Any) -> UploadBatch:
     return found
 
 
-def _names_first(self: Uploads, found: Sequence[UploadBatch], *, put_ms: int) -> Any:
+def _names_first(self: UploadJob, found: Sequence[UploadBatch], *, put_ms: int) -> Any:
     gain = _publish(self, found, put_ms=put_ms)
     for one in found if gain is not None else ():
         for key in one.keys:
@@ -558,11 +562,11 @@ def _names_first(self: Uploads, found: Sequence[UploadBatch], *, put_ms: int) ->
     return gain
 
 
-def _head_first(self: Uploads, found: Sequence[UploadBatch], *, put_ms: int) -> Any:
+def _head_first(self: UploadJob, found: Sequence[UploadBatch], *, put_ms: int) -> Any:
     last = found[-1]
     manifest = read_manifest(self.remote.storage, remote_partition(last.tiering.location, last.partition.number))
     assert manifest is not None
-    self._follow(last.partition, None, replace(manifest, end=last.offsets.stop), last.tiering)
+    self._update_head(last.partition, None, replace(manifest, end=last.offsets.stop), last.tiering)
     return _publish(self, found, put_ms=put_ms)
 
 
@@ -596,11 +600,11 @@ def _manifest_first(self: TieredPartition, head: Head, _manifest: Manifest, star
         spill = ManifestSpill(storage, self.place, self.tiering.spill_bytes)
 
         def without(found: Manifest) -> Manifest | None:
-            cut = cut_below(storage, found, start, spill)
+            cut = expire_below(storage, found, start, spill)
             return None if cut is None else cut.manifest
 
-        self._swap(self.remote)(self.place, without)
-    return _expire(self, head, self.manifest(), start)
+        self._make_swap(self.remote)(self.place, without)
+    return _expire(self, head, self.read_own_manifest(), start)
 
 
 def _unfenced(self: ManifestSwap, partition: Any, change: Any, *, mark: str | None = None) -> Manifest | None:
@@ -620,7 +624,7 @@ def _opens_too_early(self: Recoveries, found: Any, full_name: str, topic: Any, l
     _finish(self, found, full_name, topic, location)
 
 
-def _merges_all_but_the_last(self: Merge, run: tuple[Entry, ...], place: Any) -> Entry:
+def _merges_all_but_the_last(self: SegmentMerge, run: tuple[Entry, ...], place: Any) -> Entry:
     return replace(_write_merged(self, run[:-1], place), last=run[-1].last)
 
 
@@ -648,9 +652,10 @@ def _leaves_the_head(self: Any, store: Any, number: int) -> Head | None:
 
 VARIANTS: Mapping[str, Broken] = {
     "a manifest names what is put after it": Broken(
-        "upload", ((Upload, "put", _puts_nothing_yet), (Uploads, "publish", _names_first))
+        "upload",
+        ((PartitionUpload, "upload_segments", _puts_nothing_yet), (UploadJob, "publish_uploads", _names_first)),
     ),
-    "a head says uploaded before the manifest does": Broken("upload", ((Uploads, "publish", _head_first),)),
+    "a head says uploaded before the manifest does": Broken("upload", ((UploadJob, "publish_uploads", _head_first),)),
     "eviction takes what was never uploaded": Broken(
         "retention before any upload",
         (
@@ -658,23 +663,31 @@ VARIANTS: Mapping[str, Broken] = {
             (remote_retention, "swap_head", _swaps_as_if_all_were_uploaded),
         ),
     ),
-    "eviction deletes before its swap": Broken("eviction", ((remote_retention, "evict", _evicts_before_the_swap),)),
-    "retention deletes before its swap": Broken("retention", ((TieredPartition, "expire", _expires_before_the_swap),)),
-    "retention cuts the manifest before the head": Broken("retention", ((TieredPartition, "expire", _manifest_first),)),
+    "eviction deletes before its swap": Broken(
+        "eviction", ((remote_retention, "evict_segments", _evicts_before_the_swap),)
+    ),
+    "retention deletes before its swap": Broken(
+        "retention", ((TieredPartition, "expire_to", _expires_before_the_swap),)
+    ),
+    "retention cuts the manifest before the head": Broken(
+        "retention", ((TieredPartition, "expire_to", _manifest_first),)
+    ),
     "a manifest is swapped under any tiered epoch": Broken(
         ("upload", "off, retain"), ((ManifestSwap, "__call__", _unfenced),)
     ),
     "a head is raised under any tiered epoch": Broken(
-        ("upload", "off, delete"), ((Head, "uploaded", _raised_by_whoever_comes),)
+        ("upload", "off, delete"), ((Head, "with_uploaded", _raised_by_whoever_comes),)
     ),
-    "a topic opens before its partitions are made": Broken("recovery", ((Recoveries, "_finish", _opens_too_early),)),
-    "a merge loses the last of its run": Broken("merge", ((Merge, "_write_merged", _merges_all_but_the_last),)),
+    "a topic opens before its partitions are made": Broken(
+        "recovery", ((Recoveries, "_finish_topic", _opens_too_early),)
+    ),
+    "a merge loses the last of its run": Broken("merge", ((SegmentMerge, "_write_merged", _merges_all_but_the_last),)),
     "a merge deletes its run before its swap": Broken("merge", ((roll, "publish_remote", _deletes_its_run_first),)),
     "a reader looks below the start": Broken("retention", ((remote_reads, "read_head", _begins_at_zero),)),
     "an upload takes what is not decided": Broken(
         "upload beside a transaction", ((uploads, "iter_segments_to_upload", _unstable_too),)
     ),
-    "a sweep waits for nobody": Broken(("upload", "sweep"), ((remote_sweep, "OLD_MS", -1),)),
+    "a sweep waits for nobody": Broken(("upload", "sweep"), ((remote_sweep, "MIN_AGE_MS", -1),)),
     "a disabling that deletes leaves the head": Broken(
         "delete", ((_TopicDisablement, "_raise_start", _leaves_the_head),)
     ),

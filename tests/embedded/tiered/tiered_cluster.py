@@ -16,14 +16,14 @@ from reconciler.archives.keys import index_key, segment_key
 from reconciler.archives.location import TopicTiering
 from reconciler.archives.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest, remote_partition
 from reconciler.archives.pages import iter_all_entries
-from reconciler.embedded.catalog.tiering_state import tiering_of
+from reconciler.embedded.catalog.tiering_state import find_tiering
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.segments import parts
 from reconciler.embedded.segments.head import PRODUCERS, Head, Partition, head_register, swap_head
 from reconciler.embedded.segments.parts import PartWriter
-from reconciler.embedded.segments.retention import cleanup_policy
+from reconciler.embedded.segments.retention import read_cleanup_policy
 from reconciler.embedded.tiered.remote_retention import TieredPartition
-from reconciler.embedded.tiered.remote_tier import remote_tier
+from reconciler.embedded.tiered.remote_tier import build_remote_tier
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.schema import RECORD_SCHEMA
 from tests.embedded.maintenance.tiny_segments import TOPIC, TWO_PARTS, Clock, append_parts, head_of, with_topic
@@ -73,7 +73,7 @@ class Tiered:
         return upkeep.upload()
 
     def tiering(self) -> TopicTiering:
-        found = tiering_of(self.cluster.catalog.read(), TOPIC, self.cluster.cluster_id)
+        found = find_tiering(self.cluster.catalog.read(), TOPIC, self.cluster.cluster_id)
         assert found is not None
         return found
 
@@ -110,10 +110,10 @@ def tiered(*, partitions: int = 1, storage: ObjectStore | None = None, **configs
 def begin_at(it: Tiered, start: int) -> None:
     """Let the log of the first partition begin at an offset, on both tiers, as a mirror's does where its source's."""
     catalog, cluster = it.cluster.catalog.read(), it.cluster
-    policy = cleanup_policy(catalog, TOPIC, cluster.cluster_id)
-    remote = remote_tier(it.storage, cluster.cluster_id, catalog.cluster)
+    policy = read_cleanup_policy(catalog, TOPIC, cluster.cluster_id)
+    remote = build_remote_tier(it.storage, cluster.cluster_id, catalog.cluster)
     tier = TieredPartition(it.store, Partition(TOPIC, cluster.topic(TOPIC).id, 0), policy, it.tiering(), remote)
-    tier.expire(*tier.read_sound_state(head_of(cluster)), start)
+    tier.expire_to(*tier.read_agreeing_state(head_of(cluster)), start)
 
 
 # A topic of which the older part lies in object storage alone: parts copied there as they are, then evicted.
@@ -153,7 +153,7 @@ def archive(cluster: EmbeddedCluster, full_name: str, partition: int = 0, *, to:
             entries=(*manifest.entries, *(each for each in added if each.base not in known)),
         )
 
-    tiering = tiering_of(cluster.catalog.read(), full_name, cluster.cluster_id)
+    tiering = find_tiering(cluster.catalog.read(), full_name, cluster.cluster_id)
     assert tiering is not None
     ManifestSwap(storage, cluster.cluster_id, tiering)(place, extended)
     _swap(cluster, full_name, partition, uploaded_to=end)
@@ -181,7 +181,7 @@ def expire(cluster: EmbeddedCluster, full_name: str, partition: int = 0, *, to: 
         kept = tuple(entry for entry in manifest.entries if entry.last >= to)
         return replace(manifest, start=to, entries=kept)
 
-    tiering = tiering_of(cluster.catalog.read(), full_name, cluster.cluster_id)
+    tiering = find_tiering(cluster.catalog.read(), full_name, cluster.cluster_id)
     assert tiering is not None
     ManifestSwap(storage, cluster.cluster_id, tiering)(place, expired)
     storage.delete([*gone, *map(index_key, gone)])
@@ -207,7 +207,7 @@ def in_segments(cluster: EmbeddedCluster, full_name: str, count: int) -> list[di
         _named(storage, place, replace(entry, base=n * length, last=n * length + entry.last), body)
         for n in range(count)
     )
-    tiering = tiering_of(cluster.catalog.read(), full_name, cluster.cluster_id)
+    tiering = find_tiering(cluster.catalog.read(), full_name, cluster.cluster_id)
     assert tiering is not None
     end = count * length
     ManifestSwap(storage, cluster.cluster_id, tiering)(place, lambda held: replace(held, end=end, entries=entries))
@@ -254,7 +254,7 @@ def _named(storage: ObjectStore, place: RemotePartition, entry: Entry, body: byt
 
 
 def place_of(cluster: EmbeddedCluster, full_name: str, partition: int = 0) -> RemotePartition:
-    tiering = tiering_of(cluster.catalog.read(), full_name, cluster.cluster_id)
+    tiering = find_tiering(cluster.catalog.read(), full_name, cluster.cluster_id)
     assert tiering is not None
     return remote_partition(tiering.location, partition)
 
@@ -265,7 +265,7 @@ def storage_of(cluster: EmbeddedCluster) -> ObjectStore:
 
 
 def archived_head(cluster: EmbeddedCluster, full_name: str, partition: int = 0) -> Head:
-    head = cluster.log(full_name).head(partition)
+    head = cluster.log(full_name).read_head(partition)
     assert head is not None
     return head
 

@@ -72,7 +72,7 @@ def test_what_an_embedded_cluster_unmounted_is_mounted_on_kafka(site: Site) -> N
     for cluster, state in (("live", "unmounted"), ("cold", "mounted"), ("cold", "unmounted")):
         site.declare(cluster, state)
         site.apply()
-    with_more = site.cold.mounts.mountable()
+    with_more = site.cold.mounts.list_detached()
     assert [str(each.state) for each in with_more] == ["detached"]
     site.declare("cold", None)
     site.declare("live", "mounted")
@@ -86,7 +86,7 @@ def test_a_topic_goes_back_to_its_place_each_time_it_sleeps(site: Site) -> None:
     for _ in range(2):
         site.declare("live", "unmounted")
         site.apply()
-        (mountable,) = site.cold.mounts.mountable()
+        (mountable,) = site.cold.mounts.list_detached()
         places.add(mountable.location)
         site.declare("live", "mounted")
         site.apply()
@@ -258,7 +258,7 @@ def test_a_mount_that_is_cancelled_gives_the_topic_back(site: Site, monkeypatch:
     monkeypatch.setattr(KafkaMoves, "finish", refused)
     assert site.bench.apply().verdict is not None
     monkeypatch.undo()
-    assert [each.state for each in site.cold.mounts.mountable()] == ["claimed"]
+    assert [each.state for each in site.cold.mounts.list_detached()] == ["claimed"]
     (move,) = site.live.migrations.list_unfinished()
     with pytest.raises(UserError, match="is being mounted from"):
         site.live.producer(address_of("topic", "live", site.topic))
@@ -354,7 +354,7 @@ def test_another_topic_under_an_unmounted_name_is_neither_archived_nor_mounted_o
     taken(site)
     assert site.bench.apply().verdict is None
     site.apply()
-    (mountable,) = site.cold.mounts.mountable()
+    (mountable,) = site.cold.mounts.list_detached()
     planned = site.plan().plan
     assert planned.actions == ()
     (warning,) = planned.warnings
@@ -410,7 +410,7 @@ def test_a_topic_that_is_created_again_once_a_mount_has_filled_it_is_not_taken_f
     monkeypatch.setattr(KafkaMoves, "keep", keeping)
     assert "was deleted and created again while its records were copied" in str(site.bench.apply().verdict)
     monkeypatch.undo()
-    assert [each.state for each in site.cold.mounts.mountable()] == ["claimed"]
+    assert [each.state for each in site.cold.mounts.list_detached()] == ["claimed"]
     (move,) = site.live.migrations.list_unfinished()
     assert site.live.migrations.ask(move.id, "cancel").state == "cancelled"
     assert len(site.seen(1)) == 1  # The other topic keeps its record.
@@ -504,5 +504,5 @@ def test_a_mount_that_is_killed_is_completed_by_the_next_apply(site: Site, modul
     site.apply()
     assert unnumbered(read_all(site.log)) == unnumbered(before)
     assert site.live.migrations.list_unfinished() == []
-    (mountable,) = site.cold.mounts.mountable()
+    (mountable,) = site.cold.mounts.list_detached()
     assert mountable.state == "mounted"

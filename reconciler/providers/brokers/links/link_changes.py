@@ -50,12 +50,12 @@ from reconciler.resources.mirrors import (
     SourceTopic,
     TransitionRequest,
     advance_mirror,
+    ask,
     check_deletable,
     check_mirror_name,
     check_own,
     check_unused,
     is_done,
-    request_verb,
     synced_configs,
 )
 from reconciler.runtime.retry import go_on, pause
@@ -138,7 +138,7 @@ class LinkChanges:
             if verb == FAILOVER and mirror.opening is not None:
                 return mirror
             return self._apply_entry(
-                mirror, request_verb(name, mirror.entry, states.link_of(mirror), verb, request), verb, operation
+                mirror, ask(name, mirror.entry, states.link_of(mirror), verb, request), verb, operation
             )
 
         return self._decide(full_names, topics, decide)
@@ -151,9 +151,7 @@ class LinkChanges:
         def decide(name: str, mirror: RecordedMirror, states: States) -> RecordedMirror:
             if is_done(mirror.entry, verb):
                 return mirror
-            return self._apply_entry(
-                mirror, request_verb(name, mirror.entry, states.link_of(mirror), verb, request), verb, ""
-            )
+            return self._apply_entry(mirror, ask(name, mirror.entry, states.link_of(mirror), verb, request), verb, "")
 
         return self._decide(full_names, topics, decide)
 
