@@ -1,4 +1,4 @@
-"""`apply` and `destroy`: plan, confirm, do."""
+"""`apply` and `destroy`: plan, confirm, and carry out."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ApplyOptions(RunOptions):
     file: Path | None = None
     yes: bool = False
     strict: bool = False
-    """With `file`: also reject a smaller rest, or a changed state or git commit."""
+    """With `file`: also reject a plan that shrank, and a changed state or git commit."""
     only_drift: bool = False
     """Without `file`: only reset drifted fields."""
     approved_in: ForgeRequest | None = None
@@ -91,8 +91,8 @@ class ApplyOptions(RunOptions):
 class Hooks:
     """Callbacks of a run.
 
-    `confirm` is called once for the exact plan, unless the plan is empty: under the lease with `yes` or `file`, else
-    before.
+    `confirm` is called once with the final plan: under the lease with `yes` or `file`, otherwise before it. It is not
+    called for an empty plan.
     """
 
     confirm: Callable[[PlanResult], bool]
@@ -109,7 +109,7 @@ class ApplyOutcome:
     skipped: tuple[str, ...]
     verdict: ReconcilerError | None
     advance: StateAdvance | None = None
-    """Set if the state changed since the plan was approved, but the rest of the plan did not."""
+    """Set if the state changed after the approval and the approved actions still apply."""
 
 
 def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> ApplyOutcome:
@@ -146,7 +146,7 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
 def apply_planned(
     invocation: Invocation, planned: PlanResult, allow: Sequence[str], options: ApplyOptions, hooks: Hooks
 ) -> ApplyOutcome:
-    """Apply a plan that this process made, like a saved one; raises as `apply`. `allow` lifts guards."""
+    """Apply a plan that this process made. Raises as `apply`; `allow` lifts guards."""
     if planned.plan.errors:
         raise combine_errors(planned.plan.errors)
     select = replace(planned.options, allow=(*planned.options.allow, *map(check_allowance, allow)))
@@ -194,7 +194,7 @@ def apply_files(
 
 
 def _add_approval(work: Work, options: ApplyOptions) -> ApplyOptions:
-    """Raises `StalePlanError` if `--expect-digest` names another plan."""
+    """Add the approval to the options. Raises `StalePlanError` if `--expect-digest` names another plan."""
     if options.approved_in is None:
         return options
     if options.approved_by:
@@ -247,7 +247,7 @@ class _ApplyRun:
         _check_blocked(planned)
         self._check_approvers(planned)
         if planned.plan.is_empty:
-            # An empty plan must still settle an interrupted run.
+            # An empty plan does not end an interrupted run, so run it anyway.
             is_settled = not decided.remembered.has_open_run
             is_settled = is_settled and not self._clusters_to_update(decided)
             return ApplyOutcome(planned, None, (), None) if is_settled else self.run(None)
@@ -327,7 +327,8 @@ class _ApplyRun:
     def _role_of(self, action: Transition) -> str | None:
         entry, desired = self._entry_of(action), self._work.loaded.desired
         if entry in desired and isinstance(mirror := desired[entry].resource, MirrorTopic):
-            return mirror.state  # a rollback has mirrors outside their links
+            # After a rollback, a mirror may be declared outside its link.
+            return mirror.state
         links = (declared.resource for declared in desired.values())
         mirrors = (mirror for link in links if isinstance(link, MirrorLink) for mirror in link.mirrors())
         return next((mirror.state for mirror in mirrors if mirror.address == entry), None)
@@ -342,7 +343,7 @@ class _ApplyRun:
         work, plan = self._work, planned.plan
         select_options = to_options(work.select, cwd=work.invocation.cwd, folder=work.folder)
         options = {**select_options, "wanted": asdict(self._wanted), "back_to": work.back_to}
-        # Record the commit without actions, too, unless an applied one may be newer.
+        # Record the commit even without actions, unless the last applied commit may be newer.
         is_newest = bool(plan.actions) or plan.applied is None or plan.applied.is_newer is False
         is_kept = self._wanted.leads_to_files and work.back_to is None and is_newest
         commit = plan.git_commit if is_kept else None
@@ -387,13 +388,13 @@ _KEY_GROUPS: Final = ("spec.configs.", "spec.properties.")
 
 @dataclass
 class RefusalPlaces:
-    """Lines of the loaded files that set configs or properties named in refusals."""
+    """Files and lines that set the configs or properties named in rejections."""
 
     loaded: LoadedWorkspace
     _keys: dict[Address, dict[str, str]] = field(default_factory=dict)
 
     def add_place(self, address: Address, message: str) -> str:
-        """Prefix a refusal with the file and line that set its config or property, if any."""
+        """Prefix a rejection with the file and line that set its config or property, if any."""
         for layer in _list_config_layers(address):
             for key, place in self._keys_of(layer).items():
                 if key in message:
@@ -401,7 +402,7 @@ class RefusalPlaces:
         return message
 
     def wrap_report(self, report: Callable[[Event], None]) -> Callable[[Event], None]:
-        """Return `report` with that place added to each failure."""
+        """Return `report`, with the file and line added to each failure."""
 
         def report_placed(event: Event) -> None:
             if isinstance(event, ActionFailed):
@@ -441,7 +442,7 @@ class DestroyOptions(ApplyOptions):
 
 
 def destroy(invocation: Invocation, select: Select, options: DestroyOptions, hooks: Hooks) -> ApplyOutcome:
-    """Remove what this workspace created, or the selected part of it. Adopted resources are only forgotten."""
+    """Delete what this workspace created, or the selected part. Adopted resources are only forgotten."""
     if select.changed_since is not None:
         message = "--changed-since cannot be combined with destroy: removed resources have no changed file"
         raise UsageError(

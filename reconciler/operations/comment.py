@@ -1,4 +1,4 @@
-"""Write one comment of a pull request, and read its approvals."""
+"""Write one comment into a pull request, and read the request's approvals."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class CommentResult:
 def comment(
     invocation: Invocation, text: str, options: ForgeRequest, *, deletes_empty: bool = False, labels: bool = False
 ) -> CommentResult:
-    """Update our newest comment with this marker, or write one; hide older ones.
+    """Update our newest comment with this marker, or write one. Hide older ones.
 
-    With `deletes_empty`, a text without findings deletes them. Comments of other accounts stay. With `labels`, the pull
-    request gets the gravest result of its plans as a label.
+    With `deletes_empty`, delete them if the text has no findings. With `labels`, label the pull request with the
+    gravest result of its plans. Comments of other accounts stay unchanged.
     """
     marker = parse_marker(text)
     if marker is None or marker.command == OUTDATED:
@@ -94,7 +94,7 @@ def _keep_comment(forge: Forge, number: int, marker: Marker, body: str) -> tuple
     )
     if did != "created":
         return did, written, older
-    # Another run may have written one: keep the newer. Listings may lag.
+    # A concurrent run may have written one, which a listing may not show yet. Keep the newest.
     others = [other for other in own() if other.id != written.id]
     *older, newest = sorted([*others, written], key=lambda candidate: candidate.id)
     return did, newest, older
@@ -112,9 +112,9 @@ def write_newest(
     change: Callable[[Item], Item | None],
     what: str,
 ) -> tuple[Literal["created", "updated", "unchanged"], Item, list[Item]]:
-    """Update our newest comment or issue to `body`, or write one; return the operation, it, and our older ones.
+    """Update our newest comment or issue to `body`, or write one. Return the operation, the newest, and our older ones.
 
-    After a lost answer the items are listed `again`, so nothing is written twice.
+    After a write without an answer, list the items `again`, so that none is written twice.
 
     Raises:
         UnansweredError: It is unknown whether it was written.
@@ -151,7 +151,7 @@ def _collapse(invocation: Invocation, forge: Forge, number: int, older: list[Com
 
 
 def _label(invocation: Invocation, forge: Forge, number: int) -> None:
-    """Label a pull request by the gravest result of all its plans. Missing permission is only a warning."""
+    """Label a pull request with the gravest result of its plans. A missing permission is only a warning."""
     texts = forge.own_comments(
         number, lambda text: (marker := parse_marker(text)) is not None and marker.command == "plan"
     )
@@ -165,7 +165,7 @@ def _label(invocation: Invocation, forge: Forge, number: int) -> None:
 
 
 def is_same(one: str, other: str) -> bool:
-    """Return whether two texts are equal as forges store them: they change line ends and trim."""
+    """Return whether a forge stores two texts alike: forges change line ends and trim."""
     return one.replace("\r\n", "\n").strip() == other.replace("\r\n", "\n").strip()
 
 
@@ -178,16 +178,16 @@ class ApprovedRequest:
     url: str
     at_ms: int
     approvers: int
-    """Number of approvals required: the base may have required more than the merged files do."""
+    """Number of approvals required. The base may require more than the merged files do."""
 
 
 def read_approved_request(
     invocation: Invocation, workspace: str, environment: str | None, options: ForgeRequest
 ) -> ApprovedRequest:
-    """Return the plan approved in the pull request of this run, or merged with its commit.
+    """Return the plan approved in this run's pull request, or in the one merged with its commit.
 
-    An approval counts if its author may write, is another than the pull request's, and approved the last commit after
-    our comment's last change.
+    An approval counts if its author may write and did not open the pull request. It must be for the last commit, and
+    later than the last change of our comment.
 
     Raises:
         BlockedError: The pull request is closed, not approved, or has no plan of this environment.
@@ -221,7 +221,8 @@ def read_approved_request(
 
 
 def _find_number(invocation: Invocation, forge: Forge, options: ForgeRequest) -> int:
-    with suppress(UsageError):  # after a merge only the commit names one
+    # After a merge, only the commit names its pull request.
+    with suppress(UsageError):
         return find_pull_request(invocation.environ, options)
     commit = commit_of_run(invocation.environ)
     hint = "Name the pull request: --approved-in N"
@@ -270,6 +271,7 @@ def _explain_rejection(approval: Approval, request: PullRequest, comment: Commen
         return "what is their own"
     if not approval.is_of_head:
         return "another commit than its last one"
-    if approval.at_ms <= comment.changed_ms:  # forges count whole seconds, so an equal time may be older
+    # Forges round times to seconds, so at an equal time the approval may be older.
+    if approval.at_ms <= comment.changed_ms:
         return "no later than the plan was written"
     return None

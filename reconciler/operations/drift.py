@@ -61,25 +61,25 @@ class DriftItem:
     address: Address
     message: str
     fingerprint: str
-    """Stable over runs: sha256 of address, path and observed value."""
+    """Identifies the item in every run: sha256 of address, path and observed value."""
     path: str = ""
     recorded: Value = None
     observed: Value = None
     ignored: str | None = None
-    """Reviewed rule that ignores the item: it is listed, but never fails."""
+    """Reviewed rule that ignores the item. It is listed, but never fails."""
     origin: str | None = None
-    """Namespace or cluster that sets the recorded value, unless the resource does."""
+    """Namespace or cluster that sets the recorded value. `None`: the resource itself."""
     owner: ResourceOwner | None = None
     """Workspace that owns an undeclared resource."""
 
 
 def compute_fingerprint(kind: DriftClass, address: Address, what: object = None, path: str = "") -> str:
-    """Return the fingerprint of an item that the planner gave none; it never equals that of drift."""
+    """Return the fingerprint of an item that the planner gave none. It differs from every fingerprint of drift."""
     return hash_value([address, path, {kind: what}])
 
 
 def parse_failing_classes(names: Iterable[str]) -> frozenset[DriftClass]:
-    """Return the failing classes: defaults and those of `--fail-on`; `in-doubt` means `in doubt`."""
+    """Return the failing classes: the defaults and those of `--fail-on`. `in-doubt` is accepted for `in doubt`."""
     by_name = {typed: kind for kind in CLASSES for typed in (kind, kind.replace(" ", "-"))}
     wrong = next((name for name in names if name not in by_name), None)
     if wrong is not None:
@@ -91,7 +91,7 @@ def parse_failing_classes(names: Iterable[str]) -> frozenset[DriftClass]:
 def find_doubts(
     store: ObjectStore, remembered: RecordedState, is_looked_at: Callable[[Address], bool]
 ) -> tuple[DriftItem, ...]:
-    """Return the actions of an interrupted run whose result is unknown; none while the run is alive."""
+    """Return the actions of an interrupted run whose result is unknown; none while the run's lease is alive."""
     unfinished, snapshot = remembered.unfinished, remembered.snapshot
     lockfile = snapshot.lockfile if snapshot is not None else None
     if unfinished is None or lockfile is None or is_lease_alive(store, lockfile):
@@ -111,7 +111,7 @@ def find_doubts(
 
 
 def check_readable(store: ObjectStore, remembered: RecordedState) -> UserError | None:
-    """Return the error if files of an interrupted run are unreadable; `None` while the run is alive."""
+    """Return the error if files of an interrupted run are unreadable; `None` while its lease is alive."""
     lockfile = remembered.snapshot.lockfile if remembered.snapshot is not None else None
     why = remembered.unreadable
     if why is None or lockfile is None or is_lease_alive(store, lockfile):
@@ -120,13 +120,13 @@ def check_readable(store: ObjectStore, remembered: RecordedState) -> UserError |
 
 
 def put_doubtful_first(findings: Sequence[DriftItem], doubtful: Sequence[DriftItem]) -> tuple[DriftItem, ...]:
-    """Return all items, those in doubt first; they replace others at their address."""
+    """Return all items, those in doubt first. An item in doubt replaces others at its address."""
     addresses = {item.address for item in doubtful}
     return (*doubtful, *(item for item in findings if item.address not in addresses))
 
 
 def is_lease_alive(store: ObjectStore, lockfile: Lockfile) -> bool:
-    """Return whether a lease was probably renewed within its length, by the store's clock; for display only."""
+    """Return whether a lease seems to be renewed, by the store's clock. For display only."""
     lease = lockfile.lease
     if lease.status != "held":
         return False
@@ -134,15 +134,14 @@ def is_lease_alive(store: ObjectStore, lockfile: Lockfile) -> bool:
     return row is not None and store.clock_ms() - row.modified_ms <= lease.lease_s * 1000
 
 
-# `drift --known FILE` hides reported items: fingerprints by workspace, environment and state, so that several share a
-# file.
+# `drift --known FILE` hides items reported before. The file stores fingerprints by workspace, environment and state.
 
 
 OWNER: Final = "owner"
 
 FORMAT: Final = "reconciler.known-drift/2"
 _OLD_FORMAT: Final = "reconciler.known-drift/1"
-"""Format without a workspace, valid for one without environments."""
+"""Earlier format, which named no workspace. It is read for a workspace without environments."""
 
 _DELETE_HINT: Final = "Delete it; it is written again."
 
@@ -159,7 +158,7 @@ class DriftScope(NamedTuple):
 
 _SHOWN: Final = 3
 _NO_SCOPE: Final = DriftScope("")
-"""Items of an old file before their owner is known."""
+"""Stands for the items of a file in the earlier format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +170,13 @@ class KnownFile:
     reported: _Marks
     findings: tuple[DriftItem, ...]
     was_compared: Callable[[Address], bool]
-    """Whether this run compared an address, so that missing items are gone."""
+    """Whether this run compared an address. Only then a missing item is gone."""
 
     @classmethod
     def read(
         cls, path: Path, whose: DriftScope, findings: Sequence[DriftItem], was_compared: Callable[[Address], bool]
     ) -> KnownFile:
-        """Read the items that earlier runs reported for `whose`; none if the file is missing."""
+        """Read the items that earlier runs reported for `whose`. A missing file has none."""
         _check_folder(path)
         return cls(path, whose, _take_over_old(_read_entries(path), whose)[whose], tuple(findings), was_compared)
 
@@ -187,9 +186,9 @@ class KnownFile:
         return tuple(item for item in self.findings if key_of_item(item) not in self.reported)
 
     def remember(self) -> None:
-        """Store the current items after they were shown: stored ones are hidden.
+        """Store the current items, so that the next run hides them. Call it after they were shown.
 
-        Items that are gone leave the file. Items of other runs stay.
+        Items that are gone are removed. Items of other runs stay.
         """
         now = {key_of_item(item): item.address for item in self.findings}
         with _lock_folder(self.path):
@@ -202,7 +201,7 @@ class KnownFile:
 
 
 def key_of_item(item: DriftItem) -> str:
-    """Return the key that stores an item as reported; it changes when the item is no longer ignored."""
+    """Return the key under which an item is stored. It changes when the item is no longer ignored."""
     return f"{item.fingerprint} ignored" if item.ignored is not None else item.fingerprint
 
 
@@ -289,7 +288,7 @@ _Field = tuple["Address", str]
 
 
 def sort_findings(plan: Plan) -> tuple[DriftItem, ...]:
-    """Return the plan's findings as drift items, in its order."""
+    """Return the plan's findings as drift items, in plan order."""
     agreed = _find_agreed_fields(plan)
     moved = tuple(_build_drift_item(finding) for finding in plan.drift if (finding.address, finding.path) not in agreed)
     waiting = tuple(_build_agreed_item(finding) for finding in plan.drift if (finding.address, finding.path) in agreed)
@@ -310,7 +309,7 @@ def sort_findings(plan: Plan) -> tuple[DriftItem, ...]:
 
 
 def _find_agreed_fields(plan: Plan) -> frozenset[_Field]:
-    """Return drifted fields that the files declare too: only the state must follow."""
+    """Return the drifted fields whose new value the files declare too. Only the state must change."""
     refused = {finding.address for finding in plan.errors}
     changing = {(action.address, change.path) for action in plan.actions for change in list_platform_changes(action)}
     return frozenset(
@@ -371,7 +370,7 @@ def _is_covered(action: Action, fields: AbstractSet[_Field]) -> bool:
 
 
 def _identity_of(action: Action) -> object:
-    """Return what identifies an action: a changed action must be reported again."""
+    """Return what identifies an action in a fingerprint. A changed action gets another one, and is reported again."""
     if moves := list_platform_changes(action):
         return [action.id, [[change.path, plain(change.after)] for change in moves]]
     return action.id
@@ -389,7 +388,7 @@ def _build_unmanaged_item(address: Address, owner: ResourceOwner | None) -> Drif
 
 
 class ComparisonInput(NamedTuple):
-    """Inputs of a comparison, for a patch without another read."""
+    """Inputs of a comparison, from which a patch can be built without another read."""
 
     loaded: LoadedWorkspace
     decided: PlanDecision
@@ -402,23 +401,23 @@ class DriftResult:
 
     planned: PlanResult
     findings: tuple[DriftItem, ...]
-    """Items to show, without known ones."""
+    """Items to show: known ones are omitted."""
     failing: tuple[DriftItem, ...]
     verdict: ReconcilerError | None
     known: KnownFile | None = None
     unreadable: PlanFinding | None = None
-    """An interrupted run with unreadable files: its actions are unknown."""
+    """Error about an interrupted run whose files are unreadable, so its actions are unknown."""
     sealed: tuple[PlanFinding, ...] = ()
     """Topics closed to producers by an interrupted move or unmount."""
     lost: tuple[PlanFinding, ...] = ()
-    """Unreadable clusters: a plan may skip them, but their changes are unknown."""
+    """Unreadable clusters. A plan may ignore their errors, but their drift is unknown."""
     compared: ComparisonInput | None = None
     untold: tuple[PlanFinding, ...] = ()
-    """Mirrors of which it is unknown whether others wrote records to them."""
+    """Clusters whose mirrors could not be checked for records of other producers."""
 
     @property
     def warnings(self) -> tuple[PlanFinding, ...]:
-        """Warnings about rules, unresettable changes and sealed topics."""
+        """Warnings about rules, changes that cannot be reset, and sealed topics."""
         plan = self.planned.plan
         rules = (finding for finding in plan.warnings if finding.source == WORKSPACE_FILE or finding.concerns_drift)
         return (
@@ -435,7 +434,7 @@ class DriftResult:
 
     @property
     def errors(self) -> tuple[PlanFinding, ...]:
-        """Obstacles to the comparison, and errors that prevent a reset."""
+        """Errors that prevented a comparison, or that prevent a reset."""
         return (*self._unknown, *self.planned.plan.errors)
 
     @property
@@ -445,7 +444,7 @@ class DriftResult:
 
     @property
     def next_steps(self) -> tuple[str, ...]:
-        """Next steps for failing items, as sentences with commands, the gravest first."""
+        """Next steps for failing items, the gravest first: sentences with commands."""
         return _describe_next_steps(self.planned.plan, self.failing)
 
     @property
@@ -453,7 +452,7 @@ class DriftResult:
         return self.lost if self.unreadable is None else (self.unreadable, *self.lost)
 
     def remember(self) -> None:
-        """Record in the file of `known` that all items were shown."""
+        """Store in the file of `known` that all items were shown."""
         if self.known is not None:
             self.known.remember()
 
@@ -549,7 +548,8 @@ def _find_foreign(work: Work, decided: PlanDecision, select: Select) -> tuple[li
         foreign_by_name: Mapping[str, Sequence[ForeignRecords]] = {}
         try:
             foreign_by_name = links.find_foreign_records(names, on_unknown=unknown.__setitem__)
-        except (NotAuthorizedError, RetryableError) as error:  # everything else about its topics was read
+        except (NotAuthorizedError, RetryableError) as error:
+            # Every cluster was observed, so only these records are unknown.
             unknown = {names[0]: error}
         if unknown:
             why = next(iter(unknown.values()))

@@ -1,4 +1,4 @@
-"""`drift --issue`: one issue per workspace and environment, open while anything has drifted."""
+"""`drift --issue`: one issue per workspace and environment, open while drift exists."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class FiledIssue:
     forge: str
     issue: Issue | None
     owes: str | None = None
-    """Text to store in the issue once its message is sent; `None` if no message is due."""
+    """Text of the issue after its message is sent. `None`: no message is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """How to end the drift, as an issue shows it."""
+    """Ways to end the drift, for the text of an issue."""
 
     accepted: AcceptResult | None
     owners: tuple[str, ...]
@@ -52,8 +52,8 @@ def file_issue(
 ) -> FiledIssue:
     """Open, update or close the issue of a workspace and environment.
 
-    It closes only after a full comparison without failing findings. With `owes_message` it records that a message is
-    due until `record_message_sent`, so the next run repeats a failed one.
+    It is closed only after a complete comparison without failing items. With `owes_message` the issue records that a
+    message is due. `record_message_sent` clears that, so the next run repeats a failed message.
     """
     plan = drifted.planned.plan
     marker = Marker("drift", plan.workspace, plan.environment)
@@ -91,7 +91,7 @@ def _find_remedy(drifted: DriftResult, kind: Kind) -> Remedy:
 
 
 def record_message_sent(invocation: Invocation, filed: FiledIssue, options: ForgeRequest) -> None:
-    """Record in the issue that its message was sent; otherwise the next run sends it again."""
+    """Record in the issue that its message was sent. Otherwise the next run sends it again."""
     if filed.issue is None or filed.owes is None:
         return
     forge = open_forge(invocation.environ, options, tool=invocation.tool, now_ms=invocation.now_ms)

@@ -1,4 +1,4 @@
-"""`drift --accept`: a patch of the manifests that accepts the state of clusters."""
+"""`drift --accept`: a patch of the manifests that accepts the clusters' present state."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ FOLDER: Final = "accepted"
 MIRRORS: Final = ("spec", "mirrorTopics")
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _MAX_STEM: Final = 200
-"""Leaves room for number and suffix: file systems allow 255 characters, topic names 249."""
+"""Leaves room for number and suffix: file systems allow 255 characters in a name."""
 
 
 def accept_unmanaged(
@@ -69,7 +69,8 @@ def accept_unmanaged(
 ) -> None:
     """Write a manifest for an undeclared resource into a new file.
 
-    Configs `inherited` from its namespaces are reset to their defaults. Raises `ElsewhereError` without a folder.
+    Configs `inherited` from its namespaces are set to their defaults. Raises `ElsewhereError` if there is no folder for
+    it.
     """
     resource = inventory[address].resource
     if not isinstance(resource, Topic | Namespace | MirrorLink):
@@ -83,7 +84,7 @@ def accept_unmanaged(
 
 
 def accept_detached(manifests: Manifests, topic: Address) -> None:
-    """Write a Mounting for a topic unmounted outside apply; its manifest stays."""
+    """Write a Mounting for a topic that was unmounted outside apply. The topic's manifest stays."""
     _write_mounting(manifests, topic, "unmounted")
 
 
@@ -107,7 +108,8 @@ def accept_elsewhere(manifests: Manifests, mounted: RemountedTopic) -> None:
 def accept_moved(manifests: Manifests, old: Address, new: Address) -> None:
     """Write the new name of a moved topic and `movedFrom` into its manifest."""
     written = _list_moved_fields(old, new)
-    (spot, *_) = [manifests.spot(old, path) for path in written]  # all fields are in one document
+    # All these fields are in one document.
+    (spot, *_) = [manifests.spot(old, path) for path in written]
     with _translate_uneditable(spot), spot.file.apply_together():
         for path, value in written.items():
             if value is None and spot.get_value(path) is not None:
@@ -246,7 +248,8 @@ def _free_name(manifests: Manifests, address: Address) -> str:
 def _find_manifest_folder(loaded: LoadedWorkspace) -> str:
     workspace = loaded.folder.resolve()
     for listed in loaded.workspace.spec.manifests:
-        path = (loaded.folder / listed).resolve()  # no link leads a patch out of the workspace
+        path = (loaded.folder / listed).resolve()
+        # A patch must not leave the workspace through a symbolic link.
         if path.is_relative_to(workspace) and path.is_dir():
             return build_label(path, workspace)
     message = "no folder of this workspace is listed in spec.manifests: list one, or write its manifest by hand"
@@ -258,7 +261,7 @@ _KINDS_OF_FILES: Final = frozenset({"pending", "blocked"})
 
 @dataclass(frozen=True, slots=True)
 class AcceptResult:
-    """A patch of the manifests, which may be empty, and its notes."""
+    """A patch of the manifests, and its notes. The patch may be empty."""
 
     patch: str
     notes: tuple[str, ...]
@@ -292,7 +295,7 @@ def build_patch(
 
 
 class OfFilesError(ElsewhereError):
-    """The files changed, not the cluster, so the patch needs no edit for the difference."""
+    """The difference comes from the files, so the patch needs no edit."""
 
 
 @contextmanager
@@ -406,7 +409,7 @@ class _PatchBuilder:
         accept_field(self.manifests, item.address, item.path, item.observed, operations)
 
     def _accept_recreated(self, address: Address) -> None:
-        """Patch only the partitions, which cannot be reduced; apply changes everything else."""
+        """Patch the partition count, which apply cannot reduce. Apply changes all else."""
         errors = [finding.message for finding in self._decided.plan.errors if finding.address == address]
         more = self._more_partitions(address) if errors else None
         if more is not None:
@@ -436,7 +439,7 @@ class _PatchBuilder:
         return self.manifests.spot(item.address, place).get_value(place) is not None
 
     def _find_origin(self, item: DriftItem) -> str | None:
-        """Return the namespace or policy of a value; `None`: the topic's own or a manual override."""
+        """Return the namespace or policy that sets a value. `None`: the topic itself, or an override by command."""
         changes = (
             change
             for action in self._decided.plan.actions

@@ -48,9 +48,9 @@ _FILES: Final = frozenset({"caFile", "certFile", "keyFile"})
 def parse_cluster(
     name: str, servers: Sequence[str], security: Sequence[str], separator: str | None, *, cwd: Path, out: Path
 ) -> Cluster | None:
-    """Return the Kafka cluster of the command line, or `None`.
+    """Return the Kafka cluster that the command line describes, or `None`.
 
-    `security`: its fields as `field=value`. Files are relative to `cwd`, and declared relative to `out`.
+    `security`: fields as `field=value`. Paths are relative to `cwd`, and written relative to `out`.
     """
     if not servers:
         if security or separator:
@@ -68,11 +68,12 @@ def parse_cluster(
     except ValidationError as error:
         wrong = next(translate_validation_error(error, Cluster, content))
         where = ".".join(map(str, wrong.at[2:] or wrong.at[1:]))
-        raise UsageError(f"{where}: {wrong.message}", hint=wrong.hint) from None  # the cause may contain the secret
+        # The cause may contain the secret, so it is not chained.
+        raise UsageError(f"{where}: {wrong.message}", hint=wrong.hint) from None
 
 
 def add_workspace_files(texts: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return the manifests with the other files of a workspace; an existing `reconciler.yaml` stays."""
+    """Return the manifests with the other files of a workspace. An existing `reconciler.yaml` stays."""
     below = {f"{MANIFESTS}/{name}": text for name, text in texts.items()}
     if (folder / _WORKSPACE).exists():
         return below
@@ -90,7 +91,7 @@ def _parse_field(text: str, cwd: Path, out: Path) -> tuple[str, str]:
 
 
 def warn_unread(invocation: Invocation, folder: Path, listed: Iterable[str], out: Path) -> None:
-    """Warn if a workspace does not read the written folder."""
+    """Warn if a workspace does not read the folder that was written."""
     written = out.resolve()
     read = any(written.is_relative_to((folder / name).resolve()) for name in listed)
     if written.is_relative_to(folder.resolve()) and not read:
@@ -103,7 +104,7 @@ NO_POLICIES: Final[Mapping[str, TieringPolicy]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class LiveCluster:
-    """Exported resources of a cluster, and those left out."""
+    """Exported resources of a live cluster, and those left out."""
 
     factor_layout: FactoredLayout
     inventory: Inventory
@@ -114,7 +115,7 @@ class LiveCluster:
 def read_cluster(
     cluster: Cluster, provider: Provider, at_least: int, *, policies: Mapping[str, TieringPolicy] = NO_POLICIES
 ) -> LiveCluster:
-    """Read a cluster and factor its resources, without internal ones. `policies` exist already."""
+    """Read a cluster, and lay out its resources without internal ones. `policies` exist already."""
     name = cluster.metadata.name
     identity = provider.identify()
     if identity is None:
@@ -170,13 +171,13 @@ class ExportOptions:
 
     out: Path
     is_archived: bool = False
-    """From object storage only, without contacting the cluster."""
+    """Export from object storage only, without contacting the cluster."""
     cluster_id: str | None = None
-    """Id of the archived cluster; `None`: the declared or recorded id."""
+    """Id of the archived cluster. `None`: the declared or recorded id."""
     is_forced: bool = False
-    """Allow a non-empty folder; nothing is overwritten."""
+    """Accept a non-empty folder. No file is overwritten."""
     bare: Cluster | None = None
-    """An undeclared cluster, declared by the exported workspace."""
+    """An undeclared cluster, which the exported workspace declares."""
     at_least: int = AT_LEAST
 
 
@@ -195,7 +196,7 @@ class ExportResult:
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error for the exit code: something was left out, or nothing exists."""
+        """Error for the exit code: something was left out, or nothing was exported."""
         if self.left_out:
             count = len(self.left_out)
             return PartialError(f"{count} left out of the export", hint="Each has its reason above.")
@@ -206,7 +207,7 @@ class ExportResult:
 
 
 def export(invocation: Invocation, select: Select, cluster: str, options: ExportOptions) -> ExportResult:
-    """Write manifests of a cluster's resources, or of those recoverable from object storage."""
+    """Write manifests of a cluster's resources, or of those that object storage can restore."""
     if options.cluster_id is not None and not options.is_archived:
         hint = "Add --from-object-storage, or leave --cluster-id out."
         raise UsageError("--cluster-id chooses among the clusters in object storage", hint=hint)
@@ -246,19 +247,21 @@ def _export_archived(work: Work, cluster: str, options: ExportOptions) -> Export
 
 
 def _find_id(work: Work, cluster: str) -> str | None:
-    """Return a possibly lost cluster's id: declared, recorded, or read from its root."""
+    """Return the id of a possibly lost cluster: declared, recorded, or read from its root."""
     known = work.clusters[cluster].spec.cluster_id or read_recorded_clusters(work).get(cluster_address(cluster))
     if known is not None:
         return known
     try:
         identity = work.providers[cluster].identify()
-    except ReconcilerError:  # a broken root may be the reason for the export
+    except ReconcilerError:
+        # Broken roots are one reason to export.
         return None
     return None if identity is None else identity.cluster_id
 
 
 def _export_live(work: Work, cluster: str, options: ExportOptions) -> ExportResult:
-    provider = work.providers[cluster]  # rejects unknown clusters first
+    # Reject an unknown cluster first.
+    provider = work.providers[cluster]
     resources = (declared.resource for declared in work.loaded.desired.values())
     policies = {policy.metadata.name: policy for policy in resources if isinstance(policy, TieringPolicy)}
     live = read_cluster(work.clusters[cluster], provider, options.at_least, policies=policies)

@@ -38,28 +38,27 @@ NEVER_KEPT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class GroupReturn:
-    """Recovery of a group's committed offsets."""
+    """How the committed offsets of a group can be recovered."""
 
     group: str
     offsets: int
-    """Partitions whose offsets return with their topics."""
+    """Number of partitions whose offsets are recovered with their topics."""
     clamped: tuple[tuple[Address, ClampedOffset], ...] = ()
     """Offsets reduced to the end of the uploaded records."""
     lost: tuple[Address, ...] = ()
-    """Topics that return without the records of these offsets."""
+    """Topics of the group that lose these offsets: their records were not uploaded."""
     waiting: tuple[Address, ...] = ()
-    """Mounted topics: offsets return after each is released."""
+    """Topics mounted from other clusters. Their offsets are recovered after a release."""
 
 
 @dataclass(frozen=True, slots=True)
 class Archives:
-    """Resources recoverable from object storage."""
+    """Resources that object storage can restore."""
 
     inventory: Mapping[Address, Observed] = field(default_factory=dict)
     recoveries: Mapping[Address, RecoverableTopic] = field(default_factory=dict)
-    """Source of each topic's recovery."""
     older: Mapping[Address, Sequence[str]] = field(default_factory=dict)
-    """Locations of earlier topics of the same name and cluster."""
+    """Locations of older topics with the same name and cluster."""
     left_out: tuple[OmittedResource, ...] = ()
     unsaid: tuple[OmittedResource, ...] = ()
     metadata: ClusterMetadata | None = None
@@ -72,9 +71,9 @@ def select_archives(
     archived: Iterable[tuple[str, RecoverableTopic | UserError]],
     metadata: ClusterMetadata | None = None,
 ) -> Archives:
-    """Select the topics of one cluster to declare; of one name, the newest.
+    """Select the topics of one cluster to declare; among equal names, the newest.
 
-    Topics missing in `metadata` were deleted, or created after it was written.
+    A topic missing in `metadata` was deleted, or was created after the metadata was written.
     """
     builder = _ManifestBuilder(cluster, metadata or ClusterMetadata(cluster_id=""))
     by_name: dict[str, list[tuple[str, RecoverableTopic]]] = {}
@@ -129,7 +128,8 @@ class _ManifestBuilder:
         known = self._metadata.places.get(place)
         self._done.add(place)
         if known is not None and known in self.inventory:
-            return  # a live mirror: its link copies it again
+            return
+        # The topic is a live mirror. Its link copies it again.
         if (
             self._metadata.has("topics")
             and known is None
@@ -205,7 +205,7 @@ class _ManifestBuilder:
             )
 
     def _is_mounted(self, place: str) -> bool:
-        """Return whether another cluster created the topic."""
+        """Return whether the topic was mounted: another cluster created it."""
         return not place.startswith(f"topics/{self._metadata.cluster_id}/")
 
     def _offsets_at(self, place: str) -> dict[str, Mapping[int, int]]:
@@ -265,7 +265,7 @@ def _build_empty_topic(seen: Observed, source: str | None) -> RecoverableTopic:
 
 
 def describe_ends(recoverable: RecoverableTopic) -> str:
-    """Describe the next offset of each partition of a recoverable topic; later records were not uploaded."""
+    """Describe the next offset of each partition. Later records were not uploaded."""
     shown = range(min(recoverable.partitions, _SHOWN_PARTITIONS))
     named = [f"{_format_next_offset(recoverable.ends.get(number))} of partition {number}" for number in shown]
     more = recoverable.partitions - len(named)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OmittedResource:
-    """Something that is not exported, and why."""
+    """A resource that is not exported, and why."""
 
     place: str
     """Key in object storage, or address."""
@@ -60,7 +60,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {"deletionProtection": True, "properties":
 
 
 def document_text(resource: Resource, inventory: Inventory) -> str:
-    """Return a resource's manifest; the inventory has the mirrors of links."""
+    """Return a resource's manifest. `inventory` has the mirrors of links."""
     match resource:
         case Topic() | Namespace() | MirrorLink():
             metadata: dict[str, Any] = build_metadata(resource.address, resource)
@@ -113,16 +113,16 @@ def _build_cluster_fields(cluster: Cluster) -> dict[str, Any]:
 
 Configs: TypeAlias = dict[str, str]
 Facts: TypeAlias = dict[str, object]
-"""Value by config. All tiering configs are one value, because they depend on each other."""
+"""Values by config. All tiering configs form one value, because they depend on each other."""
 
 _TIERING: Final = ""
 _MIN_SHARING: Final = 2
-"""Fewest topics that can share a config."""
+"""Fewest topics that can share a config on their namespace."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedConfigs:
-    """Configs set on namespaces and on topics themselves, by full name; the nearest namespace wins."""
+    """Configs of namespaces and of topics, by full name. The nearest namespace wins."""
 
     namespaces: Mapping[str, Configs]
     topics: Mapping[str, Configs]
@@ -131,7 +131,7 @@ class SharedConfigs:
 def share_configs(topics: Mapping[str, Mapping[str, str]]) -> SharedConfigs:
     """Move configs that topics share to their lowest common namespace.
 
-    A key moves only if all topics below set it: the namespace gets the most common value.
+    A key moves only if all topics below the namespace set it. The namespace gets the most common value.
     """
     facts = {name: _to_facts(configs) for name, configs in topics.items()}
     tallies = _tally_namespaces(facts)
@@ -162,7 +162,7 @@ class _Tally:
             self._values[key][value] += 1
 
     def common(self, above: Facts) -> Facts:
-        """Return configs that all topics set, mostly to one value that no namespace above sets."""
+        """Return the most common values of configs that all topics set, except values set by a namespace above."""
         if self.topics < _MIN_SHARING:
             return {}
         common: Facts = {}
@@ -184,7 +184,7 @@ def _tally_namespaces(facts: Mapping[str, Facts]) -> dict[str, _Tally]:
 
 
 def _find_largest_children(tallies: Mapping[str, _Tally]) -> dict[str, int]:
-    """Return the largest direct child's size: a child with all topics makes its parent redundant."""
+    """Return the topic count of each namespace's largest child. A child with all topics makes its parent redundant."""
     largest: dict[str, int] = {}
     for name, tally in tallies.items():
         above = name.rpartition(":")[0]
@@ -225,7 +225,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class Policies:
-    """Tiering policies of a cluster, one for each distinct set of tiering configs."""
+    """Tiering policies of a cluster: one for each distinct set of tiering configs."""
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ class Policies:
                 self.declared[name] = TieringPolicy(metadata=NameOnly(name=name), spec=spec)
 
     def split(self, layer: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
-        """Return the remaining configs of a namespace or topic, and the name of its policy."""
+        """Split configs into those that remain and the name of the policy for the others."""
         name = self._names.get(_pick_tiering_configs(layer))
         if name is None:
             return dict(layer), None
@@ -295,7 +295,7 @@ def _parse_number(value: str) -> int | str:
 
 
 def _make_policy_name(spec: TieringPolicySpec) -> str:
-    """Return a name for what a policy does: `tiered`, `tiered-local-6h`, `read-only`, `untiered`."""
+    """Name a policy by its effect: `tiered`, `tiered-local-6h`, `read-only`, `untiered`."""
     stem = {(True, True): "tiered", (False, True): "read-only", (False, False): "untiered"}.get(
         (bool(spec.remote_write), bool(spec.remote_read)), "write-only"
     )
@@ -310,22 +310,22 @@ def _make_policy_name(spec: TieringPolicySpec) -> str:
     return "-".join(parts).replace(" ", "-").lower()
 
 
-# Prefixes of flat topic names become namespaces, so that every full name maps back to its flat name.
+# Prefixes of flat topic names become namespaces. Each full name maps back to its flat name.
 
 
 AT_LEAST: Final = 3
-"""Number of topics; two with one prefix may be coincidence."""
+"""Topics that make a prefix a namespace. Two may share one by chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spaces:
-    """Namespaces of a cluster with flat names, by prefix."""
+    """Namespaces for the prefixes of a cluster's flat names."""
 
     separator: str
     prefixes: Mapping[str, str]
 
     def split_name(self, name: str) -> tuple[str, str]:
-        """Split a flat name into its longest matching namespace and the rest."""
+        """Split a flat name into its longest namespace and the rest."""
         at = name.rfind(self.separator) if self.prefixes else -1
         while at >= 0:
             namespace = self.prefixes.get(name[: at + 1])
@@ -351,9 +351,10 @@ def find_spaces(
     known: Iterable[str] = (),
     at_least: int = AT_LEAST,
 ) -> Spaces:
-    """Return the namespaces of flat names, independent of their order.
+    """Return the namespaces of flat names, whatever their order.
 
-    Legal prefixes in `reserved` (from access rules) and `known` ones always become namespaces; `at_least` 0: no others.
+    Legal prefixes in `reserved` (from access rules) and `known` always become namespaces. With `at_least` 0 no others
+    do.
     """
     counts, spoiled = _count_prefixes(names, separator)
     namespaces = {tier for namespace in known for tier in tiers_of(namespace)}
@@ -383,13 +384,14 @@ def _list_legal_prefixes(name: str, separator: str) -> Iterator[tuple[str, str]]
     start = 0
     while (end := name.find(separator, start)) >= 0 and end <= MAX_NAMESPACE:
         if not _is_tier(name[start:end], separator):
-            return  # deeper prefixes would contain this part
+            return
+        # Longer prefixes also contain this illegal part.
         yield name[: end + 1], name[end + 1 :]
         start = end + 1
 
 
 def _is_tier(text: str, separator: str) -> bool:
-    """Exclude dots if the separator is `_`: brokers treat `.` and `_` as equal."""
+    """Return whether a part is a legal namespace level. With the separator `_` a dot is not: brokers treat both alike."""
     if not text or len(text) > MAX_TIER or (separator == "_" and "." in text):
         return False
     try:
@@ -538,17 +540,17 @@ def _sort_key(rule: NamespaceAcl) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterContents:
-    """Resources of one cluster, from any source."""
+    """Resources of one cluster, from export or import."""
 
     cluster: str
     resources: Sequence[Resource]
-    """Topics with their own configs, other resources unchanged."""
+    """Topics with their own configs; other resources as they are."""
     capabilities: Capabilities
     separator: str | None
-    """Replaces `:` in flat names; `None`: the platform has namespaces."""
+    """Replaces `:` in flat names. `None`: the platform has namespaces."""
     bindings: Sequence[AccessBinding] = ()
     taken: Iterable[str] = ()
-    """Other flat names in use, such as those of mirrors."""
+    """Other flat names in use, for example those of mirrors."""
     may_share: bool = True
 
 
@@ -573,9 +575,9 @@ class _LayoutDraft:
 def factor_layout(
     contents: ClusterContents, *, policies: Mapping[str, TieringPolicy] | None = None, at_least: int = AT_LEAST
 ) -> FactoredLayout:
-    """Factor a cluster's resources into namespaces, shared configs and policies, in any order.
+    """Lay out a cluster's resources in namespaces, shared configs and policies.
 
-    `policies` exist already. `at_least` topics make a prefix a namespace; 0: only rules do.
+    `policies` exist already. `at_least` topics make a prefix a namespace; with 0 only access rules do.
     """
     topics = sorted(
         (resource for resource in contents.resources if isinstance(resource, Topic)),
@@ -647,7 +649,8 @@ def _may_share(contents: ClusterContents) -> bool:
 
 def _add_topic(draft: _LayoutDraft, full_name: str, topic: Topic) -> None:
     configs, policy = draft.policies.split(draft.shared.topics[full_name])
-    if topic.spec.tiering_policy is not None:  # keeps its own policy
+    if topic.spec.tiering_policy is not None:
+        # The topic keeps the policy that it names.
         configs, policy = dict(draft.shared.topics[full_name]), topic.spec.tiering_policy
     namespace, name = split_name(full_name)
     metadata = topic.metadata.model_copy(update={"name": name, "namespace": namespace})
@@ -688,7 +691,7 @@ def _add_namespaces(draft: _LayoutDraft) -> None:
 
 def _build_rules(draft: _LayoutDraft, namespace: Namespace, more: Sequence[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
     own = tuple(rule for rule in namespace.spec.acls if _check_expressible(draft, namespace.address, rule))
-    # A platform with namespaces stores rules as written.
+    # On platforms with namespaces, rules stay as written.
     return merge_acls([*own, *more]) if draft.contents.separator is not None else own
 
 
@@ -702,7 +705,7 @@ _FILES: Final[Mapping[str, str]] = {
 
 
 def format_manifests(resources: Iterable[Resource], inventory: Inventory) -> dict[str, str]:
-    """Return manifests by file name: a file per namespace with its topics, and per other kind."""
+    """Return manifests by file name: one file per namespace with its topics, and one per other kind."""
     documents: dict[str, list[str]] = {}
     names: dict[tuple[str, str], str] = {}
     for resource in sorted(resources, key=lambda resource: rank(resource.address)):
@@ -727,13 +730,13 @@ def _choose_file(address: Address, resource: Resource, names: dict[tuple[str, st
 
 
 def _make_namespace_path(namespace: str) -> str:
-    """Avoid hidden files, and folders named like files: no tier contains `_`."""
+    """Return a path that is neither hidden nor named like a file: namespace levels contain no `_`."""
     tiers = [f"_{tier}" if tier.startswith(".") else tier for tier in namespace.split(":")]
     return "/".join([NAMESPACES, *(f"{tier}_" if "." in tier else tier for tier in tiers[:-1]), tiers[-1]])
 
 
 def _free_file_name(stem: str, taken: Iterable[str]) -> str:
-    """Compare names without case, as some file systems do."""
+    """Return a name not yet taken. Case is ignored, as on some file systems."""
     taken_names = {name.lower() for name in taken}
     number, name = 2, f"{stem}.yaml"
     while name.lower() in taken_names:
@@ -742,14 +745,14 @@ def _free_file_name(stem: str, taken: Iterable[str]) -> str:
 
 
 _REPOSITORY: Final = ".git"
-"""A folder with only this counts as empty, after `git init`."""
+"""A folder with only this entry counts as empty, as after `git init`."""
 _MAX_FILES: Final = {"namespace": "namespaces.yaml", "topic": "topics.yaml", "link": "links.yaml"}
 
 
 def write_manifests(
     inventory: Inventory, folder: Path, above: Callable[[Address], str], *, is_forced: bool = False
 ) -> tuple[Path, ...]:
-    """Write the manifests of namespaces, topics and links; `above` returns comment lines."""
+    """Write manifests of namespaces, topics and links. `above` returns comment lines for an address."""
     texts: dict[str, list[str]] = {}
     for address in sorted(inventory):
         resource = inventory[address].resource
@@ -762,7 +765,7 @@ def write_manifests(
 
 
 def write_files(texts: Mapping[str, str], folder: Path, *, is_forced: bool = False) -> tuple[Path, ...]:
-    """Write all files below a folder, or none. Manifests name the schema of their workspace, if it has one."""
+    """Write all files below a folder, or none. Manifests refer to the schema of their workspace, if it has one."""
     base = folder.resolve()
     parents = (base, *base.parents)
     above = 0 if SCHEMA in texts else next((n for n, parent in enumerate(parents) if (parent / SCHEMA).exists()), None)

@@ -1,4 +1,4 @@
-"""`import`: manifests of what other tools declare."""
+"""`import`: manifests from the files of other tools."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 class Tool(NamedTuple):
-    """A tool with YAML documents: how to recognize and read them."""
+    """A tool whose files are YAML: how to recognize and read its documents."""
 
     claims: Callable[[Any], bool]
     read: Callable[[tuple[Document, ...], Reading], None]
@@ -152,16 +152,13 @@ def _find_claiming_tools(file: Path, cwd: Path) -> list[str]:
     return [name for name, claims in _CLAIMS.items() if any(claims(document.content) for document in documents)]
 
 
-# Imported resources are factored like exported ones.
-
-
 _SET_IT: Final = "Set it at the topic; `default` is what the brokers have."
 _STAYS: Final = "It stays on the cluster as it is."
 
 
 @dataclass(slots=True)
 class FactoredImport:
-    """Imported resources of all clusters with their places in the files, and what was not imported."""
+    """Imported resources of all clusters, their places in the tool's files, and what was not imported."""
 
     resources: dict[Address, Resource] = field(default_factory=dict)
     places: dict[Address, Place] = field(default_factory=dict)
@@ -181,7 +178,8 @@ def factor_imported(
             capabilities=_assume_capabilities(target),
             separator=target.separator,
             bindings=sorted(flat[target.name].bindings),
-            may_share=not _list_namespaces(target),  # declared namespaces stay unchanged
+            # Topics may share configs only if that changes no declared namespace.
+            may_share=not _list_namespaces(target),
         )
         inherited = _InheritedConfigs(target, policies)
         made = factor_layout(contents, policies=taken, at_least=at_least)
@@ -200,7 +198,8 @@ def _report_inexpressible(made: FactoredLayout, flat: Flat, target: Target) -> I
     for left in made.unsaid:
         name = full_name_of(Address(left.place)).replace(":", target.separator)
         place = rules.get(left.place) or flat.places.get(name)
-        if place is not None:  # otherwise it is in the workspace itself
+        # Without a place, the workspace itself declares the resource.
+        if place is not None:
             subject, key = (left.place, "") if left.place in rules else (f"topic {name}", "acls")
             yield NotImported(place, subject, key, left.error.message, _STAYS, is_left_out=False)
 
@@ -264,7 +263,7 @@ def _assume_capabilities(target: Target) -> Capabilities:
     )
 
 
-# Map the tool's clusters to ours: by option, declaration or name.
+# Match the tool's clusters with ours: by option, declaration or name.
 
 
 _UNNAMED: Final = BROKERS_PROVIDER
@@ -282,7 +281,7 @@ class Surroundings:
 
 
 def read_surroundings(invocation: Invocation, select: Select, out: Path) -> Surroundings:
-    """Return the named workspace, or the nearest above `out` or the current folder."""
+    """Return the named workspace, or the nearest one above `out` or the current folder."""
     folder = _find_folder(invocation, out)
     if folder is None:
         return Surroundings()
@@ -304,7 +303,7 @@ def choose_targets(
     theirs = _list_cluster_names(reading)
     wanted = _parse_clusters(options, theirs)
     several = [name for name in theirs if name]
-    # A nameless reference means the only named cluster, unless a nameless one is declared.
+    # A reference without a name means the only named cluster, unless the files declare one without a name.
     meant = several[0] if len(several) == 1 and "" not in {cluster.name for cluster in reading.clusters} else ""
     is_only = len({name or meant for name in theirs}) == 1
     targets: dict[str, Target] = {}
@@ -400,16 +399,16 @@ class ImportOptions:
     path: Path
     out: Path
     clusters: tuple[str, ...] = ()
-    """`NAME`, or `THEIRS=OURS`."""
+    """Our cluster names: `NAME`, or `THEIRS=OURS`."""
     separator: str | None = None
-    """Replaces ':' of namespaces in broker names; `None`: as declared, else a dot."""
+    """Replaces `:` in broker names of namespaces. `None`: as declared, or a dot."""
     at_least: int = 0
-    """Topics that make a prefix of names a namespace; 0: only access rules do."""
+    """Topics that make a prefix a namespace. With 0, only access rules do."""
     bootstrap_servers: tuple[str, ...] = ()
-    """Broker addresses `HOST:PORT` or `NAME=HOST:PORT`; the folder becomes a workspace."""
+    """Broker addresses `HOST:PORT` or `NAME=HOST:PORT`. With them, the folder becomes a workspace."""
     is_workspace: bool = False
     is_forced: bool = False
-    """Allow a non-empty folder; nothing is overwritten."""
+    """Accept a non-empty folder. No file is overwritten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,7 +418,7 @@ class ClusterNote:
     name: str
     is_declared: bool
     manifest: str | None
-    """Its Cluster manifest, as complete as the files allow."""
+    """Its Cluster manifest, with the fields that the tool's files contain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,7 +429,7 @@ class ImportResult:
     path: str
     read: tuple[str, ...]
     unread: tuple[str, ...]
-    """Files of the same format that belong to other tools."""
+    """Files of this format that belong to other tools."""
     files: tuple[Path, ...]
     addresses: tuple[Address, ...]
     places: Mapping[Address, Place]
@@ -439,17 +438,17 @@ class ImportResult:
 
     @property
     def left_out(self) -> tuple[NotImported, ...]:
-        """Resources that another notation would import."""
+        """Resources that were left out, but that another spelling would import."""
         return tuple(lost for lost in self.lost if lost.is_left_out)
 
     @property
     def unsaid(self) -> tuple[NotImported, ...]:
-        """What manifests cannot express."""
+        """Settings that manifests cannot express."""
         return tuple(lost for lost in self.lost if not lost.is_left_out)
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error for the exit code: something was left out, or nothing exists."""
+        """Error for the exit code: something was left out, or nothing was imported."""
         if not self.addresses:
             where = f"{self.tool}'s files in {self.path}"
             if self.left_out:
@@ -462,7 +461,7 @@ class ImportResult:
 
 
 def import_files(invocation: Invocation, select: Select, options: ImportOptions) -> ImportResult:
-    """Write manifests of what another tool's files declare."""
+    """Write manifests for the resources that another tool's files declare."""
     path, out = invocation.cwd / options.path, invocation.cwd / options.out
     is_workspace = options.is_workspace or bool(options.bootstrap_servers)
     reading = read_files(options.tool, path, invocation.cwd)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 SCHEMA: Final = ".schemas/manifest.json"
-"""Each workspace has a copy of the schema, so that editors need no network."""
+"""Path of the schema's copy in each workspace, so that editors need no network."""
 _STATE: Final = ".reconciler"
 _ADVICE: Final = "; s3://bucket/prefix to share it"
 _LOCATION: Final = re.compile(r"(file|s3|gs|az)://[^\s#'\"]+")
@@ -27,7 +27,7 @@ _CLUSTERS: Final = ".clusters"
 
 _SETTINGS: Final = ".vscode/settings.json"
 _MANIFESTS: Final = ("reconciler.yaml", "manifests/**/*.yaml")
-"""Files that VS Code checks against the schema, with or without the line of other editors."""
+"""Files that VS Code checks against the schema. They need no schema line."""
 
 _WORKSPACE: Final = """\
 apiVersion: reconciler/v1
@@ -62,7 +62,7 @@ spec:
 
 @dataclass(frozen=True, slots=True)
 class InitResult:
-    """Written files, and the URL of the state."""
+    """Files written, and the URL of the state."""
 
     folder: Path
     files: tuple[Path, ...]
@@ -70,7 +70,7 @@ class InitResult:
 
 
 def init(invocation: Invocation, directory: Path, *, state: str | None = None) -> InitResult:
-    """Write a workspace into `directory` and probe its state's store. Never overwrites."""
+    """Write a workspace into `directory`, and probe the store of its state. Existing files stay."""
     folder = (invocation.cwd / directory).resolve()
     location = state or f"file://{_STATE}"
     if not _LOCATION.fullmatch(location):
@@ -101,7 +101,7 @@ def init(invocation: Invocation, directory: Path, *, state: str | None = None) -
 
 
 def format_workspace_file(folder: Path, state: str = f"file://{_STATE}", *, references: Sequence[str] = ()) -> str:
-    """Return the text of a new `reconciler.yaml`; `references`: secrets that manifests may use, as `env:NAME`."""
+    """Return the text of a new `reconciler.yaml`. `references`: secrets that manifests may use, as `env:NAME`."""
     advice = "" if state.startswith("s3:") else _ADVICE
     text = _WORKSPACE.format(name=_make_workspace_name(folder), state=state, advice=advice)
     quoted = ", ".join(f'"{reference}"' for reference in ("env:RECONCILER_*", *references))
@@ -109,7 +109,7 @@ def format_workspace_file(folder: Path, state: str = f"file://{_STATE}", *, refe
 
 
 def add_schema_lines(text: str, depth: int) -> str:
-    """Return manifests with the schema's line in each document; `depth` counts folders below the workspace."""
+    """Add the schema line to each document. `depth` counts folders below the workspace."""
     line = f"# yaml-language-server: $schema={'../' * depth}{SCHEMA}\n"
     return re.sub(r"\A|^---\n", lambda start: start[0] + line, text, flags=re.MULTILINE)
 
@@ -135,7 +135,7 @@ def _probe(folder: Path, location: str) -> str:
 
 
 def add_git_and_editor_files(folder: Path) -> tuple[Path, ...]:
-    """Add local files to `.gitignore`, and settings of VS Code if there are none; return the changed files."""
+    """Add local files to `.gitignore`, and create missing VS Code settings. Return the changed files."""
     settings = folder / _SETTINGS
     if settings.exists() or not (folder / SCHEMA).exists():
         return _add_ignores(folder)

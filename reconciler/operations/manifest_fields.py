@@ -1,4 +1,4 @@
-"""Find and write single fields of manifests."""
+"""Find and change single fields of manifests."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ ODD_LAYOUT: Final = "its layout allows no safe patch"
 
 
 class ElsewhereError(Exception):
-    """The field is set outside the address's own manifest; the message names the place and the remedy."""
+    """The field is set outside the resource's own manifest. The message names the place and the remedy."""
 
 
 class ByHandError(Exception):
-    """The field is at `place`, which no patch can safely change; the message names the reason."""
+    """A patch cannot safely change the field at `place`. The message names the reason."""
 
     def __init__(self, place: Place, why: str) -> None:
         super().__init__(why)
@@ -51,14 +51,14 @@ class ByHandError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A document and the position of an address in it; a mirror is an entry of its link."""
+    """The document of a resource, and its position there. A mirror is an entry of its link."""
 
     place: Place
     file: EditedFile
     within: FieldPath = ()
 
     def get_value(self, path: FieldPath) -> Any:
-        """Return the value at a path, or `None`."""
+        """Return the value at a path below the position, or `None`."""
         return read_value(self.file.read_content(self.place.number), (*self.within, *path))
 
 
@@ -68,7 +68,7 @@ class Manifests:
 
     loaded: LoadedWorkspace
     files: dict[str, EditedFile] = field(default_factory=dict)
-    """By real path relative to the workspace: git patches do not follow links."""
+    """Files by real path relative to the workspace, because git patches do not follow links."""
     fresh: dict[str, str] = field(default_factory=dict)
 
     def patch(self) -> str:
@@ -87,10 +87,10 @@ class Manifests:
         return tuple(label for label, file in sorted(self.files.items()) if any(old != new for old, new in file.pieces))
 
     def spot(self, address: Address, path: FieldPath = ()) -> Spot:
-        """Return where a manifest sets, or could set, the field at `path`.
+        """Return where a manifest sets the field at `path`, or could set it.
 
         Raises:
-            ElsewhereError: Other manifests take part in the value.
+            ElsewhereError: Other manifests contribute to the value.
             ByHandError: The file cannot be edited.
         """
         owner = self._owner_of(address)
@@ -108,7 +108,7 @@ class Manifests:
         return spot
 
     def is_dropped(self, address: Address) -> bool:
-        """Return whether an address's document was removed; a mirror goes with its link."""
+        """Return whether a resource's document was removed. A mirror is removed with its link."""
         places = self.loaded.places.get(self._owner_of(address))
         return places is not None and self._open_file(places[-1]).read_content(places[-1].number) is None
 
@@ -124,7 +124,7 @@ class Manifests:
         return next(links, address)
 
     def _entry_position(self, address: Address, link: Address, place: Place) -> FieldPath:
-        """Find the mirror again, because earlier entries may have been removed."""
+        """Return a mirror's present position; it shifts when earlier entries are removed."""
         resource = self.loaded.desired[link].resource
         mirrors = resource.mirrors() if isinstance(resource, MirrorLink) else ()
         source = next(mirror.source for mirror in mirrors if mirror.address == address)
@@ -143,7 +143,7 @@ class Manifests:
                 raise ElsewhereError(f"the overlay of this environment sets {what}: change it there, {place}")
 
     def _sets(self, place: Place, path: FieldPath) -> bool:
-        """Return whether a document sets the path, something below it, or a whole parent."""
+        """Return whether a document sets the path, a field below it, or a parent as a whole."""
         content = self._open_file(place).read_content(place.number)
         for length in range(1, len(path) + 1):
             value = read_value(content, path[:length])
@@ -178,7 +178,7 @@ class Manifests:
         return self.files[label]
 
     def _is_needed(self, label: str, emptied: AbstractSet[str]) -> bool:
-        """Return whether an empty file must stay as the target of `spec.manifests` or a link."""
+        """Return whether an empty file must stay because `spec.manifests` or a link names it."""
         folder = self.loaded.folder
         for listed in self.loaded.workspace.spec.manifests:
             listed_files = find_manifests(folder, [listed], apart=frozenset(), may_be_empty=True).files
@@ -206,7 +206,7 @@ def _list_texts(content: Any) -> Iterator[str]:
             pass
 
 
-# Stored values are formatted like the author's.
+# Write values in the format that the author used.
 
 
 _SIZES: Final = frozenset({"quotas.bytes"})
@@ -214,7 +214,7 @@ _DURATIONS: Final = frozenset({"retryTimeout", "metadataInterval", "consumerOffs
 
 
 def format_config(key: str, stored: str, like: Any = None) -> Any:
-    """Format a stored config as the manifest writes the present value: `604800000` → `7d`, a number, list or text."""
+    """Format a stored config like the manifest's present value: `604800000` as `7d`, a number, list or text."""
     for form in _list_candidate_forms(key, stored, like):
         try:
             if canonicalize_value(key, form) == stored:
@@ -238,7 +238,7 @@ def format_property(stored: str, like: Any = None) -> Any:
 
 
 def format_field(path: str, value: Value, like: Any = None) -> Any:
-    """Format another field; an author's number stays a number."""
+    """Format another field. A number in the manifest stays a number."""
     if isinstance(value, int) and not isinstance(value, bool) and not isinstance(like, int):
         if path in _SIZES:
             return format_size(value)
@@ -248,7 +248,7 @@ def format_field(path: str, value: Value, like: Any = None) -> Any:
 
 
 def format_configs(configs: Mapping[str, str]) -> dict[str, Any]:
-    """Format all configs of a new resource."""
+    """Format the configs of a new resource."""
     return {key: format_config(key, configs[key]) for key in sorted(configs)}
 
 
@@ -286,7 +286,7 @@ def accept_field(
 ) -> None:
     """Write a field's observed value into its manifest; `None` removes the field. Raises as `Manifests.spot`.
 
-    `operations`: `AccessControl.operations`, for platforms that split namespace rules.
+    `operations`: `AccessControl.operations` of a platform that splits namespace rules.
     """
     is_rule = path.startswith(ACLS)
     spot = manifests.spot(address, _RULES if is_rule else field_path_of(address, path))
@@ -313,7 +313,7 @@ def describe_edit_by_hand(loaded: LoadedWorkspace, address: Address, path: str, 
 def field_path_of(address: Address, path: str) -> FieldPath:
     """Return the path of a resource's field in its manifest.
 
-    Entries of links have no `spec`; config keys may contain dots.
+    Mirrors as entries of links have no `spec`. Config keys may contain dots.
     """
     above: FieldPath = () if kind_of(address) == "mirror" else ("spec",)
     for group in (CONFIGS, PROPERTIES):
@@ -343,7 +343,7 @@ def _format_value(path: str, observed: Value, like: Any) -> Any:
 def _accept_rule(
     spot: Spot, address: Address, path: str, observed: Value, operations: Mapping[str, frozenset[str]]
 ) -> None:
-    """Set one rule's operations. If the platform splits rules, the path names one part: others stay."""
+    """Set the operations of one rule. If the platform splits rules, the path names one part, and the others stay."""
     parts = [_list_part_paths(address, rule, operations) for rule in spot.get_value(_RULES) or ()]
     places = [position for position, paths in enumerate(parts) if path in paths]
     if observed is None and not places:
@@ -390,7 +390,7 @@ def _remove_part(spot: Spot, position: int, path: str, operations: Mapping[str, 
 
 
 def format_rule(path: str, operations: Value) -> dict[str, Any]:
-    """Return a rule without defaults."""
+    """Return a rule without fields that have their defaults."""
     rule = parse_rule(path, operations if isinstance(operations, tuple | list) else ())
     shown = {name: NamespaceAcl.model_fields[name].default for name in ("permission", "host", "resources", "names")}
     fields = rule.to_json()

@@ -46,7 +46,7 @@ _HINT: Final = "Mend them first; nothing was changed"
 
 @dataclass(frozen=True, slots=True)
 class FormatResult:
-    """Files that were, or would be, changed."""
+    """Files that were changed, or with `check` would be."""
 
     changed: tuple[Path, ...]
     files: int
@@ -54,7 +54,7 @@ class FormatResult:
 
 
 def fmt(invocation: Invocation, paths: Sequence[Path], *, check: bool) -> FormatResult:
-    """Format files, folders or the whole workspace; with `check` only report changes."""
+    """Format files, folders or the whole workspace. With `check` only report changes."""
     files = _list_named_files(invocation, paths) if paths else _list_workspace_files(invocation)
     texts: dict[Path, str] = {}
     problems: list[Problem] = []
@@ -85,7 +85,7 @@ def _read_and_format(path: Path, label: str) -> tuple[str, str]:
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        # the parser names the byte and the remedy
+        # The error of the parser names the byte and a remedy.
         raise ManifestError(parse_yaml(raw, label).problems, hint=_HINT) from None
     return text, format_text(text, label)
 
@@ -125,7 +125,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def find_folder(invocation: Invocation) -> Path:
-    """Return the folder of the workspace, or the current one."""
+    """Return the workspace's folder, or the current one."""
     try:
         return find_workspace_folder(invocation)
     except UserError:
@@ -133,7 +133,7 @@ def find_folder(invocation: Invocation) -> Path:
 
 
 def read_workspace_name(invocation: Invocation) -> str:
-    """Return the workspace's name, even from a broken file: reports need it."""
+    """Return the workspace's name even if the file is broken: reports need it."""
     folder = find_folder(invocation).resolve()
     raw = read_bounded(folder / WORKSPACE_FILE, WORKSPACE_FILE)
     if isinstance(raw, Problem):
@@ -147,7 +147,7 @@ def read_workspace_name(invocation: Invocation) -> str:
 
 
 _NAME: Final = re.compile(r"""\bname:[ \t]*["']?([A-Za-z0-9][A-Za-z0-9._-]*)""")
-"""First name in a file that is not valid YAML."""
+"""The first name in a file, even if it is not valid YAML."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +162,14 @@ class ValidationResult:
 
 
 def validate(invocation: Invocation, select: Select) -> ValidationResult:
-    """Check the manifests without contacting clusters or state."""
+    """Check the manifests without contacting clusters or reading the state."""
     loaded = load_files(invocation, select)
     problems = [*check_offline(loaded.desired, loaded.workspace.spec.guards, today=invocation.today())]
     warnings = [str(problem) for problem in loaded.warnings]
     try:
         problems += Trust(invocation, select, read_variables(invocation, select), loaded, dict).refused_references()
-    except UserError as error:  # a shallow clone lacks the base; `plan` needs it
+    except UserError as error:
+        # A shallow clone may lack the base. Only `plan` requires it.
         warnings.append(f"which secrets manifests may name is not known: {error.message}. {error.hint}")
     findings = add_locations(problems, loaded)
     counts = Counter(declared.resource.kind for declared in loaded.desired.values())

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlanDecision:
-    """A plan and the inventories from which it was made."""
+    """A plan, and the inventories on which it is based."""
 
     plan: Plan
     snapshot: Snapshot | None
@@ -65,15 +65,15 @@ class PlanDecision:
 
 
 def decide(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = None) -> PlanDecision:
-    """Observe the clusters and plan against `snapshot`, the state read under the caller's lease."""
+    """Observe the clusters and plan against `snapshot`, which the caller read under the lease."""
     with pause_garbage_collection():
         return _decide(work, RecordedState(snapshot), wanted or PlanOptions())
 
 
 def decide_unlocked(work: Work, wanted: PlanOptions | None = None) -> PlanDecision:
-    """Plan without a lock, against the state after interrupted runs are settled.
+    """Plan without a lock. An interrupted run counts as settled.
 
-    On a difference the state is read again: it may be a restored old one.
+    If the plan has differences, warn if the state is a restored old copy.
     """
     work.invocation.tell("reading the state")
     remembered = read_recorded(work)
@@ -169,7 +169,7 @@ def _find_last_applied(
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Facts that a plan shows in its first line."""
+    """Facts for the first line of a shown plan."""
 
     topics: int
     clusters: int
@@ -181,7 +181,7 @@ class Header:
 
 @dataclass(frozen=True)
 class PlanResult:
-    """A finished plan with everything to show it."""
+    """A finished plan, and what its display needs."""
 
     plan: Plan
     header: Header
@@ -194,7 +194,7 @@ class PlanResult:
         return encode_plan(self.plan)
 
     def verdict(self, fails: frozenset[Fails] = frozenset()) -> ReconcilerError | None:
-        """Return the error for the exit code, the gravest first."""
+        """Return the gravest error, for the exit code; `None` if nothing in `fails` occurred."""
         if self.plan.errors:
             return combine_errors(self.plan.errors)
         if "blocked" in fails and self.plan.blocked:
@@ -208,9 +208,9 @@ class PlanResult:
 
 Fails: TypeAlias = Literal["errors", "blocked", "danger", "changes"]
 FAILS: Final[tuple[Fails, ...]] = get_args(Fails)
-"""Values of `--fail-on`. Errors always fail: such a plan is incomplete."""
+"""Values of `--fail-on`. Errors always fail, because the plan is incomplete."""
 _DEFAULT_FAILS: Final[frozenset[Fails]] = frozenset({"errors", "blocked"})
-"""No apply would carry out such a plan."""
+"""Default of `--fail-on`: apply rejects such plans."""
 
 
 def parse_failing(words: Sequence[str]) -> frozenset[Fails]:
@@ -223,7 +223,7 @@ def parse_failing(words: Sequence[str]) -> frozenset[Fails]:
 
 
 class BlockedPlanError(BlockedError):
-    """A guard rejected the plan or a part of it; nothing was done. `planned` is for display."""
+    """A guard blocked the plan or a part of it; nothing was done. `planned` is for display."""
 
     def __init__(self, planned: PlanResult) -> None:
         self.planned = planned
@@ -252,7 +252,7 @@ def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> 
 
 
 def build_plan_result(work: Work, decided: PlanDecision, started_ms: int) -> PlanResult:
-    """Return a decided plan with what is needed to show it."""
+    """Return a plan with what its display needs."""
     snapshot = decided.snapshot
     header = Header(
         topics=decided.seen.topics,
@@ -285,9 +285,9 @@ def _keep_message(_address: Address, message: str) -> str:
 def choose_verdict(
     result: RunResult | None, add_place: Callable[[Address, str], str] = _keep_message
 ) -> ReconcilerError | None:
-    """Return the error for a run's exit code. Work left to others on purpose is no failure.
+    """Return the error for a run's exit code. Actions left to other processes on purpose are no failure.
 
-    `add_place` adds the place in the files to a refusal.
+    `add_place` adds file and line to a rejection.
     """
     if result is None:
         return None

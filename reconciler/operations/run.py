@@ -66,9 +66,9 @@ def run_every(
     report: Callable[[Event], None],
     stop: Stop,
 ) -> Iterator[Upkeep]:
-    """Run passes until stopped, `interval_s` apart, and yield their results.
+    """Run passes `interval_s` apart until stopped, and yield their results.
 
-    The workspace or state is only opened once, to find the clusters.
+    Workspace or state are opened only once.
     """
     names = _select_jobs(only)
     site = _open_site(reach)
@@ -80,7 +80,7 @@ def run_every(
 
 
 def _open_site(reach: SiteOptions) -> Site:
-    """Open the site for the super user only: jobs delete and rewrite records regardless of ACLs."""
+    """Open the site as super user: jobs must delete and rewrite records regardless of ACLs."""
     if reach.invocation.principal is not None:
         raise UserError("maintenance is done by the super user", hint="Leave --principal out.")
     return reach.site()
@@ -155,7 +155,8 @@ class _Pass:
         is_named = tuple(self.names) != JOBS
         means = MaintenancePorts(self.jobs.spread, self._is_wanted, lambda: self.stop.is_requested, is_asked, is_named)
         jobs: dict[str, Mapping[str, Callable[[], UpkeepResult]]] = {}
-        last = [name for name in self.names if name == _REPLICAS]  # these depend on uploads of all clusters in the pass
+        # Replicas depend on this pass's uploads of all clusters.
+        last = [name for name in self.names if name == _REPLICAS]
         for names in ([name for name in self.names if name not in last], last):
             for cluster in self._until_stop(clusters if names else ()):
                 if cluster not in jobs:
@@ -209,7 +210,7 @@ def _read_clusters(site: Site, *, is_stateless: bool) -> _Answers:
 
 
 def _read_recorded(site: Site) -> tuple[Snapshot | None, list[JobOutcome]]:
-    """Read the state, which distinguishes a lost cluster from a future one."""
+    """Read the state. Clusters recorded there must exist; others may not be created yet."""
     try:
         return read_state(site), []
     except ReconcilerError as error:
@@ -235,7 +236,8 @@ def _read_inventory(site: Site, name: str, recorded: Record) -> Inventory | Reco
         return error
     seen = inventory.get(cluster_address(name))
     moved = None if seen is None else explain_moved_storage(site.clusters[name], seen)
-    if moved is not None:  # jobs would miss half of the records, uploaded elsewhere
+    if moved is not None:
+        # Some records are in the other storage, which jobs would miss.
         return UserError(f"cluster {name}: {moved[0]}", hint=moved[1])
     return inventory
 
@@ -259,7 +261,8 @@ OF_CLUSTERS: Final = (
     "sweep",
     _REPLICAS,
 )
-"""In this order: scrub restores lost objects before retention runs. Platforms skip jobs they do not have."""
+"""Jobs of clusters in order: scrub restores lost objects before retention runs. Platforms skip jobs they do not have.
+"""
 JOBS: Final = (MIRROR, *OF_CLUSTERS)
 
 
@@ -304,7 +307,7 @@ def _run_job(
     return outcome
 
 
-# Groups are synced after the records they point to, so links run in two steps around the copy.
+# Consumer groups are synced after the records at their offsets. So links run in two steps: before and after the copy.
 
 
 _LINK_JOB: Final = "link"
@@ -316,7 +319,7 @@ class _LinkStart:
     changed: int = 0
     errors: tuple[ReconcilerError, ...] = ()
     due: frozenset[str] = frozenset()
-    """Links with groups to sync after the copy."""
+    """Links whose groups are synced after the copy."""
     seconds: float = 0.0
     failure: ReconcilerError | None = None
     left: tuple[LinkOutcome, ...] = ()
@@ -385,7 +388,7 @@ class _Links:
         return errors
 
     def _prefix_error(self, about: str, error: ReconcilerError) -> ReconcilerError:
-        """Prefix an error; an unfinished transition is retryable unless a stop was requested."""
+        """Prefix an error. Unless a stop was requested, an unfinished transition becomes retryable."""
         copied_error = copy(error)
         if isinstance(error, IncompleteError) and not self.is_stopped():
             copied_error = RetryableError(error.message, hint=error.hint)

@@ -51,34 +51,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResourceView:
-    """One address in files, state and clusters."""
+    """One resource as files, state and clusters have it."""
 
     address: Address
     desired: Resource | None
     recorded: Recorded | None
     observed: Observed | None
     source: str | None
-    """Place of the declaration: `manifests/topics.yaml:88`."""
+    """File and line of the declaration: `manifests/topics.yaml:88`."""
     hidden: NotAuthorizedError | None = None
-    """Set if the principal may not see the resource; `observed` is null as well."""
+    """Set if the principal may not see the resource. `observed` is null then."""
 
     unmounted: UnmountedTopic | None = None
-    """Mounting that unmounted a topic, which is missing or replaced by another."""
+    """Set if a Mounting unmounted the topic, and it is missing or was replaced."""
     owner: ResourceOwner | None = None
     is_ours: bool = False
     is_rule: bool = False
-    """For a namespace on a platform without namespaces: its topics have its configs."""
+    """Whether this namespace exists only as prefix of names, on a platform without namespaces."""
     quotas: tuple[QuotaUsage, ...] = ()
-    """Usage of a namespace's quotas, if requested by address."""
+    """Use of a namespace's quotas, if the address was requested."""
 
     @property
     def is_known(self) -> bool:
-        """Whether files, state or cluster know it; hidden resources exist."""
+        """Whether files, state or cluster have the resource. Hidden resources exist."""
         return (self.desired, self.recorded, self.observed, self.hidden) != (None, None, None, None)
 
 
 def show(invocation: Invocation, select: Select, address: str | None) -> tuple[ResourceView, ...]:
-    """Return one address, or all known ones."""
+    """Return one resource, or all."""
     work = open_work(invocation, select, is_reader=True)
     rows = _build_rows(work, Address(address) if address else None)
     if address is not None and not rows[0].is_known:
@@ -98,7 +98,7 @@ def show_plan(path: Path) -> SavedPlan:
 
 
 def unknown_address_error(address: str, known: Iterable[str]) -> UserError:
-    """Return the error for an unknown address, with the nearest known one."""
+    """Return the error for an unknown address. It names the most similar address."""
     return UserError(
         f"{address} is neither declared, nor recorded, nor on a cluster",
         hint=did_you_mean(nearest(address, known), then="List what there is with: reconciler show"),
@@ -106,7 +106,7 @@ def unknown_address_error(address: str, known: Iterable[str]) -> UserError:
 
 
 def expand_links(desired: Desired) -> Desired:
-    """Return declared resources, with the mirrors of links."""
+    """Return declared resources, and the mirrors that links declare."""
     derived: dict[Address, DeclaredResource] = {}
     for item in desired.values():
         if isinstance(item.resource, MirrorLink):
@@ -124,7 +124,7 @@ def collect_views(
     unmounted: Mapping[Address, UnmountedTopic],
     me: ResourceOwner,
 ) -> ResourceView:
-    """Return what files, state and clusters know of one address."""
+    """Return one resource as files, state and clusters have it."""
     item = desired.get(address)
     observed, last, away = seen.inventory.get(address), recorded.get(address), unmounted.get(address)
     is_other = observed is not None and last is not None and is_recreated(last, observed)
@@ -186,16 +186,16 @@ def _build_rows(work: Work, only: Address | None) -> tuple[ResourceView, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedResource:
-    """What `explain` shows about one address."""
+    """What `explain` shows about one resource."""
 
     shown: ResourceView
     origins: Mapping[str, str]
-    """Field path to `file:line`, an address, or `default`."""
+    """Field path → `file:line`, an address, or `default`."""
     effective: Mapping[str, str]
     effective_origins: Mapping[str, str]
-    """Origin of each effective config: an address with `file:line`, `brokers` or `default`."""
+    """Config → its origin: an address with `file:line`, `brokers` or `default`."""
     tiering: tuple[TieringRow, ...]
-    """Current tiering of a topic; empty if never set."""
+    """Present tiering of a topic; empty if it was never tiered."""
     tiering_planned: tuple[TieringRow, ...]
     acls: tuple[AclRow, ...]
     actions: tuple[Action, ...]
@@ -206,7 +206,7 @@ class ExplainedResource:
 
 
 def explain(invocation: Invocation, select: Select, address: str) -> ExplainedResource:
-    """Explain one address as the current plan sees it."""
+    """Explain one resource as the current plan sees it."""
     work = open_work(invocation, select, is_reader=True)
     decided = decide_unlocked(work)
     target = Address(address)
@@ -277,7 +277,7 @@ def _find_config_places(work: Work, rows: Sequence[ConfigRow]) -> Iterator[tuple
         yield row.key, row.origin if place is None else f"{row.origin} ({place})"
 
 
-# A picture is independent of the output language.
+# A graph is built without regard to its output language.
 
 
 Subject: TypeAlias = Literal["lifecycle", "workspace", "plan"]
@@ -286,7 +286,7 @@ Shape: TypeAlias = Literal["state", "cluster", "storage", "action"]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of a picture; `name` is unique."""
+    """A node of a graph. `name` is unique."""
 
     name: str
     shape: Shape
@@ -294,19 +294,19 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """An arrow of a picture, with its label."""
+    """An arrow of a graph, with its label."""
 
     start: str
     end: str
     label: str = ""
     condition: str = ""
-    """Condition, if a verb can lead several ways."""
+    """Condition, if the verb has several possible results."""
     by_itself: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A move in a lifecycle that users often request, but that is illegal."""
+    """A verb that users often try in a state that does not allow it."""
 
     state: str
     verb: str
@@ -322,12 +322,12 @@ class Picture:
     nodes: tuple[Node, ...]
     arrows: tuple[Arrow, ...]
     initial: str | None = None
-    """Of a lifecycle; null for other subjects."""
+    """Initial state of a lifecycle. Null for other subjects."""
     refusals: tuple[Refusal, ...] = ()
 
 
 def draw_lifecycle(name: str) -> Picture:
-    """Draw a lifecycle with all states and moves."""
+    """Draw a lifecycle: all states and verbs."""
     lifecycle = LIFECYCLES.get(name)
     if lifecycle is None:
         hint = did_you_mean(nearest(name, LIFECYCLES), then=f"Lifecycles: {', '.join(LIFECYCLES)}.")
@@ -346,7 +346,7 @@ def draw_lifecycle(name: str) -> Picture:
 
 
 def draw_workspace(invocation: Invocation, select: Select) -> Picture:
-    """Draw the declared clusters, links and mounted topics, without contacting clusters."""
+    """Draw the declared clusters, links and mounted topics. No cluster is contacted."""
     loaded = load_files(invocation, select)
     clusters = {
         item.resource.metadata.name: item.resource
@@ -378,7 +378,7 @@ def draw_workspace(invocation: Invocation, select: Select) -> Picture:
 
 
 def draw_plan(plan: Plan) -> Picture:
-    """Draw the actions of a plan and their dependencies."""
+    """Draw the actions of a plan, and their dependencies."""
     names = {action.id: f"{action.verb} {action.address}" for action in plan.actions}
     return Picture(
         of="plan",

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordEdit:
-    """A command's change of the record in the state: options and callbacks."""
+    """Options and callbacks of a command that edits the record in the state."""
 
     invocation: Invocation
     select: Select
@@ -45,10 +45,10 @@ class RecordEdit:
     lock_timeout_s: float
     stop: Stop
     show: Callable[[Plan], None] | None = None
-    """Receives a dry run's plan; the run changes nothing."""
+    """Receives the plan of a dry run, which changes nothing."""
 
     def carry_out(self, orders: Sequence[Order], confirm: Callable[[Plan, Record], bool]) -> Plan:
-        """Apply orders to the record after `confirm` accepts their plan; return the plan.
+        """Apply orders to the record once `confirm` accepts their plan. Return the plan.
 
         Raises:
             StalePlanError: The record changed after the confirmation; nothing was done.
@@ -83,7 +83,7 @@ def _ignore_event(_event: Event) -> None:
 
 
 def _add_recorded_clusters(site: Site, record: Record) -> Site:
-    """Add the recorded clusters, which settling an interrupted run needs."""
+    """Add the recorded clusters, which are needed to settle an interrupted run."""
     resources = (recorded.resource for recorded in record.values())
     return replace(site, clusters={item.metadata.name: item for item in resources if isinstance(item, Cluster)})
 
@@ -95,9 +95,9 @@ def state_rm(
     recursive: bool,
     confirm: Callable[[tuple[tuple[Address, Recorded], ...]], bool],
 ) -> tuple[Address, ...]:
-    """Remove resources from the state without changing them; `recursive` includes those below `patterns`.
+    """Remove resources from the state; their clusters keep them. `recursive` includes resources below `patterns`.
 
-    Owner marks on clusters are removed, with a warning for unreachable clusters.
+    Owner marks on clusters are removed. An unreachable cluster causes a warning.
     """
     for pattern in patterns:
         if "*" in pattern and not recursive:
@@ -114,7 +114,7 @@ def state_rm(
 def state_mv(
     surgery: RecordEdit, before: str, after: str, *, confirm: Callable[[tuple[ReaddressOrder, ...]], bool]
 ) -> tuple[ReaddressOrder, ...]:
-    """Rename a recorded address, a namespace with its contents; `confirm` receives each move."""
+    """Rename a recorded resource; a namespace with its contents. `confirm` receives all renames."""
     order = ReaddressOrder(Address(before), Address(after))
     forbidden = explain_forbidden_move(order.before, order.after)
     if forbidden is not None:
@@ -134,7 +134,7 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class StateRepair:
-    """Result of `state repair`; `repair` is `None` if none was needed."""
+    """Result of `state repair`. `repair` is `None` if none was needed."""
 
     repair: Repair | None
     kept: str | None = None
@@ -143,7 +143,7 @@ class StateRepair:
 def state_repair(
     invocation: Invocation, select: Select, choice: RepairChoice, *, confirm: Callable[[Repair], bool]
 ) -> StateRepair:
-    """Rebuild the lockfile from snapshots and runs; `confirm` receives the repair."""
+    """Rebuild the lockfile from snapshots and run files. `confirm` receives the repair."""
     site = open_state(invocation, select)
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="look") as threads:
         remains = read_state_files(site.state, threads.map)
@@ -157,7 +157,7 @@ def state_repair(
 def state_unlock(
     invocation: Invocation, select: Select, run: str | None, *, confirm: Callable[[str], bool], stop: Stop
 ) -> UnlockResult:
-    """Free a dead run's lease: at once if `run` names it, else after watching it for a whole lease."""
+    """Free the lease of a dead run. If `run` names it, free it at once; else watch it for one lease duration first."""
     site = open_state(invocation, select)
     current = read_lockfile(site.state, owner=site.owner)
     lease = current.lockfile.lease if current is not None else None

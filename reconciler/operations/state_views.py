@@ -1,4 +1,4 @@
-"""`state list`, `show`, `list_snapshots`, `diff` and `rollback-plan`."""
+"""`state list`, `show`, `history`, `diff` and `rollback-plan`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class StateEntry:
 
 
 def state_list(invocation: Invocation, select: Select) -> StateListing:
-    """Return the owned resources in plan order."""
+    """Return the owned resources, in plan order."""
     site = open_state(invocation, select, is_reader=True)
     snapshot = read_state(site)
     if snapshot is None:
@@ -68,7 +68,7 @@ def state_show(invocation: Invocation, select: Select, address: str) -> StateEnt
 
 
 def not_recorded_error(address: str, record: Record) -> UserError:
-    """Return an error with the nearest recorded address."""
+    """Return the error for an address without a record. It names the most similar one."""
     return UserError(f"{address} is not recorded", hint=suggest_recorded(address, record))
 
 
@@ -77,7 +77,7 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """A snapshot with facts from the run that did the work, even if another recorded it."""
+    """A snapshot, and facts about the run that made its changes."""
 
     serial: int
     key: str
@@ -91,7 +91,7 @@ class HistoryRow:
     approved_by: tuple[str, ...] = ()
     pull_request: str | None = None
     settled_by: str | None = None
-    """Later run that recorded the interrupted work."""
+    """Later run that recorded these changes, because their own run was interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class History:
 
 
 def state_history(invocation: Invocation, select: Select, *, limit: int | None = None) -> History:
-    """Return the newest `limit` snapshots (`None`: all), with one LIST and two reads each."""
+    """Return the newest `limit` snapshots (`None`: all). Costs one LIST, and two reads for each."""
     site = open_state(invocation, select, is_reader=True)
     current = read_lockfile(site.state, owner=site.owner)
     pointer = current.lockfile.state if current else None
@@ -146,16 +146,16 @@ _NAMES: Final = frozenset({"metadata.name", "metadata.namespace", "metadata.clus
 
 @dataclass(frozen=True, slots=True)
 class StateDifference:
-    """One address whose records differ."""
+    """One resource whose records differ."""
 
     address: Address
     change: Literal["created", "deleted", "changed"]
     fields: tuple[Change, ...]
-    """Applied values by field: `partitions`, `configs.retention.ms`."""
+    """Changed values by field, for example `partitions` or `configs.retention.ms`."""
     facts: tuple[Change, ...]
-    """Other recorded facts: `ownership`, `protect`, `incarnation`, `physicalName`."""
+    """Other changed facts: `ownership`, `protect`, `incarnation`, `physicalName`."""
     origins: tuple[Change, ...]
-    """Origins of values by field; null: the resource itself."""
+    """Changed origins of values, by field. Null: the resource itself sets the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class StateDiff:
 
 
 def state_diff(invocation: Invocation, select: Select, serial: int, other: int | None = None) -> StateDiff:
-    """Compare the state `serial` with `other` (`None`: current)."""
+    """Compare the state `serial` with `other` (`None`: the current state)."""
     site = open_state(invocation, select, is_reader=True)
     current = read_current(site)
     warn_of_outdated(site, current.lockfile)
@@ -186,12 +186,12 @@ def read_current(site: Site) -> Snapshot:
 
 
 def read_state_at(site: Site, current: Snapshot, serial: int) -> Snapshot:
-    """Return the state of a serial; 0 is the empty state."""
+    """Return the state of a serial. Serial 0 is the empty state."""
     return Snapshot(current.lineage, 0) if serial == 0 else read_serial(site.state, serial, current=current)
 
 
 def compare_records(before: Record, after: Record) -> tuple[StateDifference, ...]:
-    """Return the addresses whose records differ, in plan order, regardless of the run."""
+    """Return the resources whose records differ, in plan order. The recording run is ignored."""
     differences = (
         _compare(address, before.get(address), after.get(address))
         for address in sorted(before.keys() | after.keys(), key=rank)
@@ -200,7 +200,7 @@ def compare_records(before: Record, after: Record) -> tuple[StateDifference, ...
 
 
 def _compare(address: Address, before: Recorded | None, after: Recorded | None) -> StateDifference | None:
-    # cheap check first: most resources are equal
+    # Most resources are equal, so compare cheaply first.
     is_same = before is not None and after is not None and before.resource == after.resource
     fields = () if is_same else _find_changes(_list_fields(before), _list_fields(after))
     facts = _find_changes(_list_facts(before), _list_facts(after))
@@ -258,7 +258,7 @@ def _flatten(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Value
 
 
 def plan_rollback(invocation: Invocation, select: Select, serial: int, *, out: Path | None = None) -> PlanResult:
-    """Plan back to state `serial`; with `out` save the plan for `apply FILE`."""
+    """Plan a return to state `serial`. With `out` save the plan for `apply FILE`."""
     started_ms = invocation.now_ms()
     work = open_rollback(invocation, select, serial, is_reader=True)
     planned = build_plan_result(work, decide_unlocked(work), started_ms)
@@ -271,7 +271,7 @@ def plan_rollback(invocation: Invocation, select: Select, serial: int, *, out: P
 def open_rollback(invocation: Invocation, select: Select, serial: int, *, is_reader: bool = False) -> Work:
     """Open a workspace whose desired resources are those of an earlier state.
 
-    Only `reconciler.yaml` is read; connections are those recorded now.
+    Of the files only `reconciler.yaml` is read. Clusters are connected as now recorded.
     """
     site = open_state(invocation, select, is_reader=is_reader)
     if serial == 0:
@@ -305,7 +305,7 @@ def open_rollback(invocation: Invocation, select: Select, serial: int, *, is_rea
 
 
 def restore_desired(then: Record, now: Record, serial: int) -> Desired:
-    """Return recorded resources as desired ones, effective values unchanged."""
+    """Return recorded resources as desired ones. Their effective values stay the same."""
     return {
         address: DeclaredResource(_restore(recorded, now.get(address)), f"state #{serial}", recorded.origins)
         for address, recorded in then.items()

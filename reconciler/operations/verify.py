@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _SHOWN_NAMES: Final = 5
 _LAG_DIFFERENCES: Final = frozenset({"end", "partition"})
 _RETENTION: Final = frozenset({"retention.bytes", "retention.ms"})
-"""If these configs are synced, a mirror starts at its source's offset."""
+"""Configs that delete old records. If a link syncs them, its mirrors must start at their source's offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class NotCompared:
 
 @dataclass(frozen=True, slots=True)
 class StoppedMirror:
-    """A stopped mirror: an ordinary topic, not compared."""
+    """A stopped mirror is an ordinary topic, so it is not compared."""
 
     mirror: Address
     by: str | None
@@ -76,7 +76,7 @@ class LinkComparison:
 
     @property
     def is_equal(self) -> bool:
-        """Whether there are mirrors, all compared and equal."""
+        """Whether at least one mirror was compared, and all are equal."""
         return bool(self.mirrors) and not self.failed and all(mirror.is_equal for mirror in self.mirrors)
 
     @property
@@ -107,7 +107,7 @@ class LinkComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions:
-    """Options of a comparison. `deep` reads every record instead of comparing stored digests."""
+    """Options of a comparison. `deep`: read every record, instead of comparing stored digests."""
 
     deep: bool
     report: Callable[[Event], None]
@@ -115,7 +115,7 @@ class VerifyOptions:
 
 
 def verify(reach: SiteOptions, left: str, right: str | None, how: VerifyOptions) -> TopicComparison:
-    """Compare two logs, or a mirror with its source; a mirror may start later."""
+    """Compare two logs, or a mirror with its source. A mirror may start at a later offset."""
     site = reach.site()
     try:
         ours = parse_topic_address(left)
@@ -130,7 +130,7 @@ def verify(reach: SiteOptions, left: str, right: str | None, how: VerifyOptions)
 
 
 def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkComparison:
-    """Compare each mirror of a link with its source, without stopped ones; a failure does not stop the others."""
+    """Compare each mirror of a link with its source, except stopped ones. A failure does not stop the others."""
     site = reach.site()
     links, name = links_of(get_provider_of(site, link)), full_name_of(link)
     seen = links.links()
@@ -176,7 +176,7 @@ class _LogComparer:
     how: VerifyOptions
     links: Sequence[ObservedLink] | None = None
     foreign: Mapping[str, Sequence[ForeignRecords]] | None = None
-    """By mirror; `None`: query each mirror."""
+    """Foreign records by mirror. `None`: query each mirror."""
 
     def logs(self, ours: Address, right: str | None, mirror: ObservedMirror | None) -> TopicComparison:
         from reconciler.jobs.verify import verify as compare_logs  # noqa: PLC0415 - loads numpy
@@ -212,7 +212,7 @@ class _LogComparer:
 
 
 def _open_source_log(site: Site, theirs: Address, mirror: ObservedMirror | None) -> TopicLog:
-    """Open the original source, not a recreated one."""
+    """Open the log of the mirror's source. Reject a recreated one."""
     try:
         log = get_provider_of(site, theirs).log(theirs)
         topic_id = None if mirror is None else log.topic_id
@@ -231,9 +231,9 @@ def _open_source_log(site: Site, theirs: Address, mirror: ObservedMirror | None)
 def _find_spans(
     site: Site, ends: tuple[Address, Address], logs: tuple[TopicLog, TopicLog], mirror: ObservedMirror | None
 ) -> Mapping[int, Spans] | None:
-    """Return spans of logs with different offsets, else `None`.
+    """Return the spans to compare if records have different offsets in both logs, else `None`.
 
-    A mirror on Kafka stores an offset map; two Kafka topics are compared whole.
+    A mirror on Kafka has an offset map. Two Kafka topics are compared as a whole.
     """
     from reconciler.jobs.ordered import make_whole_spans  # noqa: PLC0415 - loads record code
     from reconciler.records.log import TransactionalSink  # noqa: PLC0415 - as above
@@ -255,10 +255,10 @@ def compare_renumbered(
     begins: Mapping[int, int] | None = None,
     progress: Callable[[JobProgress], None] = lambda _progress: None,
 ) -> Comparison:
-    """Compare logs in record order, ignoring offsets; the end differs if the right log continues after its span.
+    """Compare logs record by record, ignoring offsets.
 
-    The start differs if the left log has deleted everything that the right one still has, from `begins` of a mirror.
-    Other differences of the starts are normal.
+    The end differs if the right log continues after its span. The start differs if the left log has deleted all records
+    that the right one has, counted from `begins` of a mirror. Other differences at the start are ignored.
     """
     from reconciler.jobs.ordered import verify_renumbered  # noqa: PLC0415 - with the rest of what reads records
 
@@ -284,7 +284,7 @@ def compare_renumbered(
         lacks += ["end"] if span.right.stop < bounds.stable or copied > bounds.stable else []
         if not lacks and row.is_equal:
             return row
-        # Show each side's full range, so that a lag is visible in the row.
+        # Show the full range of each side, which makes a lag visible.
         sides = _set_bounds(row.left, left_bounds), _set_bounds(row.right, bounds)
         return replace(row, left=sides[0], right=sides[1], differences=(*row.differences, *lacks))
 
@@ -292,7 +292,7 @@ def compare_renumbered(
 
 
 def _read_foreign(links: Links, mirrors: Sequence[ObservedMirror]) -> Mapping[str, Sequence[ForeignRecords]] | None:
-    """Return foreign records of all mirrors, or `None` if one query failed."""
+    """Return the foreign records of all mirrors. `None`: one query failed."""
     if links.by_jobs is None:
         return {}
     try:
@@ -314,13 +314,13 @@ def _address(mirror: ObservedMirror) -> Address:
 
 
 def _unreachable_error(site: Site, cluster: str) -> dict[str, ReconcilerError]:
-    """Return the error of an unreachable cluster, so that only one mirror waits for it."""
+    """Return the error of an unreachable cluster. Then only one mirror waits for its time-out."""
     try:
         site.providers[cluster].identify()
     except RetryableError as error:
         return {cluster: error}
     except UserError:
-        pass  # each mirror reports this itself
+        pass  # Each mirror reports this error itself.
     return {}
 
 
@@ -389,13 +389,13 @@ STAYS: Final = (
 
 
 def describe_foreign(foreign: Sequence[ForeignRecords]) -> str:
-    """Return a short text with the number and places of foreign records."""
+    """Describe number and places of foreign records."""
     count = sum(foreign_range.records for foreign_range in foreign)
     named = list_first([str(foreign_range) for foreign_range in foreign], _SHOWN_NAMES, grouping="")
     return f"{counted(count, 'record')} ({named})"
 
 
 def describe_differences(differing: tuple[PartitionComparison, ...]) -> str:
-    """Return a short text of the partitions that differ, and in what."""
+    """Describe which partitions differ, and how."""
     named = [f"partition {partition.partition} ({', '.join(partition.differences)})" for partition in differing]
     return list_first(named, _SHOWN_NAMES, grouping="")

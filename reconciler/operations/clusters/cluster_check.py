@@ -28,14 +28,12 @@ if TYPE_CHECKING:
 
 _MAX_ROUNDS: Final = 3
 
-# Only this command needs them.
-#
 # ruff: noqa: PLC0415
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedCluster:
-    """Result of checking one cluster; `checked` is the result after repairs."""
+    """Result of checking one cluster. `checked` describes it after repairs."""
 
     address: Address
     url: str
@@ -45,7 +43,7 @@ class CheckedCluster:
 
 
 def check(reach: SiteOptions, name: str, *, repair: bool, deep: bool) -> CheckedCluster:
-    """Check one embedded cluster; `repair` mends what it can without loss and checks again."""
+    """Check one embedded cluster. `repair` repairs what it can without loss, then checks again."""
     if reach.invocation.principal is not None:
         raise UserError("a cluster is checked by the super user", hint="Leave --principal out.")
     site = reach.site()
@@ -84,12 +82,13 @@ def _restore_cut_off(
     look: Callable[[], CheckResult],
     refuse_another: Callable[[], None],
 ) -> tuple[tuple[RepairResult, ...], CheckResult]:
-    """Repeat the restore, because a restored catalog can reveal more cut-off objects."""
+    """Restore cut-off objects until none are left: a restored catalog can reveal more."""
     from reconciler.embedded.check.mend import restore_truncated_registers
 
     store, storage = stores
     mended: tuple[RepairResult, ...] = ()
-    if checked.cluster_id is None:  # the cluster has an id only after this restore
+    if checked.cluster_id is None:
+        # Only this restore gives the cluster its id again.
         mended = tuple(restore_truncated_registers(store, None, checked))
         checked = look() if mended else checked
     refuse_another()

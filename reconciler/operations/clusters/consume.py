@@ -58,7 +58,7 @@ def open_output(cwd: Path, options: ConsumeOptions, stdout: BinaryIO) -> Iterato
         with stream:
             yield stream
     except OSError as error:
-        # A failed write, as on a full disk, does not name its file.
+        # Errors of failed writes, as on a full disk, do not name the file.
         error.filename = error.filename or str(options.output)
         raise
 
@@ -76,7 +76,7 @@ def _open_output(path: Path, options: ConsumeOptions) -> BinaryIO:
 
 
 def _open_locked(path: Path, options: ConsumeOptions) -> BinaryIO:
-    """Lock through the kernel, which releases the lock of a killed process."""
+    """Lock the file through the kernel, which releases the lock if the process dies."""
     is_read = options.group is not None
     descriptor = os.open(path, (os.O_RDWR if is_read else os.O_WRONLY) | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
@@ -108,7 +108,7 @@ def _prepare(stream: BinaryIO, options: ConsumeOptions) -> None:
 
 
 def _end_of_whole_lines(stream: BinaryIO) -> int:
-    """Return the end of the last whole line: a partial one was never committed."""
+    """Return the end of the last complete line. Offsets of an incomplete one were never committed."""
     at = stream.seek(0, 2)
     while at > 0:
         start = max(0, at - _CHUNK_BYTES)
@@ -124,7 +124,7 @@ _POLL_PAUSE_S: Final = 0.5
 _COMMIT_INTERVAL_MS: Final = 5_000
 """Same as Kafka's `auto.commit.interval.ms`."""
 _IDLE_COMMIT_INTERVAL_MS: Final = 3_600_000
-"""A waiting group must commit, or it would count as idle."""
+"""Interval of commits without new records, so that the broker does not expire the group."""
 
 _NOT_SYNCABLE: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EROFS})
 
@@ -133,19 +133,19 @@ TopicPartition: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ReadMode:
-    """Isolation of reads, and what is called for lost offsets."""
+    """Isolation level of reads, and the callback for lost offsets."""
 
     isolation: Isolation = "read_committed"
     on_missing: Callable[[LostOffsets], None] | None = None
 
     def log(self, provider: Provider, topic: Address) -> TopicLog:
-        """Return the log of a topic, read in this mode."""
+        """Return the log of a topic in this mode."""
         return provider.log(topic, isolation=self.isolation, on_missing=self.on_missing)
 
 
 @dataclass(frozen=True, slots=True)
 class NamedTopic:
-    """A topic named by address."""
+    """One topic, named by address."""
 
     provider: Provider
     address: Address
@@ -153,7 +153,7 @@ class NamedTopic:
     is_one: bool = True
 
     def topics(self) -> dict[str, TopicLog]:
-        """Return the log of the topic, by full name."""
+        """Return the log by full name."""
         return {full_name_of(self.address): self.how.log(self.provider, self.address)}
 
 
@@ -167,7 +167,7 @@ class MatchingTopics:
     how: ReadMode
     is_one: bool = False
     _logs: dict[tuple[str, str | None], TopicLog] = field(default_factory=dict)
-    """By full name and incarnation, because a recreated topic has another log."""
+    """Logs by full name and incarnation; a recreated topic gets another log."""
 
     @property
     def address(self) -> Address:
@@ -175,7 +175,7 @@ class MatchingTopics:
         return cluster_address(self.cluster)
 
     def topics(self) -> dict[str, TopicLog]:
-        """Return the matching topics by full name, sorted."""
+        """Return the logs of matching topics by full name, sorted."""
         observed = self.provider.observe(Scope())
         incarnations = {
             full_name_of(address): topic.incarnation
@@ -196,7 +196,7 @@ Source: TypeAlias = NamedTopic | MatchingTopics
 
 
 class Progress:
-    """Offsets written to the output and committed, by partition. Without a group, nothing is committed."""
+    """Offsets written to the output, and offsets committed, by partition. Without a group nothing is committed."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class Progress:
         return {} if self._groups is None else self._groups.committed(self._group, [topic])
 
     def record_written(self, place: TopicPartition, offset: int) -> None:
-        """Record that all records below an offset were written; commit if it is time."""
+        """Record that all records below an offset were written, and commit if an interval has passed."""
         self._is_new = self._is_new or self._written.get(place) != offset
         self._written[place] = offset
         since_ms = self._now_ms() - self._committed_ms
@@ -229,7 +229,7 @@ class Progress:
             self._commit()
 
     def forget(self, topics: Collection[str]) -> None:
-        """Drop deleted or recreated topics: their offsets must not be committed."""
+        """Drop deleted or recreated topics; their offsets must not be committed."""
         self._written = {place: offset for place, offset in self._written.items() if place[0] not in topics}
 
     def finish(self) -> None:
@@ -246,7 +246,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class TopicReader:
-    """Reads the records of a source once, or follows it."""
+    """Reads the records of a source up to its end, or follows the source."""
 
     source: Source
     options: ConsumeOptions
@@ -255,7 +255,7 @@ class TopicReader:
     warn: Callable[[str], None]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield batches of up to `max_records` in total; with several topics, each record has a column `topic`."""
+        """Yield batches of up to `max_records` records in total. With several topics, add a column `topic`."""
         left = self.options.max_records
         for topic, partition, batch in self._read_all() if left != 0 else ():
             taken = batch if left is None else batch.slice(0, left)
@@ -285,7 +285,8 @@ class TopicReader:
                             return
                         yield topic, partition, batch
                     at[place] = max(at[place], end)
-                    # A group that read an open transaction is past the last stable offset: do not move it back.
+                    # If the group read uncommitted records before, its offset exceeds the last stable one. Do not reset
+                    # it.
                     self.progress.record_written(place, min(at[place], offsets.end))
             if not self.options.follow or self.stop.wait(_POLL_PAUSE_S):
                 return
@@ -347,7 +348,7 @@ class TopicReader:
 
 
 def check_start(text: str) -> None:
-    """Check the value of `--from` before the output changes."""
+    """Check the value of `--from`, before the output is changed."""
     if text.isdecimal():
         _parse_offset(text)
     elif text not in {"earliest", "latest"}:
@@ -356,7 +357,8 @@ def check_start(text: str) -> None:
 
 def _make_durable(stream: BinaryIO) -> None:
     stream.flush()
-    with suppress(UnsupportedOperation):  # not a file
+    # Pipes have no file descriptor to sync.
+    with suppress(UnsupportedOperation):
         try:
             os.fsync(stream.fileno())
         except OSError as error:
@@ -392,7 +394,7 @@ def _parse_time(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeResult:
-    """Number of records that a consume wrote, and their source."""
+    """Number of records written, and their source."""
 
     where: str
     records: int
@@ -403,7 +405,7 @@ def consume(
 ) -> ConsumeResult:
     """Write records up to the current end; with `follow`, until stopped.
 
-    Offsets are committed after a flush: a crash repeats records but loses none.
+    Offsets are committed after a flush. A crash repeats records but loses none.
     """
     check_start(options.start)
     form, options = _choose_output_format(options), replace(options, isolation=parse_isolation(options.isolation))
@@ -445,7 +447,8 @@ def _open_progress(
     reach.check_writable(site, cluster_of(source.address) or "")
     groups = groups_of(source.provider)
     group = groups.platform_name(options.group)
-    groups.commit(group, {})  # reject an invalid group before anything is written
+    # Brokers reject an invalid group here, before records are written.
+    groups.commit(group, {})
     is_whole = options.output_format == "parquet"
     return Progress(groups, group, stream, site.invocation.now_ms, is_whole=is_whole)
 
@@ -477,15 +480,15 @@ class ConsumeOptions:
     output_format: str = "records"
     partition: int | None = None
     start: str = "earliest"
-    """`earliest`, `latest`, an offset, or a time; committed offsets of a group take precedence."""
+    """`earliest`, `latest`, an offset, or a time. Committed offsets of `group` take precedence."""
     max_records: int | None = None
     isolation: Isolation = "read_committed"
     follow: bool = False
     group: str | None = None
-    """Start at this group's offsets and commit what was written."""
+    """Consumer group: read from its committed offsets, and commit what was written."""
     regex: str | None = None
     skip_missing: bool = False
-    """Report lost offsets and continue; otherwise fail."""
+    """Report lost offsets and continue. Otherwise fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -517,7 +520,7 @@ def produce(
     stdin: BinaryIO,
     report: Callable[[int, int], None],
 ) -> ProduceResult:
-    """Append every record of the input; `report` receives the records and bytes so far."""
+    """Append every record of the input. `report` receives the records and bytes so far."""
     site = reach.site()
     topic = parse_topic_address(address)
     reach.check_writable(site, cluster_of(topic) or "")

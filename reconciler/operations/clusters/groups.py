@@ -49,7 +49,7 @@ class DescribedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupChange:
-    """Group and topic partitions to change; by default all partitions."""
+    """Group, topic and partition to change. `None`: all topics or partitions."""
 
     cluster: str
     group: str
@@ -60,18 +60,18 @@ class GroupChange:
 
 @dataclass(frozen=True, slots=True)
 class GroupReset:
-    """A reset of committed offsets, planned or done."""
+    """A planned or finished reset of committed offsets."""
 
     cluster: str
     group: str
     moves: tuple[OffsetMove, ...]
     shift: int = 0
-    """Number of offsets to shift by; zero for absolute offsets."""
+    """Number of offsets to shift by; zero if `--to` names a position."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDeletion:
-    """What is deleted: offsets of one topic, or the whole group."""
+    """Offsets to delete: those of one topic, or the whole group."""
 
     cluster: str
     group: ConsumerGroup
@@ -158,7 +158,7 @@ def parse_reset(text: str) -> Reset:
 
 
 def parse_cluster_name(text: str) -> str:
-    """Return the cluster in an argument that is its name or address."""
+    """Return the cluster named by a name or an address."""
     return text.removeprefix("cluster/")
 
 

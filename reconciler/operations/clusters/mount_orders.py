@@ -64,7 +64,7 @@ class MountRequest:
         return "inbound" if self.verb == "mount" else "outbound"
 
     def check(self) -> None:
-        """Reject arguments that cannot be topics."""
+        """Reject arguments that do not name topics."""
         if not self.texts:
             hint = "For example topic/west/shop:eu:orders, or 'topic/west/shop:*'."
             raise UsageError("no topics were named", hint=hint)
@@ -92,7 +92,7 @@ def migrate_topics(
     confirm: Callable[[Plan], bool] | None = None,
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Mount or unmount topics now; a refused topic does not stop the others."""
+    """Mount or unmount topics at once. A rejected topic does not stop the others."""
     request.check()
     site = emergency.site()
     choice = _Choice(emergency, site, request)
@@ -298,7 +298,8 @@ class _Choice:
         cluster = cluster_of(address) or ""
         identity = self.site.providers[cluster].identify()
         is_here = identity is not None and identity.cluster_id == register.owner
-        names = [cluster] if is_here else sorted(self.site.clusters)  # other clusters may be down, and slow to time out
+        # Ask other clusters only if needed: an unreachable one times out slowly.
+        names = [cluster] if is_here else sorted(self.site.clusters)
         begun = self._find_mount(register.location, names) if register.state == "claimed" else None
         owner = read_cluster_names(self.site, names).get(register.owner or "") if begun is None else begun.cluster
         if begun is not None:

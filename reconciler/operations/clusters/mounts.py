@@ -51,7 +51,8 @@ def select_clusters(site: Site, names: Sequence[str]) -> tuple[str, ...]:
         return tuple(name for name in sorted(site.clusters) if site.clusters[name].spec.object_storage is not None)
     unique_names = tuple(sorted({name.removeprefix("cluster/") for name in names}))
     for name in unique_names:
-        site.providers[name]  # rejects an unknown name
+        # Reject an unknown name.
+        site.providers[name]
     return unique_names
 
 
@@ -65,13 +66,13 @@ def get_storage_url(site: Site, cluster: str) -> str:
 
 
 def query_clusters(names: Sequence[str], call: Callable[[str], A]) -> tuple[dict[str, A], dict[str, ReconcilerError]]:
-    """Call a function for each cluster in parallel; return results and errors by cluster name."""
+    """Call a function for each cluster in parallel. Return results and errors by cluster name."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="mounts") as threads:
         return wait_for_all({name: threads.submit(call, name) for name in names}, ReconcilerError)
 
 
 def unread_clusters_error(lost: Mapping[str, ReconcilerError]) -> ReconcilerError | None:
-    """Return the final error if clusters could not be read."""
+    """Return one error for all unreadable clusters, or `None`."""
     if not lost:
         return None
     for name in sorted(lost):
@@ -102,7 +103,7 @@ class ClusterMigration:
 
     @property
     def legal(self) -> tuple[str, ...]:
-        """Verbs that are legal in the migration's state."""
+        """Verbs that users may apply in this state."""
         return self.table.list_legal_verbs(self.state)
 
     @property
@@ -117,7 +118,7 @@ class ClusterMigration:
 
 @dataclass(frozen=True, slots=True)
 class MountStatus:
-    """Migrations that clusters record; a completed one has no record."""
+    """Recorded migrations of clusters. Completed ones have no record."""
 
     migrations: tuple[ClusterMigration, ...]
     lost: Mapping[str, ReconcilerError]
@@ -129,7 +130,7 @@ class MountStatus:
 
 
 def read_mount_status(reach: SiteOptions, migration: int | None = None, cluster: str | None = None) -> MountStatus:
-    """Return the clusters' recorded migrations, or the one with this id."""
+    """Return the recorded migrations of clusters, or only the one with this id."""
     site = reach.site(is_reader=True)
     migrations, lost = _read_migrations(reach, site, cluster)
     if migration is None:
@@ -146,7 +147,7 @@ def request_migration(
     confirm: Callable[[ClusterMigration], bool],
     stop: Stop,
 ) -> ClusterMigration:
-    """Cancel a migration and complete the cancellation, or delete its record.
+    """Cancel a migration and wait for the cancellation, or delete its record.
 
     Raises:
         IncompleteError: `run` must complete the cancellation.
@@ -236,33 +237,33 @@ _STATES: Final[Mapping[str, MountableState]] = {"detached": "mountable", "claime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountRow:
-    """A topic at one location in object storage. Sizes are those at the last detach; null if it was never detached."""
+    """A topic at one location in object storage."""
 
     location: str
     """`<topic>/<cluster uuid>/<initial revision>`, permanent."""
     name: str
-    """Name on its owner, or the original name of a mountable topic."""
+    """Name on its owner. For a mountable topic its original name."""
     state: MountableState
     storage: str
     clusters: tuple[str, ...]
     owner: str | None = None
-    """Id of the cluster that owns it or is mounting it. Null: no owner."""
+    """Id of the cluster that owns the topic or is mounting it. Null: no owner."""
     owner_name: str | None = None
-    """Name of the owner. Null: it is not in the workspace."""
+    """Name of the owner. Null: the workspace does not declare it."""
     partitions: int | None = None
     """Null: unknown."""
     records: int | None = None
-    """At the last detach. Null: never detached."""
+    """As of the last unmount. Null: never unmounted."""
     bytes: int | None = None
-    """At the last detach. Null: never detached."""
+    """As of the last unmount. Null: never unmounted."""
     since_ms: int | None = None
-    """Null: since its creation."""
+    """Time of the last change of `state`. Null: unchanged since the creation."""
     migrations: tuple[ClusterMigration, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DamagedRegister:
-    """An unreadable register in object storage: the owner of its topic is unknown."""
+    """An unreadable register in object storage. The owner of its topic is unknown."""
 
     storage: str
     key: str
@@ -296,9 +297,9 @@ class _ClusterAnswer:
 
 
 def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[str] = ()) -> MountList:
-    """Return the topics in the object storage of these clusters, by default of all.
+    """Return the topics in the object storage of these clusters; by default of all.
 
-    `states` limits them by state, or that of their migration.
+    `states` limits them to states of topics or of their migrations.
     """
     known = (*get_args(MountableState), *(state.value for state in MigrationState if state is not MigrationState.GONE))
     for state in states:
@@ -352,7 +353,7 @@ def _has_migration_in(row: MountRow, states: Sequence[str]) -> bool:
 
 
 def read_cluster_names(site: Site, names: Iterable[str]) -> dict[str, str]:
-    """Return cluster id → name for reachable clusters, also by their ids in object storage."""
+    """Return cluster names by id, for reachable clusters. Ids in object storage are included."""
 
     def look(name: str) -> set[str]:
         provider = site.providers[name]
@@ -364,7 +365,7 @@ def read_cluster_names(site: Site, names: Iterable[str]) -> dict[str, str]:
 
 
 def replace_cluster_ids(site: Site, text: str) -> str:
-    """Replace ids of reachable clusters in a text by names."""
+    """Replace the ids of reachable clusters in a text by their names."""
     if not _CLUSTER_ID.search(text):
         return text
     names = read_cluster_names(site, site.clusters)
@@ -430,7 +431,7 @@ def _build_row(location: str, register: MountableTopic | None, moving: tuple[Clu
 
 
 def _merge_rows(rows: Sequence[MountRow]) -> tuple[MountRow, ...]:
-    """Merge rows of one bucket that clusters declare with different URLs."""
+    """Merge the rows of one bucket that clusters declare with different URLs."""
     merged: dict[MountRow, MountRow] = {}
     for row in rows:
         alike = replace(row, storage="", clusters=(), migrations=())
@@ -447,7 +448,7 @@ def _merge_rows(rows: Sequence[MountRow]) -> tuple[MountRow, ...]:
     return tuple(sorted(merged.values(), key=lambda row: (row.location, row.storage)))
 
 
-# `mount release` takes a topic from an owner that will not return; only the user can know that.
+# `mount release` takes a topic from an owner that no longer exists. Only the user can know that.
 
 
 _VERB: Final = "release"
@@ -466,12 +467,12 @@ class ReleaseRequest:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A topic whose ownership was removed, so that clusters can mount it."""
+    """A topic that was, or is to be, released: no cluster owns it, so any can mount it."""
 
     topic: MountableTopic
     owner: str
     owner_name: str | None
-    """Name of the owner if it is a reachable cluster of the workspace."""
+    """Name of the owner. `None`: it is no reachable cluster of the workspace."""
     clusters: tuple[str, ...]
     """Clusters of the workspace that can mount the topic."""
 
@@ -479,7 +480,7 @@ class Release:
 def release_topic(
     reach: SiteOptions, request: ReleaseRequest, *, confirm: Callable[[Release], bool], stop: Stop
 ) -> Release:
-    """Take a topic from its owner, so that any cluster can mount it; `allow` must name the topic."""
+    """Take a topic from its owner, so that any cluster can mount it. `allow` must name the topic."""
     site = reach.site()
     sharing: dict[str, list[str]] = {}
     for name in select_clusters(site, () if request.cluster is None else (request.cluster,)):
@@ -497,7 +498,8 @@ def release_topic(
     require_confirmation(confirm(release))
     if stop.is_requested:
         raise InterruptedRunError("Interrupted", hint="Nothing was started")
-    with stop.call_on_stop(lambda: None):  # an interrupted release must be repeated
+    # A stop during the release has no effect: a half-done release would have to be repeated.
+    with stop.call_on_stop(lambda: None):
         released = migrations_of(site.providers[sharers[0]]).release(topic.location, request.owner)
     return Release(released, release.owner, release.owner_name, release.clusters)
 
@@ -548,12 +550,12 @@ def _release_blocked_error(release: Release) -> BlockedError:
     return BlockedError(message, hint=f"Where that cluster is lost permanently, allow it once with: {command}")
 
 
-# Explain a missing topic that was unmounted: its location, and how to mount it.
+# Explain a "topic does not exist" error for an unmounted topic: where it is stored, and how to mount it.
 
 
 @dataclass(frozen=True, slots=True)
 class UnmountedTopic:
-    """A topic that a Mounting has unmounted or will unmount."""
+    """A topic that a Mounting has unmounted, or will unmount."""
 
     mounting: Address
     location: str | None
@@ -561,12 +563,12 @@ class UnmountedTopic:
 
     @property
     def description(self) -> str:
-        """Text about the topic for users; true even if another cluster has mounted it."""
+        """Text for users. It is also correct if another cluster has mounted the topic."""
         return f"unmounted{f' to {self.location}' if self.location else ''} by {self.mounting}"
 
 
 def find_unmounted_topics(desired: Desired, record: Record) -> dict[Address, UnmountedTopic]:
-    """Return the topics that Mountings unmount, according to files and state."""
+    """Return the topics that Mountings in files or state unmount."""
     declared = [declared_resource.resource for declared_resource in desired.values()]
     wanted = [
         mounting for mounting in declared if isinstance(mounting, Mounting) and mounting.spec.state == "unmounted"
@@ -580,11 +582,12 @@ def find_unmounted_topics(desired: Desired, record: Record) -> dict[Address, Unm
 
 @contextmanager
 def explain_unmounted(site: Site, topic: Address) -> Iterator[None]:
-    """During the block, replace a "does not exist" error by the location of an unmounted topic."""
+    """Replace a "does not exist" error raised inside if the topic is unmounted: name its location."""
     try:
         yield
     except NotAuthorizedError:
-        raise  # the caller may not see the topic or its location
+        raise
+    # The caller may not learn the topic's location.
     except UserError as error:
         explanation = None if _exists(site, topic) else _explain_absence(site, topic)
         if explanation is None:
@@ -602,7 +605,8 @@ def _explain_absence(site: Site, topic: Address) -> UserError | None:
     desired, record = site.desired, _read_record(site)
     known = find_unmounted_topics(desired, record).get(topic)
     if known is None and topic not in desired and topic not in record:
-        return None  # unknown to files and state: do not search object storage for a typo
+        return None
+    # The topic is in neither files nor state, so it is probably misspelt.
     register = _find_in_storage(site, topic, known)
     location = register.location if register is not None else known.location if known is not None else None
     if known is None and register is None:
@@ -616,7 +620,7 @@ def _explain_absence(site: Site, topic: Address) -> UserError | None:
         for address, recorded in record.items()
         if kind_of(address) == "cluster"
     }
-    # Embedded clusters have the same id in object storage as in the state.
+    # Embedded clusters have the same id in object storage and state; other clusters do not.
     other_clusters = [
         name for name, cluster in site.clusters.items() if cluster.spec.object_storage and cluster.spec.root is None
     ]
@@ -634,7 +638,8 @@ def _read_record(site: Site) -> Record:
     try:
         snapshot = read_state(site)
     except ReconcilerError:
-        return {}  # without a state, use files and object storage only
+        return {}
+    # Without a state, only files and object storage are searched.
     return snapshot.record if snapshot is not None else {}
 
 
@@ -643,7 +648,8 @@ def _find_in_storage(site: Site, topic: Address, known: UnmountedTopic | None) -
     try:
         listed, identity = archives_of(provider).mountable(), provider.identify()
     except ReconcilerError:
-        return None  # keep the original error: the topic does not exist
+        return None
+    # The caller then raises the original error: the topic does not exist.
     if known is not None and known.location is not None:
         return next((register for register in listed if register.location == known.location), None)
     own = (None if identity is None else identity.cluster_id, full_name_of(topic))

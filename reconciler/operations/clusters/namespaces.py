@@ -47,7 +47,7 @@ def change_namespace(
     allow: Sequence[str] = (),
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Carry out one order about a namespace, completely or not at all."""
+    """Carry out one order for a namespace, completely or not at all."""
     name = order.source if isinstance(order, MoveTopicsOrder) else order.name
     if isinstance(order, CreateNamespaceOrder):
         _check_name(name)
@@ -114,18 +114,18 @@ def _warn_of_groups(plan: Plan, provider: Provider) -> Plan:
 
 
 class QuotaUsage(NamedTuple):
-    """A limit of a namespace and its usage, with namespaces below."""
+    """A limit of a namespace, and its use including nested namespaces."""
 
     quota: str
     limit: int
     used: int | None
-    """With namespaces below. Null: some topic was not measured."""
+    """Null: some topic was not measured."""
 
 
 def compute_quota_usage(
     provider: Provider, namespace: Address, limits: Mapping[str, int | None], partitions: Mapping[str, int | None]
 ) -> tuple[QuotaUsage, ...]:
-    """Return the quotas of a namespace with their usage. `partitions`: partition counts of all topics, by full name."""
+    """Return the quotas of a namespace with their use. `partitions`: partition counts of all topics by full name."""
     limited = {word: limit for word, limit in limits.items() if limit is not None and limit != UNLIMITED}
     cluster, below = cluster_of(namespace) or "", f"{full_name_of(namespace)}:"
     inside = {name: count or 1 for name, count in partitions.items() if name.startswith(below)}
@@ -145,18 +145,18 @@ def read_limits(item: DeclaredResource | Observed | None) -> Mapping[str, int | 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceRow:
-    """A namespace with the number of its topics, inheritable configs, and quotas."""
+    """A namespace with its topic count, inheritable configs, and quotas."""
 
     address: Address
     topics: int
-    """Topics in it, without namespaces below."""
+    """Topics directly in the namespace."""
     configs: Mapping[str, str]
     quotas: tuple[QuotaUsage, ...] = ()
-    """Its own limits, without unlimited ones."""
+    """Its own limits. Unlimited quotas are omitted."""
 
 
 def list_namespaces(reach: SiteOptions, cluster: str | None, under: str | None = None) -> tuple[NamespaceRow, ...]:
-    """Return the namespaces of one or all clusters, limited to those below `under`."""
+    """Return the namespaces of one or all clusters; with `under` only nested ones."""
     site = reach.site()
     names = site.to_read if cluster is None else [cluster]
     rows = []

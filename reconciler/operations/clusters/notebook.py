@@ -1,4 +1,4 @@
-"""Topics of a workspace as DataFrames in your own Spark session."""
+"""Topics of a workspace as DataFrames in the user's Spark session."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _OPTIONS_HINT: Final = (
 
 
 def register_opener(session: Session, folder: Path, *, environ: Mapping[str, str], select: Select) -> None:
-    """Make the format `topic-log` open topics of a workspace in your own Spark session.
+    """Make the format `topic-log` of a Spark session open topics of this workspace.
 
-    `environ` resolves secrets. It is pickled, but not shown in plans, options or logs.
+    `environ` resolves secrets. It is pickled, but not shown in query plans, options or logs.
     """
     opener = _Opener(folder, select, dict(environ))
     register(session, opener.log, opener.appends, opener.topics)
@@ -63,7 +63,8 @@ class _Opener:
         return provider, address_of("topic", options["cluster"], options["topic"])
 
     def _provider(self, options: Mapping[str, str], names: Sequence[str], required: Sequence[str]) -> Provider:
-        known = {name.lower() for name in names}  # Spark passes option names in lower case
+        # Spark passes option names in lower case.
+        known = {name.lower() for name in names}
         for name in options:
             if name not in known:
                 known_text = OPTIONS_TEXT if names is OPTIONS else ", ".join(names)

@@ -1,4 +1,4 @@
-"""`topic create`, `topic alter` and `topic delete`: for emergencies, without the files."""
+"""`topic create`, `alter` and `delete`: for emergencies, without the files."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def change_topic(
     confirm: Callable[[Plan], bool] | None = None,
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Carry out one order about a topic.
+    """Carry out one order for a topic.
 
-    The state does not record it: the next plan lists a new topic as unmanaged, and configs as drift.
+    The state is not changed: the next plan reports a new topic as unmanaged, and configs as drift.
     """
     topic = parse_topic_address(order.topic)
     site = emergency.site()
@@ -51,7 +51,7 @@ def delete_topics(
     allow: Sequence[str] = (),
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Delete topics with their records; a failure does not stop the others."""
+    """Delete topics with their records. A failure does not stop the others."""
     for address in addresses:
         if "*" in address:
             message = f"{address} may name more than one topic, and a delete takes no patterns"

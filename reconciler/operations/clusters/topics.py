@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """One partition; `stable` is where `read_committed` reads end. Brokers are null where the platform has none."""
+    """One partition. `stable` is the last stable offset; broker fields are null on platforms without brokers."""
 
     partition: int
     start: int
@@ -54,12 +54,12 @@ class PartitionRow:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """Full description of one topic."""
+    """A topic with partitions, offsets, configs and ACLs."""
 
     address: Address
     incarnation: str | None
     groups: tuple[ConsumerGroup, ...] | None
-    """Consumer groups with offsets of this topic; null: unknown."""
+    """Consumer groups with committed offsets in this topic. Null: unknown."""
     partitions: tuple[PartitionRow, ...]
     records: int | None
     """Null: not measured."""
@@ -67,19 +67,19 @@ class TopicDescription:
     """Null: not measured."""
     configs: tuple[ConfigRow, ...]
     acls: tuple[AclRow, ...] = ()
-    """Rules that apply, those of its namespaces first; limited to what the caller may see."""
+    """Rules that apply, those of its namespaces first. Rules hidden from the caller are missing."""
     storage: TopicStorage | None = None
-    """Bytes by tier; null: never tiered, or no tiers on the platform."""
+    """Bytes by tier. Null: the topic was never tiered, or the platform has no tiers."""
     migration: Migration | None = None
-    """The topic's mount or unmount in progress; null: none."""
+    """The topic's mount or unmount in progress."""
     following: FollowedSource | None = None
-    """The topic's source if it is a mirror; null: an ordinary topic."""
+    """The mirror's source. Null: an ordinary topic."""
 
 
 def list_topics(reach: SiteOptions, pattern: str | None, *, sizes: bool = False) -> list[TopicShown]:
-    """Return matching topics and mirrors of all clusters.
+    """Return the matching topics and mirrors of all clusters.
 
-    `sizes` measures at most a thousand partitions, one request each.
+    `sizes` also measures them, one request per partition, up to a thousand partitions.
     """
     site = reach.site()
     names = [name for name in site.to_read if pattern is None or _may_be_on(name, pattern)]
@@ -131,7 +131,7 @@ def _find_source(seen: Observed) -> FollowedSource | None:
 
 
 def _find_migration(provider: Provider, full_name: str) -> Migration | None:
-    """Return a topic's migration without other topics; `None`: none, or just ended."""
+    """Return a topic's migration in progress, without other topics."""
     for migration in migrations_of(provider).list_unfinished(is_measured=False):
         ours = tuple(topic for topic in migration.topics if topic.full_name == full_name)
         if ours and is_in_progress(migration.state):
@@ -140,7 +140,7 @@ def _find_migration(provider: Provider, full_name: str) -> Migration | None:
 
 
 def _read_groups(provider: Provider, full_name: str) -> tuple[ConsumerGroup, ...] | None:
-    """Return a topic's groups; `None` if there are too many, or one is unreadable."""
+    """Return a topic's groups. `None`: there are too many, or one is unreadable."""
     try:
         groups = groups_of(provider).of_topic(full_name)
     except UserError:
@@ -149,7 +149,7 @@ def _read_groups(provider: Provider, full_name: str) -> tuple[ConsumerGroup, ...
 
 
 def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
-    """Return the address of a topic or mirror as its cluster has it, and the inventory that shows it."""
+    """Return a topic's or mirror's address on its cluster, and an inventory with it."""
     cluster, name = cluster_of(topic) or "", full_name_of(topic)
     mirror = address_of("mirror", cluster, name)
     tiers = tiers_of(split_name(name)[0])
@@ -158,7 +158,8 @@ def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
         namespaces = (address_of("namespace", cluster, tier) for tier in tiers)
         observed = provider.observe(Scope((cluster_address(cluster), topic, mirror, *namespaces)))
         if topic not in observed and mirror not in observed:
-            provider.log(topic)  # rejects callers that may not learn whether it exists
+            # Reject callers that may not learn whether it exists.
+            provider.log(topic)
     for address in (topic, mirror):
         if address in observed:
             hidden = observed[address].hidden
@@ -181,7 +182,7 @@ def _add_size(topic: TopicShown, size: Measure | None) -> TopicShown:
 def parse_wanted_configs(
     capabilities: Capabilities, typed: Mapping[str, str | None], topic: str = "TOPIC"
 ) -> dict[str, Any]:
-    """Return the configs of the command line with canonical values; `None` resets a config."""
+    """Return the configs of the command line, normalized. `None` resets a config."""
     wanted = dict(sorted(typed.items()))
     for key, value in typed.items():
         if key not in capabilities.configs:
@@ -198,7 +199,7 @@ def parse_wanted_configs(
 
 
 MAX_PARTITIONS: Final = 10_000
-"""Partitions measured on one cluster, for topics that are not named."""
+"""Limit of measured partitions per cluster, for topics selected by pattern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +208,7 @@ class Storages:
 
     topics: tuple[TopicStorage, ...]
     unmeasured: int = 0
-    """Topics beyond 10,000 partitions of a cluster."""
+    """Topics beyond the limit of partitions."""
 
 
 def read_topic_storage(reach: SiteOptions, address: str) -> TopicStorage:
@@ -216,7 +217,7 @@ def read_topic_storage(reach: SiteOptions, address: str) -> TopicStorage:
 
 
 def read_topic_storages(reach: SiteOptions, patterns: Sequence[str]) -> Storages:
-    """Return the storage of matching topics, by default of all."""
+    """Return the storage of matching topics; by default of all."""
     site = reach.site()
     storages = {
         storage.address: storage
@@ -279,14 +280,14 @@ def _read_storages(site: Site, addresses: Iterable[Address]) -> list[TopicStorag
 
 @dataclass(frozen=True, slots=True)
 class ProfiledTopic:
-    """Profile of one topic's records, and how they were read."""
+    """Profile of one topic's records, and the engine that read them."""
 
     address: Address
     profile: Profile
     retention_ms: int | None
-    """Older records are counted separately; null: not requested."""
+    """The profile counts older records separately. Null: not requested."""
     engine: str | None
-    """Where Spark ran; null: no records."""
+    """Where Spark ran. Null: the topic has no records."""
 
 
 def profile_topic(reach: SiteOptions, address: str, retention_ms: int | None, *, stop: Stop) -> ProfiledTopic:

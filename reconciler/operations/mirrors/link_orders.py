@@ -35,7 +35,7 @@ _ONLY_IN_FILES: Final = {
 def create_links(
     emergency: Emergency, texts: Sequence[str], fields: Mapping[str, object], *, is_dry_run: bool = False
 ) -> OrderResult:
-    """Create links, with the second half of bidirectional ones; `fields` as in a manifest's spec."""
+    """Create links; of bidirectional ones also the other half. `fields` as in a manifest's spec."""
     check_link_arguments(texts)
     for text in texts:
         if _ANY in text:
@@ -68,7 +68,7 @@ def order_links(
 ) -> OrderResult:
     """Carry out an order for each link that the arguments name.
 
-    `order` receives the address and whether it was typed in full.
+    `order` receives the address, and whether the user typed it in full.
     """
     check_link_arguments(texts)
     site = emergency.site()
@@ -99,7 +99,7 @@ def parse_link_fields(fields: Mapping[str, str]) -> dict[str, object]:
 
 
 def parse_link_changes(fields: Mapping[str, str], resets: Sequence[str]) -> dict[str, object]:
-    """Return parsed new values of link fields; `None` resets a field."""
+    """Return parsed new values of link fields. `None` resets a field."""
     for key in resets:
         _check_known(key)
     content = {"source": "any", **parse_link_fields(fields)}

@@ -1,4 +1,4 @@
-"""`link list` and `describe`; selection of links."""
+"""`link list` and `describe`, and the selection of links."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LinkRow:
     """A link and the number of its mirrors by state."""
 
     cluster: str
-    """The destination, which owns the link."""
+    """Destination cluster, which owns the link."""
     seen: ObservedLink
     mirrors: Mapping[MirrorStatus, int]
     names: tuple[str, ...] = ()
@@ -45,12 +45,12 @@ class LinkRow:
 
     @property
     def live(self) -> int:
-        """Number of mirrors that are not stopped, which prevent a deletion (F-C-090)."""
+        """Number of mirrors that are not stopped. They prevent the link's deletion (F-C-090)."""
         return sum(count for status, count in self.mirrors.items() if status is not MirrorStatus.STOPPED)
 
     @property
     def legal(self) -> tuple[str, ...]:
-        """Verbs that are legal in the link's present state."""
+        """Verbs that users may apply in the link's state."""
         return ("resume" if self.seen.declared.spec.paused else "pause", *(() if self.live else ("delete",)))
 
 
@@ -68,7 +68,7 @@ class LinkList:
 
 
 def list_links(reach: SiteOptions, clusters: Sequence[str]) -> LinkList:
-    """Return the links of these clusters, by default of all."""
+    """Return the links of these clusters; by default of all."""
     site = reach.site(is_reader=True)
     names = tuple(sorted({name.removeprefix("cluster/") for name in clusters})) or tuple(sorted(site.clusters))
     for name in names:
@@ -108,7 +108,7 @@ def _read_rows(site: Site, cluster: str) -> tuple[LinkRow, ...]:
 
 
 def check_link_arguments(texts: Sequence[str]) -> None:
-    """Check the arguments' syntax before anything is opened."""
+    """Check the syntax of the arguments before any cluster is opened."""
     if not texts:
         raise UsageError("no links were named", hint="For example link/east/twin, or 'link/east/*'.")
     for text in texts:
@@ -118,9 +118,9 @@ def check_link_arguments(texts: Sequence[str]) -> None:
 def select_links(
     site: Site, texts: Sequence[str], recorded: Callable[[], Mapping[Address, str | None]]
 ) -> dict[Address, bool]:
-    """Return the links that the arguments name → whether by address rather than by pattern.
+    """Return the links that the arguments name. The value is true if an address named it, not a pattern.
 
-    Only patterns query clusters. `recorded` clusters that patterns skip cause a warning.
+    Only patterns query clusters. If a pattern skips a cluster in `recorded`, warn.
     """
     patterns = [text for text in texts if _ANY in text]
     links = _LinkIndex.read(site, patterns, lambda name: site.providers[name].identify() is not None)

@@ -25,7 +25,7 @@ class RoleOptions:
     """Options of the verbs that change roles."""
 
     timeout_ms: int | None = None
-    """For a promotion: how long the lag may not shrink; `None`: as the link specifies."""
+    """For a promotion: time in which the lag must shrink. `None`: as the link specifies."""
     keeps_diverged: bool = False
     """For a restore: keep records that only the original sources have."""
     is_dry_run: bool = False
@@ -42,7 +42,7 @@ def order_roles(
     confirm: Callable[[Plan], bool] | None = None,
     options: RoleOptions = _NONE,
 ) -> OrderResult:
-    """Apply a verb to mirrors; a failure does not stop the others."""
+    """Apply a verb to mirrors. A failure does not stop the others."""
     check_mirror_arguments(choice)
     site = emergency.site()
     if not emergency.no_state:
@@ -75,14 +75,14 @@ class NewMirrors:
 
     link: str
     source: str | None = None
-    """Full name of the source; `None`: the mirror's without the link's prefix."""
+    """Full name of the source. `None`: the mirror's name without the link's prefix."""
     configs: Mapping[str, str]
 
 
 def create_mirrors(
     emergency: Emergency, addresses: Sequence[str], new: NewMirrors, *, is_dry_run: bool = False
 ) -> OrderResult:
-    """Create mirrors over a link. An apply does not delete undeclared mirrors."""
+    """Create mirrors over a link. Apply does not delete them, though no file declares them."""
     names = [named.address for named in parse_mirror_addresses(addresses)]
     if new.source is not None and len(names) > 1:
         raise UsageError("--source-topic takes one mirror", hint="Create them one after the other.")

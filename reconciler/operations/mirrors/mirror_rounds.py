@@ -1,4 +1,4 @@
-"""Rounds over all mirrors of a workspace."""
+"""Rounds of copying over all mirrors of a workspace."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from reconciler.resources.owners import ResourceOwner
 
 
-# One listing marks every topic of a cluster. A mirror is due if a mark of its source or its own differs from those
-# stored when it was last complete.
+# One listing returns a mark for each topic of a cluster. A mirror is due if its own or its source's mark differs from
+# those stored when the copy was last complete.
 
 
 JOB: Final = "mirror"
@@ -52,16 +52,16 @@ Row = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one mirror may have to copy."""
+    """The partitions of a mirror that may lack records."""
 
     only: Collection[int]
     is_followed: bool
-    """Whether mirror and source are still those for which the marks were stored."""
+    """Whether mirror and source are those for which the marks were stored."""
 
 
 @dataclass(slots=True)
 class CompleteMarks:
-    """Positions at which one cluster's mirrors and sources were last equal. Losing them costs a full read."""
+    """Marks of one cluster's mirrors and sources when they were last equal. Without them, mirrors are read again."""
 
     rows: dict[str, Row] = field(default_factory=dict)
     _new_rows: dict[str, Row] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class CompleteMarks:
         return cls({name: row for name, row in rows.items() if _is_row(row)})
 
     def change(self, mirror: ObservedMirror, source: TopicMark, own: TopicMark | None) -> Change:
-        """Return what a mirror may have to copy, comparing stored marks with current ones."""
+        """Compare stored marks with current ones, and return what a mirror may have to copy."""
         fingerprint, known = self.rows.get(mirror.name, ["", {}])
         is_followed = fingerprint == _compute_fingerprint(mirror, source.topic)
         if not is_followed:
@@ -95,7 +95,7 @@ class CompleteMarks:
         changed: Collection[int],
         is_complete: bool,
     ) -> None:
-        """Store the listed marks of a mirror; for `changed` partitions only if `is_complete`."""
+        """Store the listed marks of a mirror. Those of `changed` partitions are stored only if `is_complete`."""
         fingerprint = _compute_fingerprint(mirror, source.topic)
         known = self.rows.get(mirror.name, ["", {}])
         before = known[1] if known[0] == fingerprint else {}
@@ -107,11 +107,12 @@ class CompleteMarks:
             if number not in copied:
                 marks[str(number)] = [mark, own_marks.get(number)]
             elif is_complete:
-                marks[str(number)] = [mark, None]  # the next round lists the mirror's new mark
+                # The mirror's own mark changed with the copy; the next round lists it.
+                marks[str(number)] = [mark, None]
         self._new_rows[mirror.name] = [fingerprint, marks]
 
     def leave(self, mirror: ObservedMirror) -> None:
-        """Keep the marks of a mirror that this round does not read."""
+        """Keep the stored marks of a mirror that this round does not read."""
         if mirror.name in self.rows:
             self._new_rows[mirror.name] = self.rows[mirror.name]
 
@@ -132,19 +133,20 @@ def _is_row(row: object) -> bool:
 
 
 def _compute_fingerprint(mirror: ObservedMirror, source: SourceTopic) -> str:
-    """Return a digest of mirror, source and partition count, without configs: the link's pass syncs those."""
+    """Return a digest of mirror, source and partition count. Configs are not included: link passes sync them."""
     text = repr((mirror.topic_id, mirror.link, mirror.since_ms, source.incarnation, source.partitions))
     return hashlib.sha256(text.encode()).hexdigest()[:_FINGERPRINT_DIGITS]
 
 
-# Sources come first, so one round also updates mirrors of mirrors. A circle of links is cut where it closes.
+# Sources are copied before their mirrors, so one round also updates mirrors of mirrors. A cycle of links is cut where
+# it closes.
 
 
 _Node = TypeVar("_Node")
 
 
 def group_by_distance(mirrors: Sequence[ObservedMirror]) -> Iterator[tuple[ObservedMirror, ...]]:
-    """Yield groups of mirrors: those whose source is not among `mirrors`, then their own mirrors, and so on."""
+    """Yield groups of mirrors: first those whose source is not in `mirrors`, then mirrors of these, and so on."""
     places = {(mirror.cluster, mirror.name): mirror for mirror in mirrors}
     follows = {place: [(mirror.source_cluster, mirror.source)] for place, mirror in places.items()}
     depths = _find_depths(follows)
@@ -157,7 +159,7 @@ def group_by_distance(mirrors: Sequence[ObservedMirror]) -> Iterator[tuple[Obser
 
 
 def sort_sources_first(inventories: Mapping[str, Inventory]) -> list[str]:
-    """Return the names of clusters, each source before its destinations."""
+    """Return cluster names, each source before its destinations."""
     follows = {name: list(_list_source_clusters(inventory)) for name, inventory in sorted(inventories.items())}
     depths = _find_depths(follows)
     return sorted(follows, key=lambda name: (depths[name], name))
@@ -168,7 +170,7 @@ def _list_source_clusters(inventory: Inventory) -> Iterable[str]:
 
 
 def _find_depths(follows: Mapping[_Node, Sequence[_Node]]) -> dict[_Node, int]:
-    """Return the longest path to each node; nodes outside `follows` do not count."""
+    """Return the length of the longest path to each node. Nodes outside `follows` do not count."""
     depths: dict[_Node, int] = {}
     for start in follows:
         path: dict[_Node, Iterator[_Node]] = {}
@@ -197,16 +199,16 @@ class MirrorOutcome:
     seconds: float
     error: ReconcilerError | None = None
     partitions: Mapping[int, PartitionGain] = field(default_factory=dict)
-    """Gains and lag of the partitions that were read; the others were complete."""
+    """Copied records and lag of the partitions that were read. The others were complete."""
 
     @property
     def lag(self) -> int:
-        """Offsets behind the source, as last seen."""
+        """Offsets behind the source when it was last read."""
         return sum(gained.lag for gained in self.partitions.values())
 
     @property
     def errors(self) -> tuple[ReconcilerError, ...]:
-        """The error, as a tuple like that of a job."""
+        """The error as a tuple, like the errors of a job."""
         return () if self.error is None else (self.error,)
 
     @property
@@ -217,10 +219,10 @@ class MirrorOutcome:
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """Result of one upkeep job on one cluster."""
+    """Result of one maintenance job on one cluster."""
 
     job: str
-    """Also `link`: what links sync; `observe`, `state`: a cluster, or the state, could not be read."""
+    """A job of `run`, or `link`: sync of links; `observe`, `state`: a cluster or the state could not be read."""
     cluster: str
     seconds: float
     upkept: UpkeepResult = field(default_factory=UpkeepResult)
@@ -251,10 +253,10 @@ class Upkeep:
     seconds: float
     is_stopped: bool = False
     left: Mapping[str, int] = field(default_factory=dict)
-    """Number of mirrors whose state excludes copying, by state."""
+    """Number of mirrors that are not copied, by state."""
     ran: Execution = NO_EXECUTION
     others: Mapping[Address, tuple[ResourceOwner, str]] = field(default_factory=dict)
-    """Work left to the owners of links: its description, or why all of it is left."""
+    """Work left to workspaces that own links: owner, and the work or the reason."""
 
     @property
     def outcomes(self) -> Sequence[MirrorOutcome | JobOutcome]:
@@ -263,7 +265,7 @@ class Upkeep:
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error for the exit code; `None`: success."""
+        """Error for the exit code. `None`: success."""
         failed = [outcome for outcome in self.outcomes if outcome.errors]
         if self.is_stopped or any(isinstance(error, IncompleteError) for outcome in failed for error in outcome.errors):
             return IncompleteError("stopped: not everything was done", hint="Run it again.")
@@ -277,7 +279,7 @@ class Upkeep:
 
 
 FOLLOWING: Final = frozenset({MirrorStatus.ACTIVE, MirrorStatus.SOURCE_UNAVAILABLE})
-"""States of continuous copying; transitions copy by themselves."""
+"""States in which rounds copy a mirror. Transitions copy by themselves."""
 _RETRY_MS: Final = 300_000
 
 
@@ -287,17 +289,17 @@ def _no_progress(_mirror: ObservedMirror) -> Callable[[JobProgress], None] | Non
 
 @dataclass(frozen=True, slots=True)
 class MirrorView:
-    """One mirror as listed at the start of a round."""
+    """A mirror as listed at the start of a round."""
 
     mirror: ObservedMirror
     source: TopicMark | None
-    """`None`: no such topic."""
+    """`None`: the source does not exist."""
     own: TopicMark | None
     change: Change | None
     """`None`: the source cannot be read."""
     error: ReconcilerError | None = None
     is_gone: bool = False
-    """Whether the source cluster answers without the topic."""
+    """Whether the source cluster answered, but has no such topic."""
 
     @property
     def is_due(self) -> bool:
@@ -307,19 +309,19 @@ class MirrorView:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Outcomes of all mirrors, and errors by cluster."""
+    """Results of all mirrors, and errors by cluster."""
 
     synced: tuple[MirrorOutcome, ...]
     failed: Mapping[str, ReconcilerError]
     left: Mapping[str, int] = field(default_factory=dict)
-    """Number of requested mirrors whose state excludes copying, by state."""
+    """Number of requested mirrors that are not copied, by state."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherLinks:
-    """Links owned by other workspaces, as (cluster, name); `left` are those not copied here.
+    """Links owned by other workspaces, as (cluster, name). `left` are those that this process does not copy.
 
-    Their mirrors' troubles are not recorded: the owner may see more, and may name clusters differently.
+    Troubles of their mirrors are not recorded, because the owner may reach clusters that this workspace cannot.
     """
 
     owned: Collection[tuple[str, str]] = ()
@@ -336,7 +338,7 @@ def _key(view: MirrorView) -> tuple[str, str]:
 
 @dataclass
 class Rounds:
-    """Copies mirrors repeatedly; each round uses the previous one's marks."""
+    """Copies mirrors in rounds. Each round compares the marks that the previous one stored."""
 
     copier: Copier
     now_ms: Callable[[], int]
@@ -349,10 +351,10 @@ class Rounds:
         started: Callable[[ObservedMirror], Callable[[JobProgress], None] | None] = _no_progress,
         others: OtherLinks = OtherLinks(),
     ) -> Round:
-        """Copy once what the mirrors of some clusters lack; return outcomes by address.
+        """Copy once what the mirrors of these clusters lack. Return outcomes by address.
 
-        Mirrors of mirrors come last, so they also get this round's records. `started` returns a due mirror's progress
-        callback. A broken catalog does not stop other clusters.
+        Mirrors of mirrors are copied last, so they also receive this round's records. `started` returns the progress
+        callback of a mirror. A broken catalog stops only its own cluster.
         """
         failed: dict[str, ReconcilerError] = {}
         looks: dict[str, _ClusterMirrors] = {}
@@ -374,7 +376,8 @@ class Rounds:
             for view in views:
                 results[_key(view)] = view, self._finish_mirror(view, outcomes.get(_key(view)), seconds)
             for cluster, _ in outcomes:
-                marks.pop(cluster, None)  # mirrors of these mirrors must list the new marks
+                # The marks of these clusters changed. Mirrors of these mirrors need the new ones.
+                marks.pop(cluster, None)
         seen = [results[mirror.cluster, mirror.name] for mirror in mirrors_to_copy]
         ordered = [(view, synced) for view, synced in seen if not (view.is_gone and others.owns(view.mirror))]
         for view, synced in ordered:
@@ -385,7 +388,7 @@ class Rounds:
         for name, look in looks.items():
             with _collect_errors(failed, name):
                 if look.mirrors:
-                    # A workspace cannot judge clusters that it does not declare.
+                    # Whether the source of a link is lost is known only for declared clusters.
                     known = {
                         link: seen
                         for link, seen in look.links.items()
@@ -472,7 +475,8 @@ class Rounds:
         self, due: Sequence[MirrorView], started: Callable[[ObservedMirror], Callable[[JobProgress], None] | None]
     ) -> Iterable[Outcome]:
         if not due:
-            return []  # avoids the import of copy code
+            # Return early, because the copy code is slow to import.
+            return []
         copies = []
         for view in due:
             change = view.change
@@ -496,7 +500,7 @@ class Rounds:
         return MirrorOutcome(address, copy.records, copy.bytes, min(seconds, copy.seconds), error, copy.partitions)
 
     def _record_trouble(self, view: MirrorView, error: ReconcilerError | None, look: _ClusterMirrors) -> None:
-        """Record or clear the mirror's trouble, without failures of its link and requested stops."""
+        """Record or clear the mirror's trouble. Troubles of its link and requested stops are not recorded."""
         is_lost = view.source is None and not view.is_gone
         if is_lost or isinstance(error, IncompleteError):
             return

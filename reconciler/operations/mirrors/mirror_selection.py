@@ -1,4 +1,4 @@
-"""Select mirrors by addresses, patterns and links."""
+"""Select mirrors by address, pattern or link."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ _PARTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class MirrorChoice:
-    """Arguments of a mirror command: addresses and patterns of mirrors and links."""
+    """Arguments of a mirror command: addresses or patterns of mirrors and links."""
 
     addresses: Sequence[str]
     links: Sequence[str] = ()
 
     @property
     def is_one(self) -> bool:
-        """Whether the arguments name exactly one mirror, by address."""
+        """Whether the arguments are the address of exactly one mirror."""
         return not self.links and len(set(self.addresses)) == 1 and _ANY not in self.addresses[0]
 
 
 @dataclass(frozen=True, slots=True)
 class SelectedMirrors:
-    """Selected mirrors without duplicates, in argument order; matches of a pattern by address."""
+    """Selected mirrors without duplicates, in argument order. Matches of a pattern are sorted."""
 
     names: tuple[MirrorName, ...]
     by_pattern: frozenset[MirrorName] = frozenset()
-    """Selected only by a pattern or link: the verb skips those in its target state."""
+    """Mirrors selected only by a pattern or link. A verb skips those already in its target state."""
     restore_links: Mapping[MirrorName, frozenset[str]] = field(default_factory=dict)
-    """For a restore: by topic, the links over which it may be restored."""
+    """For a restore: the links over which a topic may be restored."""
 
 
 def check_mirror_arguments(choice: MirrorChoice) -> None:
-    """Check the arguments' syntax before anything is opened."""
+    """Check the syntax of the arguments before any cluster is opened."""
     if not choice.addresses and not choice.links:
         hint = "For example mirror/east/shop:eu:orders, 'mirror/east/shop:*', or --link link/east/twin."
         raise UsageError("no mirrors were named", hint=hint)
@@ -68,10 +68,10 @@ def check_mirror_arguments(choice: MirrorChoice) -> None:
 def choose_mirrors(
     site: Site, choice: MirrorChoice, verb: str, recorded: Callable[[], Mapping[Address, str | None]] = dict
 ) -> SelectedMirrors:
-    """Return the selected mirrors; only patterns and links query clusters.
+    """Return the selected mirrors. Only patterns and links query clusters.
 
-    `recorded` clusters that patterns skip cause a warning. A restore selects the original sources of stopped mirrors,
-    over the named links.
+    If a pattern skips a cluster in `recorded`, warn. A restore selects the original sources of stopped mirrors, over
+    the named links.
     """
     named = [parse_mirror_address(text) for text in choice.addresses if _ANY not in text]
     patterns = [text for text in choice.addresses if _ANY in text]
@@ -122,7 +122,7 @@ def warn_of_absent(
     recorded: Callable[[], Mapping[Address, str | None]],
     texts: Iterable[str],
 ) -> None:
-    """Warn of recorded clusters that patterns skip: a root may be unmounted."""
+    """Warn of recorded clusters that patterns skip because they are absent: a root may be unmounted."""
     names = sorted(absent)
     for name in {cluster_of(Address(text)) for text in texts} & {*names}:
         raise absent_cluster_error(site.clusters[name or ""])
@@ -143,7 +143,7 @@ def parse_link_address(text: str, option: str = "") -> Address:
 
 
 def _clusters_to_query(site: Site, patterns: Iterable[str], links: Iterable[Address], verb: str) -> tuple[str, ...]:
-    """Return the clusters to query; a stopped mirror's source may be mirrored to any cluster."""
+    """Return the clusters to query. For a restore all: any cluster may mirror a source."""
     closed = [text for text in patterns if verb != RESTORE and text.count("/") >= _PARTS - 1]
     return list_possible_clusters(site, (*links, *(text if text in closed else _ANY for text in patterns)))
 

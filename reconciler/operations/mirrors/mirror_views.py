@@ -53,12 +53,12 @@ def parse_mirror_address(text: str) -> MirrorName:
 
 
 def parse_mirror_addresses(texts: Iterable[str]) -> list[MirrorName]:
-    """Parse addresses of mirrors; keep the order, drop duplicates."""
+    """Parse addresses of mirrors. Keep their order, and drop duplicates."""
     return list(dict.fromkeys(map(parse_mirror_address, texts)))
 
 
 def find_mirror(links: Links, named: MirrorName) -> ObservedMirror:
-    """Return a mirror that its cluster reports, else raise `NotFoundError` with similar names."""
+    """Return a mirror of its cluster. Raise `NotFoundError` with similar names if there is none."""
     try:
         return links.mirror(named.name)
     except NotFoundError as error:
@@ -70,16 +70,17 @@ def find_mirror(links: Links, named: MirrorName) -> ObservedMirror:
 
 
 def find_other_source_cluster(site: Site, cluster: str, name: str) -> str | None:
-    """Return the cluster id that a link's source now has, if it differs from the id at the link's creation."""
+    """Return the source cluster's present id, if it is not the id when the link was created."""
     link = next((link for link in links_of(site.providers[cluster]).links() if link.name == name), None)
     if link is None or link.source_cluster_id is None:
-        return None  # the link has not connected yet
+        return None
+    # The link was never connected.
     identity = site.providers[link.declared.spec.source].identify()
     return None if identity is None or identity.cluster_id == link.source_cluster_id else identity.cluster_id
 
 
 MAX_MEASURED_PARTITIONS: Final = 1_000
-"""Each partition needs a request to both clusters."""
+"""Limit of measured partitions: each needs a request to both clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +89,15 @@ class PartitionLag:
 
     partition: int
     end: int
-    """Next offset of the mirror."""
     lag: int | None
-    """Source end - mirror end. Null: unknown, or no longer followed."""
+    """Source end minus mirror end. Null: unknown, or the mirror does not follow its source."""
     fetched: int
-    """-1: nothing was copied yet."""
+    """Last copied source offset. -1: nothing was copied yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorRow:
-    """A mirror and its lag; without partitions if not measured."""
+    """A mirror and its lag. Without partitions, the lag was not measured."""
 
     seen: ObservedMirror
     partitions: tuple[PartitionLag, ...] = ()
@@ -137,9 +137,9 @@ class MirrorError:
     link: str
     trouble: Trouble
     mirror: str | None = None
-    """Null: not about one mirror."""
+    """Null: the trouble is not about one mirror."""
     task: str | None = None
-    """Null: not about a task."""
+    """Null: the trouble is not about a task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class MirrorErrors:
 
 @dataclass
 class Lags:
-    """Measures the lag of mirrors. A silent source is queried once."""
+    """Measures the lag of mirrors. A source that does not answer is queried once."""
 
     site: Site
     _unreachable: set[str] = field(default_factory=set)
@@ -175,17 +175,21 @@ class Lags:
             return {}
         try:
             if self._is_elsewhere(seen):
-                return {}  # another cluster's offsets do not apply
+                return {}
+            # Another cluster's offsets do not apply to this mirror.
             provider = self.site.providers[seen.source_cluster]
             source = provider.source_topic(address_of("topic", seen.source_cluster, seen.source))
             if seen.source_topic_id not in {None, source.incarnation}:
-                return {}  # nor do those of a recreated topic
+                return {}
+            # Offsets of a recreated topic do not apply to this mirror.
             return links_of(provider).positions(seen.source)
         except RetryableError:
             self._unreachable.add(seen.source_cluster)
             return {}
         except ReconcilerError:
-            return {}  # the mirror's trouble reports the missing source
+            return {}
+
+    # A missing source is reported as the mirror's trouble.
 
     def _is_elsewhere(self, seen: ObservedMirror) -> bool:
         key = seen.cluster, seen.link
@@ -195,7 +199,7 @@ class Lags:
 
 
 def list_mirrors(reach: SiteOptions, clusters: Sequence[str], link: str | None = None) -> MirrorList:
-    """Return the mirrors of these clusters, by default of all, or of one link."""
+    """Return the mirrors of these clusters (by default of all), or of one link."""
     site = reach.site(is_reader=True)
     names = _select_clusters(site, clusters)
     mirrors, lost = _read_mirrors(reach, site, names)
@@ -221,7 +225,7 @@ def describe_mirrors(reach: SiteOptions, addresses: Sequence[str]) -> tuple[Mirr
 
 
 def read_mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorErrors:
-    """Return the troubles of the named mirrors and links, by default of all."""
+    """Return the troubles of the named mirrors and links; by default of all."""
     site = reach.site(is_reader=True)
     links = [Address(address) for address in addresses if kind_of(Address(address)) == "link"]
     mirrors = parse_mirror_addresses(text for text in addresses if kind_of(Address(text)) != "link")
@@ -323,13 +327,14 @@ def _require_mirror(reach: SiteOptions, site: Site, named: MirrorName) -> Observ
 
 
 def measure_lags(site: Site, mirrors: Sequence[ObservedMirror]) -> Iterator[MirrorRow]:
-    """Yield mirrors with their lag, up to the limit of partitions."""
+    """Yield mirrors with their lag. Beyond the limit of partitions, the lag is not measured."""
     lags, left = Lags(site), MAX_MEASURED_PARTITIONS
     for seen in mirrors:
         partitions: tuple[PartitionLag, ...] = ()
         if seen.partitions <= left:
             left -= seen.partitions
-            with suppress(ReconcilerError):  # deleted or unreachable since the listing
+            # It may have been deleted since the listing.
+            with suppress(ReconcilerError):
                 partitions = lags.of(seen)
         yield MirrorRow(seen, partitions)
 

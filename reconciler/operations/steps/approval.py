@@ -1,4 +1,4 @@
-"""Compare an approved plan with the plan under the lease; resume an open run."""
+"""Compare an approved plan with the plan under the lease, and resume an open run."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ApprovalCheck:
 
 
 class ChangedPlanError(StalePlanError):
-    """The current plan exceeds the approved one, so nothing was done; `held` is the comparison."""
+    """The current plan exceeds the approved one, so nothing was done. `held` is the comparison."""
 
     def __init__(self, message: str, held: ApprovalCheck, *, hint: str) -> None:
         super().__init__(message, hint=hint)
@@ -83,9 +83,9 @@ class ChangedPlanError(StalePlanError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalUse:
-    """Decides which runs of an approved plan used this approval, not an earlier one.
+    """Decides which runs of an approved plan used this approval rather than an earlier one.
 
-    Every known criterion counts. With only a digest, runs with the same or no pull request used it.
+    A run is compared by time and by serial, as far as known. Without both, a run of the same pull request used it.
     """
 
     since_ms: int | None = None
@@ -100,7 +100,7 @@ class ApprovalUse:
         return is_later or (self.since_serial is not None and run.base_serial >= self.since_serial)
 
     def is_after(self, run: RunFile) -> bool:
-        """Return whether a run is so old that neither it nor an earlier one can have used this approval."""
+        """Return whether the approval is newer than a run, so that no earlier run can have used it."""
         known = []
         if self.since_ms is not None:
             known.append(_parse_started(run.started) < self.since_ms - _CLOCK_SKEW_MS)
@@ -118,15 +118,15 @@ class ApprovalUse:
 
 @dataclass(frozen=True, slots=True)
 class ApprovedPlan:
-    """An approved plan. `is_strict`: also reject a smaller plan, or another state or commit."""
+    """An approved plan. With `is_strict`, reject also a smaller plan, another state, or another commit."""
 
     plan: Plan
     is_strict: bool = False
     use: ApprovalUse | None = None
-    """`None`: approved just now."""
+    """`None`: the plan was approved just now."""
 
     def check_place(self, work: Work) -> None:
-        """Reject a plan of another workspace, environment, version or state, and if `is_strict` of another commit."""
+        """Reject a plan of another workspace, environment, version or state; if `is_strict` also of another commit."""
         context = PlanTarget(
             workspace=work.loaded.workspace.metadata.name,
             environment=work.select.environment,
@@ -142,7 +142,7 @@ class ApprovedPlan:
         """Compare the plan under the lease with the approved one.
 
         Raises:
-            ChangedPlanError: It exceeds the approval; with `is_strict` also if it or the state differs.
+            ChangedPlanError: The plan exceeds the approved one. With `is_strict` also if plan or state differ.
         """
         refuse_other_state(self.plan, basis.snapshot.lineage)
         self.check_unused(now, basis, store)
@@ -168,7 +168,7 @@ class ApprovedPlan:
         return held
 
     def check_unused(self, now: Plan, basis: DecisionBasis, store: ObjectStore) -> None:
-        """Raise `StalePlanError` if the plan was applied before, and later runs changed what it applied."""
+        """Raise `StalePlanError` if the plan was applied before, and later runs changed the same resources."""
         is_of_file = self.use is not None and self.use.since_ms is None
         if is_of_file and _base_of(self.plan) == (basis.snapshot.serial, basis.snapshot.sha256):
             return
@@ -178,17 +178,17 @@ class ApprovedPlan:
 
 @dataclass(frozen=True, slots=True)
 class ApprovedDigest:
-    """An approved plan known only by its digest."""
+    """An approved plan of which only the digest is known."""
 
     digest: str
     use: ApprovalUse = ApprovalUse()
 
     def hold(self, now: Plan, basis: DecisionBasis, store: ObjectStore) -> ApprovalCheck:
-        """Compare the plan under the lease with the approved digest, or with the plan of a run that it began.
+        """Compare the plan under the lease with the digest, or with what a run of the approved plan left.
 
         Raises:
-            StalePlanError: It is another plan, or was applied and changed since.
-            ChangedPlanError: It exceeds what a run of the approved plan left.
+            StalePlanError: It is another plan, or it was applied and its resources changed since.
+            ChangedPlanError: It exceeds what that run left.
         """
         if now.is_empty:
             return ApprovalCheck(SameOrLess())
@@ -218,7 +218,7 @@ def _find_runs(store: ObjectStore, approved: str, use: ApprovalUse) -> tuple[Run
 def _check_unused(
     use: ApprovalUse, runs: Sequence[RunFile], now: Plan, basis: DecisionBasis, store: ObjectStore
 ) -> None:
-    """Reject a repeated old job, which would revert newer changes."""
+    """Reject a repetition of an old CI job: it would revert newer changes."""
     wanted = {action.id for action in now.actions}
     ours = {file.run for file in runs}
     for file in filter(use.is_by, runs):
@@ -262,7 +262,7 @@ def _parse_started(started: str) -> int:
 
 
 _CLOCK_SKEW_MS: Final = 3_600_000
-"""Tolerated difference of the runner's and the forge's clock."""
+"""Tolerated difference between the clocks of runner and forge."""
 _MAX_RUNS: Final = 200
 _WHOLE: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -281,7 +281,7 @@ def parse_digest(text: str) -> str:
 
 
 def check_file_digest(plan: Plan, expected: str, shown: str) -> None:
-    """Raise `StalePlanError` if a saved plan has another digest than the approved one."""
+    """Raise `StalePlanError` if the digest of a saved plan is not the approved one."""
     if plan.digest != expected:
         message = f"{shown} holds the plan {plan.digest[:8]}, and {expected[:8]} was approved"
         raise StalePlanError(message, hint="Nothing was done. Give the file that was saved with the approved plan.")
@@ -290,7 +290,7 @@ def check_file_digest(plan: Plan, expected: str, shown: str) -> None:
 def check_approvers(
     plan: Plan, guards: Guards, names: Sequence[str], *, request: str | None = None, at_least: int = 0
 ) -> None:
-    """Raise `BlockedError` for too few distinct approvers.
+    """Raise `BlockedError` for too few different approvers.
 
     `request`: the pull request whose approvals count. `at_least`: the number that its plan required.
     """
@@ -312,7 +312,7 @@ def _base_of(plan: Plan) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class RestOfRun:
-    """Observed clusters, by which the rest of an interrupted run is decided."""
+    """The observed clusters and the record, which show what an interrupted run still has to do."""
 
     inventory: Inventory
     capabilities: Mapping[str, Capabilities]
@@ -328,7 +328,7 @@ def list_unfinished_actions(settled: SettledJournal) -> list[Action]:
 
 
 def has_result(action: Action, observed: RestOfRun) -> bool:
-    """Return whether the result of an action exists already."""
+    """Return whether the clusters already have the result of an action."""
     match action:
         case Adopt():
             known = observed.record.get(action.address)
@@ -354,21 +354,21 @@ _MISSING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """The rest of an open run's plan, and ids of actions no longer needed."""
+    """Actions of an open run that remain, and ids of those no longer needed."""
 
     plan: Plan
     not_needed: tuple[str, ...] = ()
 
 
 def find_open_run(site: Site) -> RunFile | None:
-    """Return the open run, or `None`, without a lock."""
+    """Return the open run, or `None`. Needs no lock."""
     lockfile_row = read_lockfile(site.state, owner=site.owner)
     opened = lockfile_row.lockfile.open_run if lockfile_row else None
     return require_run(site.state, opened.run) if opened else None
 
 
 def read_resume_options(site: Site) -> Mapping[str, Any]:
-    """Return the planning options of the open run."""
+    """Return the options with which the open run was planned."""
     run = find_open_run(site)
     if run is None:
         raise UserError("there is nothing to resume: no run is open", hint="Plan and apply with: reconciler apply")
@@ -438,12 +438,12 @@ def _changed_error(run: str, more: Sequence[Difference], not_needed: tuple[str, 
 
 
 _MAX_BYTES: Final = 1 << 30
-"""Enough for a plan of half a million topics."""
+"""Size limit of a plan file; a plan of half a million topics is smaller."""
 _HEAD_BYTES: Final = 4096
 
 
 def read_plan(path: Path, shown: str, read: Callable[[bytes], SavedPlan]) -> SavedPlan:
-    """Read a plan file; errors begin with its name."""
+    """Read a plan file. Errors begin with its name."""
     body = _read_plan_bytes(path)
     try:
         with pause_garbage_collection():
@@ -454,7 +454,7 @@ def read_plan(path: Path, shown: str, read: Callable[[bytes], SavedPlan]) -> Sav
 
 
 def _read_plan_bytes(path: Path) -> bytes:
-    """Return only the first bytes of a file that is not JSON."""
+    """Return the contents, or only the first bytes if they are not JSON."""
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size > _MAX_BYTES:
@@ -481,7 +481,7 @@ def to_options(select: Select, *, cwd: Path, folder: Path) -> dict[str, Any]:
 
 
 def read_select(options: Mapping[str, Any], folder: Path) -> Select:
-    """Return the selection stored as JSON."""
+    """Return the selection that was stored as JSON."""
     return Select(
         environment=options.get("environment"),
         variables=tuple(options.get("var", ())),

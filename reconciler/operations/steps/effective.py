@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AclRow:
-    """An access rule that applies to a resource: `path` is its name in plans, `origin` the address that sets it."""
+    """An access rule that applies to a resource. `path` names it in plans; `origin` is the address that sets it."""
 
     path: str
     rule: NamespaceAcl
@@ -54,7 +54,7 @@ class AclRow:
 
 
 def list_effective_acls(address: Address, observed: Inventory) -> tuple[AclRow, ...]:
-    """Return the rules that apply to an address, in order of evaluation."""
+    """Return the rules that apply to a resource, in order of evaluation."""
     rows: list[AclRow] = []
     for place in _list_acl_levels(address):
         observed_level = observed.get(place)
@@ -67,7 +67,7 @@ def list_effective_acls(address: Address, observed: Inventory) -> tuple[AclRow, 
 
 
 def list_own_rules(resource: Resource) -> Mapping[str, tuple[str, ...]]:
-    """Return the operations of a resource's own rules by path."""
+    """Return the operations of a resource's own rules, by path."""
     return to_rule_fields(resource.spec.acls) if isinstance(resource, Topic | Namespace) else {}
 
 
@@ -80,7 +80,7 @@ def _list_acl_levels(address: Address) -> Iterator[Address]:
         yield address
 
 
-# A topic's configs come from itself, the nearest namespace, the cluster, or the platform's default.
+# A topic's config is set by the topic, its nearest namespace, the cluster, or the platform's default.
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class ConfigRow:
     key: str
     value: str
     origin: str
-    """The topic, a namespace, `brokers` (their default), or `default`."""
+    """The topic, a namespace, `brokers` for their default, or `default`."""
 
 
 def compute_effective_configs(
@@ -98,7 +98,8 @@ def compute_effective_configs(
 ) -> tuple[ConfigRow, ...]:
     """Return the effective configs of a topic, mirror or namespace, by key."""
     if is_replica(observed.get(address)):
-        return ()  # its source decides what it holds
+        # The configs of a replica are those of its source.
+        return ()
     rows = {
         key: ConfigRow(key, known.default, DEFAULT)
         for key, known in capabilities.configs.items()
@@ -113,7 +114,7 @@ def compute_effective_configs(
 
 
 def read_effective_configs(provider: Provider, address: Address, observed: Inventory) -> tuple[ConfigRow, ...]:
-    """Return effective configs, for a mirror with those copied from its source."""
+    """Return effective configs. Those of a mirror include configs copied from its source."""
     rows = compute_effective_configs(address, observed, provider.capabilities)
     mirror = observed.get(address)
     if mirror is None or not isinstance(mirror.resource, MirrorTopic):
@@ -131,7 +132,7 @@ def read_effective_configs(provider: Provider, address: Address, observed: Inven
 def _list_config_layers(
     address: Address, observed: Inventory, capabilities: Capabilities
 ) -> Iterator[tuple[Address, Mapping[str, str]]]:
-    """Yield the layers of configs, the farthest first."""
+    """Yield the layers of configs: cluster, namespaces, topic."""
     of_all, seen = cluster_address(cluster_of(address) or ""), observed.get(address)
     cluster = observed.get(of_all)
     if cluster is not None and isinstance(cluster.resource, Cluster):
@@ -160,7 +161,7 @@ _POLICY: Final = "remote.log.disable.policy"
 
 @dataclass(frozen=True, slots=True)
 class TieringRow:
-    """An effective tiering config, as stored, and the policy or switch that decides it."""
+    """An effective tiering config as stored, and the policy or switch that decides it."""
 
     key: str
     value: str
@@ -170,7 +171,7 @@ class TieringRow:
 def compute_effective_tiering(
     address: Address, inventory: Inventory, origins: Mapping[Address, Mapping[str, str]]
 ) -> tuple[TieringRow, ...]:
-    """Return the effective tiering of a topic; empty if never configured.
+    """Return the effective tiering of a topic; empty if it was never configured.
 
     `origins` name the policies that set recorded configs.
     """
@@ -211,7 +212,7 @@ def _build_tiering_rows(topic: Observed, configs: Configs, inventory: Inventory)
 
 
 def _explain_off(topic: Observed, configs: Configs, inventory: Inventory) -> str | None:
-    """Return why a topic is not tiered regardless of its own switches (F-R-001)."""
+    """Return why a topic is not tiered although its own switches are on (F-R-001)."""
     name = topic.resource.cluster or ""
     cluster = inventory.get(cluster_address(name))
     if cluster is None or not isinstance(cluster.resource, Cluster):
@@ -274,7 +275,7 @@ def _bool_text(value: bool) -> str:  # noqa: FBT001 - the value is the only argu
 
 
 def predict_inventory(inventory: Inventory, actions: Sequence[Action]) -> dict[Address, Observed]:
-    """Return an inventory as it is after a plan's creations and changes, without its deletes and moves."""
+    """Return the inventory after a plan's creations and changes. Deletions and moves are ignored."""
     after = dict(inventory)
     for action in actions:
         seen = after.get(action.address)

@@ -1,4 +1,4 @@
-"""Input of a command, its workspace files, and errors from findings."""
+"""Input of a command, the files of its workspace, and errors from findings."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ if TYPE_CHECKING:
 
 
 class PullRequestBase(NamedTuple):
-    """The base of a pull request, checked out separately."""
+    """The base of a pull request, checked out into its own folder."""
 
     root: Path
     files: Path
 
     def of(self, path: Path) -> Path:
-        """Return the path that a file of the repository has in the base."""
+        """Return the path of a repository file in the base."""
         return self.files / path.relative_to(self.root)
 
 
 def no_commit(_folder: Path) -> str | None:
-    """Return `None`: the folder is in no repository."""
+    """Return `None`: the folder is in no git repository."""
     return None
 
 
 def no_fork(_folder: Path, revision: str) -> str:
-    """Return the revision unchanged."""
+    """Return the revision unchanged: no fork point is known."""
     return revision
 
 
 def no_history(_folder: Path, _commit: str, _of: str) -> bool | None:
-    """Return `None`: nothing to compare."""
+    """Return `None`: no history is known."""
     return None
 
 
 def no_changes(_folder: Path, _beside: Sequence[Path], _revision: str) -> tuple[str, ...]:
-    """Return no files: nothing has changed since the revision."""
+    """Return no files: nothing changed since the revision."""
     return ()
 
 
 def no_base(_folder: Path) -> PullRequestBase | None:
-    """Return `None`: no pull request."""
+    """Return `None`: this is no pull request."""
     return None
 
 
 def no_limit(_folder: Path) -> Path | None:
-    """Return `None`: files may be anywhere."""
+    """Return `None`: references to files are unlimited."""
     return None
 
 
@@ -65,48 +65,48 @@ def print_nothing(_line: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """Clocks, ids, environment and working folder of a command; no other code reads them."""
+    """Clocks, ids, environment and working folder of a command. Other code receives them from here."""
 
     cwd: Path
     environ: Mapping[str, str]
     now_ms: Callable[[], int]
-    """Wall clock, for display and timestamps of records."""
+    """Wall clock, for display and for timestamps of records."""
     new_id: Callable[[], str]
-    """Returns a UUID4 for lineages, clusters and topics."""
+    """Returns a UUID4, for lineages, clusters and topics."""
     new_run: Callable[[], str]
-    """Returns a UUIDv7 for runs: sorts by time."""
+    """Returns a UUIDv7 for runs, which sorts by time."""
     tool: str
     who: str
-    """User in the lease: `anna@build-7`."""
+    """The user, as written into the lease: `anna@build-7`."""
     ci_url: str | None = None
     git_commit: Callable[[Path], str | None] = no_commit
     fork_point: Callable[[Path, str], str] = no_fork
     is_ancestor: Callable[[Path, str, str], bool | None] = no_history
-    """Whether a commit is an ancestor of another; `None`: git cannot tell."""
+    """Whether a commit is an ancestor of another. `None`: git does not know."""
     changed_files: Callable[[Path, Sequence[Path], str], tuple[str, ...]] = no_changes
-    """Files below a folder, and files next to it, changed since a revision."""
+    """Files below a folder, and other named files, that changed since a revision."""
     base_files: Callable[[Path], PullRequestBase | None] = no_base
-    """A pull request's base for a folder; `None`: no pull request."""
+    """Base of the pull request that contains a folder. `None`: no pull request."""
     read_limit: Callable[[Path], Path | None] = no_limit
-    """In a pull request, the folder that files may not refer out of."""
+    """In a pull request, the folder outside of which files may not be referenced."""
     workspace: Path | None = None
     """Folder of `reconciler.yaml`; `None`: the nearest above `cwd`."""
     principal: str | None = None
-    """On embedded clusters; `None`: the super user."""
+    """Principal on embedded clusters. `None`: the super user."""
     host: str = "*"
-    """The principal's host; `*`: unknown."""
+    """Host of the principal. `*`: unknown."""
     warn: Callable[[str], None] = print_nothing
     tell: Callable[[str], None] = print_nothing
-    """Shows the current step; thread-safe."""
+    """Shows the current step. Thread-safe."""
 
     def today(self) -> date:
-        """Return the day in UTC, for the end of allowances."""
+        """Return the current day in UTC, for the expiry of allowances."""
         return datetime.fromtimestamp(self.now_ms() / 1000, tz=UTC).date()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Select:
-    """Selection options as typed."""
+    """Selection options of a command, as typed."""
 
     environment: str | None = None
     variables: tuple[str, ...] = ()
@@ -128,7 +128,7 @@ def load_files(invocation: Invocation, select: Select) -> LoadedWorkspace:
 
 
 def load_workspace_file(invocation: Invocation, select: Select) -> Workspace:
-    """Find the workspace and load only `reconciler.yaml`: broken manifests must not hide the state."""
+    """Find the workspace and load only `reconciler.yaml`. Broken manifests must not prevent reading the state."""
     folder = find_workspace_folder(invocation)
     variables, within = read_variables(invocation, select), invocation.read_limit(folder)
     return load_workspace(folder, environment=select.environment, variables=variables, within=within)
@@ -149,7 +149,7 @@ def find_workspace_folder(invocation: Invocation) -> Path:
 
 
 def read_variables(invocation: Invocation, select: Select) -> Variables:
-    """Return the variables of the command line and environment."""
+    """Return the variables set by the command line and the environment."""
     files = tuple(invocation.cwd / path for path in select.var_files)
     return Variables.parse(select.variables, files=files, environ=invocation.environ)
 
@@ -158,7 +158,7 @@ _SHOWN_PATTERNS: Final = 3
 
 
 def add_locations(findings: Sequence[PlanFinding], loaded: LoadedWorkspace) -> tuple[PlanFinding, ...]:
-    """Return the findings with the files and lines of their fields."""
+    """Return the findings, each with the file and line of its field."""
     if not any(finding.marks for finding in findings):
         return tuple(findings)
     files = Findings(loaded.folder)
@@ -186,7 +186,7 @@ def format_finding(finding: PlanFinding) -> str:
 
 
 def combine_errors(findings: Sequence[PlanFinding], *, can_exclude: bool = False) -> UserError:
-    """Return one error for all errors of a plan; `can_exclude`: the command has `--exclude`."""
+    """Return one error for all errors of a plan. `can_exclude`: the command has `--exclude`."""
     return UserError(_join_findings("the plan has", findings), hint=_exclude_hint(findings, can_exclude=can_exclude))
 
 
@@ -201,7 +201,7 @@ def _join_findings(has: str, findings: Sequence[PlanFinding]) -> str:
 
 
 def _exclude_hint(findings: Sequence[PlanFinding], *, can_exclude: bool) -> str:
-    # Another command's --allow in a hint must not be mistaken for an option of this one.
+    # The hint may name an `--allow` of another command. Say that this command has no such option.
     lifts = "No --allow of this command lifts these." if _names_one(findings) else "No --allow lifts these."
     patterns = sorted({_exclude_pattern(finding) for finding in findings})
     if not can_exclude or not all(patterns):

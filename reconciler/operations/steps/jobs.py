@@ -1,4 +1,4 @@
-"""Run data actions with one Spark session for source and sink."""
+"""Run data actions with one Spark session."""
 
 from __future__ import annotations
 
@@ -51,13 +51,11 @@ _EXECUTOR_WARNING_S: Final = 15
 W = TypeVar("W", bound="Costly")
 R = TypeVar("R")
 
-# Spark and Arrow are heavy: commands without data actions must not import them.
-#
 # ruff: noqa: PLC0415
 
 
 class SparkJobs:
-    """Runs the jobs of one command. Spark starts with the first job and ends with the block."""
+    """Runs the jobs of one command. Spark starts with the first job, and ends with the block."""
 
     def __init__(self, providers: Mapping[str, Provider], spark: SparkSpec, invocation: Invocation) -> None:
         self._providers = providers
@@ -94,14 +92,14 @@ class SparkJobs:
         ending.join(_STOP_WAIT_S)
 
     def check(self, actions: Iterable[Action]) -> None:
-        """Reject actions whose jobs lack Spark, Java or libraries, before anything begins."""
+        """Reject actions whose jobs lack Spark, Java or libraries, before any action begins."""
         actions = tuple(actions)
         if any(is_job_lane(choose_lane(action)) for action in actions):
             try:
                 self.engine()
             except ImportError as error:
                 raise MissingRecordsError.of(error) or error from error
-        # A job that turns out larger than estimated fails by itself (`Engine.spark`).
+        # A job that exceeds its estimate fails later, in `Engine.spark`.
         copying = (action for action in actions if isinstance(action, RunJob) and not action.is_migration)
         if any(self._is_for_spark(action.estimate) for action in copying):
             from reconciler.jobs.session import check_ready
@@ -115,11 +113,11 @@ class SparkJobs:
     def run(
         self, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = go_on
     ) -> JobResult:
-        """Run a job, or drive a transition; return what was moved.
+        """Run a job or a transition. Return what was copied.
 
         Raises:
             RetryableError: A mirror does not catch up, or a cluster does not answer.
-            IncompleteError: It was stopped, or cannot continue now.
+            IncompleteError: The job was stopped, or cannot continue now.
         """
         engine = self.engine()
 
@@ -166,7 +164,7 @@ class SparkJobs:
         return Engine(lambda: self.session().session, lambda: self._is_stopped, self._spec.below)
 
     def ran(self, engine: Engine) -> Execution:
-        """Return where an engine's tasks ran so far."""
+        """Return where an engine's tasks have run so far."""
         used = engine.used
         if used.spark_tasks:
             return Execution(self._spec.name, used.spark_tasks, used.starting_s)
@@ -196,7 +194,7 @@ class SparkJobs:
         copy: Callable[[ObservedMirror, Mapping[int, int] | None], object] | None = None,
         may_go_on: Callable[[], None] = go_on,
     ) -> Driver:
-        """Return the driver of transitions that need both clusters."""
+        """Return the driver of transitions, which need both clusters of a link."""
 
         def go() -> None:
             if self._is_stopped:
@@ -228,24 +226,24 @@ class SparkJobs:
 
     @cached_property
     def shared(self) -> Engine:
-        """Engine of all upkeep, counted as one job."""
+        """Engine shared by all maintenance, which counts as one job."""
         return self.engine()
 
     def tasks(self) -> tuple[int, int]:
-        """Return the number of upkeep tasks so far, in Spark and here."""
+        """Return the number of maintenance tasks so far: in Spark, and in this process."""
         return self.shared.used.spark_tasks, self.shared.used.in_process
 
     def ran_since(self, before: tuple[int, int]) -> Execution:
-        """Return where upkeep ran since `before`, a result of `tasks`."""
+        """Return where maintenance tasks ran since `before`, an earlier result of `tasks`."""
         spark, local = (now - then for now, then in zip(self.tasks(), before, strict=True))
         return Execution(self._spec.name, spark) if spark else Execution(IN_PROCESS if local else "")
 
     def copier(self, engine: Engine | None = None) -> Copier:
-        """Return what copies mirrors with this engine."""
+        """Return a copier of mirrors that uses this engine; by default the shared one."""
         return Copier(self._providers, engine or self.shared)
 
     def spread(self, work: Sequence[W], do: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[Sequence[R]]:
-        """Run parts of upkeep and yield their results in rounds.
+        """Run parts of a maintenance job, and yield their results in rounds.
 
         Raises:
             MissingSparkError: Java or Spark is missing.
@@ -256,7 +254,8 @@ class SparkJobs:
         engine = self.shared
         stored_bytes = sum(item.bytes for item in work)
         if engine.starts_spark(stored_bytes):
-            engine.spark(stored_bytes)  # without PySpark the import would fail
+            # Report a missing PySpark before the import below fails.
+            engine.spark(stored_bytes)
             from reconciler.jobs.compaction import run_in_spark
 
             yield from run_in_spark(engine, work, do)
@@ -266,7 +265,7 @@ class SparkJobs:
 
     def stop(self) -> None:
         """Stop the running job soon. Thread-safe and signal-safe."""
-        # A handler may interrupt this code: no locks, events or new threads.
+        # Signal handlers call this: no locks, events or new threads.
         self._is_stopped = True
         self._start_results.put(None)
         spark = self._spark
@@ -279,11 +278,11 @@ class SparkJobs:
         return self._is_stopped
 
     def session(self) -> RunningSpark:
-        """Return Spark, started on first use. Raises `IncompleteError` if stopped."""
+        """Return Spark, started on first use. Raises `IncompleteError` after a stop."""
         with self._starting:
             if self._spark is None:
                 self._spark = self._start_spark()
-                # cancelling is a socket call, too slow for a signal handler
+                # Cancelling jobs is a socket call, too slow for a signal handler.
                 threading.Thread(target=self._cancel, name="cancel", daemon=True).start()
                 if not self._spark.has_executors:
                     threading.Thread(
@@ -296,10 +295,11 @@ class SparkJobs:
             spark.cancel()
 
     def _warn_without_executors(self, spark: RunningSpark) -> None:
-        """Warn, because Spark waits silently for executors."""
+        """Warn if no executor appears, because Spark waits for executors without a message."""
         if self._is_over.wait(_EXECUTOR_WARNING_S):
             return
-        with suppress(Exception):  # Spark may stop during the check
+        # Spark may be stopped during the check.
+        with suppress(Exception):
             if not spark.has_executors:
                 self._warn(
                     f"Spark at {self._spec.master} has given no executor for {_EXECUTOR_WARNING_S} s, and the job "
@@ -315,10 +315,11 @@ class SparkJobs:
             except Exception as error:  # noqa: BLE001 - raised where it is waited for
                 self._start_results.put(error)
 
-        # A start takes seconds and cannot be cancelled, so a stop does not wait. A late JVM ends with this process's
+        # A start takes seconds and cannot be cancelled. A stop does not wait for it: the JVM ends with this process's
         # stdin.
         news: RunningSpark | Exception | None = None
-        if not self._is_stopped:  # only one waiting thread receives the stop
+        # If a stop was requested already, its only message may have gone to another thread.
+        if not self._is_stopped:
             threading.Thread(target=start, name="spark", daemon=True).start()
             news = self._start_results.get()
         match news:

@@ -1,7 +1,7 @@
 """One pass over a link: mirrors, configs, groups and access rules.
 
-The caller copies records between `sync_links` and `bring_groups`: group offsets must not pass their mirrors. Each step
-is atomic, so several processes may run passes.
+The caller copies records between `sync_links` and `bring_groups`: group offsets must not exceed the mirror's end. Each
+step is atomic, so several processes may run passes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ IN_USE: Final = "CONSUMER_GROUP_IN_USE_ERROR"
 
 
 def sync_groups(sides: LinkView, pace: Pace) -> TaskResult:
-    """Sync the groups with commits since the last sync."""
+    """Sync the groups that committed since the last sync."""
     mirrors, spec = sides.live, sides.spec
     above, below = links_by_jobs(sides.source).syncs, links_by_jobs(sides.destination).syncs
     versions, refused = _read_versions(above, spec)
@@ -99,7 +99,7 @@ def write_offsets(
     *,
     settled: tuple[dict[str, str], Mapping[str, str]] | None = None,
 ) -> TaskResult:
-    """Write source groups' offsets to the cluster of their mirrors, and record the groups that are up to date."""
+    """Write offsets of source groups to the mirrors' cluster. Record the groups that are up to date."""
     offsets, below = ends
     names = {mirror.source: mirror.name for mirror in mirrors}
     of_mirrors = {name: _rename_topics(group_offsets, names) for name, group_offsets in offsets.items()}
@@ -119,7 +119,8 @@ def write_offsets(
         count += outcome.is_changed
         if outcome.own:
             in_use[f"group {name}"] = _own_offsets_error(outcome.own)
-            continue  # check again until the topic is gone
+            # Write again in the next pass, until the group's own topic is gone.
+            continue
         if settled is not None and not outcome.is_clamped:
             settled[0][name] = settled[1][name]
     if errors or not in_use:
@@ -152,7 +153,7 @@ def _own_offsets_error(topics: Collection[str]) -> UserError:
 
 @dataclass
 class GroupsRead:
-    """Caches the committed offsets of groups by cluster; each version is read once."""
+    """Caches committed offsets of groups, by cluster. Each version of a group is read once."""
 
     _known: dict[tuple[str, str], tuple[str, GroupOffsets]] = field(default_factory=dict)
 
@@ -173,9 +174,9 @@ TAKEN: Final = "TOPIC_EXISTS_ERROR"
 
 
 def auto_create_mirrors(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskResult:
-    """Create missing mirrors, and report taken names.
+    """Create missing mirrors, and report names that other topics have.
 
-    With a prefix, topics that are mirrors are skipped: opposite links would create mirrors forever.
+    With a prefix, skip topics that are mirrors themselves: two opposite links would create mirrors forever.
     """
     auto_create = sides.spec.auto_create
     filters = () if auto_create is None or not auto_create.enabled else auto_create.filters
@@ -238,7 +239,8 @@ def sync_rules(sides: LinkView) -> TaskResult:
     """Sync the source's access rules to mirrors and namespaces."""
     sync, name = sides.spec.acl_sync, sides.link.name
     below = links_by_jobs(sides.destination).syncs
-    if sync is None or not sync.enabled or sides.spec.prefix:  # with a prefix, rules would apply to other topics
+    if sync is None or not sync.enabled or sides.spec.prefix:
+        # With a prefix, the source's rules would apply to other topics.
         return TaskResult(below.protect(name))
     if not sync.filters:
         error = UserError(f"link {name}: acl.filters is not set", hint="List in aclSync.filters the rules to copy.")
@@ -247,8 +249,8 @@ def sync_rules(sides: LinkView) -> TaskResult:
     return TaskResult(below.sync_rules(name, rules) + below.protect(name))
 
 
-# Missing or unreadable sources are awaited as long as the link specifies. A source with another id or fewer partitions
-# is never the mirrored one again.
+# A mirror waits for a missing or unreadable source as long as its link specifies. A source with another id or with
+# fewer partitions is never accepted again.
 
 
 PARTITIONS_DECREASED: Final = "SOURCE_PARTITIONS_DECREASED"
@@ -265,7 +267,7 @@ def sync_topics(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskRes
 
 
 def record_source_troubles(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> dict[str, ReconcilerError]:
-    """Record lost and recovered sources; return the errors of newly FAILED mirrors."""
+    """Record sources that were lost or have recovered. Return the errors of mirrors that became FAILED."""
     news: dict[str, Trouble | None] = {}
     ended: dict[str, ReconcilerError] = {}
     for mirror in sides.live:
@@ -317,10 +319,10 @@ class LinkPass:
     pace: Pace
     now_ms: Callable[[], int]
     owners: Mapping[str, ResourceOwner] = field(default_factory=dict)
-    """Other workspaces that own links, which do the work that needs their view."""
+    """Other workspaces that own links. They do the work that needs their declarations."""
 
     def view(self, link: ObservedLink, mirrors: Iterable[ObservedMirror]) -> LinkView | None:
-        """Return a link with both clusters and its mirrors; `None` if the source cluster is unknown."""
+        """Return a link with both clusters and its mirrors. `None`: the source cluster is unknown."""
         source = link.declared.spec.source
         if source not in self.providers:
             return None
@@ -333,7 +335,7 @@ def sync_links(
 ) -> Iterator[LinkOutcome]:
     """Sync the wanted links except their groups, and yield the results.
 
-    Call `bring_groups` after the copy of records for links whose groups are due.
+    After the copy of records, call `bring_groups` for links whose groups are due.
     """
     links = links_by_jobs(link_pass.providers[link_pass.cluster])
     every, version = links.links(), ""
@@ -342,7 +344,7 @@ def sync_links(
         if not is_wanted(link.name):
             continue
         if mirrors is None:
-            # read before the mirrors: the next pass then notices concurrent changes
+            # Read the version before the mirrors, so that the next pass notices concurrent changes.
             version = (
                 links.syncs.version() if any(every_link.status is not LinkStatus.PAUSED for every_link in every) else ""
             )
@@ -358,7 +360,7 @@ def sync_links(
 
 
 def bring_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[LinkOutcome]:
-    """Sync groups to their mirrors' current offsets, and yield the results."""
+    """Sync groups to the current offsets of their mirrors, and yield the results."""
     if not names:
         return
     links, pace = links_of(link_pass.providers[link_pass.cluster]), link_pass.pace
@@ -367,7 +369,8 @@ def bring_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[LinkOu
         sides = link_pass.view(link, mirrors) if link.name in names else None
         if sides is None:
             continue
-        if link.status is not LinkStatus.ACTIVE:  # no longer ACTIVE: retry in the next pass
+        if link.status is not LinkStatus.ACTIVE:
+            # Retry in the next pass.
             pace.make_due(link.id, CONSUMER_OFFSET_SYNC)
             continue
         task_done = _run_task(sides, pace, CONSUMER_OFFSET_SYNC, partial(sync_groups, sides, pace))
@@ -378,15 +381,16 @@ def bring_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[LinkOu
 
 
 def sync_link(sides: LinkView, version: str, pace: Pace, driver: Driver | None = None) -> LinkOutcome:
-    """Sync one link except its groups; a failed task does not stop the others.
+    """Sync one link except its groups. A failed task does not stop the others.
 
-    `version` is the destination's before the read. Transitions continue on a paused link.
+    `version` is the destination's, read before its mirrors. Transitions also continue on a paused link.
     """
     cluster, name = sides.link.declared.metadata.cluster, sides.link.name
     if sides.link.status is LinkStatus.PAUSED:
         drove, errors = _drive_transitions(sides, driver)
         return LinkOutcome(cluster, name, LinkStatus.PAUSED, drove=drove, errors=errors)
-    if sides.spec.paused:  # a broken link may have been repaired
+    # The link may be paused to repair it, so check its source.
+    if sides.spec.paused:
         tried = probe_source(sides, lambda _version: False)
         if isinstance(tried, ReconcilerError):
             return LinkOutcome(cluster, name, choose_link_status(tried), errors={LINK: tried})
@@ -411,8 +415,8 @@ def sync_link(sides: LinkView, version: str, pace: Pace, driver: Driver | None =
 class _Tasks:
     """The tasks of a link in one pass.
 
-    Work that depends only on both clusters' versions is done once per pair, so thousands of healthy mirrors are not
-    checked every few seconds. `destination_version` was read before the destination.
+    Tasks that depend only on the versions of both clusters run once for each pair of versions. So passes over thousands
+    of unchanged mirrors are cheap. `destination_version` was read before the destination's mirrors.
     """
 
     sides: LinkView
@@ -456,7 +460,8 @@ class _Tasks:
             failed = record_source_troubles(self.sides, offered)
         if self._must_make(version):
             done[AUTO_CREATE_MIRROR] = self._make_mirrors(offered, version)
-            if done[AUTO_CREATE_MIRROR].count:  # rules also apply to new mirrors
+            if done[AUTO_CREATE_MIRROR].count:
+                # Rules also apply to the new mirrors.
                 mirrors = links_of(self.sides.destination).mirrors(self.sides.link.name)
                 self.sides = replace(self.sides, mirrors=tuple(mirrors))
         if shapes:
@@ -470,7 +475,7 @@ class _Tasks:
         return failed, done
 
     def _make_mirrors(self, offered: Mapping[str, OfferedTopic], version: str) -> TaskResult:
-        """Create mirrors; report taken names once, without a repetition."""
+        """Create mirrors. Report names that other topics have only once."""
         task_done, link = (
             self._do(AUTO_CREATE_MIRROR, lambda: auto_create_mirrors(self.sides, offered)),
             self.sides.link.id,
@@ -497,7 +502,7 @@ class _Tasks:
         return "" if self._shares_names() else " and ".join(name for name, is_on in switches.items() if is_on)
 
     def _shares_names(self) -> bool:
-        """Return whether filters mean the same as for the owner: flat names depend on declared namespaces."""
+        """Return whether filters select the same topics as for the owner. Flat names depend on declared namespaces."""
         ends = (self.sides.source, self.sides.destination)
         return self.sides.owner is None or not any(end.capabilities.namespaces_are_rules for end in ends)
 
@@ -505,11 +510,12 @@ class _Tasks:
         return not self.pace.is_settled(self.sides.link.id, TOPIC_CONFIGS_SYNC, (version, self.destination_version))
 
     def _settle(self, task: str, version: str, *, is_done: bool) -> None:
-        if is_done:  # after a commit the next pass checks again
+        # If a version changes, the next pass checks again.
+        if is_done:
             self.pace.settle(self.sides.link.id, task, (version, self.destination_version))
 
     def _is_on(self, task: str, *, is_enabled: bool) -> bool:
-        """Return whether a task is used; clear the trouble of an unused one."""
+        """Return whether a task is enabled. Clear the trouble of a disabled one."""
         if not is_enabled:
             record_task_trouble(self.sides, task, TaskResult())
         return is_enabled
@@ -524,7 +530,7 @@ class _Tasks:
 
 
 def _run_task(sides: LinkView, pace: Pace, task: str, do: Callable[[], TaskResult]) -> TaskResult:
-    """Run a task; a failed one becomes due again."""
+    """Run a task. If it fails, make it due again."""
     try:
         task_done = do()
     except ReconcilerError as error:
@@ -561,14 +567,14 @@ def _unknown_source(cluster: str, link: ObservedLink, owner: ResourceOwner | Non
 class FinalSync:
     """Syncs groups and configs of mirrors before a promotion, reversal or restore ends.
 
-    An error keeps the transition open, except for a group that reads the mirror: its own commits win.
+    An error keeps the transition open. A group that reads the mirror is no error: its own commits win.
     """
 
     providers: Mapping[str, Provider]
     _groups: GroupsRead = field(default_factory=GroupsRead)
 
     def __call__(self, mirror: ObservedMirror) -> None:
-        """Sync configs and groups of a mirror; errors keep the transition open."""
+        """Sync configs and groups of a mirror."""
         links = links_by_jobs(get_provider(self.providers, mirror.cluster))
         source = get_provider(self.providers, mirror.source_cluster)
         teach_names(self.providers, [mirror])

@@ -1,6 +1,6 @@
 """A link with both clusters: its source, troubles and due tasks.
 
-A process's memory is not stored: a new process checks again.
+The due times are not stored, so a new process checks everything.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ def get_provider(providers: Mapping[str, Provider], cluster: str) -> Provider:
 
 @dataclass
 class SettledGroups:
-    """Versions of source groups that need no sync until they commit again."""
+    """Versions of source groups that are synced until the groups commit again."""
 
     of: Hashable = None
-    """Mirrors and synced groups for which these versions are valid."""
+    """Mirrors and filters for which these versions are valid."""
     versions: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class Pace:
-    """What one process remembers of links between passes."""
+    """What one process remembers about links between passes."""
 
     _last_run_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     _groups: dict[str, SettledGroups] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Pace:
     _messages: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def is_due(self, link_id: str, task: str, interval_ms: int, now_ms: int) -> bool:
-        """Return whether a task is due, and record it. A clock set back does not stop it."""
+        """Return whether a task is due, and record that it runs. A clock set back does not delay it."""
         last = self._last_run_ms.get((link_id, task))
         is_due = last is None or now_ms < last or (interval_ms != UNLIMITED and now_ms - last >= interval_ms)
         if is_due:
@@ -79,7 +79,7 @@ class Pace:
         self._last_run_ms.pop((link_id, task), None)
 
     def is_settled(self, link_id: str, task: str, world: Hashable) -> bool:
-        """Return whether a task was done for these versions of both clusters."""
+        """Return whether a task is done for these versions of both clusters."""
         return self._settled_worlds.get((link_id, task)) == world
 
     def settle(self, link_id: str, task: str, world: Hashable) -> None:
@@ -87,13 +87,13 @@ class Pace:
         self._settled_worlds[link_id, task] = world
 
     def is_news(self, link_id: str, task: str, message: str) -> bool:
-        """Return whether a task's message changed, and store it; empty: no error."""
+        """Return whether a task's message changed, and store it. Empty: no error."""
         is_news = self._messages.get((link_id, task), "") != message
         self._messages[link_id, task] = message
         return is_news
 
     def groups(self, link_id: str, of: Hashable) -> dict[str, str]:
-        """Return the settled versions of groups; empty if mirrors or taken groups changed."""
+        """Return the synced versions of groups; empty if mirrors or filters changed."""
         known = self._groups.setdefault(link_id, SettledGroups())
         if known.of != of:
             known.of, known.versions = of, {}
@@ -103,12 +103,12 @@ class Pace:
 _M = MirrorStatus
 
 LIVE = frozenset({_M.ACTIVE, _M.PAUSED, _M.LINK_PAUSED, _M.SOURCE_UNAVAILABLE, _M.LINK_FAILED})
-"""States in which a mirror follows its source, or would without a pause."""
+"""States in which a mirror follows its source, or is paused."""
 
 
 @dataclass(frozen=True)
 class LinkView:
-    """A link as its destination sees it at `now_ms`."""
+    """A link as seen by its destination at `now_ms`."""
 
     link: ObservedLink
     mirrors: tuple[ObservedMirror, ...]
@@ -116,11 +116,11 @@ class LinkView:
     source: Provider
     now_ms: int
     owner: ResourceOwner | None = None
-    """Other workspace that owns the link and records its troubles."""
+    """Other workspace that owns the link, and records its troubles."""
 
     @cached_property
     def source_identity(self) -> ClusterIdentity | ReconcilerError | None:
-        """Identity of the source cluster, or the error; queried once. `None`: no cluster exists there."""
+        """Identity of the source cluster, or the error; read once. `None`: there is no such cluster."""
         try:
             return self.source.identify()
         except ReconcilerError as error:
@@ -133,17 +133,17 @@ class LinkView:
 
     @property
     def principal(self) -> str:
-        """Principal with which the link reads the source."""
+        """Principal as which the link reads the source."""
         return name_link_principal(self.link.name)
 
     @property
     def live(self) -> tuple[ObservedMirror, ...]:
-        """Mirrors that follow the source, without transitions."""
+        """Mirrors that follow the source, without those in transition."""
         return tuple(mirror for mirror in self.mirrors if mirror.status in LIVE and mirror.operation is None)
 
 
 def teach_names(providers: Mapping[str, Provider], mirrors: Iterable[ObservedMirror]) -> None:
-    """Tell platforms with flat names the full names of mirrors and sources."""
+    """Give the full names of mirrors and sources to platforms that store only flat names."""
     named: dict[str, list[Address]] = {}
     for mirror in mirrors:
         named.setdefault(mirror.cluster, []).append(address_of("topic", mirror.cluster, mirror.name))
@@ -160,23 +160,23 @@ def name_link_principal(link: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LinkOutcome:
-    """Result of a pass over a link, without the copy."""
+    """Result of a pass over a link, without the copy of records."""
 
     cluster: str
     link: str
     status: LinkStatus
-    """Whether the source was reached; otherwise nothing was done."""
+    """Status after the source was probed. If it was not reached, nothing was done."""
     done: Mapping[str, int] = field(default_factory=dict)
-    """Number of changes by due task: mirrors, groups, or places with changed ACLs."""
+    """Number of changes by task: mirrors, groups, or places with changed ACLs."""
     failed: tuple[str, ...] = ()
     drove: tuple[str, ...] = ()
     errors: Mapping[str, ReconcilerError] = field(default_factory=dict)
-    """By task, `link`, or full name of a mirror in transition."""
+    """Errors by task, `link`, or full name of a mirror in transition."""
     are_groups_due: bool = False
     left: str = ""
-    """Work left to the owner, or why everything is."""
+    """Work left to the owner, or the reason why all work is."""
     is_left: bool = False
-    """Whether everything is left, with the copy."""
+    """Whether all work is left to the owner, even the copy."""
 
 
 _CODES: Final[tuple[tuple[type[ReconcilerError], str], ...]] = (
@@ -189,13 +189,13 @@ _CODES: Final[tuple[tuple[type[ReconcilerError], str], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """Result of a task: changes, first error, and `code` if the error has none."""
+    """Result of a task: number of changes, and first error. `code` is used if the error has none."""
 
     count: int = 0
     error: ReconcilerError | None = None
     code: str | None = None
     note: str | None = None
-    """Stored text of the error, if longer."""
+    """Text stored for the error, if longer than its message."""
 
 
 def get_error_code(error: ReconcilerError) -> str:
@@ -206,7 +206,7 @@ def get_error_code(error: ReconcilerError) -> str:
 
 
 def summarize_task(count: int, errors: Mapping[str, ReconcilerError]) -> TaskResult:
-    """Return the result of a task with its first error and the number of errors."""
+    """Return the result of a task. Its error is the first one, with the number of all."""
     if not errors:
         return TaskResult(count)
     name, error = min(errors.items())
@@ -216,7 +216,7 @@ def summarize_task(count: int, errors: Mapping[str, ReconcilerError]) -> TaskRes
 
 
 def record_task_trouble(sides: LinkView, task: str, done: TaskResult) -> None:
-    """Record or clear a task's trouble if it changed; retryable errors are not recorded."""
+    """Record or clear a task's trouble if it changed. Retryable errors are not recorded."""
     if isinstance(done.error, RetryableError) or sides.owner is not None:
         return
     known, trouble = sides.link.tasks.get(task), None
@@ -227,8 +227,8 @@ def record_task_trouble(sides: LinkView, task: str, done: TaskResult) -> None:
         links_by_jobs(sides.destination).record_task_trouble(sides.link.name, task, trouble)
 
 
-# A link whose source does not answer is UNAVAILABLE. An error for a person to fix, such as bad credentials or another
-# source cluster, makes it FAILED.
+# A link whose source does not answer is UNAVAILABLE. An error that a person must fix, such as wrong credentials or
+# another source cluster, makes it FAILED.
 
 
 TIMEOUT: Final = "TIMEOUT_ERROR"
@@ -238,7 +238,7 @@ MISCONFIGURATION: Final = "MISCONFIGURATION_ERROR"
 
 @dataclass(frozen=True, slots=True)
 class LinkSource:
-    """A source cluster that answers; `offered` topics only if requested."""
+    """A source cluster that answers. `offered` topics are read only on request."""
 
     cluster_id: str
     version: str
@@ -246,7 +246,10 @@ class LinkSource:
 
 
 def probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource | ReconcilerError:
-    """Check a link's source and record its status; return its offers if its version `needs` them, or the error."""
+    """Check a link's source and record the link's status. Return the source, or the error.
+
+    Offered topics are read if `needs` is true for the source's version.
+    """
     try:
         source = _probe_source(sides, needs)
     except ReconcilerError as error:
@@ -259,12 +262,13 @@ def probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource | 
 
 
 def explain_left_to_owner(sides: LinkView) -> str:
-    """Return why the owner must sync a link; empty if its source is the same cluster here."""
+    """Return why only the owner can sync a link; empty if this workspace declares the same source cluster."""
     if sides.owner is None:
         return ""
     identity = sides.source_identity
     if isinstance(identity, ReconcilerError):
-        return ""  # reported by the pass
+        return ""
+    # The pass reports this error.
     known, name = sides.link.source_cluster_id, sides.spec.source
     if identity is None or (known is not None and identity.cluster_id != known):
         return f"cluster {name} is another one here"
@@ -273,7 +277,7 @@ def explain_left_to_owner(sides: LinkView) -> str:
 
 
 def choose_link_status(error: ReconcilerError) -> LinkStatus:
-    """Return a link's status for an error of its source."""
+    """Return the status of a link whose source has this error."""
     if isinstance(error, RetryableError) and not isinstance(error, MendFirstError):
         return LinkStatus.UNAVAILABLE
     return LinkStatus.FAILED
@@ -284,7 +288,8 @@ def _probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource:
     identity = sides.source_identity
     if isinstance(identity, ReconcilerError):
         raise identity
-    if identity is None:  # its root may be unmounted, and return
+    if identity is None:
+        # The root may be unmounted, so the cluster may return.
         raise RetryableError(
             f"there is no cluster {name} at its declared location", hint="Check that its root exists and is mounted."
         )
@@ -298,7 +303,7 @@ def _probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource:
 
 
 def _read_offered(sides: LinkView) -> Mapping[str, OfferedTopic]:
-    """Return the source's offers; query missing sources by name, as they may be hidden."""
+    """Return the offered topics. Query missing ones by name, because they may be hidden."""
     above = links_by_jobs(sides.source).syncs
     offered = above.list_offered_topics(sides.principal)
     silent = sorted({mirror.source for mirror in sides.live} - offered.keys())
@@ -315,7 +320,7 @@ def _to_trouble(sides: LinkView, error: ReconcilerError) -> tuple[LinkStatus, Tr
 
 
 def _record_status(sides: LinkView, status: LinkStatus, trouble: Trouble | None) -> None:
-    """Store only changes, so that an unreachable source is written once."""
+    """Store the status if it changed, so that an unreachable source is written only once."""
     known = sides.link.trouble
     if sides.owner is not None:
         return
@@ -330,13 +335,13 @@ def _comparable(status: LinkStatus, trouble: Trouble | None) -> tuple[str, ...]:
     return (trouble.code, trouble.message) if status is LinkStatus.FAILED else (trouble.code,)
 
 
-# A mirror waits for a missing or unreadable source as long as its link specifies. Records refused by the destination
-# never fail it.
+# A mirror waits for a missing or unreadable source as long as its link specifies. Records that the destination rejects
+# never make it FAILED.
 
 
 NOT_READABLE: Final = "AUTHORIZATION_ERROR"
 WAITED_FOR: Final = frozenset({SOURCE_TOPIC_MAY_BE_DELETED, NOT_READABLE})
-"""These troubles end when the source exists and is readable again."""
+"""Troubles that end when the source exists and is readable again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +353,7 @@ class Judgement:
 
 
 def judge_trouble(known: Trouble | None, trouble: Trouble, *, retry_ms: int, now_ms: int) -> Judgement:
-    """Decide what a mirror's trouble means, given the trouble recorded before; a code is recorded once."""
+    """Judge a mirror's trouble, given the recorded one. A code is recorded only once."""
     is_known = known is not None and known.code == trouble.code
     since_ms = known.since_ms if known is not None and is_known else now_ms
     if trouble.code == RECORDS_REFUSED:

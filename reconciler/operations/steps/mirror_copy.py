@@ -34,21 +34,19 @@ _M = MirrorStatus
 
 FETCHING: Final = frozenset({_M.ACTIVE, _M.SOURCE_UNAVAILABLE, _M.PENDING_SYNCHRONIZE, _M.PENDING_STOPPED})
 
-# Arrow is heavy: commands without data actions must not import it.
-#
 # ruff: noqa: PLC0415
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorToCopy:
-    """A mirror to copy, and which of its partitions up to which offsets."""
+    """A mirror to copy, with partitions and end offsets."""
 
     mirror: ObservedMirror
     only: Collection[int] | None = None
     until: Mapping[int, int] | None = None
-    """`None`: the source's ends."""
+    """End offsets by partition. `None`: the current ends of the source."""
     is_followed: bool = False
-    """Whether the mirror's partitions and configs surely equal the source's."""
+    """Whether partitions and configs of the mirror are known to equal the source's."""
     progress: Callable[[JobProgress], None] | None = None
 
 
@@ -65,10 +63,10 @@ class Copier:
         until: Mapping[int, int] | None = None,
         progress: Callable[[JobProgress], None] | None = None,
     ) -> Copy:
-        """Copy one mirror up to its source's current ends, or `until`.
+        """Copy one mirror up to `until`, by default its source's current ends.
 
         Raises:
-            SourceChangedError: The source is another log; nothing was copied.
+            SourceChangedError: The source was recreated; nothing was copied.
             IncompleteError: It was stopped; published records stay.
         """
         (outcome,) = self.copy_all([MirrorToCopy(mirror, None, until, progress=progress)])
@@ -77,7 +75,7 @@ class Copier:
         return outcome.copy
 
     def copy_all(self, wanted: Sequence[MirrorToCopy]) -> list[Outcome]:
-        """Copy mirrors in parallel, then delete what their sources deleted (F-C-054)."""
+        """Copy mirrors in parallel. Then delete records that their sources have deleted (F-C-054)."""
         from reconciler.jobs.copy import Outcome, mirrors
         from reconciler.jobs.flows import Copy, Flow
 
@@ -94,7 +92,8 @@ class Copier:
             return outcome
         try:
             links_by_jobs(get_provider(self.providers, mirror.cluster)).delete_below_starts(mirror.name, start_offsets)
-        except NotAuthorizedError as error:  # no trouble of the source: copying continues
+        except NotAuthorizedError as error:
+            # A `UserError` is not recorded as the source's trouble, so copying continues.
             return replace(outcome, error=UserError(error.message, hint=error.hint))
         except ReconcilerError as error:
             return replace(outcome, error=error)
@@ -132,7 +131,7 @@ class Copier:
         )
 
     def _begin(self, provider: Provider, mirror: ObservedMirror, log: TopicLog) -> None:
-        """Start a new mirror where its link specifies."""
+        """Start a new mirror at the offset that its link specifies."""
         link = next((link for link in links_of(provider).links() if link.name == mirror.link), None)
         start = "earliest" if link is None else link.declared.spec.start_offset
         if start != "earliest":
@@ -140,7 +139,7 @@ class Copier:
 
 
 def is_still_followed(provider: Provider, mirror: ObservedMirror) -> bool:
-    """Return whether a mirror still copies: it was neither paused nor stopped since the copy began."""
+    """Return whether a mirror still copies: it was not paused or stopped since the copy began."""
     now = links_of(provider).mirror(mirror.name)
     is_wanted = now.status in FETCHING or now.status is mirror.status is _M.PAUSED
     same = (now.topic_id, now.link, None if now.operation is None else now.operation.id)
@@ -152,7 +151,7 @@ def is_still_followed(provider: Provider, mirror: ObservedMirror) -> bool:
 
 
 def start_offsets(log: TopicLog, start_offset: str) -> dict[int, int]:
-    """Return the offsets at which a mirror begins that does not start where its source starts."""
+    """Return the offsets at which a new mirror begins, unless it begins where its source does."""
     from reconciler.records.schema import parse_ms
 
     bounds = log.bounds()
@@ -162,11 +161,11 @@ def start_offsets(log: TopicLog, start_offset: str) -> dict[int, int]:
     return {number: bounds[number].stable if offset is None else offset for number, offset in since.items()}
 
 
-# Rounds record the begin and end of troubles for `mirror errors`.
+# Rounds record when troubles begin and end, for `mirror errors`.
 
 
 def classify_trouble(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble | None:
-    """Return the trouble to record on a mirror for an error; `None` if it may pass.
+    """Return the trouble to record on a mirror for an error. `None`: the error may pass by itself.
 
     `is_gone`: the source does not exist.
     """
@@ -178,7 +177,8 @@ def classify_trouble(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> T
         case _ if is_gone:
             return Trouble(SOURCE_TOPIC_MAY_BE_DELETED, error.message, now_ms)
         case ProducerFencedError():
-            return None  # another process copies it
+            # Another process copies the mirror.
+            return None
         case UserError():
             return Trouble(RECORDS_REFUSED, error.message, now_ms)
         case _:
@@ -186,21 +186,21 @@ def classify_trouble(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> T
 
 
 def record_refused_copy(links: LinksByJobs, mirror: ObservedMirror, error: ReconcilerError) -> None:
-    """Record a refused copy. Rounds judge other errors: they know the duration."""
+    """Record that the destination rejected a copy. Rounds judge other errors, because they know the duration."""
     trouble = classify_trouble(error, 0, is_gone=False)
     if trouble is not None and trouble.code == RECORDS_REFUSED and mirror.trouble is None:
         links.record_trouble(mirror.name, trouble)
 
 
 def is_denied(mirror: ObservedMirror) -> bool:
-    """Return whether the link may not read the mirror's source, so that nothing is copied."""
+    """Return whether the link may not read the mirror's source."""
     return mirror.trouble is not None and mirror.trouble.code == NOT_READABLE
 
 
 def record_mirror_trouble(
     links: LinksByJobs, mirror: ObservedMirror, trouble: Trouble | None, *, retry_ms: int, now_ms: int
 ) -> None:
-    """Record or clear a mirror's trouble; an unrecoverable one FAILS it at once, others after the time-out."""
+    """Record or clear a mirror's trouble. A permanent one makes it FAILED at once, others after the link's time-out."""
     if trouble is None:
         if mirror.trouble is not None and not is_denied(mirror):
             links.record_trouble(mirror.name, None)
@@ -213,7 +213,7 @@ def record_mirror_trouble(
 def record_link_statuses(
     links: LinksByJobs, seen: Mapping[str, ObservedLink], lost: Mapping[str, ReconcilerError], now_ms: int
 ) -> None:
-    """Record which links reach their sources; `lost` are unreachable clusters. A FAILED link stays FAILED."""
+    """Record which links reach their sources. `lost`: unreachable clusters. A FAILED link stays FAILED."""
     for name, link in seen.items():
         error = lost.get(link.declared.spec.source)
         if error is not None and link.status is LinkStatus.ACTIVE:

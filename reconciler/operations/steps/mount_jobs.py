@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from reconciler.records.log import TopicLog, TransactionalSink
     from reconciler.resources.mirrors import ObservedMirror
 
-# Arrow is heavy: a command without data actions never imports it.
-#
 # ruff: noqa: PLC0415
 
 
@@ -61,7 +59,7 @@ class CopyTotals:
     offsets: int = 0
 
     def copy(self, mirror: ObservedMirror, ends: Mapping[int, int] | None = None) -> None:
-        """Copy a mirror up to these ends, or its source's.
+        """Copy a mirror up to these ends, by default its source's.
 
         Raises:
             IncompleteError: It was stopped; published records stay.
@@ -92,14 +90,14 @@ def build_progress_event(name: str, progress: JobProgress) -> Progress:
 def check_equal(
     name: str, source: TopicLog, copy: TopicLog, engine: Engine, *, since: Mapping[int, int] | None = None
 ) -> None:
-    """Reject a copy that differs in common offsets. Compacted partitions are compared from `since` on."""
+    """Reject a copy that differs at offsets that both have. Compacted partitions are compared from `since` on."""
     from reconciler.jobs.verify import verify
 
     _check_differences(name, verify(engine, source, copy, since=since))
 
 
 def check_renumbered(name: str, logs: tuple[TopicLog, TopicLog], into: TransactionalSink, engine: Engine) -> None:
-    """Reject a copy (the second log) with another order of records. Reads everything."""
+    """Reject a copy (the second log) whose records have another order. Reads all records."""
     from reconciler.jobs.ordered import verify_renumbered
 
     source, copy = logs
@@ -122,17 +120,17 @@ _S: Final = MigrationState
 
 @dataclass(frozen=True)
 class MountPorts:
-    """The cluster and engine that a mount, unmount or move uses."""
+    """Cluster and engine of a mount, unmount or move."""
 
     provider: Provider
     engine: Engine
     progress: Callable[[Progress], None]
     may_go_on: Callable[[], None]
-    """Called before each step; raises to stop."""
+    """Called before each step. Raises to stop."""
 
     @property
     def by_jobs(self) -> MovesByJobs:
-        """Functions of the cluster for moves that jobs execute."""
+        """Functions of the cluster for moves by jobs."""
         return part_of(self.provider, migrations_of(self.provider).by_jobs, "mounts and moves that jobs make")
 
     def log(self, cluster: str, topic: str) -> TopicLog:
@@ -158,7 +156,7 @@ class _MountRun:
     by_hand: bool = False
 
     def _begin(self, direction: Direction, location: str, topic_id: str | None = None) -> MountJob:
-        """Store a new move before anything else is written."""
+        """Store a new move before any other write."""
         mounts, mounting = self.means.by_jobs, self.mounting
         move = MountJob(
             direction=direction,
@@ -180,10 +178,10 @@ class _MountRun:
 
 @dataclass(frozen=True)
 class Unmount(_MountRun):
-    """Archives a topic, compares it, and deletes it.
+    """Archives a topic, compares the archive, and deletes the topic.
 
-    Most records are archived while producers write; then producers are shut out. An error lets them in again, unless
-    the lease is lost. Each step is stored on the cluster first, so any process can continue.
+    Most records are archived while producers write. Then producers are shut out. An error lets them in again, unless
+    the lease was lost. Each step is first stored on the cluster, so any process can continue.
     """
 
     def run(self) -> JobResult:
@@ -200,7 +198,8 @@ class Unmount(_MountRun):
         archive = self.means.archive(move.location)
         topic, done = mounts.topic(move.topic), None
         if topic is not None and topic.id != move.topic_id and move.state is _S.CUT_OVER:
-            topic = None  # ours is gone; a running producer may have created this one
+            topic = None
+        # The topic was deleted; a producer's broker may have created this one.
         if topic is None and move.state is not _S.CUT_OVER:
             raise self._missing_error(move)
         if topic is not None:
@@ -212,7 +211,8 @@ class Unmount(_MountRun):
                 move, done = self._archive_all(move, archive, topic)
             except LeaseError:
                 raise
-            except Exception as error:  # any error: producers are waiting
+            except Exception as error:
+                # Producers must not wait, whatever the error is.
                 self._accept_producers(move, error)
                 raise
             self._remove(move)
@@ -287,7 +287,7 @@ class Unmount(_MountRun):
         return move, done
 
     def _remove(self, move: MountJob) -> None:
-        """Delete the topic. Only a refusal lets producers in again: otherwise it may still be deleted."""
+        """Delete the topic. Only a refusal lets producers in again: after other errors it may still be deleted."""
         try:
             self.means.by_jobs.remove(move.topic, str(move.topic_id))
         except UserError as error:
@@ -295,7 +295,7 @@ class Unmount(_MountRun):
             raise
 
     def _accept_producers(self, move: MountJob, error: Exception) -> None:
-        """Let producers in. Their records are not archived, so a later disappearance is not our deletion."""
+        """Let producers in. Their records are not archived, so a later disappearance is not this move's deletion."""
         try:
             stored_move = self.means.by_jobs.load_job(move.mounting)
             if stored_move is not None and stored_move.state is _S.CUT_OVER:
@@ -357,10 +357,10 @@ class Unmount(_MountRun):
 
 @dataclass(frozen=True)
 class Mount(_MountRun):
-    """Claims a topic, creates it empty, fills and compares it.
+    """Claims a topic, creates it empty, fills it, and compares.
 
-    The claim swaps a register of all platforms first, so no topic is mounted twice. Nothing expires before the
-    comparison; configs and group offsets follow it.
+    The claim first swaps a register that all platforms share, so no topic is mounted twice. No record expires before
+    the comparison. Configs and group offsets are set after it.
     """
 
     def run(self) -> JobResult:
@@ -414,7 +414,7 @@ class Mount(_MountRun):
         return self._begin("inbound", str(mounting.spec.source if self.by_hand else self.action.parameters["source"]))
 
     def _create_topic(self, move: MountJob, manifest: TopicManifest) -> MountJob:
-        """Create the topic once; reject another of its name."""
+        """Create the topic once. Reject another topic with its name."""
         if move.state is _S.PREPARING:
             self.means.may_go_on()
             made = self.means.by_jobs.make(move.topic, manifest)
@@ -425,7 +425,8 @@ class Mount(_MountRun):
     def _check_same(self, move: MountJob) -> None:
         live_topic = self.means.by_jobs.topic(move.topic)
         if live_topic is None or live_topic.id != move.topic_id:
-            if move.state is _S.CUT_OVER:  # from here on it could not be cancelled
+            if move.state is _S.CUT_OVER:
+                # In the state CUT_OVER the migration can no longer be cancelled.
                 self._store(replace(move, state=_S.EXECUTING))
             what = "was deleted" if live_topic is None else "was deleted and created again"
             message = f"topic {move.topic} {what} while its records were copied"
@@ -480,7 +481,7 @@ def check_begun(mounting: Mounting, phase: Phase) -> None:
 
 
 def migrate_by_hand(means: MountPorts, job: RunJob) -> JobResult:
-    """Run a command's migration up to its phase."""
+    """Run a command's migration up to the phase that it names."""
     topics = job.parameters["topics"]
     phase = job.parameters["phase"]
     if not isinstance(topics, Mapping) or phase not in get_args(Phase):
@@ -507,10 +508,10 @@ def migrate_by_hand(means: MountPorts, job: RunJob) -> JobResult:
 
 @dataclass(frozen=True)
 class Relocation:
-    """Moves a topic on a cluster without renames, in two jobs: fill and compare, then group offsets.
+    """Moves a topic on a cluster without renames in two jobs: fill and compare, then set group offsets.
 
-    The deletion of the old topic is refused if it received records since. If only the deletion remains, the new topic
-    is in use and stays unchanged.
+    The old topic is not deleted if it received records since. If only its deletion remains, the new topic is in use and
+    is not changed.
     """
 
     means: MountPorts
@@ -534,9 +535,9 @@ class Relocation:
         return JobResult(copied.records, copied.bytes)
 
     def switch_groups(self) -> JobResult:
-        """Close the old topic, copy the rest, and set each group's offsets. Raises as `fill`.
+        """Close the old topic, copy the rest, and set the offsets of its groups. Raises as `fill`.
 
-        An error lets producers in again, unless the lease is lost.
+        An error lets producers in again, unless the lease was lost.
         """
         move = self._load_move()
         ends = self.means.by_jobs.read_recorded_ends(move)
@@ -549,7 +550,8 @@ class Relocation:
             return self._switch(move)
         except LeaseError:
             raise
-        except Exception as error:  # any error: producers are waiting
+        except Exception as error:
+            # Producers must not wait, whatever the error is.
             try:
                 self.means.by_jobs.accept_producers(move.old_id)
             except ReconcilerError as also:

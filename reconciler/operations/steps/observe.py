@@ -71,15 +71,15 @@ class ClusterAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ObservedClusters:
-    """Observations of the clusters that were read."""
+    """Observations of all clusters that could be read."""
 
     inventory: Inventory
     capabilities: Mapping[str, Capabilities]
     identities: Mapping[str, ClusterIdentity | None]
     hidden: Mapping[Address, NotAuthorizedError]
-    """Resources hidden from the caller, and why."""
+    """Resources hidden from the caller, with the reason."""
     lost: Mapping[str, RetryableError | UserError] = field(default_factory=dict)
-    """Unreadable clusters that the plan may do without → their errors."""
+    """Errors of unreadable clusters that the plan can do without."""
 
     @property
     def topics(self) -> int:
@@ -100,12 +100,12 @@ def observe(
     may_lack: Callable[[Inventory], Collection[str]] = lambda _found: (),
     tell: Callable[[str], None] = print_nothing,
 ) -> ObservedClusters:
-    """Read `clusters` in parallel; those in `may_lack`, called with the inventory, may fail.
+    """Read `clusters` in parallel. Those in `may_lack`, computed from the inventory, may fail.
 
-    `can_exclude`: the error hints at `--exclude`. `tell` receives the progress.
+    `can_exclude`: the error suggests `--exclude`. `tell` receives the progress.
 
     Raises:
-        RetryableError: Names all clusters that cannot be reached.
+        RetryableError: It names all clusters that cannot be reached.
     """
     lost: dict[str, RetryableError | UserError]
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="observe") as threads:
@@ -134,7 +134,7 @@ def measure(
     may_lack: Collection[str] = (),
     tell: Callable[[str], None] = print_nothing,
 ) -> Measures:
-    """Measure topics and their readers; unmeasurable topics are absent.
+    """Measure topics and their groups. Topics that cannot be measured are missing in the result.
 
     `wanted`: topics, with times that split their size by age. `committed`: topics whose group offsets are read.
     `may_lack`: clusters that may fail.
@@ -175,7 +175,7 @@ def measure_on(
     with_groups: bool,
     may_lack: bool,
 ) -> Measures:
-    """Measure topics of one cluster, see `measure`."""
+    """Measure topics of one cluster. Parameters as in `measure`."""
     try:
         sizes = provider.measure(list(wanted), wanted)
     except (RetryableError, UserError):
@@ -198,13 +198,13 @@ def measure_on(
 
 
 _OPTIONAL_S: Final = 2.5
-"""A failover queries its sources twice, so it takes five seconds at most."""
+"""Time-out of optional clusters. A failover queries its sources twice, so it waits at most five seconds."""
 
 
 def ask_clusters(
     ask: Callable[[str], Seen], clusters: Iterable[str], optional: Collection[str]
 ) -> tuple[dict[str, Seen], dict[str, ReconcilerError]]:
-    """Query clusters in parallel; return answers and errors by name. Those in `optional` have a short time-out."""
+    """Query clusters in parallel. Return answers and errors by name. Those in `optional` have a short time-out."""
     workers, until = Workers(AT_ONCE, name="clusters"), monotonic() + _OPTIONAL_S
     futures = {name: workers.submit(partial(ask, name)) for name in clusters}
     answers: dict[str, Seen] = {}
@@ -229,7 +229,7 @@ def explain_lost_cluster(cluster: str, error: ReconcilerError) -> str:
 
 
 def absent_cluster_error(cluster: Cluster) -> ReconcilerError:
-    """Return the error for a cluster missing at its location, probably misspelt."""
+    """Return the error for a cluster that does not exist at its location, which is probably misspelt."""
     root = cluster.spec.root
     where = "" if root is None else f": nothing is at {root.url}"
     return UserError(
@@ -240,7 +240,7 @@ def absent_cluster_error(cluster: Cluster) -> ReconcilerError:
 
 
 def read_committed_offsets(provider: Provider, full_name: str) -> dict[str, dict[int, int]] | None:
-    """Return each group's next offset in a topic; `None` if unknown."""
+    """Return the next offset of each group in a topic. `None`: unknown."""
     try:
         groups = groups_of(provider).of_topic(full_name)
     except UserError:
@@ -267,7 +267,7 @@ def _observe_cluster(providers: Mapping[str, Provider], name: str, recorded: Rec
     provider = providers[name]
     identity = provider.identify()
     if identity is None and cluster_address(name) in recorded:
-        # recreating a missing recorded cluster could overwrite its data
+        # Creating a recorded cluster again could overwrite its data.
         raise missing_cluster_error()
     return ClusterAnswer(
         provider.capabilities, identity, provider.observe(Scope(recorded=_list_recorded_on(recorded, name)))
@@ -279,7 +279,7 @@ def _list_recorded_on(recorded: Record, cluster: str) -> frozenset[Address]:
 
 
 def missing_cluster_error(site: Site | None = None, name: str = "") -> RetryableError:
-    """Return the error for a recorded cluster missing at its location."""
+    """Return the error for a recorded cluster that does not exist at its location."""
     hint = "Check that its root is mounted and that the location in its manifest is right."
     root = None if site is None else site.relative_root(name)
     if root is not None:
@@ -298,7 +298,7 @@ def _unreadable_error(lost: Mapping[str, RetryableError | UserError], *, can_exc
 
 
 def unreachable_clusters_error(lost: Mapping[str, ReconcilerError], *, can_exclude: bool = True) -> RetryableError:
-    """Return one error that names unreadable clusters, and how to exclude them."""
+    """Return one error that names all unreadable clusters, and how to exclude them."""
     names = sorted(lost)
     is_one = len(names) == 1
     causes = {name: lost[name].message.removeprefix(f"cluster {name}: ") for name in names}
@@ -315,7 +315,7 @@ def unreachable_clusters_error(lost: Mapping[str, ReconcilerError], *, can_exclu
 def pause_garbage_collection() -> Iterator[None]:
     """Disable garbage collection while many long-lived objects are created.
 
-    With collections, reading and planning 10,000 topics takes half as long again.
+    Reading and planning 10,000 topics takes half as long again with it.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -329,7 +329,7 @@ def pause_garbage_collection() -> Iterator[None]:
 def read_followed_groups(
     providers: Mapping[str, Provider], desired: Desired, seen: ObservedClusters
 ) -> Mapping[str, Sequence[str]]:
-    """Return the groups of source clusters whose links filter groups, for warnings."""
+    """Return the groups of source clusters, for warnings about links that filter groups."""
     links = (declared.resource for declared in desired.values() if isinstance(declared.resource, MirrorLink))
     sources = {link.spec.source for link in links if _follows_by_name(link)}
     sources_read = (name for name in sorted(sources) if seen.identities.get(name) is not None)
@@ -351,7 +351,7 @@ def _list_group_names(provider: Provider) -> Sequence[str] | None:
 def find_leaving_topics(desired: Desired, record: Record, inventory: Inventory) -> Iterator[Address]:
     """Yield tiered topics that a plan unmounts or deletes.
 
-    The cluster that owns their remote objects decides what happens to these.
+    Their remote objects are kept or deleted by the cluster that owns them.
     """
     mountings = (declared.resource for declared in desired.values())
     unmounted = {
@@ -367,14 +367,14 @@ def find_leaving_topics(desired: Desired, record: Record, inventory: Inventory) 
 
 
 def is_lost(seen: Observed, cluster_id: str, registered: MountableTopic | None) -> bool:
-    """Return whether a topic's register in object storage names another cluster as owner; normal during a migration."""
+    """Return whether a topic's register names another cluster as owner. This is normal during a migration."""
     if registered is None or seen.state == MIGRATING:
         return False
     return registered.state == "detached" or registered.owner != cluster_id
 
 
 def mark_lost(inventory: Inventory, lost: Collection[Address]) -> Inventory:
-    """Return the inventory with those topics marked whose remote records belong to another cluster."""
+    """Return the inventory, with topics marked whose remote records belong to another cluster."""
     result = dict(inventory)
     for address in lost:
         legacy = result[address].topic.legacy
@@ -396,7 +396,7 @@ def read_id_in_storage(provider: Provider, cluster_id: str) -> str:
 def find_mountables(
     providers: Mapping[str, Provider], desired: Desired, record: Record, seen: ObservedClusters
 ) -> tuple[StoredTopics, frozenset[Address]]:
-    """Find topics in object storage that mountings name, and the locations of missing topics."""
+    """Find the topics in object storage that Mountings name, and the locations of missing topics."""
     return _StorageIndex(providers, desired, record, seen).find_all()
 
 
@@ -458,10 +458,12 @@ class _StorageIndex:
             return False
         last, observed = self._record.get(mounting.address), seen.inventory.get(topic)
         is_learnt = last is None or (is_unmounted(last) and last.physical_name is None)
-        if mounting.spec.state == "unmounted":  # was an existing topic recreated since the last apply?
+        if mounting.spec.state == "unmounted":
+            # Ask if the existing topic was recreated since the last apply.
             known = [recorded for recorded in (last, self._record.get(topic)) if recorded is not None]
             is_asked = is_learnt if observed is None else any(is_recreated(recorded, observed) for recorded in known)
-        else:  # do not mount over an existing topic
+        else:
+            # Ask only if no topic with this name exists.
             is_asked = observed is None or (last is None and "/" not in (mounting.spec.source or ""))
         return is_asked and self._can_look(mounting.cluster)
 
@@ -499,7 +501,7 @@ class _StorageIndex:
         )
 
     def _find_old_address(self, mounting: Mounting) -> Address | None:
-        """Return the address before `movedFrom` of the mounting or its namespace."""
+        """Return the address before a `movedFrom` of the mounting or its namespace."""
         spec = mounting.spec
         declared_old = (
             address_of("mounting", mounting.cluster, spec.moved_from) if spec.moved_from is not None else None
@@ -517,7 +519,7 @@ class _StorageIndex:
     def _add_recoveries(
         self, mounts: Mapping[Address, MountSource | UserError], mountings: Mapping[Address, Mounting]
     ) -> dict[Address, MountSource | UserError]:
-        """Add stored facts to sources, unless this plan detaches them first."""
+        """Add recovery facts to sources, except those that this plan first unmounts."""
         filled = dict(mounts)
         wanted: dict[str, dict[Address, str | None]] = {}
         for address, source in mounts.items():
@@ -539,7 +541,8 @@ class _StorageIndex:
     ) -> Iterator[tuple[Address, str | RemountedTopic]]:
         gone = [
             address
-            for address in sorted(self._record or self._desired)  # without a record, the state may be lost
+            # Without a record, the state may be lost: use the declared topics.
+            for address in sorted(self._record or self._desired)
             if kind_of(address) == "topic"
             and self._is_missing(address)
             and address not in self._seen.hidden
@@ -549,14 +552,16 @@ class _StorageIndex:
         if gone:
             lasts = (last.resource for last in self._record.values())
             unmounted = (last for last in lasts if isinstance(last, Mounting) and last.spec.state == "unmounted")
-            spoken |= {get_mounted_topic(last) for last in unmounted}  # recorded as unmounted, by any process
+            # Other processes may have recorded topics as unmounted.
+            spoken |= {get_mounted_topic(last) for last in unmounted}
         for address in gone:
             cluster = cluster_of(address) or ""
             if not self._can_look(cluster):
                 continue
             identity, listed = self._seen.identities.get(cluster), self._list_registers(cluster)
             if identity is None or isinstance(listed, UserError):
-                continue  # only mountings need this
+                continue
+            # Only Mountings report an unreadable storage.
             lies = self._find_location(address, identity.cluster_id, listed)
             if lies is not None and (address not in spoken or isinstance(lies, RemountedTopic)):
                 yield address, lies
@@ -569,7 +574,7 @@ class _StorageIndex:
     def _find_location(
         self, address: Address, cluster_id: str, listed: Sequence[MountableTopic]
     ) -> str | RemountedTopic | None:
-        """Return a topic's location by its creation or last detach, under any name."""
+        """Return where a missing topic is stored, found by its creation or last unmount, under any name."""
         name = full_name_of(address)
         mine = (register for register in listed if (register.owner, register.name) == (cluster_id, name))
         location = next((register.location for register in mine if register.state == "detached"), None)
@@ -581,7 +586,8 @@ class _StorageIndex:
         made = [register for register in listed if register.location.rpartition("/")[0] == f"{name}/{in_storage}"]
         if not made:
             return None
-        is_by_jobs = in_storage != cluster_id  # these revisions derive from topic ids and have no order
+        # Locations written by jobs end with topic ids, which have no order.
+        is_by_jobs = in_storage != cluster_id
         last = max(
             made, key=lambda register: register.at_ms or 0 if is_by_jobs else int(register.location.rpartition("/")[2])
         )
@@ -596,10 +602,12 @@ class _StorageIndex:
             if candidate.location == last.location
         )
         attached = next(
-            (candidate for candidate in candidates if candidate.cluster in owners), None
-        )  # other clusters may have begun to mount it
+            (candidate for candidate in candidates if candidate.cluster in owners),
+            None,
+            # Other clusters may have begun to mount it.
+        )
         if attached is None:
-            # a topic missing on a readable cluster was deleted
+            # The cluster is readable and lacks the topic, so it was deleted there.
             return None if owners else RemountedTopic(last.location, None, last.owner or "", last.name)
         topic = address_of("topic", attached.cluster, attached.name)
         known = [item.resource for item in self._record.values()] + [item.resource for item in self._desired.values()]
@@ -616,7 +624,7 @@ class _StorageIndex:
                 yield address
 
     def _is_lost(self, address: Address, viewer: str) -> bool:
-        """Return whether another cluster owns a topic, by the storage that `viewer` sees."""
+        """Return whether another cluster owns a topic, by the registers that `viewer` reads."""
         item, identity = self._seen.inventory[address], self._seen.identities.get(cluster_of(address) or "")
         if item.topic.legacy is None or identity is None:
             return False
@@ -689,7 +697,7 @@ class _StorageIndex:
 
 
 def find_recoverables(providers: Mapping[str, Provider], desired: Desired, seen: ObservedClusters) -> Recoveries:
-    """Find what new topics can be recovered from, on clusters that support recovery."""
+    """Find the sources from which new topics can be recovered, on clusters that support recovery."""
     wanted: dict[str, dict[Address, str | None]] = {}
     for address, declared in desired.items():
         topic = declared.resource
@@ -722,7 +730,7 @@ def _find_new_replicas(desired: Desired, seen: ObservedClusters) -> Mapping[str,
 
 
 def reject_other_cluster(site: Site, name: str, snapshot: Snapshot | None) -> None:
-    """Reject a write if the cluster is missing, or is not the recorded one."""
+    """Reject a write if the cluster does not exist, or is not the recorded one."""
     identity = site.providers[name].identify()
     recorded = snapshot.record.get(cluster_address(name)) if snapshot is not None else None
     if identity is None and recorded is not None:
@@ -735,7 +743,7 @@ def reject_other_cluster(site: Site, name: str, snapshot: Snapshot | None) -> No
 def reject_unexpected_cluster(
     name: str, answers: str, expected: Iterable[str | None], *, consequence: str = ""
 ) -> None:
-    """Reject a cluster that answers with an unexpected id; `None` accepts any."""
+    """Reject a cluster that answers with an unexpected id. `None` in `expected` accepts any."""
     for wanted in expected:
         if wanted not in {None, answers}:
             raise UserError(
@@ -747,7 +755,7 @@ def reject_unexpected_cluster(
 def read_overviews(site: Site, clusters: Sequence[str], recorded: Mapping[Address, str | None]) -> dict[str, Overview]:
     """Read an overview of each cluster in parallel.
 
-    Empty for clusters that do not exist yet. `recorded`: expected ids.
+    It is empty for clusters that do not exist yet. `recorded`: expected ids.
     """
     with pause_garbage_collection(), ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="look") as threads:
         futures = {name: threads.submit(_read_overview, site, name, recorded) for name in clusters}
@@ -758,7 +766,7 @@ def read_overviews(site: Site, clusters: Sequence[str], recorded: Mapping[Addres
 
 
 def check_answers(site: Site, name: str, recorded: Mapping[Address, str | None] | None = None) -> None:
-    """Require that a cluster answers and is the recorded one."""
+    """Require that a cluster answers, and is the recorded one."""
     try:
         check_exists(site, name, read_recorded_clusters(site) if recorded is None else recorded)
     except RetryableError as error:
@@ -766,7 +774,7 @@ def check_answers(site: Site, name: str, recorded: Mapping[Address, str | None] 
 
 
 def read_recorded_clusters(site: Site) -> Mapping[Address, str | None]:
-    """Return recorded cluster ids; an unreadable state is only a warning."""
+    """Return recorded cluster ids. An unreadable state is only a warning."""
     try:
         return read_incarnations(site.state, owner=site.owner, kind="cluster")
     except ReconcilerError as error:

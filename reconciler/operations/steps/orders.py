@@ -1,4 +1,4 @@
-"""Plan a command's orders over recorded and observed resources, and carry them out."""
+"""Plan the orders of a command, and carry them out."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ if TYPE_CHECKING:
 
 
 def plan_record_orders(invocation: Invocation, orders: Sequence[Order], record: Record) -> Plan:
-    """Plan orders that only change the record."""
+    """Plan orders that change only the record."""
     return require_executable(
         planner.assess_draft(planner.decide_actions({}, record, {}, request=_plan_input(invocation, orders, {})), {})
     )
@@ -98,7 +98,7 @@ def plan_orders(
     *,
     is_measured: bool = True,
 ) -> Plan:
-    """Plan orders after observing their clusters; a refused order is an error of the plan.
+    """Plan orders for the clusters that `read` observed. A rejected order is an error of the plan.
 
     `allow` lifts guards, as `VERB:ADDR`.
     """
@@ -118,7 +118,8 @@ def plan_orders(
     desired: dict[Address, DeclaredResource] = {
         cluster_address(name): DeclaredResource(site.clusters[name], "") for name in clusters
     }
-    if isinstance(site, Work):  # files declare protection even if the state is not read
+    # Files declare deletion protection, even if the state was not read.
+    if isinstance(site, Work):
         desired |= {address: site.loaded.desired[address] for address in observed if address in site.loaded.desired}
     draft = planner.decide_actions(desired, {} if snapshot is None else snapshot.record, shown, request=request)
     cuts = planner.list_topics_to_measure(draft) if is_measured else {}
@@ -159,7 +160,7 @@ def _measure_roles(site: Site, draft: Draft, cuts: Cuts, optional: Collection[st
 def _measure_side(
     provider: Provider, topics: Sequence[Address], cut: Collection[Address], unreadable: dict[Address, UserError]
 ) -> Measures:
-    """Measure topics together, or each alone if one is unreadable; those go to `unreadable`."""
+    """Measure topics together. If one is unreadable, measure each alone, and add unreadable ones to `unreadable`."""
 
     def measure_topics(wanted: Sequence[Address]) -> Measures:
         return measure_on(provider, dict.fromkeys(wanted, ()), cut, with_groups=False, may_lack=False)
@@ -191,7 +192,7 @@ def _refuse_unreadable(draft: Draft, unreadable: Mapping[Address, UserError]) ->
 
 
 def require_executable(plan: Plan) -> Plan:
-    """Return a plan that can be carried out completely.
+    """Return the plan if it can be carried out completely.
 
     Raises:
         BlockedError: A guard blocks an action.
@@ -221,14 +222,14 @@ _GUARD_HINTS: Final[Mapping[str, str]] = {
     "nested": "Delete those first, or all of it: --recursive",
     "mirroring": "Stop them first: reconciler mirror failover --link {}. --force does, and what they lack is lost.",
 }
-"""Hints for guards that no `--allow` lifts; `{}` is the address."""
+"""Hints for guards that no `--allow` lifts. `{}` is the address."""
 
 _WITH_STATES: Final = frozenset({"mirror", "link"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderResult:
-    """Plan of a command's orders, and what came of each."""
+    """The plan of a command's orders, and their results."""
 
     command: str
     noun: str
@@ -236,7 +237,7 @@ class OrderResult:
     addresses: tuple[Address, ...]
     failed: Mapping[Address, ReconcilerError]
     states: Mapping[Address, str] = field(default_factory=dict)
-    """Final states of mirrors and links, or locations of topics, if known."""
+    """Final states of mirrors and links, or locations of topics, where known."""
     is_dry_run: bool = False
     is_shown: bool = False
 
@@ -254,7 +255,7 @@ class OrderResult:
 
     @property
     def resources(self) -> tuple[OrderedResource, ...]:
-        """The ordered resources, in the order of the arguments."""
+        """The ordered resources, in argument order."""
         untouched = {*self.unchanged, *self.failed}
         return tuple(
             OrderedResource(address, address not in untouched, self.states.get(address), self.failed.get(address))
@@ -264,19 +265,19 @@ class OrderResult:
 
 @dataclass(frozen=True, slots=True)
 class OrderedResource:
-    """A resource that a command names, after the command."""
+    """A resource that a command names, and its result."""
 
     address: Address
     is_changed: bool
     state: str | None
-    """Of a mirror or link; location of a mounted or unmounted topic. Null: unknown, or none."""
+    """State of a mirror or link, or location of a mounted or unmounted topic. Null: unknown or none."""
     error: ReconcilerError | None
-    """Null: the resource is as ordered."""
+    """Null: the order was carried out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderRun:
-    """A command's orders, one per resource; a failure does not stop the others."""
+    """A command's orders, one per resource. A failure does not stop the others."""
 
     emergency: Emergency
     site: Site
@@ -286,10 +287,10 @@ class OrderRun:
     allow: Sequence[str] = ()
     """Guards to lift, as `VERB:ADDR`."""
     confirm: Callable[[Plan], bool] | None = None
-    """Called once with the plan before any change; `None`: no confirmation."""
+    """Called once with the plan, before any change. `None`: no confirmation."""
     is_dry_run: bool = False
     names_parts: bool = False
-    """Whether the result names the resources that changed, instead of the ordered one."""
+    """Whether the result lists the resources that changed, instead of the named one."""
 
     def carry_out(self) -> OrderResult:
         """Carry out all orders."""
@@ -390,7 +391,7 @@ class OrderRun:
         *,
         is_again: bool = False,
     ) -> Plan:
-        """Plan the orders; add refused ones to `failed`, and unreadable clusters to `unread`."""
+        """Plan the orders. Add rejected ones to `failed`, and unreadable clusters to `unread`."""
         orders = {address: order for address, order in self.orders.items() if address not in failed}
         read = observe_orders(self.site, orders, unread, has_costs=not is_again)
         unread.update(read.unread)
@@ -451,7 +452,8 @@ def _list_own_clusters(named: Address, order: Order) -> AbstractSet[str]:
 
 def _find_mirrors_over(site: Site, links: AbstractSet[Address]) -> Iterator[Address]:
     for cluster in sorted({cluster_of(link) or "" for link in links}):
-        with suppress(ReconcilerError):  # the next observation reports the error
+        # Errors are reported by the observation that follows.
+        with suppress(ReconcilerError):
             for mirror in links_of(site.providers[cluster]).mirrors():
                 if address_of("link", cluster, mirror.link) in links:
                     yield address_of("mirror", cluster, mirror.name)
@@ -487,16 +489,16 @@ class ReadClusters:
     inventory: Inventory
     unread: Mapping[str, ReconcilerError]
     optional: frozenset[str]
-    """No order requires these; short time-out."""
+    """Clusters that no order requires. They have a short time-out."""
     detached: Mapping[Address, str] = field(default_factory=dict)
 
 
 def observe_orders(
     site: Site, named: Mapping[Address, Order], known_unread: Mapping[str, ReconcilerError], *, has_costs: bool = True
 ) -> ReadClusters:
-    """Observe what orders need, with one request to each cluster at a time.
+    """Observe what the orders need, with one request per cluster at a time.
 
-    Skips clusters in `known_unread`; without `has_costs` also sources of failovers.
+    Skip clusters in `known_unread`. Without `has_costs`, skip also sources of failovers.
     """
     unread, orders = dict(known_unread), list(named.values())
     deleted = {order.link for order in orders if isinstance(order, DeleteLinkOrder)}
@@ -582,11 +584,13 @@ def _list_scope(order: Order, observed: Inventory, clusters: Collection[str]) ->
             yield from (address_of("namespace", cluster, level) for level in levels)
             seen = observed.get(as_mirror(order.topic))
             if isinstance(order, AlterTopicOrder) and seen is not None and isinstance(seen.resource, MirrorTopic):
-                yield address_of("link", cluster, seen.resource.link)  # it lists the configs that its mirrors copy
+                # The link lists the configs that its mirrors copy.
+                yield address_of("link", cluster, seen.resource.link)
         case CreateNamespaceOrder(cluster=cluster, name=name) | AlterNamespaceOrder(cluster=cluster, name=name):
             yield cluster_address(cluster)
             yield from (address_of("namespace", cluster, level) for level in tiers_of(name))
-            if isinstance(order, AlterNamespaceOrder) and order.configs:  # topics inherit them
+            if isinstance(order, AlterNamespaceOrder) and order.configs:
+                # Topics inherit these configs.
                 yield from _list_patterns_below(cluster, name)
         case DeleteNamespaceOrder(cluster=cluster, name=name):
             yield from (
@@ -620,7 +624,8 @@ def _list_link_scope(
 ) -> Iterator[Address]:
     cluster = cluster_of(order.link) or ""
     yield from (cluster_address(cluster), _make_link_pattern(cluster))
-    if isinstance(order, DeleteLinkOrder) and order.is_forced:  # a failover loses records that only its source has
+    if isinstance(order, DeleteLinkOrder) and order.is_forced:
+        # A failover loses records that only its source has, so read the mirrors' sources.
         resources = (seen.resource for seen in observed.values())
         for mirror in (resource for resource in resources if isinstance(resource, MirrorTopic)):
             if link_of(mirror) == order.link:
@@ -690,7 +695,7 @@ def _find_unrestorable(site: Site, plan: Plan) -> Iterator[tuple[Address, Reconc
 
 
 def _keep_costs(action: Action, shown: Mapping[str, Action]) -> Action:
-    """Keep the shown costs: a restore must not lose more."""
+    """Return the action with the costs that the user saw: a restore must not lose more."""
     before = shown.get(action.id)
     if isinstance(action, Transition) and isinstance(before, Transition) and action.machine == MIRROR.name:
         return replace(action, estimate=before.estimate, risk=before.risk, parameters=before.parameters)
@@ -698,7 +703,7 @@ def _keep_costs(action: Action, shown: Mapping[str, Action]) -> Action:
 
 
 def _find_losses(again: Plan, shown: Mapping[str, Action]) -> Iterator[tuple[Address, ReconcilerError]]:
-    """Yield resources that would lose more than was shown; accept other changes."""
+    """Yield resources that would lose more than was shown. Other changes are accepted."""
     for action in again.actions:
         is_restore = isinstance(action, Transition) and action.verb == RESTORE
         before = shown.get(action.id)

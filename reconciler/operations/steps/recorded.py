@@ -1,4 +1,4 @@
-"""Read the state and open runs without a lock; spool entries that a run could not write."""
+"""Read the state and open runs without a lock. Keep journal entries that a run could not write."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 def describe_open_run(store: ObjectStore, lockfile: Lockfile, unfinished: UnfinishedRun | None) -> str | None:
-    """Return a line about a run that is running or was interrupted; `None` without one."""
+    """Return a line about a run that is running or was interrupted, or `None`."""
     if lockfile.lease.status == "held":
         return _describe_running(store, lockfile, lockfile.lease)
     return _describe_open(unfinished) if unfinished is not None else None
 
 
 def describe_unreadable_run(lockfile: Lockfile, why: UserError) -> str:
-    """Return a line about an interrupted run with unreadable files."""
+    """Return a line about an interrupted run whose files are unreadable."""
     opened = lockfile.open_run.run if lockfile.open_run is not None else ""
     return f"run {shorten_run_id(opened)} was left open, and its changes are unknown: {why}"
 
@@ -81,7 +81,7 @@ def _describe_next(unfinished: UnfinishedRun) -> str:
 
 
 def warn_of_outdated(site: Site, lockfile: Lockfile | None, rows: Sequence[SnapshotRow] | None = None) -> None:
-    """Warn if the lockfile is a restored old copy. One LIST, unless `rows` is its result."""
+    """Warn if the lockfile is a restored old copy. Costs one LIST, unless `rows` is its result."""
     outdated = find_outdated(site.state, lockfile, rows) if lockfile is not None else None
     if outdated is not None:
         site.invocation.warn(
@@ -90,7 +90,7 @@ def warn_of_outdated(site: Site, lockfile: Lockfile | None, rows: Sequence[Snaps
 
 
 def find_copies(site: Site, lockfile: Lockfile | None, inventory: Inventory) -> Iterator[PlanFinding]:
-    """Yield findings about clusters that name another state with this lineage: one state is a copy."""
+    """Yield a finding if a cluster names another state with this lineage: one of both is a copy."""
     if lockfile is None:
         return
     me = site.me(lockfile.lineage)
@@ -102,7 +102,8 @@ def find_copies(site: Site, lockfile: Lockfile | None, inventory: Inventory) -> 
     )
     places = {owner.state for owner in owners if owner is not None} - {me.state}
     for place in sorted(place for place in places if place.startswith(f"{site.state_settings.scheme}://")):
-        with suppress(ReconcilerError):  # a moved state is no longer at its old place
+        # A state that was moved no longer exists at its old place.
+        with suppress(ReconcilerError):
             other = read_lockfile(open_store(replace(site.state_settings, url=place)))
             if other is not None and other.lockfile.lineage == me.lineage and other.lockfile.state != lockfile.state:
                 message = (
@@ -119,14 +120,15 @@ def read_state(site: Site) -> Snapshot | None:
 
 
 def require_state(site: Site) -> None:
-    """Reject a missing state, so that no empty one replaces it."""
+    """Reject a missing state, so that no command replaces it by an empty one."""
     if read_lockfile(site.state) is None:
         message = f"there is no state at {site.state.url}"
         hint = "Restore the state, or act without one: --no-state. Nothing was written."
         raise UserError(message, hint=hint)
 
 
-# A reader sees what the next apply will have settled: journal entries, and doubtful actions done on clusters.
+# A reader sees the state as the next apply will settle it. That includes journal entries, and actions in doubt that
+# clusters show as done.
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +148,13 @@ class RecordedState:
 
     @property
     def record(self) -> Record:
-        """Return the record with the results in an open run's journal."""
+        """Return the record with the results from the open run's journal."""
         if self.unfinished is not None:
             return self.unfinished.fold().record
         return self.snapshot.record if self.snapshot else {}
 
     def settled(self, seen: ObservedClusters) -> Record:
-        """Return the record, counting actions in doubt whose result the clusters have."""
+        """Return the record, including actions in doubt whose result the clusters have."""
         if self.unfinished is None:
             return self.record
         ended = []
@@ -168,7 +170,7 @@ class RecordedState:
 
 
 def read_recorded(site: Site) -> RecordedState:
-    """Read the state and warn of an open run. Two reads, plus the run's files."""
+    """Read the state, and warn of an open run. Costs two reads, and those of the run's files."""
     with pause_garbage_collection():
         snapshot = read_snapshot(site.state, owner=site.owner)
         lockfile = snapshot.lockfile if snapshot is not None else None
@@ -185,21 +187,21 @@ def read_recorded(site: Site) -> RecordedState:
     return RecordedState(snapshot, unfinished, unfinished.fold().in_doubt if unfinished else ())
 
 
-# A run spools entries that it cannot write to its state in `.reconciler/spool/<run>.json`.
+# A run that cannot write to its state stores its journal entries locally, in `.reconciler/spool/<run>.json`.
 
 
 SPOOL: Final = "reconciler.spool/1"
 
 
 class LocalSpool:
-    """Stores unwritten journal entries in a folder of this machine."""
+    """Stores a run's unwritten journal entries in a local folder."""
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         self._folder = folder / ".reconciler" / "spool"
         self._warn = warn
 
     def store_entries(self, run: str, entries: Sequence[Entry]) -> str:
-        """Write a run's entries; return the path."""
+        """Write a run's entries. Return the path."""
         path = self._path(run)
         content = [entry.model_dump(mode="json") for entry in entries]
         body = {"format": SPOOL, "run": run, "sha256": _digest(content), "entries": content}
@@ -213,7 +215,7 @@ class LocalSpool:
         return str(path)
 
     def read_entries(self, run: str) -> Sequence[Entry]:
-        """Return a run's entries; an unusable file is renamed and counts as empty."""
+        """Return a run's entries. An unusable file is renamed, and counts as empty."""
         path = self._path(run)
         try:
             return _parse_entries(path.read_bytes(), run)
@@ -226,18 +228,19 @@ class LocalSpool:
         return ()
 
     def list_runs(self) -> Sequence[str]:
-        """Return the runs that have a file in the spool."""
+        """Return the runs that have a file."""
         return sorted(path.stem for path in self._folder.glob("[!.]*.json"))
 
     def delete_entries(self, run: str) -> None:
-        """Delete a run's file and empty folders; warn if that fails."""
+        """Delete a run's file and empty folders. If that fails, warn."""
         path = self._path(run)
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
             self._warn(f"{path} is no longer needed and cannot be removed: {_reason(error)}")
             return
-        with suppress(OSError):  # the folders hold other files
+        # The folders may contain other files.
+        with suppress(OSError):
             self._folder.rmdir()
             self._folder.parent.rmdir()
 

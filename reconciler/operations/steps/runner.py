@@ -55,13 +55,13 @@ def run_under_lease(
     stop: Stop,
     keeps_state: bool = True,
 ) -> RunOutcome:
-    """Run what `decide` returns for the state under the lease; `result` is `None` without work.
+    """Run what `decide` returns for the state under the lease. `result` is `None` if nothing was to be done.
 
-    If `decide` raises, nothing was done and the lease is released. Without `keeps_state` the run uses an empty state in
-    memory, and writes no owner marks.
+    If `decide` raises, nothing was done, and the lease is released. Without `keeps_state` the run uses an empty state
+    in memory, and writes no owner marks.
 
     Raises:
-        IncompleteError: Doubtful actions of an earlier run cannot be settled, or the state cannot be written.
+        IncompleteError: Actions in doubt of an earlier run cannot be settled, or the state cannot be written.
     """
     effects = ThreadEffects(wish.options.parallelism)
     ownership = OwnerMarks(site)
@@ -94,11 +94,11 @@ class OwnerMarks:
         self._warned: set[str] = set()
 
     def wrap_decide(self, decide: Decide) -> Decide:
-        """Wrap `decide` to take ownership of what the plan changes.
+        """Wrap `decide` so that it also takes ownership of what the plan changes.
 
         Raises:
             StalePlanError: Another workspace took a resource after the plan.
-            RetryableError: A cluster does not answer. Taken keys are released.
+            RetryableError: A cluster does not answer. Keys taken before are released.
         """
 
         def decide_and_take(basis: DecisionBasis) -> RunWork:
@@ -114,7 +114,8 @@ class OwnerMarks:
             self._written = {name: frozenset() if name in new else _list_owned_keys(record, name) for name in clusters}
             if todo.plan is not None:
                 taken = {**{name: {} for name in new}, **_find_keys_to_take(todo)}
-                try:  # new clusters last: another cluster's refusal must precede a creation
+                try:
+                    # New clusters come last, so that no cluster is created if another one refuses.
                     for cluster, keys in sorted(taken.items(), key=lambda item: (item[0] in new, item[0])):
                         self._take_keys(cluster, keys, record, makes=cluster in new)
                 except ReconcilerError:
@@ -140,16 +141,19 @@ class OwnerMarks:
         self, cluster: str, keys: Mapping[str, ResourceOwner | None], record: Record, *, makes: bool
     ) -> None:
         keep = _list_owned_keys(record, cluster)
-        self._written[cluster] = keep | keys.keys()  # even if the write gets no answer
+        # The write may succeed although no answer comes.
+        self._written[cluster] = keep | keys.keys()
         try:
             refused = self._write_marks(cluster, keys, keep, makes=makes)
         except UnansweredError:
             raise
         except RetryableError:
-            self._written[cluster] = keep  # nothing was written, so `settle` need not wait for the cluster
+            # Nothing was written, so `settle` need not contact the cluster.
+            self._written[cluster] = keep
             raise
         except UserError as error:
-            if makes:  # the action that creates the cluster fails with the same error
+            if makes:
+                # The action that creates the cluster fails with the same error.
                 self._written[cluster] = keep
             else:
                 self._warn(cluster, error)
@@ -201,7 +205,7 @@ def _find_keys_to_take(todo: RunWork) -> dict[str, dict[str, ResourceOwner | Non
 
 
 def _run_to_end(run: Coroutine[object, object, RunOutcome]) -> RunOutcome:
-    """Run a task that returns `None`: asyncio would log a large result twice."""
+    """Run a coroutine inside a task that returns `None`: asyncio would log a large result twice."""
     results: list[RunOutcome] = []
 
     async def drive() -> None:
@@ -218,7 +222,7 @@ def _create_memory_state() -> ObjectStore:
 
 
 _LONG_LEASE: Final = Terms(lease_s=365 * 86_400)
-"""No process waits for this lease; it must outlive a suspended process."""
+"""For a lease that no other process waits for. It must outlast a suspension of this process."""
 
 
 def _build_caller(site: Site, terms: Terms) -> Caller:
@@ -239,17 +243,17 @@ def _build_caller(site: Site, terms: Terms) -> Caller:
     )
 
 
-# A signal requests a stop; the run ends at the next safe point.
+# A signal requests a stop. The run ends at its next safe point.
 
 
 _POLL_S: Final = 0.2
-"""Python runs a signal handler only after a wait that began just after the signal."""
+"""Longest single wait. A signal that arrives just before a wait is handled only after it."""
 
 
 class Stop:
-    """A stop request; thread-safe and signal-safe.
+    """A stop request. Thread-safe and signal-safe.
 
-    Uses a queue, whose `put` may interrupt its own `get`: an event's lock would deadlock.
+    It uses a queue, because `put` may interrupt a `get` of the same thread. An event would deadlock on its lock.
     """
 
     def __init__(self) -> None:
@@ -263,7 +267,7 @@ class Stop:
         return self._is_requested
 
     def request(self) -> bool:
-        """Request a stop; return whether something is running that will now end."""
+        """Request a stop. Return whether a running job will now end."""
         self._is_requested = True
         self._bell.put(None)
         for end in tuple(self._enders):
@@ -271,7 +275,7 @@ class Stop:
         return bool(self._enders)
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most `seconds` for a request; return whether there was one."""
+        """Wait for a request, at most `seconds`. Return whether there was one."""
         left = seconds
         while left > 0 and not self._is_requested:
             try:
@@ -279,12 +283,13 @@ class Stop:
             except Empty:
                 left -= _POLL_S
             else:
-                self._bell.put(None)  # wake the next waiting thread
+                # Wake the next waiting thread.
+                self._bell.put(None)
         return self._is_requested
 
     @contextmanager
     def call_on_stop(self, end: Callable[[], None]) -> Iterator[None]:
-        """Call `end` when a stop is requested during the block, or at once if it was requested before."""
+        """During the block, call `end` when a stop is requested; at once if it was requested before."""
         self._enders.append(end)
         try:
             if self.is_requested:
@@ -298,7 +303,7 @@ class Stop:
 def interruptible(jobs: SparkJobs, stop: Stop) -> Iterator[None]:
     """During the block, stop read-only jobs when a stop is requested.
 
-    Spark is stopped: an exception would print a long trace.
+    Spark is stopped, because an exception inside would print a long trace.
     """
     failed: Exception | None = None
     with stop.call_on_stop(jobs.stop):
@@ -306,7 +311,8 @@ def interruptible(jobs: SparkJobs, stop: Stop) -> Iterator[None]:
             yield
         except Exception as error:  # noqa: BLE001 - errors of stopped jobs are ignored
             failed = error
-    if jobs.is_stopped:  # even if it returned: its result may be incomplete
+    if jobs.is_stopped:
+        # Even a returned result may be incomplete.
         raise InterruptedRunError("Interrupted", hint="Nothing was changed") from failed
     if failed is not None:
         raise failed
@@ -314,21 +320,18 @@ def interruptible(jobs: SparkJobs, stop: Stop) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteOptions:
-    """Access to clusters through a workspace's files, a state, or `--cluster`.
-
-    Migrations are stored on the cluster, so no lease is needed.
-    """
+    """Options by which a command finds clusters: files, a state, or `--cluster`."""
 
     invocation: Invocation
     select: Select
     state_url: str | None = None
     no_state: bool = False
-    """Skip the state and its check of cluster ids."""
+    """Skip the state, and the check of recorded cluster ids."""
     at: Sequence[str] | None = None
-    """Clusters by `--cluster`; `None`: the command has no such option."""
+    """Clusters given by `--cluster`. `None`: the command has no such option."""
 
     def site(self, *, is_reader: bool = False) -> Site:
-        """Open workspace, state or clusters, without contacting a cluster."""
+        """Open the workspace, state or clusters. No cluster is contacted."""
         if self.at:
             return open_clusters_at(self.invocation, self.at)
         if self.state_url is not None:
@@ -343,11 +346,11 @@ class SiteOptions:
             raise
 
     def recorded(self, site: Site) -> Mapping[Address, str | None]:
-        """Return the ids of clusters in the state, by address."""
+        """Return recorded cluster ids, by address."""
         return {} if self.no_state else read_recorded_clusters(site)
 
     def check_answers(self, site: Site, cluster: str) -> None:
-        """Require that a cluster answers and is the recorded one."""
+        """Require that a cluster answers, and is the recorded one."""
         check_answers(site, cluster, self.recorded(site))
 
     def check_writable(self, site: Site, cluster: str) -> None:
@@ -376,7 +379,7 @@ class Emergency(SiteOptions):
     stop: Stop
 
     def snapshot(self, site: Site) -> Snapshot | None:
-        """Return the state, or `None` if there is none."""
+        """Return the state; `None` without one."""
         if self.no_state:
             return None
         require_state(site)
@@ -385,20 +388,21 @@ class Emergency(SiteOptions):
     def run_actions(
         self, site: Site, clusters: AbstractSet[str], decide: Callable[[Snapshot | None], Sequence[Action]]
     ) -> Mapping[str, ReconcilerError]:
-        """Run what `decide` returns for the state, if there is one; return errors by action id."""
+        """Run what `decide` returns for the state, if there is one. Return errors by action id."""
 
         def decide_now(basis: DecisionBasis) -> RunWork:
             actions = () if basis.is_second_round else tuple(decide(None if self.no_state else basis.snapshot))
             return RunWork(actions, compute_digest(actions))
 
         def report(event: Event) -> None:
-            if not (self.no_state and isinstance(event, RunHandedOver | Summary)):  # both name a stored state
+            if not (self.no_state and isinstance(event, RunHandedOver | Summary)):
+                # These events name a stored state.
                 self.report(event)
 
         wish = RunRequest(
             command=self.command,
             options=RunOptions(parallelism=1 if self.no_state else 2, lock_timeout_s=self.lock_timeout_s),
-            # in an emergency another cluster may be unreachable
+            # In an emergency, other clusters may be unreachable.
             skips_address=lambda address: cluster_of(address) not in clusters,
         )
         try:
@@ -406,7 +410,8 @@ class Emergency(SiteOptions):
                 site, wish, decide_now, report=report, stop=self.stop, keeps_state=not self.no_state
             ).result
         except LeaseError as error:
-            if self.command == FAILOVER:  # only a failover must not wait
+            if self.command == FAILOVER:
+                # Only a failover must not wait for the lease.
                 error.hint = f"In an emergency, --no-state does it now, without the lease. {error.hint}"
             raise
         return {} if result is None else _collect_errors(result)
@@ -435,7 +440,7 @@ def require_confirmation(is_confirmed: bool) -> None:  # noqa: FBT001 - the answ
 def summarize_errors(
     verb: str, errors: Sequence[ReconcilerError | None], what: str, *, is_rehearsal: bool
 ) -> ReconcilerError | None:
-    """Return the error of a command some of whose orders failed, or `None`; `errors` has an entry per order."""
+    """Return the error of a command whose orders failed, or `None`. `errors` has one entry per order."""
     failed = [error for error in errors if error is not None]
     if not failed or len(errors) == 1:
         return failed[0] if failed else None

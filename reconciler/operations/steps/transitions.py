@@ -1,4 +1,4 @@
-"""Transitions of mirrors over two clusters: promote, reverse, restore."""
+"""Transitions of mirrors over two clusters: promote, reverse and restore."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ if TYPE_CHECKING:
 
 
 def mirror_at(links: Links, full_name: str) -> ObservedMirror | None:
-    """Return the mirror of this name, also after it was stopped, or `None`."""
+    """Return the mirror with this name, also a stopped one, or `None`."""
     return next(iter(links.mirrors(name=full_name)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class StoppedMirrors:
-    """Stopped mirrors from which an original source may be restored."""
+    """Stopped mirrors from which a topic, their original source, may be restored."""
 
     providers: Mapping[str, Provider]
     cluster: str
@@ -73,7 +73,7 @@ class StoppedMirrors:
         """Return the only such mirror.
 
         Raises:
-            RetryableError: The cluster that may have it does not answer.
+            RetryableError: A cluster that may have it does not answer.
         """
         if not self.mirrors:
             for error in self.unanswered:
@@ -116,9 +116,9 @@ class StoppedMirrors:
 def find_stopped_mirrors(
     providers: Mapping[str, Provider], cluster: str, full_name: str, link_names: Collection[str] | None = None
 ) -> StoppedMirrors:
-    """Return the stopped mirrors from which a topic may be restored, limited to `link_names`.
+    """Return the stopped mirrors from which a topic may be restored, only over `link_names` if given.
 
-    Queries clusters at bidirectional links; without a result also the others, for a better error.
+    First query clusters at bidirectional links. If none has one, query the others, for a better error.
     """
     links = links_of(get_provider(providers, cluster)).links()
     linked = [
@@ -153,13 +153,13 @@ def find_stopped_mirrors(
 
 
 def can_swap_roles(link: ObservedLink) -> bool:
-    """Return whether mirrors can swap roles over a link, as seen from this half."""
+    """Return whether mirrors can swap roles over a link, as seen by this half."""
     spec = link.declared.spec
     return spec.mode == "bidirectional" and not spec.prefix
 
 
 def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: ObservedMirror) -> None:
-    """Reject a stopped mirror that does not belong to the current topic."""
+    """Reject a stopped mirror that was not a mirror of the current topic."""
     provider = get_provider(providers, cluster)
     topic = provider.source_topic(address_of("topic", cluster, full_name))
     what = f"topic {full_name} of cluster {cluster} cannot be restored from {peer.name} of cluster {peer.cluster}"
@@ -191,13 +191,13 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
 
 
 def _never_followed(provider: Provider, own: ObservedMirror) -> bool:
-    """Return whether a failover ended the restore before a copy."""
+    """Return whether the restore was ended by a failover before any copy."""
     positions = links_of(provider).positions(own.name).values()
     return own.is_untouched or all(at.is_renumbered and at.fetched == NEVER_FETCHED for at in positions)
 
 
 def find_cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: ObservedMirror) -> dict[int, int]:
-    """Return the offset at which to truncate each partition of an original source: the last in common.
+    """Return the offset at which to truncate each partition of an original source: where both logs stop being equal.
 
     With an offset map, the last common records are compared. Records of other producers end the common part.
     """
@@ -222,7 +222,7 @@ def find_cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, p
 
 
 def add_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], measures: Measures) -> Measures:
-    """Return the measures with the records that only restored topics have; incomparable topics become unmeasured."""
+    """Return the measures with the records that only restored topics have. Incomparable topics become unmeasured."""
     targets = [action.after for action in actions if isinstance(action, Transition) and action.verb == RESTORE]
     restored = [mirror for mirror in targets if isinstance(mirror, MirrorTopic)]
 
@@ -254,7 +254,7 @@ def source_of(mirror: ObservedMirror) -> Address:
 
 
 def check_own_records(links: LinksByJobs, mirror: ObservedMirror) -> None:
-    """Reject a mirror with records of other producers, which its source would never get."""
+    """Reject a mirror with records of other producers: its source would never get them."""
     foreign = links.find_foreign_records([mirror.name]).get(mirror.name, ())
     if foreign:
         where = list_first([str(foreign_range) for foreign_range in foreign], _NAMED, grouping="")
@@ -264,7 +264,7 @@ def check_own_records(links: LinksByJobs, mirror: ObservedMirror) -> None:
 
 
 def check_source(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
-    """Reject a missing or recreated source."""
+    """Reject a source that is missing or was recreated."""
     topic = get_provider(providers, mirror.source_cluster).source_topic(source_of(mirror))
     if mirror.source_topic_id not in {None, topic.incarnation}:
         message = f"the source {mirror.source} of mirror {mirror.name} was deleted and created again"
@@ -281,14 +281,14 @@ def check_source_ends(providers: Mapping[str, Provider], mirror: ObservedMirror)
 
 
 def check_source_shut(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
-    """Reject opening a mirror to writes after its source has left the reversal: both would accept records."""
+    """Reject making a mirror writable after its source left the reversal: both sides would accept records."""
     source_mirror = links_of(get_provider(providers, mirror.source_cluster)).mirror(mirror.source)
     if source_mirror.operation is None or mirror.operation is None or source_mirror.operation.id != mirror.operation.id:
         raise broken_reversal_error(mirror, source_mirror)
 
 
 def check_outcome(mirror: ObservedMirror, verbs: Collection[str]) -> ObservedMirror:
-    """Return a mirror, unless another verb stopped it."""
+    """Return the mirror. Raise an error if another verb stopped it."""
     if mirror.status is MirrorStatus.STOPPED and mirror.stopped_by not in verbs:
         message = (
             f"mirror {mirror.name} of cluster {mirror.cluster} was stopped in the meantime, by {mirror.stopped_by}"
@@ -314,15 +314,15 @@ def broken_reversal_error(mirror: ObservedMirror, peer: ObservedMirror) -> UserE
     return UserError(message, hint=f"Let {mirror.name} take records again with: reconciler mirror failover {address}")
 
 
-# A transition repeats its first unfinished step until done. Each step is durable on its cluster before the next, so any
-# process can continue, and concurrent ones notice each other. Both sides are never writable at once.
+# A transition repeats its first unfinished step until all are done. Each step is stored on its cluster before the next,
+# so any process can continue, and concurrent ones notice each other. Both sides are never writable at once.
 
 
 _M = MirrorStatus
 
 
 class ReversalAbandonedError(UserError):
-    """A reversal was abandoned before it began; its mirror is ACTIVE again."""
+    """A reversal was abandoned before the swap. Its mirror is ACTIVE again."""
 
 
 UNDER_WAY: Final = frozenset(
@@ -332,17 +332,17 @@ UNDER_WAY: Final = frozenset(
 
 @dataclass(frozen=True)
 class Driver:
-    """Drives transitions of mirrors. Repeatable after any failure."""
+    """Drives transitions of mirrors. Each can be repeated after any failure."""
 
     providers: Mapping[str, Provider]
     copy: Callable[[ObservedMirror, Mapping[int, int] | None], object]
     sync: Callable[[ObservedMirror], object]
     new_id: Callable[[], str]
     may_go_on: Callable[[], None] = field(default=go_on)
-    """Called before each step; raises to stop."""
+    """Called before each step. Raises to stop."""
 
     def promote(self, cluster: str, full_name: str) -> ObservedMirror:
-        """Promote a mirror once it has all records of its source; continues a promotion.
+        """Promote a mirror once it has all records of its source, or continue a promotion.
 
         Raises:
             IncompleteError: It cannot reach its source's ends now.
@@ -352,12 +352,13 @@ class Driver:
         mirror = links.mirror(full_name)
         if not _is_begun(mirror, {PROMOTE}):
             if PROMOTE in MIRROR.list_legal_verbs(mirror.status):
-                check_source(self.providers, mirror)  # begin nothing without a source
+                # Begin no promotion without a source.
+                check_source(self.providers, mirror)
             links.ask(full_name, PROMOTE, operation=self.new_id(), may_go_on=self.may_go_on)
         return check_outcome(self.drive(cluster, full_name), {PROMOTE})
 
     def reverse(self, cluster: str, full_name: str, *, is_paused: bool = False) -> ObservedMirror:
-        """Swap the roles of a mirror and its source without loss; return the new mirror."""
+        """Swap the roles of a mirror and its source without loss. Return the new mirror."""
         verb = "reverse-and-pause" if is_paused else "reverse-and-start"
         links = self._links(cluster)
         mirror = links.mirror(full_name)
@@ -366,13 +367,14 @@ class Driver:
                 self._check_sides(f"mirror {full_name} cannot be reversed", mirror)
                 check_source_ends(self.providers, mirror)
                 check_source(self.providers, mirror)
-                # Copy most records before producers are stopped; a failure then stops none.
+                # Copy most records before producers are stopped. If this copy fails, no producer was stopped.
                 self.may_go_on()
                 self.copy(mirror, None)
                 check_own_records(links, mirror)
             links.ask(full_name, verb, operation=self.new_id(), may_go_on=self.may_go_on)
         after = check_outcome(self.drive(cluster, full_name), REVERSALS)
-        if after.status is _M.ACTIVE:  # another process took it back
+        if after.status is _M.ACTIVE:
+            # Another process abandoned the reversal.
             address = address_of("mirror", cluster, full_name)
             message = f"mirror {full_name} of cluster {cluster} was not reversed, and mirrors its source as before"
             raise UserError(message, hint=f"Run again: reconciler mirror reverse {address}")
@@ -387,13 +389,13 @@ class Driver:
         wanted: MirrorTopic | None = None,
         approved: tuple[Stretch, ...] | None = None,
     ) -> tuple[ObservedMirror, Mapping[int, TruncatedPartition]]:
-        """Turn the original source of a stopped mirror into its mirror, cutting records written since.
+        """Make the original source of a stopped mirror its mirror, and truncate records written since.
 
-        Return the mirror and each partition's cut. `diverged`: what to do with records that only this topic has.
-        `wanted`: the declared mirror. `approved`: limit of the cut.
+        Return the mirror, and how each partition was truncated. `diverged`: what to do with records that only this
+        topic has. `wanted`: the declared mirror. `approved`: ranges that may be truncated.
 
         Raises:
-            StalePlanError: More would be cut than approved.
+            StalePlanError: More would be truncated than approved.
         """
         current = mirror_at(self._links(cluster), full_name)
         begun = None if current is None or current.operation is None else current.operation
@@ -408,7 +410,7 @@ class Driver:
         return check_outcome(self.drive(cluster, full_name, cut), {RESTORE}), cut
 
     def restorable(self, cluster: str, full_name: str, link: str | None = None) -> ObservedMirror:
-        """Return the stopped mirror over `link` from which an original source can be restored; else the only one."""
+        """Return the stopped mirror from which a topic can be restored; the only one, or the one over `link`."""
         return find_stopped_mirrors(self.providers, cluster, full_name, None if link is None else {link}).only()
 
     def _choose_peer(
@@ -433,7 +435,8 @@ class Driver:
     ) -> dict[int, int]:
         links = self._links(cluster)
         at = self.find_cuts(cluster, full_name, peer)
-        if approved is not None and links.diverged(full_name, {}) is None:  # otherwise the platform cuts nothing itself
+        # If the platform reports diverged records, it truncates nothing itself.
+        if approved is not None and links.diverged(full_name, {}) is None:
             lost = list_cut_ranges(links.positions(full_name), at)
             check_approved((cluster, full_name), (peer.cluster, peer.link), lost, approved)
         return at
@@ -443,7 +446,7 @@ class Driver:
         return find_cuts(self.providers, cluster, full_name, peer)
 
     def drive(self, cluster: str, full_name: str, cut: dict[int, TruncatedPartition] | None = None) -> ObservedMirror:
-        """Take steps until a transition ends; return the mirror. Errors are recorded on it and raised."""
+        """Take steps until a transition ends, and return the mirror. Errors are recorded on it, then raised."""
         links = self._links(cluster)
         mirror = links.mirror(full_name)
         while mirror.status in UNDER_WAY:
@@ -451,15 +454,18 @@ class Driver:
             try:
                 after = self._take_step(links, mirror, {} if cut is None else cut)
             except (ReversalAbandonedError, StalePlanError):
-                raise  # the transition was taken back
+                raise
+            # The transition was abandoned.
             except ReconcilerError as error:
                 now = mirror_at(links, full_name)
                 if now is None:
-                    raise  # the topic is as before
+                    raise
+                # The topic is unchanged.
                 if _progress_of(now) == _progress_of(mirror):
                     self._record_trouble(links, mirror, error)
                     raise
-                after = now  # another process was faster
+                # Another process took the step.
+                after = now
             if after.status is mirror.status and after.operation == mirror.operation:
                 return after
             mirror = after
@@ -472,9 +478,11 @@ class Driver:
     ) -> ObservedMirror:
         operation = mirror.operation
         if operation is None:
-            return mirror  # nothing records the operation
+            return mirror
+        # No operation is recorded.
         match mirror.status:
-            case _M.PENDING_STOPPED if mirror.stopped_by is not None:  # its end is decided: open it
+            case _M.PENDING_STOPPED if mirror.stopped_by is not None:
+                # The transition was decided; the mirror only has to become writable.
                 return self._advance(links, mirror, _M.STOPPED)
             case _M.PENDING_STOPPED if operation.verb == PROMOTE:
                 return self._promote(links, mirror, operation)
@@ -495,7 +503,8 @@ class Driver:
                 return mirror
 
     def _promote(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
-        ends = self._source_ends(mirror)  # current ends: an interrupted promotion may be old
+        # Read the ends again: those of an interrupted promotion may be old.
+        ends = self._source_ends(mirror)
         mirror = links.record_end_offsets(mirror.name, operation=operation.id, ends=ends)
         self._copy_all(links, mirror, ends)
         self.sync(mirror)
@@ -511,7 +520,8 @@ class Driver:
         ends = self._source_ends(mirror)
         mirror = links.record_end_offsets(mirror.name, operation=operation.id, ends=ends)
         self._copy_all(links, mirror, ends)
-        self.sync(mirror)  # a closed mirror rejects configs
+        # Sync configs now, because a closed mirror rejects them.
+        self.sync(mirror)
         links.refuse_producers(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
         try:
             check_own_records(links, mirror)
@@ -532,18 +542,19 @@ class Driver:
         source_links.ask(mirror.source, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
 
     def _recheck(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> None:
-        """Reject the swap if a side received records since: a closed mirror cannot copy them."""
+        """Reject the swap if a side received records since. A closed mirror cannot copy them."""
         self._shut_source(mirror, operation)
-        self._copy_all(links, mirror, self._source_ends(mirror))  # transactions may have ended since
+        # Transactions may have ended since.
+        self._copy_all(links, mirror, self._source_ends(mirror))
         links.refuse_producers(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
         check_own_records(links, mirror)
 
     def _abandon_reversal(
         self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation, error: UserError
     ) -> None:
-        """Resume a mirror whose source mirrors another topic or was failed over, and raise `ReversalAbandonedError`.
+        """Resume a mirror whose source mirrors another topic or was failed over. Raise `ReversalAbandonedError`.
 
-        Otherwise it would be reversed much later, when its source accepts records again.
+        Otherwise the mirror would be reversed much later, when its source accepts records again.
         """
         source_mirror = mirror_at(self._links(mirror.source_cluster), mirror.source)
         if source_mirror is None or (
@@ -554,7 +565,8 @@ class Driver:
         if is_stopped and not is_failed_over:
             return
         if is_failed_over and not is_stopped:
-            self._open_source(mirror)  # its failover was interrupted before it opened
+            self._open_source(mirror)
+        # The source's failover was interrupted before the source became writable.
         self._mirror_again(links, mirror, is_given_up=operation.ends is not None)
         message = f"mirror {mirror.name} of cluster {mirror.cluster} was not reversed, and mirrors its source as before"
         if is_failed_over:
@@ -574,7 +586,8 @@ class Driver:
         peer = self._source_mirror_of(mirror)
         if peer.operation is not None and peer.operation.id == operation.id:
             if peer.status not in UNDER_WAY:
-                return mirror  # suspended until resumed or failed over
+                return mirror
+            # The other side was suspended. It must be resumed or failed over.
             self.drive(mirror.source_cluster, mirror.source)
             return links.mirror(mirror.name)
         if peer.status is not _M.STOPPED or peer.stopped_by not in REVERSALS:
@@ -588,10 +601,12 @@ class Driver:
     def _set_up(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
         peer = self._source_mirror_of(mirror)
         check_restorable(self.providers, mirror.cluster, mirror.name, peer)
-        links.join(mirror.name, peer, operation, may_go_on=self.may_go_on)  # closes all partitions
+        # Close all partitions.
+        links.join(mirror.name, peer, operation, may_go_on=self.may_go_on)
         try:
             ends = self._check_approved(mirror.cluster, mirror.name, peer, operation.approved)
-        except StalePlanError:  # producers wrote before the topic closed: reopen it
+        except StalePlanError:
+            # Producers wrote before the topic was closed, so reopen it.
             links.ask(mirror.name, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
             raise
         mirror = links.record_end_offsets(mirror.name, operation=operation.id, ends=ends)
@@ -600,12 +615,13 @@ class Driver:
     def _restore(
         self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation, cut: dict[int, TruncatedPartition]
     ) -> ObservedMirror:
-        # A late process may have reopened the topic.
+        # Close the topic again: another process may have reopened it late.
         links.join(mirror.name, self._source_mirror_of(mirror), operation, may_go_on=self.may_go_on)
         cut |= links.truncate(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
         source = mirror.source_topic_id or ""
         maps = self._links(mirror.source_cluster).offset_maps(mirror.source)
-        if maps is not None:  # groups are synced with this map
+        if maps is not None:
+            # The sync of groups needs this map.
             links.record_agreement(mirror.name, source, self._source_bounds(mirror), operation=operation.id, maps=maps)
         self.sync(mirror)
         if maps is None:
@@ -628,8 +644,10 @@ class Driver:
         self.copy(mirror, ends)
         reached = links.positions(mirror.name)
         have = {
-            part: reached[part].end if part in reached else 0 for part in ends
-        }  # a broker may not show a partition yet
+            part: reached[part].end if part in reached else 0
+            for part in ends
+            # Brokers may not list a new partition yet.
+        }
         behind = {part: end - have[part] for part, end in ends.items() if have[part] < end}
         if behind:
             part, lag = next(iter(sorted(behind.items())))
@@ -695,7 +713,7 @@ Verb = Literal["promote", "reverse-and-start", "reverse-and-pause", "truncate-an
 
 
 def drive(driver: Driver, action: Transition) -> ObservedMirror:
-    """Drive an action's transition; return the mirror at its address.
+    """Drive an action's transition. Return the mirror at its address.
 
     Raises:
         IncompleteError: It is in progress and cannot continue now.
@@ -730,7 +748,7 @@ def drive(driver: Driver, action: Transition) -> ObservedMirror:
 
 
 def _is_over(driver: Driver, cluster: str, name: str, verb: str) -> bool:
-    """Return whether it is done, after a lost answer or by another run."""
+    """Return whether the transition has ended, after a lost answer or by another run."""
     mirror = links_of(driver.providers[cluster]).mirror(name)
     return mirror.status is MirrorStatus.STOPPED and mirror.stopped_by == verb
 
@@ -749,7 +767,7 @@ _CONTINUE_HINT: Final = "Continue with: reconciler run --once --only mirror"
 
 
 def explain_halted(providers: Mapping[str, Provider], address: Address) -> IncompleteError | None:
-    """Return the error that explains a mirror's interrupted transition; `None` if none was interrupted."""
+    """Return the error that explains a mirror's interrupted transition, or `None`."""
     try:
         links = links_of(providers[cluster_of(address) or ""]).by_jobs
         mirror = None if links is None else mirror_at(links, full_name_of(address))
@@ -804,21 +822,22 @@ def explain_all_halted(
     return tuple(error for action in transitions if (error := explain_halted(providers, action.address)) is not None)
 
 
-# A promotion is final, so the mirror is copied until its lag is zero. If the lag does not shrink, nothing changed.
+# A promotion is final, so the mirror is first copied until its lag is zero. If the lag does not shrink, nothing is
+# changed.
 
 
 _NAMED: Final = 5
 _PAUSE_S: Final = 1.0
 """Pause while the source grows or has an open transaction."""
 SAME_AGAIN: Final = "Run the same command again; an apply: --resume"
-"""Hint to continue; only an apply can be resumed."""
+"""Hint to continue. Only an apply can be resumed."""
 _SLICE_S: Final = 0.1
-"""Signal handlers cannot set events, so pauses are sliced to notice a stop."""
+"""A signal handler cannot end a pause, so it is divided into slices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """Lag of one mirror partition; `stable` is the offset at which an open transaction begins."""
+    """Lag of one mirror partition. `stable` is the offset of an open transaction."""
 
     partition: int
     lag: int
@@ -839,9 +858,9 @@ class CatchUp:
     clock: Callable[[], float] = monotonic
 
     def run(self, cluster: str, full_name: str, timeout_ms: int | None = None) -> None:
-        """Copy until nothing lags.
+        """Copy until no partition lags.
 
-        `timeout_ms` limits how long the lag may not shrink (-1: unlimited); default: the link's.
+        `timeout_ms`: time in which the lag must shrink (-1: unlimited); default: the link's.
 
         Raises:
             RetryableError: The lag does not shrink, or the source does not answer.

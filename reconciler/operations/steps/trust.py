@@ -1,8 +1,8 @@
 """Check where secrets may be sent before a cluster is opened.
 
-A manifest names a secret and its address, so its author could send any secret anywhere. Hence the workspace must allow
-the reference; the address must be known, or allowed by a person; and the connection must be encrypted, unless the
-Cluster waives it. For a pull request, only its base decides.
+A manifest names both a secret and the address that receives it. So its author could send any secret anywhere. Hence the
+workspace must allow the reference. The address must be known, or allowed by a person. The connection must be encrypted,
+unless the Cluster waives it. For a pull request, only its base decides.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class SentSecret(NamedTuple):
-    """A secret, and the addresses that receive it; for a token signed here, `reference` is the mechanism."""
+    """A secret, and the addresses that receive it. For a token that is signed locally, `reference` is the mechanism."""
 
     field: str
     reference: str
@@ -61,10 +61,10 @@ class Trust:
     recorded: Callable[[], Mapping[str, Cluster]]
 
     def check(self, cluster: Cluster) -> None:
-        """Reject a cluster that would receive a secret it must not. Contacts nothing.
+        """Reject a cluster that would receive a secret it must not get. Contacts nothing.
 
         Raises:
-            BlockedError: A secret would be sent to a new address; `--allow connect:ADDR` allows it.
+            BlockedError: A secret would be sent to a new address. `--allow connect:ADDR` allows it.
         """
         where = self.loaded.desired[cluster.address].source if cluster.address in self.loaded.desired else ""
         about = f"{where}: {cluster.address}" if where else str(cluster.address)
@@ -92,7 +92,7 @@ class Trust:
 
     @cached_property
     def base_guards(self) -> Guards | None:
-        """Guards of the pull request's base; `None`: no pull request, or the workspace is new."""
+        """Guards of the pull request's base. `None`: no pull request, or a new workspace."""
         if self._base is None:
             return None
         folder = self._base.of(self.loaded.folder)
@@ -132,7 +132,7 @@ class Trust:
         )
 
     def _base_version(self, file: Path) -> Path:
-        """Return the base's version; a pull request cannot change files outside the repository."""
+        """Return a file's version in the base. A pull request cannot change files outside its repository."""
         if self._base is None:
             return file
         for path in (Path(os.path.abspath(file)), Path(os.path.realpath(file))):  # noqa: PTH100 - links stay
@@ -141,7 +141,7 @@ class Trust:
         return file
 
     def refused_references(self) -> Iterator[PlanFinding]:
-        """Yield a finding for each secret reference for which opening its cluster would fail. Contacts nothing."""
+        """Yield a finding for each secret reference that prevents opening its cluster. Contacts nothing."""
         for address, declared in self.loaded.desired.items():
             if isinstance(declared.resource, Cluster):
                 for sent in self._not_allowed(declared.resource):
@@ -169,7 +169,8 @@ class Trust:
         before = self._trusted_facts.clusters.get(cluster.metadata.name)
         addresses = frozenset[str]() if before is None else list_receiving_addresses(before)
         if before is None and not self._is_pull_request:
-            return  # a new cluster in trusted files
+            return
+        # The cluster is new, and its file is trusted.
         fresh = sorted(sent.to - addresses)
         if fresh and not self._is_allowed(cluster.address):
             was = "which the base of this pull request" if self._is_pull_request else "which the state"
@@ -214,7 +215,7 @@ class Trust:
             raise BlockedError(message, hint=hint)
 
     def _check_place(self, root: Path, about: str, name: str, url: str) -> None:
-        """Reject unknown folders outside the repository, also through links."""
+        """Reject unknown folders outside the repository, also behind symbolic links."""
         place = self.loaded.folder.resolve() / name
         if not Path(os.path.normpath(place)).is_relative_to(root):
             if url in self._trusted_facts.places:
@@ -276,7 +277,7 @@ def _list_files(cluster: Cluster) -> Iterator[tuple[str, str]]:
 
 
 def _find_link(folder: Path) -> Path | None:
-    """Return a symbolic link below a folder: it may lead anywhere."""
+    """Return a symbolic link in a path. It may lead anywhere."""
     for inside, folders, files in os.walk(folder):
         link = next((name for name in (*folders, *files) if (Path(inside) / name).is_symlink()), None)
         if link is not None:

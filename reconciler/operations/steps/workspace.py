@@ -1,4 +1,4 @@
-"""Open a workspace: manifests, state store, providers, selection."""
+"""Open a workspace: manifests, state store, providers and selection."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def split_pair(option: str, text: str) -> tuple[str, str]:
 
 
 def find_excluded_clusters(clusters: Iterable[str], excludes: Iterable[str]) -> frozenset[str]:
-    """Return the clusters that `excludes` cover completely, as `*/east/*` does."""
+    """Return the clusters that `excludes` cover completely, for example `*/east/*`."""
     patterns = tuple(excludes)
     return frozenset(
         cluster
         for cluster in clusters
-        # no name has a NUL, so only a pattern for all names matches
+        # No name contains NUL, so a pattern that matches it matches all names.
         if all(any(matches(pattern, f"{kind}/{cluster}/\0") for pattern in patterns) for kind in _ON_CLUSTER)
     )
 
@@ -93,7 +93,7 @@ def check_allowance(text: str) -> str:
 
 
 class Providers(Mapping[str, Provider]):
-    """Providers by cluster name, opened on first use."""
+    """Providers by cluster name. Each is opened on first use."""
 
     def __init__(
         self, clusters: Mapping[str, Cluster], edge: Edge, check: Callable[[Cluster], None] = lambda _cluster: None
@@ -134,7 +134,7 @@ class Providers(Mapping[str, Provider]):
 
 @dataclass(frozen=True)
 class Site:
-    """Clusters, state and owner of a command, before any contact."""
+    """Clusters, state and owner of a command, before any of them is contacted."""
 
     invocation: Invocation
     edge: Edge
@@ -145,14 +145,14 @@ class Site:
 
     @cached_property
     def state(self) -> ObjectStore:
-        """Store of the state; read-only for a reader."""
+        """Store of the state. It is read-only for readers."""
         self._check_state()
         store = open_store(self.state_settings)
         return read_only(store, self.edge.now_ms) if self.edge.is_reader else store
 
     @property
     def desired(self) -> Desired:
-        """Resources of the files, if any were read."""
+        """Resources of the files; empty if none were read."""
         return {}
 
     @property
@@ -166,7 +166,7 @@ class Site:
         return Providers(self.clusters, self.edge, self.check_trusted)
 
     def check_trusted(self, cluster: Cluster) -> None:
-        """Accept the cluster: the user named it on the command line."""
+        """Accept the cluster, because the command line names it."""
 
     def _check_state(self) -> None:
         pass
@@ -176,13 +176,13 @@ class Site:
         return ResourceOwner.of(self.owner.workspace, self.owner.environment, lineage, self.state_settings.url)
 
     def relative_root(self, name: str) -> str | None:
-        """Return an embedded cluster's root if it is relative to an unknown folder."""
+        """Return an embedded cluster's root if the folder to which it is relative is unknown."""
         root = self.clusters[name].spec.root
         url = "" if root is None else root.url
         return url if url.startswith("file://") and not url.startswith("file:///") else None
 
     def warn_about_local_state(self) -> None:
-        """Warn a pipeline that its local state disappears with the machine."""
+        """Warn a CI job that its local state disappears with the machine."""
         if self.edge.environ.get("CI") and self.state_settings.scheme == "file":
             self.invocation.warn(
                 f"the state is a local folder ({self.state_settings.url}): the next pipeline run will not see it"
@@ -196,23 +196,24 @@ class Work(Site):
     select: Select
     loaded: LoadedWorkspace
     back_to: int | None = None
-    """Serial of the state that a rollback returns to."""
+    """Serial of the state to which a rollback returns."""
 
     @cached_property
     def trust(self) -> Trust:
-        """Checks of where the workspace's secrets may be sent."""
+        """Checks of where this workspace's secrets may be sent."""
         variables = read_variables(self.invocation, self.select)
         return Trust(self.invocation, self.select, variables, self.loaded, self._recorded)
 
     @cached_property
     def guards(self) -> Guards:
-        """Effective guards; a pull request requires at least its base's approvers."""
-        with suppress(UserError):  # the plan reports the error and shows the guards as they are
+        """Effective guards. A pull request requires at least the approvers of its base."""
+        # The plan reports this error, and shows the guards of the files.
+        with suppress(UserError):
             return merge_base_guards(self.loaded.workspace.spec.guards, self.trust.base_guards)
         return self.loaded.workspace.spec.guards
 
     def lowered_guards(self) -> tuple[PlanFinding, ...]:
-        """Return findings about guards that a pull request lowers, or that are incomparable."""
+        """Return findings about guards that a pull request lowers, or that cannot be compared."""
         try:
             base = self.trust.base_guards
         except UserError as error:
@@ -224,7 +225,7 @@ class Work(Site):
         """Return `None`: roots are relative to this workspace."""
 
     def check_trusted(self, cluster: Cluster) -> None:
-        """Reject a cluster if its secrets may not be sent where the files say."""
+        """Reject a cluster if its secrets may not be sent where its manifest says."""
         self.trust.check(cluster)
 
     def _check_state(self) -> None:
@@ -251,14 +252,14 @@ class Work(Site):
 
     @cached_property
     def to_read(self) -> tuple[str, ...]:
-        """Names of clusters to read, without completely excluded ones."""
+        """Names of the clusters to read. Completely excluded ones are missing."""
         skipped = find_excluded_clusters(self.clusters, self.select.excludes)
         return tuple(name for name in sorted(self.clusters) if name not in skipped)
 
 
 @dataclass(frozen=True)
 class StateSite(Site):
-    """A workspace's state; only `reconciler.yaml` was read."""
+    """A workspace's state. Of the files, only `reconciler.yaml` was read."""
 
     trust: Trust
 
@@ -267,10 +268,10 @@ class StateSite(Site):
 
 
 def open_work(invocation: Invocation, select: Select, *, is_reader: bool = False) -> Work:
-    """Load the workspace without any contact. `is_reader` makes state and clusters read-only."""
+    """Load the workspace without contacting clusters or state. `is_reader` makes both read-only."""
     loaded = load_files(invocation, select)
     if select.changed_since is not None:
-        # A saved plan or run needs a commit: after a merge, the branch has no changes.
+        # Saved plans and runs need a commit: after a merge, the branch no longer differs.
         select = replace(select, changed_since=invocation.fork_point(loaded.folder, select.changed_since))
     declared = (item.resource for item in loaded.desired.values())
     return Work(
@@ -314,7 +315,7 @@ def _build_state_settings(workspace: Workspace, folder: Path, select: Select) ->
 
 
 def open_site(invocation: Invocation, state_url: str, *, is_reader: bool = False) -> Site:
-    """Open clusters and state from a state URL, without files. `is_reader` makes them read-only."""
+    """Open the state at a URL and the clusters that it records, without files. `is_reader` makes both read-only."""
     settings = StoreSettings.resolve(state_url, folder=invocation.cwd)
     lockfile_row = read_lockfile(open_store(settings))
     if lockfile_row is None:
@@ -332,7 +333,7 @@ def open_site(invocation: Invocation, state_url: str, *, is_reader: bool = False
 
 
 def open_clusters_at(invocation: Invocation, places: Sequence[str]) -> Site:
-    """Open clusters without a workspace or state: embedded ones as `NAME=URL`, others as manifest files."""
+    """Open clusters without workspace or state: embedded ones as `NAME=URL`, others as manifest files."""
     clusters: dict[str, Cluster] = {}
     for text in places:
         is_place = "=" in text and not text.endswith((".yaml", ".yml"))
@@ -380,7 +381,7 @@ def build_edge(
     *,
     is_reader: bool = False,
 ) -> Edge:
-    """Return what providers need of the environment: folder, clocks, names."""
+    """Return what providers need of the environment: folder, clocks and names."""
     return Edge(
         folder=folder,
         environ=invocation.environ,
@@ -407,14 +408,14 @@ def _list_mirror_sources(items: Iterable[DeclaredResource | Recorded]) -> Iterat
 
 
 def build_store_settings(location: LocationSpec, folder: Path) -> StoreSettings:
-    """Return a location's store settings; relative folders start at `folder`."""
+    """Return the store settings of a location. Relative folders start at `folder`."""
     return StoreSettings(
         location.url, location.region, location.endpoint, location.force_path_style, location.kms_key_id
     ).resolved(folder)
 
 
 def parse_topic_address(text: str) -> Address:
-    """Parse the address of a topic, mirror or mounting as a topic."""
+    """Parse the address of a topic, mirror or mounting. Return it as a topic's."""
     address = Address(text)
     if kind_of(address) not in {"topic", "mirror", "mounting"} or text.count("/") < 2 or not full_name_of(address):  # noqa: PLR2004 - kind/cluster/name
         raise UsageError(f"{text!r} is not the address of a topic", hint="Write it as topic/west/shop:eu:orders.")
@@ -427,7 +428,7 @@ def get_provider_of(site: Site, address: Address) -> Provider:
 
 
 def list_possible_clusters(site: Site, texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the clusters that the arguments may mean, sorted; others are not contacted."""
+    """Return the clusters that the arguments may mean, sorted. Others are not contacted."""
     meant: set[str] = set()
     for text in texts:
         cluster = cluster_of(Address(text)) or "*"
