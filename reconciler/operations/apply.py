@@ -164,7 +164,7 @@ def _apply_approved(
     invocation: Invocation, select: Select, approved: ApprovedPlan, options: ApplyOptions, hooks: Hooks
 ) -> ApplyOutcome:
     plan = approved.plan
-    work = _open_again(invocation, select, plan.back_to)
+    work = _reopen_work(invocation, select, plan.back_to)
     approved.check_place(work)
     options = _add_approval(work, options)
     if options.approved_digest is not None:
@@ -175,7 +175,7 @@ def _apply_approved(
     return _ApplyRun(work, options, hooks, PlanOptions()).run(replace(approved, use=use))
 
 
-def _open_again(invocation: Invocation, select: Select, back_to: int | None) -> Work:
+def _reopen_work(invocation: Invocation, select: Select, back_to: int | None) -> Work:
     return open_work(invocation, select) if back_to is None else open_rollback(invocation, select, back_to)
 
 
@@ -190,7 +190,7 @@ def apply_files(
     if options.approved_digest is not None:
         use = ApprovalUse(since_ms=options.approved_ms, pull_request=options.pull_request)
         return applying.run(ApprovedDigest(options.approved_digest, use))
-    return applying.run(None) if options.yes else applying.ask_and_run()
+    return applying.run(None) if options.yes else applying.confirm_and_run()
 
 
 def _add_approval(work: Work, options: ApplyOptions) -> ApplyOptions:
@@ -224,7 +224,7 @@ def _resume(invocation: Invocation, select: Select, options: ApplyOptions, hooks
     if options.file is not None or options.only_drift or select != Select(environment=select.environment):
         raise UsageError("the open run has its own plan and selection", hint="Give --resume alone, and -e.")
     saved_options = read_resume_options(open_state(invocation, select))
-    work = _open_again(
+    work = _reopen_work(
         invocation, read_select(saved_options, find_workspace_folder(invocation)), saved_options.get("back_to")
     )
     work.warn_about_local_state()
@@ -239,7 +239,7 @@ class _ApplyRun:
         self._wanted = wanted
         self._places = RefusalPlaces(work.loaded)
 
-    def ask_and_run(self) -> ApplyOutcome:
+    def confirm_and_run(self) -> ApplyOutcome:
         started_ms = self._work.invocation.now_ms()
         decided = decide_unlocked(self._work, self._wanted)
         planned = build_plan_result(self._work, decided, started_ms)
@@ -249,7 +249,7 @@ class _ApplyRun:
         if planned.plan.is_empty:
             # An empty plan does not end an interrupted run, so run it anyway.
             is_settled = not decided.remembered.has_open_run
-            is_settled = is_settled and not self._clusters_to_update(decided)
+            is_settled = is_settled and not self._find_clusters_to_update(decided)
             return ApplyOutcome(planned, None, (), None) if is_settled else self.run(None)
         if not self._options.leaves_jobs:
             site = self._work
@@ -278,7 +278,7 @@ class _ApplyRun:
                 return self._build_work(planned, decided)
             check = approved.hold(planned.plan, basis, self._work.state) if approved is not None else None
             if self._options.resumes and basis.settled is not None:
-                rest = find_rest_of_plan(basis.settled, planned.plan, _build_rest_of_run(decided))
+                rest = find_rest_of_plan(basis.settled, planned.plan, _build_resume_facts(decided))
                 planned, check = replace(planned, plan=rest.plan), ApprovalCheck(SameOrLess((), rest.not_needed))
             checked_plans.append((planned, check))
             if check is not None:
@@ -290,7 +290,7 @@ class _ApplyRun:
             return self._build_work(planned, decided)
 
         wish = RunRequest(
-            command=self._command,
+            command=self._command_text,
             options=self._options,
             runs_transition=self._may_drive,
             skips_address=lambda address: cluster_of(address) not in self._work.to_read,
@@ -308,7 +308,7 @@ class _ApplyRun:
         return ApplyOutcome(planned, result, check.difference.not_needed, verdict, check.advance)
 
     def _may_drive(self, action: Transition) -> bool:
-        named = (*list_settled_addresses(action), self._entry_of(action))
+        named = (*list_settled_addresses(action), self._find_entry_address(action))
         if self._options.leaves_jobs or any(
             matches(pattern, at) for pattern in self._work.select.excludes for at in named
         ):
@@ -318,14 +318,14 @@ class _ApplyRun:
             mounting = None if wanted is None else wanted.resource
             state = "unmounted" if action.machine == UNMOUNT.name else "mounted"
             return isinstance(mounting, Mounting) and mounting.spec.state == state
-        return self._role_of(action) != "failed-over"
+        return self._find_declared_role(action) != "failed-over"
 
     @staticmethod
-    def _entry_of(action: Transition) -> Address:
+    def _find_entry_address(action: Transition) -> Address:
         return Address(str(action.parameters.get("entry", action.address)))
 
-    def _role_of(self, action: Transition) -> str | None:
-        entry, desired = self._entry_of(action), self._work.loaded.desired
+    def _find_declared_role(self, action: Transition) -> str | None:
+        entry, desired = self._find_entry_address(action), self._work.loaded.desired
         if entry in desired and isinstance(mirror := desired[entry].resource, MirrorTopic):
             # After a rollback, a mirror may be declared outside its link.
             return mirror.state
@@ -334,7 +334,7 @@ class _ApplyRun:
         return next((mirror.state for mirror in mirrors if mirror.address == entry), None)
 
     @property
-    def _command(self) -> str:
+    def _command_text(self) -> str:
         back_to = self._work.back_to
         doing = "destroy" if self._wanted.is_destroy else "apply"
         return doing if back_to is None else f"{doing}, back to #{back_to}"
@@ -347,9 +347,9 @@ class _ApplyRun:
         is_newest = bool(plan.actions) or plan.applied is None or plan.applied.is_newer is False
         is_kept = self._wanted.leads_to_files and work.back_to is None and is_newest
         commit = plan.git_commit if is_kept else None
-        return RunWork(plan.actions, plan.digest, plan, options, self._clusters_to_update(decided), commit)
+        return RunWork(plan.actions, plan.digest, plan, options, self._find_clusters_to_update(decided), commit)
 
-    def _clusters_to_update(self, decided: PlanDecision) -> frozenset[str]:
+    def _find_clusters_to_update(self, decided: PlanDecision) -> frozenset[str]:
         me = self._work.me(decided.snapshot.lineage if decided.snapshot else "")
         return find_outdated_owner_clusters(decided.recorded, decided.seen.inventory, me)
 
@@ -369,7 +369,7 @@ class _ApplyRun:
             raise combine_errors(planned.plan.errors, can_exclude=is_selecting)
 
 
-def _build_rest_of_run(decided: PlanDecision) -> RestOfRun:
+def _build_resume_facts(decided: PlanDecision) -> RestOfRun:
     return RestOfRun(decided.seen.inventory, decided.seen.capabilities, decided.recorded)
 
 
@@ -396,7 +396,7 @@ class RefusalPlaces:
     def add_place(self, address: Address, message: str) -> str:
         """Prefix a rejection with the file and line that set its config or property, if any."""
         for layer in _list_config_layers(address):
-            for key, place in self._keys_of(layer).items():
+            for key, place in self._read_layer_places(layer).items():
                 if key in message:
                     return f"{place}: {message}"
         return message
@@ -411,7 +411,7 @@ class RefusalPlaces:
 
         return report_placed
 
-    def _keys_of(self, layer: Address) -> dict[str, str]:
+    def _read_layer_places(self, layer: Address) -> dict[str, str]:
         if layer not in self._keys:
             if layer not in self.loaded.places or len(self._keys) >= _MAX_READ:
                 return {}

@@ -71,16 +71,16 @@ def comment(
             return CommentResult(
                 "deleted" if own_comments else "none", marker, forge.title, number, None, 0, is_cut=False
             )
-        did, current, older = _keep_comment(forge, number, marker, body)
-        collapsed = _collapse(invocation, forge, number, older)
+        did, current, older = _update_or_create(forge, number, marker, body)
+        collapsed = _collapse_older(invocation, forge, number, older)
         if labels:
-            _label(invocation, forge, number)
+            _label_request(invocation, forge, number)
         return CommentResult(did, marker, forge.title, number, current, collapsed, is_cut=body != text)
     finally:
         forge.close()
 
 
-def _keep_comment(forge: Forge, number: int, marker: Marker, body: str) -> tuple[Did, Comment, list[Comment]]:
+def _update_or_create(forge: Forge, number: int, marker: Marker, body: str) -> tuple[Did, Comment, list[Comment]]:
     def own() -> list[Comment]:
         return forge.own_comments(number, marker.is_of)
 
@@ -140,7 +140,7 @@ def write_newest(
         items = again()
 
 
-def _collapse(invocation: Invocation, forge: Forge, number: int, older: list[Comment]) -> int:
+def _collapse_older(invocation: Invocation, forge: Forge, number: int, older: list[Comment]) -> int:
     for hidden, old in enumerate(older):
         try:
             forge.collapse_comment(number, old)
@@ -150,7 +150,7 @@ def _collapse(invocation: Invocation, forge: Forge, number: int, older: list[Com
     return len(older)
 
 
-def _label(invocation: Invocation, forge: Forge, number: int) -> None:
+def _label_request(invocation: Invocation, forge: Forge, number: int) -> None:
     """Label a pull request with the gravest result of its plans. A missing permission is only a warning."""
     texts = forge.own_comments(
         number, lambda text: (marker := parse_marker(text)) is not None and marker.command == "plan"
@@ -194,11 +194,11 @@ def read_approved_request(
     """
     forge = open_forge(invocation.environ, options, tool=invocation.tool, now_ms=invocation.now_ms)
     try:
-        request = forge.pull_request(_find_number(invocation, forge, options))
+        request = forge.pull_request(_find_request_number(invocation, forge, options))
         if request.is_closed:
             message = f"pull request {request.number} was closed without a merge, so nothing of it is approved"
             raise BlockedError(message, hint=f"Open it again if it is wanted: {request.url}")
-        comment = _find_plan(forge, request, workspace, environment)
+        comment = _find_plan_comment(forge, request, workspace, environment)
         marker = parse_marker(comment.body)
         digest = "" if marker is None else marker.digest
         if not digest:
@@ -220,7 +220,7 @@ def read_approved_request(
         forge.close()
 
 
-def _find_number(invocation: Invocation, forge: Forge, options: ForgeRequest) -> int:
+def _find_request_number(invocation: Invocation, forge: Forge, options: ForgeRequest) -> int:
     # After a merge, only the commit names its pull request.
     with suppress(UsageError):
         return find_pull_request(invocation.environ, options)
@@ -235,7 +235,7 @@ def _find_number(invocation: Invocation, forge: Forge, options: ForgeRequest) ->
     raise UsageError(f"commit {commit[:10]} came with {origin}", hint=hint)
 
 
-def _find_plan(forge: Forge, request: PullRequest, workspace: str, environment: str | None) -> Comment:
+def _find_plan_comment(forge: Forge, request: PullRequest, workspace: str, environment: str | None) -> Comment:
     wanted = Marker("plan", workspace, environment)
     texts: list[str] = []
 

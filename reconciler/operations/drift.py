@@ -145,7 +145,7 @@ _OLD_FORMAT: Final = "reconciler.known-drift/1"
 
 _DELETE_HINT: Final = "Delete it; it is written again."
 
-_Marks: TypeAlias = Mapping[str, Address | None]
+_ReportedItems: TypeAlias = Mapping[str, Address | None]
 
 
 class DriftScope(NamedTuple):
@@ -167,7 +167,7 @@ class KnownFile:
 
     path: Path
     whose: DriftScope
-    reported: _Marks
+    reported: _ReportedItems
     findings: tuple[DriftItem, ...]
     was_compared: Callable[[Address], bool]
     """Whether this run compared an address. Only then a missing item is gone."""
@@ -178,7 +178,7 @@ class KnownFile:
     ) -> KnownFile:
         """Read the items that earlier runs reported for `whose`. A missing file has none."""
         _check_folder(path)
-        return cls(path, whose, _take_over_old(_read_entries(path), whose)[whose], tuple(findings), was_compared)
+        return cls(path, whose, _convert_old_entries(_read_entries(path), whose)[whose], tuple(findings), was_compared)
 
     @property
     def unknown(self) -> tuple[DriftItem, ...]:
@@ -192,11 +192,11 @@ class KnownFile:
         """
         now = {key_of_item(item): item.address for item in self.findings}
         with _lock_folder(self.path):
-            before = _take_over_old(_read_entries(self.path), self.whose)
-            retained = {mark: address for mark, address in before[self.whose].items() if self._is_kept(mark, address)}
-            _replace(self.path, {**before, self.whose: {**retained, **now}})
+            before = _convert_old_entries(_read_entries(self.path), self.whose)
+            retained = {mark: address for mark, address in before[self.whose].items() if self._must_keep(mark, address)}
+            _replace_file(self.path, {**before, self.whose: {**retained, **now}})
 
-    def _is_kept(self, mark: str, address: Address | None) -> bool:
+    def _must_keep(self, mark: str, address: Address | None) -> bool:
         return mark not in self.reported or (address is not None and not self.was_compared(address))
 
 
@@ -212,14 +212,14 @@ def _check_folder(path: Path) -> None:
         )
 
 
-def _take_over_old(entries: Mapping[DriftScope, _Marks], whose: DriftScope) -> dict[DriftScope, _Marks]:
+def _convert_old_entries(entries: Mapping[DriftScope, _ReportedItems], whose: DriftScope) -> dict[DriftScope, _ReportedItems]:
     taken = {whose: {}, **entries}
     if whose.environment is None:
         taken[whose] = {**taken.pop(_NO_SCOPE, {}), **taken[whose]}
     return taken
 
 
-def _read_entries(path: Path) -> Mapping[DriftScope, _Marks]:
+def _read_entries(path: Path) -> Mapping[DriftScope, _ReportedItems]:
     try:
         content = orjson.loads(path.read_bytes())
     except FileNotFoundError:
@@ -234,7 +234,7 @@ def _read_entries(path: Path) -> Mapping[DriftScope, _Marks]:
         raise UserError(f"{path} is not a file of {FORMAT}", hint=_DELETE_HINT) from error
 
 
-def _parse_entries(held: Any) -> Iterator[tuple[DriftScope, _Marks]]:
+def _parse_entries(held: Any) -> Iterator[tuple[DriftScope, _ReportedItems]]:
     if held["format"] == _OLD_FORMAT:
         yield _NO_SCOPE, _parse_marks(held)
         return
@@ -244,12 +244,12 @@ def _parse_entries(held: Any) -> Iterator[tuple[DriftScope, _Marks]]:
         yield DriftScope(str(entry["workspace"]), entry.get("environment"), entry.get("lineage")), _parse_marks(entry)
 
 
-def _parse_marks(held: Mapping[str, Any]) -> _Marks:
+def _parse_marks(held: Mapping[str, Any]) -> _ReportedItems:
     places = held.get("addresses") or {}
     return {str(mark): Address(place) if (place := places.get(mark)) else None for mark in [*held["fingerprints"]]}
 
 
-def _replace(path: Path, entries: Mapping[DriftScope, _Marks]) -> None:
+def _replace_file(path: Path, entries: Mapping[DriftScope, _ReportedItems]) -> None:
     ordered = sorted(entries, key=lambda whose: [part or "" for part in whose])
     body = orjson.dumps(
         {"format": FORMAT, "told": [_format_entry(whose, entries[whose]) for whose in ordered]},
@@ -261,7 +261,7 @@ def _replace(path: Path, entries: Mapping[DriftScope, _Marks]) -> None:
         raise _unwritable_error(path, error) from error
 
 
-def _format_entry(whose: DriftScope, marks: _Marks) -> dict[str, Any]:
+def _format_entry(whose: DriftScope, marks: _ReportedItems) -> dict[str, Any]:
     places = {mark: place for mark in sorted(marks) if (place := marks[mark]) is not None}
     return {**whose._asdict(), "fingerprints": sorted(marks), "addresses": places}
 
@@ -302,7 +302,7 @@ def sort_findings(plan: Plan) -> tuple[DriftItem, ...]:
         *(
             _build_blocked_item(action)
             for action in plan.blocked
-            if action.owner is None or not _is_covered(action, fields)
+            if action.owner is None or not _is_drift_reset(action, fields)
         ),
         *unmanaged,
     )
@@ -337,7 +337,7 @@ def _build_drift_item(finding: DriftFinding) -> DriftItem:
     )
 
 
-def _field(finding: DriftFinding) -> str:
+def _format_path(finding: DriftFinding) -> str:
     return finding.path if finding.origin is None else f"{finding.path} (from {finding.origin})"
 
 
@@ -349,8 +349,8 @@ def _build_agreed_item(finding: DriftFinding) -> DriftItem:
 
 def _list_pending_items(plan: Plan, fields: AbstractSet[_Field]) -> Iterator[DriftItem]:
     for action in plan.actions:
-        if not action.blocked and not _is_covered(action, fields):
-            mark = compute_fingerprint("pending", action.address, _identity_of(action))
+        if not action.blocked and not _is_drift_reset(action, fields):
+            mark = compute_fingerprint("pending", action.address, _identify_action(action))
             yield DriftItem("pending", action.address, f"{action.verb} is planned", mark)
 
 
@@ -359,7 +359,7 @@ def _build_held_item(held: HeldChange) -> DriftItem:
     return DriftItem("pending", held.address, held.message, mark)
 
 
-def _is_covered(action: Action, fields: AbstractSet[_Field]) -> bool:
+def _is_drift_reset(action: Action, fields: AbstractSet[_Field]) -> bool:
     if moves := list_platform_changes(action):
         return all((action.address, change.path) in fields for change in moves)
     is_gone = (action.address, "") in fields
@@ -369,7 +369,7 @@ def _is_covered(action: Action, fields: AbstractSet[_Field]) -> bool:
     return is_of_record and any(address == action.address for address, _ in fields)
 
 
-def _identity_of(action: Action) -> object:
+def _identify_action(action: Action) -> object:
     """Return what identifies an action in a fingerprint. A changed action gets another one, and is reported again."""
     if moves := list_platform_changes(action):
         return [action.id, [[change.path, plain(change.after)] for change in moves]]
@@ -378,7 +378,7 @@ def _identity_of(action: Action) -> object:
 
 def _build_blocked_item(action: Action) -> DriftItem:
     guard, why = (action.blocked.guard, action.blocked.message) if action.blocked else ("", "")
-    mark = compute_fingerprint("blocked", action.address, [guard, _identity_of(action)])
+    mark = compute_fingerprint("blocked", action.address, [guard, _identify_action(action)])
     return DriftItem("blocked", action.address, f"{action.verb} is blocked: {why}", mark)
 
 
@@ -430,12 +430,12 @@ class DriftResult:
     @property
     def obstacles(self) -> tuple[PlanFinding, ...]:
         """Errors that prevented a comparison."""
-        return (*self._unknown, *_find_obstacles(self.planned.plan))
+        return (*self._unknown_findings, *_find_obstacles(self.planned.plan))
 
     @property
     def errors(self) -> tuple[PlanFinding, ...]:
         """Errors that prevented a comparison, or that prevent a reset."""
-        return (*self._unknown, *self.planned.plan.errors)
+        return (*self._unknown_findings, *self.planned.plan.errors)
 
     @property
     def failing_marks(self) -> frozenset[str]:
@@ -448,7 +448,7 @@ class DriftResult:
         return _describe_next_steps(self.planned.plan, self.failing)
 
     @property
-    def _unknown(self) -> tuple[PlanFinding, ...]:
+    def _unknown_findings(self) -> tuple[PlanFinding, ...]:
         return self.lost if self.unreadable is None else (self.unreadable, *self.lost)
 
     def remember(self) -> None:
@@ -475,19 +475,19 @@ def drift(
     decided = decide_unlocked(work, PlanOptions(is_comparison=True))
     planned = build_plan_result(work, decided, started_ms)
     doubtful = find_doubts(work.state, decided.remembered, _build_selector(select))
-    foreign, untold = _find_foreign(work, decided, select)
+    foreign, untold = _find_foreign_records(work, decided, select)
     items = (
         *_find_takeovers(work, decided, _build_selector(select)),
         *foreign,
         *sort_findings(planned.plan),
     )
     findings = put_doubtful_first(items, doubtful)
-    unknown, lost = _find_unknown_run(work, decided), _find_unread_clusters(decided)
+    unknown, lost = _find_unreadable_run(work, decided), _find_unread_clusters(decided)
     known_file = None
     if known is not None:
         known_file = KnownFile.read(
             invocation.cwd / known,
-            _scope_of(planned.plan),
+            _build_scope(planned.plan),
             findings,
             (lambda _address: False) if unknown is not None or lost else _build_compared_check(planned.plan, select),
         )
@@ -498,7 +498,7 @@ def drift(
     elif lost and not _find_obstacles(planned.plan):
         verdict = unreachable_clusters_error(decided.seen.lost)
     else:
-        verdict = _find_verdict(planned.plan, fails, lost)
+        verdict = _choose_verdict(planned.plan, fails, lost)
     is_chosen = _build_selector(select)
     shut = tuple(find_sealed_topics({a: o for a, o in decided.seen.inventory.items() if is_chosen(a)}))
     compared = ComparisonInput(work.loaded, decided, doubtful)
@@ -528,7 +528,7 @@ def _find_takeovers(
 FOREIGN: Final = "records"
 
 
-def _find_foreign(work: Work, decided: PlanDecision, select: Select) -> tuple[list[DriftItem], tuple[PlanFinding, ...]]:
+def _find_foreign_records(work: Work, decided: PlanDecision, select: Select) -> tuple[list[DriftItem], tuple[PlanFinding, ...]]:
     items: list[DriftItem] = []
     untold: list[PlanFinding] = []
     is_chosen = _build_selector(select)
@@ -566,7 +566,7 @@ def _find_foreign(work: Work, decided: PlanDecision, select: Select) -> tuple[li
     return items, tuple(untold)
 
 
-def _find_unknown_run(work: Work, decided: PlanDecision) -> PlanFinding | None:
+def _find_unreadable_run(work: Work, decided: PlanDecision) -> PlanFinding | None:
     why = check_readable(work.state, decided.remembered)
     return None if why is None else PlanFinding(None, None, why.message, why.hint)
 
@@ -580,7 +580,7 @@ def _find_unread_clusters(decided: PlanDecision) -> tuple[PlanFinding, ...]:
     )
 
 
-def _scope_of(plan: Plan) -> DriftScope:
+def _build_scope(plan: Plan) -> DriftScope:
     return DriftScope(plan.workspace, plan.environment, plan.base.lineage if plan.base else None)
 
 
@@ -606,7 +606,7 @@ def _find_obstacles(plan: Plan) -> tuple[PlanFinding, ...]:
 _ACCEPTING: Final = "take it into the files: reconciler drift --accept ADDR"
 
 
-def _find_verdict(plan: Plan, fails: Sequence[DriftItem], lost: Sequence[PlanFinding]) -> ReconcilerError | None:
+def _choose_verdict(plan: Plan, fails: Sequence[DriftItem], lost: Sequence[PlanFinding]) -> ReconcilerError | None:
     obstacles = (*lost, *_find_obstacles(plan))
     if obstacles:
         return combine_errors(obstacles)

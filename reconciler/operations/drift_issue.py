@@ -62,7 +62,7 @@ def file_issue(
         if drifted.failing:
             text = text_of(_find_remedy(drifted, forge.kind))
             name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
-            return _keep_issue(forge, marker, f"Drift of {name}", text, labels, owes_message=owes_message)
+            return _update_issue(forge, marker, f"Drift of {name}", text, labels, owes_message=owes_message)
         open_issues = [] if drifted.errors else forge.own_issues(marker.is_in)
         closed = [
             forge.edit_issue(issue, fit_comment(text_of(Remedy(None, ())), forge.limit, forge.size), closes=True)
@@ -101,7 +101,7 @@ def record_message_sent(invocation: Invocation, filed: FiledIssue, options: Forg
         forge.close()
 
 
-def _keep_issue(
+def _update_issue(
     forge: Forge, marker: Marker, title: str, text: str, labels: Sequence[str], *, owes_message: bool
 ) -> FiledIssue:
     plain_text = fit_comment(text, forge.limit, forge.size)

@@ -80,7 +80,7 @@ def accept_unmanaged(
     if isinstance(resource, Topic):
         configs = {**dict.fromkeys(inherited, DEFAULT), **resource.spec.configs}
         resource = resource.model_copy(update={"spec": resource.spec.model_copy(update={"configs": configs})})
-    manifests.fresh[_free_name(manifests, address)] = format_manifest(address, resource, inventory)
+    manifests.fresh[_choose_free_name(manifests, address)] = format_manifest(address, resource, inventory)
 
 
 def accept_detached(manifests: Manifests, topic: Address) -> None:
@@ -94,7 +94,7 @@ def _write_mounting(manifests: Manifests, topic: Address, state: str, *more: str
     lines = ("apiVersion: reconciler/v1", "kind: Mounting", f"metadata: {format_flow_value(metadata)}", "spec:")
     mounting = Address("mounting/" + topic.partition("/")[2])
     text = "".join(f"{line}\n" for line in (*lines, f"  state: {state}", *more))
-    manifests.fresh[_free_name(manifests, mounting)] = format_text(text)
+    manifests.fresh[_choose_free_name(manifests, mounting)] = format_text(text)
 
 
 def accept_elsewhere(manifests: Manifests, mounted: RemountedTopic) -> None:
@@ -161,7 +161,7 @@ def build_metadata(address: Address, resource: Topic | Namespace | MirrorLink) -
     return {"name": name, **({"namespace": namespace} if namespace else {}), "cluster": resource.cluster}
 
 
-def _role_of(mirror: MirrorTopic, inventory: Inventory) -> Role | None:
+def _find_role(mirror: MirrorTopic, inventory: Inventory) -> Role | None:
     is_stopped = inventory[mirror.address].state == MirrorStatus.STOPPED
     return find_current_role(mirror, inventory) or ("promoted" if is_stopped else None)
 
@@ -228,11 +228,11 @@ def _list_declared_mirrors(link: MirrorLink, inventory: Inventory) -> Iterable[A
 def _build_mirror_fields(inventory: Inventory, address: Address) -> Iterator[tuple[str, Any]]:
     seen = inventory[address]
     if isinstance(seen.resource, MirrorTopic):
-        role = _role_of(seen.resource, inventory) or "mirroring"
+        role = _find_role(seen.resource, inventory) or "mirroring"
         yield from build_link_entry(seen.resource.model_copy(update={"state": role})).items()
 
 
-def _free_name(manifests: Manifests, address: Address) -> str:
+def _choose_free_name(manifests: Manifests, address: Address) -> str:
     folder = _find_manifest_folder(manifests.loaded)
     kind, cluster = kind_of(address), address.split("/")[1]
     stem = _ODD.sub("-", f"{kind}-{cluster}-{full_name_of(address)}")[:_MAX_STEM].strip("-.")
@@ -320,38 +320,38 @@ class _PatchBuilder:
     def run(self, findings: Sequence[DriftItem]) -> None:
         chosen = [held for held in self._decided.plan.held if self._is_chosen(held.address)]
         for held in chosen:
-            self._try(held.address, partial(self._accept_held, held), partial(self._describe_held_by_hand, held))
+            self._try_change(held.address, partial(self._accept_held, held), partial(self._describe_held_by_hand, held))
         settled = {held.address for held in chosen}
-        for mirror in sorted(filter(self._is_chosen, self._differing_mirrors() - settled), key=rank):
+        for mirror in sorted(filter(self._is_chosen, self._find_differing_mirrors() - settled), key=rank):
             settled.add(mirror)
             seen = self._decided.seen.inventory[mirror].resource
-            role = _role_of(seen, self._decided.seen.inventory) if isinstance(seen, MirrorTopic) else None
-            self._try(
+            role = _find_role(seen, self._decided.seen.inventory) if isinstance(seen, MirrorTopic) else None
+            self._try_change(
                 mirror, partial(self._accept_role, mirror, role), partial(self._describe_role_by_hand, mirror, role)
             )
         for item in findings:
             is_settled = item.address in settled and (item.kind in _KINDS_OF_FILES or item.path == "state")
             if self._is_chosen(item.address) and not is_settled:
-                self._try(item.address, partial(self._accept, item), partial(self._describe_by_hand, item))
+                self._try_change(item.address, partial(self._accept_item, item), partial(self._describe_by_hand, item))
         for owner, addresses in self._owned.items():
-            self._note(f"{list_first(addresses, 3)}: left out, owned by {owner}")
+            self._add_note(f"{list_first(addresses, 3)}: left out, owned by {owner}")
         self._note_environment()
 
     def _is_chosen(self, address: Address) -> bool:
         return any(matches(pattern, address) for pattern in self._patterns)
 
-    def _try(self, address: Address, change: Callable[[], None], by_hand: Callable[[Place], str]) -> None:
+    def _try_change(self, address: Address, change: Callable[[], None], by_hand: Callable[[Place], str]) -> None:
         self.is_anything_found = True
         try:
             change()
         except OfFilesError as error:
-            self._note(f"{address}: {error}")
+            self._add_note(f"{address}: {error}")
         except ElsewhereError as error:
-            self.left_out += self._note(f"{address}: {error}")
+            self.left_out += self._add_note(f"{address}: {error}")
         except ByHandError as error:
-            self.left_out += self._note(f"{address}: change by hand: {by_hand(error.place)} ({error})")
+            self.left_out += self._add_note(f"{address}: change by hand: {by_hand(error.place)} ({error})")
 
-    def _note(self, text: str) -> bool:
+    def _add_note(self, text: str) -> bool:
         is_new = text not in self.notes
         self.notes += [text] if is_new else []
         return is_new
@@ -364,7 +364,7 @@ class _PatchBuilder:
     def _describe_role_by_hand(self, mirror: Address, role: Role | None, place: Place) -> str:
         return describe_edit_by_hand(self.manifests.loaded, mirror, "state", role, place)
 
-    def _accept(self, item: DriftItem) -> None:
+    def _accept_item(self, item: DriftItem) -> None:
         match item.kind:
             case "drift":
                 self._accept_drift(item)
@@ -374,7 +374,7 @@ class _PatchBuilder:
                 self._owned.setdefault(item.owner, []).append(item.address)
             case "unmanaged":
                 inventory = self._decided.seen.inventory
-                accept_unmanaged(self.manifests, item.address, inventory, self._inherited_configs(item.address))
+                accept_unmanaged(self.manifests, item.address, inventory, self._list_inherited_configs(item.address))
             case "in doubt":
                 message = "a run was interrupted there: `reconciler apply` settles it, then look again"
                 raise ElsewhereError(message)
@@ -387,7 +387,7 @@ class _PatchBuilder:
             case _:
                 assert_never(item.kind)
 
-    def _inherited_configs(self, address: Address) -> Iterable[str]:
+    def _list_inherited_configs(self, address: Address) -> Iterable[str]:
         seen = self._decided.seen
         resource, capabilities = seen.inventory[address].resource, seen.capabilities.get(cluster_of(address) or "")
         if not isinstance(resource, Topic) or capabilities is None:
@@ -399,7 +399,7 @@ class _PatchBuilder:
             self._accept_recreated(item.address)
             return
         origin = self._find_origin(item)
-        if origin is not None and not self._is_own(item):
+        if origin is not None and not self._sets_own_value(item):
             known = explain_origin(self.manifests.loaded, Address(origin)).get(f"spec.{item.path}")
             where = f"{origin} ({known})" if known else origin
             message = f"{item.path} comes from {where}: change it there, or set it on {item.address} by hand"
@@ -411,7 +411,7 @@ class _PatchBuilder:
     def _accept_recreated(self, address: Address) -> None:
         """Patch the partition count, which apply cannot reduce. Apply changes all else."""
         errors = [finding.message for finding in self._decided.plan.errors if finding.address == address]
-        more = self._more_partitions(address) if errors else None
+        more = self._find_larger_count(address) if errors else None
         if more is not None:
             accept_field(self.manifests, address, "partitions", more)
         elif errors:
@@ -420,7 +420,7 @@ class _PatchBuilder:
         message = "it was deleted and created again outside reconciler; `reconciler apply` adopts the new one"
         raise ElsewhereError(message) if more is None else OfFilesError(message)
 
-    def _more_partitions(self, address: Address) -> int | None:
+    def _find_larger_count(self, address: Address) -> int | None:
         seen, declared = self._decided.seen.inventory.get(address), self.manifests.loaded.desired.get(address)
         if seen is None or declared is None:
             return None
@@ -434,7 +434,7 @@ class _PatchBuilder:
             else None
         )
 
-    def _is_own(self, item: DriftItem) -> bool:
+    def _sets_own_value(self, item: DriftItem) -> bool:
         place = field_path_of(item.address, item.path)
         return self.manifests.spot(item.address, place).get_value(place) is not None
 
@@ -491,7 +491,7 @@ class _PatchBuilder:
             return f"{place} {', '.join(lines)}"
         return describe_edit_by_hand(self.manifests.loaded, held.address, "state", held.current, place)
 
-    def _differing_mirrors(self) -> set[Address]:
+    def _find_differing_mirrors(self) -> set[Address]:
         plan = self._decided.plan
         changed_addresses = {action.address for action in plan.actions if isinstance(action, Transition)}
         wrong = changed_addresses | {finding.address for finding in plan.errors if finding.address is not None}

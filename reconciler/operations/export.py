@@ -134,7 +134,7 @@ def read_cluster(
     gone = {left.place for left in left_out}
     complete = {address: seen for address, seen in inventory.items() if address not in gone}
     made = factor_layout(_read_contents(cluster, provider, complete), policies=policies, at_least=at_least)
-    unsaid = (*made.unsaid, *_find_hidden(name, provider))
+    unsaid = (*made.unsaid, *_find_hidden_resources(name, provider))
     return LiveCluster(FactoredLayout(made.resources, unsaid), complete, identity.cluster_id, left_out)
 
 
@@ -151,7 +151,7 @@ def _read_contents(cluster: Cluster, provider: Provider, inventory: Inventory) -
     )
 
 
-def _find_hidden(name: str, provider: Provider) -> Iterator[OmittedResource]:
+def _find_hidden_resources(name: str, provider: Provider) -> Iterator[OmittedResource]:
     capabilities = provider.capabilities
     address: Address = cluster_address(name)
     if not capabilities.acls and "acls" in capabilities.lacks:
@@ -220,7 +220,7 @@ def export(invocation: Invocation, select: Select, cluster: str, options: Export
 def _export_archived(work: Work, cluster: str, options: ExportOptions) -> ExportResult:
     if work.invocation.principal is not None:
         raise UserError("only the super user may read what is in object storage", hint="Leave --principal out.")
-    stored = archives_of(work.providers[cluster]).cluster(options.cluster_id or _find_id(work, cluster))
+    stored = archives_of(work.providers[cluster]).cluster(options.cluster_id or _find_cluster_id(work, cluster))
     if stored is None:
         message = f"{cluster_address(cluster)}: its platform stores no whole cluster in object storage"
         raise UserError(message, hint="Export the live cluster: leave --from-object-storage out.")
@@ -246,7 +246,7 @@ def _export_archived(work: Work, cluster: str, options: ExportOptions) -> Export
     )
 
 
-def _find_id(work: Work, cluster: str) -> str | None:
+def _find_cluster_id(work: Work, cluster: str) -> str | None:
     """Return the id of a possibly lost cluster: declared, recorded, or read from its root."""
     known = work.clusters[cluster].spec.cluster_id or read_recorded_clusters(work).get(cluster_address(cluster))
     if known is not None:

@@ -140,7 +140,7 @@ class _ManifestBuilder:
             self.unsaid += [OmittedResource(key, UserError(message, hint=hint)) for key, _ in versions]
             return
         try:
-            declared = self._declare(newest, None if known is None else self._topics.get(known))
+            declared = self._declare_topic(newest, None if known is None else self._topics.get(known))
         except ValueError as error:
             message = f"topic {newest.full_name!r} cannot be declared: {str(error).splitlines()[0]}"
             self.left_out.append(
@@ -149,7 +149,7 @@ class _ManifestBuilder:
             return
         for made, seen in declared.items():
             self.inventory.setdefault(made, seen)
-        self.taken[address] = replace(newest, groups=self._offsets_at(place))
+        self.taken[address] = replace(newest, groups=self._list_group_offsets(place))
         self._taken_at.add(place)
         if versions[:-1]:
             self.older[address] = [topic.location for _, topic in versions[:-1]]
@@ -161,10 +161,10 @@ class _ManifestBuilder:
             if seen is None or place in self._done or place in unusable or address in self.inventory:
                 continue
             source = self._metadata.recovering.get(address)
-            if source is None and self._is_mounted(place):
+            if source is None and self._is_from_elsewhere(place):
                 continue
             try:
-                declared = self._declare(_build_empty_topic(seen, source), seen)
+                declared = self._declare_topic(_build_empty_topic(seen, source), seen)
             except ValueError as error:
                 message = f"it cannot be declared: {str(error).splitlines()[0]}"
                 self.left_out.append(OmittedResource(address, UserError(message, hint="Declare it by hand.")))
@@ -193,7 +193,7 @@ class _ManifestBuilder:
                 for place in offsets
                 if place in self._metadata.places.keys() - comes
             }
-            waiting = {address for place, address in left.items() if self._is_mounted(place)}
+            waiting = {address for place, address in left.items() if self._is_from_elsewhere(place)}
             lost = set(left.values()) - waiting
             lost -= {address for address in lost if kind_of(address) == "mirror" and address in self.inventory}
             yield GroupReturn(
@@ -204,16 +204,16 @@ class _ManifestBuilder:
                 tuple(sorted(waiting)),
             )
 
-    def _is_mounted(self, place: str) -> bool:
+    def _is_from_elsewhere(self, place: str) -> bool:
         """Return whether the topic was mounted: another cluster created it."""
         return not place.startswith(f"topics/{self._metadata.cluster_id}/")
 
-    def _offsets_at(self, place: str) -> dict[str, Mapping[int, int]]:
+    def _list_group_offsets(self, place: str) -> dict[str, Mapping[int, int]]:
         return {group: offsets[place] for group, offsets in self._metadata.groups.items() if place in offsets}
 
-    def _declare(self, recoverable: RecoverableTopic, known: Observed | None) -> dict[Address, Observed]:
+    def _declare_topic(self, recoverable: RecoverableTopic, known: Observed | None) -> dict[Address, Observed]:
         namespace, name = split_name(recoverable.full_name)
-        around = self._inherited_configs(namespace)
+        around = self._compute_inherited_configs(namespace)
         configs = {
             key: value
             for key, value in recoverable.configs.items()
@@ -238,7 +238,7 @@ class _ManifestBuilder:
             declared[above.address] = Observed(above)
         return declared
 
-    def _inherited_configs(self, namespace: str) -> dict[str, str]:
+    def _compute_inherited_configs(self, namespace: str) -> dict[str, str]:
         configs = {
             config: self._properties[name] for name, config in CONFIG_DEFAULTS.items() if name in self._properties
         }

@@ -151,7 +151,7 @@ def share_configs(topics: Mapping[str, Mapping[str, str]]) -> SharedConfigs:
     return SharedConfigs({name: configs for name, configs in own.items() if configs}, rest)
 
 
-class _Tally:
+class _ConfigTally:
     def __init__(self) -> None:
         self.topics = 0
         self._values: defaultdict[str, Counter[object]] = defaultdict(Counter)
@@ -175,15 +175,15 @@ class _Tally:
         return common
 
 
-def _tally_namespaces(facts: Mapping[str, Facts]) -> dict[str, _Tally]:
-    tallies: defaultdict[str, _Tally] = defaultdict(_Tally)
+def _tally_namespaces(facts: Mapping[str, Facts]) -> dict[str, _ConfigTally]:
+    tallies: defaultdict[str, _ConfigTally] = defaultdict(_ConfigTally)
     for name, own_facts in facts.items():
         for tier in tiers_of(split_name(name)[0]):
             tallies[tier].add(own_facts)
     return tallies
 
 
-def _find_largest_children(tallies: Mapping[str, _Tally]) -> dict[str, int]:
+def _find_largest_children(tallies: Mapping[str, _ConfigTally]) -> dict[str, int]:
     """Return the topic count of each namespace's largest child. A child with all topics makes its parent redundant."""
     largest: dict[str, int] = {}
     for name, tally in tallies.items():
@@ -241,7 +241,7 @@ class Policies:
             if spec is None or compile_policy(spec, capabilities) != dict(words):
                 continue
             known = next((name for name in sorted(taken) if taken[name].spec == spec), None)
-            name = known or _free_policy_name(_make_policy_name(spec), {*taken, *self.declared})
+            name = known or _choose_policy_name(_make_policy_name(spec), {*taken, *self.declared})
             self._names[words] = name
             if known is None:
                 self.declared[name] = TieringPolicy(metadata=NameOnly(name=name), spec=spec)
@@ -254,7 +254,7 @@ class Policies:
         return {key: value for key, value in layer.items() if key not in NEEDS_TIERING}, name
 
 
-def _free_policy_name(stem: str, taken: Collection[str]) -> str:
+def _choose_policy_name(stem: str, taken: Collection[str]) -> str:
     name, number = stem, 2
     while name in taken:
         name, number = f"{stem}-{number}", number + 1
@@ -383,14 +383,14 @@ def _count_prefixes(names: Iterable[str], separator: str) -> tuple[Counter[str],
 def _list_legal_prefixes(name: str, separator: str) -> Iterator[tuple[str, str]]:
     start = 0
     while (end := name.find(separator, start)) >= 0 and end <= MAX_NAMESPACE:
-        if not _is_tier(name[start:end], separator):
+        if not _is_namespace_level(name[start:end], separator):
             return
         # Longer prefixes also contain this illegal part.
         yield name[: end + 1], name[end + 1 :]
         start = end + 1
 
 
-def _is_tier(text: str, separator: str) -> bool:
+def _is_namespace_level(text: str, separator: str) -> bool:
     """Return whether a part is a legal namespace level. With the separator `_` a dot is not: brokers treat both alike."""
     if not text or len(text) > MAX_TIER or (separator == "_" and "." in text):
         return False
@@ -427,7 +427,7 @@ class NamespaceRules:
     unsaid: tuple[tuple[AccessBinding, UserError], ...]
 
 
-class _Rule(NamedTuple):
+class _AccessRule(NamedTuple):
     permission: str
     principal: str
     host: str
@@ -438,12 +438,12 @@ class _Rule(NamedTuple):
 
 def assign_rules(bindings: Iterable[AccessBinding], spaces: Spaces, capabilities: Capabilities) -> NamespaceRules:
     """Assign each binding to its longest matching namespace. Rules merge only if the broker has every combination."""
-    rules_by_namespace: defaultdict[str, list[_Rule]] = defaultdict(list)
+    rules_by_namespace: defaultdict[str, list[_AccessRule]] = defaultdict(list)
     unsaid: list[tuple[AccessBinding, UserError]] = []
     for binding in sorted(bindings):
         namespace, name = spaces.split_name(binding.name)
         name += "*" if binding.is_prefix else ""
-        rule = _Rule(
+        rule = _AccessRule(
             binding.permission,
             binding.principal,
             binding.host,
@@ -457,14 +457,14 @@ def assign_rules(bindings: Iterable[AccessBinding], spaces: Spaces, capabilities
         else:
             unsaid.append((binding, UserError(why, hint=STAYS)))
     return NamespaceRules(
-        {namespace: _merge(rules) for namespace, rules in sorted(rules_by_namespace.items())}, tuple(unsaid)
+        {namespace: _merge_rules(rules) for namespace, rules in sorted(rules_by_namespace.items())}, tuple(unsaid)
     )
 
 
 def merge_acls(rules: Iterable[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
     """Merge rules, and sort them."""
-    return _merge(
-        _Rule(rule.permission, rule.principal, rule.host, frozenset([kind]), frozenset([name]), frozenset([operation]))
+    return _merge_rules(
+        _AccessRule(rule.permission, rule.principal, rule.host, frozenset([kind]), frozenset([name]), frozenset([operation]))
         for rule in rules
         for kind in rule.resources
         for name in rule.names
@@ -472,7 +472,7 @@ def merge_acls(rules: Iterable[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
     )
 
 
-def _explain_refusal(binding: AccessBinding, spaces: Spaces, rule: _Rule, capabilities: Capabilities) -> str | None:
+def _explain_refusal(binding: AccessBinding, spaces: Spaces, rule: _AccessRule, capabilities: Capabilities) -> str | None:
     if binding.resource not in _RESOURCES:
         return f"rules on {binding.resource} are about no topic and no namespace"
     namespace, _ = spaces.split_name(binding.name)
@@ -504,7 +504,7 @@ def _explain_no_namespace(binding: AccessBinding, separator: str) -> str:
     return "it is about no topic that is there, and about no namespace"
 
 
-def _reason(error: ValidationError) -> str:
+def _format_reason(error: ValidationError) -> str:
     return error.errors()[0]["msg"].removeprefix("Value error, ")
 
 
@@ -513,7 +513,7 @@ def _explain_host(rule: TopicAcl, capabilities: Capabilities) -> str | None:
     return next((why for why, _ in refusals), None)
 
 
-def _merge(rules: Iterable[_Rule]) -> tuple[NamespaceAcl, ...]:
+def _merge_rules(rules: Iterable[_AccessRule]) -> tuple[NamespaceAcl, ...]:
     joined = _merge_by(rules, lambda rule: rule.operations, lambda rule, them: rule._replace(operations=them))
     joined = _merge_by(joined, lambda rule: rule.resources, lambda rule, them: rule._replace(resources=them))
     joined = _merge_by(joined, lambda rule: rule.names, lambda rule, them: rule._replace(names=them))
@@ -521,15 +521,15 @@ def _merge(rules: Iterable[_Rule]) -> tuple[NamespaceAcl, ...]:
 
 
 def _merge_by(
-    rules: Iterable[_Rule], values_of: Callable[[_Rule], NameSet], replace_values: Callable[[_Rule, NameSet], _Rule]
-) -> list[_Rule]:
-    alike: defaultdict[_Rule, NameSet] = defaultdict(frozenset)
+    rules: Iterable[_AccessRule], values_of: Callable[[_AccessRule], NameSet], replace_values: Callable[[_AccessRule, NameSet], _AccessRule]
+) -> list[_AccessRule]:
+    alike: defaultdict[_AccessRule, NameSet] = defaultdict(frozenset)
     for rule in rules:
         alike[replace_values(rule, frozenset())] |= values_of(rule)
     return [replace_values(rule, values) for rule, values in alike.items()]
 
 
-def _to_acl(rule: _Rule) -> NamespaceAcl:
+def _to_acl(rule: _AccessRule) -> NamespaceAcl:
     lists = {"resources": rule.resources, "names": rule.names, "operations": rule.operations}
     return NamespaceAcl.model_validate({**rule._asdict(), **{field: sorted(lists[field]) for field in lists}})
 
@@ -583,13 +583,13 @@ def factor_layout(
         (resource for resource in contents.resources if isinstance(resource, Topic)),
         key=lambda resource: resource.full_name,
     )
-    spaces = _find_spaces(contents, topics, at_least)
+    spaces = _find_topic_namespaces(contents, topics, at_least)
     placed = {spaces.full_name(spaces.flat(topic.full_name)): topic for topic in topics}
     refused: list[OmittedResource] = []
     configs = {
         name: dict(_pick_declarable_configs(topic, contents.capabilities, refused)) for name, topic in placed.items()
     }
-    shared = share_configs(configs) if _may_share(contents) else SharedConfigs({}, configs)
+    shared = share_configs(configs) if _may_share_configs(contents) else SharedConfigs({}, configs)
     namespace_configs = [resource.spec.configs for resource in contents.resources if isinstance(resource, Namespace)]
     layers = [*namespace_configs, *shared.namespaces.values(), *shared.topics.values()]
     draft = _LayoutDraft(
@@ -623,7 +623,7 @@ def _pick_declarable_configs(
             unsaid.append(OmittedResource(topic.address, UserError(f"configs.{key}: {why}", hint=STAYS)))
 
 
-def _find_spaces(contents: ClusterContents, topics: Sequence[Topic], at_least: int) -> Spaces:
+def _find_topic_namespaces(contents: ClusterContents, topics: Sequence[Topic], at_least: int) -> Spaces:
     known = {topic.metadata.namespace for topic in topics}
     known |= {resource.metadata.name for resource in contents.resources if isinstance(resource, Namespace)}
     if contents.separator is None:
@@ -638,7 +638,7 @@ def _find_spaces(contents: ClusterContents, topics: Sequence[Topic], at_least: i
     )
 
 
-def _may_share(contents: ClusterContents) -> bool:
+def _may_share_configs(contents: ClusterContents) -> bool:
     says = any(
         resource.spec.configs or resource.spec.tiering_policy
         for resource in contents.resources
@@ -725,7 +725,7 @@ def _choose_file(address: Address, resource: Resource, names: dict[tuple[str, st
         return _FILES.get(kind_of(address))
     place = str(resource.cluster), namespace
     if place not in names:
-        names[place] = _free_file_name(_make_namespace_path(namespace), names.values())
+        names[place] = _choose_free_name(_make_namespace_path(namespace), names.values())
     return names[place]
 
 
@@ -735,7 +735,7 @@ def _make_namespace_path(namespace: str) -> str:
     return "/".join([NAMESPACES, *(f"{tier}_" if "." in tier else tier for tier in tiers[:-1]), tiers[-1]])
 
 
-def _free_file_name(stem: str, taken: Iterable[str]) -> str:
+def _choose_free_name(stem: str, taken: Iterable[str]) -> str:
     """Return a name not yet taken. Case is ignored, as on some file systems."""
     taken_names = {name.lower() for name in taken}
     number, name = 2, f"{stem}.yaml"
@@ -774,7 +774,7 @@ def write_files(texts: Mapping[str, str], folder: Path, *, is_forced: bool = Fal
         for name, text in texts.items()
     }
     try:
-        _check_free(folder, paths, is_forced=is_forced)
+        _check_paths_free(folder, paths, is_forced=is_forced)
         for path, text in paths.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, text.encode())
@@ -785,7 +785,7 @@ def write_files(texts: Mapping[str, str], folder: Path, *, is_forced: bool = Fal
     return tuple(paths)
 
 
-def _check_free(folder: Path, paths: dict[Path, str], *, is_forced: bool) -> None:
+def _check_paths_free(folder: Path, paths: dict[Path, str], *, is_forced: bool) -> None:
     existing = next((path for path in paths if path.exists()), None)
     if existing is not None:
         raise UserError(f"{existing} is there already", hint="Nothing was written. Name another folder.")

@@ -87,7 +87,7 @@ def init(invocation: Invocation, directory: Path, *, state: str | None = None) -
         if path.exists():
             raise UserError(f"{path} is there already", hint="Nothing was written. Name another folder, or edit it.")
     try:
-        probed = _probe(folder, location)
+        probed = _probe_state_store(folder, location)
         for path, text in texts.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
@@ -122,7 +122,7 @@ def format_schema() -> str:
     return json.dumps(build_schemas()["manifest"], separators=(",", ":")) + "\n"
 
 
-def _probe(folder: Path, location: str) -> str:
+def _probe_state_store(folder: Path, location: str) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     settings = StoreSettings.resolve(location, folder=folder)
     failures = open_store(settings).probe()
@@ -138,13 +138,13 @@ def add_git_and_editor_files(folder: Path) -> tuple[Path, ...]:
     """Add local files to `.gitignore`, and create missing VS Code settings. Return the changed files."""
     settings = folder / _SETTINGS
     if settings.exists() or not (folder / SCHEMA).exists():
-        return _add_ignores(folder)
+        return _add_gitignore_lines(folder)
     settings.parent.mkdir(exist_ok=True)
     settings.write_text(json.dumps({"yaml.schemas": {SCHEMA: _MANIFESTS}}, indent=2) + "\n", encoding="utf-8")
-    return (*_add_ignores(folder), settings)
+    return (*_add_gitignore_lines(folder), settings)
 
 
-def _add_ignores(folder: Path) -> tuple[Path, ...]:
+def _add_gitignore_lines(folder: Path) -> tuple[Path, ...]:
     path = folder / ".gitignore"
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     missing = [entry for entry in (f"{_STATE}/", f"{_CLUSTERS}/") if entry not in text.splitlines()]

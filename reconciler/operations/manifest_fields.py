@@ -75,7 +75,7 @@ class Manifests:
         """Return all edits as one patch, relative to the workspace."""
         emptied = {label for label, file in self.files.items() if not any(after for _, after in file.pieces)}
         edited = (
-            format_patch(label, file.pieces, is_gone=label in emptied and not self._is_needed(label, emptied))
+            format_patch(label, file.pieces, is_gone=label in emptied and not self._must_keep_empty(label, emptied))
             for label, file in sorted(self.files.items())
         )
         made = (format_patch(label, [("", text)], is_new=True) for label, text in sorted(self.fresh.items()))
@@ -93,7 +93,7 @@ class Manifests:
             ElsewhereError: Other manifests contribute to the value.
             ByHandError: The file cannot be edited.
         """
-        owner = self._owner_of(address)
+        owner = self._find_owner(address)
         places = self.loaded.places.get(owner)
         if places is None:
             why = "the namespace below it needs it"
@@ -101,7 +101,7 @@ class Manifests:
                 why = "it is the other half of a bidirectional link; accept that link"
             raise ElsewhereError(f"it has no document of its own: {why}")
         base = places[-1]
-        spot = Spot(base, self._open_file(base), () if owner == address else self._entry_position(address, owner, base))
+        spot = Spot(base, self._open_file(base), () if owner == address else self._find_entry_position(address, owner, base))
         self._check_overlays(owner, places, (*spot.within, *path))
         if path:
             self._check_variables(address, spot, path)
@@ -109,10 +109,10 @@ class Manifests:
 
     def is_dropped(self, address: Address) -> bool:
         """Return whether a resource's document was removed. A mirror is removed with its link."""
-        places = self.loaded.places.get(self._owner_of(address))
+        places = self.loaded.places.get(self._find_owner(address))
         return places is not None and self._open_file(places[-1]).read_content(places[-1].number) is None
 
-    def _owner_of(self, address: Address) -> Address:
+    def _find_owner(self, address: Address) -> Address:
         if address in self.loaded.places:
             return address
         links = (
@@ -123,7 +123,7 @@ class Manifests:
         )
         return next(links, address)
 
-    def _entry_position(self, address: Address, link: Address, place: Place) -> FieldPath:
+    def _find_entry_position(self, address: Address, link: Address, place: Place) -> FieldPath:
         """Return a mirror's present position; it shifts when earlier entries are removed."""
         resource = self.loaded.desired[link].resource
         mirrors = resource.mirrors() if isinstance(resource, MirrorLink) else ()
@@ -138,11 +138,11 @@ class Manifests:
     def _check_overlays(self, owner: Address, places: tuple[Place, ...], path: FieldPath) -> None:
         for place in places:
             is_overlay = Path(place.file).parts[:1] == (OVERLAYS,)
-            if is_overlay and (len(places) == 1 or self._sets(place, path)):
+            if is_overlay and (len(places) == 1 or self._sets_field(place, path)):
                 what = format_path(path) if path else str(owner)
                 raise ElsewhereError(f"the overlay of this environment sets {what}: change it there, {place}")
 
-    def _sets(self, place: Place, path: FieldPath) -> bool:
+    def _sets_field(self, place: Place, path: FieldPath) -> bool:
         """Return whether a document sets the path, a field below it, or a parent as a whole."""
         content = self._open_file(place).read_content(place.number)
         for length in range(1, len(path) + 1):
@@ -177,7 +177,7 @@ class Manifests:
                 raise ByHandError(place, ODD_LAYOUT) from error
         return self.files[label]
 
-    def _is_needed(self, label: str, emptied: AbstractSet[str]) -> bool:
+    def _must_keep_empty(self, label: str, emptied: AbstractSet[str]) -> bool:
         """Return whether an empty file must stay because `spec.manifests` or a link names it."""
         folder = self.loaded.folder
         for listed in self.loaded.workspace.spec.manifests:
@@ -189,19 +189,19 @@ class Manifests:
 
 
 def _has_variable(value: Any) -> bool:
-    return any("${" in text for text in _list_texts(value))
+    return any("${" in text for text in _list_strings(value))
 
 
-def _list_texts(content: Any) -> Iterator[str]:
+def _list_strings(content: Any) -> Iterator[str]:
     match content:
         case str():
             yield content
         case dict():
             for value in content.values():
-                yield from _list_texts(value)
+                yield from _list_strings(value)
         case list():
             for value in content:
-                yield from _list_texts(value)
+                yield from _list_strings(value)
         case _:
             pass
 
@@ -292,9 +292,9 @@ def accept_field(
     spot = manifests.spot(address, _RULES if is_rule else field_path_of(address, path))
     try:
         if is_rule:
-            _accept_rule(spot, address, path, observed, operations)
+            _write_rule(spot, address, path, observed, operations)
         else:
-            _accept_value(spot, address, path, observed)
+            _write_value(spot, address, path, observed)
     except UneditableError as error:
         raise ByHandError(spot.place, ODD_LAYOUT) from error
 
@@ -322,7 +322,7 @@ def field_path_of(address: Address, path: str) -> FieldPath:
     return (*above, *path.split("."))
 
 
-def _accept_value(spot: Spot, address: Address, path: str, observed: Value) -> None:
+def _write_value(spot: Spot, address: Address, path: str, observed: Value) -> None:
     place = field_path_of(address, path)
     like = spot.get_value(place)
     whole, number = (*spot.within, *place), spot.place.number
@@ -340,7 +340,7 @@ def _format_value(path: str, observed: Value, like: Any) -> Any:
     return format_field(path, observed, like)
 
 
-def _accept_rule(
+def _write_rule(
     spot: Spot, address: Address, path: str, observed: Value, operations: Mapping[str, frozenset[str]]
 ) -> None:
     """Set the operations of one rule. If the platform splits rules, the path names one part, and the others stay."""

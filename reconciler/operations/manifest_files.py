@@ -70,7 +70,7 @@ def fmt(invocation: Invocation, paths: Sequence[Path], *, check: bool) -> Format
         raise ManifestError(problems, hint=_HINT)
     if not check:
         for path, text in texts.items():
-            _write(path, text)
+            _write_file(path, text)
     verdict = None
     if check and texts:
         verdict = UserError(f"{len(texts)} files are not in canonical form", hint="Run: reconciler fmt")
@@ -115,7 +115,7 @@ def _list_files(folder: Path, names: Sequence[str], within: Path | None) -> tupl
     return listing.files
 
 
-def _write(path: Path, text: str) -> None:
+def _write_file(path: Path, text: str) -> None:
     try:
         write_atomically(path, text.encode())
     except OSError as error:

@@ -119,7 +119,7 @@ def build_link_metrics(
         tasks,
         *_build_mirror_metrics(mirrors),
         *_build_lag_metrics(mirrors, vitals),
-        _link_bytes(totals),
+        _build_link_bytes(totals),
     )
 
 
@@ -179,7 +179,7 @@ def _build_lag_metrics(
     yield from (records, seconds)
 
 
-def _link_bytes(totals: Totals) -> Metric:
+def _build_link_bytes(totals: Totals) -> Metric:
     metric = Metric(MIRROR_BYTES, "Stored bytes that were copied into mirrors of the cluster.", kind="counter")
     for (add_totals, cluster), total in sorted(totals.items()):
         if add_totals == MIRROR_BYTES:
@@ -283,7 +283,7 @@ def build_metrics(
         *_build_cluster_metrics(vitals),
         *_build_topic_metrics(vitals),
         *build_remote_metrics(vitals, upkeep.jobs, totals or {}),
-        _group_metrics(vitals),
+        _build_group_metric(vitals),
         *build_link_metrics(
             {measurement.cluster: measurement.links for measurement in measured},
             {measurement.cluster: measurement.mirrors for measurement in measured},
@@ -291,7 +291,7 @@ def build_metrics(
             totals or {},
         ),
         *_build_job_metrics(upkeep, now_ms),
-        *_pass_metrics(upkeep, now_ms),
+        *_build_pass_metrics(upkeep, now_ms),
     ]
 
 
@@ -339,7 +339,7 @@ def _build_topic_metrics(vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
         yield metric
 
 
-def _group_metrics(vitals: Mapping[str, Vitals]) -> Metric:
+def _build_group_metric(vitals: Mapping[str, Vitals]) -> Metric:
     metric = Metric("group_lag", "Offsets a group has still to read of a topic; at most 10,000 series a cluster.")
     for cluster, cluster_vitals in vitals.items():
         for group_lag in cluster_vitals.lags:
@@ -392,7 +392,7 @@ def _count_bytes_done(outcome: MirrorOutcome | JobOutcome) -> int:
             assert_never(outcome)
 
 
-def _pass_metrics(upkeep: Upkeep, now_ms: int) -> Iterator[Metric]:
+def _build_pass_metrics(upkeep: Upkeep, now_ms: int) -> Iterator[Metric]:
     when = Metric("run_last_timestamp_seconds", "When the last pass ended, since 1970.")
     when.add(now_ms / 1000)
     took = Metric("run_last_duration_seconds", "How long the last pass took.")

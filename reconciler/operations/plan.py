@@ -67,7 +67,7 @@ class PlanDecision:
 def decide(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = None) -> PlanDecision:
     """Observe the clusters and plan against `snapshot`, which the caller read under the lease."""
     with pause_garbage_collection():
-        return _decide(work, RecordedState(snapshot), wanted or PlanOptions())
+        return _observe_and_plan(work, RecordedState(snapshot), wanted or PlanOptions())
 
 
 def decide_unlocked(work: Work, wanted: PlanOptions | None = None) -> PlanDecision:
@@ -78,13 +78,13 @@ def decide_unlocked(work: Work, wanted: PlanOptions | None = None) -> PlanDecisi
     work.invocation.tell("reading the state")
     remembered = read_recorded(work)
     with pause_garbage_collection():
-        decided = _decide(work, remembered, wanted or PlanOptions())
+        decided = _observe_and_plan(work, remembered, wanted or PlanOptions())
         if decided.plan.actions or decided.plan.drift:
             warn_of_outdated(work, decided.snapshot.lockfile if decided.snapshot else None)
     return decided
 
 
-def _decide(work: Work, remembered: RecordedState, wanted: PlanOptions) -> PlanDecision:
+def _observe_and_plan(work: Work, remembered: RecordedState, wanted: PlanOptions) -> PlanDecision:
     snapshot = remembered.snapshot
 
     def may_lack(inventory: Inventory) -> frozenset[str]:
@@ -96,7 +96,7 @@ def _decide(work: Work, remembered: RecordedState, wanted: PlanOptions) -> PlanD
 
     seen = observe(work.providers, work.to_read, remembered.record, may_lack=may_lack, tell=work.invocation.tell)
     record = remembered.settled(seen)
-    request, inventory = _plan_input(work, snapshot, seen, wanted), seen.inventory
+    request, inventory = _build_plan_input(work, snapshot, seen, wanted), seen.inventory
     if not wanted.is_destroy:
         work.invocation.tell("looking into object storage")
         stored, lost = find_mountables(work.providers, work.loaded.desired, record, seen)
@@ -127,7 +127,7 @@ def _decide(work: Work, remembered: RecordedState, wanted: PlanOptions) -> PlanD
     return PlanDecision(placed, snapshot, record, seen, remembered, request.stored.mounted_elsewhere)
 
 
-def _plan_input(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, wanted: PlanOptions) -> PlanInput:
+def _build_plan_input(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, wanted: PlanOptions) -> PlanInput:
     workspace, invocation = work.loaded.workspace, work.invocation
     commit = invocation.git_commit(work.folder)
     return PlanInput(
@@ -147,7 +147,7 @@ def _plan_input(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, w
         source=PlanSource(
             environment=work.select.environment,
             git_commit=commit,
-            applied=_find_last_applied(work, snapshot, commit, wanted),
+            applied=_find_last_applied_commit(work, snapshot, commit, wanted),
             tool=invocation.tool,
         ),
         options=wanted,
@@ -155,7 +155,7 @@ def _plan_input(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, w
     )
 
 
-def _find_last_applied(
+def _find_last_applied_commit(
     work: Work, snapshot: Snapshot | None, commit: str | None, wanted: PlanOptions
 ) -> AppliedCommit | None:
     applied = snapshot.lockfile.commit if snapshot and snapshot.lockfile else None
@@ -278,12 +278,12 @@ def write_plan(path: Path, plan: Plan, options: Mapping[str, Any]) -> None:
         ) from error
 
 
-def _keep_message(_address: Address, message: str) -> str:
+def _return_message(_address: Address, message: str) -> str:
     return message
 
 
 def choose_verdict(
-    result: RunResult | None, add_place: Callable[[Address, str], str] = _keep_message
+    result: RunResult | None, add_place: Callable[[Address, str], str] = _return_message
 ) -> ReconcilerError | None:
     """Return the error for a run's exit code. Actions left to other processes on purpose are no failure.
 

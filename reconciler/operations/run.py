@@ -55,7 +55,7 @@ def run_once(
     names = _select_jobs(only)
     site = _open_site(reach)
     with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop.call_on_stop(jobs.stop):
-        return _Pass(reach, site, jobs, _build_mirrors(site, jobs, report), names, report, stop).run_pass(is_asked=True)
+        return _MaintenancePass(reach, site, jobs, _build_mirror_work(site, jobs, report), names, report, stop).run_pass(is_asked=True)
 
 
 def run_every(
@@ -73,9 +73,9 @@ def run_every(
     names = _select_jobs(only)
     site = _open_site(reach)
     with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop.call_on_stop(jobs.stop):
-        mirrors = _build_mirrors(site, jobs, report)
+        mirrors = _build_mirror_work(site, jobs, report)
         while not stop.is_requested:
-            yield _Pass(reach, site, jobs, mirrors, names, report, stop).run_pass(is_asked=bool(only))
+            yield _MaintenancePass(reach, site, jobs, mirrors, names, report, stop).run_pass(is_asked=bool(only))
             stop.wait(interval_s)
 
 
@@ -88,18 +88,18 @@ def _open_site(reach: SiteOptions) -> Site:
 
 @dataclass(frozen=True)
 class _MirrorWork:
-    links: _Links
+    links: _LinkRunner
     rounds: Rounds
 
 
-def _build_mirrors(site: Site, jobs: SparkJobs, report: Callable[[Event], None]) -> _MirrorWork:
+def _build_mirror_work(site: Site, jobs: SparkJobs, report: Callable[[Event], None]) -> _MirrorWork:
     now_ms = site.invocation.now_ms
-    links = _Links(site.providers, jobs.driver(), now_ms, report, lambda: jobs.is_stopped)
+    links = _LinkRunner(site.providers, jobs.driver(), now_ms, report, lambda: jobs.is_stopped)
     return _MirrorWork(links, Rounds(jobs.copier(), now_ms))
 
 
 @dataclass(frozen=True)
-class _Pass:
+class _MaintenancePass:
     reach: SiteOptions
     site: Site
     jobs: SparkJobs
@@ -128,7 +128,7 @@ class _Pass:
         mirror_round = Round((), {})
         if is_due:
             others = OtherLinks(owned, {place for place, link in left.items() if link.is_left})
-            mirror_round = _copy_mirrors(self.mirrors.rounds, by_jobs, self._is_wanted, self.report, others)
+            mirror_round = _copy_mirrors(self.mirrors.rounds, by_jobs, self._is_selected, self.report, others)
         linked = [outcome for start in starts if (outcome := self.mirrors.links.finish_links(start))]
         failed = [JobOutcome(MIRROR, cluster, 0.0, error=error) for cluster, error in mirror_round.failed.items()]
         done = tuple(self._run_jobs(sorted(answers.inventories), is_asked=is_asked))
@@ -148,32 +148,32 @@ class _Pass:
         )
 
     def _start_links(self, clusters: Iterable[str], owners: Mapping[str, LinkOwners]) -> Iterator[_LinkStart]:
-        for name in self._until_stop(clusters):
-            yield self.mirrors.links.begin_links(name, self._is_wanted, owners[name])
+        for name in self._yield_until_stop(clusters):
+            yield self.mirrors.links.begin_links(name, self._is_selected, owners[name])
 
     def _run_jobs(self, clusters: Sequence[str], *, is_asked: bool) -> Iterator[JobOutcome]:
         is_named = tuple(self.names) != JOBS
-        means = MaintenancePorts(self.jobs.spread, self._is_wanted, lambda: self.stop.is_requested, is_asked, is_named)
+        means = MaintenancePorts(self.jobs.spread, self._is_selected, lambda: self.stop.is_requested, is_asked, is_named)
         jobs: dict[str, Mapping[str, Callable[[], UpkeepResult]]] = {}
         # Replicas depend on this pass's uploads of all clusters.
         last = [name for name in self.names if name == _REPLICAS]
         for names in ([name for name in self.names if name not in last], last):
-            for cluster in self._until_stop(clusters if names else ()):
+            for cluster in self._yield_until_stop(clusters if names else ()):
                 if cluster not in jobs:
                     begin = self.site.providers[cluster].maintenance
                     jobs[cluster] = {} if begin is None else begin(means)
-                due = self._until_stop(names)
+                due = self._yield_until_stop(names)
                 yield from _run_jobs(
                     cluster, jobs[cluster], due, now_ms=self.site.invocation.now_ms, report=self.report
                 )
 
-    def _until_stop(self, items: Iterable[One]) -> Iterator[One]:
+    def _yield_until_stop(self, items: Iterable[One]) -> Iterator[One]:
         for item in items:
             if self.stop.is_requested:
                 return
             yield item
 
-    def _is_wanted(self, address: Address) -> bool:
+    def _is_selected(self, address: Address) -> bool:
         targets, excludes = self.reach.select.targets, self.reach.select.excludes
         is_target = not targets or any(matches(pattern, address) for pattern in targets)
         return is_target and not any(matches(pattern, address) for pattern in excludes)
@@ -187,13 +187,13 @@ LinkOwners: TypeAlias = Mapping[str, ResourceOwner]
 
 
 @dataclass(frozen=True, slots=True)
-class _Answers:
+class _ClusterReadings:
     inventories: Mapping[str, Inventory]
     lost: tuple[JobOutcome, ...]
     owners: Mapping[str, LinkOwners]
 
 
-def _read_clusters(site: Site, *, is_stateless: bool) -> _Answers:
+def _read_clusters(site: Site, *, is_stateless: bool) -> _ClusterReadings:
     names, began_ms = site.to_read, site.invocation.now_ms()
     snapshot, lost = (None, []) if is_stateless else _read_recorded(site)
     recorded = snapshot.record if snapshot else {}
@@ -206,7 +206,7 @@ def _read_clusters(site: Site, *, is_stateless: bool) -> _Answers:
     me = site.me(snapshot.lineage if snapshot else "")
     ours = {address for address in (*site.desired, *recorded) if kind_of(address) == "link"}
     owners = {name: _find_foreign_owners(name, inventory, me, ours) for name, inventory in inventories.items()}
-    return _Answers(inventories, tuple(lost), owners)
+    return _ClusterReadings(inventories, tuple(lost), owners)
 
 
 def _read_recorded(site: Site) -> tuple[Snapshot | None, list[JobOutcome]]:
@@ -326,7 +326,7 @@ class _LinkStart:
 
 
 @dataclass
-class _Links:
+class _LinkRunner:
     providers: Mapping[str, Provider]
     driver: Driver
     now_ms: Callable[[], int]
@@ -336,20 +336,20 @@ class _Links:
 
     def begin_links(self, cluster: str, is_wanted: Callable[[Address], bool], owners: LinkOwners) -> _LinkStart:
         def is_chosen(name: str) -> bool:
-            return not self.is_stopped() and self._is_chosen(cluster, name, is_wanted)
+            return not self.is_stopped() and self._is_link_chosen(cluster, name, is_wanted)
 
         link_pass = LinkPass(cluster, self.providers, self._pace, self.now_ms, owners)
-        return self._add_results(_LinkStart(link_pass), sync_links(link_pass, self.driver, is_chosen))
+        return self._add_link_results(_LinkStart(link_pass), sync_links(link_pass, self.driver, is_chosen))
 
     def finish_links(self, start: _LinkStart) -> JobOutcome | None:
         links = bring_groups(start.link_pass, () if self.is_stopped() else start.due)
-        done = self._add_results(start, links)
+        done = self._add_link_results(start, links)
         if not (done.changed or done.errors or done.failure):
             return None
         upkept = UpkeepResult("change", done.changed, failed=len(done.errors), errors=done.errors)
         return JobOutcome(_LINK_JOB, done.link_pass.cluster, done.seconds, upkept, done.failure)
 
-    def _add_results(self, start: _LinkStart, links: Iterator[LinkOutcome]) -> _LinkStart:
+    def _add_link_results(self, start: _LinkStart, links: Iterator[LinkOutcome]) -> _LinkStart:
         cluster, began_ms, failure = start.link_pass.cluster, self.now_ms(), start.failure
         done: list[LinkOutcome] = []
         try:
@@ -367,7 +367,7 @@ class _Links:
             left=(*start.left, *(link for link in done if link.left)),
         )
 
-    def _is_chosen(self, cluster: str, link: str, is_wanted: Callable[[Address], bool]) -> bool:
+    def _is_link_chosen(self, cluster: str, link: str, is_wanted: Callable[[Address], bool]) -> bool:
         if is_wanted(address_of("link", cluster, link)):
             return True
         mirrors = links_of(self.providers[cluster]).mirrors(link)
@@ -413,17 +413,17 @@ def _copy_mirrors(
     def started(mirror: ObservedMirror) -> Callable[[JobProgress], None]:
         address = address_of("mirror", mirror.cluster, mirror.name)
         started_mirrors.add(address)
-        say(ActionStarted(_event_name(address), address))
-        return lambda progress: say(build_progress_event(_event_name(address), progress))
+        say(ActionStarted(_make_event_name(address), address))
+        return lambda progress: say(build_progress_event(_make_event_name(address), progress))
 
     done = rounds.once(clusters, is_wanted, started, others)
     for outcome in done.synced:
         if outcome.error is not None:
-            say(ActionFailed(_event_name(outcome.address), outcome.address, outcome.error.message, outcome.error.hint))
+            say(ActionFailed(_make_event_name(outcome.address), outcome.address, outcome.error.message, outcome.error.hint))
         elif outcome.address in started_mirrors:
             say(
                 ActionDone(
-                    _event_name(outcome.address), outcome.address, outcome.seconds, outcome.records, outcome.bytes
+                    _make_event_name(outcome.address), outcome.address, outcome.seconds, outcome.records, outcome.bytes
                 )
             )
     for cluster, error in done.failed.items():
@@ -431,5 +431,5 @@ def _copy_mirrors(
     return done
 
 
-def _event_name(address: Address) -> str:
+def _make_event_name(address: Address) -> str:
     return f"mirror:{address}"

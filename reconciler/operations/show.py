@@ -80,7 +80,7 @@ class ResourceView:
 def show(invocation: Invocation, select: Select, address: str | None) -> tuple[ResourceView, ...]:
     """Return one resource, or all."""
     work = open_work(invocation, select, is_reader=True)
-    rows = _build_rows(work, Address(address) if address else None)
+    rows = _build_views(work, Address(address) if address else None)
     if address is not None and not rows[0].is_known:
         raise unknown_address_error(address, expand_links(work.loaded.desired))
     _warn_of_sealed(invocation, rows)
@@ -136,7 +136,7 @@ def collect_views(
         address,
         item.resource if item else None,
         last,
-        _replace_role(observed, seen.inventory),
+        _set_observed_role(observed, seen.inventory),
         item.source if item else None,
         seen.hidden.get(address),
         away,
@@ -146,7 +146,7 @@ def collect_views(
     )
 
 
-def _replace_role(observed: Observed | None, inventory: Inventory) -> Observed | None:
+def _set_observed_role(observed: Observed | None, inventory: Inventory) -> Observed | None:
     mirror = observed.resource if observed is not None else None
     role = find_current_role(mirror, inventory) if isinstance(mirror, MirrorTopic) else None
     if observed is None or mirror is None or role is None:
@@ -165,7 +165,7 @@ def _find_owner(
     return None if key is None else cluster.cluster.owners.of(key)
 
 
-def _build_rows(work: Work, only: Address | None) -> tuple[ResourceView, ...]:
+def _build_views(work: Work, only: Address | None) -> tuple[ResourceView, ...]:
     remembered = read_recorded(work)
     names = work.to_read if only is None else tuple(name for name in work.to_read if name == cluster_of(only))
     seen = observe(work.providers, names, remembered.record)

@@ -193,13 +193,13 @@ def read_state_at(site: Site, current: Snapshot, serial: int) -> Snapshot:
 def compare_records(before: Record, after: Record) -> tuple[StateDifference, ...]:
     """Return the resources whose records differ, in plan order. The recording run is ignored."""
     differences = (
-        _compare(address, before.get(address), after.get(address))
+        _compare_resource(address, before.get(address), after.get(address))
         for address in sorted(before.keys() | after.keys(), key=rank)
     )
     return tuple(difference for difference in differences if difference is not None)
 
 
-def _compare(address: Address, before: Recorded | None, after: Recorded | None) -> StateDifference | None:
+def _compare_resource(address: Address, before: Recorded | None, after: Recorded | None) -> StateDifference | None:
     # Most resources are equal, so compare cheaply first.
     is_same = before is not None and after is not None and before.resource == after.resource
     fields = () if is_same else _find_changes(_list_fields(before), _list_fields(after))
@@ -307,12 +307,12 @@ def open_rollback(invocation: Invocation, select: Select, serial: int, *, is_rea
 def restore_desired(then: Record, now: Record, serial: int) -> Desired:
     """Return recorded resources as desired ones. Their effective values stay the same."""
     return {
-        address: DeclaredResource(_restore(recorded, now.get(address)), f"state #{serial}", recorded.origins)
+        address: DeclaredResource(_restore_resource(recorded, now.get(address)), f"state #{serial}", recorded.origins)
         for address, recorded in then.items()
     }
 
 
-def _restore(then: Recorded, now: Recorded | None) -> Resource:
+def _restore_resource(then: Recorded, now: Recorded | None) -> Resource:
     resource = then.resource
     if isinstance(resource, Cluster) and now is not None and isinstance(now.resource, Cluster):
         spec = now.resource.spec.model_copy(update={"properties": resource.spec.properties})

@@ -143,7 +143,7 @@ def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkCo
     mirrors = links.mirrors(name)
     active = [mirror for mirror in mirrors if mirror.status is not MirrorStatus.STOPPED]
     stopped = [
-        StoppedMirror(_address(mirror), mirror.stopped_by)
+        StoppedMirror(_make_mirror_address(mirror), mirror.stopped_by)
         for mirror in mirrors
         if mirror.status is MirrorStatus.STOPPED
     ]
@@ -160,12 +160,12 @@ def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkCo
             error = lost.get(mirror.source_cluster)
             if error is None:
                 try:
-                    verified.append(verifying.logs(_address(mirror), None, mirror))
+                    verified.append(verifying.logs(_make_mirror_address(mirror), None, mirror))
                     continue
                 except (UserError, RetryableError) as raised:
                     error = raised
-                    lost |= _unreachable_error(site, mirror.source_cluster)
-            failed.append(NotCompared(_address(mirror), error))
+                    lost |= _find_unreachable_error(site, mirror.source_cluster)
+            failed.append(NotCompared(_make_mirror_address(mirror), error))
     return LinkComparison(link, tuple(verified), tuple(failed), tuple(stopped))
 
 
@@ -182,22 +182,22 @@ class _LogComparer:
         from reconciler.jobs.verify import verify as compare_logs  # noqa: PLC0415 - loads numpy
 
         site, engine = self.site, self.engine
-        theirs = _source_address(site, mirror) if mirror is not None else parse_topic_address(right or "")
+        theirs = _find_source_address(site, mirror) if mirror is not None else parse_topic_address(right or "")
         logs = get_provider_of(site, ours).log(ours), _open_source_log(site, theirs, mirror)
         spans = _find_spans(site, (ours, theirs), logs, mirror)
         if spans is None:
             comparison = compare_logs(
-                engine, *logs, deep=self.how.deep, progress=lambda job_progress: self._tell(ours, job_progress)
+                engine, *logs, deep=self.how.deep, progress=lambda job_progress: self._report_progress(ours, job_progress)
             )
         else:
             begins = None if mirror is None else mirror.begins
             comparison = compare_renumbered(
-                engine, logs, spans, begins=begins, progress=lambda job_progress: self._tell(ours, job_progress)
+                engine, logs, spans, begins=begins, progress=lambda job_progress: self._report_progress(ours, job_progress)
             )
         if mirror is not None and spans is None:
             links = links_of(get_provider_of(site, ours)).links() if self.links is None else self.links
-            comparison = _drop_expected(comparison, mirror, links)
-        named = ours if mirror is None else _address(mirror)
+            comparison = _drop_expected_differences(comparison, mirror, links)
+        named = ours if mirror is None else _make_mirror_address(mirror)
         foreign: Sequence[ForeignRecords] = ()
         if mirror is not None and spans is not None:
             foreign_by_name = self.foreign
@@ -207,7 +207,7 @@ class _LogComparer:
         verdict = _foreign_error(named, theirs, foreign) or _choose_verdict(named, theirs, comparison, mirror)
         return TopicComparison(named, theirs, comparison, verdict, tuple(foreign))
 
-    def _tell(self, ours: Address, progress: JobProgress) -> None:
+    def _report_progress(self, ours: Address, progress: JobProgress) -> None:
         self.how.report(build_progress_event(f"verify:{ours}", progress))
 
 
@@ -240,7 +240,7 @@ def _find_spans(
 
     ours, theirs = ends
     if mirror is not None:
-        sink = get_provider_of(site, ours).sink(_address(mirror))
+        sink = get_provider_of(site, ours).sink(_make_mirror_address(mirror))
         return sink.spans(logs[1].bounds()) if isinstance(sink, TransactionalSink) else None
     if any(site.clusters[cluster_of(end) or ""].spec.root is not None for end in (ours, theirs)):
         return None
@@ -309,11 +309,11 @@ def _report_missing_topic(link: Address, name: str) -> NotCompared:
     )
 
 
-def _address(mirror: ObservedMirror) -> Address:
+def _make_mirror_address(mirror: ObservedMirror) -> Address:
     return address_of("mirror", mirror.cluster, mirror.name)
 
 
-def _unreachable_error(site: Site, cluster: str) -> dict[str, ReconcilerError]:
+def _find_unreachable_error(site: Site, cluster: str) -> dict[str, ReconcilerError]:
     """Return the error of an unreachable cluster. Then only one mirror waits for its time-out."""
     try:
         site.providers[cluster].identify()
@@ -337,14 +337,14 @@ def _find_mirror(site: Site, topic: Address) -> ObservedMirror:
         raise
 
 
-def _source_address(site: Site, mirror: ObservedMirror) -> Address:
+def _find_source_address(site: Site, mirror: ObservedMirror) -> Address:
     if mirror.source_cluster not in site.clusters:
         message = f"cluster {mirror.source_cluster}, from which {mirror.name} is mirrored, is not in this workspace"
         raise UserError(message, hint="Declare it as a Cluster.")
     return address_of("topic", mirror.source_cluster, mirror.source)
 
 
-def _drop_expected(comparison: Comparison, mirror: ObservedMirror, links: Sequence[ObservedLink]) -> Comparison:
+def _drop_expected_differences(comparison: Comparison, mirror: ObservedMirror, links: Sequence[ObservedLink]) -> Comparison:
     """Drop expected differences: a mirror may start later, and has its own retention."""
     synced = next((link.declared.spec.topic_config_sync for link in links if link.name == mirror.link), None)
     is_own = synced is not None and not set(synced.include) >= _RETENTION

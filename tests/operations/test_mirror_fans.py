@@ -126,7 +126,7 @@ def test_a_restore_that_was_stopped_goes_on_from_the_mirror_it_began_with(
 ) -> None:
     parted(shop)
     with monkeypatch.context() as patched:
-        patched.setattr(Driver, "_set_up", stops)
+        patched.setattr(Driver, "_prepare_restore", stops)
         assert ask(shop, "truncate-and-restore", WEST, links=("link/north/b",)).verdict is not None
     assert role(shop, "west") == "PENDING_SETUP_FOR_RESTORE of north"
     assert upkeep(shop, "mirror").verdict is None
@@ -173,7 +173,7 @@ def test_what_was_written_until_a_topic_was_shut_is_not_cut_off_unseen(
     with monkeypatch.context() as patched:
         patched.setattr(EmbeddedLinks, "join", joined)
         if is_killed:
-            patched.setattr(Driver, "_set_up", stops)
+            patched.setattr(Driver, "_prepare_restore", stops)
         (told,) = refusals(ask(shop, "truncate-and-restore", WEST, links=("link/north/b",)))
     if is_killed:
         assert upkeep(shop, "mirror").verdict is not None

@@ -70,13 +70,13 @@ def _check_and_repair(site: Site, name: str, *, repair: bool, deep: bool) -> Che
     if repair:
         refuse_another = partial(reject_other_cluster, site, name, snapshot)
         look = partial(check_cluster, store, deep=deep, storage=storage)
-        mended, checked = _restore_cut_off((store, storage), checked, look, refuse_another)
-        more = _repair(site, (store, storage), checked)
+        mended, checked = _restore_cut_off_objects((store, storage), checked, look, refuse_another)
+        more = _repair_cluster(site, (store, storage), checked)
         mended, checked = (*mended, *more), look() if more else checked
-    return CheckedCluster(cluster_address(name), store.url, checked, mended, _judge(name, checked, is_repaired=repair))
+    return CheckedCluster(cluster_address(name), store.url, checked, mended, _choose_verdict(name, checked, is_repaired=repair))
 
 
-def _restore_cut_off(
+def _restore_cut_off_objects(
     stores: tuple[ObjectStore, ObjectStore | None],
     checked: CheckResult,
     look: Callable[[], CheckResult],
@@ -100,7 +100,7 @@ def _restore_cut_off(
     return mended, checked
 
 
-def _repair(
+def _repair_cluster(
     site: Site, stores: tuple[ObjectStore, ObjectStore | None], checked: CheckResult
 ) -> tuple[RepairResult, ...]:
     from reconciler.embedded.check.mend import repair_findings
@@ -151,7 +151,7 @@ def _check_not_empty(store: ObjectStore, name: str, snapshot: Snapshot | None) -
     raise UserError(f"there is no cluster at {store.url} yet", hint="Create it with: reconciler apply")
 
 
-def _judge(name: str, checked: CheckResult, *, is_repaired: bool) -> ReconcilerError | None:
+def _choose_verdict(name: str, checked: CheckResult, *, is_repaired: bool) -> ReconcilerError | None:
     if not checked.errors:
         return None
     errors = counted(checked.errors, "error")

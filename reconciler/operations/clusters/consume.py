@@ -68,7 +68,7 @@ def _open_output(path: Path, options: ConsumeOptions) -> BinaryIO:
         return path.open("wb")
     stream = _open_locked(path, options)
     try:
-        _prepare(stream, options)
+        _prepare_output(stream, options)
     except BaseException:
         stream.close()
         raise
@@ -93,7 +93,7 @@ def _open_locked(path: Path, options: ConsumeOptions) -> BinaryIO:
         raise
 
 
-def _prepare(stream: BinaryIO, options: ConsumeOptions) -> None:
+def _prepare_output(stream: BinaryIO, options: ConsumeOptions) -> None:
     if options.group is None:
         stream.truncate(0)
         return
@@ -103,11 +103,11 @@ def _prepare(stream: BinaryIO, options: ConsumeOptions) -> None:
             "has already read",
             hint="Name another file: a group does not read again what it has committed.",
         )
-    stream.truncate(_end_of_whole_lines(stream))
+    stream.truncate(_find_last_line_end(stream))
     stream.seek(0, 2)
 
 
-def _end_of_whole_lines(stream: BinaryIO) -> int:
+def _find_last_line_end(stream: BinaryIO) -> int:
     """Return the end of the last complete line. Offsets of an incomplete one were never committed."""
     at = stream.seek(0, 2)
     while at > 0:
@@ -182,9 +182,9 @@ class MatchingTopics:
             for address, topic in observed.items()
             if kind_of(address) in {"topic", "mirror"} and not topic.is_internal and topic.hidden is None
         }
-        return {name: self._log(name, incarnations[name]) for name in match_names(self.regex, sorted(incarnations))}
+        return {name: self._open_log(name, incarnations[name]) for name in match_names(self.regex, sorted(incarnations))}
 
-    def _log(self, full_name: str, incarnation: str | None) -> TopicLog:
+    def _open_log(self, full_name: str, incarnation: str | None) -> TopicLog:
         which = (full_name, incarnation)
         if which not in self._logs:
             topic = address_of("topic", self.cluster, full_name)
@@ -195,7 +195,7 @@ class MatchingTopics:
 Source: TypeAlias = NamedTopic | MatchingTopics
 
 
-class Progress:
+class OffsetTracker:
     """Offsets written to the output, and offsets committed, by partition. Without a group nothing is committed."""
 
     def __init__(
@@ -226,7 +226,7 @@ class Progress:
         self._written[place] = offset
         since_ms = self._now_ms() - self._committed_ms
         if not self._is_whole and since_ms >= (_COMMIT_INTERVAL_MS if self._is_new else _IDLE_COMMIT_INTERVAL_MS):
-            self._commit()
+            self._commit_written()
 
     def forget(self, topics: Collection[str]) -> None:
         """Drop deleted or recreated topics; their offsets must not be committed."""
@@ -234,9 +234,9 @@ class Progress:
 
     def finish(self) -> None:
         """Commit all written offsets."""
-        self._commit()
+        self._commit_written()
 
-    def _commit(self) -> None:
+    def _commit_written(self) -> None:
         if self._groups is None or not self._written:
             return
         _make_durable(self._stream)
@@ -250,7 +250,7 @@ class TopicReader:
 
     source: Source
     options: ConsumeOptions
-    progress: Progress
+    progress: OffsetTracker
     stop: Stop
     warn: Callable[[str], None]
 
@@ -276,8 +276,8 @@ class TopicReader:
             at, ids = {place: offset for place, offset in at.items() if place[0] not in gone}, now
             self.progress.forget(gone)
             for topic, log in logs.items():
-                bounds = self._bounds(log)
-                at.update(self._first_offsets(topic, log, bounds, at, is_first=is_first))
+                bounds = self._read_bounds(log)
+                at.update(self._choose_first_offsets(topic, log, bounds, at, is_first=is_first))
                 for partition, offsets in sorted(bounds.items()):
                     place, end = (topic, partition), offsets.readable_end(self.options.isolation)
                     for batch in log.read(partition, OffsetRange(at[place], end)):
@@ -292,7 +292,7 @@ class TopicReader:
                 return
             is_first = False
 
-    def _bounds(self, log: TopicLog) -> Mapping[int, Bounds]:
+    def _read_bounds(self, log: TopicLog) -> Mapping[int, Bounds]:
         bounds = log.bounds()
         wanted = self.options.partition
         if wanted is None:
@@ -305,7 +305,7 @@ class TopicReader:
             f"partition {wanted}: the topic does not have it", hint=f"Its partitions are 0 to {len(bounds) - 1}."
         )
 
-    def _first_offsets(
+    def _choose_first_offsets(
         self,
         topic: str,
         log: TopicLog,
@@ -321,7 +321,7 @@ class TopicReader:
             place, offsets = (topic, partition), bounds[partition]
             wanted = committed.get(place)
             if wanted is None and is_first:
-                wanted = self._start_offset(log, partition, offsets)
+                wanted = self._find_start_offset(log, partition, offsets)
             starts[place] = max(offsets.start, offsets.start if wanted is None else wanted)
             if wanted is not None:
                 self._warn_out_of_range(place, wanted, offsets)
@@ -335,7 +335,7 @@ class TopicReader:
         elif wanted > offsets.end:
             self.warn(f"{where} ends at offset {offsets.end}: there is no offset {wanted} yet")
 
-    def _start_offset(self, log: TopicLog, partition: int, bounds: Bounds) -> int:
+    def _find_start_offset(self, log: TopicLog, partition: int, bounds: Bounds) -> int:
         start, end = self.options.start, bounds.readable_end(self.options.isolation)
         if start == "earliest":
             return bounds.start
@@ -413,7 +413,7 @@ def consume(
     source, where = _open_source(reach, site, address, options)
     named = nullcontext() if options.regex is not None else explain_unmounted(site, source.address)
     with named, open_output(reach.invocation.cwd, options, stdout) as stream, stop.call_on_stop(lambda: None):
-        progress = _open_progress(reach, site, source, options, stream)
+        progress = _open_tracker(reach, site, source, options, stream)
         reading = TopicReader(source, options, progress, stop, site.invocation.warn)
         records = write_output(reading.batches(), stream, form=form)
         progress.finish()
@@ -424,33 +424,33 @@ def _open_source(reach: SiteOptions, site: Site, address: str, options: ConsumeO
     if options.regex is None:
         topic = parse_topic_address(address)
         reach.check_answers(site, cluster_of(topic) or "")
-        return NamedTopic(get_provider_of(site, topic), topic, _read_mode(site, options)), topic
+        return NamedTopic(get_provider_of(site, topic), topic, _build_read_mode(site, options)), topic
     name = parse_cluster_name(address)
     if "/" in name:
         raise UserError(f"{address!r} is not the name of a cluster", hint="Write: topic consume west --regex 'shop:.*'")
     reach.check_answers(site, name)
-    source = MatchingTopics(site.providers[name], name, options.regex, _read_mode(site, options))
+    source = MatchingTopics(site.providers[name], name, options.regex, _build_read_mode(site, options))
     return source, f"{options.regex} on cluster {name}"
 
 
-def _read_mode(site: Site, options: ConsumeOptions) -> ReadMode:
+def _build_read_mode(site: Site, options: ConsumeOptions) -> ReadMode:
     if not options.skip_missing:
         return ReadMode(options.isolation)
     return ReadMode(options.isolation, lambda lost: site.invocation.warn(str(lost)))
 
 
-def _open_progress(
+def _open_tracker(
     reach: SiteOptions, site: Site, source: Source, options: ConsumeOptions, stream: BinaryIO
-) -> Progress:
+) -> OffsetTracker:
     if options.group is None:
-        return Progress(None, "", stream, site.invocation.now_ms, is_whole=False)
+        return OffsetTracker(None, "", stream, site.invocation.now_ms, is_whole=False)
     reach.check_writable(site, cluster_of(source.address) or "")
     groups = groups_of(source.provider)
     group = groups.platform_name(options.group)
     # Brokers reject an invalid group here, before records are written.
     groups.commit(group, {})
     is_whole = options.output_format == "parquet"
-    return Progress(groups, group, stream, site.invocation.now_ms, is_whole=is_whole)
+    return OffsetTracker(groups, group, stream, site.invocation.now_ms, is_whole=is_whole)
 
 
 def _choose_output_format(options: ConsumeOptions) -> OutputFormat:

@@ -106,7 +106,7 @@ def reset_group(
     if moves:
         if not change.force and any(move.before is not None for move in moves):
             consumer_group = groups.describe(change.group)
-            _refuse_reading(
+            _reject_group_reading(
                 consumer_group,
                 consumer_group.list_recently_read(reach.invocation.now_ms()) & {move.topic for move in moves},
             )
@@ -122,11 +122,11 @@ def delete_group(reach: SiteOptions, change: GroupChange, *, confirm: Callable[[
     consumer_group = groups.describe(change.group)
     deletion = GroupDeletion(name, consumer_group, topic)
     if consumer_group.is_reading and consumer_group.last_commit_ms is None:
-        _refuse_members(consumer_group)
+        _reject_active_group(consumer_group)
     if not change.force and (topic is None and consumer_group.is_reading):
-        _refuse_reading(consumer_group, {offset.topic for offset in consumer_group.offsets})
+        _reject_group_reading(consumer_group, {offset.topic for offset in consumer_group.offsets})
     if not change.force and topic is not None:
-        _refuse_reading(consumer_group, consumer_group.list_recently_read(reach.invocation.now_ms()) & {topic})
+        _reject_group_reading(consumer_group, consumer_group.list_recently_read(reach.invocation.now_ms()) & {topic})
     require_confirmation(confirm(deletion))
     groups.delete(change.group, topic, force=change.force)
     return deletion
@@ -183,11 +183,11 @@ def _parse_topic(change: GroupChange) -> str | None:
     return full_name_of(address)
 
 
-def _refuse_members(group: ConsumerGroup) -> None:
+def _reject_active_group(group: ConsumerGroup) -> None:
     raise BlockedError(f"group {group.name} is reading: it has members", hint="Stop its consumers first.")
 
 
-def _refuse_reading(group: ConsumerGroup, topics: frozenset[str] | set[str]) -> None:
+def _reject_group_reading(group: ConsumerGroup, topics: frozenset[str] | set[str]) -> None:
     if topics:
         raise BlockedError(
             f"group {group.name} is reading {', '.join(sorted(topics)[:5])}: it committed within the last 24 hours",

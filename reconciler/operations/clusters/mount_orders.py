@@ -78,7 +78,7 @@ class MountRequest:
         if self.to is None:
             return
         if len(self.texts) > 1 or _ANY in self.texts[0]:
-            raise _rename_of_several_error()
+            raise _multiple_rename_error()
         try:
             check_full_name(self.to)
         except ValueError as error:
@@ -95,7 +95,7 @@ def migrate_topics(
     """Mount or unmount topics at once. A rejected topic does not stop the others."""
     request.check()
     site = emergency.site()
-    choice = _Choice(emergency, site, request)
+    choice = _TopicChoice(emergency, site, request)
     orders = choice.orders()
     result = OrderRun(
         emergency=emergency,
@@ -128,17 +128,17 @@ class _Candidate:
 
 
 @dataclass
-class _Choice:
+class _TopicChoice:
     emergency: Emergency
     site: Site
     request: MountRequest
     refused: dict[Address, ReconcilerError] = field(default_factory=dict)
 
     def orders(self) -> dict[Address, MountOrder]:
-        chosen = self._drop_partial_migrations(self._choose())
+        chosen = self._drop_partial_migrations(self._choose_candidates())
         if self.request.to is not None:
             if len(chosen) + len(self.refused) > 1:
-                raise _rename_of_several_error()
+                raise _multiple_rename_error()
             chosen = {
                 name: replace(candidate, address=name)
                 for address, candidate in chosen.items()
@@ -153,13 +153,13 @@ class _Choice:
     def explain(self, order: MountOrder | None, error: ReconcilerError) -> ReconcilerError:
         if order is None or not isinstance(error, OwnershipLostError):
             return error
-        begun = self._find_mount(order.source.location, [cluster_of(order.topic) or ""])
+        begun = self._find_mount_in_progress(order.source.location, [cluster_of(order.topic) or ""])
         hint = error.hint
         if begun is not None and "cancel" in begun.legal:
             hint = f"Cancel this mount: reconciler mount cancel {begun.migration.id} --cluster {begun.cluster}"
         return OwnershipLostError(replace_cluster_ids(self.site, error.message), hint=hint)
 
-    def _choose(self) -> dict[Address, _Candidate]:
+    def _choose_candidates(self) -> dict[Address, _Candidate]:
         chosen: dict[Address, dict[str, _Candidate]] = {}
         matched: set[str] = set()
         for cluster in self._check_clusters():
@@ -170,7 +170,7 @@ class _Choice:
                 if _ANY in text and free:
                     matched.add(text)
                 elif _ANY not in text and cluster_of(Address(text)) == cluster and len(free) != 1:
-                    free = self._refuse_ambiguous(Address(text), free or named)
+                    free = self._reject_ambiguous(Address(text), free or named)
                 for candidate in free:
                     chosen.setdefault(candidate.address, {})[candidate.location] = candidate
         for text in self.request.texts:
@@ -179,7 +179,7 @@ class _Choice:
                 raise UserError(f"no topic matches {text}: nothing was done", hint=hint)
         several = {address: list(places.values()) for address, places in chosen.items() if len(places) > 1}
         self.refused |= {
-            address: self._explain_ambiguous(address, candidates) for address, candidates in several.items()
+            address: self._ambiguous_error(address, candidates) for address, candidates in several.items()
         }
         return {
             address: candidate
@@ -188,10 +188,10 @@ class _Choice:
             for candidate in places.values()
         }
 
-    def _refuse_ambiguous(self, address: Address, candidates: Sequence[_Candidate]) -> list[_Candidate]:
+    def _reject_ambiguous(self, address: Address, candidates: Sequence[_Candidate]) -> list[_Candidate]:
         if self.request.verb == "unmount" and self.request.phase != "finish" and address not in self.refused:
             return [_Candidate(address=address, location="")]
-        self.refused.setdefault(address, self._explain_ambiguous(address, candidates))
+        self.refused.setdefault(address, self._ambiguous_error(address, candidates))
         return []
 
     def _check_clusters(self) -> Iterator[str]:
@@ -211,9 +211,9 @@ class _Choice:
 
     def _list_candidates(self, cluster: str) -> list[_Candidate]:
         if self.request.phase == "finish":
-            return list(self._find_unfinished(cluster))
+            return list(self._find_unfinished_migrations(cluster))
         if self.request.verb == "unmount":
-            return list(self._list_attached(cluster))
+            return list(self._list_attached_topics(cluster))
         return [
             _Candidate(
                 address=address_of("topic", cluster, register.full_name), location=register.location, register=register
@@ -221,7 +221,7 @@ class _Choice:
             for register in archives_of(self.site.providers[cluster]).mountable()
         ]
 
-    def _find_unfinished(self, cluster: str) -> Iterator[_Candidate]:
+    def _find_unfinished_migrations(self, cluster: str) -> Iterator[_Candidate]:
         for migration in migrations_of(self.site.providers[cluster]).list_unfinished(is_measured=False):
             if migration.direction != self.request.direction or not is_in_progress(migration.state):
                 continue
@@ -230,7 +230,7 @@ class _Choice:
                 if topic.mounting is None:
                     yield _Candidate(address=address, location=topic.location, members=members)
 
-    def _list_attached(self, cluster: str) -> Iterator[_Candidate]:
+    def _list_attached_topics(self, cluster: str) -> Iterator[_Candidate]:
         provider = self.site.providers[cluster]
         patterns = [text for text in self.request.texts if _ANY in text or cluster_of(Address(text)) == cluster]
         by_jobs = migrations_of(provider).by_jobs
@@ -277,7 +277,7 @@ class _Choice:
             for address, source in sorted(sources.items())
         }
 
-    def _explain_ambiguous(self, address: Address, candidates: Sequence[_Candidate]) -> ReconcilerError:
+    def _ambiguous_error(self, address: Address, candidates: Sequence[_Candidate]) -> ReconcilerError:
         cluster = cluster_of(address) or ""
         if self.request.phase == "finish":
             message = f"no {self.request.verb} of it that a command began is in progress"
@@ -287,20 +287,20 @@ class _Choice:
             return UserError(message, hint="List mountable topics with: reconciler mount list", subject=f"{address}: ")
         register = candidates[0].register
         if len(candidates) == 1 and register is not None and not candidates[0].is_free:
-            return self._explain_owner(address, register)
+            return self._owner_error(address, register)
         places = ", ".join(candidate.location for candidate in candidates)
         place = address_of("topic", cluster, candidates[0].location)
         hint = f"Name the location of the one to mount: {place}. Mount others with --to, under another name."
         message = f"several topics of that name can be mounted: {places}"
         return UserError(message, hint=hint, subject=f"{address}: ")
 
-    def _explain_owner(self, address: Address, register: MountableTopic) -> UserError:
+    def _owner_error(self, address: Address, register: MountableTopic) -> UserError:
         cluster = cluster_of(address) or ""
         identity = self.site.providers[cluster].identify()
         is_here = identity is not None and identity.cluster_id == register.owner
         # Ask other clusters only if needed: an unreachable one times out slowly.
         names = [cluster] if is_here else sorted(self.site.clusters)
-        begun = self._find_mount(register.location, names) if register.state == "claimed" else None
+        begun = self._find_mount_in_progress(register.location, names) if register.state == "claimed" else None
         owner = read_cluster_names(self.site, names).get(register.owner or "") if begun is None else begun.cluster
         if begun is not None:
             one = f"{begun.migration.id} --cluster {begun.cluster}"
@@ -319,7 +319,7 @@ class _Choice:
         message = _OWNED[register.state].format(owner or register.owner, register.name)
         return UserError(message, hint=hint, subject=f"{address}: ")
 
-    def _find_mount(self, location: str, clusters: Iterable[str]) -> ClusterMigration | None:
+    def _find_mount_in_progress(self, location: str, clusters: Iterable[str]) -> ClusterMigration | None:
         names = [name for name in clusters if self.site.clusters[name].spec.object_storage is not None]
         answers, _ = query_clusters(
             names, lambda name: migrations_of(self.site.providers[name]).list_unfinished(is_measured=False)
@@ -332,5 +332,5 @@ class _Choice:
         return None
 
 
-def _rename_of_several_error() -> UsageError:
+def _multiple_rename_error() -> UsageError:
     return UsageError("--to takes one topic", hint="Mount them one after the other, or each under its own name.")

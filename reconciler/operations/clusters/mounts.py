@@ -135,7 +135,7 @@ def read_mount_status(reach: SiteOptions, migration: int | None = None, cluster:
     migrations, lost = _read_migrations(reach, site, cluster)
     if migration is None:
         return MountStatus(migrations, lost)
-    return MountStatus((_find_migration(migrations, lost, migration, select_clusters(site, _as_names(cluster))),), lost)
+    return MountStatus((_find_migration(migrations, lost, migration, select_clusters(site, _to_names(cluster))),), lost)
 
 
 def request_migration(
@@ -158,8 +158,8 @@ def request_migration(
     if verdict is not None:
         verdict.hint = f"{verdict.hint.removesuffix('.')}. Where it is another cluster's, name it: --cluster NAME"
         raise verdict
-    chosen = _find_migration(migrations, lost, migration, select_clusters(site, _as_names(cluster)))
-    _check_legal(chosen, verb)
+    chosen = _find_migration(migrations, lost, migration, select_clusters(site, _to_names(cluster)))
+    _check_verb_legal(chosen, verb)
     reach.check_writable(site, chosen.cluster)
     require_confirmation(confirm(chosen))
 
@@ -184,7 +184,7 @@ def _read_migrations(
             ClusterMigration(name, migration) for migration in migrations_of(site.providers[name]).list_unfinished()
         ]
 
-    migrations, lost = query_clusters(select_clusters(site, _as_names(cluster)), look)
+    migrations, lost = query_clusters(select_clusters(site, _to_names(cluster)), look)
     return tuple(_name_waits(site, underway) for name in sorted(migrations) for underway in migrations[name]), lost
 
 
@@ -216,7 +216,7 @@ def _find_migration(
     raise UserError(message, hint="See where its topics are now: reconciler mount list")
 
 
-def _check_legal(underway: ClusterMigration, verb: MigrationVerb) -> None:
+def _check_verb_legal(underway: ClusterMigration, verb: MigrationVerb) -> None:
     underway.table.apply_verb(
         underway.state,
         verb,
@@ -224,7 +224,7 @@ def _check_legal(underway: ClusterMigration, verb: MigrationVerb) -> None:
     )
 
 
-def _as_names(cluster: str | None) -> tuple[str, ...]:
+def _to_names(cluster: str | None) -> tuple[str, ...]:
     return () if cluster is None else (cluster,)
 
 
@@ -291,7 +291,7 @@ class MountList:
 
 
 @dataclass(frozen=True, slots=True)
-class _ClusterAnswer:
+class _ClusterMigrations:
     cluster_id: str | None
     migrations: tuple[ClusterMigration, ...] = ()
 
@@ -313,12 +313,12 @@ def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[st
         sharing.setdefault(get_storage_url(site, name), []).append(name)
     recorded = reach.recorded(site)
 
-    def look(name: str) -> _ClusterAnswer:
+    def look(name: str) -> _ClusterMigrations:
         if not check_exists(site, name, recorded):
-            return _ClusterAnswer(None)
+            return _ClusterMigrations(None)
         provider = site.providers[name]
         identity = provider.identify()
-        return _ClusterAnswer(
+        return _ClusterMigrations(
             None if identity is None else identity.cluster_id,
             tuple(
                 ClusterMigration(name, migration)
@@ -491,7 +491,7 @@ def release_topic(
     name_of_owner = read_cluster_names(site, site.clusters).get(request.owner)
     if name_of_owner is not None:
         request = replace(request, owner=read_id_in_storage(site.providers[name_of_owner], request.owner))
-    sharers, topic = _find_releasable(site, sharing, request)
+    sharers, topic = _find_releasable_topic(site, sharing, request)
     release = Release(topic, request.owner, name_of_owner, tuple(sharers))
     if not any(_is_release_allowed(text, topic.location) for text in request.allow):
         raise _release_blocked_error(release)
@@ -504,7 +504,7 @@ def release_topic(
     return Release(released, release.owner, release.owner_name, release.clusters)
 
 
-def _find_releasable(
+def _find_releasable_topic(
     site: Site, sharing: Mapping[str, Sequence[str]], request: ReleaseRequest
 ) -> tuple[Sequence[str], MountableTopic]:
     def look(url: str) -> MountableTopic:
@@ -517,10 +517,10 @@ def _find_releasable(
         raise UserError(message, hint=f"Name the cluster: --cluster {sharing[next(iter(topics))][0]}")
     for url, topic in topics.items():
         return sharing[url], topic
-    raise _choose_error(lost)
+    raise _choose_gravest_error(lost)
 
 
-def _choose_error(lost: Mapping[str, ReconcilerError]) -> ReconcilerError:
+def _choose_gravest_error(lost: Mapping[str, ReconcilerError]) -> ReconcilerError:
     errors = list(lost.values())
     if len(errors) == 1 or isinstance(errors[0], NotAuthorizedError):
         return errors[0]
@@ -589,32 +589,32 @@ def explain_unmounted(site: Site, topic: Address) -> Iterator[None]:
         raise
     # The caller may not learn the topic's location.
     except UserError as error:
-        explanation = None if _exists(site, topic) else _explain_absence(site, topic)
+        explanation = None if _topic_exists(site, topic) else _explain_missing_topic(site, topic)
         if explanation is None:
             raise
         raise explanation from error
 
 
-def _exists(site: Site, topic: Address) -> bool:
+def _topic_exists(site: Site, topic: Address) -> bool:
     mirror = address_of("mirror", cluster_of(topic) or "", full_name_of(topic))
     provider = get_provider_of(site, topic)
     return provider.identify() is None or bool(provider.observe(Scope((topic, mirror))))
 
 
-def _explain_absence(site: Site, topic: Address) -> UserError | None:
+def _explain_missing_topic(site: Site, topic: Address) -> UserError | None:
     desired, record = site.desired, _read_record(site)
     known = find_unmounted_topics(desired, record).get(topic)
     if known is None and topic not in desired and topic not in record:
         return None
     # The topic is in neither files nor state, so it is probably misspelt.
-    register = _find_in_storage(site, topic, known)
+    register = _find_register(site, topic, known)
     location = register.location if register is not None else known.location if known is not None else None
     if known is None and register is None:
         return None
     by = "" if known is None else f" by {known.mounting}"
     if register is None or register.state == "detached":
         place = f" at {location}" if location is not None else ""
-        return UserError(f"{topic} is unmounted{place}{by}", hint=_mount_hint(topic, known, location))
+        return UserError(f"{topic} is unmounted{place}{by}", hint=_build_mount_hint(topic, known, location))
     clusters = {
         recorded.incarnation: cluster_of(address)
         for address, recorded in record.items()
@@ -643,7 +643,7 @@ def _read_record(site: Site) -> Record:
     return snapshot.record if snapshot is not None else {}
 
 
-def _find_in_storage(site: Site, topic: Address, known: UnmountedTopic | None) -> MountableTopic | None:
+def _find_register(site: Site, topic: Address, known: UnmountedTopic | None) -> MountableTopic | None:
     provider = get_provider_of(site, topic)
     try:
         listed, identity = archives_of(provider).mountable(), provider.identify()
@@ -659,7 +659,7 @@ def _find_in_storage(site: Site, topic: Address, known: UnmountedTopic | None) -
     )
 
 
-def _mount_hint(topic: Address, known: UnmountedTopic | None, location: str | None) -> str:
+def _build_mount_hint(topic: Address, known: UnmountedTopic | None, location: str | None) -> str:
     if known is not None:
         return f"To have it back: state: mounted in {known.mounting}, and reconciler apply"
     source = f" and source: {location}" if location is not None else ""

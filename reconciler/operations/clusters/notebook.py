@@ -42,15 +42,15 @@ class _Opener:
     environ: Mapping[str, str] = field(repr=False)
 
     def log(self, options: Mapping[str, str]) -> TopicLog:
-        provider, address = self._resolve(options, OPTIONS)
+        provider, address = self._resolve_topic(options, OPTIONS)
         return provider.log(address)
 
     def topics(self, options: Mapping[str, str]) -> Iterable[str]:
-        provider = self._provider(options, OPTIONS, ("cluster",))
+        provider = self._open_provider(options, OPTIONS, ("cluster",))
         return [full_name_of(topic.address) for topic in provider.overview().topics]
 
     def appends(self, options: Mapping[str, str]) -> AppendSink:
-        provider, address = self._resolve(options, WRITE_OPTIONS)
+        provider, address = self._resolve_topic(options, WRITE_OPTIONS)
         sink = provider.appends(address)
         if sink is None:
             message = f"{address}: topic-log does not write to topics of a {provider.capabilities.platform} cluster"
@@ -58,11 +58,11 @@ class _Opener:
             raise UserError(message, hint=hint)
         return sink
 
-    def _resolve(self, options: Mapping[str, str], names: Sequence[str]) -> tuple[Provider, TopicAddress]:
-        provider = self._provider(options, names, ("cluster", "topic"))
+    def _resolve_topic(self, options: Mapping[str, str], names: Sequence[str]) -> tuple[Provider, TopicAddress]:
+        provider = self._open_provider(options, names, ("cluster", "topic"))
         return provider, address_of("topic", options["cluster"], options["topic"])
 
-    def _provider(self, options: Mapping[str, str], names: Sequence[str], required: Sequence[str]) -> Provider:
+    def _open_provider(self, options: Mapping[str, str], names: Sequence[str], required: Sequence[str]) -> Provider:
         # Spark passes option names in lower case.
         known = {name.lower() for name in names}
         for name in options:

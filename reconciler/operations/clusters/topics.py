@@ -82,7 +82,7 @@ def list_topics(reach: SiteOptions, pattern: str | None, *, sizes: bool = False)
     `sizes` also measures them, one request per partition, up to a thousand partitions.
     """
     site = reach.site()
-    names = [name for name in site.to_read if pattern is None or _may_be_on(name, pattern)]
+    names = [name for name in site.to_read if pattern is None or _may_match_cluster(name, pattern)]
     shown = [
         topic for overview in read_overviews(site, names, reach.recorded(site)).values() for topic in overview.topics
     ]
@@ -169,7 +169,7 @@ def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
     raise NotFoundError(f"{topic} does not exist", hint="List the existing ones with: reconciler topic list")
 
 
-def _may_be_on(cluster: str, pattern: str) -> bool:
+def _may_match_cluster(cluster: str, pattern: str) -> bool:
     before, has_rest, after = pattern.partition("/")
     named = after.partition("/")[0]
     return "*" in before or "*" in named or not has_rest or named == cluster
@@ -226,8 +226,8 @@ def read_topic_storages(reach: SiteOptions, patterns: Sequence[str]) -> Storages
     wild = [text for text in patterns if "*" in text]
     unmeasured = 0
     if wild or not patterns:
-        shown = [topic for topic in _find_matching(reach, site, wild) if topic.address not in storages]
-        chosen = _limit_partitions(shown)
+        shown = [topic for topic in _find_matching_topics(reach, site, wild) if topic.address not in storages]
+        chosen = _select_within_limit(shown)
         unmeasured = len(shown) - len(chosen)
         storages |= {storage.address: storage for storage in _read_storages(site, chosen)}
     return Storages(tuple(storages[address] for address in sorted(storages)), unmeasured)
@@ -246,7 +246,7 @@ def _read_named_storages(reach: SiteOptions, site: Site, addresses: Iterable[str
     return storages
 
 
-def _find_matching(reach: SiteOptions, site: Site, patterns: Sequence[str]) -> list[TopicShown]:
+def _find_matching_topics(reach: SiteOptions, site: Site, patterns: Sequence[str]) -> list[TopicShown]:
     shown = [
         topic
         for overview in read_overviews(site, site.to_read, reach.recorded(site)).values()
@@ -257,7 +257,7 @@ def _find_matching(reach: SiteOptions, site: Site, patterns: Sequence[str]) -> l
     )
 
 
-def _limit_partitions(shown: Iterable[TopicShown]) -> list[Address]:
+def _select_within_limit(shown: Iterable[TopicShown]) -> list[Address]:
     left: dict[str, int] = {}
     chosen: list[Address] = []
     for topic in shown:

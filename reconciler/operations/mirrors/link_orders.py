@@ -101,7 +101,7 @@ def parse_link_fields(fields: Mapping[str, str]) -> dict[str, object]:
 def parse_link_changes(fields: Mapping[str, str], resets: Sequence[str]) -> dict[str, object]:
     """Return parsed new values of link fields. `None` resets a field."""
     for key in resets:
-        _check_known(key)
+        _check_field_known(key)
     content = {"source": "any", **parse_link_fields(fields)}
     try:
         plain = MirrorLinkSpec.model_validate(replace_scalar_texts(content)).to_json()
@@ -110,7 +110,7 @@ def parse_link_changes(fields: Mapping[str, str], resets: Sequence[str]) -> dict
     return {**{key: plain.get(key) for key in fields}, **dict.fromkeys(resets)}
 
 
-def _check_known(key: str) -> None:
+def _check_field_known(key: str) -> None:
     known = [field.alias or name for name, field in MirrorLinkSpec.model_fields.items()]
     if key in {*_ONLY_IN_FILES, "source"}:
         hint = _ONLY_IN_FILES.get(key, "A link to another cluster is another link: reconciler link create")

@@ -149,7 +149,7 @@ class _LinkIndex:
         )
 
     def select(self, texts: Sequence[str]) -> tuple[Address, ...]:
-        return tuple(dict.fromkeys(address for text in texts for address in self._match(text)))
+        return tuple(dict.fromkeys(address for text in texts for address in self._match_argument(text)))
 
     def require_row(self, address: Address) -> LinkRow:
         if address in self.rows:
@@ -161,7 +161,7 @@ class _LinkIndex:
         hint = did_you_mean(nearest_spelling(address, self.rows), otherwise=f"Links there: {known}.")
         raise NotFoundError(f"{address}: there is no such link", hint=hint)
 
-    def _match(self, text: str) -> tuple[Address, ...]:
+    def _match_argument(self, text: str) -> tuple[Address, ...]:
         if _ANY not in text:
             return (Address(text),)
         matches_of_text = tuple(address for address in sorted(self.rows) if matches(text, address))

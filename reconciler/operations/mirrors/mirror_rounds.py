@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 JOB: Final = "mirror"
 _FINGERPRINT_DIGITS: Final = 16
 
-Row = list[Any]
+MarkRow = list[Any]
 """`[fingerprint of mirror and source, {partition: [source mark, own mark or null]}]`."""
 
 
@@ -63,8 +63,8 @@ class Change:
 class CompleteMarks:
     """Marks of one cluster's mirrors and sources when they were last equal. Without them, mirrors are read again."""
 
-    rows: dict[str, Row] = field(default_factory=dict)
-    _new_rows: dict[str, Row] = field(default_factory=dict)
+    rows: dict[str, MarkRow] = field(default_factory=dict)
+    _new_rows: dict[str, MarkRow] = field(default_factory=dict)
 
     @classmethod
     def of(cls, provider: Provider) -> CompleteMarks:
@@ -82,7 +82,7 @@ class CompleteMarks:
         only = [
             number
             for number, mark in source.partitions.items()
-            if not _is_known(known.get(str(number)), mark, own_marks.get(number))
+            if not _is_mark_known(known.get(str(number)), mark, own_marks.get(number))
         ]
         return Change(only, is_followed=True)
 
@@ -124,7 +124,7 @@ class CompleteMarks:
             self.rows = rows
 
 
-def _is_known(row: list[str | None] | None, mark: str, own: str | None) -> bool:
+def _is_mark_known(row: list[str | None] | None, mark: str, own: str | None) -> bool:
     return row is not None and row[0] == mark and row[1] in {None, own}
 
 
@@ -149,7 +149,7 @@ def group_by_distance(mirrors: Sequence[ObservedMirror]) -> Iterator[tuple[Obser
     """Yield groups of mirrors: first those whose source is not in `mirrors`, then mirrors of these, and so on."""
     places = {(mirror.cluster, mirror.name): mirror for mirror in mirrors}
     follows = {place: [(mirror.source_cluster, mirror.source)] for place, mirror in places.items()}
-    depths = _find_depths(follows)
+    depths = _compute_depths(follows)
 
     def distance(mirror: ObservedMirror) -> int:
         return depths[mirror.cluster, mirror.name]
@@ -161,7 +161,7 @@ def group_by_distance(mirrors: Sequence[ObservedMirror]) -> Iterator[tuple[Obser
 def sort_sources_first(inventories: Mapping[str, Inventory]) -> list[str]:
     """Return cluster names, each source before its destinations."""
     follows = {name: list(_list_source_clusters(inventory)) for name, inventory in sorted(inventories.items())}
-    depths = _find_depths(follows)
+    depths = _compute_depths(follows)
     return sorted(follows, key=lambda name: (depths[name], name))
 
 
@@ -169,7 +169,7 @@ def _list_source_clusters(inventory: Inventory) -> Iterable[str]:
     return sorted({item.resource.spec.source for item in inventory.values() if isinstance(item.resource, MirrorLink)})
 
 
-def _find_depths(follows: Mapping[_Node, Sequence[_Node]]) -> dict[_Node, int]:
+def _compute_depths(follows: Mapping[_Node, Sequence[_Node]]) -> dict[_Node, int]:
     """Return the length of the longest path to each node. Nodes outside `follows` do not count."""
     depths: dict[_Node, int] = {}
     for start in follows:
@@ -283,7 +283,7 @@ FOLLOWING: Final = frozenset({MirrorStatus.ACTIVE, MirrorStatus.SOURCE_UNAVAILAB
 _RETRY_MS: Final = 300_000
 
 
-def _no_progress(_mirror: ObservedMirror) -> Callable[[JobProgress], None] | None:
+def _ignore_progress(_mirror: ObservedMirror) -> Callable[[JobProgress], None] | None:
     return None
 
 
@@ -332,7 +332,7 @@ class OtherLinks:
         return (mirror.cluster, mirror.link) in self.owned
 
 
-def _key(view: MirrorView) -> tuple[str, str]:
+def _make_key(view: MirrorView) -> tuple[str, str]:
     return view.mirror.cluster, view.mirror.name
 
 
@@ -348,7 +348,7 @@ class Rounds:
         self,
         clusters: Iterable[str],
         is_wanted: Callable[[Address], bool] = lambda _address: True,
-        started: Callable[[ObservedMirror], Callable[[JobProgress], None] | None] = _no_progress,
+        started: Callable[[ObservedMirror], Callable[[JobProgress], None] | None] = _ignore_progress,
         others: OtherLinks = OtherLinks(),
     ) -> Round:
         """Copy once what the mirrors of these clusters lack. Return outcomes by address.
@@ -368,13 +368,13 @@ class Rounds:
         results: dict[tuple[str, str], tuple[MirrorView, MirrorOutcome]] = {}
         for mirrors in group_by_distance(mirrors_to_copy):
             self._list_marks({name for view in mirrors for name in (view.cluster, view.source_cluster)}, marks, lost)
-            views = [self._view_mirror(mirror, marks, lost) for mirror in mirrors]
+            views = [self._build_view(mirror, marks, lost) for mirror in mirrors]
             due_views = [view for view in views if view.is_due]
             began_ms = self.now_ms()
-            outcomes = dict(zip(map(_key, due_views), self._copy(due_views, started), strict=True))
+            outcomes = dict(zip(map(_make_key, due_views), self._copy_due_mirrors(due_views, started), strict=True))
             seconds = max(0, self.now_ms() - began_ms) / 1000
             for view in views:
-                results[_key(view)] = view, self._finish_mirror(view, outcomes.get(_key(view)), seconds)
+                results[_make_key(view)] = view, self._finish_mirror(view, outcomes.get(_make_key(view)), seconds)
             for cluster, _ in outcomes:
                 # The marks of these clusters changed. Mirrors of these mirrors need the new ones.
                 marks.pop(cluster, None)
@@ -394,8 +394,8 @@ class Rounds:
                         for link, seen in look.links.items()
                         if seen.declared.spec.source in self.copier.providers and (name, link) not in others.owned
                     }
-                    record_link_statuses(links_by_jobs(self._provider(name)), known, lost, self.now_ms())
-                    self._marks_by_cluster[name].end(self._provider(name))
+                    record_link_statuses(links_by_jobs(self._get_provider(name)), known, lost, self.now_ms())
+                    self._marks_by_cluster[name].end(self._get_provider(name))
         left = Counter(status for look in looks.values() for status in look.left)
         if len(seen) > len(ordered):
             left[MirrorStatus.SOURCE_UNAVAILABLE] += len(seen) - len(ordered)
@@ -403,7 +403,7 @@ class Rounds:
         return Round((*(synced for _, synced in ordered), *hidden_outcomes), failed, dict(sorted(left.items())))
 
     def _read_mirrors(self, name: str, is_wanted: Callable[[Address], bool], others: OtherLinks) -> _ClusterMirrors:
-        provider = self._provider(name)
+        provider = self._get_provider(name)
         mirrors = links_of(provider).mirrors()
         idle = (mirror for mirror in mirrors if mirror.status not in FOLLOWING)
         left = tuple(
@@ -444,7 +444,7 @@ class Rounds:
     ) -> None:
         def look(name: str) -> Mapping[str, TopicMark] | ReconcilerError:
             try:
-                return links_by_jobs(self._provider(name)).marks()
+                return links_by_jobs(self._get_provider(name)).marks()
             except ReconcilerError as error:
                 return error
 
@@ -455,7 +455,7 @@ class Rounds:
             else:
                 marks[name] = answer
 
-    def _view_mirror(
+    def _build_view(
         self, mirror: ObservedMirror, marks: Mapping[str, Mapping[str, TopicMark]], lost: Mapping[str, ReconcilerError]
     ) -> MirrorView:
         own = marks.get(mirror.cluster, {}).get(mirror.name)
@@ -471,7 +471,7 @@ class Rounds:
         change = self._marks_by_cluster[mirror.cluster].change(mirror, source, own)
         return MirrorView(mirror, source, own, change)
 
-    def _copy(
+    def _copy_due_mirrors(
         self, due: Sequence[MirrorView], started: Callable[[ObservedMirror], Callable[[JobProgress], None] | None]
     ) -> Iterable[Outcome]:
         if not due:
@@ -508,10 +508,10 @@ class Rounds:
         trouble = None if error is None else classify_trouble(error, self.now_ms(), is_gone=view.is_gone)
         if error is None or trouble is not None:
             retry_ms = _RETRY_MS if link is None else link.declared.spec.retry_timeout
-            links = links_by_jobs(self._provider(view.mirror.cluster))
+            links = links_by_jobs(self._get_provider(view.mirror.cluster))
             record_mirror_trouble(links, view.mirror, trouble, retry_ms=retry_ms, now_ms=self.now_ms())
 
-    def _provider(self, name: str) -> Provider:
+    def _get_provider(self, name: str) -> Provider:
         return self.copier.providers[name]
 
 

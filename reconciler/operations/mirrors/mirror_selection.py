@@ -79,24 +79,24 @@ def choose_mirrors(
     if not patterns and not links:
         return SelectedMirrors(tuple(dict.fromkeys(named)))
     is_restore_by_link = verb == RESTORE and bool(links)
-    mirrors = _MirrorIndex.read(site, _clusters_to_query(site, () if is_restore_by_link else patterns, links, verb))
+    mirrors = _MirrorIndex.read(site, _list_clusters_to_query(site, () if is_restore_by_link else patterns, links, verb))
     warn_of_absent(site, mirrors.absent, recorded, (*patterns, *links))
     if is_restore_by_link:
-        return _choose_restores(mirrors, choice, links)
+        return _choose_restored_topics(mirrors, choice, links)
     names = [
         mirror
         for text in choice.addresses
         for mirror in (mirrors.match_pattern(text, verb) if _ANY in text else (parse_mirror_address(text),))
     ]
-    names += [_target_of(mirror, verb) for link in links for mirror in mirrors.match_link(link, verb)]
+    names += [_find_target(mirror, verb) for link in links for mirror in mirrors.match_link(link, verb)]
     return SelectedMirrors(tuple(dict.fromkeys(names)), frozenset(names) - frozenset(named))
 
 
-def _choose_restores(mirrors: _MirrorIndex, choice: MirrorChoice, links: Iterable[Address]) -> SelectedMirrors:
+def _choose_restored_topics(mirrors: _MirrorIndex, choice: MirrorChoice, links: Iterable[Address]) -> SelectedMirrors:
     restore_links: dict[MirrorName, set[str]] = {}
     for link in links:
         for mirror in mirrors.match_link(link, RESTORE):
-            restore_links.setdefault(_target_of(mirror, RESTORE), set()).add(mirror.link)
+            restore_links.setdefault(_find_target(mirror, RESTORE), set()).add(mirror.link)
     typed = [parse_mirror_address(text) for text in choice.addresses if _ANY not in text]
     for named in typed:
         if named not in restore_links:
@@ -142,7 +142,7 @@ def parse_link_address(text: str, option: str = "") -> Address:
     return address
 
 
-def _clusters_to_query(site: Site, patterns: Iterable[str], links: Iterable[Address], verb: str) -> tuple[str, ...]:
+def _list_clusters_to_query(site: Site, patterns: Iterable[str], links: Iterable[Address], verb: str) -> tuple[str, ...]:
     """Return the clusters to query. For a restore all: any cluster may mirror a source."""
     closed = [text for text in patterns if verb != RESTORE and text.count("/") >= _PARTS - 1]
     return list_possible_clusters(site, (*links, *(text if text in closed else _ANY for text in patterns)))
@@ -175,7 +175,7 @@ class _MirrorIndex:
 
     def match_pattern(self, pattern: str, verb: str) -> tuple[MirrorName, ...]:
         wanted = "mirror/" + pattern.removeprefix("topic/") if pattern.startswith("topic/") else pattern
-        meant = (_target_of(mirror, verb) for mirror in self._candidates(verb))
+        meant = (_find_target(mirror, verb) for mirror in self._list_candidates(verb))
         match_pattern = tuple(mirror for mirror in meant if matches(wanted, mirror.address))
         if not match_pattern:
             what = "original source of a stopped mirror" if verb == RESTORE else "mirror"
@@ -190,17 +190,17 @@ class _MirrorIndex:
             hint = did_you_mean(near, otherwise=f"Links there: {known}.")
             raise UserError(f"no link matches {link}: nothing was done", hint=hint)
         names = {(cluster_of(address), full_name_of(address)) for address in match_pattern}
-        mirrors = tuple(mirror for mirror in self._candidates(verb) if (mirror.cluster, mirror.link) in names)
+        mirrors = tuple(mirror for mirror in self._list_candidates(verb) if (mirror.cluster, mirror.link) in names)
         if not mirrors:
             what = "stopped mirrors" if verb == RESTORE else "mirrors"
             raise UserError(f"{link} has no {what}: nothing was done", hint=_LIST)
         return mirrors
 
-    def _candidates(self, verb: str) -> Iterator[ObservedMirror]:
+    def _list_candidates(self, verb: str) -> Iterator[ObservedMirror]:
         for mirror in self.mirrors:
             if verb != RESTORE or mirror.status is MirrorStatus.STOPPED:
                 yield mirror
 
 
-def _target_of(seen: ObservedMirror, verb: str) -> MirrorName:
+def _find_target(seen: ObservedMirror, verb: str) -> MirrorName:
     return MirrorName(seen.source_cluster, seen.source) if verb == RESTORE else MirrorName(seen.cluster, seen.name)

@@ -161,7 +161,7 @@ class Lags:
 
     site: Site
     _unreachable: set[str] = field(default_factory=set)
-    _elsewhere: dict[tuple[str, str], bool] = field(default_factory=dict)
+    _replaced_sources: dict[tuple[str, str], bool] = field(default_factory=dict)
     """Whether the link's source is now another cluster, by cluster and link."""
 
     def of(self, seen: ObservedMirror) -> tuple[PartitionLag, ...]:
@@ -174,7 +174,7 @@ class Lags:
         if seen.source_cluster in self._unreachable or seen.source_cluster not in self.site.clusters:
             return {}
         try:
-            if self._is_elsewhere(seen):
+            if self._is_source_replaced(seen):
                 return {}
             # Another cluster's offsets do not apply to this mirror.
             provider = self.site.providers[seen.source_cluster]
@@ -191,11 +191,11 @@ class Lags:
 
     # A missing source is reported as the mirror's trouble.
 
-    def _is_elsewhere(self, seen: ObservedMirror) -> bool:
+    def _is_source_replaced(self, seen: ObservedMirror) -> bool:
         key = seen.cluster, seen.link
-        if key not in self._elsewhere:
-            self._elsewhere[key] = find_other_source_cluster(self.site, *key) is not None
-        return self._elsewhere[key]
+        if key not in self._replaced_sources:
+            self._replaced_sources[key] = find_other_source_cluster(self.site, *key) is not None
+        return self._replaced_sources[key]
 
 
 def list_mirrors(reach: SiteOptions, clusters: Sequence[str], link: str | None = None) -> MirrorList:
@@ -244,19 +244,19 @@ def read_mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorEr
         return [*_list_link_errors(name, links_by_cluster[name]), *_list_mirror_errors(its.mirrors())]
 
     errors_by_cluster, lost = query_clusters(names, look)
-    _check_links(links, {name: links_by_cluster[name] for name in errors_by_cluster})
+    _check_links_exist(links, {name: links_by_cluster[name] for name in errors_by_cluster})
     mirror_addresses = {mirror.address for mirror in mirrors}
     selected = [
         error
         for name in sorted(errors_by_cluster)
         for error in errors_by_cluster[name]
         if not addresses
-        or _concerns(error, named, mirror_addresses, {(cluster_of(link), full_name_of(link)) for link in links})
+        or _is_about(error, named, mirror_addresses, {(cluster_of(link), full_name_of(link)) for link in links})
     ]
     return MirrorErrors(tuple(sorted(selected, key=_sort_key)), lost)
 
 
-def _check_links(named: Iterable[Address], links_by_cluster: Mapping[str, Sequence[ObservedLink]]) -> None:
+def _check_links_exist(named: Iterable[Address], links_by_cluster: Mapping[str, Sequence[ObservedLink]]) -> None:
     known = sorted(
         address_of("link", cluster, link.name) for cluster, links in links_by_cluster.items() for link in links
     )
@@ -271,7 +271,7 @@ def _sort_key(error: MirrorError) -> tuple[str, str, str, str]:
     return error.cluster, error.link, error.mirror or "", error.task or ""
 
 
-def _concerns(
+def _is_about(
     error: MirrorError,
     named: set[tuple[str, str]],
     mirrors: set[Address],

@@ -147,7 +147,7 @@ class ApprovedPlan:
         refuse_other_state(self.plan, basis.snapshot.lineage)
         self.check_unused(now, basis, store)
         held = ApprovalCheck(
-            compare_plans(self.plan, now), find_state_advance(_base_of(self.plan), basis.snapshot, store)
+            compare_plans(self.plan, now), find_state_advance(_read_plan_base(self.plan), basis.snapshot, store)
         )
         comparison = held.difference
         hint = _SAVE_AGAIN if self.use else _ASK_AGAIN
@@ -170,10 +170,10 @@ class ApprovedPlan:
     def check_unused(self, now: Plan, basis: DecisionBasis, store: ObjectStore) -> None:
         """Raise `StalePlanError` if the plan was applied before, and later runs changed the same resources."""
         is_of_file = self.use is not None and self.use.since_ms is None
-        if is_of_file and _base_of(self.plan) == (basis.snapshot.serial, basis.snapshot.sha256):
+        if is_of_file and _read_plan_base(self.plan) == (basis.snapshot.serial, basis.snapshot.sha256):
             return
         if self.use is not None and not now.is_empty:
-            _check_unused(self.use, _find_runs(store, self.plan.digest, self.use), now, basis, store)
+            _reject_repetition(self.use, _find_runs(store, self.plan.digest, self.use), now, basis, store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class ApprovedDigest:
             return ApprovalCheck(SameOrLess())
         runs = _find_runs(store, self.digest, self.use)
         if now.digest == self.digest:
-            _check_unused(self.use, runs, now, basis, store)
+            _reject_repetition(self.use, runs, now, basis, store)
             return ApprovalCheck(SameOrLess())
         if not runs:
             named = list_first([action.id for action in now.actions], _SHOWN)
@@ -206,7 +206,7 @@ class ApprovedDigest:
             count = counted(len(more), "action is", "actions are", grouping="")
             message = f"{count} more than run {shorten_run_id(runs[0].run)} left of the approved plan {self.digest[:8]}"
             raise ChangedPlanError(message, held, hint=_APPROVE_AGAIN)
-        _check_unused(self.use, runs, now, basis, store)
+        _reject_repetition(self.use, runs, now, basis, store)
         return held
 
 
@@ -215,7 +215,7 @@ def _find_runs(store: ObjectStore, approved: str, use: ApprovalUse) -> tuple[Run
     return tuple(file for file in runs if approved in {file.plan_digest, file.approved_digest})
 
 
-def _check_unused(
+def _reject_repetition(
     use: ApprovalUse, runs: Sequence[RunFile], now: Plan, basis: DecisionBasis, store: ObjectStore
 ) -> None:
     """Reject a repetition of an old CI job: it would revert newer changes."""
@@ -306,7 +306,7 @@ def check_approvers(
         raise BlockedError(message, hint=hint, subject=NOTHING_DONE)
 
 
-def _base_of(plan: Plan) -> tuple[int, str]:
+def _read_plan_base(plan: Plan) -> tuple[int, str]:
     return (plan.base.serial, plan.base.sha256) if plan.base else (0, "")
 
 
@@ -394,7 +394,7 @@ def find_rest_of_plan(settled: SettledJournal, now: Plan, observed: RestOfRun) -
     not_needed = tuple(action.id for action in left if has_result(action, observed))
     settled_ids = frozenset(not_needed)
     lost = [action for action in left if action.id not in settled_ids]
-    more = (*_find_changes(mine, before, settled), *_find_missing(lost, now))
+    more = (*_find_changed_actions(mine, before, settled), *_find_missing_actions(lost, now))
     if more:
         raise _changed_error(settled.run.file.run, more, not_needed)
     return Rest(rest, not_needed)
@@ -407,7 +407,7 @@ def limit_plan(now: Plan, agreed: Iterable[Action]) -> Plan:
     return replace(now, actions=actions, digest=compute_digest(actions))
 
 
-def _find_changes(
+def _find_changed_actions(
     mine: Iterable[Action], before: Mapping[str, Action], settled: SettledJournal
 ) -> Iterator[Difference]:
     for action in mine:
@@ -418,7 +418,7 @@ def _find_changes(
             yield describe_difference(whys, agreed, action, instead_of=())
 
 
-def _find_missing(lost: Iterable[Action], now: Plan) -> Iterator[Difference]:
+def _find_missing_actions(lost: Iterable[Action], now: Plan) -> Iterator[Difference]:
     at: dict[str, list[str]] = {}
     for action in now.actions:
         at.setdefault(action.address, []).append(action.id)
@@ -470,7 +470,7 @@ def to_options(select: Select, *, cwd: Path, folder: Path) -> dict[str, Any]:
     options = {
         "environment": select.environment,
         "var": list(select.variables),
-        "var_file": [_relative(cwd / path, folder) for path in select.var_files],
+        "var_file": [_make_relative(cwd / path, folder) for path in select.var_files],
         "target": list(select.targets),
         "exclude": list(select.excludes),
         "label": list(select.labels),
@@ -494,5 +494,5 @@ def read_select(options: Mapping[str, Any], folder: Path) -> Select:
     )
 
 
-def _relative(path: Path, folder: Path) -> str:
+def _make_relative(path: Path, folder: Path) -> str:
     return Path(os.path.relpath(path, folder)).as_posix()

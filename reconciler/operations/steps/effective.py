@@ -187,17 +187,15 @@ def compute_effective_tiering(
 
 def _build_tiering_rows(topic: Observed, configs: Configs, inventory: Inventory) -> Iterator[TieringRow]:
     targets, rules = read_targets(configs), explain_switches(configs)
-    switches, off = read_switches(configs), _explain_off(topic, configs, inventory)
+    switches, off = read_switches(configs), _explain_untiered(topic, configs, inventory)
     for key, is_on in (("remote.write", switches.write), ("remote.read", switches.read)):
-        is_kept = key == "remote.read" and _is_kept(topic, switches, configs)
+        is_kept = key == "remote.read" and _keeps_remote_records(topic, switches, configs)
         if is_kept:
             yield TieringRow(key, _TRUE, "tiering was switched off and retains what is uploaded: it stays readable")
         else:
             yield TieringRow(key, _bool_text(is_on and off is None), off if is_on and off is not None else rules[key])
     yield TieringRow(
-        "remote.delete",
-        _value_of("remote.delete", configs, _TRUE),
-        _rule("remote.delete", configs),
+        "remote.delete", _get_value("remote.delete", configs, _TRUE), _describe_origin("remote.delete", configs),
     )
     yield TieringRow(_POLICY, read_disable_policy(configs), _describe_policy(configs))
     numbers = {
@@ -211,7 +209,7 @@ def _build_tiering_rows(topic: Observed, configs: Configs, inventory: Inventory)
     yield TieringRow("retention.local.strict", _bool_text(targets.is_strict), targets.rules["retention.local.strict"])
 
 
-def _explain_off(topic: Observed, configs: Configs, inventory: Inventory) -> str | None:
+def _explain_untiered(topic: Observed, configs: Configs, inventory: Inventory) -> str | None:
     """Return why a topic is not tiered although its own switches are on (F-R-001)."""
     name = topic.resource.cluster or ""
     cluster = inventory.get(cluster_address(name))
@@ -227,7 +225,7 @@ def _explain_off(topic: Observed, configs: Configs, inventory: Inventory) -> str
     return None
 
 
-def _is_kept(topic: Observed, switches: Switches, configs: Configs) -> bool:
+def _keeps_remote_records(topic: Observed, switches: Switches, configs: Configs) -> bool:
     is_off = topic.state in {TieringState.DISABLING, TieringState.DISABLED}
     return is_off and switches.is_off and read_disable_policy(configs) == "retain"
 
@@ -258,15 +256,15 @@ def _read_tiering_configs(
 
 def _describe_policy(configs: Configs) -> str:
     if _POLICY in configs or "remote.log.delete.on.disable" not in configs:
-        return _rule(_POLICY, configs)
+        return _describe_origin(_POLICY, configs)
     return f"remote.log.delete.on.disable, {_rule('remote.log.delete.on.disable', configs)}"
 
 
-def _rule(key: str, configs: Configs) -> str:
+def _describe_origin(key: str, configs: Configs) -> str:
     return f"set by {configs[key][1]}" if key in configs else "not set: the default"
 
 
-def _value_of(key: str, configs: Configs, default: str) -> str:
+def _get_value(key: str, configs: Configs, default: str) -> str:
     return configs[key][0] if key in configs else default
 
 

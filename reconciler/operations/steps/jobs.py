@@ -81,9 +81,9 @@ class SparkJobs:
         self._is_over.set()
         if spark is not None:
             self._to_cancel.put(None)
-            self._end(spark)
+            self._end_session(spark)
 
-    def _end(self, spark: RunningSpark) -> None:
+    def _end_session(self, spark: RunningSpark) -> None:
         if not self._is_stopped:
             spark.stop()
             return
@@ -135,7 +135,7 @@ class SparkJobs:
     def _run_action(
         self, engine: Engine, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None]
     ) -> JobResult:
-        means = MountPorts(self._provider(action.address), engine, progress, may_go_on)
+        means = MountPorts(self._get_provider(action.address), engine, progress, may_go_on)
         match action:
             case Transition(after=Mounting() as mounting):
                 kind = Unmount if action.machine == UNMOUNT.name else Mount
@@ -145,7 +145,7 @@ class SparkJobs:
             case RunJob(job="mirror"):
                 return self._run_mirror(engine, action, progress)
             case RunJob(job="catch-up"):
-                return self._catch_up(engine, action, progress)
+                return self._run_catch_up(engine, action, progress)
             case RunJob(job="move"):
                 return Relocation(means, action).fill()
             case RunJob(job="switch-groups"):
@@ -181,7 +181,7 @@ class SparkJobs:
         driven = drive(self.driver(copying.copy, may_go_on), action)
         return JobResult(copying.records, copying.bytes, driven.topic_id)
 
-    def _catch_up(self, engine: Engine, job: RunJob, progress: Callable[[Progress], None]) -> JobResult:
+    def _run_catch_up(self, engine: Engine, job: RunJob, progress: Callable[[Progress], None]) -> JobResult:
         copying = CopyTotals(self.copier(engine), job.id, progress)
         timeout_ms = job.parameters.get("timeout_ms")
         CatchUp(self._providers, copying.copy, lambda: self._is_stopped).run(
@@ -205,7 +205,7 @@ class SparkJobs:
 
     def _run_mirror(self, engine: Engine, job: RunJob, progress: Callable[[Progress], None]) -> JobResult:
         name, source, sink = job.id, job.source, job.sink
-        above, below = self._provider(source), self._provider(sink)
+        above, below = self._get_provider(source), self._get_provider(sink)
         from reconciler.records.log import TransactionalSink
 
         into = below.sink(sink)
@@ -283,14 +283,14 @@ class SparkJobs:
             if self._spark is None:
                 self._spark = self._start_spark()
                 # Cancelling jobs is a socket call, too slow for a signal handler.
-                threading.Thread(target=self._cancel, name="cancel", daemon=True).start()
+                threading.Thread(target=self._cancel_on_stop, name="cancel", daemon=True).start()
                 if not self._spark.has_executors:
                     threading.Thread(
                         target=self._warn_without_executors, args=(self._spark,), name="executors", daemon=True
                     ).start()
             return self._spark
 
-    def _cancel(self) -> None:
+    def _cancel_on_stop(self) -> None:
         while (spark := self._to_cancel.get()) is not None:
             spark.cancel()
 
@@ -330,5 +330,5 @@ class SparkJobs:
             case spark:
                 return spark
 
-    def _provider(self, address: Address) -> Provider:
+    def _get_provider(self, address: Address) -> Provider:
         return self._providers[cluster_of(address) or ""]

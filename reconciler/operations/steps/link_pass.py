@@ -67,7 +67,7 @@ def sync_groups(sides: LinkView, pace: Pace) -> TaskResult:
     """Sync the groups that committed since the last sync."""
     mirrors, spec = sides.live, sides.spec
     above, below = links_by_jobs(sides.source).syncs, links_by_jobs(sides.destination).syncs
-    versions, refused = _read_versions(above, spec)
+    versions, refused = _read_group_versions(above, spec)
     rests_on = (
         spec.prefix,
         spec.consumer_offset_sync,
@@ -79,7 +79,7 @@ def sync_groups(sides: LinkView, pace: Pace) -> TaskResult:
     return write_offsets(spec, mirrors, (offsets, below), refused, settled=(settled, versions))
 
 
-def _read_versions(above: SyncsByJobs, spec: MirrorLinkSpec) -> tuple[dict[str, str], dict[str, ReconcilerError]]:
+def _read_group_versions(above: SyncsByJobs, spec: MirrorLinkSpec) -> tuple[dict[str, str], dict[str, ReconcilerError]]:
     versions = above.group_versions(lambda name: is_taken(spec, name))
     refused = {name: version for name, version in versions.items() if isinstance(version, ReconcilerError)}
     return {name: version for name, version in versions.items() if not isinstance(version, ReconcilerError)}, refused
@@ -161,7 +161,7 @@ class GroupsRead:
         self, cluster: str, spec: MirrorLinkSpec, above: SyncsByJobs
     ) -> tuple[dict[str, GroupOffsets], dict[str, ReconcilerError]]:
         """Return the offsets of a link's groups, and errors by group."""
-        versions, refused = _read_versions(above, spec)
+        versions, refused = _read_group_versions(above, spec)
         news = [name for name, version in versions.items() if self._known.get((cluster, name), ("",))[0] != version]
         if news:
             for name, offsets in above.group_offsets(sorted(news)).items():
@@ -195,9 +195,9 @@ def auto_create_mirrors(sides: LinkView, offered: Mapping[str, OfferedTopic]) ->
     of_link = (
         {}
         if errors
-        else _find_blocking(sides, [source for source in wanted if _make_mirror_name(sides, source) not in outcomes])
+        else _find_name_conflicts(sides, [source for source in wanted if _make_mirror_name(sides, source) not in outcomes])
     )
-    return _report_blocking(sides, of_link, done) if of_link else done
+    return _report_name_conflicts(sides, of_link, done) if of_link else done
 
 
 def _make_mirror_name(sides: LinkView, source: str) -> str:
@@ -205,7 +205,7 @@ def _make_mirror_name(sides: LinkView, source: str) -> str:
     return join_name(namespace, sides.spec.prefix + own)
 
 
-def _find_blocking(sides: LinkView, sources: Collection[str]) -> dict[str, str]:
+def _find_name_conflicts(sides: LinkView, sources: Collection[str]) -> dict[str, str]:
     if not sources:
         return {}
     below, above = sides.link.declared.metadata.cluster, sides.spec.source
@@ -223,7 +223,7 @@ def _find_blocking(sides: LinkView, sources: Collection[str]) -> dict[str, str]:
     return of_link
 
 
-def _report_blocking(sides: LinkView, of_link: Mapping[str, str], done: TaskResult) -> TaskResult:
+def _report_name_conflicts(sides: LinkView, of_link: Mapping[str, str], done: TaskResult) -> TaskResult:
     sources, cluster = sorted(of_link), sides.link.declared.metadata.cluster
     topics, of = list_first([of_link[source] for source in sources]), list_first(sources)
     is_one = len(of_link) == 1
@@ -261,7 +261,7 @@ def sync_topics(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskRes
     healthy = {
         mirror.name: offered[mirror.source].topic
         for mirror in sides.live
-        if mirror.status is not MirrorStatus.PAUSED and _find_trouble(sides, mirror, offered.get(mirror.source)) is None
+        if mirror.status is not MirrorStatus.PAUSED and _find_source_trouble(sides, mirror, offered.get(mirror.source)) is None
     }
     return summarize_task(0, links_by_jobs(sides.destination).syncs.follow(healthy))
 
@@ -271,7 +271,7 @@ def record_source_troubles(sides: LinkView, offered: Mapping[str, OfferedTopic])
     news: dict[str, Trouble | None] = {}
     ended: dict[str, ReconcilerError] = {}
     for mirror in sides.live:
-        trouble, known = _find_trouble(sides, mirror, offered.get(mirror.source)), mirror.trouble
+        trouble, known = _find_source_trouble(sides, mirror, offered.get(mirror.source)), mirror.trouble
         if trouble is None:
             if known is not None and known.code in WAITED_FOR:
                 news[mirror.name] = None
@@ -292,7 +292,7 @@ FAILED_HINT: Final = (
 )
 
 
-def _find_trouble(sides: LinkView, mirror: ObservedMirror, seen: OfferedTopic | None) -> Trouble | None:
+def _find_source_trouble(sides: LinkView, mirror: ObservedMirror, seen: OfferedTopic | None) -> Trouble | None:
     where, now_ms = f"{mirror.source} of cluster {sides.spec.source}", sides.now_ms
     if seen is None:
         return Trouble(SOURCE_TOPIC_MAY_BE_DELETED, f"its source {where} no longer exists", now_ms)
@@ -352,7 +352,7 @@ def sync_links(
             teach_names(link_pass.providers, mirrors)
         sides = link_pass.view(link, mirrors)
         if sides is None:
-            yield _unknown_source(link_pass.cluster, link, link_pass.owners.get(link.name))
+            yield _unknown_source_outcome(link_pass.cluster, link, link_pass.owners.get(link.name))
         elif left := explain_left_to_owner(sides):
             yield LinkOutcome(link_pass.cluster, link.name, link.status, left=left, is_left=True)
         else:
@@ -395,7 +395,7 @@ def sync_link(sides: LinkView, version: str, pace: Pace, driver: Driver | None =
         if isinstance(tried, ReconcilerError):
             return LinkOutcome(cluster, name, choose_link_status(tried), errors={LINK: tried})
         return LinkOutcome(cluster, name, LinkStatus.PAUSED)
-    tasks = _Tasks(sides, pace, version)
+    tasks = _LinkTasks(sides, pace, version)
     source = probe_source(sides, tasks.needs_offers)
     if isinstance(source, ReconcilerError):
         tasks.postpone()
@@ -412,7 +412,7 @@ def sync_link(sides: LinkView, version: str, pace: Pace, driver: Driver | None =
 
 
 @dataclass
-class _Tasks:
+class _LinkTasks:
     """The tasks of a link in one pass.
 
     Tasks that depend only on the versions of both clusters run once for each pair of versions. So passes over thousands
@@ -427,11 +427,11 @@ class _Tasks:
     def __post_init__(self) -> None:
         spec = self.sides.spec
         auto, groups, rules = spec.auto_create, spec.consumer_offset_sync, spec.acl_sync
-        self.makes = self._is_on(AUTO_CREATE_MIRROR, is_enabled=auto is not None and auto.enabled) and self._is_due(
+        self.makes = self._check_enabled(AUTO_CREATE_MIRROR, is_enabled=auto is not None and auto.enabled) and self._is_due(
             AUTO_CREATE_MIRROR, spec.metadata_interval
         )
         self.brings = (
-            self._is_on(CONSUMER_OFFSET_SYNC, is_enabled=groups is not None and groups.enabled)
+            self._check_enabled(CONSUMER_OFFSET_SYNC, is_enabled=groups is not None and groups.enabled)
             and groups is not None
             and self._is_due(CONSUMER_OFFSET_SYNC, groups.interval)
         )
@@ -439,7 +439,7 @@ class _Tasks:
         self.follows = self._is_due(TOPIC_CONFIGS_SYNC, SYNC_MS if configs is None else configs.interval)
         is_synced = rules is not None and rules.enabled
         are_protected = spec.protect == "acl" or not self.sides.destination.capabilities.mirrors.read_only
-        has_rules = self._is_on(ACL_SYNC, is_enabled=are_protected or is_synced)
+        has_rules = self._check_enabled(ACL_SYNC, is_enabled=are_protected or is_synced)
         are_due = self._is_due(ACL_SYNC, rules.interval if rules is not None and is_synced else 0)
         self.rules = has_rules and are_due
         self.is_all_due = self.follows and (are_due or not has_rules)
@@ -449,47 +449,47 @@ class _Tasks:
             self.pace.make_due(self.sides.link.id, task)
 
     def needs_offers(self, version: str) -> bool:
-        return self._must_make(version) or self._must_follow(version)
+        return self._must_create_mirrors(version) or self._must_sync_topics(version)
 
     def done(self, source: LinkSource) -> tuple[dict[str, ReconcilerError], dict[str, TaskResult]]:
         failed: dict[str, ReconcilerError] = {}
         done: dict[str, TaskResult] = {}
         offered, version = source.offered or {}, source.version
-        shapes = self._must_follow(version)
+        shapes = self._must_sync_topics(version)
         if shapes and self.sides.owner is None:
             failed = record_source_troubles(self.sides, offered)
-        if self._must_make(version):
-            done[AUTO_CREATE_MIRROR] = self._make_mirrors(offered, version)
+        if self._must_create_mirrors(version):
+            done[AUTO_CREATE_MIRROR] = self._create_mirrors(offered, version)
             if done[AUTO_CREATE_MIRROR].count:
                 # Rules also apply to the new mirrors.
                 mirrors = links_of(self.sides.destination).mirrors(self.sides.link.name)
                 self.sides = replace(self.sides, mirrors=tuple(mirrors))
         if shapes:
             if self.follows:
-                done[TOPIC_CONFIGS_SYNC] = self._do(TOPIC_CONFIGS_SYNC, lambda: sync_topics(self.sides, offered))
-            if self.rules and self._shares_names():
-                done[ACL_SYNC] = self._do(ACL_SYNC, lambda: sync_rules(self.sides))
+                done[TOPIC_CONFIGS_SYNC] = self._run(TOPIC_CONFIGS_SYNC, lambda: sync_topics(self.sides, offered))
+            if self.rules and self._has_owner_names():
+                done[ACL_SYNC] = self._run(ACL_SYNC, lambda: sync_rules(self.sides))
             waits = any(mirror.trouble is not None for mirror in self.sides.live)
             errors = [task for task in (TOPIC_CONFIGS_SYNC, ACL_SYNC) if task in done and done[task].error is not None]
-            self._settle(TOPIC_CONFIGS_SYNC, version, is_done=self.is_all_due and not waits and not errors)
+            self._record_done(TOPIC_CONFIGS_SYNC, version, is_done=self.is_all_due and not waits and not errors)
         return failed, done
 
-    def _make_mirrors(self, offered: Mapping[str, OfferedTopic], version: str) -> TaskResult:
+    def _create_mirrors(self, offered: Mapping[str, OfferedTopic], version: str) -> TaskResult:
         """Create mirrors. Report names that other topics have only once."""
         task_done, link = (
-            self._do(AUTO_CREATE_MIRROR, lambda: auto_create_mirrors(self.sides, offered)),
+            self._run(AUTO_CREATE_MIRROR, lambda: auto_create_mirrors(self.sides, offered)),
             self.sides.link.id,
         )
         is_taken = task_done.code == TAKEN
-        self._settle(AUTO_CREATE_MIRROR, version, is_done=task_done.error is None or is_taken)
+        self._record_done(AUTO_CREATE_MIRROR, version, is_done=task_done.error is None or is_taken)
         is_news = self.pace.is_news(
             link, AUTO_CREATE_MIRROR, "" if task_done.error is None else task_done.error.message
         )
         return replace(task_done, error=None) if is_taken and not is_news else task_done
 
-    def _must_make(self, version: str) -> bool:
+    def _must_create_mirrors(self, version: str) -> bool:
         is_settled = self.pace.is_settled(self.sides.link.id, AUTO_CREATE_MIRROR, (version, self.destination_version))
-        return self.makes and not is_settled and self._shares_names()
+        return self.makes and not is_settled and self._has_owner_names()
 
     @property
     def left(self) -> str:
@@ -499,22 +499,22 @@ class _Tasks:
             "aclSync": spec.acl_sync is not None and spec.acl_sync.enabled,
             "protect": spec.protect == "acl",
         }
-        return "" if self._shares_names() else " and ".join(name for name, is_on in switches.items() if is_on)
+        return "" if self._has_owner_names() else " and ".join(name for name, is_on in switches.items() if is_on)
 
-    def _shares_names(self) -> bool:
+    def _has_owner_names(self) -> bool:
         """Return whether filters select the same topics as for the owner. Flat names depend on declared namespaces."""
         ends = (self.sides.source, self.sides.destination)
         return self.sides.owner is None or not any(end.capabilities.namespaces_are_rules for end in ends)
 
-    def _must_follow(self, version: str) -> bool:
+    def _must_sync_topics(self, version: str) -> bool:
         return not self.pace.is_settled(self.sides.link.id, TOPIC_CONFIGS_SYNC, (version, self.destination_version))
 
-    def _settle(self, task: str, version: str, *, is_done: bool) -> None:
+    def _record_done(self, task: str, version: str, *, is_done: bool) -> None:
         # If a version changes, the next pass checks again.
         if is_done:
             self.pace.settle(self.sides.link.id, task, (version, self.destination_version))
 
-    def _is_on(self, task: str, *, is_enabled: bool) -> bool:
+    def _check_enabled(self, task: str, *, is_enabled: bool) -> bool:
         """Return whether a task is enabled. Clear the trouble of a disabled one."""
         if not is_enabled:
             record_task_trouble(self.sides, task, TaskResult())
@@ -525,7 +525,7 @@ class _Tasks:
         self._due += [task] if is_due else []
         return is_due
 
-    def _do(self, task: str, do: Callable[[], TaskResult]) -> TaskResult:
+    def _run(self, task: str, do: Callable[[], TaskResult]) -> TaskResult:
         return _run_task(self.sides, self.pace, task, do)
 
 
@@ -554,7 +554,7 @@ def _drive_transitions(sides: LinkView, driver: Driver | None) -> tuple[tuple[st
     return tuple(ended), errors
 
 
-def _unknown_source(cluster: str, link: ObservedLink, owner: ResourceOwner | None) -> LinkOutcome:
+def _unknown_source_outcome(cluster: str, link: ObservedLink, owner: ResourceOwner | None) -> LinkOutcome:
     source = link.declared.spec.source
     if owner is not None:
         return LinkOutcome(cluster, link.name, link.status, left=f"cluster {source} is not declared here", is_left=True)

@@ -324,12 +324,12 @@ def _record_status(sides: LinkView, status: LinkStatus, trouble: Trouble | None)
     known = sides.link.trouble
     if sides.owner is not None:
         return
-    if sides.link.status is status and _comparable(status, known) == _comparable(status, trouble):
+    if sides.link.status is status and _make_comparable(status, known) == _make_comparable(status, trouble):
         return
     links_by_jobs(sides.destination).record_link_trouble(sides.link.name, status, trouble)
 
 
-def _comparable(status: LinkStatus, trouble: Trouble | None) -> tuple[str, ...]:
+def _make_comparable(status: LinkStatus, trouble: Trouble | None) -> tuple[str, ...]:
     if trouble is None:
         return ()
     return (trouble.code, trouble.message) if status is LinkStatus.FAILED else (trouble.code,)

@@ -83,9 +83,9 @@ class Copier:
         ready = [flow for flow in flows if isinstance(flow, Flow)]
         copied = iter(mirrors(ready, self.engine))
         outcomes = [next(copied) if isinstance(flow, Flow) else Outcome(Copy(is_whole=False), flow) for flow in flows]
-        return list(map_in_parallel(self._delete_starts, list(zip(wanted, outcomes, strict=True)), name="starts"))
+        return list(map_in_parallel(self._delete_old_records, list(zip(wanted, outcomes, strict=True)), name="starts"))
 
-    def _delete_starts(self, done: tuple[MirrorToCopy, Outcome]) -> Outcome:
+    def _delete_old_records(self, done: tuple[MirrorToCopy, Outcome]) -> Outcome:
         mirror, outcome = done[0].mirror, done[1]
         start_offsets = {number: gained.source_start for number, gained in outcome.copy.partitions.items()}
         if outcome.error is not None or not any(start_offsets.values()):
@@ -120,7 +120,7 @@ class Copier:
                 raise error
         log = above.log(source)
         if not mirror.first_copy_done and mirror.begins is None:
-            self._begin(below, mirror, log)
+            self._set_start_offsets(below, mirror, log)
         return Flow(
             log,
             below.sink(target),
@@ -130,7 +130,7 @@ class Copier:
             wanted.progress or ignore_progress,
         )
 
-    def _begin(self, provider: Provider, mirror: ObservedMirror, log: TopicLog) -> None:
+    def _set_start_offsets(self, provider: Provider, mirror: ObservedMirror, log: TopicLog) -> None:
         """Start a new mirror at the offset that its link specifies."""
         link = next((link for link in links_of(provider).links() if link.name == mirror.link), None)
         start = "earliest" if link is None else link.declared.spec.start_offset

@@ -148,14 +148,14 @@ class MountPorts:
 
 
 @dataclass(frozen=True)
-class _MountRun:
+class _MountJobRun:
     means: MountPorts
     action: Transition | RunJob
     mounting: Mounting
     phase: Phase = "whole"
     by_hand: bool = False
 
-    def _begin(self, direction: Direction, location: str, topic_id: str | None = None) -> MountJob:
+    def _begin_move(self, direction: Direction, location: str, topic_id: str | None = None) -> MountJob:
         """Store a new move before any other write."""
         mounts, mounting = self.means.by_jobs, self.mounting
         move = MountJob(
@@ -169,15 +169,15 @@ class _MountRun:
             by_hand=self.by_hand,
         )
         self.means.may_go_on()
-        return self._store(move)
+        return self._store_move(move)
 
-    def _store(self, move: MountJob) -> MountJob:
+    def _store_move(self, move: MountJob) -> MountJob:
         self.means.by_jobs.keep(move)
         return move
 
 
 @dataclass(frozen=True)
-class Unmount(_MountRun):
+class Unmount(_MountJobRun):
     """Archives a topic, compares the archive, and deletes the topic.
 
     Most records are archived while producers write. Then producers are shut out. An error lets them in again, unless
@@ -206,16 +206,16 @@ class Unmount(_MountRun):
             if topic.id != move.topic_id:
                 raise self._recreated_error(move)
             if self.phase == "prepare":
-                return self._prepare(move, archive, topic)
+                return self._prepare_archive(move, archive, topic)
             try:
-                move, done = self._archive_all(move, archive, topic)
+                move, done = self._archive_and_cut_over(move, archive, topic)
             except LeaseError:
                 raise
             except Exception as error:
                 # Producers must not wait, whatever the error is.
                 self._accept_producers(move, error)
                 raise
-            self._remove(move)
+            self._delete_topic(move)
         self.means.may_go_on()
         tidy(archive)
         self.means.may_go_on()
@@ -238,16 +238,16 @@ class Unmount(_MountRun):
         if self.action.parameters.get("incarnation") not in {None, topic.id}:
             message = f"topic {mounting.topic_name} was deleted and created again after it was read"
             raise StalePlanError(message, hint="Nothing was archived. Plan again.")
-        return self._begin("outbound", mounts.place(mounting.topic_name), topic.id)
+        return self._begin_move("outbound", mounts.place(mounting.topic_name), topic.id)
 
-    def _prepare(self, move: MountJob, archive: Archive, topic: LiveTopic) -> JobResult:
+    def _prepare_archive(self, move: MountJob, archive: Archive, topic: LiveTopic) -> JobResult:
         from reconciler.jobs.archive import archive_ahead
 
         log = self.means.log(self.mounting.cluster, move.topic)
         move = self._open_archive(move, archive, topic, log)
-        records, stored, _ = archive_ahead(self._build_job(move, archive, topic, log))
+        records, stored, _ = archive_ahead(self._build_archive_job(move, archive, topic, log))
         self.means.may_go_on()
-        self._store(replace(move, state=_S.PREPARED))
+        self._store_move(replace(move, state=_S.PREPARED))
         return JobResult(records, stored, physical_name=move.location)
 
     def _open_archive(self, move: MountJob, archive: Archive, topic: LiveTopic, log: TopicLog) -> MountJob:
@@ -255,30 +255,30 @@ class Unmount(_MountRun):
         from reconciler.archives.storage import create_storage
 
         if move.state is _S.PREPARED:
-            return self._store(replace(move, state=_S.EXECUTING))
+            return self._store_move(replace(move, state=_S.EXECUTING))
         if move.state is not _S.PREPARING:
             return move
         self.means.may_go_on()
         create_storage(archive.storage, nonce)
         starts = {number: bounds.start for number, bounds in log.bounds().items()}
         begin(archive, topic.archived, starts, move.claim)
-        return self._store(replace(move, state=_S.EXECUTING))
+        return self._store_move(replace(move, state=_S.EXECUTING))
 
-    def _archive_all(self, move: MountJob, archive: Archive, topic: LiveTopic) -> tuple[MountJob, ArchiveResult]:
+    def _archive_and_cut_over(self, move: MountJob, archive: Archive, topic: LiveTopic) -> tuple[MountJob, ArchiveResult]:
         from reconciler.archives.archive import describe
         from reconciler.jobs.archive import archive as archived
         from reconciler.records.log import partitions_changed_since
 
         mounts, log = self.means.by_jobs, self.means.log(self.mounting.cluster, move.topic)
         move = self._open_archive(move, archive, topic, log)
-        done = archived(self._build_job(move, archive, topic, log))
+        done = archived(self._build_archive_job(move, archive, topic, log))
         live_topic = mounts.topic(move.topic)
         if live_topic is None or live_topic.id != move.topic_id:
             raise self._recreated_error(move)
         self.means.may_go_on()
         describe(archive, live_topic.archived, done.bounds)
         ends = {number: bounds.end for number, bounds in done.bounds.items()}
-        move = self._store(replace(move, state=_S.CUT_OVER, ends={number: (end, end) for number, end in ends.items()}))
+        move = self._store_move(replace(move, state=_S.CUT_OVER, ends={number: (end, end) for number, end in ends.items()}))
         self.means.may_go_on()
         if partitions_changed_since(log, ends) or not mounts.is_refusing_producers(move.topic, str(move.topic_id)):
             message = f"topic {move.topic}: producers were allowed to write to it while it was about to be deleted"
@@ -286,7 +286,7 @@ class Unmount(_MountRun):
             raise RetryableError(message, hint=hint)
         return move, done
 
-    def _remove(self, move: MountJob) -> None:
+    def _delete_topic(self, move: MountJob) -> None:
         """Delete the topic. Only a refusal lets producers in again: after other errors it may still be deleted."""
         try:
             self.means.by_jobs.remove(move.topic, str(move.topic_id))
@@ -299,16 +299,16 @@ class Unmount(_MountRun):
         try:
             stored_move = self.means.by_jobs.load_job(move.mounting)
             if stored_move is not None and stored_move.state is _S.CUT_OVER:
-                self._store(replace(stored_move, state=_S.EXECUTING, ends={}))
+                self._store_move(replace(stored_move, state=_S.EXECUTING, ends={}))
             self.means.by_jobs.accept_producers(str(move.topic_id))
         except ReconcilerError as also:
             add_still_sealed_hint(error, also)
 
-    def _build_job(self, move: MountJob, archive: Archive, topic: LiveTopic, log: TopicLog) -> ArchiveJob:
+    def _build_archive_job(self, move: MountJob, archive: Archive, topic: LiveTopic, log: TopicLog) -> ArchiveJob:
         from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
         from reconciler.jobs.archive import ArchiveJob
 
-        check = self._timeout_check()
+        check = self._build_timeout_check()
         compression = topic.archived.effective.get("compression.type", "producer")
         return ArchiveJob(
             f"topic {move.topic}",
@@ -321,7 +321,7 @@ class Unmount(_MountRun):
             check,
         )
 
-    def _timeout_check(self) -> Callable[[], None]:
+    def _build_timeout_check(self) -> Callable[[], None]:
         began, timeout_ms = monotonic(), self.mounting.spec.timeout
 
         def check() -> None:
@@ -356,7 +356,7 @@ class Unmount(_MountRun):
 
 
 @dataclass(frozen=True)
-class Mount(_MountRun):
+class Mount(_MountJobRun):
     """Claims a topic, creates it empty, fills it, and compares.
 
     The claim first swaps a register that all platforms share, so no topic is mounted twice. No record expires before
@@ -381,19 +381,19 @@ class Mount(_MountRun):
         move = self._create_topic(move, manifest)
         moved = JobResult(incarnation=move.topic_id, physical_name=str(manifest.location))
         if move.state is _S.EXECUTING:
-            records, stored = self._fill(move, archive)
+            records, stored = self._fill_topic(move, archive)
             moved = replace(moved, records=records, bytes=stored)
-            move = self._store(replace(move, state=_S.EXECUTED))
+            move = self._store_move(replace(move, state=_S.EXECUTED))
         if self.phase == "prepare":
             return moved
         self.means.may_go_on()
         check_claimed(archive, move.claim)
         if move.state is _S.EXECUTED:
-            self._check_same(move)
+            self._check_topic_unchanged(move)
             self._set_group_offsets(move, manifest)
-            move = self._store(replace(move, state=_S.CUT_OVER))
+            move = self._store_move(replace(move, state=_S.CUT_OVER))
         self.means.may_go_on()
-        self._check_same(move)
+        self._check_topic_unchanged(move)
         mounts.finish(move.topic, manifest, self._read_retention())
         settle(archive, move.topic, move.claim, now_ms=self.means.by_jobs.now_ms())
         mounts.forget(replace(move, location=str(manifest.location)))
@@ -411,29 +411,29 @@ class Mount(_MountRun):
         if mounts.topic(mounting.topic_name) is not None:
             message = f"topic {mounting.topic_name} exists on cluster {mounting.cluster} after it was read"
             raise StalePlanError(message, hint="Choose another name with `as`, or delete it first; then plan again.")
-        return self._begin("inbound", str(mounting.spec.source if self.by_hand else self.action.parameters["source"]))
+        return self._begin_move("inbound", str(mounting.spec.source if self.by_hand else self.action.parameters["source"]))
 
     def _create_topic(self, move: MountJob, manifest: TopicManifest) -> MountJob:
         """Create the topic once. Reject another topic with its name."""
         if move.state is _S.PREPARING:
             self.means.may_go_on()
             made = self.means.by_jobs.make(move.topic, manifest)
-            return self._store(replace(move, state=_S.EXECUTING, topic_id=made))
-        self._check_same(move)
+            return self._store_move(replace(move, state=_S.EXECUTING, topic_id=made))
+        self._check_topic_unchanged(move)
         return move
 
-    def _check_same(self, move: MountJob) -> None:
+    def _check_topic_unchanged(self, move: MountJob) -> None:
         live_topic = self.means.by_jobs.topic(move.topic)
         if live_topic is None or live_topic.id != move.topic_id:
             if move.state is _S.CUT_OVER:
                 # In the state CUT_OVER the migration can no longer be cancelled.
-                self._store(replace(move, state=_S.EXECUTING))
+                self._store_move(replace(move, state=_S.EXECUTING))
             what = "was deleted" if live_topic is None else "was deleted and created again"
             message = f"topic {move.topic} {what} while its records were copied"
             cancel = f"reconciler mount cancel {move.at_ms} --cluster {self.mounting.cluster}"
             raise StalePlanError(message, hint=f"Cancel it ({cancel}), and mount it again.")
 
-    def _fill(self, move: MountJob, archive: Archive) -> tuple[int, int]:
+    def _fill_topic(self, move: MountJob, archive: Archive) -> tuple[int, int]:
         from reconciler.embedded.mounts.archive_log import ArchiveLog
         from reconciler.jobs.archive import RestoreJob, restore
 
@@ -531,7 +531,7 @@ class Relocation:
             return JobResult()
         self.means.may_go_on()
         self.means.by_jobs.begin(move)
-        copied = fill(self._copy_job(move))
+        copied = fill(self._build_copy_job(move))
         return JobResult(copied.records, copied.bytes)
 
     def switch_groups(self) -> JobResult:
@@ -547,7 +547,7 @@ class Relocation:
             return JobResult()
         self.means.by_jobs.begin(move)
         try:
-            return self._switch(move)
+            return self._switch_all_groups(move)
         except LeaseError:
             raise
         except Exception as error:
@@ -558,11 +558,11 @@ class Relocation:
                 add_still_sealed_hint(error, also)
             raise
 
-    def _switch(self, move: CopyMove) -> JobResult:
+    def _switch_all_groups(self, move: CopyMove) -> JobResult:
         from reconciler.jobs.copy import settle
 
         ends = self.means.by_jobs.refuse_all_producers(move.old, move.old_id, self.means.may_go_on)
-        copied = settle(self._copy_job(move), ends)
+        copied = settle(self._build_copy_job(move), ends)
         self.means.may_go_on()
         self.means.by_jobs.switch_groups(move, ends)
         self.means.may_go_on()
@@ -578,7 +578,7 @@ class Relocation:
             is_keyed=self.job.parameters.get("partitioning") == "by-key",
         )
 
-    def _copy_job(self, move: CopyMove) -> TopicCopyJob:
+    def _build_copy_job(self, move: CopyMove) -> TopicCopyJob:
         from reconciler.jobs.copy import TopicCopyJob
 
         return TopicCopyJob(

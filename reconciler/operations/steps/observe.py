@@ -197,7 +197,7 @@ def measure_on(
     }
 
 
-_OPTIONAL_S: Final = 2.5
+_OPTIONAL_TIMEOUT_S: Final = 2.5
 """Time-out of optional clusters. A failover queries its sources twice, so it waits at most five seconds."""
 
 
@@ -205,7 +205,7 @@ def ask_clusters(
     ask: Callable[[str], Seen], clusters: Iterable[str], optional: Collection[str]
 ) -> tuple[dict[str, Seen], dict[str, ReconcilerError]]:
     """Query clusters in parallel. Return answers and errors by name. Those in `optional` have a short time-out."""
-    workers, until = Workers(AT_ONCE, name="clusters"), monotonic() + _OPTIONAL_S
+    workers, until = Workers(AT_ONCE, name="clusters"), monotonic() + _OPTIONAL_TIMEOUT_S
     futures = {name: workers.submit(partial(ask, name)) for name in clusters}
     answers: dict[str, Seen] = {}
     errors: dict[str, ReconcilerError] = {}
@@ -270,11 +270,11 @@ def _observe_cluster(providers: Mapping[str, Provider], name: str, recorded: Rec
         # Creating a recorded cluster again could overwrite its data.
         raise missing_cluster_error()
     return ClusterAnswer(
-        provider.capabilities, identity, provider.observe(Scope(recorded=_list_recorded_on(recorded, name)))
+        provider.capabilities, identity, provider.observe(Scope(recorded=_list_recorded_addresses(recorded, name)))
     )
 
 
-def _list_recorded_on(recorded: Record, cluster: str) -> frozenset[Address]:
+def _list_recorded_addresses(recorded: Record, cluster: str) -> frozenset[Address]:
     return frozenset(address for address in recorded if cluster_of(address) == cluster)
 
 
@@ -331,12 +331,12 @@ def read_followed_groups(
 ) -> Mapping[str, Sequence[str]]:
     """Return the groups of source clusters, for warnings about links that filter groups."""
     links = (declared.resource for declared in desired.values() if isinstance(declared.resource, MirrorLink))
-    sources = {link.spec.source for link in links if _follows_by_name(link)}
+    sources = {link.spec.source for link in links if _filters_groups(link)}
     sources_read = (name for name in sorted(sources) if seen.identities.get(name) is not None)
     return {name: names for name in sources_read if (names := _list_group_names(providers[name])) is not None}
 
 
-def _follows_by_name(link: MirrorLink) -> bool:
+def _filters_groups(link: MirrorLink) -> bool:
     syncing = link.spec.consumer_offset_sync
     return syncing is not None and syncing.enabled and any(entry.name != "*" for entry in syncing.filters)
 
@@ -431,7 +431,7 @@ class _StorageIndex:
         }
 
     def find_all(self) -> tuple[StoredTopics, frozenset[Address]]:
-        if not any(map(self._can_look, self._clusters)):
+        if not any(map(self._has_storage, self._clusters)):
             return StoredTopics(), frozenset()
         declared = ((address, item.resource) for address, item in self._desired.items())
         mountings = dict(
@@ -441,7 +441,7 @@ class _StorageIndex:
         mounts = {
             address: source
             for address, mounting in queried.items()
-            for source in [self._resolve(address, mounting)]
+            for source in [self._resolve_source(address, mounting)]
             if source is not None
         }
         gone = dict(self._find_missing_topics(mountings))
@@ -465,14 +465,14 @@ class _StorageIndex:
         else:
             # Ask only if no topic with this name exists.
             is_asked = observed is None or (last is None and "/" not in (mounting.spec.source or ""))
-        return is_asked and self._can_look(mounting.cluster)
+        return is_asked and self._has_storage(mounting.cluster)
 
-    def _can_look(self, cluster: str) -> bool:
+    def _has_storage(self, cluster: str) -> bool:
         capabilities, declared = self._seen.capabilities.get(cluster), self._clusters.get(cluster)
         can_mount = capabilities is not None and capabilities.mountings
         return can_mount and declared is not None and declared.spec.object_storage is not None
 
-    def _resolve(self, address: Address, mounting: Mounting) -> MountSource | UserError | None:
+    def _resolve_source(self, address: Address, mounting: Mounting) -> MountSource | UserError | None:
         storage, is_there = (
             self._load_shared_storage(mounting.cluster),
             get_mounted_topic(mounting) in self._seen.inventory,
@@ -497,7 +497,7 @@ class _StorageIndex:
         ]
         known = [(name, other) for name, other in others if isinstance(other, SharedStorage)]
         return find_in_other_storages(mounting, storage.url, known) or no_topic_error(
-            mounting, storage.url, self._find_unmounting(mounting)
+            mounting, storage.url, self._find_mounting_to_unmount(mounting)
         )
 
     def _find_old_address(self, mounting: Mounting) -> Address | None:
@@ -509,7 +509,7 @@ class _StorageIndex:
         names = guess_former_addresses(mounting.address, declared_old, self._renamed_namespaces)
         return next((name for name in names if name in self._record), None)
 
-    def _find_unmounting(self, mounting: Mounting) -> Address | None:
+    def _find_mounting_to_unmount(self, mounting: Mounting) -> Address | None:
         name = wanted_name(mounting)
         unmounting = sorted(self._unmounting.items())
         return next(
@@ -556,7 +556,7 @@ class _StorageIndex:
             spoken |= {get_mounted_topic(last) for last in unmounted}
         for address in gone:
             cluster = cluster_of(address) or ""
-            if not self._can_look(cluster):
+            if not self._has_storage(cluster):
                 continue
             identity, listed = self._seen.identities.get(cluster), self._list_registers(cluster)
             if identity is None or isinstance(listed, UserError):
@@ -581,7 +581,7 @@ class _StorageIndex:
         if location is not None:
             return location
         in_storage = next(
-            (stored_id for stored_id, own in self._ids_in_storage.items() if own == cluster_id), cluster_id
+            (stored_id for stored_id, own in self._cluster_ids_in_storage.items() if own == cluster_id), cluster_id
         )
         made = [register for register in listed if register.location.rpartition("/")[0] == f"{name}/{in_storage}"]
         if not made:
@@ -620,10 +620,10 @@ class _StorageIndex:
     def _find_lost_topics(self) -> Iterator[Address]:
         for address in find_leaving_topics(self._desired, self._record, self._seen.inventory):
             cluster = cluster_of(address) or ""
-            if self._can_look(cluster) and self._is_lost(address, cluster):
+            if self._has_storage(cluster) and self._is_owned_elsewhere(address, cluster):
                 yield address
 
-    def _is_lost(self, address: Address, viewer: str) -> bool:
+    def _is_owned_elsewhere(self, address: Address, viewer: str) -> bool:
         """Return whether another cluster owns a topic, by the registers that `viewer` reads."""
         item, identity = self._seen.inventory[address], self._seen.identities.get(cluster_of(address) or "")
         if item.topic.legacy is None or identity is None:
@@ -641,7 +641,7 @@ class _StorageIndex:
         if cluster not in self._listed:
             try:
                 registers = archives_of(self._providers[cluster]).mountable()
-                named = (self._ids_in_storage.get(register.owner or "", register.owner) for register in registers)
+                named = (self._cluster_ids_in_storage.get(register.owner or "", register.owner) for register in registers)
                 self._listed[cluster] = [
                     register if register.owner == owner else replace(register, owner=owner)
                     for register, owner in zip(registers, named, strict=True)
@@ -651,9 +651,9 @@ class _StorageIndex:
         return self._listed[cluster]
 
     @cached_property
-    def _ids_in_storage(self) -> Mapping[str, str]:
+    def _cluster_ids_in_storage(self) -> Mapping[str, str]:
         read = {name: identity.cluster_id for name, identity in self._seen.identities.items() if identity is not None}
-        able = {name: own for name, own in read.items() if self._can_look(name)}
+        able = {name: own for name, own in read.items() if self._has_storage(name)}
         return {read_id_in_storage(self._providers[name], own): own for name, own in able.items()}
 
     def _load_shared_storage(self, cluster: str) -> SharedStorage | UserError:
@@ -676,23 +676,23 @@ class _StorageIndex:
         )
 
     def _list_attached_topics(self, cluster: str) -> Iterator[AttachedTopic]:
-        sharing = {cluster, *(name for name in self._seen.identities if self._is_shared(cluster, name))}
+        sharing = {cluster, *(name for name in self._seen.identities if self._share_storage(cluster, name))}
         for address, item in sorted(self._seen.inventory.items()):
             name = cluster_of(address) or ""
             is_topic = item.topic.legacy is not None and kind_of(address) == "topic" and name in sharing
-            if item.topic.legacy is not None and is_topic and not self._is_lost(address, cluster):
+            if item.topic.legacy is not None and is_topic and not self._is_owned_elsewhere(address, cluster):
                 yield AttachedTopic(
                     name, full_name_of(address), item.topic.legacy.location, self._unmounting.get(address)
                 )
 
-    def _is_shared(self, one: str, other: str) -> bool:
+    def _share_storage(self, one: str, other: str) -> bool:
         mine, theirs = self._clusters.get(one), self._clusters.get(other)
         mine_seen, theirs_seen = (self._seen.inventory.get(cluster_address(name)) for name in (one, other))
         return mine is not None and theirs is not None and is_one_storage(mine, mine_seen, theirs, theirs_seen)
 
     def _list_other_storages(self, cluster: str) -> Iterator[str]:
         for name in sorted(self._seen.identities):
-            if name != cluster and self._can_look(name) and not self._is_shared(cluster, name):
+            if name != cluster and self._has_storage(name) and not self._share_storage(cluster, name):
                 yield name
 
 

@@ -85,7 +85,7 @@ if TYPE_CHECKING:
 def plan_record_orders(invocation: Invocation, orders: Sequence[Order], record: Record) -> Plan:
     """Plan orders that change only the record."""
     return require_executable(
-        planner.assess_draft(planner.decide_actions({}, record, {}, request=_plan_input(invocation, orders, {})), {})
+        planner.assess_draft(planner.decide_actions({}, record, {}, request=_build_plan_input(invocation, orders, {})), {})
     )
 
 
@@ -105,7 +105,7 @@ def plan_orders(
     observed = read.inventory
     clusters = sorted({cluster for address in observed if (cluster := cluster_of(address)) is not None})
     request = replace(
-        _plan_input(site.invocation, orders, {name: site.providers[name].capabilities for name in clusters}),
+        _build_plan_input(site.invocation, orders, {name: site.providers[name].capabilities for name in clusters}),
         selection=Selection(allow=tuple(allow)),
         hidden={address: seen.hidden for address, seen in observed.items() if seen.hidden is not None},
         identities={name: site.providers[name].identify() for name in clusters if _is_for_links(orders)},
@@ -146,7 +146,7 @@ def _measure_roles(site: Site, draft: Draft, cuts: Cuts, optional: Collection[st
 
     answers, late = ask_clusters(look, by_cluster, optional)
     measures = {address: measure for answer in answers.values() for address, measure in answer.items()}
-    _refuse_unreadable(draft, unreadable)
+    _reject_unreadable(draft, unreadable)
     if late:
         lost = {
             **situation.request.lost,
@@ -183,7 +183,7 @@ def _measure_side(
     return sizes
 
 
-def _refuse_unreadable(draft: Draft, unreadable: Mapping[Address, UserError]) -> None:
+def _reject_unreadable(draft: Draft, unreadable: Mapping[Address, UserError]) -> None:
     for topic, error in unreadable.items():
         mirror = as_mirror(topic)
         if any(action.address == mirror for action in draft.actions):
@@ -205,7 +205,7 @@ def require_executable(plan: Plan) -> Plan:
     return plan
 
 
-def _plan_input(invocation: Invocation, orders: Sequence[Order], capabilities: Mapping[str, Capabilities]) -> PlanInput:
+def _build_plan_input(invocation: Invocation, orders: Sequence[Order], capabilities: Mapping[str, Capabilities]) -> PlanInput:
     return PlanInput(
         workspace="",
         capabilities=capabilities,
@@ -294,14 +294,14 @@ class OrderRun:
 
     def carry_out(self) -> OrderResult:
         """Carry out all orders."""
-        failed = {**self.refused, **self._unreachable_resources()}
+        failed = {**self.refused, **self._find_unreachable_resources()}
         unread: dict[str, ReconcilerError] = {}
-        plan = self._plan(self.emergency.snapshot(self.site), failed, unread)
+        plan = self._plan_orders(self.emergency.snapshot(self.site), failed, unread)
         failed.update(_find_unrestorable(self.site, plan))
         plan = self._add_errors(plan, failed)
-        ready = {action.id: action for action in self._executable_actions(plan, failed)}
+        ready = {action.id: action for action in self._list_executable_actions(plan, failed)}
         if self.is_dry_run or not ready:
-            return self._result(plan, failed)
+            return self._build_result(plan, failed)
         require_confirmation(self.confirm is None or self.confirm(plan))
         clusters = {cluster_of(action.address) or "" for action in ready.values()}
 
@@ -311,10 +311,10 @@ class OrderRun:
                     reject_other_cluster(self.site, cluster, snapshot)
                 except ReconcilerError as error:
                     failed.update(dict.fromkeys(self._list_ordered_on(cluster), error))
-            again = self._plan(snapshot, failed, unread, is_again=True)
-            failed.update((self._ordered_resource(address), error) for address, error in _find_losses(again, ready))
-            ready.update((action.id, _keep_costs(action, ready)) for action in again.actions)
-            return [ready[action.id] for action in self._executable_actions(again, failed)]
+            again = self._plan_orders(snapshot, failed, unread, is_again=True)
+            failed.update((self._find_ordered_resource(address), error) for address, error in _find_added_losses(again, ready))
+            ready.update((action.id, _keep_shown_costs(action, ready)) for action in again.actions)
+            return [ready[action.id] for action in self._list_executable_actions(again, failed)]
 
         undone = self.emergency.run_actions(self.site, clusters, decide)
         for name, error in undone.items():
@@ -323,8 +323,8 @@ class OrderRun:
             needed = next((need for need in action.depends_on if need in undone), None) if action is not None else None
             for address in addresses:
                 cause = error if needed is None else _dependency_error(address, needed, undone[needed])
-                failed.setdefault(self._ordered_resource(address), self._explain_stop(action, error) or cause)
-        return self._result(plan, failed)
+                failed.setdefault(self._find_ordered_resource(address), self._explain_stop(action, error) or cause)
+        return self._build_result(plan, failed)
 
     def _add_errors(self, plan: Plan, failed: Mapping[Address, ReconcilerError]) -> Plan:
         refused = {address for address, _ in self._list_refusals(plan)}
@@ -334,13 +334,13 @@ class OrderRun:
             if at not in refused
         ]
         left = {error.address for error in errors}
-        actions = tuple(action for action in plan.actions if self._ordered_resource(action.address) not in left)
+        actions = tuple(action for action in plan.actions if self._find_ordered_resource(action.address) not in left)
         return replace(plan, errors=(*plan.errors, *errors), actions=actions)
 
     def _list_refusals(self, plan: Plan) -> Iterator[tuple[Address, ReconcilerError]]:
         is_whole = len(self.orders) == 1
         yield from (
-            (self._ordered_resource(address), error) for address, error in _list_refusals(plan, is_whole=is_whole)
+            (self._find_ordered_resource(address), error) for address, error in _list_refusals(plan, is_whole=is_whole)
         )
 
     def _explain_stop(self, action: Action | None, error: ReconcilerError) -> ReconcilerError | None:
@@ -348,9 +348,9 @@ class OrderRun:
         is_stopped = isinstance(error, IncompleteError) and self.emergency.stop.is_requested
         return explain_halted(self.site.providers, action.address) if is_two_sided and is_stopped and action else None
 
-    def _unreachable_resources(self) -> dict[Address, ReconcilerError]:
+    def _find_unreachable_resources(self) -> dict[Address, ReconcilerError]:
         clusters = sorted(
-            {cluster_of(at) or "" for named, order in self.orders.items() for at in _list_changed_by(named, order)}
+            {cluster_of(at) or "" for named, order in self.orders.items() for at in _list_changed_resources(named, order)}
         )
 
         def check(cluster: str) -> ReconcilerError | None:
@@ -364,15 +364,15 @@ class OrderRun:
         errors = zip(clusters, map_in_parallel(check, clusters, name="clusters"), strict=True)
         return {address: error for cluster, error in errors if error for address in self._list_ordered_on(cluster)}
 
-    def _ordered_resource(self, address: Address) -> Address:
+    def _find_ordered_resource(self, address: Address) -> Address:
         if address in self.orders or len(self.orders) == 1:
             return address if address in self.orders else next(iter(self.orders))
         return next(
-            (named for named, order in self.orders.items() if address in _list_changed_by(named, order)), address
+            (named for named, order in self.orders.items() if address in _list_changed_resources(named, order)), address
         )
 
-    def _executable_actions(self, plan: Plan, failed: Mapping[Address, ReconcilerError]) -> list[Action]:
-        refused = [action for action in plan.actions if self._ordered_resource(action.address) in failed]
+    def _list_executable_actions(self, plan: Plan, failed: Mapping[Address, ReconcilerError]) -> list[Action]:
+        refused = [action for action in plan.actions if self._find_ordered_resource(action.address) in failed]
         left_out = {action.id for action in refused}.union(*(action.depends_on for action in refused))
         return [action for action in plan.actions if action.id not in left_out]
 
@@ -380,10 +380,10 @@ class OrderRun:
         return [
             named
             for named, order in self.orders.items()
-            if any(cluster_of(at) == cluster for at in _list_changed_by(named, order))
+            if any(cluster_of(at) == cluster for at in _list_changed_resources(named, order))
         ]
 
-    def _plan(
+    def _plan_orders(
         self,
         snapshot: Snapshot | None,
         failed: dict[Address, ReconcilerError],
@@ -417,19 +417,19 @@ class OrderRun:
             failed.setdefault(address, error)
         return plan
 
-    def _result(self, plan: Plan, failed: Mapping[Address, ReconcilerError]) -> OrderResult:
+    def _build_result(self, plan: Plan, failed: Mapping[Address, ReconcilerError]) -> OrderResult:
         addresses = (*self.orders, *(address for address in self.refused if address not in self.orders))
         if self.names_parts and plan.actions and not failed:
             addresses = tuple(dict.fromkeys(action.address for action in plan.actions))
         done = [] if self.is_dry_run else [at for at in addresses if at not in failed and kind_of(at) in _WITH_STATES]
-        observed, _ = _observe(self.site, done, ())
+        observed, _ = _observe_resources(self.site, done, ())
         return OrderResult(
             command=self.emergency.command,
             noun=self.noun,
             plan=plan,
             addresses=addresses,
             failed=failed,
-            states={address: state for address in done if (state := _state_of(observed.get(address)))},
+            states={address: state for address in done if (state := _read_final_state(observed.get(address)))},
             is_dry_run=self.is_dry_run,
             is_shown=self.confirm is not None,
         )
@@ -439,7 +439,7 @@ def _dependency_error(address: Address, needed: str, cause: ReconcilerError) -> 
     return UserError(f"{address} stays as it is: {needed}: {cause.message}", hint=cause.hint)
 
 
-def _list_changed_by(named: Address, order: Order) -> tuple[Address, ...]:
+def _list_changed_resources(named: Address, order: Order) -> tuple[Address, ...]:
     if isinstance(order, CreateLinkOrder) and has_two_halves(order.resource):
         return (named, build_other_half_address(order.resource))
     return (named,)
@@ -450,7 +450,7 @@ def _list_own_clusters(named: Address, order: Order) -> AbstractSet[str]:
     return {cluster_of(named) or ""} | source
 
 
-def _find_mirrors_over(site: Site, links: AbstractSet[Address]) -> Iterator[Address]:
+def _find_link_mirrors(site: Site, links: AbstractSet[Address]) -> Iterator[Address]:
     for cluster in sorted({cluster_of(link) or "" for link in links}):
         # Errors are reported by the observation that follows.
         with suppress(ReconcilerError):
@@ -502,7 +502,7 @@ def observe_orders(
     """
     unread, orders = dict(known_unread), list(named.values())
     deleted = {order.link for order in orders if isinstance(order, DeleteLinkOrder)}
-    mirrors = tuple(_find_mirrors_over(site, deleted)) if deleted else ()
+    mirrors = tuple(_find_link_mirrors(site, deleted)) if deleted else ()
     observed: dict[Address, Observed] = {}
     queried: set[Address] = set()
     needed: set[str] = set()
@@ -511,7 +511,7 @@ def observe_orders(
         addresses = dict.fromkeys(
             address
             for order in orders
-            for address in _list_scope(order, observed, site.clusters)
+            for address in _list_order_scope(order, observed, site.clusters)
             if address not in queried
             and (cluster_of(address) or "") not in unread
             and (has_costs or cluster_of(address) in needed or not _is_failover(order))
@@ -521,10 +521,10 @@ def observe_orders(
             break
         queried.update(addresses)
         optional = {cluster_of(address) or "" for address in addresses} - needed
-        more, errors = _observe(site, addresses, optional)
+        more, errors = _observe_resources(site, addresses, optional)
         observed |= more
         unread |= errors
-    if any(_removes_topics(order) for order in orders):
+    if any(_may_delete_topics(order) for order in orders):
         is_waited_for = any(isinstance(order, MountOrder) for order in orders)
         observed = {**_read_live_mirrors(site, () if is_waited_for else site.clusters), **observed}
     strange = dict(_find_replaced_sources(site, orders, observed))
@@ -534,7 +534,7 @@ def observe_orders(
     return ReadClusters(left, unread, unneeded, _find_detached(site, orders) if has_costs else {})
 
 
-def _removes_topics(order: Order) -> bool:
+def _may_delete_topics(order: Order) -> bool:
     is_taking = isinstance(order, DeleteTopicOrder | DeleteNamespaceOrder | MoveTopicsOrder)
     return is_taking or (isinstance(order, MountOrder) and order.needs_mirrors)
 
@@ -572,10 +572,10 @@ def _list_required_clusters(order: Order, observed: Inventory) -> Iterator[str]:
     elif isinstance(order, DeleteLinkOrder):
         yield cluster_of(order.link) or ""
     else:
-        yield from (cluster_of(address) or "" for address in _list_scope(order, observed, ()))
+        yield from (cluster_of(address) or "" for address in _list_order_scope(order, observed, ()))
 
 
-def _list_scope(order: Order, observed: Inventory, clusters: Collection[str]) -> Iterator[Address]:
+def _list_order_scope(order: Order, observed: Inventory, clusters: Collection[str]) -> Iterator[Address]:
     match order:
         case CreateTopicOrder() | AlterTopicOrder() | DeleteTopicOrder() | MountOrder():
             cluster = cluster_of(order.topic) or ""
@@ -655,7 +655,7 @@ def _find_replaced_sources(
                 yield source, UserError(message, hint=f"Correct where {source} is.", subject=f"cluster {source} ")
 
 
-def _observe(
+def _observe_resources(
     site: Site, addresses: Collection[Address], optional: Collection[str]
 ) -> tuple[Inventory, Mapping[str, ReconcilerError]]:
     scopes: dict[str, list[Address]] = {}
@@ -674,7 +674,7 @@ def _observe(
     return {address: seen for answer in answers.values() for address, seen in answer.items()}, errors
 
 
-def _state_of(seen: Observed | None) -> str | None:
+def _read_final_state(seen: Observed | None) -> str | None:
     return None if seen is None else seen.state
 
 
@@ -694,7 +694,7 @@ def _find_unrestorable(site: Site, plan: Plan) -> Iterator[tuple[Address, Reconc
     yield from (wrong for wrong in map_in_parallel(check, restores, name="restore") if wrong is not None)
 
 
-def _keep_costs(action: Action, shown: Mapping[str, Action]) -> Action:
+def _keep_shown_costs(action: Action, shown: Mapping[str, Action]) -> Action:
     """Return the action with the costs that the user saw: a restore must not lose more."""
     before = shown.get(action.id)
     if isinstance(action, Transition) and isinstance(before, Transition) and action.machine == MIRROR.name:
@@ -702,7 +702,7 @@ def _keep_costs(action: Action, shown: Mapping[str, Action]) -> Action:
     return action
 
 
-def _find_losses(again: Plan, shown: Mapping[str, Action]) -> Iterator[tuple[Address, ReconcilerError]]:
+def _find_added_losses(again: Plan, shown: Mapping[str, Action]) -> Iterator[tuple[Address, ReconcilerError]]:
     """Yield resources that would lose more than was shown. Other changes are accepted."""
     for action in again.actions:
         is_restore = isinstance(action, Transition) and action.verb == RESTORE
@@ -719,7 +719,7 @@ def _find_losses(again: Plan, shown: Mapping[str, Action]) -> Iterator[tuple[Add
             yield action.address, StalePlanError(message, hint="Nothing was done. Run the command again.")
 
 
-def _hint_for(guard: str, address: Address) -> str:
+def _choose_hint(guard: str, address: Address) -> str:
     return _GUARD_HINTS.get(guard, "Nothing was done.").format(address)
 
 
@@ -734,7 +734,7 @@ def _list_refusals(plan: Plan, *, is_whole: bool) -> Iterator[tuple[Address, Rec
                 f"--allow '{allowance}'" if "*" in allowance else f"--allow {allowance}" for allowance in allows
             )
             lifted = options if is_whole else f"--allow {allow}"
-            hint = f"Allow it once with: {lifted}" if allow else _hint_for(guard, action.address)
+            hint = f"Allow it once with: {lifted}" if allow else _choose_hint(guard, action.address)
             yield action.address, BlockedError(action.blocked.message, hint=hint, subject=f"{action.address}: ")
     for error in plan.errors:
         if error.address is not None:

@@ -36,7 +36,7 @@ def describe_open_run(store: ObjectStore, lockfile: Lockfile, unfinished: Unfini
     """Return a line about a run that is running or was interrupted, or `None`."""
     if lockfile.lease.status == "held":
         return _describe_running(store, lockfile, lockfile.lease)
-    return _describe_open(unfinished) if unfinished is not None else None
+    return _describe_interrupted(unfinished) if unfinished is not None else None
 
 
 def describe_unreadable_run(lockfile: Lockfile, why: UserError) -> str:
@@ -50,15 +50,15 @@ def _describe_running(store: ObjectStore, lockfile: Lockfile, lease: LeaseEntry)
     return f"{holder}; run {shorten_run_id(lease.run)}. What it does next may change what you see"
 
 
-def _describe_open(unfinished: UnfinishedRun) -> str:
+def _describe_interrupted(unfinished: UnfinishedRun) -> str:
     file = unfinished.file
-    parting = _describe_parting(unfinished)
+    parting = _describe_end(unfinished)
     return (
         f"run {shorten_run_id(file.run)} of {file.who}, begun {file.started}, {parting}. {_describe_next(unfinished)}"
     )
 
 
-def _describe_parting(unfinished: UnfinishedRun) -> str:
+def _describe_end(unfinished: UnfinishedRun) -> str:
     outcome = unfinished.fold()
     doubt = f"{counted(len(outcome.in_doubt), 'action', 'actions', grouping='')} in doubt" if outcome.in_doubt else ""
     left = f"{counted(len(outcome.left), 'action', 'actions', grouping='')} not begun" if outcome.left else ""
@@ -74,7 +74,7 @@ def _describe_parting(unfinished: UnfinishedRun) -> str:
             assert_never(unfinished.parting)
 
 
-def _describe_next(unfinished: UnfinishedRun) -> str:
+def _describe_next_step(unfinished: UnfinishedRun) -> str:
     if unfinished.file.options is None:
         return f"`reconciler apply` settles it; then `{unfinished.file.command}` can be given again"
     return "`reconciler apply` settles it and continues from the files, `reconciler apply --resume` finishes its plan"
@@ -202,9 +202,9 @@ class LocalSpool:
 
     def store_entries(self, run: str, entries: Sequence[Entry]) -> str:
         """Write a run's entries. Return the path."""
-        path = self._path(run)
+        path = self._make_path(run)
         content = [entry.model_dump(mode="json") for entry in entries]
-        body = {"format": SPOOL, "run": run, "sha256": _digest(content), "entries": content}
+        body = {"format": SPOOL, "run": run, "sha256": _compute_digest(content), "entries": content}
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             write_atomically(path, orjson.dumps(body, option=orjson.OPT_INDENT_2), mode=0o600)
@@ -216,15 +216,15 @@ class LocalSpool:
 
     def read_entries(self, run: str) -> Sequence[Entry]:
         """Return a run's entries. An unusable file is renamed, and counts as empty."""
-        path = self._path(run)
+        path = self._make_path(run)
         try:
             return _parse_entries(path.read_bytes(), run)
         except FileNotFoundError:
             return ()
         except OSError as error:
-            self._set_aside(path, _reason(error))
+            self._rename_unusable(path, _format_reason(error))
         except ValueError as error:
-            self._set_aside(path, str(error))
+            self._rename_unusable(path, str(error))
         return ()
 
     def list_runs(self) -> Sequence[str]:
@@ -233,7 +233,7 @@ class LocalSpool:
 
     def delete_entries(self, run: str) -> None:
         """Delete a run's file and empty folders. If that fails, warn."""
-        path = self._path(run)
+        path = self._make_path(run)
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
@@ -244,7 +244,7 @@ class LocalSpool:
             self._folder.rmdir()
             self._folder.parent.rmdir()
 
-    def _set_aside(self, path: Path, why: str) -> None:
+    def _rename_unusable(self, path: Path, why: str) -> None:
         damaged = path.with_suffix(".damaged")
         try:
             path.replace(damaged)
@@ -254,7 +254,7 @@ class LocalSpool:
             where = f"set aside as {damaged.name}"
         self._warn(f"{path} cannot be used: {why}; {where}, and what its run did is found by looking")
 
-    def _path(self, run: str) -> Path:
+    def _make_path(self, run: str) -> Path:
         return self._folder / f"{run}.json"
 
 
@@ -266,7 +266,7 @@ def _parse_entries(body: bytes, run: str) -> Sequence[Entry]:
     if not isinstance(content, dict) or (content.get("format"), content.get("run")) != (SPOOL, run):
         message = "it belongs to another run, or has an unknown format"
         raise ValueError(message)
-    if content.get("sha256") != _digest(content.get("entries")):
+    if content.get("sha256") != _compute_digest(content.get("entries")):
         message = "it was changed after it was written"
         raise ValueError(message)
     try:
@@ -275,9 +275,9 @@ def _parse_entries(body: bytes, run: str) -> Sequence[Entry]:
         raise ValueError(refusal(error)) from error
 
 
-def _digest(entries: object) -> str:
+def _compute_digest(entries: object) -> str:
     return sha256(orjson.dumps(entries)).hexdigest()
 
 
-def _reason(error: OSError) -> str:
+def _format_reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()

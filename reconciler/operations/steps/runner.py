@@ -355,10 +355,10 @@ class SiteOptions:
 
     def check_writable(self, site: Site, cluster: str) -> None:
         """Require that a cluster may be written to."""
-        reject_other_cluster(site, cluster, None if self.no_state else self._state(site))
+        reject_other_cluster(site, cluster, None if self.no_state else self._read_state(site))
 
     @staticmethod
-    def _state(site: Site) -> Snapshot | None:
+    def _read_state(site: Site) -> Snapshot | None:
         try:
             return read_state(site)
         except ReconcilerError as error:

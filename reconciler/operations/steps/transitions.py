@@ -185,12 +185,12 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
     own = mirror_at(links_of(provider), full_name)
     is_of_each_other = own is not None and (own.source_cluster, own.source) == (peer.cluster, peer.name)
     is_last = own is not None and own.status is MirrorStatus.STOPPED and own.since_ms > peer.since_ms
-    if own is not None and is_of_each_other and is_last and not _never_followed(provider, own):
+    if own is not None and is_of_each_other and is_last and not _was_never_copied(provider, own):
         message = f"{what}: it stopped after the other mirror, which is the original source"
         raise UserError(message, hint=f"Restore {peer.name} of cluster {peer.cluster} from it.")
 
 
-def _never_followed(provider: Provider, own: ObservedMirror) -> bool:
+def _was_never_copied(provider: Provider, own: ObservedMirror) -> bool:
     """Return whether the restore was ended by a failover before any copy."""
     positions = links_of(provider).positions(own.name).values()
     return own.is_untouched or all(at.is_renumbered and at.fetched == NEVER_FETCHED for at in positions)
@@ -348,9 +348,9 @@ class Driver:
             IncompleteError: It cannot reach its source's ends now.
             RetryableError: Its source does not answer.
         """
-        links = self._links(cluster)
+        links = self._get_links(cluster)
         mirror = links.mirror(full_name)
-        if not _is_begun(mirror, {PROMOTE}):
+        if not _has_begun(mirror, {PROMOTE}):
             if PROMOTE in MIRROR.list_legal_verbs(mirror.status):
                 # Begin no promotion without a source.
                 check_source(self.providers, mirror)
@@ -360,9 +360,9 @@ class Driver:
     def reverse(self, cluster: str, full_name: str, *, is_paused: bool = False) -> ObservedMirror:
         """Swap the roles of a mirror and its source without loss. Return the new mirror."""
         verb = "reverse-and-pause" if is_paused else "reverse-and-start"
-        links = self._links(cluster)
+        links = self._get_links(cluster)
         mirror = links.mirror(full_name)
-        if not _is_begun(mirror, REVERSALS):
+        if not _has_begun(mirror, REVERSALS):
             if verb in MIRROR.list_legal_verbs(mirror.status):
                 self._check_sides(f"mirror {full_name} cannot be reversed", mirror)
                 check_source_ends(self.providers, mirror)
@@ -378,7 +378,7 @@ class Driver:
             address = address_of("mirror", cluster, full_name)
             message = f"mirror {full_name} of cluster {cluster} was not reversed, and mirrors its source as before"
             raise UserError(message, hint=f"Run again: reconciler mirror reverse {address}")
-        return check_outcome(self._links(mirror.source_cluster).mirror(mirror.source), REVERSALS)
+        return check_outcome(self._get_links(mirror.source_cluster).mirror(mirror.source), REVERSALS)
 
     def restore(
         self,
@@ -397,7 +397,7 @@ class Driver:
         Raises:
             StalePlanError: More would be truncated than approved.
         """
-        current = mirror_at(self._links(cluster), full_name)
+        current = mirror_at(self._get_links(cluster), full_name)
         begun = None if current is None or current.operation is None else current.operation
         peer = self._choose_peer(cluster, full_name, current, wanted)
         operation = begun.id if begun is not None and begun.verb == RESTORE else self.new_id()
@@ -405,7 +405,7 @@ class Driver:
             self._check_sides(f"topic {full_name} of cluster {cluster} cannot be restored", peer)
             self._check_approved(cluster, full_name, peer, approved)
         asked_for = Operation(operation, RESTORE, diverged=diverged, approved=approved)
-        self._links(cluster).join(full_name, peer, asked_for, may_go_on=self.may_go_on)
+        self._get_links(cluster).join(full_name, peer, asked_for, may_go_on=self.may_go_on)
         cut: dict[int, TruncatedPartition] = {}
         return check_outcome(self.drive(cluster, full_name, cut), {RESTORE}), cut
 
@@ -416,10 +416,10 @@ class Driver:
     def _choose_peer(
         self, cluster: str, full_name: str, current: ObservedMirror | None, wanted: MirrorTopic | None
     ) -> ObservedMirror:
-        if current is not None and _is_begun(current, {RESTORE}):
+        if current is not None and _has_begun(current, {RESTORE}):
             if wanted is not None and (current.link, current.source_cluster) != (wanted.link, wanted.source_cluster):
                 raise _other_restore_error(current, wanted)
-            peer = self._source_mirror_of(current)
+            peer = self._read_source_mirror(current)
             check_restorable(self.providers, cluster, full_name, peer)
             return peer
         peer = self.restorable(cluster, full_name, None if wanted is None else wanted.link)
@@ -433,7 +433,7 @@ class Driver:
     def _check_approved(
         self, cluster: str, full_name: str, peer: ObservedMirror, approved: Sequence[Stretch] | None
     ) -> dict[int, int]:
-        links = self._links(cluster)
+        links = self._get_links(cluster)
         at = self.find_cuts(cluster, full_name, peer)
         # If the platform reports diverged records, it truncates nothing itself.
         if approved is not None and links.diverged(full_name, {}) is None:
@@ -447,7 +447,7 @@ class Driver:
 
     def drive(self, cluster: str, full_name: str, cut: dict[int, TruncatedPartition] | None = None) -> ObservedMirror:
         """Take steps until a transition ends, and return the mirror. Errors are recorded on it, then raised."""
-        links = self._links(cluster)
+        links = self._get_links(cluster)
         mirror = links.mirror(full_name)
         while mirror.status in UNDER_WAY:
             self.may_go_on()
@@ -461,7 +461,7 @@ class Driver:
                 if now is None:
                     raise
                 # The topic is unchanged.
-                if _progress_of(now) == _progress_of(mirror):
+                if _read_progress(now) == _read_progress(mirror):
                     self._record_trouble(links, mirror, error)
                     raise
                 # Another process took the step.
@@ -483,41 +483,41 @@ class Driver:
         match mirror.status:
             case _M.PENDING_STOPPED if mirror.stopped_by is not None:
                 # The transition was decided; the mirror only has to become writable.
-                return self._advance(links, mirror, _M.STOPPED)
+                return self._set_status(links, mirror, _M.STOPPED)
             case _M.PENDING_STOPPED if operation.verb == PROMOTE:
-                return self._promote(links, mirror, operation)
+                return self._run_promotion(links, mirror, operation)
             case _M.PENDING_SYNCHRONIZE:
-                return self._synchronize(links, mirror, operation)
+                return self._run_synchronization(links, mirror, operation)
             case _M.PENDING_STOPPED:
                 self.sync(mirror)
                 check_source_shut(self.providers, mirror)
-                self._recheck(links, mirror, operation)
-                return self._advance(links, mirror, _M.STOPPED)
+                self._check_nothing_written(links, mirror, operation)
+                return self._set_status(links, mirror, _M.STOPPED)
             case _M.PENDING_MIRROR:
-                return self._become_mirror(links, mirror, operation)
+                return self._finish_reversal(links, mirror, operation)
             case _M.PENDING_SETUP_FOR_RESTORE:
-                return self._set_up(links, mirror, operation)
+                return self._prepare_restore(links, mirror, operation)
             case _M.PENDING_RESTORE:
-                return self._restore(links, mirror, operation, cut)
+                return self._run_restore(links, mirror, operation, cut)
             case _:
                 return mirror
 
-    def _promote(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
+    def _run_promotion(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
         # Read the ends again: those of an interrupted promotion may be old.
-        ends = self._source_ends(mirror)
+        ends = self._read_source_ends(mirror)
         mirror = links.record_end_offsets(mirror.name, operation=operation.id, ends=ends)
         self._copy_all(links, mirror, ends)
         self.sync(mirror)
-        return self._advance(links, mirror, _M.STOPPED)
+        return self._set_status(links, mirror, _M.STOPPED)
 
-    def _synchronize(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
+    def _run_synchronization(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
         """Close the source, copy the rest, close the mirror, and check its records."""
         try:
-            self._shut_source(mirror, operation)
+            self._close_source(mirror, operation)
         except UserError as error:
             self._abandon_reversal(links, mirror, operation, error)
             raise
-        ends = self._source_ends(mirror)
+        ends = self._read_source_ends(mirror)
         mirror = links.record_end_offsets(mirror.name, operation=operation.id, ends=ends)
         self._copy_all(links, mirror, ends)
         # Sync configs now, because a closed mirror rejects them.
@@ -527,25 +527,25 @@ class Driver:
             check_own_records(links, mirror)
         except UserError as error:
             self._open_source(mirror)
-            self._mirror_again(links, mirror, is_given_up=True)
+            self._resume_mirror(links, mirror, is_given_up=True)
             raise ReversalAbandonedError(
                 f"{error.message}; it mirrors its source as before", hint=error.hint
             ) from error
-        return self._advance(links, mirror, _M.PENDING_STOPPED)
+        return self._set_status(links, mirror, _M.PENDING_STOPPED)
 
-    def _shut_source(self, mirror: ObservedMirror, operation: Operation) -> None:
-        source_links = self._links(mirror.source_cluster)
+    def _close_source(self, mirror: ObservedMirror, operation: Operation) -> None:
+        source_links = self._get_links(mirror.source_cluster)
         source_links.join(mirror.source, mirror, Operation(operation.id, operation.verb), may_go_on=self.may_go_on)
 
     def _open_source(self, mirror: ObservedMirror) -> None:
-        source_links = self._links(mirror.source_cluster)
+        source_links = self._get_links(mirror.source_cluster)
         source_links.ask(mirror.source, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
 
-    def _recheck(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> None:
+    def _check_nothing_written(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> None:
         """Reject the swap if a side received records since. A closed mirror cannot copy them."""
-        self._shut_source(mirror, operation)
+        self._close_source(mirror, operation)
         # Transactions may have ended since.
-        self._copy_all(links, mirror, self._source_ends(mirror))
+        self._copy_all(links, mirror, self._read_source_ends(mirror))
         links.refuse_producers(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
         check_own_records(links, mirror)
 
@@ -556,7 +556,7 @@ class Driver:
 
         Otherwise the mirror would be reversed much later, when its source accepts records again.
         """
-        source_mirror = mirror_at(self._links(mirror.source_cluster), mirror.source)
+        source_mirror = mirror_at(self._get_links(mirror.source_cluster), mirror.source)
         if source_mirror is None or (
             source_mirror.operation is not None and source_mirror.operation.id == operation.id
         ):
@@ -567,7 +567,7 @@ class Driver:
         if is_failed_over and not is_stopped:
             self._open_source(mirror)
         # The source's failover was interrupted before the source became writable.
-        self._mirror_again(links, mirror, is_given_up=operation.ends is not None)
+        self._resume_mirror(links, mirror, is_given_up=operation.ends is not None)
         message = f"mirror {mirror.name} of cluster {mirror.cluster} was not reversed, and mirrors its source as before"
         if is_failed_over:
             raise ReversalAbandonedError(f"{message}, which takes records: {error.message}", hint=error.hint) from error
@@ -578,12 +578,12 @@ class Driver:
             hint="Only one of the mirrors of a source can be reversed.",
         ) from error
 
-    def _mirror_again(self, links: LinksByJobs, mirror: ObservedMirror, *, is_given_up: bool) -> None:
+    def _resume_mirror(self, links: LinksByJobs, mirror: ObservedMirror, *, is_given_up: bool) -> None:
         operation = "" if mirror.operation is None else mirror.operation.id
         links.advance(mirror.name, _M.ACTIVE, operation=operation, is_given_up=is_given_up, may_go_on=self.may_go_on)
 
-    def _become_mirror(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
-        peer = self._source_mirror_of(mirror)
+    def _finish_reversal(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
+        peer = self._read_source_mirror(mirror)
         if peer.operation is not None and peer.operation.id == operation.id:
             if peer.status not in UNDER_WAY:
                 return mirror
@@ -592,14 +592,14 @@ class Driver:
             return links.mirror(mirror.name)
         if peer.status is not _M.STOPPED or peer.stopped_by not in REVERSALS:
             raise broken_reversal_error(mirror, peer)
-        maps = self._links(mirror.source_cluster).offset_maps(mirror.source)
+        maps = self._get_links(mirror.source_cluster).offset_maps(mirror.source)
         links.record_agreement(
-            mirror.name, peer.topic_id, self._source_bounds(mirror), operation=operation.id, maps=maps
+            mirror.name, peer.topic_id, self._read_source_bounds(mirror), operation=operation.id, maps=maps
         )
-        return self._advance(links, mirror, _M.PAUSED if operation.verb == "reverse-and-pause" else _M.ACTIVE)
+        return self._set_status(links, mirror, _M.PAUSED if operation.verb == "reverse-and-pause" else _M.ACTIVE)
 
-    def _set_up(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
-        peer = self._source_mirror_of(mirror)
+    def _prepare_restore(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
+        peer = self._read_source_mirror(mirror)
         check_restorable(self.providers, mirror.cluster, mirror.name, peer)
         # Close all partitions.
         links.join(mirror.name, peer, operation, may_go_on=self.may_go_on)
@@ -610,26 +610,26 @@ class Driver:
             links.ask(mirror.name, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
             raise
         mirror = links.record_end_offsets(mirror.name, operation=operation.id, ends=ends)
-        return self._advance(links, mirror, _M.PENDING_RESTORE)
+        return self._set_status(links, mirror, _M.PENDING_RESTORE)
 
-    def _restore(
+    def _run_restore(
         self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation, cut: dict[int, TruncatedPartition]
     ) -> ObservedMirror:
         # Close the topic again: another process may have reopened it late.
-        links.join(mirror.name, self._source_mirror_of(mirror), operation, may_go_on=self.may_go_on)
+        links.join(mirror.name, self._read_source_mirror(mirror), operation, may_go_on=self.may_go_on)
         cut |= links.truncate(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
         source = mirror.source_topic_id or ""
-        maps = self._links(mirror.source_cluster).offset_maps(mirror.source)
+        maps = self._get_links(mirror.source_cluster).offset_maps(mirror.source)
         if maps is not None:
             # The sync of groups needs this map.
-            links.record_agreement(mirror.name, source, self._source_bounds(mirror), operation=operation.id, maps=maps)
+            links.record_agreement(mirror.name, source, self._read_source_bounds(mirror), operation=operation.id, maps=maps)
         self.sync(mirror)
         if maps is None:
-            links.record_agreement(mirror.name, source, self._source_bounds(mirror), operation=operation.id)
-        return self._advance(links, mirror, _M.ACTIVE)
+            links.record_agreement(mirror.name, source, self._read_source_bounds(mirror), operation=operation.id)
+        return self._set_status(links, mirror, _M.ACTIVE)
 
     def _finish_source(self, mirror: ObservedMirror) -> None:
-        source_mirror = mirror_at(self._links(mirror.source_cluster), mirror.source)
+        source_mirror = mirror_at(self._get_links(mirror.source_cluster), mirror.source)
         if (
             source_mirror is not None
             and source_mirror.status is _M.PENDING_MIRROR
@@ -637,8 +637,8 @@ class Driver:
         ):
             self.drive(mirror.source_cluster, mirror.source)
 
-    def _source_ends(self, mirror: ObservedMirror) -> dict[int, int]:
-        return {partition: bound.end for partition, bound in self._source_bounds(mirror).items()}
+    def _read_source_ends(self, mirror: ObservedMirror) -> dict[int, int]:
+        return {partition: bound.end for partition, bound in self._read_source_bounds(mirror).items()}
 
     def _copy_all(self, links: LinksByJobs, mirror: ObservedMirror, ends: Mapping[int, int]) -> None:
         self.copy(mirror, ends)
@@ -655,30 +655,30 @@ class Driver:
             hint = "A transaction is open there: copying continues when it ends. `mirror failover` does not wait."
             raise IncompleteError(message, hint=hint)
 
-    def _advance(self, links: LinksByJobs, mirror: ObservedMirror, to: MirrorStatus) -> ObservedMirror:
+    def _set_status(self, links: LinksByJobs, mirror: ObservedMirror, to: MirrorStatus) -> ObservedMirror:
         operation = "" if mirror.operation is None else mirror.operation.id
         return links.advance(mirror.name, to, operation=operation, may_go_on=self.may_go_on)
 
     def _check_sides(self, what: str, mirror: ObservedMirror) -> None:
         def side(cluster: str) -> tuple[str, MirrorLinkSpec | None]:
-            links = self._links(cluster).links()
+            links = self._get_links(cluster).links()
             return cluster, next((link.declared.spec for link in links if link.name == mirror.link), None)
 
         refused = check_sides(what, mirror.link, side(mirror.cluster), side(mirror.source_cluster))
         if refused is not None:
             raise UserError(refused.message, hint=refused.hint)
 
-    def _source_mirror_of(self, mirror: ObservedMirror) -> ObservedMirror:
-        return self._links(mirror.source_cluster).mirror(mirror.source)
+    def _read_source_mirror(self, mirror: ObservedMirror) -> ObservedMirror:
+        return self._get_links(mirror.source_cluster).mirror(mirror.source)
 
-    def _provider(self, cluster: str) -> Provider:
+    def _get_provider(self, cluster: str) -> Provider:
         return get_provider(self.providers, cluster)
 
-    def _links(self, cluster: str) -> LinksByJobs:
-        return links_by_jobs(self._provider(cluster))
+    def _get_links(self, cluster: str) -> LinksByJobs:
+        return links_by_jobs(self._get_provider(cluster))
 
-    def _source_bounds(self, mirror: ObservedMirror) -> Mapping[int, Bounds]:
-        return self._provider(mirror.source_cluster).log(source_of(mirror)).bounds()
+    def _read_source_bounds(self, mirror: ObservedMirror) -> Mapping[int, Bounds]:
+        return self._get_provider(mirror.source_cluster).log(source_of(mirror)).bounds()
 
     def _record_trouble(self, links: LinksByJobs, mirror: ObservedMirror, error: ReconcilerError) -> None:
         """Record an error for `mirror errors`, unless this process was stopped or lost the lease."""
@@ -701,11 +701,11 @@ _CODES: Final = {
 }
 
 
-def _is_begun(mirror: ObservedMirror, verbs: Collection[str]) -> bool:
+def _has_begun(mirror: ObservedMirror, verbs: Collection[str]) -> bool:
     return mirror.operation is not None and mirror.operation.verb in verbs and mirror.status in UNDER_WAY
 
 
-def _progress_of(mirror: ObservedMirror) -> tuple[MirrorStatus, str | None]:
+def _read_progress(mirror: ObservedMirror) -> tuple[MirrorStatus, str | None]:
     return mirror.status, None if mirror.operation is None else mirror.operation.id
 
 
@@ -723,10 +723,10 @@ def drive(driver: Driver, action: Transition) -> ObservedMirror:
     verb = cast("Verb", action.verb)
     match verb:
         case "promote":
-            if not _is_over(driver, cluster, name, verb):
+            if not _has_ended(driver, cluster, name, verb):
                 driver.promote(cluster, name)
         case "reverse-and-start" | "reverse-and-pause":
-            if not _is_over(driver, cluster, name, verb):
+            if not _has_ended(driver, cluster, name, verb):
                 _check_ended(driver.reverse(cluster, name, is_paused=verb == "reverse-and-pause"))
             driver.drive(cluster, name)
         case "truncate-and-restore":
@@ -747,7 +747,7 @@ def drive(driver: Driver, action: Transition) -> ObservedMirror:
     return mirror
 
 
-def _is_over(driver: Driver, cluster: str, name: str, verb: str) -> bool:
+def _has_ended(driver: Driver, cluster: str, name: str, verb: str) -> bool:
     """Return whether the transition has ended, after a lost answer or by another run."""
     mirror = links_of(driver.providers[cluster]).mirror(name)
     return mirror.status is MirrorStatus.STOPPED and mirror.stopped_by == verb
@@ -879,10 +879,10 @@ class CatchUp:
                 return
             if least is None or lag < least:
                 least, shrunk_at = lag, self.clock()
-            patience_ms = self._patience_ms(mirror) if timeout_ms is None else timeout_ms
+            patience_ms = self._compute_patience_ms(mirror) if timeout_ms is None else timeout_ms
             if patience_ms != UNLIMITED and self.clock() - shrunk_at >= patience_ms / 1000:
                 raise _stuck_error(mirror, behind, patience_ms / 1000)
-            self._pause(full_name)
+            self._wait(full_name)
 
     def behind(self, mirror: ObservedMirror) -> list[Behind]:
         """Return the partitions of a mirror that lag."""
@@ -895,11 +895,11 @@ class CatchUp:
             if partition not in own or own[partition].end < bound.end
         ]
 
-    def _patience_ms(self, mirror: ObservedMirror) -> int:
+    def _compute_patience_ms(self, mirror: ObservedMirror) -> int:
         links = links_of(self.providers[mirror.cluster]).links()
         return next(link.declared.spec.retry_timeout for link in links if link.name == mirror.link)
 
-    def _pause(self, full_name: str) -> None:
+    def _wait(self, full_name: str) -> None:
         until = self.clock() + _PAUSE_S
         waiting = threading.Event()
         while self.clock() < until:

@@ -69,11 +69,11 @@ class Trust:
         where = self.loaded.desired[cluster.address].source if cluster.address in self.loaded.desired else ""
         about = f"{where}: {cluster.address}" if where else str(cluster.address)
         reject_plaintext(cluster, about)
-        if refused := self._not_allowed(cluster):
-            message, hint = self._refusal(refused[0])
+        if refused := self._find_disallowed_secrets(cluster):
+            message, hint = self._explain_refusal(refused[0])
             raise UserError(f"{about}: {message}", hint=f"Nothing was read. {hint}.")
         for sent in list_secrets(cluster):
-            self._check_sent(about, cluster, sent)
+            self._check_addresses_known(about, cluster, sent)
         for location in _list_locations(cluster):
             self._check_location(about, str(cluster.address), location)
         self._check_files(about, cluster)
@@ -98,12 +98,12 @@ class Trust:
         folder = self._base.of(self.loaded.folder)
         if not (folder / "reconciler.yaml").is_file():
             return None
-        variables = self._variables_of_base()
+        variables = self._base_variables()
         base = load_workspace(folder, environment=self.select.environment, variables=variables, within=self._base.files)
         return base.spec.guards
 
-    def _variables_of_base(self) -> Variables:
-        return replace(self.variables, files=tuple(map(self._base_version, self.variables.files)))
+    def _base_variables(self) -> Variables:
+        return replace(self.variables, files=tuple(map(self._find_base_version, self.variables.files)))
 
     @cached_property
     def _trusted_facts(self) -> _TrustedFacts:
@@ -113,7 +113,7 @@ class Trust:
         if not (folder / "reconciler.yaml").is_file():
             return _TrustedFacts((), {})
         try:
-            variables = self._variables_of_base()
+            variables = self._base_variables()
             base = load_manifests(
                 folder, environment=self.select.environment, variables=variables, within=self._base.files
             )
@@ -131,7 +131,7 @@ class Trust:
             frozenset(location.url for location in locations),
         )
 
-    def _base_version(self, file: Path) -> Path:
+    def _find_base_version(self, file: Path) -> Path:
         """Return a file's version in the base. A pull request cannot change files outside its repository."""
         if self._base is None:
             return file
@@ -144,18 +144,18 @@ class Trust:
         """Yield a finding for each secret reference that prevents opening its cluster. Contacts nothing."""
         for address, declared in self.loaded.desired.items():
             if isinstance(declared.resource, Cluster):
-                for sent in self._not_allowed(declared.resource):
-                    message, hint = self._refusal(sent)
+                for sent in self._find_disallowed_secrets(declared.resource):
+                    message, hint = self._explain_refusal(sent)
                     mark = address, ("spec", *sent.field.split("."))
                     yield PlanFinding(address, declared.source, message, hint, marks=(mark,))
 
-    def _not_allowed(self, cluster: Cluster) -> list[SentSecret]:
+    def _find_disallowed_secrets(self, cluster: Cluster) -> list[SentSecret]:
         return [
             sent
             for sent in list_secrets(cluster)
             if _is_reference(sent)
             and not self._was_sent(cluster, sent)
-            and not any(_allows(pattern, sent.reference) for pattern in self._trusted_facts.allow)
+            and not any(_matches_reference(pattern, sent.reference) for pattern in self._trusted_facts.allow)
         ]
 
     def _was_sent(self, cluster: Cluster, sent: SentSecret) -> bool:
@@ -163,7 +163,7 @@ class Trust:
         earlier = () if before is None else list_secrets(before)
         return any(other.reference == sent.reference and sent.to <= other.to for other in earlier)
 
-    def _check_sent(self, about: str, cluster: Cluster, sent: SentSecret) -> None:
+    def _check_addresses_known(self, about: str, cluster: Cluster, sent: SentSecret) -> None:
         if self._was_sent(cluster, sent):
             return
         before = self._trusted_facts.clusters.get(cluster.metadata.name)
@@ -179,10 +179,10 @@ class Trust:
             hint = f"Nothing was sent. If that is its address now: --allow connect:{cluster.address}"
             raise BlockedError(message, hint=hint)
 
-    def _refusal(self, sent: SentSecret) -> tuple[str, str]:
+    def _explain_refusal(self, sent: SentSecret) -> tuple[str, str]:
         whose = "the base of this pull request" if self._is_pull_request else "reconciler.yaml"
         clusters = (item.resource for item in self.loaded.desired.values() if isinstance(item.resource, Cluster))
-        missing = {other.reference for cluster in clusters for other in self._not_allowed(cluster)} | {sent.reference}
+        missing = {other.reference for cluster in clusters for other in self._find_disallowed_secrets(cluster)} | {sent.reference}
         names = [*self._trusted_facts.allow, *(reference[2:-1] for reference in sorted(missing))]
         line = f"references: {{allow: {json.dumps(names)}}}"
         hint = f"To allow it, set in spec of reconciler.yaml: {line}"
@@ -207,14 +207,14 @@ class Trust:
             return
         scheme, _, name = location.url.partition("://")
         if scheme == "file":
-            self._check_place(self._base.root, f"{about}: {location.url}", name, location.url)
+            self._check_folder(self._base.root, f"{about}: {location.url}", name, location.url)
         endpoint = location.endpoint
         if endpoint is not None and endpoint not in self._trusted_facts.endpoints and not self._is_allowed(address):
             message = f"{about}: {location.url} at {endpoint}, which the base of this pull request does not know"
             hint = f"Nothing was sent. If that is its address now: --allow connect:{address}"
             raise BlockedError(message, hint=hint)
 
-    def _check_place(self, root: Path, about: str, name: str, url: str) -> None:
+    def _check_folder(self, root: Path, about: str, name: str, url: str) -> None:
         """Reject unknown folders outside the repository, also behind symbolic links."""
         place = self.loaded.folder.resolve() / name
         if not Path(os.path.normpath(place)).is_relative_to(root):
@@ -225,7 +225,7 @@ class Trust:
         if is_outside(place, root):
             message = f"{about} leads out of the repository by a link"
             raise UserError(message, hint="Nothing was read. A pull request may only name places of the repository.")
-        if (link := _find_link(place.resolve())) is not None:
+        if (link := _find_symlink(place.resolve())) is not None:
             message = f"{about}: {link} is a symbolic link"
             hint = "Nothing was read. In a pull request the folder of a state or cluster holds no links. Remove it."
             raise UserError(message, hint=hint)
@@ -276,7 +276,7 @@ def _list_files(cluster: Cluster) -> Iterator[tuple[str, str]]:
         yield f"properties.{TRUST_FILE}", spec.properties[TRUST_FILE]
 
 
-def _find_link(folder: Path) -> Path | None:
+def _find_symlink(folder: Path) -> Path | None:
     """Return a symbolic link in a path. It may lead anywhere."""
     for inside, folders, files in os.walk(folder):
         link = next((name for name in (*folders, *files) if (Path(inside) / name).is_symlink()), None)
@@ -289,7 +289,7 @@ def _is_reference(sent: SentSecret) -> bool:
     return SECRET_REFERENCE.fullmatch(sent.reference) is not None
 
 
-def _allows(pattern: str, reference: str) -> bool:
+def _matches_reference(pattern: str, reference: str) -> bool:
     kind, _, wanted = pattern.partition(":")
     source, _, name = reference[2:-1].partition(":")
     if kind != source:

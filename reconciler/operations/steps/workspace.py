@@ -96,7 +96,7 @@ class Providers(Mapping[str, Provider]):
     """Providers by cluster name. Each is opened on first use."""
 
     def __init__(
-        self, clusters: Mapping[str, Cluster], edge: Edge, check: Callable[[Cluster], None] = lambda _cluster: None
+        self, clusters: Mapping[str, Cluster], edge: Edge, check: Callable[[Cluster], None] = lambda _get_cluster: None
     ) -> None:
         self._clusters = clusters
         self._check = check
@@ -107,7 +107,7 @@ class Providers(Mapping[str, Provider]):
     def __getitem__(self, name: str) -> Provider:
         with self._lock:
             if name not in self._opened:
-                cluster = self._cluster(name)
+                cluster = self._get_cluster(name)
                 self._check(cluster)
                 self._opened[name] = open_provider(cluster, self._edge)
             return self._opened[name]
@@ -121,7 +121,7 @@ class Providers(Mapping[str, Provider]):
     def __len__(self) -> int:
         return len(self._clusters)
 
-    def _cluster(self, name: str) -> Cluster:
+    def _get_cluster(self, name: str) -> Cluster:
         try:
             return self._clusters[name]
         except KeyError:
@@ -202,7 +202,7 @@ class Work(Site):
     def trust(self) -> Trust:
         """Checks of where this workspace's secrets may be sent."""
         variables = read_variables(self.invocation, self.select)
-        return Trust(self.invocation, self.select, variables, self.loaded, self._recorded)
+        return Trust(self.invocation, self.select, variables, self.loaded, self._read_recorded_clusters)
 
     @cached_property
     def guards(self) -> Guards:
@@ -231,7 +231,7 @@ class Work(Site):
     def _check_state(self) -> None:
         self.trust.check_state()
 
-    def _recorded(self) -> Mapping[str, Cluster]:
+    def _read_recorded_clusters(self) -> Mapping[str, Cluster]:
         try:
             snapshot = read_snapshot(self.state, owner=self.owner)
         except ReconcilerError:

@@ -743,9 +743,9 @@ def _keeps_transactions(self: ClusterLinks, full_name: str) -> None:
 
 def _stands_first(self: Driver, links: Any, here: ObservedMirror, operation: Operation, cut: Any) -> ObservedMirror:
     """Note that it equals its source before what diverged is cut, and cut nothing."""
-    links.record_agreement(here.name, here.source_topic_id or "", self._source_bounds(here), operation=operation.id)
+    links.record_agreement(here.name, here.source_topic_id or "", self._read_source_bounds(here), operation=operation.id)
     assert cut is not None
-    return self._advance(links, here, transitions.MirrorStatus.ACTIVE)
+    return self._set_status(links, here, transitions.MirrorStatus.ACTIVE)
 
 
 def _opens_whatever(self: Driver, links: Any, here: ObservedMirror, ends: Mapping[int, int]) -> None:
@@ -755,12 +755,12 @@ def _opens_whatever(self: Driver, links: Any, here: ObservedMirror, ends: Mappin
 
 
 def _joins_late(self: Driver, links: Any, here: ObservedMirror, operation: Operation) -> ObservedMirror:
-    ends = {part: bound.end for part, bound in self._source_bounds(here).items()}
+    ends = {part: bound.end for part, bound in self._read_source_bounds(here).items()}
     here = links.record_end_offsets(here.name, operation=operation.id, ends=ends)
     self._copy_all(links, here, ends)
-    there = self._links(here.source_cluster)
+    there = self._get_links(here.source_cluster)
     there.join(here.source, here, Operation(operation.id, operation.verb), may_go_on=self.may_go_on)
-    return self._advance(links, here, transitions.MirrorStatus.PENDING_STOPPED)
+    return self._set_status(links, here, transitions.MirrorStatus.PENDING_STOPPED)
 
 
 def _confirms_nothing(self: AppendGate, _partition: int) -> Any:
@@ -788,7 +788,7 @@ VARIANTS: Final[Mapping[str, Broken]] = {
     "open transactions stay open": Broken(
         "reverse died", ((ClusterLinks, "_close_to_producers", _keeps_transactions),)
     ),
-    "it stands before it is cut": Broken("restore died", ((Driver, "_restore", _stands_first),)),
+    "it stands before it is cut": Broken("restore died", ((Driver, "_run_restore", _stands_first),)),
     "nothing is noted of what it equals": Broken("just swapped", ((ClusterLinks, "record_source_match", _nothing),)),
     "no group is clamped": Broken(
         "failover died", ((link_side, "clamp_groups", _nothing), (gate, "clamp_groups", _nothing))
@@ -796,11 +796,11 @@ VARIANTS: Final[Mapping[str, Broken]] = {
     "groups are clamped by who fails over alone": Broken("failover died", ((AppendGate, "_clamp_groups", _nothing),)),
     "it opens without what it lacks": Broken("waits", ((Driver, "_copy_all", _opens_whatever),)),
     "the source is shut after the copy": Broken(
-        "append", ((Driver, "_synchronize", _joins_late), (Driver, "_recheck", _nothing))
+        "append", ((Driver, "_run_synchronization", _joins_late), (Driver, "_check_nothing_written", _nothing))
     ),
     "what was failed over is begun again": Broken("late join", ((mirrors, "_end_operation", _forgets),)),
     "a mirror opens though its source was rescued": Broken(
-        "west rescued", ((transitions, "check_source_shut", _nothing), (Driver, "_recheck", _nothing))
+        "west rescued", ((transitions, "check_source_shut", _nothing), (Driver, "_check_nothing_written", _nothing))
     ),
     "what was looked at long ago is published": Broken("late copy", ((topic_log, "check_current", _nothing),)),
     "whatever has offsets is the same": Broken("restore died", ((measures, "_find_copied_end", _all_fetched),)),

@@ -296,7 +296,7 @@ def test_a_dry_run_plans_what_would_go_and_changes_nothing(home: Home) -> None:
 
 _KILLED = {
     "cold": ("reconciler.embedded.mounts.outbound", "OutboundSteps._seal_heads", 1),
-    "live": ("reconciler.operations.steps.mount_jobs", "Unmount._archive_all", 1),
+    "live": ("reconciler.operations.steps.mount_jobs", "Unmount._archive_and_cut_over", 1),
 }
 
 
