@@ -247,7 +247,7 @@ def register_topics(session: Session, workspace: Workspace) -> None:
         session: The Spark session.
         workspace: The workspace of the topics that the options `cluster` and `topic` name.
     """
-    from reconciler.operations.clusters.notebook import register_opener  # noqa: PLC0415 - only Spark needs it
+    from reconciler.operations.clusters.notebook import register_topic_opener  # noqa: PLC0415 - only Spark needs it
 
     context = workspace._invocation()  # noqa: SLF001 - its own
-    register_opener(session, workspace.folder, environ=context.environ, select=workspace._select)  # noqa: SLF001 - its own
+    register_topic_opener(session, workspace.folder, environ=context.environ, select=workspace._select)  # noqa: SLF001 - its own

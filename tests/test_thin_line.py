@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.operations.apply import ApplyOptions, Hooks, apply
-from reconciler.operations.plan import parse_failing, plan
+from reconciler.operations.plan import parse_fail_on, plan
 from reconciler.operations.steps.invocation import Invocation, Select
 from reconciler.operations.steps.runner import Stop
 
@@ -62,4 +62,4 @@ def test_one_topic_goes_from_yaml_through_plan_and_apply_to_an_empty_plan(invoca
     last = plan(invocation, Select())
     assert last.plan.is_empty
     assert last.header.serial == 1
-    assert last.verdict(parse_failing(["changes"])) is None
+    assert last.verdict(parse_fail_on(["changes"])) is None

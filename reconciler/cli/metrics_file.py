@@ -20,7 +20,7 @@ from reconciler.operations.metrics import (
     MIRROR_BYTES,
     PREFIX,
     REMOTE,
-    Instruments,
+    MetricsReader,
     Metric,
     Totals,
     add_totals,
@@ -29,7 +29,7 @@ from reconciler.operations.metrics import (
 from reconciler.resources.measures import COUNTER_HELP
 
 if TYPE_CHECKING:
-    from reconciler.operations.mirrors.mirror_rounds import Upkeep
+    from reconciler.operations.mirrors.mirror_rounds import PassResult
     from reconciler.operations.steps.runner import SiteOptions
 
 
@@ -47,12 +47,12 @@ class MetricsFile:
     def __init__(self, path: Path, reach: SiteOptions) -> None:
         self._path = reach.invocation.cwd / path
         self._invocation = reach.invocation
-        self._instruments = Instruments(reach)
+        self._instruments = MetricsReader(reach)
         self.trouble: ReconcilerError | None = None
         """The last error, which was printed."""
         self._totals = read_totals(self._path)
 
-    def write(self, upkeep: Upkeep) -> None:
+    def write(self, upkeep: PassResult) -> None:
         """Read the clusters and write the file."""
         self._totals = add_totals(self._totals, upkeep)
         try:

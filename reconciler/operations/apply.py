@@ -20,7 +20,7 @@ from reconciler.operations.plan import (
     build_plan_result,
     choose_verdict,
     decide,
-    decide_unlocked,
+    plan_unlocked,
 )
 from reconciler.operations.state_views import open_rollback
 from reconciler.operations.steps.approval import (
@@ -28,20 +28,20 @@ from reconciler.operations.steps.approval import (
     ApprovalUse,
     ApprovedDigest,
     ApprovedPlan,
-    RestOfRun,
+    ResumeFacts,
     check_approvers,
     check_file_digest,
     find_rest_of_plan,
     limit_plan,
     read_plan,
     read_resume_options,
-    read_select,
-    to_options,
+    parse_select,
+    serialize_select,
 )
 from reconciler.operations.steps.invocation import Invocation, Select, combine_errors, find_workspace_folder
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.runner import Stop, require_confirmation, run_under_lease
-from reconciler.operations.steps.transitions import explain_all_halted
+from reconciler.operations.steps.transitions import explain_all_interrupted
 from reconciler.operations.steps.workspace import Work, check_allowance, open_state, open_work
 from reconciler.planning.allowances import collect_allowances
 from reconciler.planning.checks.guards import find_lifting_allowance
@@ -82,7 +82,7 @@ class ApplyOptions(RunOptions):
     only_drift: bool = False
     """Without `file`: only reset drifted fields."""
     approved_in: ForgeRequest | None = None
-    approved_ms: int | None = None
+    approved_at_ms: int | None = None
     approvers: int = 0
     """Number of approvers that the plan required."""
 
@@ -139,7 +139,7 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
             "FILE already contains its selection", hint="Give either FILE or options that select, not both."
         )
     saved = read_plan(invocation.cwd / options.file, str(options.file), read_plan_to_apply)
-    select = read_select(saved.options or {}, find_workspace_folder(invocation))
+    select = parse_select(saved.options or {}, find_workspace_folder(invocation))
     return _apply_approved(invocation, select, ApprovedPlan(saved.plan, is_strict=options.strict), options, hooks)
 
 
@@ -171,7 +171,7 @@ def _apply_approved(
         check_file_digest(plan, options.approved_digest, str(options.file))
     options = replace(options, approved_digest=plan.digest)
     since = plan.base.serial if plan.base else 0
-    use = ApprovalUse(since_ms=options.approved_ms, since_serial=since)
+    use = ApprovalUse(since_ms=options.approved_at_ms, since_serial=since)
     return _ApplyRun(work, options, hooks, PlanOptions()).run(replace(approved, use=use))
 
 
@@ -188,7 +188,7 @@ def apply_files(
     options = _add_approval(work, options)
     applying = _ApplyRun(work, options, hooks, wanted)
     if options.approved_digest is not None:
-        use = ApprovalUse(since_ms=options.approved_ms, pull_request=options.pull_request)
+        use = ApprovalUse(since_ms=options.approved_at_ms, pull_request=options.pull_request)
         return applying.run(ApprovedDigest(options.approved_digest, use))
     return applying.run(None) if options.yes else applying.confirm_and_run()
 
@@ -213,7 +213,7 @@ def _add_approval(work: Work, options: ApplyOptions) -> ApplyOptions:
     return replace(
         options,
         approved_digest=request.digest,
-        approved_ms=request.at_ms,
+        approved_at_ms=request.at_ms,
         approvers=request.approvers,
         approved_by=request.by,
         pull_request=request.url or options.pull_request,
@@ -225,7 +225,7 @@ def _resume(invocation: Invocation, select: Select, options: ApplyOptions, hooks
         raise UsageError("the open run has its own plan and selection", hint="Give --resume alone, and -e.")
     saved_options = read_resume_options(open_state(invocation, select))
     work = _reopen_work(
-        invocation, read_select(saved_options, find_workspace_folder(invocation)), saved_options.get("back_to")
+        invocation, parse_select(saved_options, find_workspace_folder(invocation)), saved_options.get("back_to")
     )
     work.warn_about_local_state()
     return _ApplyRun(work, options, hooks, PlanOptions(**saved_options["wanted"])).run(None)
@@ -241,7 +241,7 @@ class _ApplyRun:
 
     def confirm_and_run(self) -> ApplyOutcome:
         started_ms = self._work.invocation.now_ms()
-        decided = decide_unlocked(self._work, self._wanted)
+        decided = plan_unlocked(self._work, self._wanted)
         planned = build_plan_result(self._work, decided, started_ms)
         self._check_errors(planned)
         _check_blocked(planned)
@@ -293,14 +293,14 @@ class _ApplyRun:
             command=self._command_text,
             options=self._options,
             runs_transition=self._may_drive,
-            skips_address=lambda address: cluster_of(address) not in self._work.to_read,
+            skips_address=lambda address: cluster_of(address) not in self._work.clusters_to_read,
         )
         report = self._places.wrap_report(self._hooks.report)
         result = run_under_lease(self._work, wish, decide_under_lease, report=report, stop=self._hooks.stop).result
         planned, check = checked_plans[-1]
         verdict = choose_verdict(result, self._places.add_place)
         if result is not None and result.is_stopped and verdict is not None:
-            halted_errors = explain_all_halted(self._work.providers, planned.plan.actions, result.not_started)
+            halted_errors = explain_all_interrupted(self._work.providers, planned.plan.actions, result.not_started)
             verdict.message = "; ".join([verdict.message, *(error.message for error in halted_errors)])
             verdict.hint = " · ".join(dict.fromkeys([verdict.hint, *(error.hint for error in halted_errors)]))
         if check is None:
@@ -341,7 +341,7 @@ class _ApplyRun:
 
     def _build_work(self, planned: PlanResult, decided: PlanDecision) -> RunWork:
         work, plan = self._work, planned.plan
-        select_options = to_options(work.select, cwd=work.invocation.cwd, folder=work.folder)
+        select_options = serialize_select(work.select, cwd=work.invocation.cwd, folder=work.folder)
         options = {**select_options, "wanted": asdict(self._wanted), "back_to": work.back_to}
         # Record the commit even without actions, unless the last applied commit may be newer.
         is_newest = bool(plan.actions) or plan.applied is None or plan.applied.is_newer is False
@@ -369,8 +369,8 @@ class _ApplyRun:
             raise combine_errors(planned.plan.errors, can_exclude=is_selecting)
 
 
-def _build_resume_facts(decided: PlanDecision) -> RestOfRun:
-    return RestOfRun(decided.seen.inventory, decided.seen.capabilities, decided.recorded)
+def _build_resume_facts(decided: PlanDecision) -> ResumeFacts:
+    return ResumeFacts(decided.seen.inventory, decided.seen.capabilities, decided.recorded)
 
 
 def _limit_plan(planned: PlanResult, agreed: Sequence[Action]) -> PlanResult:

@@ -16,7 +16,7 @@ import orjson
 from reconciler.errors import DriftError, NotAuthorizedError, ReconcilerError, RetryableError, UsageError, UserError
 from reconciler.manifests.files import WORKSPACE_FILE
 from reconciler.objectstore.directory import write_atomically
-from reconciler.operations.plan import PlanDecision, PlanResult, build_plan_result, decide_unlocked
+from reconciler.operations.plan import PlanDecision, PlanResult, build_plan_result, plan_unlocked
 from reconciler.operations.steps.invocation import Invocation, Select, combine_errors
 from reconciler.operations.steps.observe import unreachable_clusters_error
 from reconciler.operations.steps.recorded import RecordedState, describe_unreadable_run
@@ -88,7 +88,7 @@ def parse_failing_classes(names: Iterable[str]) -> frozenset[DriftClass]:
     return ALWAYS | {by_name[name] for name in names}
 
 
-def find_doubts(
+def find_doubtful_actions(
     store: ObjectStore, remembered: RecordedState, is_looked_at: Callable[[Address], bool]
 ) -> tuple[DriftItem, ...]:
     """Return the actions of an interrupted run whose result is unknown; none while the run's lease is alive."""
@@ -110,7 +110,7 @@ def find_doubts(
     )
 
 
-def check_readable(store: ObjectStore, remembered: RecordedState) -> UserError | None:
+def find_unreadable_error(store: ObjectStore, remembered: RecordedState) -> UserError | None:
     """Return the error if files of an interrupted run are unreadable; `None` while its lease is alive."""
     lockfile = remembered.snapshot.lockfile if remembered.snapshot is not None else None
     why = remembered.unreadable
@@ -162,7 +162,7 @@ _NO_SCOPE: Final = DriftScope("")
 
 
 @dataclass(frozen=True, slots=True)
-class KnownFile:
+class KnownDriftFile:
     """A file with the drift items reported by earlier runs, and the current items."""
 
     path: Path
@@ -175,7 +175,7 @@ class KnownFile:
     @classmethod
     def read(
         cls, path: Path, whose: DriftScope, findings: Sequence[DriftItem], was_compared: Callable[[Address], bool]
-    ) -> KnownFile:
+    ) -> KnownDriftFile:
         """Read the items that earlier runs reported for `whose`. A missing file has none."""
         _check_folder(path)
         return cls(path, whose, _convert_old_entries(_read_entries(path), whose)[whose], tuple(findings), was_compared)
@@ -183,14 +183,14 @@ class KnownFile:
     @property
     def unknown(self) -> tuple[DriftItem, ...]:
         """Current items that no earlier run reported."""
-        return tuple(item for item in self.findings if key_of_item(item) not in self.reported)
+        return tuple(item for item in self.findings if format_item_key(item) not in self.reported)
 
     def remember(self) -> None:
         """Store the current items, so that the next run hides them. Call it after they were shown.
 
         Items that are gone are removed. Items of other runs stay.
         """
-        now = {key_of_item(item): item.address for item in self.findings}
+        now = {format_item_key(item): item.address for item in self.findings}
         with _lock_folder(self.path):
             before = _convert_old_entries(_read_entries(self.path), self.whose)
             retained = {mark: address for mark, address in before[self.whose].items() if self._must_keep(mark, address)}
@@ -200,7 +200,7 @@ class KnownFile:
         return mark not in self.reported or (address is not None and not self.was_compared(address))
 
 
-def key_of_item(item: DriftItem) -> str:
+def format_item_key(item: DriftItem) -> str:
     """Return the key under which an item is stored. It changes when the item is no longer ignored."""
     return f"{item.fingerprint} ignored" if item.ignored is not None else item.fingerprint
 
@@ -287,7 +287,7 @@ def _unwritable_error(path: Path, error: OSError) -> UserError:
 _Field = tuple["Address", str]
 
 
-def sort_findings(plan: Plan) -> tuple[DriftItem, ...]:
+def list_drift_items(plan: Plan) -> tuple[DriftItem, ...]:
     """Return the plan's findings as drift items, in plan order."""
     agreed = _find_agreed_fields(plan)
     moved = tuple(_build_drift_item(finding) for finding in plan.drift if (finding.address, finding.path) not in agreed)
@@ -404,7 +404,7 @@ class DriftResult:
     """Items to show: known ones are omitted."""
     failing: tuple[DriftItem, ...]
     verdict: ReconcilerError | None
-    known: KnownFile | None = None
+    known: KnownDriftFile | None = None
     unreadable: PlanFinding | None = None
     """Error about an interrupted run whose files are unreadable, so its actions are unknown."""
     sealed: tuple[PlanFinding, ...] = ()
@@ -472,20 +472,20 @@ def drift(
     kinds = parse_failing_classes(fail_on)
     started_ms = invocation.now_ms()
     work = open_work(invocation, select, is_reader=True)
-    decided = decide_unlocked(work, PlanOptions(is_comparison=True))
+    decided = plan_unlocked(work, PlanOptions(is_comparison=True))
     planned = build_plan_result(work, decided, started_ms)
-    doubtful = find_doubts(work.state, decided.remembered, _build_selector(select))
+    doubtful = find_doubtful_actions(work.state, decided.remembered, _build_selector(select))
     foreign, untold = _find_foreign_records(work, decided, select)
     items = (
         *_find_takeovers(work, decided, _build_selector(select)),
         *foreign,
-        *sort_findings(planned.plan),
+        *list_drift_items(planned.plan),
     )
     findings = put_doubtful_first(items, doubtful)
     unknown, lost = _find_unreadable_run(work, decided), _find_unread_clusters(decided)
     known_file = None
     if known is not None:
-        known_file = KnownFile.read(
+        known_file = KnownDriftFile.read(
             invocation.cwd / known,
             _build_scope(planned.plan),
             findings,
@@ -567,7 +567,7 @@ def _find_foreign_records(work: Work, decided: PlanDecision, select: Select) -> 
 
 
 def _find_unreadable_run(work: Work, decided: PlanDecision) -> PlanFinding | None:
-    why = check_readable(work.state, decided.remembered)
+    why = find_unreadable_error(work.state, decided.remembered)
     return None if why is None else PlanFinding(None, None, why.message, why.hint)
 
 

@@ -34,7 +34,7 @@ class FiledIssue:
 
 
 @dataclass(frozen=True, slots=True)
-class Remedy:
+class DriftRemedy:
     """Ways to end the drift, for the text of an issue."""
 
     accepted: AcceptResult | None
@@ -45,7 +45,7 @@ def file_issue(
     invocation: Invocation,
     drifted: DriftResult,
     options: ForgeRequest,
-    text_of: Callable[[Remedy], str],
+    text_of: Callable[[DriftRemedy], str],
     labels: Sequence[str] = (),
     *,
     owes_message: bool = False,
@@ -65,7 +65,7 @@ def file_issue(
             return _update_issue(forge, marker, f"Drift of {name}", text, labels, owes_message=owes_message)
         open_issues = [] if drifted.errors else forge.own_issues(marker.is_in)
         closed = [
-            forge.edit_issue(issue, fit_comment(text_of(Remedy(None, ())), forge.limit, forge.size), closes=True)
+            forge.edit_issue(issue, fit_comment(text_of(DriftRemedy(None, ())), forge.limit, forge.size), closes=True)
             for issue in open_issues
         ]
         return FiledIssue("closed" if open_issues else "none", forge.title, closed[-1] if closed else None)
@@ -73,9 +73,9 @@ def file_issue(
         forge.close()
 
 
-def _find_remedy(drifted: DriftResult, kind: Kind) -> Remedy:
+def _find_remedy(drifted: DriftResult, kind: Kind) -> DriftRemedy:
     if drifted.compared is None:
-        return Remedy(None, ())
+        return DriftRemedy(None, ())
     loaded, decided, doubtful = drifted.compared
     addresses = dict.fromkeys(item.address for item in drifted.failing)
     try:
@@ -85,9 +85,9 @@ def _find_remedy(drifted: DriftResult, kind: Kind) -> Remedy:
     root = find_repository_root(loaded.folder)
     files = dict.fromkeys(place.file for address in addresses for place in loaded.places.get(address, ()))
     if root is None:
-        return Remedy(accepted, ())
+        return DriftRemedy(accepted, ())
     below = PurePosixPath(loaded.folder.resolve().relative_to(root))
-    return Remedy(accepted, find_owners(root, kind, [str(below / file) for file in files]))
+    return DriftRemedy(accepted, find_owners(root, kind, [str(below / file) for file in files]))
 
 
 def record_message_sent(invocation: Invocation, filed: FiledIssue, options: ForgeRequest) -> None:

@@ -17,21 +17,21 @@ from reconciler.manifests.files import Place, build_label
 from reconciler.manifests.format import format_text
 from reconciler.manifests.load import LoadedWorkspace, explain_origin
 from reconciler.manifests.positions import FieldPath, format_path
-from reconciler.operations.drift import DriftItem, check_readable, find_doubts, put_doubtful_first, sort_findings
+from reconciler.operations.drift import DriftItem, find_unreadable_error, find_doubtful_actions, put_doubtful_first, list_drift_items
 from reconciler.operations.manifest_fields import (
     ODD_LAYOUT,
-    ByHandError,
+    UneditableFieldError,
     ElsewhereError,
     Manifests,
     Spot,
     accept_field,
     describe_edit_by_hand,
-    field_path_of,
+    make_field_path,
     format_configs,
     format_field,
     format_rule,
 )
-from reconciler.operations.plan import PlanDecision, decide_unlocked
+from reconciler.operations.plan import PlanDecision, plan_unlocked
 from reconciler.operations.steps.invocation import Invocation, Select, combine_errors
 from reconciler.operations.steps.workspace import open_work
 from reconciler.planning.actions import Transition
@@ -133,7 +133,7 @@ def accept_mirror(manifests: Manifests, mirror: MirrorTopic) -> None:
     try:
         spot.file.append_value(spot.place.number, MIRRORS, build_link_entry(mirror))
     except UneditableError as error:
-        raise ByHandError(spot.place, ODD_LAYOUT) from error
+        raise UneditableFieldError(spot.place, ODD_LAYOUT) from error
 
 
 def build_link_entry(mirror: MirrorTopic) -> dict[str, Any]:
@@ -272,11 +272,11 @@ class AcceptResult:
 def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> AcceptResult:
     """Return a patch of the files that accepts the differences at `patterns`."""
     work = open_work(invocation, select, is_reader=True)
-    decided = decide_unlocked(work)
-    unknown = check_readable(work.state, decided.remembered)
+    decided = plan_unlocked(work)
+    unknown = find_unreadable_error(work.state, decided.remembered)
     if unknown is not None:
         raise unknown
-    doubtful = find_doubts(work.state, decided.remembered, lambda _address: True)
+    doubtful = find_doubtful_actions(work.state, decided.remembered, lambda _address: True)
     return build_patch(work.loaded, decided, patterns, doubtful)
 
 
@@ -285,7 +285,7 @@ def build_patch(
 ) -> AcceptResult:
     """Return a patch of loaded files that accepts the differences at `patterns`, except of addresses in doubt."""
     accepting = _PatchBuilder(loaded, decided, tuple(patterns))
-    accepting.run(put_doubtful_first(sort_findings(decided.plan), doubtful))
+    accepting.run(put_doubtful_first(list_drift_items(decided.plan), doubtful))
     if not accepting.is_anything_found:
         if decided.plan.errors:
             raise combine_errors(decided.plan.errors)
@@ -294,7 +294,7 @@ def build_patch(
     return AcceptResult(accepting.manifests.patch(), tuple(accepting.notes), accepting.left_out)
 
 
-class OfFilesError(ElsewhereError):
+class FilesDifferError(ElsewhereError):
     """The difference comes from the files, so the patch needs no edit."""
 
 
@@ -303,7 +303,7 @@ def _translate_uneditable(spot: Spot) -> Iterator[None]:
     try:
         yield
     except UneditableError as error:
-        raise ByHandError(spot.place, ODD_LAYOUT) from error
+        raise UneditableFieldError(spot.place, ODD_LAYOUT) from error
 
 
 class _PatchBuilder:
@@ -344,11 +344,11 @@ class _PatchBuilder:
         self.is_anything_found = True
         try:
             change()
-        except OfFilesError as error:
+        except FilesDifferError as error:
             self._add_note(f"{address}: {error}")
         except ElsewhereError as error:
             self.left_out += self._add_note(f"{address}: {error}")
-        except ByHandError as error:
+        except UneditableFieldError as error:
             self.left_out += self._add_note(f"{address}: change by hand: {by_hand(error.place)} ({error})")
 
     def _add_note(self, text: str) -> bool:
@@ -380,10 +380,10 @@ class _PatchBuilder:
                 raise ElsewhereError(message)
             case "pending" if item.path:
                 message = f"the files already have {item.path}: `reconciler apply` records it"
-                raise OfFilesError(message)
+                raise FilesDifferError(message)
             case "pending" | "blocked":
                 message = "the files changed, not the cluster: apply that, or take it back"
-                raise OfFilesError(message)
+                raise FilesDifferError(message)
             case _:
                 assert_never(item.kind)
 
@@ -418,7 +418,7 @@ class _PatchBuilder:
             message = f"it was deleted and created again outside reconciler, and cannot be adopted: {errors[0]}"
             raise ElsewhereError(message)
         message = "it was deleted and created again outside reconciler; `reconciler apply` adopts the new one"
-        raise ElsewhereError(message) if more is None else OfFilesError(message)
+        raise ElsewhereError(message) if more is None else FilesDifferError(message)
 
     def _find_larger_count(self, address: Address) -> int | None:
         seen, declared = self._decided.seen.inventory.get(address), self.manifests.loaded.desired.get(address)
@@ -435,7 +435,7 @@ class _PatchBuilder:
         )
 
     def _sets_own_value(self, item: DriftItem) -> bool:
-        place = field_path_of(item.address, item.path)
+        place = make_field_path(item.address, item.path)
         return self.manifests.spot(item.address, place).get_value(place) is not None
 
     def _find_origin(self, item: DriftItem) -> str | None:
@@ -469,7 +469,7 @@ class _PatchBuilder:
         if held.mirror is not None:
             accept_mirror(self.manifests, held.mirror)
         elif not now:
-            raise OfFilesError(f"{held.message}: no `state` in a manifest declares that")
+            raise FilesDifferError(f"{held.message}: no `state` in a manifest declares that")
         elif kind_of(address) == "mirror":
             self._accept_role(address, cast("Role", now))
         elif kind_of(address) == "mounting":

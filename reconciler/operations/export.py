@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from reconciler.errors import PartialError, ReconcilerError, RetryableError, UsageError, UserError
 from reconciler.manifests.files import build_label
 from reconciler.manifests.models import translate_validation_error
-from reconciler.operations.export_archives import Archives, describe_ends, select_archives
+from reconciler.operations.export_archives import Archives, describe_next_offsets, select_archives
 from reconciler.operations.export_layout import (
-    AT_LEAST,
+    MIN_TOPICS,
     ClusterContents,
     FactoredLayout,
     OmittedResource,
@@ -178,7 +178,7 @@ class ExportOptions:
     """Accept a non-empty folder. No file is overwritten."""
     bare: Cluster | None = None
     """An undeclared cluster, which the exported workspace declares."""
-    at_least: int = AT_LEAST
+    at_least: int = MIN_TOPICS
 
 
 @dataclass(frozen=True, slots=True)

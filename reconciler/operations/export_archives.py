@@ -264,7 +264,7 @@ def _build_empty_topic(seen: Observed, source: str | None) -> RecoverableTopic:
     )
 
 
-def describe_ends(recoverable: RecoverableTopic) -> str:
+def describe_next_offsets(recoverable: RecoverableTopic) -> str:
     """Describe the next offset of each partition. Later records were not uploaded."""
     shown = range(min(recoverable.partitions, _SHOWN_PARTITIONS))
     named = [f"{_format_next_offset(recoverable.ends.get(number))} of partition {number}" for number in shown]

@@ -59,7 +59,7 @@ _SIZES: Final = frozenset({"bytes", "segmentBytes"})
 _DEFAULTS: Final[Mapping[str, Any]] = {"deletionProtection": True, "properties": {}}
 
 
-def document_text(resource: Resource, inventory: Inventory) -> str:
+def format_resource(resource: Resource, inventory: Inventory) -> str:
     """Return a resource's manifest. `inventory` has the mirrors of links."""
     match resource:
         case Topic() | Namespace() | MirrorLink():
@@ -224,7 +224,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-class Policies:
+class PolicyExtractor:
     """Tiering policies of a cluster: one for each distinct set of tiering configs."""
 
     def __init__(
@@ -313,12 +313,12 @@ def _make_policy_name(spec: TieringPolicySpec) -> str:
 # Prefixes of flat topic names become namespaces. Each full name maps back to its flat name.
 
 
-AT_LEAST: Final = 3
+MIN_TOPICS: Final = 3
 """Topics that make a prefix a namespace. Two may share one by chance."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spaces:
+class FlatNamespaces:
     """Namespaces for the prefixes of a cluster's flat names."""
 
     separator: str
@@ -343,14 +343,14 @@ class Spaces:
         return full_name.replace(":", self.separator)
 
 
-def find_spaces(
+def find_flat_namespaces(
     names: Iterable[str],
     separator: str,
     *,
     reserved: Iterable[str] = (),
     known: Iterable[str] = (),
-    at_least: int = AT_LEAST,
-) -> Spaces:
+    at_least: int = MIN_TOPICS,
+) -> FlatNamespaces:
     """Return the namespaces of flat names, whatever their order.
 
     Legal prefixes in `reserved` (from access rules) and `known` always become namespaces. With `at_least` 0 no others
@@ -366,7 +366,7 @@ def find_spaces(
         above = _to_namespace(prefix, separator).rpartition(":")[0]
         if at_least and counts[prefix] >= at_least and prefix not in spoiled and (not above or above in namespaces):
             namespaces.add(_to_namespace(prefix, separator))
-    return Spaces(separator, {tier.replace(":", separator) + separator: tier for tier in sorted(namespaces)})
+    return FlatNamespaces(separator, {tier.replace(":", separator) + separator: tier for tier in sorted(namespaces)})
 
 
 def _count_prefixes(names: Iterable[str], separator: str) -> tuple[Counter[str], set[str]]:
@@ -436,7 +436,7 @@ class _AccessRule(NamedTuple):
     operations: NameSet
 
 
-def assign_rules(bindings: Iterable[AccessBinding], spaces: Spaces, capabilities: Capabilities) -> NamespaceRules:
+def assign_rules(bindings: Iterable[AccessBinding], spaces: FlatNamespaces, capabilities: Capabilities) -> NamespaceRules:
     """Assign each binding to its longest matching namespace. Rules merge only if the broker has every combination."""
     rules_by_namespace: defaultdict[str, list[_AccessRule]] = defaultdict(list)
     unsaid: list[tuple[AccessBinding, UserError]] = []
@@ -472,7 +472,7 @@ def merge_acls(rules: Iterable[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
     )
 
 
-def _explain_refusal(binding: AccessBinding, spaces: Spaces, rule: _AccessRule, capabilities: Capabilities) -> str | None:
+def _explain_refusal(binding: AccessBinding, spaces: FlatNamespaces, rule: _AccessRule, capabilities: Capabilities) -> str | None:
     if binding.resource not in _RESOURCES:
         return f"rules on {binding.resource} are about no topic and no namespace"
     namespace, _ = spaces.split_name(binding.name)
@@ -565,15 +565,15 @@ class FactoredLayout:
 @dataclass(slots=True)
 class _LayoutDraft:
     contents: ClusterContents
-    policies: Policies
-    spaces: Spaces
+    policies: PolicyExtractor
+    spaces: FlatNamespaces
     shared: SharedConfigs
     made: dict[Address, Resource] = field(default_factory=dict)
     unsaid: list[OmittedResource] = field(default_factory=list)
 
 
 def factor_layout(
-    contents: ClusterContents, *, policies: Mapping[str, TieringPolicy] | None = None, at_least: int = AT_LEAST
+    contents: ClusterContents, *, policies: Mapping[str, TieringPolicy] | None = None, at_least: int = MIN_TOPICS
 ) -> FactoredLayout:
     """Lay out a cluster's resources in namespaces, shared configs and policies.
 
@@ -593,7 +593,7 @@ def factor_layout(
     namespace_configs = [resource.spec.configs for resource in contents.resources if isinstance(resource, Namespace)]
     layers = [*namespace_configs, *shared.namespaces.values(), *shared.topics.values()]
     draft = _LayoutDraft(
-        contents, Policies(layers, contents.capabilities, policies or {}), spaces, shared, unsaid=refused
+        contents, PolicyExtractor(layers, contents.capabilities, policies or {}), spaces, shared, unsaid=refused
     )
     for name, topic in placed.items():
         _add_topic(draft, name, topic)
@@ -623,13 +623,13 @@ def _pick_declarable_configs(
             unsaid.append(OmittedResource(topic.address, UserError(f"configs.{key}: {why}", hint=STAYS)))
 
 
-def _find_topic_namespaces(contents: ClusterContents, topics: Sequence[Topic], at_least: int) -> Spaces:
+def _find_topic_namespaces(contents: ClusterContents, topics: Sequence[Topic], at_least: int) -> FlatNamespaces:
     known = {topic.metadata.namespace for topic in topics}
     known |= {resource.metadata.name for resource in contents.resources if isinstance(resource, Namespace)}
     if contents.separator is None:
-        return Spaces(":", {f"{tier}:": tier for namespace in sorted(known) for tier in tiers_of(namespace)})
+        return FlatNamespaces(":", {f"{tier}:": tier for namespace in sorted(known) for tier in tiers_of(namespace)})
     names = [topic.full_name.replace(":", contents.separator) for topic in topics]
-    return find_spaces(
+    return find_flat_namespaces(
         [*names, *contents.taken],
         contents.separator,
         reserved=[binding.name for binding in contents.bindings if binding.is_prefix],
@@ -711,7 +711,7 @@ def format_manifests(resources: Iterable[Resource], inventory: Inventory) -> dic
     for resource in sorted(resources, key=lambda resource: rank(resource.address)):
         name = _choose_file(resource.address, resource, names)
         if name is not None:
-            documents.setdefault(name, []).append(document_text(resource, inventory))
+            documents.setdefault(name, []).append(format_resource(resource, inventory))
     return {name: "---\n".join(texts) for name, texts in sorted(documents.items())}
 
 

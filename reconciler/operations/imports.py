@@ -30,7 +30,7 @@ from reconciler.operations.export import add_workspace_files, warn_unread
 from reconciler.operations.export_layout import (
     ClusterContents,
     FactoredLayout,
-    document_text,
+    format_resource,
     factor_layout,
     format_manifests,
     write_files,
@@ -271,7 +271,7 @@ _INVALID_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class TargetWorkspace:
     """The workspace into which the manifests are written."""
 
     folder: Path | None = None
@@ -280,24 +280,24 @@ class Surroundings:
     policies: Mapping[str, TieringPolicy] = field(default_factory=dict)
 
 
-def read_surroundings(invocation: Invocation, select: Select, out: Path) -> Surroundings:
+def read_target_workspace(invocation: Invocation, select: Select, out: Path) -> TargetWorkspace:
     """Return the named workspace, or the nearest one above `out` or the current folder."""
     folder = _find_folder(invocation, out)
     if folder is None:
-        return Surroundings()
+        return TargetWorkspace()
     within = replace(invocation, workspace=folder)
     listed = load_workspace_file(within, select).spec.manifests
     limit = invocation.read_limit(folder)
     if not find_manifests(folder, listed, apart=frozenset(), may_be_empty=True, within=limit).files:
-        return Surroundings(folder, listed)
+        return TargetWorkspace(folder, listed)
     loaded = load_files(within, select)
     resources = (declared.resource for declared in loaded.desired.values())
     policies = {policy.metadata.name: policy for policy in resources if isinstance(policy, TieringPolicy)}
-    return Surroundings(folder, listed, {target.name: target for target in _list_declared_targets(loaded)}, policies)
+    return TargetWorkspace(folder, listed, {target.name: target for target in _list_declared_targets(loaded)}, policies)
 
 
 def choose_targets(
-    reading: Reading, around: Surroundings, options: Iterable[str], separator: str | None
+    reading: Reading, around: TargetWorkspace, options: Iterable[str], separator: str | None
 ) -> dict[str, Target]:
     """Return our cluster for each cluster name in the tool's files."""
     theirs = _list_cluster_names(reading)
@@ -373,7 +373,7 @@ def _parse_clusters(options: Iterable[str], theirs: list[str]) -> dict[str, str]
     return wanted
 
 
-def _match_cluster(theirs: str, around: Surroundings, *, is_only: bool) -> str:
+def _match_cluster(theirs: str, around: TargetWorkspace, *, is_only: bool) -> str:
     if theirs in around.targets:
         return theirs
     real = [target.name for target in around.targets.values() if not target.has_namespaces]
@@ -465,7 +465,7 @@ def import_files(invocation: Invocation, select: Select, options: ImportOptions)
     path, out = invocation.cwd / options.path, invocation.cwd / options.out
     is_workspace = options.is_workspace or bool(options.bootstrap_servers)
     reading = read_files(options.tool, path, invocation.cwd)
-    around = Surroundings() if is_workspace else read_surroundings(invocation, select, out)
+    around = TargetWorkspace() if is_workspace else read_target_workspace(invocation, select, out)
     targets = choose_targets(reading, around, options.clusters, options.separator)
     reading.clusters = _apply_addresses(options, reading, targets)
     composed = compose(reading, targets)
@@ -556,6 +556,6 @@ def _check_brokers_known(composed: ImportedResources, targets: Mapping[str, Targ
 def _build_notes(
     composed: ImportedResources, targets: Mapping[str, Target], *, is_workspace: bool
 ) -> list[ClusterNote]:
-    texts = {name: document_text(cluster, {}) for name, cluster in composed.clusters.items()}
+    texts = {name: format_resource(cluster, {}) for name, cluster in composed.clusters.items()}
     ours = {target.name: target for target in targets.values()}
     return [ClusterNote(name, is_workspace or ours[name].is_declared, texts.get(name)) for name in sorted(ours)]

@@ -41,7 +41,7 @@ class ElsewhereError(Exception):
     """The field is set outside the resource's own manifest. The message names the place and the remedy."""
 
 
-class ByHandError(Exception):
+class UneditableFieldError(Exception):
     """A patch cannot safely change the field at `place`. The message names the reason."""
 
     def __init__(self, place: Place, why: str) -> None:
@@ -168,13 +168,13 @@ class Manifests:
         path = (self.loaded.folder / place.file).resolve()
         folder = self.loaded.folder.resolve()
         if not path.is_relative_to(folder):
-            raise ByHandError(place, "its file is outside the workspace")
+            raise UneditableFieldError(place, "its file is outside the workspace")
         label = build_label(path, folder)
         if label not in self.files:
             try:
                 self.files[label] = EditedFile(path.read_bytes().decode())
             except (OSError, UnicodeDecodeError, UneditableError) as error:
-                raise ByHandError(place, ODD_LAYOUT) from error
+                raise UneditableFieldError(place, ODD_LAYOUT) from error
         return self.files[label]
 
     def _must_keep_empty(self, label: str, emptied: AbstractSet[str]) -> bool:
@@ -289,19 +289,19 @@ def accept_field(
     `operations`: `AccessControl.operations` of a platform that splits namespace rules.
     """
     is_rule = path.startswith(ACLS)
-    spot = manifests.spot(address, _RULES if is_rule else field_path_of(address, path))
+    spot = manifests.spot(address, _RULES if is_rule else make_field_path(address, path))
     try:
         if is_rule:
             _write_rule(spot, address, path, observed, operations)
         else:
             _write_value(spot, address, path, observed)
     except UneditableError as error:
-        raise ByHandError(spot.place, ODD_LAYOUT) from error
+        raise UneditableFieldError(spot.place, ODD_LAYOUT) from error
 
 
 def describe_edit_by_hand(loaded: LoadedWorkspace, address: Address, path: str, observed: Value, place: Place) -> str:
     """Describe an edit that no patch can safely make: file, line, field and value."""
-    where = _RULES if path.startswith(ACLS) else field_path_of(address, path)
+    where = _RULES if path.startswith(ACLS) else make_field_path(address, path)
     line = explain_origin(loaded, address).get(format_path(where), str(place))
     if observed is None:
         return f"{line} {path}: take it out"
@@ -310,7 +310,7 @@ def describe_edit_by_hand(loaded: LoadedWorkspace, address: Address, path: str, 
     return f"{line} {format_path(where)}: {format_flow_value(_format_value(path, observed, None))}"
 
 
-def field_path_of(address: Address, path: str) -> FieldPath:
+def make_field_path(address: Address, path: str) -> FieldPath:
     """Return the path of a resource's field in its manifest.
 
     Mirrors as entries of links have no `spec`. Config keys may contain dots.
@@ -323,7 +323,7 @@ def field_path_of(address: Address, path: str) -> FieldPath:
 
 
 def _write_value(spot: Spot, address: Address, path: str, observed: Value) -> None:
-    place = field_path_of(address, path)
+    place = make_field_path(address, path)
     like = spot.get_value(place)
     whole, number = (*spot.within, *place), spot.place.number
     if observed is not None:
@@ -347,7 +347,7 @@ def _write_rule(
     parts = [_list_part_paths(address, rule, operations) for rule in spot.get_value(_RULES) or ()]
     places = [position for position, paths in enumerate(parts) if path in paths]
     if observed is None and not places:
-        raise ByHandError(spot.place, "no single rule there declares it")
+        raise UneditableFieldError(spot.place, "no single rule there declares it")
     whole = next((position for position in places if len(parts[position]) == 1), None)
     file, number = spot.file, spot.place.number
     with file.apply_together():

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, assert_
 from reconciler.errors import ReconcilerError
 from reconciler.lifecycles import LinkStatus
 from reconciler.operations.drift import CLASSES, DriftClass, DriftResult
-from reconciler.operations.mirrors.mirror_rounds import JobOutcome, MirrorOutcome, Upkeep
-from reconciler.operations.steps.observe import check_exists
+from reconciler.operations.mirrors.mirror_rounds import JobOutcome, MirrorOutcome, PassResult
+from reconciler.operations.steps.observe import check_cluster_exists
 from reconciler.operations.steps.transitions import UNDER_WAY
 from reconciler.providers.protocol import links_of
 from reconciler.resources.address import Address, cluster_of, full_name_of
@@ -63,7 +63,7 @@ MIRROR_BYTES: Final = "cluster_link_mirror_topic_bytes"
 Totals: TypeAlias = dict[tuple[str, str], float]
 
 
-def add_totals(before: Totals, upkeep: Upkeep) -> Totals:
+def add_totals(before: Totals, upkeep: PassResult) -> Totals:
     """Add the counters of a pass to the totals of earlier ones. Pure."""
     totals = dict(before)
     for job in upkeep.jobs:
@@ -242,7 +242,7 @@ class ClusterReading(NamedTuple):
     mirrors: Sequence[ObservedMirror] = ()
 
 
-class Instruments:
+class MetricsReader:
     """Reads the metrics of a workspace's clusters after each pass. Clusters are opened once."""
 
     def __init__(self, reach: SiteOptions) -> None:
@@ -253,13 +253,13 @@ class Instruments:
         """Read all clusters that exist, in parallel."""
         recorded = self._reach.recorded(self._site)
         measurements = map_in_parallel(
-            lambda name: self._read_cluster(name, recorded), self._site.to_read, name="metrics"
+            lambda name: self._read_cluster(name, recorded), self._site.clusters_to_read, name="metrics"
         )
         return [measurement for measurement in measurements if measurement is not None]
 
     def _read_cluster(self, name: str, recorded: Mapping[Address, str | None]) -> ClusterReading | None:
         try:
-            if not check_exists(self._site, name, recorded):
+            if not check_cluster_exists(self._site, name, recorded):
                 return None
             provider = self._site.providers[name]
             links = () if provider.links is None else provider.links.links()
@@ -271,7 +271,7 @@ class Instruments:
 
 
 def build_metrics(
-    measured: Sequence[ClusterReading], upkeep: Upkeep, *, now_ms: int, totals: Totals | None = None
+    measured: Sequence[ClusterReading], upkeep: PassResult, *, now_ms: int, totals: Totals | None = None
 ) -> list[Metric]:
     """Return all metrics after a pass that ended at `now_ms`. `totals` include this pass. Pure."""
     up = Metric("cluster_up", "Whether the cluster could be read after the pass.")
@@ -347,7 +347,7 @@ def _build_group_metric(vitals: Mapping[str, Vitals]) -> Metric:
     return metric
 
 
-def _build_job_metrics(upkeep: Upkeep, now_ms: int) -> Iterator[Metric]:
+def _build_job_metrics(upkeep: PassResult, now_ms: int) -> Iterator[Metric]:
     when = Metric("job_last_run_timestamp_seconds", "When the pass that ran the job ended, since 1970.")
     took = Metric("job_last_run_duration_seconds", "How long the job took.")
     good = Metric("job_last_run_success", "Whether all of it was done.")
@@ -363,7 +363,7 @@ def _build_job_metrics(upkeep: Upkeep, now_ms: int) -> Iterator[Metric]:
     yield from (when, took, good, done, size)
 
 
-def _group_by_job(upkeep: Upkeep) -> dict[tuple[str, str], list[MirrorOutcome | JobOutcome]]:
+def _group_by_job(upkeep: PassResult) -> dict[tuple[str, str], list[MirrorOutcome | JobOutcome]]:
     outcomes: dict[tuple[str, str], list[MirrorOutcome | JobOutcome]] = {}
     for outcome in upkeep.synced:
         outcomes.setdefault((MIRROR, cluster_of(outcome.address) or ""), []).append(outcome)
@@ -392,7 +392,7 @@ def _count_bytes_done(outcome: MirrorOutcome | JobOutcome) -> int:
             assert_never(outcome)
 
 
-def _build_pass_metrics(upkeep: Upkeep, now_ms: int) -> Iterator[Metric]:
+def _build_pass_metrics(upkeep: PassResult, now_ms: int) -> Iterator[Metric]:
     when = Metric("run_last_timestamp_seconds", "When the last pass ended, since 1970.")
     when.add(now_ms / 1000)
     took = Metric("run_last_duration_seconds", "How long the last pass took.")

@@ -18,19 +18,19 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.objectstore.directory import write_atomically
-from reconciler.operations.steps.approval import to_options
+from reconciler.operations.steps.approval import serialize_select
 from reconciler.operations.steps.invocation import Invocation, Select, add_locations, combine_errors
 from reconciler.operations.steps.observe import (
     ObservedClusters,
     find_mountables,
     find_recoverables,
-    mark_lost,
+    mark_lost_topics,
     measure,
     observe,
     pause_garbage_collection,
     read_followed_groups,
 )
-from reconciler.operations.steps.recorded import RecordedState, find_copies, read_recorded, warn_of_outdated
+from reconciler.operations.steps.recorded import RecordedState, find_copied_states, read_recorded, warn_of_outdated
 from reconciler.operations.steps.workspace import Work, build_selection, open_work
 from reconciler.planning import planner
 from reconciler.planning.actions import is_dangerous
@@ -70,7 +70,7 @@ def decide(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = N
         return _observe_and_plan(work, RecordedState(snapshot), wanted or PlanOptions())
 
 
-def decide_unlocked(work: Work, wanted: PlanOptions | None = None) -> PlanDecision:
+def plan_unlocked(work: Work, wanted: PlanOptions | None = None) -> PlanDecision:
     """Plan without a lock. An interrupted run counts as settled.
 
     If the plan has differences, warn if the state is a restored old copy.
@@ -94,7 +94,7 @@ def _observe_and_plan(work: Work, remembered: RecordedState, wanted: PlanOptions
             else find_abandoned_sources(work.loaded.desired, remembered.record, inventory)
         )
 
-    seen = observe(work.providers, work.to_read, remembered.record, may_lack=may_lack, tell=work.invocation.tell)
+    seen = observe(work.providers, work.clusters_to_read, remembered.record, may_lack=may_lack, tell=work.invocation.tell)
     record = remembered.settled(seen)
     request, inventory = _build_plan_input(work, snapshot, seen, wanted), seen.inventory
     if not wanted.is_destroy:
@@ -102,7 +102,7 @@ def _observe_and_plan(work: Work, remembered: RecordedState, wanted: PlanOptions
         stored, lost = find_mountables(work.providers, work.loaded.desired, record, seen)
         recoveries = find_recoverables(work.providers, work.loaded.desired, seen)
         request = replace(request, stored=replace(stored, recoveries=recoveries))
-        inventory = mark_lost(inventory, lost) if lost else inventory
+        inventory = mark_lost_topics(inventory, lost) if lost else inventory
     work.invocation.tell("comparing files, state and clusters")
     draft = planner.decide_actions(work.loaded.desired, record, inventory, request=request)
     to_measure = planner.list_topics_to_measure(draft)
@@ -113,15 +113,15 @@ def _observe_and_plan(work: Work, remembered: RecordedState, wanted: PlanOptions
             work.providers, to_measure, with_groups=True, committed=cut, may_lack=lacking, tell=work.invocation.tell
         )
         if cut:
-            from reconciler.operations.steps.transitions import add_diverged  # noqa: PLC0415 - few plans need it
+            from reconciler.operations.steps.transitions import add_diverged_records  # noqa: PLC0415 - few plans need it
 
-            measures = add_diverged(work.providers, draft.actions, measures)
+            measures = add_diverged_records(work.providers, draft.actions, measures)
     judged = planner.assess_draft(draft, measures)
-    copies = find_copies(work, snapshot.lockfile if snapshot else None, inventory)
+    copies = find_copied_states(work, snapshot.lockfile if snapshot else None, inventory)
     placed = replace(
         judged,
         errors=add_locations(judged.errors, work.loaded),
-        warnings=(*work.lowered_guards(), *copies, *add_locations(judged.warnings, work.loaded)),
+        warnings=(*work.list_lowered_guards(), *copies, *add_locations(judged.warnings, work.loaded)),
         approvers=count_required_approvals(judged.actions, work.guards)[0],
     )
     return PlanDecision(placed, snapshot, record, seen, remembered, request.stored.mounted_elsewhere)
@@ -213,7 +213,7 @@ _DEFAULT_FAILS: Final[frozenset[Fails]] = frozenset({"errors", "blocked"})
 """Default of `--fail-on`: apply rejects such plans."""
 
 
-def parse_failing(words: Sequence[str]) -> frozenset[Fails]:
+def parse_fail_on(words: Sequence[str]) -> frozenset[Fails]:
     """Parse comma-separated values of `--fail-on`; empty: the default."""
     named = [word.strip() for text in words for word in text.split(",")]
     for word in named:
@@ -244,9 +244,9 @@ def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> 
     started_ms = invocation.now_ms()
     work = open_work(invocation, select, is_reader=True)
     work.warn_about_local_state()
-    planned = build_plan_result(work, decide_unlocked(work), started_ms)
+    planned = build_plan_result(work, plan_unlocked(work), started_ms)
     if out is not None:
-        options = to_options(work.select, cwd=invocation.cwd, folder=work.folder)
+        options = serialize_select(work.select, cwd=invocation.cwd, folder=work.folder)
         write_plan(invocation.cwd / out, planned.plan, options)
     return planned
 

@@ -14,14 +14,14 @@ from reconciler.errors import IncompleteError, ReconcilerError, RetryableError, 
 from reconciler.operations.mirrors.mirror_rounds import (
     JobOutcome,
     OtherLinks,
-    Round,
-    Rounds,
-    Upkeep,
+    RoundResult,
+    MirrorRounds,
+    PassResult,
     sort_sources_first,
 )
 from reconciler.operations.steps.jobs import SparkJobs
-from reconciler.operations.steps.link_pass import LINK, LinkPass, bring_groups, sync_links
-from reconciler.operations.steps.link_sides import LinkOutcome, Pace
+from reconciler.operations.steps.link_pass import LINK, LinkPass, sync_link_groups, sync_links
+from reconciler.operations.steps.link_sides import LinkOutcome, LinkMemory
 from reconciler.operations.steps.mount_jobs import build_progress_event
 from reconciler.operations.steps.observe import observe
 from reconciler.operations.steps.recorded import read_state
@@ -35,7 +35,7 @@ from reconciler.runtime.text import did_you_mean, nearest
 if TYPE_CHECKING:
     from reconciler.jobs.progress import JobProgress
     from reconciler.operations.steps.runner import SiteOptions, Stop
-    from reconciler.operations.steps.transitions import Driver
+    from reconciler.operations.steps.transitions import TransitionDriver
     from reconciler.operations.steps.workspace import Site
     from reconciler.resources.inventory import Inventory, Record
     from reconciler.state.snapshots import Snapshot
@@ -50,7 +50,7 @@ def run_once(
     only: Sequence[str] = (),
     report: Callable[[Event], None],
     stop: Stop,
-) -> Upkeep:
+) -> PassResult:
     """Run all jobs, or those in `only`, once on all clusters."""
     names = _select_jobs(only)
     site = _open_site(reach)
@@ -58,14 +58,14 @@ def run_once(
         return _MaintenancePass(reach, site, jobs, _build_mirror_work(site, jobs, report), names, report, stop).run_pass(is_asked=True)
 
 
-def run_every(
+def run_repeatedly(
     reach: SiteOptions,
     interval_s: float,
     *,
     only: Sequence[str] = (),
     report: Callable[[Event], None],
     stop: Stop,
-) -> Iterator[Upkeep]:
+) -> Iterator[PassResult]:
     """Run passes `interval_s` apart until stopped, and yield their results.
 
     Workspace or state are opened only once.
@@ -89,13 +89,13 @@ def _open_site(reach: SiteOptions) -> Site:
 @dataclass(frozen=True)
 class _MirrorWork:
     links: _LinkRunner
-    rounds: Rounds
+    rounds: MirrorRounds
 
 
 def _build_mirror_work(site: Site, jobs: SparkJobs, report: Callable[[Event], None]) -> _MirrorWork:
     now_ms = site.invocation.now_ms
     links = _LinkRunner(site.providers, jobs.driver(), now_ms, report, lambda: jobs.is_stopped)
-    return _MirrorWork(links, Rounds(jobs.copier(), now_ms))
+    return _MirrorWork(links, MirrorRounds(jobs.copier(), now_ms))
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class _MaintenancePass:
     report: Callable[[Event], None]
     stop: Stop
 
-    def run_pass(self, *, is_asked: bool) -> Upkeep:
+    def run_pass(self, *, is_asked: bool) -> PassResult:
         now_ms = self.site.invocation.now_ms
         began_ms, before = now_ms(), self.jobs.tasks()
         answers = _read_clusters(self.site, is_stateless=self.reach.no_state)
@@ -125,7 +125,7 @@ class _MaintenancePass:
         left = {(start.link_pass.cluster, link.link): link for start in starts for link in start.left}
         owned = {(cluster, name) for cluster, links in answers.owners.items() for name in links}
         is_due = MIRROR in self.names and not self.stop.is_requested
-        mirror_round = Round((), {})
+        mirror_round = RoundResult((), {})
         if is_due:
             others = OtherLinks(owned, {place for place, link in left.items() if link.is_left})
             mirror_round = _copy_mirrors(self.mirrors.rounds, by_jobs, self._is_selected, self.report, others)
@@ -133,8 +133,8 @@ class _MaintenancePass:
         failed = [JobOutcome(MIRROR, cluster, 0.0, error=error) for cluster, error in mirror_round.failed.items()]
         done = tuple(self._run_jobs(sorted(answers.inventories), is_asked=is_asked))
         seconds = max(0, now_ms() - began_ms) / 1000
-        ran = self.jobs.ran_since(before)
-        return Upkeep(
+        ran = self.jobs.get_execution_since(before)
+        return PassResult(
             mirror_round.synced,
             (*answers.lost, *linked, *failed, *done),
             seconds,
@@ -194,7 +194,7 @@ class _ClusterReadings:
 
 
 def _read_clusters(site: Site, *, is_stateless: bool) -> _ClusterReadings:
-    names, began_ms = site.to_read, site.invocation.now_ms()
+    names, began_ms = site.clusters_to_read, site.invocation.now_ms()
     snapshot, lost = (None, []) if is_stateless else _read_recorded(site)
     recorded = snapshot.record if snapshot else {}
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="observe") as threads:
@@ -244,7 +244,7 @@ def _read_inventory(site: Site, name: str, recorded: Record) -> Inventory | Reco
 
 MIRROR: Final = "mirror"
 _REPLICAS: Final = "replicas"
-OF_CLUSTERS: Final = (
+CLUSTER_JOBS: Final = (
     "migrations",
     "deletions",
     "disablings",
@@ -263,7 +263,7 @@ OF_CLUSTERS: Final = (
 )
 """Jobs of clusters in order: scrub restores lost objects before retention runs. Platforms skip jobs they do not have.
 """
-JOBS: Final = (MIRROR, *OF_CLUSTERS)
+JOBS: Final = (MIRROR, *CLUSTER_JOBS)
 
 
 def _select_jobs(only: Sequence[str]) -> tuple[str, ...]:
@@ -328,11 +328,11 @@ class _LinkStart:
 @dataclass
 class _LinkRunner:
     providers: Mapping[str, Provider]
-    driver: Driver
+    driver: TransitionDriver
     now_ms: Callable[[], int]
     report: Callable[[Event], None]
     is_stopped: Callable[[], bool]
-    _pace: Pace = field(default_factory=Pace)
+    _pace: LinkMemory = field(default_factory=LinkMemory)
 
     def begin_links(self, cluster: str, is_wanted: Callable[[Address], bool], owners: LinkOwners) -> _LinkStart:
         def is_chosen(name: str) -> bool:
@@ -342,7 +342,7 @@ class _LinkRunner:
         return self._add_link_results(_LinkStart(link_pass), sync_links(link_pass, self.driver, is_chosen))
 
     def finish_links(self, start: _LinkStart) -> JobOutcome | None:
-        links = bring_groups(start.link_pass, () if self.is_stopped() else start.due)
+        links = sync_link_groups(start.link_pass, () if self.is_stopped() else start.due)
         done = self._add_link_results(start, links)
         if not (done.changed or done.errors or done.failure):
             return None
@@ -397,12 +397,12 @@ class _LinkRunner:
 
 
 def _copy_mirrors(
-    rounds: Rounds,
+    rounds: MirrorRounds,
     clusters: Iterable[str],
     is_wanted: Callable[[Address], bool],
     report: Callable[[Event], None],
     others: OtherLinks,
-) -> Round:
+) -> RoundResult:
     started_mirrors: set[str] = set()
     one_at_a_time = threading.Lock()
 

@@ -11,8 +11,8 @@ from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.lifecycles import LIFECYCLES
 from reconciler.manifests.load import explain_origin
 from reconciler.operations.clusters.mounts import UnmountedTopic, find_unmounted_topics
-from reconciler.operations.clusters.namespaces import QuotaUsage, compute_quota_usage, read_limits
-from reconciler.operations.plan import PlanDecision, decide_unlocked
+from reconciler.operations.clusters.namespaces import QuotaUsage, compute_quota_usage, read_quota_limits
+from reconciler.operations.plan import PlanDecision, plan_unlocked
 from reconciler.operations.steps.approval import read_plan
 from reconciler.operations.steps.effective import (
     AclRow,
@@ -82,7 +82,7 @@ def show(invocation: Invocation, select: Select, address: str | None) -> tuple[R
     work = open_work(invocation, select, is_reader=True)
     rows = _build_views(work, Address(address) if address else None)
     if address is not None and not rows[0].is_known:
-        raise unknown_address_error(address, expand_links(work.loaded.desired))
+        raise unknown_address_error(address, add_link_mirrors(work.loaded.desired))
     _warn_of_sealed(invocation, rows)
     return rows
 
@@ -105,7 +105,7 @@ def unknown_address_error(address: str, known: Iterable[str]) -> UserError:
     )
 
 
-def expand_links(desired: Desired) -> Desired:
+def add_link_mirrors(desired: Desired) -> Desired:
     """Return declared resources, and the mirrors that links declare."""
     derived: dict[Address, DeclaredResource] = {}
     for item in desired.values():
@@ -116,7 +116,7 @@ def expand_links(desired: Desired) -> Desired:
     return {**desired, **derived}
 
 
-def collect_views(
+def build_view(
     address: Address,
     desired: Desired,
     recorded: Record,
@@ -167,18 +167,18 @@ def _find_owner(
 
 def _build_views(work: Work, only: Address | None) -> tuple[ResourceView, ...]:
     remembered = read_recorded(work)
-    names = work.to_read if only is None else tuple(name for name in work.to_read if name == cluster_of(only))
+    names = work.clusters_to_read if only is None else tuple(name for name in work.clusters_to_read if name == cluster_of(only))
     seen = observe(work.providers, names, remembered.record)
     recorded = remembered.settled(seen)
-    desired = expand_links(work.loaded.desired)
+    desired = add_link_mirrors(work.loaded.desired)
     addresses = sorted({*desired, *recorded, *seen.inventory}, key=rank) if only is None else [only]
     unmounted = find_unmounted_topics(desired, recorded)
     me = work.me(remembered.snapshot.lineage if remembered.snapshot else "")
-    rows = tuple(collect_views(address, desired, recorded, seen, unmounted, me) for address in addresses)
+    rows = tuple(build_view(address, desired, recorded, seen, unmounted, me) for address in addresses)
     name = (only and cluster_of(only)) or ""
     if only is None or kind_of(only) != "namespace" or name not in seen.capabilities:
         return rows
-    limits = read_limits(seen.inventory.get(only)) or read_limits(desired.get(only))
+    limits = read_quota_limits(seen.inventory.get(only)) or read_quota_limits(desired.get(only))
     topics = [topic for topic in seen.inventory if kind_of(topic) in {"topic", "mirror"}]
     partitions = {full_name_of(topic): count_partitions(seen.inventory[topic].resource) for topic in topics}
     return (replace(rows[0], quotas=compute_quota_usage(work.providers[name], only, limits, partitions)),)
@@ -208,12 +208,12 @@ class ExplainedResource:
 def explain(invocation: Invocation, select: Select, address: str) -> ExplainedResource:
     """Explain one resource as the current plan sees it."""
     work = open_work(invocation, select, is_reader=True)
-    decided = decide_unlocked(work)
+    decided = plan_unlocked(work)
     target = Address(address)
-    desired = expand_links(work.loaded.desired)
+    desired = add_link_mirrors(work.loaded.desired)
     unmounted = find_unmounted_topics(desired, decided.recorded)
     me = work.me(decided.snapshot.lineage if decided.snapshot else "")
-    shown = collect_views(target, desired, decided.recorded, decided.seen, unmounted, me)
+    shown = build_view(target, desired, decided.recorded, decided.seen, unmounted, me)
     plan = decided.plan
     if not shown.is_known and not any(action.address == target for action in plan.actions):
         raise unknown_address_error(address, {*desired, *decided.recorded})

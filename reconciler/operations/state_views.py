@@ -12,8 +12,8 @@ from reconciler.errors import UserError
 from reconciler.manifests.load import LoadedWorkspace
 from reconciler.manifests.overlays import Values
 from reconciler.manifests.positions import Problem
-from reconciler.operations.plan import PlanResult, build_plan_result, decide_unlocked, write_plan
-from reconciler.operations.steps.approval import to_options
+from reconciler.operations.plan import PlanResult, build_plan_result, plan_unlocked, write_plan
+from reconciler.operations.steps.approval import serialize_select
 from reconciler.operations.steps.effective import list_own_rules
 from reconciler.operations.steps.invocation import Invocation, Select, load_workspace_file
 from reconciler.operations.steps.recorded import read_state, warn_of_outdated
@@ -261,9 +261,9 @@ def plan_rollback(invocation: Invocation, select: Select, serial: int, *, out: P
     """Plan a return to state `serial`. With `out` save the plan for `apply FILE`."""
     started_ms = invocation.now_ms()
     work = open_rollback(invocation, select, serial, is_reader=True)
-    planned = build_plan_result(work, decide_unlocked(work), started_ms)
+    planned = build_plan_result(work, plan_unlocked(work), started_ms)
     if out is not None:
-        options = to_options(select, cwd=invocation.cwd, folder=work.folder)
+        options = serialize_select(select, cwd=invocation.cwd, folder=work.folder)
         write_plan(invocation.cwd / out, planned.plan, options)
     return planned
 

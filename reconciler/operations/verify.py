@@ -11,8 +11,8 @@ from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.mirrors.mirror_views import find_mirror, parse_mirror_address
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.mount_jobs import build_progress_event
-from reconciler.operations.steps.runner import SiteOptions, Stop, interruptible
-from reconciler.operations.steps.workspace import Site, get_provider_of, parse_topic_address
+from reconciler.operations.steps.runner import SiteOptions, Stop, stop_jobs_on_request
+from reconciler.operations.steps.workspace import Site, get_address_provider, parse_topic_address
 from reconciler.providers.protocol import links_by_jobs, links_of
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, ForeignRecords, ObservedLink, ObservedMirror
@@ -125,14 +125,14 @@ def verify(reach: SiteOptions, left: str, right: str | None, how: VerifyOptions)
             error.hint = "Write it as mirror/east/shop:eu:orders or link/east/from-west; two topics are compared too."
         raise
     mirror = None if right is not None else _find_mirror(site, ours)
-    with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, interruptible(jobs, how.stop):
+    with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop_jobs_on_request(jobs, how.stop):
         return _LogComparer(site, jobs.engine(), how).logs(ours, right, mirror)
 
 
 def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkComparison:
     """Compare each mirror of a link with its source, except stopped ones. A failure does not stop the others."""
     site = reach.site()
-    links, name = links_of(get_provider_of(site, link)), full_name_of(link)
+    links, name = links_of(get_address_provider(site, link)), full_name_of(link)
     seen = links.links()
     if name not in {link_seen.name for link_seen in seen}:
         near = nearest_spelling(
@@ -154,7 +154,7 @@ def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkCo
         NotCompared(address_of("mirror", cluster, mirror_name), error) for mirror_name, error in sorted(hidden.items())
     ]
     lost: dict[str, ReconcilerError] = {}
-    with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, interruptible(jobs, how.stop):
+    with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop_jobs_on_request(jobs, how.stop):
         verifying = _LogComparer(site, jobs.engine(), how, seen, _read_foreign(links, active))
         for mirror in active:
             error = lost.get(mirror.source_cluster)
@@ -183,7 +183,7 @@ class _LogComparer:
 
         site, engine = self.site, self.engine
         theirs = _find_source_address(site, mirror) if mirror is not None else parse_topic_address(right or "")
-        logs = get_provider_of(site, ours).log(ours), _open_source_log(site, theirs, mirror)
+        logs = get_address_provider(site, ours).log(ours), _open_source_log(site, theirs, mirror)
         spans = _find_spans(site, (ours, theirs), logs, mirror)
         if spans is None:
             comparison = compare_logs(
@@ -195,14 +195,14 @@ class _LogComparer:
                 engine, logs, spans, begins=begins, progress=lambda job_progress: self._report_progress(ours, job_progress)
             )
         if mirror is not None and spans is None:
-            links = links_of(get_provider_of(site, ours)).links() if self.links is None else self.links
+            links = links_of(get_address_provider(site, ours)).links() if self.links is None else self.links
             comparison = _drop_expected_differences(comparison, mirror, links)
         named = ours if mirror is None else _make_mirror_address(mirror)
         foreign: Sequence[ForeignRecords] = ()
         if mirror is not None and spans is not None:
             foreign_by_name = self.foreign
             if foreign_by_name is None:
-                foreign_by_name = links_by_jobs(get_provider_of(site, ours)).find_foreign_records([mirror.name])
+                foreign_by_name = links_by_jobs(get_address_provider(site, ours)).find_foreign_records([mirror.name])
             foreign = foreign_by_name.get(mirror.name, ())
         verdict = _foreign_error(named, theirs, foreign) or _choose_verdict(named, theirs, comparison, mirror)
         return TopicComparison(named, theirs, comparison, verdict, tuple(foreign))
@@ -214,7 +214,7 @@ class _LogComparer:
 def _open_source_log(site: Site, theirs: Address, mirror: ObservedMirror | None) -> TopicLog:
     """Open the log of the mirror's source. Reject a recreated one."""
     try:
-        log = get_provider_of(site, theirs).log(theirs)
+        log = get_address_provider(site, theirs).log(theirs)
         topic_id = None if mirror is None else log.topic_id
     except UserError as error:
         if mirror is not None:
@@ -240,7 +240,7 @@ def _find_spans(
 
     ours, theirs = ends
     if mirror is not None:
-        sink = get_provider_of(site, ours).sink(_make_mirror_address(mirror))
+        sink = get_address_provider(site, ours).sink(_make_mirror_address(mirror))
         return sink.spans(logs[1].bounds()) if isinstance(sink, TransactionalSink) else None
     if any(site.clusters[cluster_of(end) or ""].spec.root is not None for end in (ours, theirs)):
         return None
@@ -331,7 +331,7 @@ def _set_bounds(side: Side | None, bounds: Bounds) -> Side | None:
 def _find_mirror(site: Site, topic: Address) -> ObservedMirror:
     named = parse_mirror_address(topic)
     try:
-        return find_mirror(links_of(get_provider_of(site, topic)), named)
+        return find_mirror(links_of(get_address_provider(site, topic)), named)
     except UserError as error:
         error.hint = f"{error.hint.removesuffix('.')}. Two logs are compared by two addresses"
         raise

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from reconciler.cli.json.schemas import schema_bytes
-from reconciler.operations.run import OF_CLUSTERS
+from reconciler.operations.run import CLUSTER_JOBS
 from tests.cli.conftest import Call, Said
 
 TOPIC = "topic/west/shop:orders"

@@ -23,7 +23,7 @@ from reconciler.errors import IncompleteError, LostRaceError, MissingObjectError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.metrics import ClusterReading, Metric, add_totals, build_metrics
-from reconciler.operations.mirrors.mirror_rounds import JobOutcome, MirrorOutcome, Upkeep
+from reconciler.operations.mirrors.mirror_rounds import JobOutcome, MirrorOutcome, PassResult
 from reconciler.providers.embedded.measures import build_storage_report, measure_cluster
 from reconciler.providers.protocol import UpkeepResult
 from reconciler.resources.address import Address
@@ -215,7 +215,7 @@ def test_everything_of_a_pass_is_told() -> None:
     copy = TopicVitals(mirror, 3, 10, 99, 35, 3500, source, stands={0: at(25, 7_250), 1: at(20, 4_000)})
     east = Vitals(topics=1, partitions=3, measured=[copy])
     broken = RetryableError("no answer", hint="Wait.")
-    upkeep = Upkeep(
+    upkeep = PassResult(
         (MirrorOutcome(mirror, 5, 500, 1.5), MirrorOutcome(Address("mirror/east/b"), 0, 0, 0.5, broken)),
         (
             JobOutcome("sweep", "west", 2.0, UpkeepResult("object", 12, bytes=1200)),
@@ -275,7 +275,7 @@ def test_links_their_tasks_and_mirrors_are_counted_by_state() -> None:
         seen("d", MirrorStatus.FAILED, trouble),
     ]
     measured = [ClusterReading("east", Vitals(topics=4, partitions=4), links=links, mirrors=mirrors)]
-    upkeep = Upkeep((MirrorOutcome(Address("mirror/east/a"), 5, 500, 1.5),), (), 1.0)
+    upkeep = PassResult((MirrorOutcome(Address("mirror/east/a"), 5, 500, 1.5),), (), 1.0)
     totals = add_totals(add_totals({}, upkeep), upkeep)
     metrics = build_metrics(measured, upkeep, now_ms=0, totals=totals)
     read = scraped(prometheus_text(metrics))
@@ -394,7 +394,7 @@ def test_a_full_disk_and_a_folder_that_is_read_only_exit_8_as_other_partial_fail
 
 
 def test_a_stopped_pass_is_no_success() -> None:
-    upkeep = Upkeep((), (), 1.0, is_stopped=True)
+    upkeep = PassResult((), (), 1.0, is_stopped=True)
     assert isinstance(upkeep.verdict, IncompleteError)
     assert scraped(prometheus_text(build_metrics([], upkeep, now_ms=0))).of("run_last_success") == 0
 
@@ -421,7 +421,7 @@ def test_what_lies_in_object_storage_is_told_of_each_tiered_topic_and_of_no_othe
         ClusterReading("west", west),
         ClusterReading("east", Vitals(topics=1, partitions=1, measured=[archive])),
     ]
-    read = scraped(prometheus_text(build_metrics(measured, Upkeep((), (), 1.0), now_ms=0)))
+    read = scraped(prometheus_text(build_metrics(measured, PassResult((), (), 1.0), now_ms=0)))
     expected = {"bytes": 900, "segments": 7, "segments_pending_deletion": 2, "cloud_log_size": 950, "pending_bytes": 50}
     labels = {"cluster": "west", "topic": "shop:orders"}
     assert {name: read.of(f"cloud_storage_{name}", **labels) for name in expected} == expected
@@ -431,7 +431,7 @@ def test_what_lies_in_object_storage_is_told_of_each_tiered_topic_and_of_no_othe
 
 
 def test_what_jobs_count_adds_up_and_what_holds_after_them_is_the_last_word() -> None:
-    first = Upkeep(
+    first = PassResult(
         (),
         (
             job_of("upload", "west", counts={"segment_uploads_total": 3, "errors_total": 1}),
@@ -442,7 +442,7 @@ def test_what_jobs_count_adds_up_and_what_holds_after_them_is_the_last_word() ->
         1.0,
     )
     shares = "upload_backlog_controller_shares"
-    second = Upkeep(
+    second = PassResult(
         (),
         (
             job_of("upload", "west", counts={"segment_uploads_total": 4}, levels={shares: 100}),
@@ -463,7 +463,7 @@ def test_what_jobs_count_adds_up_and_what_holds_after_them_is_the_last_word() ->
 
 @pytest.mark.parametrize("name", ["m.prom", "m.json"])
 def test_counters_go_on_from_what_the_file_says(name: str, tmp_path: Path) -> None:
-    upkeep = Upkeep((), (job_of("upload", "west", counts={"uploaded_bytes": 1 << 40, "cache_op_hit": 2}),), 1.0)
+    upkeep = PassResult((), (job_of("upload", "west", counts={"uploaded_bytes": 1 << 40, "cache_op_hit": 2}),), 1.0)
     totals = add_totals({}, upkeep)
     metrics = build_metrics([], upkeep, now_ms=0, totals=totals)
     path = tmp_path / name

@@ -48,7 +48,7 @@ from reconciler.cli.text.states_text import unlock_text
 from reconciler.embedded.check.sweep import SweptPartition
 from reconciler.errors import IncompleteError, PartialError, RetryableError, UserError
 from reconciler.jobs.comparison import Comparison
-from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
+from reconciler.operations.mirrors.mirror_rounds import JobOutcome, PassResult
 from reconciler.operations.plan import choose_verdict
 from reconciler.operations.steps.approval import ApprovalCheck, ChangedPlanError
 from reconciler.operations.steps.invocation import combine_errors
@@ -409,7 +409,7 @@ def test_a_missing_summary_is_told_with_where_everything_is_recorded(capsys: pyt
     ],
 )
 def test_a_job_that_writes_bytes_and_counts_no_records_says_so_with_a_dash(upkept: UpkeepResult, said: str) -> None:
-    upkeep = Upkeep((), (JobOutcome("migrations", "west", 0.1, upkept),), 0.1)
+    upkeep = PassResult((), (JobOutcome("migrations", "west", 0.1, upkept),), 0.1)
     row = text_of(upkeep_text(upkeep)).splitlines()[1]
     assert " ".join(row.split()).startswith(said)
 
@@ -417,7 +417,7 @@ def test_a_job_that_writes_bytes_and_counts_no_records_says_so_with_a_dash(upkep
 def test_a_partition_that_a_sweep_deleted_is_a_line_of_its_own() -> None:
     note = str(SweptPartition("x1", 0, 400))
     swept = JobOutcome("sweep", "west", 0.1, UpkeepResult("object", 2, bytes=2000, notes=(note,)))
-    upkeep = Upkeep((), (swept,), 0.1)
+    upkeep = PassResult((), (swept,), 0.1)
     assert "sweep:west: deleted partition 0 of topic id x1, which was deleted: 400 records" in text_of(
         upkeep_text(upkeep)
     )
@@ -426,7 +426,7 @@ def test_a_partition_that_a_sweep_deleted_is_a_line_of_its_own() -> None:
 
 
 def test_where_nothing_is_to_do_it_says_which_mirrors_are_left_out() -> None:
-    said = text_of(upkeep_text(Upkeep((), (), 0.1, left={"PAUSED": 2, "STOPPED": 1})))
+    said = text_of(upkeep_text(PassResult((), (), 0.1, left={"PAUSED": 2, "STOPPED": 1})))
     assert said.rstrip() == "Nothing to do: 0 jobs, 0 mirrors. Not copied: 3 mirrors (2 PAUSED, 1 STOPPED)."
 
 

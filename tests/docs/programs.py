@@ -14,7 +14,7 @@ from reconciler.cli.json.schemas import OUTPUTS
 from reconciler.errors import ReconcilerError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.operations.metrics import PREFIX, ClusterReading, Metric, build_drift_metrics, build_metrics
-from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
+from reconciler.operations.mirrors.mirror_rounds import JobOutcome, PassResult
 from reconciler.resources.address import Address
 from reconciler.resources.base import OnCluster
 from reconciler.resources.measures import COUNTER_HELP, LEVELS, GroupLag, RemoteVitals, TopicVitals, Vitals
@@ -206,7 +206,7 @@ def _sample() -> list[Metric]:
         ClusterReading("west", west),
         ClusterReading("east", east, links=[ObservedLink(link, "id", LinkStatus.ACTIVE)], mirrors=mirrors),
     ]
-    upkeep = Upkeep((), (JobOutcome("sweep", "west", 1.0),), 1.0)
+    upkeep = PassResult((), (JobOutcome("sweep", "west", 1.0),), 1.0)
     return build_metrics(measured, upkeep, now_ms=1000, totals=totals)
 
 

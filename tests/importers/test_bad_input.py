@@ -17,7 +17,7 @@ from reconciler.manifests.yaml_documents import parse_yaml
 from reconciler.operations.imports import (
     ImportOptions,
     ImportResult,
-    Surroundings,
+    TargetWorkspace,
     choose_targets,
     factor_imported,
     import_files,
@@ -289,6 +289,6 @@ def test_whatever_stands_where_nobody_expects_it_nothing_breaks(tool: str, tmp_p
 
 def composed_of(folder: Path, tool: str) -> None:
     reading = read_files(tool, folder / "files", folder)
-    targets = choose_targets(reading, Surroundings(), (), None)
+    targets = choose_targets(reading, TargetWorkspace(), (), None)
     composed = compose(reading, targets)
     factor_imported(composed.flat, targets.values(), {}, 2)

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from reconciler.errors import UserError
-from reconciler.operations.clusters.notebook import register_opener
+from reconciler.operations.clusters.notebook import register_topic_opener
 from reconciler.operations.steps.invocation import Select
 from tests.jobs.test_topic_stream import Registry
 
@@ -21,7 +21,7 @@ SCHEMA = StructType([StructField("offset", LongType())])
 def source(workspace: Path, **options: str) -> Any:
     """Return the data source of a workspace as Spark gets it."""
     registry = Registry()
-    register_opener(registry, workspace, environ={}, select=Select())  # type: ignore[arg-type]  # all that is asked of a session
+    register_topic_opener(registry, workspace, environ={}, select=Select())  # type: ignore[arg-type]  # all that is asked of a session
     return registry.found(CaseInsensitiveDict(options))
 
 

@@ -14,7 +14,7 @@ from reconciler.applying.events import Event
 from reconciler.operations.apply import ApplyOptions, ApplyOutcome, DestroyOptions, Hooks, apply, destroy
 from reconciler.operations.plan import PlanResult, plan
 from reconciler.operations.steps.invocation import Invocation, Select
-from reconciler.operations.steps.runner import Emergency, Stop
+from reconciler.operations.steps.runner import EmergencyOptions, Stop
 
 WORKSPACE = """\
 apiVersion: reconciler/v1
@@ -89,9 +89,9 @@ class Bench:
             Hooks(lambda _planned: True, self.events.append, self.stop),
         )
 
-    def acting(self, command: str = "by hand", *, no_state: bool = False, state_url: str | None = None) -> Emergency:
+    def acting(self, command: str = "by hand", *, no_state: bool = False, state_url: str | None = None) -> EmergencyOptions:
         """Return the run that a command makes which acts at once."""
-        return Emergency(
+        return EmergencyOptions(
             invocation=self.invocation,
             select=Select(),
             command=command,

@@ -19,19 +19,19 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.clusters.namespaces import change_namespace
 from reconciler.operations.clusters.topic_orders import change_topic
 from reconciler.operations.drift_patch import AcceptResult, accept
-from reconciler.operations.mirrors.mirror_orders import RoleOptions, order_roles
-from reconciler.operations.mirrors.mirror_rounds import MirrorOutcome, Rounds
+from reconciler.operations.mirrors.mirror_orders import RoleOptions, change_roles
+from reconciler.operations.mirrors.mirror_rounds import MirrorOutcome, MirrorRounds
 from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.plan import PlanResult
 from reconciler.operations.run import run_once
 from reconciler.operations.state_edit import RecordEdit, state_rm, state_unlock
 from reconciler.operations.state_views import state_list
 from reconciler.operations.steps.invocation import Select
-from reconciler.operations.steps.link_pass import FinalSync, LinkPass, bring_groups, sync_links
-from reconciler.operations.steps.link_sides import LinkOutcome, Pace
+from reconciler.operations.steps.link_pass import FinalSync, LinkPass, sync_link_groups, sync_links
+from reconciler.operations.steps.link_sides import LinkOutcome, LinkMemory
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.operations.steps.runner import SiteOptions
-from reconciler.operations.steps.transitions import Driver
+from reconciler.operations.steps.transitions import TransitionDriver
 from reconciler.operations.steps.workspace import open_state
 from reconciler.planning.orders import AlterTopicOrder, CreateNamespaceOrder, DeleteNamespaceOrder, MoveTopicsOrder
 from reconciler.resources.address import Address
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from conftest import Bench
 
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.operations.mirrors.mirror_rounds import Upkeep
+    from reconciler.operations.mirrors.mirror_rounds import PassResult
     from reconciler.operations.steps.orders import OrderResult
-    from reconciler.operations.steps.runner import Emergency
+    from reconciler.operations.steps.runner import EmergencyOptions
     from reconciler.planning.orders import RoleVerb
     from reconciler.planning.plan import Plan
     from reconciler.providers.embedded.provider import EmbeddedProvider
@@ -140,7 +140,7 @@ def waiting(bench: Bench) -> list[tuple[str, str]]:
     return [(each.address, each.state) for each in bench.plan().plan.waiting]
 
 
-def upkeep(bench: Bench, *only: str) -> Upkeep:
+def upkeep(bench: Bench, *only: str) -> PassResult:
     return run_once(
         SiteOptions(invocation=bench.invocation, select=Select()),
         only=only,
@@ -355,7 +355,7 @@ class Runner:
     """Does passes over `linked`, as one long-running process does; `over` are other stores for some clusters."""
 
     linked: Linked
-    pace: Pace = field(default_factory=Pace)
+    pace: LinkMemory = field(default_factory=LinkMemory)
     over: dict[str, Any] = field(default_factory=dict)
     interval_ms: int = SYNC_MS
     """How much time goes by before each pass: by default so much that all tasks are due that say nothing else."""
@@ -373,13 +373,13 @@ class Runner:
         over = LinkPass(cluster, driver.providers, self.pace, clock, self.owners)
         done = list(sync_links(over, driver))
         due = {one.link for one in done if one.are_groups_due}
-        late = {one.link: one for one in bring_groups(over, due)}
+        late = {one.link: one for one in sync_link_groups(over, due)}
         return [_with(one, late.get(one.link)) for one in done]
 
-    def driver(self) -> Driver:
+    def driver(self) -> TransitionDriver:
         """Return what drives transitions, with the last sync as it is in earnest."""
         providers = {name: self.provider(name) for name in self.linked.stores}
-        return Driver(providers, self.linked.copy, FinalSync(providers), self.linked.new_id)
+        return TransitionDriver(providers, self.linked.copy, FinalSync(providers), self.linked.new_id)
 
     def provider(self, name: str) -> EmbeddedProvider:
         return replace(self.linked, stores={**self.linked.stores, **self.over}).provider(name)
@@ -456,9 +456,9 @@ def copier(linked: Linked, **options: Any) -> Copier:
     return Copier({name: linked.provider(name) for name in linked.stores}, here(**options))
 
 
-def rounds(linked: Linked, **options: Any) -> Rounds:
+def rounds(linked: Linked, **options: Any) -> MirrorRounds:
     """Return rounds as a new process has them."""
-    return Rounds(copier(linked, **options), linked.clock)
+    return MirrorRounds(copier(linked, **options), linked.clock)
 
 
 def once(
@@ -567,12 +567,12 @@ def done(result: OrderResult) -> OrderResult:
     return result
 
 
-def create_namespace(acting: Emergency, cluster: str, name: str, configs: Mapping[str, str]) -> OrderResult:
+def create_namespace(acting: EmergencyOptions, cluster: str, name: str, configs: Mapping[str, str]) -> OrderResult:
     return done(change_namespace(acting, CreateNamespaceOrder(cluster, name, configs)))
 
 
 def delete_namespace(
-    acting: Emergency,
+    acting: EmergencyOptions,
     cluster: str,
     name: str,
     *,
@@ -585,14 +585,14 @@ def delete_namespace(
 
 
 def move_topics(
-    acting: Emergency, cluster: str, source: str, target: str, topics: Sequence[str], *, allow: Sequence[str] = ()
+    acting: EmergencyOptions, cluster: str, source: str, target: str, topics: Sequence[str], *, allow: Sequence[str] = ()
 ) -> OrderResult:
     order = MoveTopicsOrder(cluster, source, target, tuple(topics))
     return done(change_namespace(acting, order, allow=allow))
 
 
 def alter_topic(
-    acting: Emergency,
+    acting: EmergencyOptions,
     address: str,
     set_: Mapping[str, str],
     delete: Sequence[str] = (),
@@ -604,7 +604,7 @@ def alter_topic(
 
 
 def give_roles(
-    acting: Emergency,
+    acting: EmergencyOptions,
     verb: RoleVerb,
     *mirrors: str,
     links: Sequence[str] = (),
@@ -613,4 +613,4 @@ def give_roles(
 ) -> OrderResult:
     """Apply a verb to mirrors; what is refused stays in the result."""
     choice = MirrorChoice(mirrors, links)
-    return order_roles(acting, verb, choice, confirm=confirm, options=RoleOptions(is_dry_run=is_dry_run))
+    return change_roles(acting, verb, choice, confirm=confirm, options=RoleOptions(is_dry_run=is_dry_run))

@@ -16,7 +16,7 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import DriftError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
-from reconciler.operations.drift import DriftItem, DriftResult, DriftScope, KnownFile, drift
+from reconciler.operations.drift import DriftItem, DriftResult, DriftScope, KnownDriftFile, drift
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.diff.field_differences import report_drift
 from reconciler.planning.plan_rows import hash_value
@@ -252,7 +252,7 @@ def told(
     whose: DriftScope = SHOP,
 ) -> list[DriftItem]:
     """Look once: return what is new, and remember it."""
-    known = KnownFile.read(path, whose, findings, lambda address: address in looked_at)
+    known = KnownDriftFile.read(path, whose, findings, lambda address: address in looked_at)
     known.remember()
     return list(known.unknown)
 
@@ -285,7 +285,7 @@ def test_what_is_no_longer_ignored_is_told_anew(tmp_path: Path) -> None:
 
 def test_what_was_not_shown_is_not_remembered(tmp_path: Path) -> None:
     path = tmp_path / "known.json"
-    KnownFile.read(path, SHOP, [found(KNOWN, "1")], lambda _address: True)
+    KnownDriftFile.read(path, SHOP, [found(KNOWN, "1")], lambda _address: True)
     assert not path.exists()
 
 
@@ -365,10 +365,10 @@ def test_through_a_link_the_file_it_names_is_replaced(tmp_path: Path) -> None:
 def test_two_at_once_corrupt_nothing_and_neither_forgets_what_the_other_told(tmp_path: Path) -> None:
     path = tmp_path / "known.json"
     findings = [found(Address(f"topic/west/t{number}"), "1") for number in range(40)]
-    before = [KnownFile.read(path, SHOP, [one], lambda _address: True) for one in findings]
+    before = [KnownDriftFile.read(path, SHOP, [one], lambda _address: True) for one in findings]
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(KnownFile.remember, before))
-    assert KnownFile.read(path, SHOP, findings, lambda _address: True).unknown == ()
+        list(threads.map(KnownDriftFile.remember, before))
+    assert KnownDriftFile.read(path, SHOP, findings, lambda _address: True).unknown == ()
 
 
 def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path) -> None:
@@ -412,7 +412,7 @@ def test_a_kill_while_it_is_written_leaves_the_file_as_it_was(tmp_path: Path) ->
 
 def test_a_folder_that_is_not_there_is_said_before_anything_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no folder"):
-        KnownFile.read(tmp_path / "no/known.json", SHOP, [], lambda _address: True)
+        KnownDriftFile.read(tmp_path / "no/known.json", SHOP, [], lambda _address: True)
 
 
 def test_a_fingerprint_means_the_same_in_every_version() -> None:

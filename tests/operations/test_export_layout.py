@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.operations.export_layout import ClusterContents, FactoredLayout, factor_layout, find_spaces
+from reconciler.operations.export_layout import ClusterContents, FactoredLayout, factor_layout, find_flat_namespaces
 from reconciler.planning.plan import PlanInput
 from reconciler.planning.resolve.effective import resolve_desired
 from reconciler.providers.brokers.translate import bindings_of_topic, build_naming
@@ -42,7 +42,7 @@ def found(topics: Sequence[Topic], bindings: Sequence[AccessBinding] = (), **oth
 
 
 def spaces(*names: str, separator: str = ".", **others: Any) -> list[str]:
-    return sorted(find_spaces(names, separator, **others).prefixes.values())
+    return sorted(find_flat_namespaces(names, separator, **others).prefixes.values())
 
 
 def planned(made: FactoredLayout, separator: str) -> dict[str, Topic]:

@@ -19,11 +19,11 @@ from reconciler.lifecycles import LinkStatus
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.mirrors.link_orders import create_links, order_links
-from reconciler.operations.mirrors.mirror_orders import NewMirrors, create_mirrors
+from reconciler.operations.mirrors.mirror_orders import NewMirrorOptions, create_mirrors
 from reconciler.operations.mirrors.mirror_views import describe_mirrors
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.orders import OrderResult
-from reconciler.operations.steps.runner import Emergency, SiteOptions, Stop
+from reconciler.operations.steps.runner import EmergencyOptions, SiteOptions, Stop
 from reconciler.planning.orders import DeleteLinkOrder, PauseLinkOrder
 from reconciler.resources.address import Address
 from reconciler.resources.mirrors import ObservedLink
@@ -152,20 +152,20 @@ def damage(bench: Bench, prefix: str) -> None:
         store.put(key, b"<html>")
 
 
-def _pause(emergency: Emergency) -> OrderResult:
+def _pause(emergency: EmergencyOptions) -> OrderResult:
     return order_links(emergency, ["link/east/from-west"], lambda link, _is_named: PauseLinkOrder(link, is_paused=True))
 
 
-def _delete(emergency: Emergency) -> OrderResult:
+def _delete(emergency: EmergencyOptions) -> OrderResult:
     return order_links(emergency, ["link/east/from-west"], lambda link, _is_named: DeleteLinkOrder(link))
 
 
-def _make_link(emergency: Emergency) -> OrderResult:
+def _make_link(emergency: EmergencyOptions) -> OrderResult:
     return create_links(emergency, ["link/east/second"], {"source": "west", "prefix": "w."})
 
 
-def _make_mirror(emergency: Emergency) -> OrderResult:
-    return create_mirrors(emergency, ["mirror/east/shop:orders"], NewMirrors(link="from-west", configs={}))
+def _make_mirror(emergency: EmergencyOptions) -> OrderResult:
+    return create_mirrors(emergency, ["mirror/east/shop:orders"], NewMirrorOptions(link="from-west", configs={}))
 
 
 def test_a_mirror_that_cannot_be_read_is_told_with_the_hint_that_mends_it(linked: Bench) -> None:
@@ -178,7 +178,7 @@ def test_a_mirror_that_cannot_be_read_is_told_with_the_hint_that_mends_it(linked
 
 @pytest.mark.parametrize("ask", [_pause, _delete, _make_link, _make_mirror])
 def test_what_was_asked_of_a_link_is_told_where_its_cluster_cannot_be_read_after_that(
-    linked: Bench, ask: Callable[[Emergency], OrderResult]
+    linked: Bench, ask: Callable[[EmergencyOptions], OrderResult]
 ) -> None:
     assert declare(linked, "{source: west}").apply().verdict is None
 

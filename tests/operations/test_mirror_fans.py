@@ -9,7 +9,7 @@ import pytest
 from reconciler.errors import IncompleteError, StalePlanError, UserError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.steps.invocation import Select
-from reconciler.operations.steps.transitions import Driver
+from reconciler.operations.steps.transitions import TransitionDriver
 from reconciler.planning.actions import Transition
 from reconciler.providers.embedded.links import EmbeddedLinks
 from reconciler.resources.mirrors import Operation, Peer, set_end_offsets
@@ -36,7 +36,7 @@ from tests.operations.stage import (
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.operations.mirrors.mirror_rounds import Upkeep
+    from reconciler.operations.mirrors.mirror_rounds import PassResult
     from reconciler.planning.plan import Plan
     from reconciler.resources.mirrors import ObservedMirror
 
@@ -126,7 +126,7 @@ def test_a_restore_that_was_stopped_goes_on_from_the_mirror_it_began_with(
 ) -> None:
     parted(shop)
     with monkeypatch.context() as patched:
-        patched.setattr(Driver, "_prepare_restore", stops)
+        patched.setattr(TransitionDriver, "_prepare_restore", stops)
         assert ask(shop, "truncate-and-restore", WEST, links=("link/north/b",)).verdict is not None
     assert role(shop, "west") == "PENDING_SETUP_FOR_RESTORE of north"
     assert upkeep(shop, "mirror").verdict is None
@@ -173,7 +173,7 @@ def test_what_was_written_until_a_topic_was_shut_is_not_cut_off_unseen(
     with monkeypatch.context() as patched:
         patched.setattr(EmbeddedLinks, "join", joined)
         if is_killed:
-            patched.setattr(Driver, "_prepare_restore", stops)
+            patched.setattr(TransitionDriver, "_prepare_restore", stops)
         (told,) = refusals(ask(shop, "truncate-and-restore", WEST, links=("link/north/b",)))
     if is_killed:
         assert upkeep(shop, "mirror").verdict is not None
@@ -269,7 +269,7 @@ def test_a_reversal_that_lost_against_another_one_is_taken_back(
     assert ask(shop, "reverse-and-start", NORTH).verdict is None
     if is_killed:
         with monkeypatch.context() as patched:
-            patched.setattr(Driver, "_abandon_reversal", stops)
+            patched.setattr(TransitionDriver, "_abandon_reversal", stops)
             upkeep(shop, "mirror")
         assert role(shop, "east") == "PENDING_SYNCHRONIZE of west"
     (error,) = errors_of_run(upkeep(shop, "mirror"))
@@ -343,7 +343,7 @@ def errors(shop: Bench) -> list[str]:
     return [f"{each.address}: {each.message}. {each.hint}" for each in shop.plan().plan.errors]
 
 
-def errors_of_run(done: Upkeep) -> list[str]:
+def errors_of_run(done: PassResult) -> list[str]:
     """Return what a pass of `run` failed with."""
     return [f"{error.message}. {error.hint}" for one in done.outcomes for error in one.errors]
 

@@ -15,7 +15,7 @@ from reconciler.errors import LostRaceError, RetryableError, UserError
 from reconciler.jobs.copy import mirror
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.operations.mirrors.mirror_rounds import MirrorOutcome, Upkeep
+from reconciler.operations.mirrors.mirror_rounds import MirrorOutcome, PassResult
 from reconciler.resources.address import address_of
 from reconciler.resources.mirrors import LinkEntry
 from tests.embedded.links.linked import LINK, ORDERS, Linked, mirrored
@@ -284,7 +284,7 @@ def test_who_lost_races_alone_has_nothing_to_fix() -> None:
     address = address_of("mirror", "east", ORDERS)
     raced = MirrorOutcome(address, 0, 0, 0.0, LostRaceError("orders, partition 0", None, hint="Run again later."))
     refused = MirrorOutcome(address, 0, 0, 0.0, UserError("no", hint="Do it."))
-    alone, both = Upkeep((raced,), (), 1.0).verdict, Upkeep((raced, refused), (), 1.0).verdict
+    alone, both = PassResult((raced,), (), 1.0).verdict, PassResult((raced, refused), (), 1.0).verdict
     assert alone is not None
     assert both is not None
     assert (alone.exit_code, both.exit_code) == (8, 8)

@@ -12,7 +12,7 @@ from reconciler.errors import UserError
 from reconciler.operations.clusters.groups import list_groups
 from reconciler.operations.clusters.topics import describe_topic, list_topics
 from reconciler.operations.drift import drift
-from reconciler.operations.metrics import Instruments
+from reconciler.operations.metrics import MetricsReader
 from reconciler.operations.mirrors.link_views import list_links
 from reconciler.operations.mirrors.mirror_views import list_mirrors
 from reconciler.operations.steps.invocation import Select
@@ -124,7 +124,7 @@ def test_a_platform_without_parts_is_planned_applied_and_read(bench: Bench, monk
     assert describe_topic(reach, SOURCE).groups is None
     assert [shown.address for shown in list_topics(reach, None)] == [SOURCE]
     assert (list_links(reach, ()).rows, list_mirrors(reach, ()).rows) == ((), ())
-    assert [each.error for each in Instruments(reach).read()] == [None]
+    assert [each.error for each in MetricsReader(reach).read()] == [None]
     assert upkeep(bench).jobs == ()
     assert drift(bench.invocation, Select()).findings == ()
     with pytest.raises(UserError, match="a confluent cluster has no consumer groups"):

@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.errors import BlockedError, PendingError, RetryableError, UsageError, UserError
 from reconciler.manifests.positions import ManifestError
-from reconciler.operations.plan import parse_failing
+from reconciler.operations.plan import parse_fail_on
 from reconciler.operations.show import show_plan
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.observe import unreachable_clusters_error
@@ -48,7 +48,7 @@ def test_a_plan_reads_and_writes_nothing(bench: Bench) -> None:
 def test_after_apply_nothing_is_left_to_plan(applied: Bench) -> None:
     planned = applied.plan()
     assert planned.plan.is_empty
-    assert planned.verdict(parse_failing(["changes,blocked"])) is None
+    assert planned.verdict(parse_fail_on(["changes,blocked"])) is None
     assert (planned.header.topics, planned.header.clusters, planned.header.serial) == (1, 1, 1)
 
 
@@ -75,12 +75,12 @@ def test_changes_pend_and_blocks_are_told_only_where_asked_for(applied: Bench) -
     applied.write("manifests/clicks.yaml", EAST)
     pending = applied.plan()
     assert pending.verdict() is None
-    assert isinstance(pending.verdict(parse_failing(["changes,blocked"])), PendingError)
+    assert isinstance(pending.verdict(parse_fail_on(["changes,blocked"])), PendingError)
 
     (applied.folder / "manifests/orders.yaml").unlink()
     blocked = applied.plan()
     assert blocked.verdict() is None
-    assert isinstance(blocked.verdict(parse_failing(["changes,blocked"])), BlockedError)
+    assert isinstance(blocked.verdict(parse_fail_on(["changes,blocked"])), BlockedError)
 
 
 def test_a_saved_plan_holds_its_options_and_shows_without_any_cluster(bench: Bench) -> None:

@@ -14,9 +14,9 @@ from reconciler.operations.clusters.topics import describe_topic, read_topic_sto
 from reconciler.operations.drift import drift
 from reconciler.operations.export import ExportOptions, export
 from reconciler.operations.manifest_files import validate
-from reconciler.operations.metrics import Instruments, build_metrics
-from reconciler.operations.mirrors.mirror_rounds import Upkeep
-from reconciler.operations.run import run_every, run_once
+from reconciler.operations.metrics import MetricsReader, build_metrics
+from reconciler.operations.mirrors.mirror_rounds import PassResult
+from reconciler.operations.run import run_repeatedly, run_once
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
 from reconciler.resources.topic import FOLLOWING, SOURCE_GONE
@@ -67,7 +67,7 @@ def declare(bench: Bench, location: str, more: str = "") -> None:
     bench.write("manifests/replica.yaml", REPLICA.replace("LOCATION", location).replace("MORE", more))
 
 
-def followed(bench: Bench) -> Upkeep:
+def followed(bench: Bench) -> PassResult:
     return run_once(
         SiteOptions(invocation=bench.invocation, select=Select()),
         only=["replicas"],
@@ -115,7 +115,7 @@ def test_what_it_shows_its_lag_and_its_source_can_be_seen(bench: Bench, location
     assert [(job.cluster, job.upkept.done) for job in upkeep.jobs] == [("east", 2), ("west", 0)]
     assert read_topic_storage(SiteOptions(invocation=bench.invocation, select=Select()), ADDRESS).lag == 0
     assert described.records == 24
-    measured = Instruments(SiteOptions(invocation=bench.invocation, select=Select())).read()
+    measured = MetricsReader(SiteOptions(invocation=bench.invocation, select=Select())).read()
     metrics = {each.name: each for each in build_metrics(measured, upkeep, now_ms=NOW)}
     lags = metrics["cloud_storage_read_replica_offset_lag"].samples
     assert [value for _, value in lags] == [0.0]
@@ -130,10 +130,10 @@ def test_run_follows_each_interval_and_at_once_where_it_is_told_to(bench: Bench,
     ends = []
     for number, later_ms in enumerate((INTERVAL_MS - 1, INTERVAL_MS, INTERVAL_MS + 1)):  # noqa: B007 - the clock reads it
         upload(opened(bench, "west"), 12 * (number + 1))
-        passes = run_every(
+        passes = run_repeatedly(
             SiteOptions(invocation=clocked.invocation, select=Select()), 0, report=bench.events.append, stop=bench.stop
         )
-        assert isinstance(next(passes), Upkeep)
+        assert isinstance(next(passes), PassResult)
         ends.append(opened(bench, "east").log(TOPIC).bounds()[0].end)
     assert ends == [12, 36, 36]
     followed(clocked)

@@ -22,8 +22,8 @@ from reconciler.cli.text.runs_text import pass_line, upkeep_text
 from reconciler.errors import IncompleteError, PartialError, UsageError, UserError
 from reconciler.operations.clusters.consume import ProduceOptions
 from reconciler.operations.clusters.consume import produce as produce_records
-from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
-from reconciler.operations.run import JOBS, OF_CLUSTERS, run_every, run_once
+from reconciler.operations.mirrors.mirror_rounds import JobOutcome, PassResult
+from reconciler.operations.run import JOBS, CLUSTER_JOBS, run_repeatedly, run_once
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
 from reconciler.providers.protocol import UpkeepResult
@@ -64,7 +64,7 @@ spec: {partitions: 2, configs: {cleanup.policy: compact, segment.bytes: 5000, mi
 """
 
 
-def once(bench: Bench, *only: str, select: Select | None = None) -> Upkeep:
+def once(bench: Bench, *only: str, select: Select | None = None) -> PassResult:
     return run_once(
         SiteOptions(invocation=bench.invocation, select=select or Select()),
         only=only,
@@ -81,11 +81,11 @@ def feed(bench: Bench, topic: str, count: int) -> None:
         produce_records(reach, topic, options, stdin=io.BytesIO(rows.encode()), report=lambda *_: None)
 
 
-def done_by(upkeep: Upkeep) -> dict[str, int]:
+def done_by(upkeep: PassResult) -> dict[str, int]:
     return {outcome.name: outcome.upkept.done for outcome in upkeep.jobs if outcome.upkept.done}
 
 
-def lines_of(upkeep: Upkeep) -> list[str]:
+def lines_of(upkeep: PassResult) -> list[str]:
     return ["".join(span.text for span in line) for line in upkeep_text(upkeep)]
 
 
@@ -116,7 +116,7 @@ def test_every_cluster_gets_what_it_needs_without_a_jvm(two: Bench) -> None:
 
 
 def test_what_object_storage_lost_is_put_again_before_retention_lets_the_local_copy_go() -> None:
-    assert OF_CLUSTERS.index("upload") < OF_CLUSTERS.index("scrub") < OF_CLUSTERS.index("retention")
+    assert CLUSTER_JOBS.index("upload") < CLUSTER_JOBS.index("scrub") < CLUSTER_JOBS.index("retention")
 
 
 def test_only_what_is_asked_for_is_done(two: Bench) -> None:
@@ -207,8 +207,8 @@ def test_each_job_tells_when_it_begins_and_ends(two: Bench) -> None:
 
 
 def test_at_an_interval_it_goes_on_until_it_is_asked_to_stop(two: Bench) -> None:
-    seen: list[Upkeep] = []
-    for passed in run_every(
+    seen: list[PassResult] = []
+    for passed in run_repeatedly(
         SiteOptions(invocation=two.invocation, select=Select()), 0.01, report=two.events.append, stop=two.stop
     ):
         seen.append(passed)
@@ -229,7 +229,7 @@ def test_a_config_that_is_changed_at_the_source_arrives_at_its_mirror_while_run_
     clock, configs = itertools.count(bench.invocation.now_ms(), 60_000), []
     invocation = replace(bench.invocation, now_ms=lambda: next(clock))
     reach = SiteOptions(invocation=invocation, select=Select())
-    for passed in run_every(reach, 0.01, only=("mirror",), report=bench.events.append, stop=bench.stop):
+    for passed in run_repeatedly(reach, 0.01, only=("mirror",), report=bench.events.append, stop=bench.stop):
         assert passed.verdict is None
         configs.append(opened(bench, "east").topic(ORDERS).configs.get("retention.ms"))
         if configs == [None]:
@@ -244,7 +244,7 @@ def test_a_config_that_is_changed_at_the_source_arrives_at_its_mirror_while_run_
 def test_a_pass_that_fails_does_not_end_an_interval(two: Bench) -> None:
     root = two.folder / ".clusters/west"
     said = []
-    for passed in run_every(
+    for passed in run_repeatedly(
         SiteOptions(invocation=two.invocation, select=Select()), 0.01, report=two.events.append, stop=two.stop
     ):
         said.append("".join(span.text for span in pass_line(passed, len(said) + 1)))
@@ -266,7 +266,7 @@ def test_what_was_stopped_half_way_says_so(two: Bench) -> None:
 
     upkeep = run_once(SiteOptions(invocation=two.invocation, select=Select()), report=forward_signals, stop=two.stop)
     assert isinstance(upkeep.verdict, IncompleteError)
-    through = OF_CLUSTERS[: OF_CLUSTERS.index("roll") + 1]
+    through = CLUSTER_JOBS[: CLUSTER_JOBS.index("roll") + 1]
     assert [outcome.name for outcome in upkeep.jobs] == [f"{name}:east" for name in through]
     assert upkeep.is_stopped
 
@@ -279,7 +279,7 @@ def test_a_cluster_that_is_declared_and_not_made_yet_needs_nothing(bench: Bench)
 
 def test_upkeep_is_the_super_users(applied: Bench) -> None:
     eve = applied.with_(principal="User:eve")
-    again = run_every(
+    again = run_repeatedly(
         SiteOptions(invocation=eve.invocation, select=Select()), 1, report=eve.events.append, stop=eve.stop
     )
     for refused in (lambda: once(eve), lambda: once(eve, "retention"), lambda: next(again)):
@@ -290,7 +290,7 @@ def test_upkeep_is_the_super_users(applied: Bench) -> None:
 
 def test_what_is_only_marked_is_told_without_a_size() -> None:
     marked = JobOutcome("roll", "west", 1.0, UpkeepResult("partition", 3))
-    upkeep = Upkeep((), (marked,), 1.0)
+    upkeep = PassResult((), (marked,), 1.0)
     assert "".join(span.text for span in pass_line(upkeep, 1)) == "pass 1: roll 3 partitions in 1 s"
     assert "0 B" not in "".join(lines_of(upkeep))
 
@@ -349,7 +349,7 @@ def test_passes_of_an_interval_bring_groups_at_the_interval_of_groups(bench: Ben
     bench = following(bench, "1h")
     commit(bench, 3)
     found = []
-    for _ in run_every(
+    for _ in run_repeatedly(
         SiteOptions(invocation=bench.invocation, select=Select()),
         0.0,
         only=["mirror"],
@@ -401,7 +401,7 @@ sys.exit(main(sys.argv[5:]))
 """
 LINKING = ("reconciler.embedded.link_side", "ClusterLinks")
 BOOK = ("reconciler.providers.models", "MirrorEntries")
-DRIVER = ("reconciler.operations.steps.transitions", "Driver")
+DRIVER = ("reconciler.operations.steps.transitions", "TransitionDriver")
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from reconciler.errors import ReconcilerError
 from reconciler.objectstore import base
 from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.operations.steps.approval import RestOfRun, find_rest_of_plan, limit_plan
+from reconciler.operations.steps.approval import ResumeFacts, find_rest_of_plan, limit_plan
 from reconciler.planning.saved_plan import read_action
 from reconciler.providers.protocol import Outcome as Came
 from reconciler.resources.cluster import Cluster
@@ -230,7 +230,7 @@ class World:
         elif visit.resumes and basis.settled is not None:
             known = {name: provider.capabilities for name, provider in self.providers(machine).items()}
             planned = find_rest_of_plan(
-                basis.settled, planned, RestOfRun(decided.observed, known, basis.snapshot.record)
+                basis.settled, planned, ResumeFacts(decided.observed, known, basis.snapshot.record)
             ).plan
         return RunWork(planned.actions, planned.digest, planned, {})
 

@@ -86,7 +86,7 @@ def _order(
 ) -> None:
     """Apply a verb to mirrors and show the result; `yes` is `None` for a verb without a question."""
     from reconciler.cli.orders import ask_before_change, open_emergency, show_order_result
-    from reconciler.operations.mirrors.mirror_orders import RoleOptions, order_roles
+    from reconciler.operations.mirrors.mirror_orders import RoleOptions, change_roles
     from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 
     word = {"truncate-and-restore": "restore"}.get(verb, verb.partition("-")[0])
@@ -101,7 +101,7 @@ def _order(
     with open_emergency(
         typed.acting, typed.files, typed.place, command, typed.form, is_dry_run=typed.dry_run
     ) as emergency:
-        result = order_roles(emergency, verb, choice, confirm=confirm, options=options)
+        result = change_roles(emergency, verb, choice, confirm=confirm, options=options)
         show_order_result(result, _DONE[verb], typed.form)
 
 
@@ -130,9 +130,9 @@ def create_command(
 ) -> None:
     """Make mirrors over a link that is there. For emergencies: the next drift shows what the files do not say."""
     from reconciler.cli.orders import open_emergency, show_order_result
-    from reconciler.operations.mirrors.mirror_orders import NewMirrors, create_mirrors
+    from reconciler.operations.mirrors.mirror_orders import NewMirrorOptions, create_mirrors
 
-    new = NewMirrors(link=link, source=source, configs=parse_pairs("--config", config))
+    new = NewMirrorOptions(link=link, source=source, configs=parse_pairs("--config", config))
     with open_emergency(acting, files, place, "mirror create", form, is_dry_run=dry_run) as emergency:
         show_order_result(create_mirrors(emergency, addresses, new, is_dry_run=dry_run), "created", form)
 

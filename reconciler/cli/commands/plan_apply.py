@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from reconciler.applying.events import Event
     from reconciler.operations.apply import ApplyOutcome, Hooks
     from reconciler.operations.drift import DriftResult
-    from reconciler.operations.mirrors.mirror_rounds import Upkeep
+    from reconciler.operations.mirrors.mirror_rounds import PassResult
     from reconciler.operations.plan import PlanResult
 
 
@@ -67,7 +67,7 @@ def plan_command(
     invocation = place.invocation()
     from reconciler.cli.reports import parse_reports, plan_outcome
     from reconciler.cli.show import phases, print_apply_command, show_planned, warn_about
-    from reconciler.operations.plan import parse_failing, plan
+    from reconciler.operations.plan import parse_fail_on, plan
 
     def make_plan() -> PlanResult:
         with phases() as line_of_phases:
@@ -76,7 +76,7 @@ def plan_command(
     wanted_reports = parse_reports(report, form, "plan", invocation, chosen.environment)
     with wanted_reports.errors():
         file = None if out is None else check_output("--out", out, "a saved plan")
-        fails = parse_failing([*(fail_on or ()), *(["changes,blocked"] if detailed_exitcode else [])])
+        fails = parse_fail_on([*(fail_on or ()), *(["changes,blocked"] if detailed_exitcode else [])])
         planned = make_plan()
     verdict = planned.verdict(fails)
     wanted_reports.write(
@@ -358,7 +358,7 @@ def run_command(
     from reconciler.cli.output_files import check_output
     from reconciler.cli.progress import open_reporter
     from reconciler.cli.text.runs_text import upkeep_text
-    from reconciler.operations.run import run_every, run_once
+    from reconciler.operations.run import run_repeatedly, run_once
     from reconciler.operations.steps.runner import Stop
 
     reach = by_state.reach(files, place)
@@ -373,7 +373,7 @@ def run_command(
                 if isinstance(event, ActionFailed):
                     report(event)
 
-            passes = run_every(reach, every, only=jobs, report=report_failure, stop=stop)
+            passes = run_repeatedly(reach, every, only=jobs, report=report_failure, stop=stop)
             for number, upkeep in enumerate(passes, 1):
                 _say(upkeep, number, form)
                 if metrics_file is not None:
@@ -402,7 +402,7 @@ def _interval_s(text: str) -> float:
     return every
 
 
-def _say(upkeep: Upkeep, number: int, form: str) -> None:
+def _say(upkeep: PassResult, number: int, form: str) -> None:
     """Print one of many passes as one line."""
     from reconciler.cli.console import out
 

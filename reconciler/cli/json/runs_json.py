@@ -25,7 +25,7 @@ from reconciler.cli.errors import describe_unexpected
 from reconciler.cli.json.base import Form, Item, document, document_line
 from reconciler.errors import ReconcilerError
 from reconciler.operations.metrics import PREFIX, Metric, Sample
-from reconciler.operations.mirrors.mirror_rounds import JobOutcome, MirrorOutcome, Upkeep
+from reconciler.operations.mirrors.mirror_rounds import JobOutcome, MirrorOutcome, PassResult
 from reconciler.operations.steps.approval import ApprovalCheck, ChangedPlanError
 from reconciler.operations.steps.orders import OrderedResource, OrderResult
 from reconciler.planning.actions import Block
@@ -44,7 +44,7 @@ class FailedCommand:
     """With exit code 6: the approved actions and the current ones."""
 
 
-def _engine(record: Progress | ActionDone | Summary | Upkeep) -> str | None:
+def _engine(record: Progress | ActionDone | Summary | PassResult) -> str | None:
     """Where jobs ran: `in process`, or Spark and its master. Null: no task ran."""
     return record.ran.engine or None
 
@@ -146,7 +146,7 @@ _JOB: Final = Form(
     ),
 )
 PIPELINE: Final = document(
-    "reconciler.pipeline/1", Upkeep, ("mirrors=synced", _SYNCED), ("jobs", _JOB), "seconds", "is_stopped", *_RAN
+    "reconciler.pipeline/1", PassResult, ("mirrors=synced", _SYNCED), ("jobs", _JOB), "seconds", "is_stopped", *_RAN
 )
 
 

@@ -28,7 +28,7 @@ from reconciler.operations.drift import CLASSES, FOREIGN, DriftClass, DriftItem,
 from reconciler.runtime.text import counted, escape_invisible, format_count
 
 if TYPE_CHECKING:
-    from reconciler.operations.drift_issue import Remedy
+    from reconciler.operations.drift_issue import DriftRemedy
     from reconciler.resources.address import Address
 
 
@@ -178,7 +178,7 @@ _ESCAPED: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 """Slack begins links and mentions with these."""
 
 
-def issue_markdown(drifted: DriftResult, remedy: Remedy) -> str:
+def issue_markdown(drifted: DriftResult, remedy: DriftRemedy) -> str:
     """Return an issue's body: findings, the files' owners, and a patch that accepts the drift."""
     parts: list[str] = []
     if remedy.owners:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.cli.text.topics_text import time_text
-from reconciler.operations.export_archives import NEVER_KEPT, describe_ends
+from reconciler.operations.export_archives import NEVER_KEPT, describe_next_offsets
 from reconciler.runtime.text import counted, format_bytes, format_elapsed
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from reconciler.applying.engine import RunResult
     from reconciler.jobs.comparison import PartitionComparison, Side
     from reconciler.operations.apply import ApplyOutcome
-    from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
+    from reconciler.operations.mirrors.mirror_rounds import JobOutcome, PassResult
     from reconciler.operations.plan import PlanResult
     from reconciler.operations.state_views import HistoryRow
     from reconciler.operations.verify import LinkComparison, TopicComparison
@@ -301,7 +301,7 @@ def _omitted_lines(reasons: Sequence[object], what: str) -> Iterator[Line]:
         yield line(Span(f"  {what} for {more}: see result.json of the run", Tone.QUIET))
 
 
-def upkeep_text(upkeep: Upkeep, *, with_failures: bool = True) -> list[Line]:
+def upkeep_text(upkeep: PassResult, *, with_failures: bool = True) -> list[Line]:
     """Return tables of mirrors and jobs, and failures not printed before."""
     failures = list(_upkeep_failures(upkeep)) if with_failures else []
     ran = [line(Span("Ran: ", Tone.STRONG), execution_text(upkeep.ran))] if upkeep.ran.engine else []
@@ -315,19 +315,19 @@ def upkeep_text(upkeep: Upkeep, *, with_failures: bool = True) -> list[Line]:
     return [part for block in blocks for part in (*block, EMPTY)][:-1]
 
 
-def _upkeep_left(upkeep: Upkeep) -> str:
+def _upkeep_left(upkeep: PassResult) -> str:
     states = ", ".join(f"{format_count(count)} {state}" for state, count in upkeep.left.items())
     return f"Not copied: {counted(sum(upkeep.left.values()), 'mirror')} ({states})." if states else ""
 
 
-def _left_to_others(upkeep: Upkeep) -> list[Line]:
+def _left_to_others(upkeep: PassResult) -> list[Line]:
     if not upkeep.others:
         return []
     links = [f"{address} to {owner.workspace!r} ({what})" for address, (owner, what) in upkeep.others.items()]
     return [line(Span(f"Left to the workspaces that own them: {list_first(links)}", Tone.QUIET))]
 
 
-def pass_line(upkeep: Upkeep, number: int) -> Line:
+def pass_line(upkeep: PassResult, number: int) -> Line:
     """Return one pass of the pipeline."""
     did = [f"{counted(sum(outcome.records for outcome in upkeep.synced), 'record')} mirrored"] if upkeep.synced else []
     did += [f"{outcome.job} {_amount_text(outcome)}" for outcome in upkeep.jobs if outcome.upkept.done]
@@ -337,7 +337,7 @@ def pass_line(upkeep: Upkeep, number: int) -> Line:
     return line(text, *([Span(f"; failed: {', '.join(failed)}", Tone.DANGER)] if failed else []))
 
 
-def _mirror_table(upkeep: Upkeep) -> list[Line]:
+def _mirror_table(upkeep: PassResult) -> list[Line]:
     cells = [
         (outcome.address, format_count(outcome.records), format_bytes(outcome.bytes), format_elapsed(outcome.seconds))
         for outcome in upkeep.synced
@@ -346,7 +346,7 @@ def _mirror_table(upkeep: Upkeep) -> list[Line]:
     return table(("mirror", "records", "size", "took"), cells, numbers=(1, 2, 3)) if cells else []
 
 
-def _job_table(upkeep: Upkeep) -> list[Line]:
+def _job_table(upkeep: PassResult) -> list[Line]:
     cells = [
         (
             outcome.job,
@@ -362,7 +362,7 @@ def _job_table(upkeep: Upkeep) -> list[Line]:
     return table(("job", "cluster", "done", "records", "size", "took"), cells, numbers=(3, 4, 5)) if cells else []
 
 
-def _upkeep_failures(upkeep: Upkeep) -> Iterator[Line]:
+def _upkeep_failures(upkeep: PassResult) -> Iterator[Line]:
     for outcome in upkeep.outcomes:
         for error in outcome.errors:
             yield line(Span("✗ ", Tone.DANGER), f"{outcome.name}: {error.message}. {error.hint}")

@@ -17,7 +17,7 @@ import pyarrow as pa
 from reconciler.errors import UsageError, UserError
 from reconciler.operations.clusters.groups import parse_cluster_name
 from reconciler.operations.clusters.mounts import explain_unmounted
-from reconciler.operations.steps.workspace import Site, get_provider_of, parse_topic_address
+from reconciler.operations.steps.workspace import Site, get_address_provider, parse_topic_address
 from reconciler.providers.protocol import Groups, Provider, Scope, groups_of
 from reconciler.records.files import (
     INPUT_FORMATS,
@@ -347,7 +347,7 @@ class TopicReader:
         return end if offset is None else offset
 
 
-def check_start(text: str) -> None:
+def check_start_option(text: str) -> None:
     """Check the value of `--from`, before the output is changed."""
     if text.isdecimal():
         _parse_offset(text)
@@ -407,7 +407,7 @@ def consume(
 
     Offsets are committed after a flush. A crash repeats records but loses none.
     """
-    check_start(options.start)
+    check_start_option(options.start)
     form, options = _choose_output_format(options), replace(options, isolation=parse_isolation(options.isolation))
     site = reach.site()
     source, where = _open_source(reach, site, address, options)
@@ -424,7 +424,7 @@ def _open_source(reach: SiteOptions, site: Site, address: str, options: ConsumeO
     if options.regex is None:
         topic = parse_topic_address(address)
         reach.check_answers(site, cluster_of(topic) or "")
-        return NamedTopic(get_provider_of(site, topic), topic, _build_read_mode(site, options)), topic
+        return NamedTopic(get_address_provider(site, topic), topic, _build_read_mode(site, options)), topic
     name = parse_cluster_name(address)
     if "/" in name:
         raise UserError(f"{address!r} is not the name of a cluster", hint="Write: topic consume west --regex 'shop:.*'")
@@ -526,7 +526,7 @@ def produce(
     reach.check_writable(site, cluster_of(topic) or "")
     records = size = 0
     with explain_unmounted(site, topic):
-        producer = get_provider_of(site, topic).producer(topic)
+        producer = get_address_provider(site, topic).producer(topic)
     with _open_input(reach.invocation, options, stdin) as records_input:
         for batch in read_input(records_input):
             producer.append(batch)

@@ -35,7 +35,7 @@ from reconciler.resources.mount import Direction, MountableTopic, MountSource, P
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from reconciler.operations.steps.runner import Emergency
+    from reconciler.operations.steps.runner import EmergencyOptions
     from reconciler.planning.plan import Plan
 
 
@@ -86,7 +86,7 @@ class MountRequest:
 
 
 def migrate_topics(
-    emergency: Emergency,
+    emergency: EmergencyOptions,
     request: MountRequest,
     *,
     confirm: Callable[[Plan], bool] | None = None,
@@ -129,7 +129,7 @@ class _Candidate:
 
 @dataclass
 class _TopicChoice:
-    emergency: Emergency
+    emergency: EmergencyOptions
     site: Site
     request: MountRequest
     refused: dict[Address, ReconcilerError] = field(default_factory=dict)

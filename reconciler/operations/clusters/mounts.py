@@ -19,10 +19,10 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.lifecycles import MOUNT, UNMOUNT, Lifecycle, MigrationState
-from reconciler.operations.steps.observe import AT_ONCE, check_exists, read_id_in_storage, unreachable_clusters_error
+from reconciler.operations.steps.observe import AT_ONCE, check_cluster_exists, read_id_in_storage, unreachable_clusters_error
 from reconciler.operations.steps.recorded import read_state
 from reconciler.operations.steps.runner import SiteOptions, Stop, require_confirmation
-from reconciler.operations.steps.workspace import Site, build_store_settings, get_provider_of
+from reconciler.operations.steps.workspace import Site, build_store_settings, get_address_provider
 from reconciler.planning.situation import get_mounted_topic
 from reconciler.providers.protocol import Scope, archives_of, migrations_of
 from reconciler.resources.address import (
@@ -178,7 +178,7 @@ def _read_migrations(
     recorded = reach.recorded(site)
 
     def look(name: str) -> list[ClusterMigration]:
-        if not check_exists(site, name, recorded):
+        if not check_cluster_exists(site, name, recorded):
             return []
         return [
             ClusterMigration(name, migration) for migration in migrations_of(site.providers[name]).list_unfinished()
@@ -314,7 +314,7 @@ def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[st
     recorded = reach.recorded(site)
 
     def look(name: str) -> _ClusterMigrations:
-        if not check_exists(site, name, recorded):
+        if not check_cluster_exists(site, name, recorded):
             return _ClusterMigrations(None)
         provider = site.providers[name]
         identity = provider.identify()
@@ -597,7 +597,7 @@ def explain_unmounted(site: Site, topic: Address) -> Iterator[None]:
 
 def _topic_exists(site: Site, topic: Address) -> bool:
     mirror = address_of("mirror", cluster_of(topic) or "", full_name_of(topic))
-    provider = get_provider_of(site, topic)
+    provider = get_address_provider(site, topic)
     return provider.identify() is None or bool(provider.observe(Scope((topic, mirror))))
 
 
@@ -644,7 +644,7 @@ def _read_record(site: Site) -> Record:
 
 
 def _find_register(site: Site, topic: Address, known: UnmountedTopic | None) -> MountableTopic | None:
-    provider = get_provider_of(site, topic)
+    provider = get_address_provider(site, topic)
     try:
         listed, identity = archives_of(provider).mountable(), provider.identify()
     except ReconcilerError:

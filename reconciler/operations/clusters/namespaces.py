@@ -30,7 +30,7 @@ from reconciler.resources.namespace import Namespace
 from reconciler.runtime.text import counted, list_first, refusal
 
 if TYPE_CHECKING:
-    from reconciler.operations.steps.runner import Emergency, SiteOptions
+    from reconciler.operations.steps.runner import EmergencyOptions, SiteOptions
     from reconciler.planning.plan import Plan
     from reconciler.providers.protocol import Provider
     from reconciler.resources.inventory import DeclaredResource, Observed
@@ -40,7 +40,7 @@ NamespaceOrder: TypeAlias = CreateNamespaceOrder | AlterNamespaceOrder | DeleteN
 
 
 def change_namespace(
-    emergency: Emergency,
+    emergency: EmergencyOptions,
     order: NamespaceOrder,
     *,
     confirm: Callable[[Plan], bool] | None = None,
@@ -137,7 +137,7 @@ def compute_quota_usage(
     return tuple(QuotaUsage(word, limit, used[word]) for word, limit in limited.items())
 
 
-def read_limits(item: DeclaredResource | Observed | None) -> Mapping[str, int | None]:
+def read_quota_limits(item: DeclaredResource | Observed | None) -> Mapping[str, int | None]:
     """Return the quotas of a namespace; empty for other resources."""
     quotas = item.resource.spec.quotas if item is not None and isinstance(item.resource, Namespace) else None
     return quotas.to_json() if quotas is not None else {}
@@ -158,7 +158,7 @@ class NamespaceRow:
 def list_namespaces(reach: SiteOptions, cluster: str | None, under: str | None = None) -> tuple[NamespaceRow, ...]:
     """Return the namespaces of one or all clusters; with `under` only nested ones."""
     site = reach.site()
-    names = site.to_read if cluster is None else [cluster]
+    names = site.clusters_to_read if cluster is None else [cluster]
     rows = []
     for name, overview in sorted(read_overviews(site, names, reach.recorded(site)).items()):
         topics = Counter(split_name(full_name_of(topic.address))[0] for topic in overview.topics)
@@ -166,7 +166,7 @@ def list_namespaces(reach: SiteOptions, cluster: str | None, under: str | None =
         for namespace, configs in overview.namespaces.items():
             if not under or namespace.startswith(f"{under}:"):
                 address = address_of("namespace", name, namespace)
-                limits = overview.quotas.get(namespace) or read_limits(site.desired.get(address))
+                limits = overview.quotas.get(namespace) or read_quota_limits(site.desired.get(address))
                 used = compute_quota_usage(site.providers[name], address, limits, partitions)
                 rows.append(NamespaceRow(address, topics[namespace], configs, used))
         if under and under not in overview.namespaces:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from reconciler.errors import BrokenInvariantError, UserError
 from reconciler.jobs.source import OPTIONS, OPTIONS_TEXT, WRITE_OPTIONS, Session, register
 from reconciler.operations.steps.invocation import Invocation, Select
-from reconciler.operations.steps.workspace import get_provider_of, open_work
+from reconciler.operations.steps.workspace import get_address_provider, open_work
 from reconciler.resources.address import address_of, cluster_address, full_name_of
 from reconciler.runtime.text import did_you_mean, nearest
 
@@ -26,7 +26,7 @@ _OPTIONS_HINT: Final = (
 )
 
 
-def register_opener(session: Session, folder: Path, *, environ: Mapping[str, str], select: Select) -> None:
+def register_topic_opener(session: Session, folder: Path, *, environ: Mapping[str, str], select: Select) -> None:
     """Make the format `topic-log` of a Spark session open topics of this workspace.
 
     `environ` resolves secrets. It is pickled, but not shown in query plans, options or logs.
@@ -83,7 +83,7 @@ class _Opener:
             who="",
             workspace=self.workspace,
         )
-        return get_provider_of(open_work(invocation, self.select), cluster_address(options["cluster"]))
+        return get_address_provider(open_work(invocation, self.select), cluster_address(options["cluster"]))
 
 
 def _now_ms() -> int:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from reconciler.errors import UsageError
 from reconciler.operations.clusters.topics import parse_wanted_configs
 from reconciler.operations.steps.orders import OrderResult, OrderRun
-from reconciler.operations.steps.workspace import check_allowance, get_provider_of, parse_topic_address
+from reconciler.operations.steps.workspace import check_allowance, get_address_provider, parse_topic_address
 from reconciler.planning.orders import AlterTopicOrder, CreateTopicOrder, DeleteTopicOrder
 
 if TYPE_CHECKING:
-    from reconciler.operations.steps.runner import Emergency
+    from reconciler.operations.steps.runner import EmergencyOptions
     from reconciler.planning.plan import Plan
 
 
 def change_topic(
-    emergency: Emergency,
+    emergency: EmergencyOptions,
     order: CreateTopicOrder | AlterTopicOrder,
     *,
     confirm: Callable[[Plan], bool] | None = None,
@@ -30,7 +30,7 @@ def change_topic(
     """
     topic = parse_topic_address(order.topic)
     site = emergency.site()
-    capabilities = get_provider_of(site, topic).capabilities
+    capabilities = get_address_provider(site, topic).capabilities
     is_new = isinstance(order, CreateTopicOrder)
     return OrderRun(
         emergency=emergency,
@@ -44,7 +44,7 @@ def change_topic(
 
 
 def delete_topics(
-    emergency: Emergency,
+    emergency: EmergencyOptions,
     addresses: Sequence[str],
     *,
     confirm: Callable[[Plan], bool],

@@ -11,8 +11,8 @@ from reconciler.lifecycles import is_in_progress
 from reconciler.operations.clusters.mounts import explain_unmounted
 from reconciler.operations.steps.effective import AclRow, ConfigRow, list_effective_acls, read_effective_configs
 from reconciler.operations.steps.observe import measure, read_overviews
-from reconciler.operations.steps.runner import SiteOptions, Stop, interruptible
-from reconciler.operations.steps.workspace import Site, get_provider_of, parse_topic_address
+from reconciler.operations.steps.runner import SiteOptions, Stop, stop_jobs_on_request
+from reconciler.operations.steps.workspace import Site, get_address_provider, parse_topic_address
 from reconciler.providers.protocol import Provider, Scope, groups_of, migrations_of
 from reconciler.resources.address import (
     Address,
@@ -82,7 +82,7 @@ def list_topics(reach: SiteOptions, pattern: str | None, *, sizes: bool = False)
     `sizes` also measures them, one request per partition, up to a thousand partitions.
     """
     site = reach.site()
-    names = [name for name in site.to_read if pattern is None or _may_match_cluster(name, pattern)]
+    names = [name for name in site.clusters_to_read if pattern is None or _may_match_cluster(name, pattern)]
     shown = [
         topic for overview in read_overviews(site, names, reach.recorded(site)).values() for topic in overview.topics
     ]
@@ -98,7 +98,7 @@ def describe_topic(reach: SiteOptions, address: str) -> TopicDescription:
     """Return partitions, offsets, size, configs and ACLs of one topic."""
     site = reach.site()
     topic = parse_topic_address(address)
-    provider = get_provider_of(site, topic)
+    provider = get_address_provider(site, topic)
     reach.check_answers(site, cluster_of(topic) or "")
     with explain_unmounted(site, topic):
         found_address, observed = find_topic(provider, topic)
@@ -237,7 +237,7 @@ def _read_named_storages(reach: SiteOptions, site: Site, addresses: Iterable[str
     storages: list[TopicStorage] = []
     answering: set[str] = set()
     for address in dict.fromkeys(map(parse_topic_address, addresses)):
-        provider, cluster = get_provider_of(site, address), cluster_of(address) or ""
+        provider, cluster = get_address_provider(site, address), cluster_of(address) or ""
         if cluster not in answering:
             reach.check_answers(site, cluster)
             answering.add(cluster)
@@ -249,7 +249,7 @@ def _read_named_storages(reach: SiteOptions, site: Site, addresses: Iterable[str
 def _find_matching_topics(reach: SiteOptions, site: Site, patterns: Sequence[str]) -> list[TopicShown]:
     shown = [
         topic
-        for overview in read_overviews(site, site.to_read, reach.recorded(site)).values()
+        for overview in read_overviews(site, site.clusters_to_read, reach.recorded(site)).values()
         for topic in overview.topics
     ]
     return sorted(
@@ -296,7 +296,7 @@ def profile_topic(reach: SiteOptions, address: str, retention_ms: int | None, *,
 
     site = reach.site()
     topic = parse_topic_address(address)
-    provider = get_provider_of(site, topic)
+    provider = get_address_provider(site, topic)
     reach.check_answers(site, cluster_of(topic) or "")
     with explain_unmounted(site, topic):
         found_address, _ = find_topic(provider, topic)
@@ -305,7 +305,7 @@ def profile_topic(reach: SiteOptions, address: str, retention_ms: int | None, *,
     from reconciler.jobs.profile import profile  # noqa: PLC0415 - imports pyspark
 
     old_before_ms = 0 if retention_ms is None else reach.invocation.now_ms() - retention_ms
-    with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, interruptible(jobs, stop):
+    with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop_jobs_on_request(jobs, stop):
         profiled = profile(lambda: jobs.session().session, log, old_before_ms=old_before_ms)
     engine = site.spark.name if profiled.counts.records else None
     return ProfiledTopic(found_address, profiled, retention_ms, engine)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from reconciler.errors import NotFoundError, ReconcilerError, UsageError, UserError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.clusters.mounts import query_clusters, unread_clusters_error
-from reconciler.operations.mirrors.mirror_selection import parse_link_address, warn_of_absent
-from reconciler.operations.steps.observe import absent_cluster_error, check_exists
+from reconciler.operations.mirrors.mirror_selection import parse_link_address, warn_of_absent_clusters
+from reconciler.operations.steps.observe import absent_cluster_error, check_cluster_exists
 from reconciler.operations.steps.runner import SiteOptions
 from reconciler.operations.steps.workspace import Site, list_possible_clusters
 from reconciler.resources.address import Address, address_of, cluster_of, matches
@@ -75,7 +75,7 @@ def list_links(reach: SiteOptions, clusters: Sequence[str]) -> LinkList:
         site.providers[name]
     recorded = reach.recorded(site)
     rows_by_cluster, lost = query_clusters(
-        names, lambda name: _read_rows(site, name) if check_exists(site, name, recorded) else ()
+        names, lambda name: _read_rows(site, name) if check_cluster_exists(site, name, recorded) else ()
     )
     return LinkList(
         tuple(require_row for name in sorted(rows_by_cluster) for require_row in rows_by_cluster[name]), lost
@@ -87,7 +87,7 @@ def describe_links(reach: SiteOptions, texts: Sequence[str]) -> tuple[LinkRow, .
     check_link_arguments(texts)
     site = reach.site(is_reader=True)
     recorded = reach.recorded(site)
-    links = _LinkIndex.read(site, texts, lambda name: check_exists(site, name, recorded))
+    links = _LinkIndex.read(site, texts, lambda name: check_cluster_exists(site, name, recorded))
     return tuple(links.require_row(address) for address in links.select(texts))
 
 
@@ -124,7 +124,7 @@ def select_links(
     """
     patterns = [text for text in texts if _ANY in text]
     links = _LinkIndex.read(site, patterns, lambda name: site.providers[name].identify() is not None)
-    warn_of_absent(site, links.absent, recorded, patterns)
+    warn_of_absent_clusters(site, links.absent, recorded, patterns)
     return {address: address in texts for address in links.select(texts)}
 
 

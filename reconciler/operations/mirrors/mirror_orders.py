@@ -15,7 +15,7 @@ from reconciler.operations.steps.workspace import check_allowance
 from reconciler.planning.orders import CreateMirrorOrder, DeleteMirrorOrder, RoleOrder
 
 if TYPE_CHECKING:
-    from reconciler.operations.steps.runner import Emergency
+    from reconciler.operations.steps.runner import EmergencyOptions
     from reconciler.planning.orders import RoleVerb
     from reconciler.planning.plan import Plan
 
@@ -34,8 +34,8 @@ class RoleOptions:
 _NONE = RoleOptions()
 
 
-def order_roles(
-    emergency: Emergency,
+def change_roles(
+    emergency: EmergencyOptions,
     verb: RoleVerb,
     choice: MirrorChoice,
     *,
@@ -70,7 +70,7 @@ def order_roles(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewMirrors:
+class NewMirrorOptions:
     """Common settings of new mirrors."""
 
     link: str
@@ -80,7 +80,7 @@ class NewMirrors:
 
 
 def create_mirrors(
-    emergency: Emergency, addresses: Sequence[str], new: NewMirrors, *, is_dry_run: bool = False
+    emergency: EmergencyOptions, addresses: Sequence[str], new: NewMirrorOptions, *, is_dry_run: bool = False
 ) -> OrderResult:
     """Create mirrors over a link. Apply does not delete them, though no file declares them."""
     names = [named.address for named in parse_mirror_addresses(addresses)]
@@ -99,7 +99,7 @@ def create_mirrors(
 
 
 def delete_mirrors(
-    emergency: Emergency,
+    emergency: EmergencyOptions,
     addresses: Sequence[str],
     *,
     confirm: Callable[[Plan], bool],

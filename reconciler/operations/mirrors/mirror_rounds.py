@@ -14,12 +14,12 @@ from reconciler.applying.events import NO_EXECUTION, Execution
 from reconciler.errors import IncompleteError, LostRaceError, PartialError, ReconcilerError, UserError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.steps.link_pass import FAILED_HINT
-from reconciler.operations.steps.link_sides import teach_names
+from reconciler.operations.steps.link_sides import register_full_names
 from reconciler.operations.steps.mirror_copy import (
     Copier,
     MirrorToCopy,
     classify_trouble,
-    is_denied,
+    is_source_denied,
     record_link_statuses,
     record_mirror_trouble,
 )
@@ -245,7 +245,7 @@ class JobOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Upkeep:
+class PassResult:
     """Result of one pass of `run`."""
 
     synced: tuple[MirrorOutcome, ...]
@@ -308,7 +308,7 @@ class MirrorView:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class RoundResult:
     """Results of all mirrors, and errors by cluster."""
 
     synced: tuple[MirrorOutcome, ...]
@@ -337,7 +337,7 @@ def _make_key(view: MirrorView) -> tuple[str, str]:
 
 
 @dataclass
-class Rounds:
+class MirrorRounds:
     """Copies mirrors in rounds. Each round compares the marks that the previous one stored."""
 
     copier: Copier
@@ -350,7 +350,7 @@ class Rounds:
         is_wanted: Callable[[Address], bool] = lambda _address: True,
         started: Callable[[ObservedMirror], Callable[[JobProgress], None] | None] = _ignore_progress,
         others: OtherLinks = OtherLinks(),
-    ) -> Round:
+    ) -> RoundResult:
         """Copy once what the mirrors of these clusters lack. Return outcomes by address.
 
         Mirrors of mirrors are copied last, so they also receive this round's records. `started` returns the progress
@@ -362,7 +362,7 @@ class Rounds:
             with _collect_errors(failed, name):
                 looks[name] = self._read_mirrors(name, is_wanted, others)
         mirrors_to_copy = [mirror for look in looks.values() for mirror in look.mirrors]
-        teach_names(self.copier.providers, mirrors_to_copy)
+        register_full_names(self.copier.providers, mirrors_to_copy)
         lost: dict[str, ReconcilerError] = {}
         marks: dict[str, Mapping[str, TopicMark]] = {}
         results: dict[tuple[str, str], tuple[MirrorView, MirrorOutcome]] = {}
@@ -400,7 +400,7 @@ class Rounds:
         if len(seen) > len(ordered):
             left[MirrorStatus.SOURCE_UNAVAILABLE] += len(seen) - len(ordered)
         hidden_outcomes = [outcome for name, look in looks.items() for outcome in look.outcomes_of_hidden(name)]
-        return Round((*(synced for _, synced in ordered), *hidden_outcomes), failed, dict(sorted(left.items())))
+        return RoundResult((*(synced for _, synced in ordered), *hidden_outcomes), failed, dict(sorted(left.items())))
 
     def _read_mirrors(self, name: str, is_wanted: Callable[[Address], bool], others: OtherLinks) -> _ClusterMirrors:
         provider = self._get_provider(name)
@@ -430,7 +430,7 @@ class Rounds:
             self._marks_by_cluster[name] = CompleteMarks.of(provider)
         chosen = []
         for mirror in mirrors:
-            is_due = mirror.status in FOLLOWING and not is_denied(mirror) and (name, mirror.link) not in others.left
+            is_due = mirror.status in FOLLOWING and not is_source_denied(mirror) and (name, mirror.link) not in others.left
             if is_due and is_wanted(address_of("mirror", name, mirror.name)):
                 chosen.append(mirror)
             else:

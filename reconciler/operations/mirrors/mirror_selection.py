@@ -80,7 +80,7 @@ def choose_mirrors(
         return SelectedMirrors(tuple(dict.fromkeys(named)))
     is_restore_by_link = verb == RESTORE and bool(links)
     mirrors = _MirrorIndex.read(site, _list_clusters_to_query(site, () if is_restore_by_link else patterns, links, verb))
-    warn_of_absent(site, mirrors.absent, recorded, (*patterns, *links))
+    warn_of_absent_clusters(site, mirrors.absent, recorded, (*patterns, *links))
     if is_restore_by_link:
         return _choose_restored_topics(mirrors, choice, links)
     names = [
@@ -116,7 +116,7 @@ def _choose_restored_topics(mirrors: _MirrorIndex, choice: MirrorChoice, links: 
     return SelectedMirrors(tuple(names), frozenset(names) - frozenset(typed), chosen_links)
 
 
-def warn_of_absent(
+def warn_of_absent_clusters(
     site: Site,
     absent: Iterable[str],
     recorded: Callable[[], Mapping[Address, str | None]],

@@ -15,7 +15,7 @@ from reconciler.errors import (
 )
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.clusters.mounts import query_clusters, unread_clusters_error
-from reconciler.operations.steps.observe import absent_cluster_error, check_exists
+from reconciler.operations.steps.observe import absent_cluster_error, check_cluster_exists
 from reconciler.planning.diff.mirror_orders import find_legal_verbs
 from reconciler.providers.protocol import links_of
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
@@ -156,7 +156,7 @@ class MirrorErrors:
 
 
 @dataclass
-class Lags:
+class LagReader:
     """Measures the lag of mirrors. A source that does not answer is queried once."""
 
     site: Site
@@ -210,7 +210,7 @@ def list_mirrors(reach: SiteOptions, clusters: Sequence[str], link: str | None =
 def describe_mirrors(reach: SiteOptions, addresses: Sequence[str]) -> tuple[MirrorRow, ...]:
     """Return mirrors with their partitions."""
     site = reach.site(is_reader=True)
-    lags = Lags(site)
+    lags = LagReader(site)
     seen_mirrors = [_require_mirror(reach, site, named) for named in parse_mirror_addresses(addresses)]
     roles = {seen.cluster: site.providers[seen.cluster].capabilities.mirrors.roles for seen in seen_mirrors}
     links = {(name, link.name): link.declared.spec for name in roles for link in links_of(site.providers[name]).links()}
@@ -237,7 +237,7 @@ def read_mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorEr
 
     def look(name: str) -> list[MirrorError]:
         links_by_cluster[name] = ()
-        its = site.providers[name].links if check_exists(site, name, recorded) else None
+        its = site.providers[name].links if check_cluster_exists(site, name, recorded) else None
         if its is None:
             return []
         links_by_cluster[name] = its.links()
@@ -310,7 +310,7 @@ def _read_mirrors(
     recorded = reach.recorded(site)
 
     def look(name: str) -> Sequence[ObservedMirror]:
-        links = site.providers[name].links if check_exists(site, name, recorded) else None
+        links = site.providers[name].links if check_cluster_exists(site, name, recorded) else None
         return [] if links is None else links.mirrors()
 
     return query_clusters(names, look)
@@ -318,7 +318,7 @@ def _read_mirrors(
 
 def _require_mirror(reach: SiteOptions, site: Site, named: MirrorName) -> ObservedMirror:
     site.providers[named.cluster]
-    is_present, lost = query_clusters([named.cluster], lambda name: check_exists(site, name, reach.recorded(site)))
+    is_present, lost = query_clusters([named.cluster], lambda name: check_cluster_exists(site, name, reach.recorded(site)))
     if (verdict := unread_clusters_error(lost)) is not None:
         raise verdict
     if not is_present[named.cluster]:
@@ -328,7 +328,7 @@ def _require_mirror(reach: SiteOptions, site: Site, named: MirrorName) -> Observ
 
 def measure_lags(site: Site, mirrors: Sequence[ObservedMirror]) -> Iterator[MirrorRow]:
     """Yield mirrors with their lag. Beyond the limit of partitions, the lag is not measured."""
-    lags, left = Lags(site), MAX_MEASURED_PARTITIONS
+    lags, left = LagReader(site), MAX_MEASURED_PARTITIONS
     for seen in mirrors:
         partitions: tuple[PartitionLag, ...] = ()
         if seen.partitions <= left:

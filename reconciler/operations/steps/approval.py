@@ -92,7 +92,7 @@ class ApprovalUse:
     since_serial: int | None = None
     pull_request: str | None = None
 
-    def is_by(self, run: RunFile) -> bool:
+    def was_used_by(self, run: RunFile) -> bool:
         """Return whether a run of the same plan used this approval."""
         if self.since_ms is None and self.since_serial is None:
             return run.pull_request == self.pull_request
@@ -221,7 +221,7 @@ def _reject_repetition(
     """Reject a repetition of an old CI job: it would revert newer changes."""
     wanted = {action.id for action in now.actions}
     ours = {file.run for file in runs}
-    for file in filter(use.is_by, runs):
+    for file in filter(use.was_used_by, runs):
         ids = wanted & read_completed_actions(store, file.run)
         done = (read_action(stored) for stored in file.actions if stored["id"] in ids)
         address = next(
@@ -311,7 +311,7 @@ def _read_plan_base(plan: Plan) -> tuple[int, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class RestOfRun:
+class ResumeFacts:
     """The observed clusters and the record, which show what an interrupted run still has to do."""
 
     inventory: Inventory
@@ -327,7 +327,7 @@ def list_unfinished_actions(settled: SettledJournal) -> list[Action]:
     return [action for action in settled.run.actions if action.id in left]
 
 
-def has_result(action: Action, observed: RestOfRun) -> bool:
+def has_result(action: Action, observed: ResumeFacts) -> bool:
     """Return whether the clusters already have the result of an action."""
     match action:
         case Adopt():
@@ -353,7 +353,7 @@ _MISSING: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class RemainingPlan:
     """Actions of an open run that remain, and ids of those no longer needed."""
 
     plan: Plan
@@ -380,7 +380,7 @@ def read_resume_options(site: Site) -> Mapping[str, Any]:
     return run.options
 
 
-def find_rest_of_plan(settled: SettledJournal, now: Plan, observed: RestOfRun) -> Rest:
+def find_rest_of_plan(settled: SettledJournal, now: Plan, observed: ResumeFacts) -> RemainingPlan:
     """Return the actions of the open run's plan that are still planned.
 
     Raises:
@@ -397,7 +397,7 @@ def find_rest_of_plan(settled: SettledJournal, now: Plan, observed: RestOfRun) -
     more = (*_find_changed_actions(mine, before, settled), *_find_missing_actions(lost, now))
     if more:
         raise _changed_error(settled.run.file.run, more, not_needed)
-    return Rest(rest, not_needed)
+    return RemainingPlan(rest, not_needed)
 
 
 def limit_plan(now: Plan, agreed: Iterable[Action]) -> Plan:
@@ -465,7 +465,7 @@ def _read_plan_bytes(path: Path) -> bytes:
         raise UserError(f"cannot read the plan {path}: {error.strerror or error}", hint=PLAN_AGAIN_HINT) from error
 
 
-def to_options(select: Select, *, cwd: Path, folder: Path) -> dict[str, Any]:
+def serialize_select(select: Select, *, cwd: Path, folder: Path) -> dict[str, Any]:
     """Return the selection as JSON, with paths relative to the workspace."""
     options = {
         "environment": select.environment,
@@ -480,7 +480,7 @@ def to_options(select: Select, *, cwd: Path, folder: Path) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value}
 
 
-def read_select(options: Mapping[str, Any], folder: Path) -> Select:
+def parse_select(options: Mapping[str, Any], folder: Path) -> Select:
     """Return the selection that was stored as JSON."""
     return Select(
         environment=options.get("environment"),

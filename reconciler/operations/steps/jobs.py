@@ -27,9 +27,9 @@ from reconciler.operations.steps.mount_jobs import (
     Unmount,
     check_equal,
     check_renumbered,
-    migrate_by_hand,
+    run_migration_phase,
 )
-from reconciler.operations.steps.transitions import SAME_AGAIN, CatchUp, Driver, drive
+from reconciler.operations.steps.transitions import CONTINUE_HINT, CatchUp, TransitionDriver, drive
 from reconciler.planning.actions import Action, Estimate, RunJob, Transition
 from reconciler.providers.protocol import Costly, Provider, links_by_jobs
 from reconciler.resources.address import Address, cluster_of, full_name_of
@@ -151,7 +151,7 @@ class SparkJobs:
             case RunJob(job="switch-groups"):
                 return Relocation(means, action).switch_groups()
             case RunJob(job="mount" | "unmount"):
-                return migrate_by_hand(means, action)
+                return run_migration_phase(means, action)
             case RunJob(job=other):
                 raise BrokenInvariantError(f"there is no job {other!r}", hint="Please report this, with the plan.")
             case _:
@@ -193,15 +193,15 @@ class SparkJobs:
         self,
         copy: Callable[[ObservedMirror, Mapping[int, int] | None], object] | None = None,
         may_go_on: Callable[[], None] = go_on,
-    ) -> Driver:
+    ) -> TransitionDriver:
         """Return the driver of transitions, which need both clusters of a link."""
 
         def go() -> None:
             if self._is_stopped:
-                raise IncompleteError("stopped before it had ended", hint=SAME_AGAIN)
+                raise IncompleteError("stopped before it had ended", hint=CONTINUE_HINT)
             may_go_on()
 
-        return Driver(self._providers, copy or self.copier().copy, FinalSync(self._providers), nonce, go)
+        return TransitionDriver(self._providers, copy or self.copier().copy, FinalSync(self._providers), nonce, go)
 
     def _run_mirror(self, engine: Engine, job: RunJob, progress: Callable[[Progress], None]) -> JobResult:
         name, source, sink = job.id, job.source, job.sink
@@ -233,7 +233,7 @@ class SparkJobs:
         """Return the number of maintenance tasks so far: in Spark, and in this process."""
         return self.shared.used.spark_tasks, self.shared.used.in_process
 
-    def ran_since(self, before: tuple[int, int]) -> Execution:
+    def get_execution_since(self, before: tuple[int, int]) -> Execution:
         """Return where maintenance tasks ran since `before`, an earlier result of `tasks`."""
         spark, local = (now - then for now, then in zip(self.tasks(), before, strict=True))
         return Execution(self._spec.name, spark) if spark else Execution(IN_PROCESS if local else "")
@@ -324,7 +324,7 @@ class SparkJobs:
             news = self._start_results.get()
         match news:
             case None:
-                raise IncompleteError("stopped before Spark had started", hint=SAME_AGAIN)
+                raise IncompleteError("stopped before Spark had started", hint=CONTINUE_HINT)
             case Exception() as error:
                 raise error
             case spark:

@@ -1,6 +1,6 @@
 """One pass over a link: mirrors, configs, groups and access rules.
 
-The caller copies records between `sync_links` and `bring_groups`: group offsets must not exceed the mirror's end. Each
+The caller copies records between `sync_links` and `sync_link_groups`: group offsets must not exceed the mirror's end. Each
 step is atomic, so several processes may run passes.
 """
 
@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.operations.steps.link_sides import (
-    LIVE,
+    LIVE_STATES,
     MISCONFIGURATION,
     NOT_READABLE,
-    WAITED_FOR,
+    PASSING_TROUBLES,
     LinkOutcome,
     LinkSource,
     LinkView,
-    Pace,
+    LinkMemory,
     TaskResult,
     choose_link_status,
     explain_left_to_owner,
     get_provider,
     judge_trouble,
-    name_link_principal,
+    make_link_principal,
     probe_source,
     record_task_trouble,
     summarize_task,
-    teach_names,
+    register_full_names,
 )
-from reconciler.operations.steps.transitions import UNDER_WAY, Driver
+from reconciler.operations.steps.transitions import UNDER_WAY, TransitionDriver
 from reconciler.providers.protocol import links_by_jobs, links_of
 from reconciler.resources.address import join_name, split_name
 from reconciler.resources.mirror_link import SYNC_MS, MirrorLinkSpec, filters_include, is_auto_created
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 IN_USE: Final = "CONSUMER_GROUP_IN_USE_ERROR"
 
 
-def sync_groups(sides: LinkView, pace: Pace) -> TaskResult:
+def sync_groups(sides: LinkView, pace: LinkMemory) -> TaskResult:
     """Sync the groups that committed since the last sync."""
     mirrors, spec = sides.live, sides.spec
     above, below = links_by_jobs(sides.source).syncs, links_by_jobs(sides.destination).syncs
@@ -152,7 +152,7 @@ def _own_offsets_error(topics: Collection[str]) -> UserError:
 
 
 @dataclass
-class GroupsRead:
+class GroupOffsetCache:
     """Caches committed offsets of groups, by cluster. Each version of a group is read once."""
 
     _known: dict[tuple[str, str], tuple[str, GroupOffsets]] = field(default_factory=dict)
@@ -216,7 +216,7 @@ def _find_name_conflicts(sides: LinkView, sources: Collection[str]) -> dict[str,
         name = _make_mirror_name(sides, source)
         own, back = own_mirrors.get(name), source_mirrors.get(source)
         is_own = own is not None and own.link == sides.link.name
-        is_same = own is not None and own.status in LIVE and (own.source_cluster, own.source) == (above, source)
+        is_same = own is not None and own.status in LIVE_STATES and (own.source_cluster, own.source) == (above, source)
         is_back = back is not None and (back.source_cluster, back.source) == (below, name)
         if not (is_own or is_same or is_back):
             of_link[source] = name
@@ -273,7 +273,7 @@ def record_source_troubles(sides: LinkView, offered: Mapping[str, OfferedTopic])
     for mirror in sides.live:
         trouble, known = _find_source_trouble(sides, mirror, offered.get(mirror.source)), mirror.trouble
         if trouble is None:
-            if known is not None and known.code in WAITED_FOR:
+            if known is not None and known.code in PASSING_TROUBLES:
                 news[mirror.name] = None
             continue
         judgement = judge_trouble(known, trouble, retry_ms=sides.spec.retry_timeout, now_ms=sides.now_ms)
@@ -316,7 +316,7 @@ class LinkPass:
 
     cluster: str
     providers: Mapping[str, Provider]
-    pace: Pace
+    pace: LinkMemory
     now_ms: Callable[[], int]
     owners: Mapping[str, ResourceOwner] = field(default_factory=dict)
     """Other workspaces that own links. They do the work that needs their declarations."""
@@ -331,11 +331,11 @@ class LinkPass:
 
 
 def sync_links(
-    link_pass: LinkPass, driver: Driver | None = None, is_wanted: Callable[[str], bool] = lambda _name: True
+    link_pass: LinkPass, driver: TransitionDriver | None = None, is_wanted: Callable[[str], bool] = lambda _name: True
 ) -> Iterator[LinkOutcome]:
     """Sync the wanted links except their groups, and yield the results.
 
-    After the copy of records, call `bring_groups` for links whose groups are due.
+    After the copy of records, call `sync_link_groups` for links whose groups are due.
     """
     links = links_by_jobs(link_pass.providers[link_pass.cluster])
     every, version = links.links(), ""
@@ -349,7 +349,7 @@ def sync_links(
                 links.syncs.version() if any(every_link.status is not LinkStatus.PAUSED for every_link in every) else ""
             )
             mirrors = links.mirrors()
-            teach_names(link_pass.providers, mirrors)
+            register_full_names(link_pass.providers, mirrors)
         sides = link_pass.view(link, mirrors)
         if sides is None:
             yield _unknown_source_outcome(link_pass.cluster, link, link_pass.owners.get(link.name))
@@ -359,7 +359,7 @@ def sync_links(
             yield sync_link(sides, version, link_pass.pace, driver)
 
 
-def bring_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[LinkOutcome]:
+def sync_link_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[LinkOutcome]:
     """Sync groups to the current offsets of their mirrors, and yield the results."""
     if not names:
         return
@@ -380,7 +380,7 @@ def bring_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[LinkOu
         )
 
 
-def sync_link(sides: LinkView, version: str, pace: Pace, driver: Driver | None = None) -> LinkOutcome:
+def sync_link(sides: LinkView, version: str, pace: LinkMemory, driver: TransitionDriver | None = None) -> LinkOutcome:
     """Sync one link except its groups. A failed task does not stop the others.
 
     `version` is the destination's, read before its mirrors. Transitions also continue on a paused link.
@@ -420,7 +420,7 @@ class _LinkTasks:
     """
 
     sides: LinkView
-    pace: Pace
+    pace: LinkMemory
     destination_version: str
     _due: list[str] = field(default_factory=list)
 
@@ -529,7 +529,7 @@ class _LinkTasks:
         return _run_task(self.sides, self.pace, task, do)
 
 
-def _run_task(sides: LinkView, pace: Pace, task: str, do: Callable[[], TaskResult]) -> TaskResult:
+def _run_task(sides: LinkView, pace: LinkMemory, task: str, do: Callable[[], TaskResult]) -> TaskResult:
     """Run a task. If it fails, make it due again."""
     try:
         task_done = do()
@@ -540,7 +540,7 @@ def _run_task(sides: LinkView, pace: Pace, task: str, do: Callable[[], TaskResul
     return task_done
 
 
-def _drive_transitions(sides: LinkView, driver: Driver | None) -> tuple[tuple[str, ...], dict[str, ReconcilerError]]:
+def _drive_transitions(sides: LinkView, driver: TransitionDriver | None) -> tuple[tuple[str, ...], dict[str, ReconcilerError]]:
     ended: list[str] = []
     errors: dict[str, ReconcilerError] = {}
     for mirror in sides.mirrors if driver is not None else ():
@@ -571,15 +571,15 @@ class FinalSync:
     """
 
     providers: Mapping[str, Provider]
-    _groups: GroupsRead = field(default_factory=GroupsRead)
+    _groups: GroupOffsetCache = field(default_factory=GroupOffsetCache)
 
     def __call__(self, mirror: ObservedMirror) -> None:
         """Sync configs and groups of a mirror."""
         links = links_by_jobs(get_provider(self.providers, mirror.cluster))
         source = get_provider(self.providers, mirror.source_cluster)
-        teach_names(self.providers, [mirror])
+        register_full_names(self.providers, [mirror])
         above, where = links_by_jobs(source).syncs, f"{mirror.source} of cluster {mirror.source_cluster}"
-        seen = above.list_offered_topics(name_link_principal(mirror.link), [mirror.source]).get(mirror.source)
+        seen = above.list_offered_topics(make_link_principal(mirror.link), [mirror.source]).get(mirror.source)
         if seen is None:
             hint = "Fail over to keep what the mirror has: that needs no source."
             raise UserError(f"the source {where} no longer exists", hint=hint)

@@ -58,7 +58,7 @@ class SettledGroups:
 
 
 @dataclass
-class Pace:
+class LinkMemory:
     """What one process remembers about links between passes."""
 
     _last_run_ms: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Pace:
 
 _M = MirrorStatus
 
-LIVE = frozenset({_M.ACTIVE, _M.PAUSED, _M.LINK_PAUSED, _M.SOURCE_UNAVAILABLE, _M.LINK_FAILED})
+LIVE_STATES = frozenset({_M.ACTIVE, _M.PAUSED, _M.LINK_PAUSED, _M.SOURCE_UNAVAILABLE, _M.LINK_FAILED})
 """States in which a mirror follows its source, or is paused."""
 
 
@@ -134,15 +134,15 @@ class LinkView:
     @property
     def principal(self) -> str:
         """Principal as which the link reads the source."""
-        return name_link_principal(self.link.name)
+        return make_link_principal(self.link.name)
 
     @property
     def live(self) -> tuple[ObservedMirror, ...]:
         """Mirrors that follow the source, without those in transition."""
-        return tuple(mirror for mirror in self.mirrors if mirror.status in LIVE and mirror.operation is None)
+        return tuple(mirror for mirror in self.mirrors if mirror.status in LIVE_STATES and mirror.operation is None)
 
 
-def teach_names(providers: Mapping[str, Provider], mirrors: Iterable[ObservedMirror]) -> None:
+def register_full_names(providers: Mapping[str, Provider], mirrors: Iterable[ObservedMirror]) -> None:
     """Give the full names of mirrors and sources to platforms that store only flat names."""
     named: dict[str, list[Address]] = {}
     for mirror in mirrors:
@@ -153,7 +153,7 @@ def teach_names(providers: Mapping[str, Provider], mirrors: Iterable[ObservedMir
             providers[cluster].learn_names(addresses)
 
 
-def name_link_principal(link: str) -> str:
+def make_link_principal(link: str) -> str:
     """Return the principal of a link on its source."""
     return f"User:link-{link}"
 
@@ -340,24 +340,24 @@ def _make_comparable(status: LinkStatus, trouble: Trouble | None) -> tuple[str, 
 
 
 NOT_READABLE: Final = "AUTHORIZATION_ERROR"
-WAITED_FOR: Final = frozenset({SOURCE_TOPIC_MAY_BE_DELETED, NOT_READABLE})
+PASSING_TROUBLES: Final = frozenset({SOURCE_TOPIC_MAY_BE_DELETED, NOT_READABLE})
 """Troubles that end when the source exists and is readable again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class TroubleJudgement:
     """Whether a trouble makes the mirror FAILED, and whether to record it."""
 
     fails: bool
     is_news: bool
 
 
-def judge_trouble(known: Trouble | None, trouble: Trouble, *, retry_ms: int, now_ms: int) -> Judgement:
+def judge_trouble(known: Trouble | None, trouble: Trouble, *, retry_ms: int, now_ms: int) -> TroubleJudgement:
     """Judge a mirror's trouble, given the recorded one. A code is recorded only once."""
     is_known = known is not None and known.code == trouble.code
     since_ms = known.since_ms if known is not None and is_known else now_ms
     if trouble.code == RECORDS_REFUSED:
-        return Judgement(fails=False, is_news=not is_known)
+        return TroubleJudgement(fails=False, is_news=not is_known)
     is_over = retry_ms != UNLIMITED and now_ms - since_ms > retry_ms
-    fails = trouble.code not in WAITED_FOR or is_over
-    return Judgement(fails, is_news=fails or not is_known)
+    fails = trouble.code not in PASSING_TROUBLES or is_over
+    return TroubleJudgement(fails, is_news=fails or not is_known)

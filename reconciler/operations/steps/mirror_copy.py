@@ -192,7 +192,7 @@ def record_refused_copy(links: LinksByJobs, mirror: ObservedMirror, error: Recon
         links.record_trouble(mirror.name, trouble)
 
 
-def is_denied(mirror: ObservedMirror) -> bool:
+def is_source_denied(mirror: ObservedMirror) -> bool:
     """Return whether the link may not read the mirror's source."""
     return mirror.trouble is not None and mirror.trouble.code == NOT_READABLE
 
@@ -202,7 +202,7 @@ def record_mirror_trouble(
 ) -> None:
     """Record or clear a mirror's trouble. A permanent one makes it FAILED at once, others after the link's time-out."""
     if trouble is None:
-        if mirror.trouble is not None and not is_denied(mirror):
+        if mirror.trouble is not None and not is_source_denied(mirror):
             links.record_trouble(mirror.name, None)
         return
     judgement = judge_trouble(mirror.trouble, trouble, retry_ms=retry_ms, now_ms=now_ms)

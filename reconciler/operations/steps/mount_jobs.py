@@ -231,7 +231,7 @@ class Unmount(_MountJobRun):
                 message = f"{mounting.address} is being mounted: it cannot be unmounted until that is done"
                 raise UserError(message, hint="See its progress: reconciler mount status")
             return known
-        check_begun(mounting, self.phase)
+        check_migration_begun(mounting, self.phase)
         topic = mounts.topic(mounting.topic_name)
         if topic is None:
             raise StalePlanError(f"topic {mounting.topic_name} was deleted after it was read", hint="Plan again.")
@@ -407,7 +407,7 @@ class Mount(_MountJobRun):
                 message = f"{mounting.address} is being unmounted: it cannot be mounted until that is done"
                 raise UserError(message, hint="See its progress: reconciler mount status")
             return known
-        check_begun(mounting, self.phase)
+        check_migration_begun(mounting, self.phase)
         if mounts.topic(mounting.topic_name) is not None:
             message = f"topic {mounting.topic_name} exists on cluster {mounting.cluster} after it was read"
             raise StalePlanError(message, hint="Choose another name with `as`, or delete it first; then plan again.")
@@ -471,7 +471,7 @@ class Mount(_MountJobRun):
                 groups.commit(group, {(move.topic, number): offset for number, offset in offsets.items()})
 
 
-def check_begun(mounting: Mounting, phase: Phase) -> None:
+def check_migration_begun(mounting: Mounting, phase: Phase) -> None:
     """Reject finishing a migration that has not begun, or has ended."""
     if phase == "finish":
         message = f"topic {mounting.topic_name}: no migration of it is in progress"
@@ -480,7 +480,7 @@ def check_begun(mounting: Mounting, phase: Phase) -> None:
         )
 
 
-def migrate_by_hand(means: MountPorts, job: RunJob) -> JobResult:
+def run_migration_phase(means: MountPorts, job: RunJob) -> JobResult:
     """Run a command's migration up to the phase that it names."""
     topics = job.parameters["topics"]
     phase = job.parameters["phase"]

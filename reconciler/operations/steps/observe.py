@@ -61,7 +61,7 @@ Seen = TypeVar("Seen")
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterAnswer:
+class ClusterObservation:
     """Observation of one cluster."""
 
     capabilities: Capabilities
@@ -201,7 +201,7 @@ _OPTIONAL_TIMEOUT_S: Final = 2.5
 """Time-out of optional clusters. A failover queries its sources twice, so it waits at most five seconds."""
 
 
-def ask_clusters(
+def query_in_parallel(
     ask: Callable[[str], Seen], clusters: Iterable[str], optional: Collection[str]
 ) -> tuple[dict[str, Seen], dict[str, ReconcilerError]]:
     """Query clusters in parallel. Return answers and errors by name. Those in `optional` have a short time-out."""
@@ -263,13 +263,13 @@ def _read_groups(provider: Provider) -> Mapping[str, Sequence[str]] | None:
         return None
 
 
-def _observe_cluster(providers: Mapping[str, Provider], name: str, recorded: Record) -> ClusterAnswer:
+def _observe_cluster(providers: Mapping[str, Provider], name: str, recorded: Record) -> ClusterObservation:
     provider = providers[name]
     identity = provider.identify()
     if identity is None and cluster_address(name) in recorded:
         # Creating a recorded cluster again could overwrite its data.
         raise missing_cluster_error()
-    return ClusterAnswer(
+    return ClusterObservation(
         provider.capabilities, identity, provider.observe(Scope(recorded=_list_recorded_addresses(recorded, name)))
     )
 
@@ -281,7 +281,7 @@ def _list_recorded_addresses(recorded: Record, cluster: str) -> frozenset[Addres
 def missing_cluster_error(site: Site | None = None, name: str = "") -> RetryableError:
     """Return the error for a recorded cluster that does not exist at its location."""
     hint = "Check that its root is mounted and that the location in its manifest is right."
-    root = None if site is None else site.relative_root(name)
+    root = None if site is None else site.find_relative_root(name)
     if root is not None:
         other = f"--no-state --cluster {name}=URL gives its location, for commands that accept it"
         hint = f"Its root {root} is relative to the folder of the workspace: run the command there. Or {other}."
@@ -373,7 +373,7 @@ def is_lost(seen: Observed, cluster_id: str, registered: MountableTopic | None) 
     return registered.state == "detached" or registered.owner != cluster_id
 
 
-def mark_lost(inventory: Inventory, lost: Collection[Address]) -> Inventory:
+def mark_lost_topics(inventory: Inventory, lost: Collection[Address]) -> Inventory:
     """Return the inventory, with topics marked whose remote records belong to another cluster."""
     result = dict(inventory)
     for address in lost:
@@ -768,7 +768,7 @@ def read_overviews(site: Site, clusters: Sequence[str], recorded: Mapping[Addres
 def check_answers(site: Site, name: str, recorded: Mapping[Address, str | None] | None = None) -> None:
     """Require that a cluster answers, and is the recorded one."""
     try:
-        check_exists(site, name, read_recorded_clusters(site) if recorded is None else recorded)
+        check_cluster_exists(site, name, read_recorded_clusters(site) if recorded is None else recorded)
     except RetryableError as error:
         raise unreachable_clusters_error({name: error}, can_exclude=False) from error
 
@@ -783,10 +783,10 @@ def read_recorded_clusters(site: Site) -> Mapping[Address, str | None]:
 
 
 def _read_overview(site: Site, name: str, recorded: Mapping[Address, str | None]) -> Overview:
-    return site.providers[name].overview() if check_exists(site, name, recorded) else Overview()
+    return site.providers[name].overview() if check_cluster_exists(site, name, recorded) else Overview()
 
 
-def check_exists(site: Site, name: str, recorded: Mapping[Address, str | None]) -> bool:
+def check_cluster_exists(site: Site, name: str, recorded: Mapping[Address, str | None]) -> bool:
     """Return whether a cluster exists. Reject another cluster, or a missing recorded one."""
     identity, address = site.providers[name].identify(), cluster_address(name)
     if identity is not None:

@@ -19,14 +19,14 @@ from reconciler.errors import (
 from reconciler.lifecycles import MIRROR, TWO_SIDED_VERBS, MirrorStatus
 from reconciler.operations.steps.observe import (
     absent_cluster_error,
-    ask_clusters,
+    query_in_parallel,
     explain_lost_cluster,
     measure,
     measure_on,
     reject_other_cluster,
 )
-from reconciler.operations.steps.runner import Emergency, require_confirmation, summarize_errors
-from reconciler.operations.steps.transitions import add_diverged, check_restorable, explain_halted
+from reconciler.operations.steps.runner import EmergencyOptions, require_confirmation, summarize_errors
+from reconciler.operations.steps.transitions import add_diverged_records, check_restorable, explain_interrupted
 from reconciler.operations.steps.workspace import Site, Work
 from reconciler.planning import planner
 from reconciler.planning.actions import Delete, Risk, Transition, Update, list_changed_addresses
@@ -93,7 +93,7 @@ def plan_orders(
     site: Site,
     orders: Sequence[Order],
     snapshot: Snapshot | None,
-    read: ReadClusters,
+    read: OrderObservation,
     allow: Sequence[str] = (),
     *,
     is_measured: bool = True,
@@ -144,7 +144,7 @@ def _measure_roles(site: Site, draft: Draft, cuts: Cuts, optional: Collection[st
     def look(cluster: str) -> Measures:
         return _measure_side(site.providers[cluster], by_cluster[cluster], cut, unreadable)
 
-    answers, late = ask_clusters(look, by_cluster, optional)
+    answers, late = query_in_parallel(look, by_cluster, optional)
     measures = {address: measure for answer in answers.values() for address, measure in answer.items()}
     _reject_unreadable(draft, unreadable)
     if late:
@@ -154,7 +154,7 @@ def _measure_roles(site: Site, draft: Draft, cuts: Cuts, optional: Collection[st
         }
         request = replace(situation.request, lost=lost)
         draft = replace(draft, situation=replace(situation, request=request, trusted=situation.trusted - late.keys()))
-    return draft, add_diverged(site.providers, draft.actions, measures) if cut else measures
+    return draft, add_diverged_records(site.providers, draft.actions, measures) if cut else measures
 
 
 def _measure_side(
@@ -279,7 +279,7 @@ class OrderedResource:
 class OrderRun:
     """A command's orders, one per resource. A failure does not stop the others."""
 
-    emergency: Emergency
+    emergency: EmergencyOptions
     site: Site
     noun: str
     orders: Mapping[Address, Order]
@@ -346,7 +346,7 @@ class OrderRun:
     def _explain_stop(self, action: Action | None, error: ReconcilerError) -> ReconcilerError | None:
         is_two_sided = isinstance(action, Transition) and action.verb in TWO_SIDED_VERBS
         is_stopped = isinstance(error, IncompleteError) and self.emergency.stop.is_requested
-        return explain_halted(self.site.providers, action.address) if is_two_sided and is_stopped and action else None
+        return explain_interrupted(self.site.providers, action.address) if is_two_sided and is_stopped and action else None
 
     def _find_unreachable_resources(self) -> dict[Address, ReconcilerError]:
         clusters = sorted(
@@ -393,7 +393,7 @@ class OrderRun:
     ) -> Plan:
         """Plan the orders. Add rejected ones to `failed`, and unreadable clusters to `unread`."""
         orders = {address: order for address, order in self.orders.items() if address not in failed}
-        read = observe_orders(self.site, orders, unread, has_costs=not is_again)
+        read = observe_for_orders(self.site, orders, unread, has_costs=not is_again)
         unread.update(read.unread)
         failed.update(
             (named, unread[name])
@@ -468,7 +468,7 @@ def _read_live_mirrors(site: Site, optional: Collection[str]) -> Inventory:
             return ()
 
     mirrors: dict[Address, Observed] = {}
-    for cluster, answer in ask_clusters(read, site.clusters, optional)[0].items():
+    for cluster, answer in query_in_parallel(read, site.clusters, optional)[0].items():
         for seen in answer:
             if seen.status is not MirrorStatus.STOPPED and seen.source_cluster:
                 mirror = MirrorTopic(
@@ -483,7 +483,7 @@ def _read_live_mirrors(site: Site, optional: Collection[str]) -> Inventory:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadClusters:
+class OrderObservation:
     """What was observed for orders."""
 
     inventory: Inventory
@@ -493,9 +493,9 @@ class ReadClusters:
     detached: Mapping[Address, str] = field(default_factory=dict)
 
 
-def observe_orders(
+def observe_for_orders(
     site: Site, named: Mapping[Address, Order], known_unread: Mapping[str, ReconcilerError], *, has_costs: bool = True
-) -> ReadClusters:
+) -> OrderObservation:
     """Observe what the orders need, with one request per cluster at a time.
 
     Skip clusters in `known_unread`. Without `has_costs`, skip also sources of failovers.
@@ -531,7 +531,7 @@ def observe_orders(
     unread |= strange
     left = {address: seen for address, seen in observed.items() if cluster_of(address) not in strange}
     unneeded = frozenset({cluster_of(address) or "" for address in left} - needed)
-    return ReadClusters(left, unread, unneeded, _find_detached(site, orders) if has_costs else {})
+    return OrderObservation(left, unread, unneeded, _find_detached(site, orders) if has_costs else {})
 
 
 def _may_delete_topics(order: Order) -> bool:
@@ -557,7 +557,7 @@ def _find_detached(site: Site, orders: Iterable[Order]) -> Mapping[Address, str]
         )
         return {address_of("topic", cluster, register.full_name): register.location for register in stored}
 
-    answers, _ = ask_clusters(read, names, names)
+    answers, _ = query_in_parallel(read, names, names)
     return {topic: location for answer in answers.values() for topic, location in answer.items()}
 
 
@@ -670,7 +670,7 @@ def _observe_resources(
             raise absent_cluster_error(site.clusters[cluster])
         return observed
 
-    answers, errors = ask_clusters(read, scopes, optional)
+    answers, errors = query_in_parallel(read, scopes, optional)
     return {address: seen for answer in answers.values() for address, seen in answer.items()}, errors
 
 

@@ -89,12 +89,12 @@ def warn_of_outdated(site: Site, lockfile: Lockfile | None, rows: Sequence[Snaps
         )
 
 
-def find_copies(site: Site, lockfile: Lockfile | None, inventory: Inventory) -> Iterator[PlanFinding]:
+def find_copied_states(site: Site, lockfile: Lockfile | None, inventory: Inventory) -> Iterator[PlanFinding]:
     """Yield a finding if a cluster names another state with this lineage: one of both is a copy."""
     if lockfile is None:
         return
     me = site.me(lockfile.lineage)
-    seen = (inventory.get(cluster_address(name)) for name in site.to_read)
+    seen = (inventory.get(cluster_address(name)) for name in site.clusters_to_read)
     owners = (
         cluster_item.cluster.owners.who.get(me.lineage)
         for cluster_item in seen

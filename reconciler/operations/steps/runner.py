@@ -300,7 +300,7 @@ class Stop:
 
 
 @contextmanager
-def interruptible(jobs: SparkJobs, stop: Stop) -> Iterator[None]:
+def stop_jobs_on_request(jobs: SparkJobs, stop: Stop) -> Iterator[None]:
     """During the block, stop read-only jobs when a stop is requested.
 
     Spark is stopped, because an exception inside would print a long trace.
@@ -370,7 +370,7 @@ FAILOVER: Final = "mirror failover"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Emergency(SiteOptions):
+class EmergencyOptions(SiteOptions):
     """Options of a command that acts at once, without the files."""
 
     command: str

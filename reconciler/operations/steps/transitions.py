@@ -221,7 +221,7 @@ def find_cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, p
     return {**ends, **find_agreed_ends_by_map(logs, bounds, maps, {number: at for number, at in ends.items() if at})}
 
 
-def add_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], measures: Measures) -> Measures:
+def add_diverged_records(providers: Mapping[str, Provider], actions: Iterable[Action], measures: Measures) -> Measures:
     """Return the measures with the records that only restored topics have. Incomparable topics become unmeasured."""
     targets = [action.after for action in actions if isinstance(action, Transition) and action.verb == RESTORE]
     restored = [mirror for mirror in targets if isinstance(mirror, MirrorTopic)]
@@ -287,7 +287,7 @@ def check_source_shut(providers: Mapping[str, Provider], mirror: ObservedMirror)
         raise broken_reversal_error(mirror, source_mirror)
 
 
-def check_outcome(mirror: ObservedMirror, verbs: Collection[str]) -> ObservedMirror:
+def check_stopping_verb(mirror: ObservedMirror, verbs: Collection[str]) -> ObservedMirror:
     """Return the mirror. Raise an error if another verb stopped it."""
     if mirror.status is MirrorStatus.STOPPED and mirror.stopped_by not in verbs:
         message = (
@@ -331,7 +331,7 @@ UNDER_WAY: Final = frozenset(
 
 
 @dataclass(frozen=True)
-class Driver:
+class TransitionDriver:
     """Drives transitions of mirrors. Each can be repeated after any failure."""
 
     providers: Mapping[str, Provider]
@@ -355,7 +355,7 @@ class Driver:
                 # Begin no promotion without a source.
                 check_source(self.providers, mirror)
             links.ask(full_name, PROMOTE, operation=self.new_id(), may_go_on=self.may_go_on)
-        return check_outcome(self.drive(cluster, full_name), {PROMOTE})
+        return check_stopping_verb(self.drive(cluster, full_name), {PROMOTE})
 
     def reverse(self, cluster: str, full_name: str, *, is_paused: bool = False) -> ObservedMirror:
         """Swap the roles of a mirror and its source without loss. Return the new mirror."""
@@ -372,13 +372,13 @@ class Driver:
                 self.copy(mirror, None)
                 check_own_records(links, mirror)
             links.ask(full_name, verb, operation=self.new_id(), may_go_on=self.may_go_on)
-        after = check_outcome(self.drive(cluster, full_name), REVERSALS)
+        after = check_stopping_verb(self.drive(cluster, full_name), REVERSALS)
         if after.status is _M.ACTIVE:
             # Another process abandoned the reversal.
             address = address_of("mirror", cluster, full_name)
             message = f"mirror {full_name} of cluster {cluster} was not reversed, and mirrors its source as before"
             raise UserError(message, hint=f"Run again: reconciler mirror reverse {address}")
-        return check_outcome(self._get_links(mirror.source_cluster).mirror(mirror.source), REVERSALS)
+        return check_stopping_verb(self._get_links(mirror.source_cluster).mirror(mirror.source), REVERSALS)
 
     def restore(
         self,
@@ -407,9 +407,9 @@ class Driver:
         asked_for = Operation(operation, RESTORE, diverged=diverged, approved=approved)
         self._get_links(cluster).join(full_name, peer, asked_for, may_go_on=self.may_go_on)
         cut: dict[int, TruncatedPartition] = {}
-        return check_outcome(self.drive(cluster, full_name, cut), {RESTORE}), cut
+        return check_stopping_verb(self.drive(cluster, full_name, cut), {RESTORE}), cut
 
-    def restorable(self, cluster: str, full_name: str, link: str | None = None) -> ObservedMirror:
+    def find_restorable(self, cluster: str, full_name: str, link: str | None = None) -> ObservedMirror:
         """Return the stopped mirror from which a topic can be restored; the only one, or the one over `link`."""
         return find_stopped_mirrors(self.providers, cluster, full_name, None if link is None else {link}).only()
 
@@ -422,7 +422,7 @@ class Driver:
             peer = self._read_source_mirror(current)
             check_restorable(self.providers, cluster, full_name, peer)
             return peer
-        peer = self.restorable(cluster, full_name, None if wanted is None else wanted.link)
+        peer = self.find_restorable(cluster, full_name, None if wanted is None else wanted.link)
         if wanted is not None and peer.cluster != wanted.source_cluster:
             message = (
                 f"link {peer.link} of cluster {cluster} leads to {peer.cluster} now, not to {wanted.source_cluster}"
@@ -712,7 +712,7 @@ def _read_progress(mirror: ObservedMirror) -> tuple[MirrorStatus, str | None]:
 Verb = Literal["promote", "reverse-and-start", "reverse-and-pause", "truncate-and-restore"]
 
 
-def drive(driver: Driver, action: Transition) -> ObservedMirror:
+def drive(driver: TransitionDriver, action: Transition) -> ObservedMirror:
     """Drive an action's transition. Return the mirror at its address.
 
     Raises:
@@ -747,7 +747,7 @@ def drive(driver: Driver, action: Transition) -> ObservedMirror:
     return mirror
 
 
-def _has_ended(driver: Driver, cluster: str, name: str, verb: str) -> bool:
+def _has_ended(driver: TransitionDriver, cluster: str, name: str, verb: str) -> bool:
     """Return whether the transition has ended, after a lost answer or by another run."""
     mirror = links_of(driver.providers[cluster]).mirror(name)
     return mirror.status is MirrorStatus.STOPPED and mirror.stopped_by == verb
@@ -766,7 +766,7 @@ def _check_ended(mirror: ObservedMirror) -> None:
 _CONTINUE_HINT: Final = "Continue with: reconciler run --once --only mirror"
 
 
-def explain_halted(providers: Mapping[str, Provider], address: Address) -> IncompleteError | None:
+def explain_interrupted(providers: Mapping[str, Provider], address: Address) -> IncompleteError | None:
     """Return the error that explains a mirror's interrupted transition, or `None`."""
     try:
         links = links_of(providers[cluster_of(address) or ""]).by_jobs
@@ -810,7 +810,7 @@ def _failover_hint(address: Address) -> str:
     return f"To abandon it and accept records there: reconciler mirror failover {address}"
 
 
-def explain_all_halted(
+def explain_all_interrupted(
     providers: Mapping[str, Provider], actions: Iterable[Action], left: Collection[str]
 ) -> tuple[IncompleteError, ...]:
     """Return the errors of transitions that a stopped run left in progress."""
@@ -819,7 +819,7 @@ def explain_all_halted(
         for action in actions
         if isinstance(action, Transition) and action.verb in TWO_SIDED_VERBS and action.id in left
     )
-    return tuple(error for action in transitions if (error := explain_halted(providers, action.address)) is not None)
+    return tuple(error for action in transitions if (error := explain_interrupted(providers, action.address)) is not None)
 
 
 # A promotion is final, so the mirror is first copied until its lag is zero. If the lag does not shrink, nothing is
@@ -829,14 +829,14 @@ def explain_all_halted(
 _NAMED: Final = 5
 _PAUSE_S: Final = 1.0
 """Pause while the source grows or has an open transaction."""
-SAME_AGAIN: Final = "Run the same command again; an apply: --resume"
+CONTINUE_HINT: Final = "Run the same command again; an apply: --resume"
 """Hint to continue. Only an apply can be resumed."""
 _SLICE_S: Final = 0.1
 """A signal handler cannot end a pause, so it is divided into slices."""
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class LaggingPartition:
     """Lag of one mirror partition. `stable` is the offset of an open transaction."""
 
     partition: int
@@ -884,7 +884,7 @@ class CatchUp:
                 raise _stuck_error(mirror, behind, patience_ms / 1000)
             self._wait(full_name)
 
-    def behind(self, mirror: ObservedMirror) -> list[Behind]:
+    def behind(self, mirror: ObservedMirror) -> list[LaggingPartition]:
         """Return the partitions of a mirror that lag."""
         source = address_of("topic", mirror.source_cluster, mirror.source)
         bounds = self.providers[mirror.source_cluster].log(source).bounds()
@@ -910,15 +910,15 @@ class CatchUp:
         if self.is_stopped():
             raise IncompleteError(
                 f"stopped before {full_name} had caught up: it was not promoted",
-                hint=SAME_AGAIN,
+                hint=CONTINUE_HINT,
             )
 
 
-def _compute_lag(partition: int, bound: Bounds, end: int) -> Behind:
-    return Behind(partition, bound.end - end, bound.stable if bound.stable < bound.end else None)
+def _compute_lag(partition: int, bound: Bounds, end: int) -> LaggingPartition:
+    return LaggingPartition(partition, bound.end - end, bound.stable if bound.stable < bound.end else None)
 
 
-def _stuck_error(mirror: ObservedMirror, behind: list[Behind], patience_s: float) -> RetryableError:
+def _stuck_error(mirror: ObservedMirror, behind: list[LaggingPartition], patience_s: float) -> RetryableError:
     named = "; ".join(map(str, behind[:_NAMED]))
     more = f"; and {len(behind) - _NAMED:,} more" if behind[_NAMED:] else ""
     address = address_of("mirror", mirror.cluster, mirror.name)

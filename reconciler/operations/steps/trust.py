@@ -140,7 +140,7 @@ class Trust:
                 return self._base.of(path)
         return file
 
-    def refused_references(self) -> Iterator[PlanFinding]:
+    def find_refused_references(self) -> Iterator[PlanFinding]:
         """Yield a finding for each secret reference that prevents opening its cluster. Contacts nothing."""
         for address, declared in self.loaded.desired.items():
             if isinstance(declared.resource, Cluster):

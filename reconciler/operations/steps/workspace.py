@@ -156,7 +156,7 @@ class Site:
         return {}
 
     @property
-    def to_read(self) -> tuple[str, ...]:
+    def clusters_to_read(self) -> tuple[str, ...]:
         """Names of the clusters that the command reads."""
         return tuple(sorted(self.clusters))
 
@@ -175,7 +175,7 @@ class Site:
         """Return this workspace as an owner of resources."""
         return ResourceOwner.of(self.owner.workspace, self.owner.environment, lineage, self.state_settings.url)
 
-    def relative_root(self, name: str) -> str | None:
+    def find_relative_root(self, name: str) -> str | None:
         """Return an embedded cluster's root if the folder to which it is relative is unknown."""
         root = self.clusters[name].spec.root
         url = "" if root is None else root.url
@@ -212,7 +212,7 @@ class Work(Site):
             return merge_base_guards(self.loaded.workspace.spec.guards, self.trust.base_guards)
         return self.loaded.workspace.spec.guards
 
-    def lowered_guards(self) -> tuple[PlanFinding, ...]:
+    def list_lowered_guards(self) -> tuple[PlanFinding, ...]:
         """Return findings about guards that a pull request lowers, or that cannot be compared."""
         try:
             base = self.trust.base_guards
@@ -221,7 +221,7 @@ class Work(Site):
             return (PlanFinding(None, None, message, error.hint, concerns_approval=True),)
         return () if base is None else tuple(find_lowered_guards(self.loaded.workspace.spec.guards, base))
 
-    def relative_root(self, name: str) -> None:
+    def find_relative_root(self, name: str) -> None:
         """Return `None`: roots are relative to this workspace."""
 
     def check_trusted(self, cluster: Cluster) -> None:
@@ -251,7 +251,7 @@ class Work(Site):
         return self.loaded.folder
 
     @cached_property
-    def to_read(self) -> tuple[str, ...]:
+    def clusters_to_read(self) -> tuple[str, ...]:
         """Names of the clusters to read. Completely excluded ones are missing."""
         skipped = find_excluded_clusters(self.clusters, self.select.excludes)
         return tuple(name for name in sorted(self.clusters) if name not in skipped)
@@ -422,7 +422,7 @@ def parse_topic_address(text: str) -> Address:
     return address_of("topic", cluster_of(address) or "", full_name_of(address))
 
 
-def get_provider_of(site: Site, address: Address) -> Provider:
+def get_address_provider(site: Site, address: Address) -> Provider:
     """Return the provider of the cluster that an address names."""
     return site.providers[cluster_of(address) or ""]
 

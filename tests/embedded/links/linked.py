@@ -20,7 +20,7 @@ from reconciler.embedded.tiered.remote_retention import evict_segments
 from reconciler.jobs.flows import missing_ranges
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.operations.steps.transitions import Driver
+from reconciler.operations.steps.transitions import TransitionDriver
 from reconciler.providers.embedded.provider import EmbeddedProvider
 from reconciler.providers.models import link_entry
 from reconciler.providers.protocol import Edge
@@ -112,10 +112,10 @@ class Linked:
         of = self.cluster(source).source_topic(full_name)
         self.cluster(destination).create_mirror(name or full_name, MirrorShape(link=link, source=full_name), of)
 
-    def driver(self) -> Driver:
+    def driver(self) -> TransitionDriver:
         """Return what drives transitions, with clusters opened anew."""
         providers = {name: self.provider(name) for name in self.stores}
-        return Driver(providers, self.copy, self.sync, self.new_id)
+        return TransitionDriver(providers, self.copy, self.sync, self.new_id)
 
     def sync(self, mirror: ObservedMirror) -> None:
         """Bring partitions and configs of a mirror to its source's."""

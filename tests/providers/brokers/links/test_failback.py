@@ -16,7 +16,7 @@ from reconciler.errors import RetryableError, StalePlanError, UserError
 from reconciler.lifecycles import MIRROR, LinkStatus, MirrorStatus
 from reconciler.operations.steps.link_pass import FinalSync
 from reconciler.operations.steps.mirror_copy import Copier
-from reconciler.operations.steps.transitions import Driver
+from reconciler.operations.steps.transitions import TransitionDriver
 from reconciler.planning.actions import Create, Delete
 from reconciler.providers.brokers import seal
 from reconciler.providers.brokers.admin import configure
@@ -83,8 +83,8 @@ class Pair:
         assert isinstance(outcome, Done), outcome
 
     @property
-    def driver(self) -> Driver:
-        return Driver(self.at, Copier(self.at, here()).copy, FinalSync(self.at), lambda: secrets.token_hex(8))
+    def driver(self) -> TransitionDriver:
+        return TransitionDriver(self.at, Copier(self.at, here()).copy, FinalSync(self.at), lambda: secrets.token_hex(8))
 
     def mirrored(self, name: str = "") -> MirrorTopic:
         """Have a topic, and its mirror, which is empty."""
@@ -361,7 +361,7 @@ def test_an_end_that_was_rewritten_is_found_by_the_records_themselves(pair: Pair
     links.site.ledger.change(
         f"reconciler.link.link-{pair.prefix}", lambda _: {key: {**entries[key], "through": 8}, chunk: longer}
     )
-    peer = pair.driver.restorable("west", pair.name)
+    peer = pair.driver.find_restorable("west", pair.name)
     assert pair.driver.find_cuts("west", pair.name, peer) == {0: 6}
 
 

@@ -10,9 +10,9 @@ from typing import Final
 import pytest
 
 from reconciler.errors import NotAuthorizedError
-from reconciler.operations.mirrors.mirror_rounds import Rounds
+from reconciler.operations.mirrors.mirror_rounds import MirrorRounds
 from reconciler.operations.steps.link_pass import LinkPass, sync_links
-from reconciler.operations.steps.link_sides import Pace
+from reconciler.operations.steps.link_sides import LinkMemory
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.planning.actions import Create, Delete
 from reconciler.providers.brokers.client import create_bindings, delete_bindings, read_bindings
@@ -220,7 +220,7 @@ def test_a_link_is_not_deleted_while_a_mirror_of_it_may_not_be_described(hidden:
 
 def test_a_mirror_that_may_not_be_described_is_an_error_of_each_round(hidden: Linked) -> None:
     alice = hers(hidden)
-    rounds = Rounds(Copier({EAST: alice.east, WEST: alice.west}, here()), lambda: NOW_MS)
+    rounds = MirrorRounds(Copier({EAST: alice.east, WEST: alice.west}, here()), lambda: NOW_MS)
     (synced,) = rounds.once([EAST], lambda address: address == hidden.address).synced
     assert isinstance(synced.error, NotAuthorizedError)
     assert hidden.mirror not in alice.links.list_lost_mirrors(hidden.link)
@@ -230,7 +230,7 @@ def test_a_mirror_that_may_not_be_described_is_an_error_of_each_round(hidden: Li
 def test_a_source_that_may_not_be_described_is_not_called_deleted(linked: Linked, operation: str) -> None:
     bind(linked, rule("topics", linked.topic, operation, "deny"))
     alice = hers(linked)
-    over = LinkPass(EAST, {EAST: alice.east, WEST: alice.west}, Pace(), lambda: NOW_MS)
+    over = LinkPass(EAST, {EAST: alice.east, WEST: alice.west}, LinkMemory(), lambda: NOW_MS)
     assert linked.link in {synced.link for synced in sync_links(over)}
     trouble = linked.other().seen.trouble
     assert trouble is not None

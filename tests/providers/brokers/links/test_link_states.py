@@ -15,10 +15,10 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.operations.steps.link_pass import FinalSync, LinkPass, bring_groups, sync_links
-from reconciler.operations.steps.link_sides import LinkOutcome, Pace
+from reconciler.operations.steps.link_pass import FinalSync, LinkPass, sync_link_groups, sync_links
+from reconciler.operations.steps.link_sides import LinkOutcome, LinkMemory
 from reconciler.operations.steps.mirror_copy import Copier
-from reconciler.operations.steps.transitions import Driver
+from reconciler.operations.steps.transitions import TransitionDriver
 from reconciler.planning.actions import Create
 from reconciler.providers.brokers.client import create_bindings
 from reconciler.providers.embedded.provider import EmbeddedProvider
@@ -49,23 +49,23 @@ class Driven:
     def copier(self) -> Copier:
         return Copier(self.providers, here())
 
-    def driver(self) -> Driver:
+    def driver(self) -> TransitionDriver:
         def copy(mirror: ObservedMirror, ends: Mapping[int, int] | None) -> object:
             return self.copier.copy(mirror, ends)
 
-        return Driver(self.providers, copy, FinalSync(self.providers), ids())
+        return TransitionDriver(self.providers, copy, FinalSync(self.providers), ids())
 
     @property
     def over(self) -> LinkPass:
         clock = count(NOW_MS)
-        return LinkPass(EAST, self.providers, Pace(), lambda: next(clock))
+        return LinkPass(EAST, self.providers, LinkMemory(), lambda: next(clock))
 
     def run(self) -> LinkOutcome:
         found = {each.link: each for each in sync_links(self.over, self.driver()) if each.link == self.linked.link}
         return found[self.linked.link]
 
     def bring(self) -> LinkOutcome:
-        (found,) = bring_groups(self.over, [self.linked.link])
+        (found,) = sync_link_groups(self.over, [self.linked.link])
         return found
 
 
