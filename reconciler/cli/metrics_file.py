@@ -20,8 +20,8 @@ from reconciler.operations.metrics import (
     MIRROR_BYTES,
     PREFIX,
     REMOTE,
-    MetricsReader,
     Metric,
+    MetricsReader,
     Totals,
     add_totals,
     build_metrics,
@@ -56,7 +56,7 @@ class MetricsFile:
         """Read the clusters and write the file."""
         self._totals = add_totals(self._totals, upkeep)
         try:
-            measured = self._instruments.read()
+            measured = self._instruments.read_clusters()
             for instrument in measured:
                 if instrument.error is not None:
                     self._invocation.warn(f"no metrics of cluster {instrument.cluster}: {instrument.error.message}")

@@ -52,7 +52,7 @@ def request_migration(
 ) -> ClusterMigration:
     """Cancel or delete a migration after a confirmation; return its new state."""
     from reconciler.cli.text.mounts_text import migration_question_text
-    from reconciler.operations.clusters.mounts import request_migration
+    from reconciler.operations.clusters.mounts import change_migration
     from reconciler.operations.steps.runner import Stop
 
     def confirm(underway: ClusterMigration) -> bool:
@@ -62,4 +62,4 @@ def request_migration(
 
     stop = Stop()
     with signals.forward_signals(stop, patience_s=signals.RUN_S):
-        return request_migration(reach, which.migration, verb, which.cluster, confirm=confirm, stop=stop)
+        return change_migration(reach, which.migration, verb, which.cluster, confirm=confirm, stop=stop)

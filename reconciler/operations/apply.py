@@ -19,7 +19,7 @@ from reconciler.operations.plan import (
     PlanResult,
     build_plan_result,
     choose_verdict,
-    decide,
+    plan_against_snapshot,
     plan_unlocked,
 )
 from reconciler.operations.state_views import open_rollback
@@ -33,9 +33,9 @@ from reconciler.operations.steps.approval import (
     check_file_digest,
     find_rest_of_plan,
     limit_plan,
+    parse_select,
     read_plan,
     read_resume_options,
-    parse_select,
     serialize_select,
 )
 from reconciler.operations.steps.invocation import Invocation, Select, combine_errors, find_workspace_folder
@@ -276,7 +276,7 @@ class _ApplyRun:
                 _check_blocked(planned)
                 self._check_approvers(planned, before)
                 return self._build_work(planned, decided)
-            check = approved.hold(planned.plan, basis, self._work.state) if approved is not None else None
+            check = approved.compare(planned.plan, basis, self._work.state) if approved is not None else None
             if self._options.resumes and basis.settled is not None:
                 rest = find_rest_of_plan(basis.settled, planned.plan, _build_resume_facts(decided))
                 planned, check = replace(planned, plan=rest.plan), ApprovalCheck(SameOrLess((), rest.not_needed))
@@ -350,12 +350,12 @@ class _ApplyRun:
         return RunWork(plan.actions, plan.digest, plan, options, self._find_clusters_to_update(decided), commit)
 
     def _find_clusters_to_update(self, decided: PlanDecision) -> frozenset[str]:
-        me = self._work.me(decided.snapshot.lineage if decided.snapshot else "")
+        me = self._work.make_owner(decided.snapshot.lineage if decided.snapshot else "")
         return find_outdated_owner_clusters(decided.recorded, decided.seen.inventory, me)
 
     def _plan(self, snapshot: Snapshot | None) -> tuple[PlanDecision, PlanResult]:
         started_ms = self._work.invocation.now_ms()
-        decided = decide(self._work, snapshot, self._wanted)
+        decided = plan_against_snapshot(self._work, snapshot, self._wanted)
         return decided, build_plan_result(self._work, decided, started_ms)
 
     def _check_approvers(self, planned: PlanResult, before: Sequence[str] = ()) -> None:

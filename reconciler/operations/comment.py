@@ -48,7 +48,7 @@ class CommentResult:
     is_cut: bool
 
 
-def comment(
+def write_comment(
     invocation: Invocation, text: str, options: ForgeRequest, *, deletes_empty: bool = False, labels: bool = False
 ) -> CommentResult:
     """Update our newest comment with this marker, or write one. Hide older ones.
@@ -81,13 +81,13 @@ def comment(
 
 
 def _update_or_create(forge: Forge, number: int, marker: Marker, body: str) -> tuple[Did, Comment, list[Comment]]:
-    def own() -> list[Comment]:
+    def list_own() -> list[Comment]:
         return forge.own_comments(number, marker.is_of)
 
     did, written, older = write_newest(
-        own(),
+        list_own(),
         body,
-        again=own,
+        again=list_own,
         write=lambda: forge.post_comment(number, body),
         change=lambda old: forge.edit_comment(number, old, body),
         what=f"the comment on pull request {number}",
@@ -95,7 +95,7 @@ def _update_or_create(forge: Forge, number: int, marker: Marker, body: str) -> t
     if did != "created":
         return did, written, older
     # A concurrent run may have written one, which a listing may not show yet. Keep the newest.
-    others = [other for other in own() if other.id != written.id]
+    others = [other for other in list_own() if other.id != written.id]
     *older, newest = sorted([*others, written], key=lambda candidate: candidate.id)
     return did, newest, older
 
@@ -122,7 +122,7 @@ def write_newest(
     tries = Tries(_BACKOFF, attempts=_ATTEMPTS)
     was_written = False
     while True:
-        if items and is_same(items[-1].body, body):
+        if items and is_same_text(items[-1].body, body):
             return "created" if was_written else "unchanged", items[-1], items[:-1]
         try:
             if not items:
@@ -164,7 +164,7 @@ def _label_request(invocation: Invocation, forge: Forge, number: int) -> None:
         invocation.warn(f"the pull request has no label {label!r}: {error}")
 
 
-def is_same(one: str, other: str) -> bool:
+def is_same_text(one: str, other: str) -> bool:
     """Return whether a forge stores two texts alike: forges change line ends and trim."""
     return one.replace("\r\n", "\n").strip() == other.replace("\r\n", "\n").strip()
 

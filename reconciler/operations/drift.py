@@ -185,7 +185,7 @@ class KnownDriftFile:
         """Current items that no earlier run reported."""
         return tuple(item for item in self.findings if format_item_key(item) not in self.reported)
 
-    def remember(self) -> None:
+    def store_findings(self) -> None:
         """Store the current items, so that the next run hides them. Call it after they were shown.
 
         Items that are gone are removed. Items of other runs stay.
@@ -212,7 +212,9 @@ def _check_folder(path: Path) -> None:
         )
 
 
-def _convert_old_entries(entries: Mapping[DriftScope, _ReportedItems], whose: DriftScope) -> dict[DriftScope, _ReportedItems]:
+def _convert_old_entries(
+    entries: Mapping[DriftScope, _ReportedItems], whose: DriftScope
+) -> dict[DriftScope, _ReportedItems]:
     taken = {whose: {}, **entries}
     if whose.environment is None:
         taken[whose] = {**taken.pop(_NO_SCOPE, {}), **taken[whose]}
@@ -327,7 +329,7 @@ def _build_drift_item(finding: DriftFinding) -> DriftItem:
     return DriftItem(
         "drift" if finding.path else "missing",
         finding.address,
-        f"{_field(finding)} was changed on the cluster" if finding.path else "is deleted from the cluster",
+        f"{_format_path(finding)} was changed on the cluster" if finding.path else "is deleted from the cluster",
         finding.fingerprint,
         path=finding.path,
         recorded=finding.recorded,
@@ -454,7 +456,7 @@ class DriftResult:
     def remember(self) -> None:
         """Store in the file of `known` that all items were shown."""
         if self.known is not None:
-            self.known.remember()
+            self.known.store_findings()
 
 
 def _build_sealed_finding(waiting: UnfinishedTransition) -> PlanFinding:
@@ -508,7 +510,7 @@ def drift(
 def _find_takeovers(
     work: Work, decided: PlanDecision, is_looked_at: Callable[[Address], bool]
 ) -> tuple[DriftItem, ...]:
-    me = work.me(decided.snapshot.lineage if decided.snapshot else "")
+    me = work.make_owner(decided.snapshot.lineage if decided.snapshot else "")
     takeovers = find_taken_resources(decided.recorded, decided.seen.inventory, me)
     return tuple(
         DriftItem(
@@ -528,7 +530,9 @@ def _find_takeovers(
 FOREIGN: Final = "records"
 
 
-def _find_foreign_records(work: Work, decided: PlanDecision, select: Select) -> tuple[list[DriftItem], tuple[PlanFinding, ...]]:
+def _find_foreign_records(
+    work: Work, decided: PlanDecision, select: Select
+) -> tuple[list[DriftItem], tuple[PlanFinding, ...]]:
     items: list[DriftItem] = []
     untold: list[PlanFinding] = []
     is_chosen = _build_selector(select)

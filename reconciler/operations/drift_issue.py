@@ -11,7 +11,7 @@ from reconciler.errors import UserError
 from reconciler.forges.environment import ForgeRequest, open_forge
 from reconciler.forges.owners import find_owners, find_repository_root
 from reconciler.forges.protocol import Forge, Issue, Kind, Marker, fit_comment, mark_message_unsent
-from reconciler.operations.comment import is_same, write_newest
+from reconciler.operations.comment import is_same_text, write_newest
 from reconciler.operations.drift_patch import AcceptResult, build_patch
 
 if TYPE_CHECKING:
@@ -106,16 +106,16 @@ def _update_issue(
 ) -> FiledIssue:
     plain_text = fit_comment(text, forge.limit, forge.size)
 
-    def own() -> list[Issue]:
+    def list_own() -> list[Issue]:
         return forge.own_issues(marker.is_in)
 
-    issues = own()
-    owes = owes_message and not (issues and is_same(issues[-1].body, plain_text))
+    issues = list_own()
+    owes = owes_message and not (issues and is_same_text(issues[-1].body, plain_text))
     body = fit_comment(mark_message_unsent(text), forge.limit, forge.size) if owes else plain_text
     did, current, older = write_newest(
         issues,
         body,
-        again=own,
+        again=list_own,
         write=lambda: forge.open_issue(title, body, labels),
         change=lambda issue: forge.edit_issue(issue, body),
         what="the issue",

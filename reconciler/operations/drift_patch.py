@@ -17,19 +17,25 @@ from reconciler.manifests.files import Place, build_label
 from reconciler.manifests.format import format_text
 from reconciler.manifests.load import LoadedWorkspace, explain_origin
 from reconciler.manifests.positions import FieldPath, format_path
-from reconciler.operations.drift import DriftItem, find_unreadable_error, find_doubtful_actions, put_doubtful_first, list_drift_items
+from reconciler.operations.drift import (
+    DriftItem,
+    find_doubtful_actions,
+    find_unreadable_error,
+    list_drift_items,
+    put_doubtful_first,
+)
 from reconciler.operations.manifest_fields import (
     ODD_LAYOUT,
-    UneditableFieldError,
     ElsewhereError,
     Manifests,
     Spot,
+    UneditableFieldError,
     accept_field,
     describe_edit_by_hand,
-    make_field_path,
     format_configs,
     format_field,
     format_rule,
+    make_field_path,
 )
 from reconciler.operations.plan import PlanDecision, plan_unlocked
 from reconciler.operations.steps.invocation import Invocation, Select, combine_errors
@@ -109,7 +115,7 @@ def accept_moved(manifests: Manifests, old: Address, new: Address) -> None:
     """Write the new name of a moved topic and `movedFrom` into its manifest."""
     written = _list_moved_fields(old, new)
     # All these fields are in one document.
-    (spot, *_) = [manifests.spot(old, path) for path in written]
+    (spot, *_) = [manifests.find_spot(old, path) for path in written]
     with _translate_uneditable(spot), spot.file.apply_together():
         for path, value in written.items():
             if value is None and spot.get_value(path) is not None:
@@ -129,7 +135,7 @@ def _list_moved_fields(old: Address, new: Address) -> dict[FieldPath, str | None
 
 def accept_mirror(manifests: Manifests, mirror: MirrorTopic) -> None:
     """Add a mirror to its link."""
-    spot = manifests.spot(link_of(mirror), MIRRORS)
+    spot = manifests.find_spot(link_of(mirror), MIRRORS)
     try:
         spot.file.append_value(spot.place.number, MIRRORS, build_link_entry(mirror))
     except UneditableError as error:
@@ -291,7 +297,7 @@ def build_patch(
             raise combine_errors(decided.plan.errors)
         message = f"nothing differs at {', '.join(patterns)}: there is nothing to accept"
         raise UserError(message, hint="List what differs with: reconciler drift")
-    return AcceptResult(accepting.manifests.patch(), tuple(accepting.notes), accepting.left_out)
+    return AcceptResult(accepting.manifests.build_patch(), tuple(accepting.notes), accepting.left_out)
 
 
 class FilesDifferError(ElsewhereError):
@@ -436,7 +442,7 @@ class _PatchBuilder:
 
     def _sets_own_value(self, item: DriftItem) -> bool:
         place = make_field_path(item.address, item.path)
-        return self.manifests.spot(item.address, place).get_value(place) is not None
+        return self.manifests.find_spot(item.address, place).get_value(place) is not None
 
     def _find_origin(self, item: DriftItem) -> str | None:
         """Return the namespace or policy that sets a value. `None`: the topic itself, or an override by command."""
@@ -457,7 +463,7 @@ class _PatchBuilder:
     def _accept_missing(self, address: Address) -> None:
         if self.manifests.is_dropped(address):
             return
-        spot = self.manifests.spot(address)
+        spot = self.manifests.find_spot(address)
         if spot.within:
             with _translate_uneditable(spot):
                 spot.file.remove_value(spot.place.number, spot.within)
@@ -503,7 +509,7 @@ class _PatchBuilder:
             seen = self._decided.seen.inventory.get(mirror)
             message = f"it is {seen.state if seen else role}, which its entry cannot declare as `state` on this cluster"
             raise ElsewhereError(message)
-        spot = self.manifests.spot(mirror, ("state",))
+        spot = self.manifests.find_spot(mirror, ("state",))
         with _translate_uneditable(spot):
             spot.file.set_value(spot.place.number, (*spot.within, "state"), role)
 

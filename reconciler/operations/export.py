@@ -233,7 +233,7 @@ def _export_archived(work: Work, cluster: str, options: ExportOptions) -> Export
         return (
             ""
             if recoverable is None
-            else f"# Next offset: {describe_ends(recoverable)}. Records from there on were not uploaded.\n"
+            else f"# Next offset: {describe_next_offsets(recoverable)}. Records from there on were not uploaded.\n"
         )
 
     files = write_manifests(archives.inventory, options.out, above, is_forced=options.is_forced)

@@ -84,9 +84,9 @@ def select_archives(
             case RecoverableTopic():
                 by_name.setdefault(topic.full_name, []).append((place, topic))
     for _, versions in sorted(by_name.items()):
-        builder.add(versions)
-    builder.add_empty()
-    builder.add_unsaid()
+        builder.add_newest(versions)
+    builder.add_empty_topics()
+    builder.add_unset_properties()
     return Archives(
         builder.inventory,
         builder.taken,
@@ -95,7 +95,7 @@ def select_archives(
         tuple(builder.unsaid),
         metadata,
         tuple(builder.empty),
-        tuple(builder.groups()),
+        tuple(builder.list_group_recoveries()),
     )
 
 
@@ -121,7 +121,7 @@ class _ManifestBuilder:
         self.empty: list[Address] = []
         self._done: set[str] = set()
 
-    def add(self, versions: list[tuple[str, RecoverableTopic]]) -> None:
+    def add_newest(self, versions: list[tuple[str, RecoverableTopic]]) -> None:
         versions.sort(key=lambda item: _parse_revision(item[1].location))
         place, newest = versions[-1]
         address = address_of("topic", self._cluster, newest.full_name)
@@ -154,7 +154,7 @@ class _ManifestBuilder:
         if versions[:-1]:
             self.older[address] = [topic.location for _, topic in versions[:-1]]
 
-    def add_empty(self) -> None:
+    def add_empty_topics(self) -> None:
         unusable = {left.place for left in self.left_out}
         for place, address in sorted(self._metadata.places.items(), key=lambda item: item[1]):
             seen = self._topics.get(address)
@@ -174,14 +174,14 @@ class _ManifestBuilder:
             if source is None:
                 self.empty.append(address)
 
-    def add_unsaid(self) -> None:
+    def add_unset_properties(self) -> None:
         for name, value in sorted(self._metadata.properties.items()):
             if name not in self._properties:
                 message = f"the property {name} was {value}, and the manifest of the Cluster does not set it"
                 hint = "Write it under properties of the Cluster, to apply it again."
                 self.unsaid.append(OmittedResource(cluster_address(self._cluster), UserError(message, hint=hint)))
 
-    def groups(self) -> Iterator[GroupReturn]:
+    def list_group_recoveries(self) -> Iterator[GroupReturn]:
         clamped: dict[str, list[tuple[Address, ClampedOffset]]] = {}
         for address, topic in self.taken.items():
             for offset in topic.clamped():

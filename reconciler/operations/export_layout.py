@@ -141,7 +141,7 @@ def share_configs(topics: Mapping[str, Mapping[str, str]]) -> SharedConfigs:
     for namespace in sorted(tallies, key=lambda name: (name.count(":"), name)):
         tally, above = tallies[namespace], held[namespace.rpartition(":")[0]]
         is_passed_through = fullest.get(namespace) == tally.topics
-        shared = {} if is_passed_through else tally.common(above)
+        shared = {} if is_passed_through else tally.find_common(above)
         held[namespace] = {**above, **shared}
         own[namespace] = _to_configs(shared)
     rest: dict[str, Configs] = {}
@@ -156,12 +156,12 @@ class _ConfigTally:
         self.topics = 0
         self._values: defaultdict[str, Counter[object]] = defaultdict(Counter)
 
-    def add(self, facts: Facts) -> None:
+    def add_topic(self, facts: Facts) -> None:
         self.topics += 1
         for key, value in facts.items():
             self._values[key][value] += 1
 
-    def common(self, above: Facts) -> Facts:
+    def find_common(self, above: Facts) -> Facts:
         """Return the most common values of configs that all topics set, except values set by a namespace above."""
         if self.topics < _MIN_SHARING:
             return {}
@@ -179,7 +179,7 @@ def _tally_namespaces(facts: Mapping[str, Facts]) -> dict[str, _ConfigTally]:
     tallies: defaultdict[str, _ConfigTally] = defaultdict(_ConfigTally)
     for name, own_facts in facts.items():
         for tier in tiers_of(split_name(name)[0]):
-            tallies[tier].add(own_facts)
+            tallies[tier].add_topic(own_facts)
     return tallies
 
 
@@ -246,7 +246,7 @@ class PolicyExtractor:
             if known is None:
                 self.declared[name] = TieringPolicy(metadata=NameOnly(name=name), spec=spec)
 
-    def split(self, layer: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
+    def split_configs(self, layer: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
         """Split configs into those that remain and the name of the policy for the others."""
         name = self._names.get(_pick_tiering_configs(layer))
         if name is None:
@@ -334,11 +334,11 @@ class FlatNamespaces:
             at = name.rfind(self.separator, 0, at)
         return "", name
 
-    def full_name(self, name: str) -> str:
+    def make_full_name(self, name: str) -> str:
         """Return the full name of a flat name."""
         return join_name(*self.split_name(name))
 
-    def flat(self, full_name: str) -> str:
+    def make_flat_name(self, full_name: str) -> str:
         """Return the flat name of a full name."""
         return full_name.replace(":", self.separator)
 
@@ -391,7 +391,7 @@ def _list_legal_prefixes(name: str, separator: str) -> Iterator[tuple[str, str]]
 
 
 def _is_namespace_level(text: str, separator: str) -> bool:
-    """Return whether a part is a legal namespace level. With the separator `_` a dot is not: brokers treat both alike."""
+    """Return whether a part is a legal namespace level. Brokers treat a dot like the separator `_`."""
     if not text or len(text) > MAX_TIER or (separator == "_" and "." in text):
         return False
     try:
@@ -436,7 +436,9 @@ class _AccessRule(NamedTuple):
     operations: NameSet
 
 
-def assign_rules(bindings: Iterable[AccessBinding], spaces: FlatNamespaces, capabilities: Capabilities) -> NamespaceRules:
+def assign_rules(
+    bindings: Iterable[AccessBinding], spaces: FlatNamespaces, capabilities: Capabilities
+) -> NamespaceRules:
     """Assign each binding to its longest matching namespace. Rules merge only if the broker has every combination."""
     rules_by_namespace: defaultdict[str, list[_AccessRule]] = defaultdict(list)
     unsaid: list[tuple[AccessBinding, UserError]] = []
@@ -464,7 +466,9 @@ def assign_rules(bindings: Iterable[AccessBinding], spaces: FlatNamespaces, capa
 def merge_acls(rules: Iterable[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
     """Merge rules, and sort them."""
     return _merge_rules(
-        _AccessRule(rule.permission, rule.principal, rule.host, frozenset([kind]), frozenset([name]), frozenset([operation]))
+        _AccessRule(
+            rule.permission, rule.principal, rule.host, frozenset([kind]), frozenset([name]), frozenset([operation])
+        )
         for rule in rules
         for kind in rule.resources
         for name in rule.names
@@ -472,7 +476,9 @@ def merge_acls(rules: Iterable[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
     )
 
 
-def _explain_refusal(binding: AccessBinding, spaces: FlatNamespaces, rule: _AccessRule, capabilities: Capabilities) -> str | None:
+def _explain_refusal(
+    binding: AccessBinding, spaces: FlatNamespaces, rule: _AccessRule, capabilities: Capabilities
+) -> str | None:
     if binding.resource not in _RESOURCES:
         return f"rules on {binding.resource} are about no topic and no namespace"
     namespace, _ = spaces.split_name(binding.name)
@@ -486,7 +492,7 @@ def _explain_refusal(binding: AccessBinding, spaces: FlatNamespaces, rule: _Acce
     try:
         written = _to_acl(rule)
     except ValidationError as error:
-        return f"it cannot be expressed in a manifest: {_reason(error)}"
+        return f"it cannot be expressed in a manifest: {_format_reason(error)}"
     operations = capabilities.access.operations
     refused = find_refused_rules([written], operations) if operations else ()
     return next((what for _, _, what, _ in refused), _explain_host(written, capabilities))
@@ -521,7 +527,9 @@ def _merge_rules(rules: Iterable[_AccessRule]) -> tuple[NamespaceAcl, ...]:
 
 
 def _merge_by(
-    rules: Iterable[_AccessRule], values_of: Callable[[_AccessRule], NameSet], replace_values: Callable[[_AccessRule, NameSet], _AccessRule]
+    rules: Iterable[_AccessRule],
+    values_of: Callable[[_AccessRule], NameSet],
+    replace_values: Callable[[_AccessRule, NameSet], _AccessRule],
 ) -> list[_AccessRule]:
     alike: defaultdict[_AccessRule, NameSet] = defaultdict(frozenset)
     for rule in rules:
@@ -584,7 +592,7 @@ def factor_layout(
         key=lambda resource: resource.full_name,
     )
     spaces = _find_topic_namespaces(contents, topics, at_least)
-    placed = {spaces.full_name(spaces.flat(topic.full_name)): topic for topic in topics}
+    placed = {spaces.make_full_name(spaces.make_flat_name(topic.full_name)): topic for topic in topics}
     refused: list[OmittedResource] = []
     configs = {
         name: dict(_pick_declarable_configs(topic, contents.capabilities, refused)) for name, topic in placed.items()
@@ -648,7 +656,7 @@ def _may_share_configs(contents: ClusterContents) -> bool:
 
 
 def _add_topic(draft: _LayoutDraft, full_name: str, topic: Topic) -> None:
-    configs, policy = draft.policies.split(draft.shared.topics[full_name])
+    configs, policy = draft.policies.split_configs(draft.shared.topics[full_name])
     if topic.spec.tiering_policy is not None:
         # The topic keeps the policy that it names.
         configs, policy = dict(draft.shared.topics[full_name]), topic.spec.tiering_policy
@@ -665,7 +673,7 @@ def _check_expressible(draft: _LayoutDraft, address: Address, rule: TopicAcl) ->
         TopicAcl.model_validate(rule.model_dump(include=set(TopicAcl.model_fields)))
         message = _explain_host(rule, draft.contents.capabilities)
     except ValidationError as error:
-        message = f"a rule of {rule.principal!r} cannot be expressed in a manifest: {_reason(error)}"
+        message = f"a rule of {rule.principal!r} cannot be expressed in a manifest: {_format_reason(error)}"
     if message is not None:
         draft.unsaid.append(OmittedResource(address, UserError(message, hint=STAYS)))
     return message is None
@@ -683,7 +691,7 @@ def _add_namespaces(draft: _LayoutDraft) -> None:
         namespace = namespaces.get(name) or Namespace(metadata=OfNamespace(name=name, cluster=contents.cluster))
         spec = namespace.spec
         layer = {**spec.configs, **draft.shared.namespaces.get(name, {})}
-        configs, policy = (layer, spec.tiering_policy) if spec.tiering_policy else draft.policies.split(layer)
+        configs, policy = (layer, spec.tiering_policy) if spec.tiering_policy else draft.policies.split_configs(layer)
         acls = _build_rules(draft, namespace, rules.rules.get(name, ()))
         changed = spec.model_copy(update={"configs": configs, "tiering_policy": policy, "acls": acls})
         draft.made[namespace.address] = namespace.model_copy(update={"spec": changed})

@@ -30,9 +30,9 @@ from reconciler.operations.export import add_workspace_files, warn_unread
 from reconciler.operations.export_layout import (
     ClusterContents,
     FactoredLayout,
-    format_resource,
     factor_layout,
     format_manifests,
+    format_resource,
     write_files,
 )
 from reconciler.operations.init import add_git_and_editor_files

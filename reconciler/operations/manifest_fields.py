@@ -71,7 +71,7 @@ class Manifests:
     """Files by real path relative to the workspace, because git patches do not follow links."""
     fresh: dict[str, str] = field(default_factory=dict)
 
-    def patch(self) -> str:
+    def build_patch(self) -> str:
         """Return all edits as one patch, relative to the workspace."""
         emptied = {label for label, file in self.files.items() if not any(after for _, after in file.pieces)}
         edited = (
@@ -86,7 +86,7 @@ class Manifests:
         """Existing files that were edited."""
         return tuple(label for label, file in sorted(self.files.items()) if any(old != new for old, new in file.pieces))
 
-    def spot(self, address: Address, path: FieldPath = ()) -> Spot:
+    def find_spot(self, address: Address, path: FieldPath = ()) -> Spot:
         """Return where a manifest sets the field at `path`, or could set it.
 
         Raises:
@@ -101,7 +101,9 @@ class Manifests:
                 why = "it is the other half of a bidirectional link; accept that link"
             raise ElsewhereError(f"it has no document of its own: {why}")
         base = places[-1]
-        spot = Spot(base, self._open_file(base), () if owner == address else self._find_entry_position(address, owner, base))
+        spot = Spot(
+            base, self._open_file(base), () if owner == address else self._find_entry_position(address, owner, base)
+        )
         self._check_overlays(owner, places, (*spot.within, *path))
         if path:
             self._check_variables(address, spot, path)
@@ -284,12 +286,12 @@ def accept_field(
     observed: Value,
     operations: Mapping[str, frozenset[str]] = _UNSPLIT,
 ) -> None:
-    """Write a field's observed value into its manifest; `None` removes the field. Raises as `Manifests.spot`.
+    """Write a field's observed value into its manifest; `None` removes the field. Raises as `Manifests.find_spot`.
 
     `operations`: `AccessControl.operations` of a platform that splits namespace rules.
     """
     is_rule = path.startswith(ACLS)
-    spot = manifests.spot(address, _RULES if is_rule else make_field_path(address, path))
+    spot = manifests.find_spot(address, _RULES if is_rule else make_field_path(address, path))
     try:
         if is_rule:
             _write_rule(spot, address, path, observed, operations)

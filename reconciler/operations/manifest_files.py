@@ -167,7 +167,9 @@ def validate(invocation: Invocation, select: Select) -> ValidationResult:
     problems = [*check_offline(loaded.desired, loaded.workspace.spec.guards, today=invocation.today())]
     warnings = [str(problem) for problem in loaded.warnings]
     try:
-        problems += Trust(invocation, select, read_variables(invocation, select), loaded, dict).find_refused_references()
+        problems += Trust(
+            invocation, select, read_variables(invocation, select), loaded, dict
+        ).find_refused_references()
     except UserError as error:
         # A shallow clone may lack the base. Only `plan` requires it.
         warnings.append(f"which secrets manifests may name is not known: {error.message}. {error.hint}")

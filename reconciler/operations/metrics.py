@@ -247,11 +247,11 @@ class MetricsReader:
 
     def __init__(self, reach: SiteOptions) -> None:
         self._reach = reach
-        self._site = reach.site()
+        self._site = reach.open_site()
 
-    def read(self) -> list[ClusterReading]:
+    def read_clusters(self) -> list[ClusterReading]:
         """Read all clusters that exist, in parallel."""
-        recorded = self._reach.recorded(self._site)
+        recorded = self._reach.read_recorded_ids(self._site)
         measurements = map_in_parallel(
             lambda name: self._read_cluster(name, recorded), self._site.clusters_to_read, name="metrics"
         )

@@ -64,7 +64,7 @@ class PlanDecision:
     """New names of recorded topics that commands mounted under other names."""
 
 
-def decide(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = None) -> PlanDecision:
+def plan_against_snapshot(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = None) -> PlanDecision:
     """Observe the clusters and plan against `snapshot`, which the caller read under the lease."""
     with pause_garbage_collection():
         return _observe_and_plan(work, RecordedState(snapshot), wanted or PlanOptions())
@@ -94,8 +94,10 @@ def _observe_and_plan(work: Work, remembered: RecordedState, wanted: PlanOptions
             else find_abandoned_sources(work.loaded.desired, remembered.record, inventory)
         )
 
-    seen = observe(work.providers, work.clusters_to_read, remembered.record, may_lack=may_lack, tell=work.invocation.tell)
-    record = remembered.settled(seen)
+    seen = observe(
+        work.providers, work.clusters_to_read, remembered.record, may_lack=may_lack, tell=work.invocation.tell
+    )
+    record = remembered.settle(seen)
     request, inventory = _build_plan_input(work, snapshot, seen, wanted), seen.inventory
     if not wanted.is_destroy:
         work.invocation.tell("looking into object storage")
@@ -142,7 +144,7 @@ def _build_plan_input(work: Work, snapshot: Snapshot | None, seen: ObservedClust
         guards=work.guards,
         spark=workspace.spec.spark,
         selection=build_selection(invocation, work.select, work.loaded),
-        me=work.me(snapshot.lineage if snapshot else ""),
+        me=work.make_owner(snapshot.lineage if snapshot else ""),
         base=Base(snapshot.lineage, snapshot.serial, snapshot.sha256) if snapshot else None,
         source=PlanSource(
             environment=work.select.environment,
@@ -168,7 +170,7 @@ def _find_last_applied_commit(
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class PlanHeader:
     """Facts for the first line of a shown plan."""
 
     topics: int
@@ -184,7 +186,7 @@ class PlanResult:
     """A finished plan, and what its display needs."""
 
     plan: Plan
-    header: Header
+    header: PlanHeader
     options: Select
     folder: Path
     warnings: tuple[str, ...] = ()
@@ -254,7 +256,7 @@ def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> 
 def build_plan_result(work: Work, decided: PlanDecision, started_ms: int) -> PlanResult:
     """Return a plan with what its display needs."""
     snapshot = decided.snapshot
-    header = Header(
+    header = PlanHeader(
         topics=decided.seen.topics,
         clusters=len(decided.seen.identities),
         seconds=max(0, work.invocation.now_ms() - started_ms) / 1000,

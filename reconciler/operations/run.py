@@ -13,15 +13,15 @@ from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted, 
 from reconciler.errors import IncompleteError, ReconcilerError, RetryableError, UsageError, UserError
 from reconciler.operations.mirrors.mirror_rounds import (
     JobOutcome,
-    OtherLinks,
-    RoundResult,
     MirrorRounds,
+    OtherLinks,
     PassResult,
+    RoundResult,
     sort_sources_first,
 )
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.link_pass import LINK, LinkPass, sync_link_groups, sync_links
-from reconciler.operations.steps.link_sides import LinkOutcome, LinkMemory
+from reconciler.operations.steps.link_sides import LinkMemory, LinkOutcome
 from reconciler.operations.steps.mount_jobs import build_progress_event
 from reconciler.operations.steps.observe import observe
 from reconciler.operations.steps.recorded import read_state
@@ -55,7 +55,9 @@ def run_once(
     names = _select_jobs(only)
     site = _open_site(reach)
     with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop.call_on_stop(jobs.stop):
-        return _MaintenancePass(reach, site, jobs, _build_mirror_work(site, jobs, report), names, report, stop).run_pass(is_asked=True)
+        return _MaintenancePass(
+            reach, site, jobs, _build_mirror_work(site, jobs, report), names, report, stop
+        ).run_pass(is_asked=True)
 
 
 def run_repeatedly(
@@ -83,7 +85,7 @@ def _open_site(reach: SiteOptions) -> Site:
     """Open the site as super user: jobs must delete and rewrite records regardless of ACLs."""
     if reach.invocation.principal is not None:
         raise UserError("maintenance is done by the super user", hint="Leave --principal out.")
-    return reach.site()
+    return reach.open_site()
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,8 @@ class _MirrorWork:
 
 def _build_mirror_work(site: Site, jobs: SparkJobs, report: Callable[[Event], None]) -> _MirrorWork:
     now_ms = site.invocation.now_ms
-    links = _LinkRunner(site.providers, jobs.driver(), now_ms, report, lambda: jobs.is_stopped)
-    return _MirrorWork(links, MirrorRounds(jobs.copier(), now_ms))
+    links = _LinkRunner(site.providers, jobs.build_driver(), now_ms, report, lambda: jobs.is_stopped)
+    return _MirrorWork(links, MirrorRounds(jobs.build_copier(), now_ms))
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class _MaintenancePass:
 
     def run_pass(self, *, is_asked: bool) -> PassResult:
         now_ms = self.site.invocation.now_ms
-        began_ms, before = now_ms(), self.jobs.tasks()
+        began_ms, before = now_ms(), self.jobs.count_tasks()
         answers = _read_clusters(self.site, is_stateless=self.reach.no_state)
         for failure in answers.lost:
             for error in failure.errors:
@@ -153,7 +155,9 @@ class _MaintenancePass:
 
     def _run_jobs(self, clusters: Sequence[str], *, is_asked: bool) -> Iterator[JobOutcome]:
         is_named = tuple(self.names) != JOBS
-        means = MaintenancePorts(self.jobs.spread, self._is_selected, lambda: self.stop.is_requested, is_asked, is_named)
+        means = MaintenancePorts(
+            self.jobs.run_distributed, self._is_selected, lambda: self.stop.is_requested, is_asked, is_named
+        )
         jobs: dict[str, Mapping[str, Callable[[], UpkeepResult]]] = {}
         # Replicas depend on this pass's uploads of all clusters.
         last = [name for name in self.names if name == _REPLICAS]
@@ -203,7 +207,7 @@ def _read_clusters(site: Site, *, is_stateless: bool) -> _ClusterReadings:
     errors = {name: answer for name, answer in answers.items() if isinstance(answer, ReconcilerError)}
     seconds = max(0, site.invocation.now_ms() - began_ms) / 1000
     lost += [JobOutcome(_OBSERVE, name, seconds, error=error) for name, error in sorted(errors.items())]
-    me = site.me(snapshot.lineage if snapshot else "")
+    me = site.make_owner(snapshot.lineage if snapshot else "")
     ours = {address for address in (*site.desired, *recorded) if kind_of(address) == "link"}
     owners = {name: _find_foreign_owners(name, inventory, me, ours) for name, inventory in inventories.items()}
     return _ClusterReadings(inventories, tuple(lost), owners)
@@ -416,10 +420,14 @@ def _copy_mirrors(
         say(ActionStarted(_make_event_name(address), address))
         return lambda progress: say(build_progress_event(_make_event_name(address), progress))
 
-    done = rounds.once(clusters, is_wanted, started, others)
+    done = rounds.run_round(clusters, is_wanted, started, others)
     for outcome in done.synced:
         if outcome.error is not None:
-            say(ActionFailed(_make_event_name(outcome.address), outcome.address, outcome.error.message, outcome.error.hint))
+            say(
+                ActionFailed(
+                    _make_event_name(outcome.address), outcome.address, outcome.error.message, outcome.error.hint
+                )
+            )
         elif outcome.address in started_mirrors:
             say(
                 ActionDone(

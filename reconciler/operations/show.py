@@ -167,13 +167,17 @@ def _find_owner(
 
 def _build_views(work: Work, only: Address | None) -> tuple[ResourceView, ...]:
     remembered = read_recorded(work)
-    names = work.clusters_to_read if only is None else tuple(name for name in work.clusters_to_read if name == cluster_of(only))
+    names = (
+        work.clusters_to_read
+        if only is None
+        else tuple(name for name in work.clusters_to_read if name == cluster_of(only))
+    )
     seen = observe(work.providers, names, remembered.record)
-    recorded = remembered.settled(seen)
+    recorded = remembered.settle(seen)
     desired = add_link_mirrors(work.loaded.desired)
     addresses = sorted({*desired, *recorded, *seen.inventory}, key=rank) if only is None else [only]
     unmounted = find_unmounted_topics(desired, recorded)
-    me = work.me(remembered.snapshot.lineage if remembered.snapshot else "")
+    me = work.make_owner(remembered.snapshot.lineage if remembered.snapshot else "")
     rows = tuple(build_view(address, desired, recorded, seen, unmounted, me) for address in addresses)
     name = (only and cluster_of(only)) or ""
     if only is None or kind_of(only) != "namespace" or name not in seen.capabilities:
@@ -212,7 +216,7 @@ def explain(invocation: Invocation, select: Select, address: str) -> ExplainedRe
     target = Address(address)
     desired = add_link_mirrors(work.loaded.desired)
     unmounted = find_unmounted_topics(desired, decided.recorded)
-    me = work.me(decided.snapshot.lineage if decided.snapshot else "")
+    me = work.make_owner(decided.snapshot.lineage if decided.snapshot else "")
     shown = build_view(target, desired, decided.recorded, decided.seen, unmounted, me)
     plan = decided.plan
     if not shown.is_known and not any(action.address == target for action in plan.actions):

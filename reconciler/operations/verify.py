@@ -116,7 +116,7 @@ class VerifyOptions:
 
 def verify(reach: SiteOptions, left: str, right: str | None, how: VerifyOptions) -> TopicComparison:
     """Compare two logs, or a mirror with its source. A mirror may start at a later offset."""
-    site = reach.site()
+    site = reach.open_site()
     try:
         ours = parse_topic_address(left)
     except UsageError as error:
@@ -126,12 +126,12 @@ def verify(reach: SiteOptions, left: str, right: str | None, how: VerifyOptions)
         raise
     mirror = None if right is not None else _find_mirror(site, ours)
     with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop_jobs_on_request(jobs, how.stop):
-        return _LogComparer(site, jobs.engine(), how).logs(ours, right, mirror)
+        return _LogComparer(site, jobs.build_engine(), how).compare_logs(ours, right, mirror)
 
 
 def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkComparison:
     """Compare each mirror of a link with its source, except stopped ones. A failure does not stop the others."""
-    site = reach.site()
+    site = reach.open_site()
     links, name = links_of(get_address_provider(site, link)), full_name_of(link)
     seen = links.links()
     if name not in {link_seen.name for link_seen in seen}:
@@ -155,12 +155,12 @@ def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkCo
     ]
     lost: dict[str, ReconcilerError] = {}
     with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop_jobs_on_request(jobs, how.stop):
-        verifying = _LogComparer(site, jobs.engine(), how, seen, _read_foreign(links, active))
+        verifying = _LogComparer(site, jobs.build_engine(), how, seen, _read_foreign(links, active))
         for mirror in active:
             error = lost.get(mirror.source_cluster)
             if error is None:
                 try:
-                    verified.append(verifying.logs(_make_mirror_address(mirror), None, mirror))
+                    verified.append(verifying.compare_logs(_make_mirror_address(mirror), None, mirror))
                     continue
                 except (UserError, RetryableError) as raised:
                     error = raised
@@ -178,7 +178,7 @@ class _LogComparer:
     foreign: Mapping[str, Sequence[ForeignRecords]] | None = None
     """Foreign records by mirror. `None`: query each mirror."""
 
-    def logs(self, ours: Address, right: str | None, mirror: ObservedMirror | None) -> TopicComparison:
+    def compare_logs(self, ours: Address, right: str | None, mirror: ObservedMirror | None) -> TopicComparison:
         from reconciler.jobs.verify import verify as compare_logs  # noqa: PLC0415 - loads numpy
 
         site, engine = self.site, self.engine
@@ -187,12 +187,19 @@ class _LogComparer:
         spans = _find_spans(site, (ours, theirs), logs, mirror)
         if spans is None:
             comparison = compare_logs(
-                engine, *logs, deep=self.how.deep, progress=lambda job_progress: self._report_progress(ours, job_progress)
+                engine,
+                *logs,
+                deep=self.how.deep,
+                progress=lambda job_progress: self._report_progress(ours, job_progress),
             )
         else:
             begins = None if mirror is None else mirror.begins
             comparison = compare_renumbered(
-                engine, logs, spans, begins=begins, progress=lambda job_progress: self._report_progress(ours, job_progress)
+                engine,
+                logs,
+                spans,
+                begins=begins,
+                progress=lambda job_progress: self._report_progress(ours, job_progress),
             )
         if mirror is not None and spans is None:
             links = links_of(get_address_provider(site, ours)).links() if self.links is None else self.links
@@ -265,7 +272,7 @@ def compare_renumbered(
     left, right = (log.bounds() for log in logs)
     comparison = verify_renumbered(engine, *logs, spans, progress=progress)
 
-    def behind(row: PartitionComparison) -> PartitionComparison:
+    def add_missing(row: PartitionComparison) -> PartitionComparison:
         bounds, left_bounds, span = (
             right.get(row.partition),
             left.get(row.partition),
@@ -288,7 +295,7 @@ def compare_renumbered(
         sides = _set_bounds(row.left, left_bounds), _set_bounds(row.right, bounds)
         return replace(row, left=sides[0], right=sides[1], differences=(*row.differences, *lacks))
 
-    return replace(comparison, partitions=tuple(map(behind, comparison.partitions)))
+    return replace(comparison, partitions=tuple(map(add_missing, comparison.partitions)))
 
 
 def _read_foreign(links: Links, mirrors: Sequence[ObservedMirror]) -> Mapping[str, Sequence[ForeignRecords]] | None:
@@ -344,18 +351,20 @@ def _find_source_address(site: Site, mirror: ObservedMirror) -> Address:
     return address_of("topic", mirror.source_cluster, mirror.source)
 
 
-def _drop_expected_differences(comparison: Comparison, mirror: ObservedMirror, links: Sequence[ObservedLink]) -> Comparison:
+def _drop_expected_differences(
+    comparison: Comparison, mirror: ObservedMirror, links: Sequence[ObservedLink]
+) -> Comparison:
     """Drop expected differences: a mirror may start later, and has its own retention."""
     synced = next((link.declared.spec.topic_config_sync for link in links if link.name == mirror.link), None)
     is_own = synced is not None and not set(synced.include) >= _RETENTION
 
-    def meant(partition: PartitionComparison) -> PartitionComparison:
+    def drop_expected(partition: PartitionComparison) -> PartitionComparison:
         begins = (mirror.begins or {}).get(partition.partition, 0)
         is_meant = partition.left is not None and (is_own or 0 < begins <= partition.left.start)
         rest = tuple(difference for difference in partition.differences if not (is_meant and difference == "start"))
         return replace(partition, differences=rest)
 
-    return replace(comparison, partitions=tuple(map(meant, comparison.partitions)))
+    return replace(comparison, partitions=tuple(map(drop_expected, comparison.partitions)))
 
 
 def _choose_verdict(

@@ -433,7 +433,7 @@ def test_topics_that_differ_exit_1(applied: Call) -> None:
 
 def test_run_once_with_no_mirrors_has_nothing_to_do(applied: Call) -> None:
     said = applied("run", "--once")
-    assert (said.code, said.out) == (0, f"Nothing to do: {len(OF_CLUSTERS)} jobs, 0 mirrors.\n")
+    assert (said.code, said.out) == (0, f"Nothing to do: {len(CLUSTER_JOBS)} jobs, 0 mirrors.\n")
     assert follows("pipeline", applied("run", "--once", "--format", "json"))["mirrors"] == []
 
 

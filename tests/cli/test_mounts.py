@@ -14,7 +14,7 @@ from reconciler.cli.text.mounts_text import mountables_text
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.mounts.mounts import Mount
 from reconciler.errors import IncompleteError, InterruptedRunError, StalePlanError
-from reconciler.operations.clusters.mounts import MountList, MountRow, request_migration
+from reconciler.operations.clusters.mounts import MountList, MountRow, change_migration
 from reconciler.operations.steps.invocation import Select, print_nothing
 from reconciler.operations.steps.runner import SiteOptions, Stop
 from reconciler.process import build_invocation
@@ -457,7 +457,7 @@ def test_a_cancel_that_is_stopped_did_nothing_or_goes_on_in_a_run(shop: Shop) ->
     reach = SiteOptions(invocation=build_invocation(shop.folder, warn=print_nothing), select=Select())
 
     def cancel(looks: int) -> None:
-        request_migration(reach, number, "cancel", None, confirm=lambda _one: True, stop=StopAfter(looks))
+        change_migration(reach, number, "cancel", None, confirm=lambda _one: True, stop=StopAfter(looks))
 
     with pytest.raises(InterruptedRunError):
         cancel(1)
@@ -723,7 +723,7 @@ def test_a_topic_that_was_cancelled_with_others_is_prepared_and_finished_alone(s
 def test_a_topic_that_joins_the_migration_after_the_look_is_not_moved(shop: Shop) -> None:
     shop.cluster("west").create_topic("shop:next", configs={"remote.write": "true", "remote.read": "true"})
     shop.said("topic", "unmount", "topic/west/*", "--prepare", "--yes")
-    site = SiteOptions(invocation=build_invocation(shop.folder, warn=print_nothing), select=Select()).site()
+    site = SiteOptions(invocation=build_invocation(shop.folder, warn=print_nothing), select=Select()).open_site()
     asked = HandMigration(direction="outbound", topics={ORDERS: ""}, phase="finish")
     with pytest.raises(StalePlanError, match="has other topics as well: shop:next"):
         site.providers["west"].migrations.carry_out(asked, lambda: None)

@@ -21,7 +21,7 @@ from reconciler.cli.json.sarif import MOST_RESULTS, SarifDocument
 from reconciler.cli.text.drift_text import drift_junit, drift_markdown, drift_remarks
 from reconciler.cli.text.remarks import format_junit, plan_remarks
 from reconciler.operations.drift import DriftItem, DriftResult
-from reconciler.operations.plan import Header, PlanResult
+from reconciler.operations.plan import PlanHeader, PlanResult
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.plan import Plan, PlanFinding
 from reconciler.resources.address import Address
@@ -197,7 +197,7 @@ def drifted(count: int, name: str = "t") -> DriftResult:
     ignored = DriftItem("drift", Address("topic/west/kept"), "moved", "sha256:i", path="partitions", ignored="OPS-13")
     other = DriftItem("unmanaged", Address(f"topic/west/{name}"), "exists, but no file declares it", "sha256:u")
     plan = dataclasses.replace(sample_plans.empty(), actions=sample_plans.ordinary())
-    planned = PlanResult(plan, Header(1, 1, 0.1, 7, None), Select(), Path())
+    planned = PlanResult(plan, PlanHeader(1, 1, 0.1, 7, None), Select(), Path())
     return DriftResult(planned, (*fails, ignored, other), fails, None)
 
 

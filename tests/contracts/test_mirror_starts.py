@@ -11,7 +11,7 @@ from kafka import KafkaAdminClient
 from kafka.structs import TopicPartition as Place
 
 from reconciler.embedded.segments.head import Partition, swap_head
-from reconciler.operations.mirrors.mirror_rounds import MirrorOutcome, Rounds
+from reconciler.operations.mirrors.mirror_rounds import MirrorOutcome, MirrorRounds
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.resources.mirror_link import ALWAYS_SYNCED
 from tests.embedded.links.linked import ORDERS, mirrored
@@ -71,7 +71,7 @@ class OfEmbedded:
         self.linked.catch_up("east")
 
     def once(self) -> MirrorOutcome:
-        (found,) = rounds(self.linked).once(["east"]).synced
+        (found,) = rounds(self.linked).run_round(["east"]).synced
         return found
 
     def values(self) -> list[str]:
@@ -106,7 +106,7 @@ class OfKafka:
     def once(self) -> MirrorOutcome:
         other = self.linked.other()
         copier = Copier({EAST: other.east, WEST: other.west}, here())
-        done = Rounds(copier, other.site.now_ms).once([EAST], lambda address: address == other.address)
+        done = MirrorRounds(copier, other.site.now_ms).run_round([EAST], lambda address: address == other.address)
         (found,) = done.synced
         return found
 

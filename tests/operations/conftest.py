@@ -89,7 +89,9 @@ class Bench:
             Hooks(lambda _planned: True, self.events.append, self.stop),
         )
 
-    def acting(self, command: str = "by hand", *, no_state: bool = False, state_url: str | None = None) -> EmergencyOptions:
+    def acting(
+        self, command: str = "by hand", *, no_state: bool = False, state_url: str | None = None
+    ) -> EmergencyOptions:
         """Return the run that a command makes which acts at once."""
         return EmergencyOptions(
             invocation=self.invocation,

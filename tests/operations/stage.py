@@ -28,7 +28,7 @@ from reconciler.operations.state_edit import RecordEdit, state_rm, state_unlock
 from reconciler.operations.state_views import state_list
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.link_pass import FinalSync, LinkPass, sync_link_groups, sync_links
-from reconciler.operations.steps.link_sides import LinkOutcome, LinkMemory
+from reconciler.operations.steps.link_sides import LinkMemory, LinkOutcome
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.operations.steps.runner import SiteOptions
 from reconciler.operations.steps.transitions import TransitionDriver
@@ -465,7 +465,7 @@ def once(
     linked: Linked, *clusters: str, is_wanted: Callable[[Address], bool] = lambda _address: True
 ) -> dict[str, MirrorOutcome]:
     """Do one round in a process of its own, and return what came of each mirror."""
-    done = rounds(linked).once(clusters or tuple(linked.stores), is_wanted)
+    done = rounds(linked).run_round(clusters or tuple(linked.stores), is_wanted)
     return {one.address: one for one in done.synced}
 
 
@@ -585,7 +585,13 @@ def delete_namespace(
 
 
 def move_topics(
-    acting: EmergencyOptions, cluster: str, source: str, target: str, topics: Sequence[str], *, allow: Sequence[str] = ()
+    acting: EmergencyOptions,
+    cluster: str,
+    source: str,
+    target: str,
+    topics: Sequence[str],
+    *,
+    allow: Sequence[str] = (),
 ) -> OrderResult:
     order = MoveTopicsOrder(cluster, source, target, tuple(topics))
     return done(change_namespace(acting, order, allow=allow))

@@ -253,7 +253,7 @@ def told(
 ) -> list[DriftItem]:
     """Look once: return what is new, and remember it."""
     known = KnownDriftFile.read(path, whose, findings, lambda address: address in looked_at)
-    known.remember()
+    known.store_findings()
     return list(known.unknown)
 
 
@@ -367,7 +367,7 @@ def test_two_at_once_corrupt_nothing_and_neither_forgets_what_the_other_told(tmp
     findings = [found(Address(f"topic/west/t{number}"), "1") for number in range(40)]
     before = [KnownDriftFile.read(path, SHOP, [one], lambda _address: True) for one in findings]
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(KnownDriftFile.remember, before))
+        list(threads.map(KnownDriftFile.store_findings, before))
     assert KnownDriftFile.read(path, SHOP, findings, lambda _address: True).unknown == ()
 
 
@@ -396,7 +396,7 @@ def die(descriptor):
     real(descriptor)
     os.kill(os.getpid(), signal.SIGKILL)
 os.fsync = die
-known.KnownFile.read(Path(sys.argv[1]), known.DriftScope("shop"), [], lambda _address: True).remember()
+known.KnownDriftFile.read(Path(sys.argv[1]), known.DriftScope("shop"), [], lambda _address: True).store_findings()
 """
 
 

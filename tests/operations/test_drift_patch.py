@@ -16,7 +16,13 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions, Hooks, apply
 from reconciler.operations.drift import drift
 from reconciler.operations.drift_patch import AcceptResult, accept
-from reconciler.operations.manifest_fields import UneditableFieldError, ElsewhereError, Manifests, accept_field, format_config
+from reconciler.operations.manifest_fields import (
+    ElsewhereError,
+    Manifests,
+    UneditableFieldError,
+    accept_field,
+    format_config,
+)
 from reconciler.operations.state_edit import RecordEdit, state_rm
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import Stop
@@ -243,7 +249,7 @@ def test_a_part_of_a_rule_is_accepted_where_a_platform_keeps_rules_in_parts(
     manifests = Manifests(work.loaded)
     accept_field(manifests, Address("namespace/west/b"), *found, OPERATIONS)
     old, new = (rules_apart(text) for text in (before, after))
-    git_apply(bench.folder, manifests.patch())
+    git_apply(bench.folder, manifests.build_patch())
     assert path.read_text().partition("  acls:\n")[2] == after
     assert new == {path: meant for path, meant in {**old, found[0]: found[1]}.items() if meant}
 

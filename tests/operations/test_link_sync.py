@@ -15,7 +15,7 @@ from reconciler.embedded.catalog.mirror_tables import alter_link
 from reconciler.embedded.catalog.model import AclEntry, QuotaEntry
 from reconciler.embedded.segments.groups import read_group
 from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, UserError
-from reconciler.operations.mirrors.mirror_rounds import Rounds, sort_sources_first
+from reconciler.operations.mirrors.mirror_rounds import MirrorRounds, sort_sources_first
 from reconciler.operations.steps.link_pass import LinkPass, sync_links
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.operations.steps.transitions import CatchUp
@@ -694,7 +694,7 @@ def passes(run: Runner) -> Iterator[str]:
     while True:
         run()
         providers = {name: run.provider(name) for name in run.linked.stores}
-        Rounds(Copier(providers, here()), run.linked.clock).once(["east"])
+        MirrorRounds(Copier(providers, here()), run.linked.clock).run_round(["east"])
         yield run.linked.status("east")
 
 

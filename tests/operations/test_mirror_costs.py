@@ -169,7 +169,7 @@ def test_without_its_source_the_last_source_fetch_offsets_are_all_that_is_told(s
 def test_a_mirror_that_is_too_large_to_measure_or_gone_since_it_was_listed_keeps_no_other_from_that(
     shop: Bench,
 ) -> None:
-    site = SiteOptions(invocation=shop.invocation, select=Select()).site(is_reader=True)
+    site = SiteOptions(invocation=shop.invocation, select=Select()).open_site(is_reader=True)
     (seen,) = site.providers["east"].links.mirrors()
     large, gone = replace(seen, partitions=MAX_MEASURED_PARTITIONS + 1), replace(seen, name="shop:gone")
     rows = list(measure_lags(site, [large, gone, seen]))

@@ -76,7 +76,7 @@ def test_a_round_with_nothing_new_reads_no_head_of_any_partition() -> None:
     fresh = rounds(linked)
     for each in asked.values():
         each.clear()
-    (found,) = fresh.once(["east", "west"]).synced
+    (found,) = fresh.run_round(["east", "west"]).synced
     assert (found.records, found.partitions) == (0, {})
     everything = sum(asked.values(), start=type(asked["west"])())
     assert everything.pop("list") == 2
@@ -96,9 +96,9 @@ def test_losing_what_was_remembered_costs_one_look_and_copies_nothing_twice(link
 
 def test_what_a_process_learned_its_next_round_uses(linked: Linked) -> None:
     again = rounds(linked)
-    again.once(["east", "west"])
+    again.run_round(["east", "west"])
     linked.produce("west", "x")
-    (found,) = again.once(["east", "west"]).synced
+    (found,) = again.run_round(["east", "west"]).synced
     assert (found.records, set(found.partitions)) == (1, {0})
 
 

@@ -124,7 +124,7 @@ def test_a_platform_without_parts_is_planned_applied_and_read(bench: Bench, monk
     assert describe_topic(reach, SOURCE).groups is None
     assert [shown.address for shown in list_topics(reach, None)] == [SOURCE]
     assert (list_links(reach, ()).rows, list_mirrors(reach, ()).rows) == ((), ())
-    assert [each.error for each in MetricsReader(reach).read()] == [None]
+    assert [each.error for each in MetricsReader(reach).read_clusters()] == [None]
     assert upkeep(bench).jobs == ()
     assert drift(bench.invocation, Select()).findings == ()
     with pytest.raises(UserError, match="a confluent cluster has no consumer groups"):

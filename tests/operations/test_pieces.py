@@ -165,7 +165,7 @@ def test_upkeep_without_pyspark_says_what_to_install(bench: Bench, monkeypatch: 
     monkeypatch.delitem(sys.modules, "reconciler.jobs.compaction", raising=False)
     jobs = SparkJobs({}, SparkSpec(engine="spark"), bench.invocation)
     with pytest.raises(MissingSparkError, match="PySpark is not installed") as refused:
-        list(jobs.spread([Chore(Partition("orders", "x", 0), 1)], list))
+        list(jobs.run_distributed([Chore(Partition("orders", "x", 0), 1)], list))
     assert refused.value.hint.startswith("Install it: pip install")
 
 

@@ -16,7 +16,7 @@ from reconciler.operations.export import ExportOptions, export
 from reconciler.operations.manifest_files import validate
 from reconciler.operations.metrics import MetricsReader, build_metrics
 from reconciler.operations.mirrors.mirror_rounds import PassResult
-from reconciler.operations.run import run_repeatedly, run_once
+from reconciler.operations.run import run_once, run_repeatedly
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
 from reconciler.resources.topic import FOLLOWING, SOURCE_GONE
@@ -115,7 +115,7 @@ def test_what_it_shows_its_lag_and_its_source_can_be_seen(bench: Bench, location
     assert [(job.cluster, job.upkept.done) for job in upkeep.jobs] == [("east", 2), ("west", 0)]
     assert read_topic_storage(SiteOptions(invocation=bench.invocation, select=Select()), ADDRESS).lag == 0
     assert described.records == 24
-    measured = MetricsReader(SiteOptions(invocation=bench.invocation, select=Select())).read()
+    measured = MetricsReader(SiteOptions(invocation=bench.invocation, select=Select())).read_clusters()
     metrics = {each.name: each for each in build_metrics(measured, upkeep, now_ms=NOW)}
     lags = metrics["cloud_storage_read_replica_offset_lag"].samples
     assert [value for _, value in lags] == [0.0]

@@ -23,7 +23,7 @@ from reconciler.errors import IncompleteError, PartialError, UsageError, UserErr
 from reconciler.operations.clusters.consume import ProduceOptions
 from reconciler.operations.clusters.consume import produce as produce_records
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, PassResult
-from reconciler.operations.run import JOBS, CLUSTER_JOBS, run_repeatedly, run_once
+from reconciler.operations.run import CLUSTER_JOBS, JOBS, run_once, run_repeatedly
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
 from reconciler.providers.protocol import UpkeepResult

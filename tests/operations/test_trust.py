@@ -23,7 +23,7 @@ from reconciler.errors import BlockedError, ReconcilerError, UserError
 from reconciler.manifests.json_schema import build_schemas
 from reconciler.manifests.overlays import Variables
 from reconciler.operations.apply import ApplyOptions
-from reconciler.operations.clusters.cluster_check import check
+from reconciler.operations.clusters.cluster_check import check_embedded_cluster
 from reconciler.operations.manifest_files import fmt, validate
 from reconciler.operations.state_views import state_history
 from reconciler.operations.steps.invocation import Select, load_files, read_variables
@@ -121,7 +121,7 @@ def judged(bench: Bench, text: str, *, before: str | None = None, allow: tuple[s
     known = {} if before is None else {"live": parsed(before)}
     found = loaded.desired[next(address for address in loaded.desired if address == "cluster/live")].resource
     assert isinstance(found, Cluster)
-    Trust(bench.invocation, select, Variables(), loaded, lambda: known).check(found)
+    Trust(bench.invocation, select, Variables(), loaded, lambda: known).check_cluster(found)
 
 
 def parsed(text: str) -> Cluster:
@@ -325,10 +325,10 @@ def test_of_a_pull_request_only_its_base_is_believed(
     found = next(each.resource for address, each in loaded.desired.items() if address == f"cluster/{name}")
     assert isinstance(found, Cluster)
     if raised is None:
-        trust.check(found)
+        trust.check_cluster(found)
         return
     with pytest.raises(raised):
-        trust.check(found)
+        trust.check_cluster(found)
 
 
 def test_validating_a_pull_request_believes_its_base_or_says_that_it_has_none(forked: Bench) -> None:
@@ -355,7 +355,9 @@ def test_a_pull_request_does_not_move_the_state_or_a_cluster_to_an_endpoint_of_i
     with pytest.raises(BlockedError, match="which the base of this pull request does not know"):
         forked.plan()
     with pytest.raises(BlockedError, match="which the base of this pull request does not know"):
-        check(SiteOptions(invocation=forked.invocation, select=Select()), "far", repair=False, deep=False)
+        check_embedded_cluster(
+            SiteOptions(invocation=forked.invocation, select=Select()), "far", repair=False, deep=False
+        )
     workspace(forked, state=f"{{url: s3://bucket/x, endpoint: 'http://{stranger.address}'}}")
     with pytest.raises(BlockedError, match=r"spec\.state"):
         forked.plan()
@@ -485,7 +487,7 @@ def opened(bench: Bench, select: Select) -> Cluster:
     loaded = load_files(bench.invocation, select)
     found = loaded.desired[next(address for address in loaded.desired if address == "cluster/live")].resource
     assert isinstance(found, Cluster)
-    Trust(bench.invocation, select, read_variables(bench.invocation, select), loaded, dict).check(found)
+    Trust(bench.invocation, select, read_variables(bench.invocation, select), loaded, dict).check_cluster(found)
     return found
 
 

@@ -69,7 +69,7 @@ def comment_command(
     On GitHub, GitLab, Gitea and Forgejo. Where it is, and the token, come from the environment that their runners set:
     GITHUB_TOKEN, GITLAB_TOKEN or GITEA_TOKEN.
     """
-    from reconciler.operations.comment import comment
+    from reconciler.operations.comment import write_comment
 
     if (file is None) == (failed is None):
         raise UsageError("comment takes FILE or --failed WHY", hint="Write it as: reconciler comment plan.md")
@@ -89,7 +89,7 @@ def comment_command(
             if not re.fullmatch(r"https?://[^\s()<>]+", page):
                 raise UsageError(f"--page takes a URL, not {page!r}", hint="Write it as: --page https://…")
             text = f"{text}\n[The plan as a page]({page})\n"
-    commented = comment(invocation, text, request, deletes_empty=delete_when_empty, labels=labels)
+    commented = write_comment(invocation, text, request, deletes_empty=delete_when_empty, labels=labels)
     from reconciler.cli.json.checks_json import COMMENT
 
     present(form, lambda: _lines(commented), lambda: COMMENT.row(commented))

@@ -83,15 +83,17 @@ def alter_command(
     if not (configs or acl or delete_acl):
         raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE, --delete KEY, --acl or --delete-acl")
     from reconciler.cli.orders import ask_before_loss, open_emergency, show_order_result
-    from reconciler.operations.clusters.namespaces import change_namespace, parse_rule
+    from reconciler.operations.clusters.namespaces import change_namespace, parse_access_rule
     from reconciler.planning.orders import AlterNamespaceOrder
 
     order = AlterNamespaceOrder(
         cluster.removeprefix("cluster/"),
         namespace,
         configs,
-        acls=tuple(parse_rule("--acl", text) for text in acl or ()),
-        removed_acls=tuple(parse_rule("--delete-acl", text, {"operations": ["all"]}) for text in delete_acl or ()),
+        acls=tuple(parse_access_rule("--acl", text) for text in acl or ()),
+        removed_acls=tuple(
+            parse_access_rule("--delete-acl", text, {"operations": ["all"]}) for text in delete_acl or ()
+        ),
     )
     with open_emergency(acting, files, place, "namespace alter", form, is_dry_run=dry_run) as emergency:
         confirm = ask_before_loss("change", yes=yes, form=form)

@@ -358,7 +358,7 @@ def run_command(
     from reconciler.cli.output_files import check_output
     from reconciler.cli.progress import open_reporter
     from reconciler.cli.text.runs_text import upkeep_text
-    from reconciler.operations.run import run_repeatedly, run_once
+    from reconciler.operations.run import run_once, run_repeatedly
     from reconciler.operations.steps.runner import Stop
 
     reach = by_state.reach(files, place)

@@ -127,7 +127,7 @@ def _resource_lines(exported: ExportResult, address: Address) -> Iterator[Line]:
     if archive is not None:
         counts = f"{counted(archive.partitions, 'partition')}, {counted(archive.records, 'record')}"
         yield line(f"    from {archive.location}: {counts}, {format_bytes(archive.bytes)}")
-        yield line(f"    next offset: {describe_ends(archive)}; what came from there on is lost")
+        yield line(f"    next offset: {describe_next_offsets(archive)}; what came from there on is lost")
         if archive.uploaded_ms is not None:
             yield line(f"    last upload {_time_and_age(archive.uploaded_ms, exported.now_ms)}")
     if address in exported.archives.empty:

@@ -42,11 +42,11 @@ class CheckedCluster:
     verdict: ReconcilerError | None
 
 
-def check(reach: SiteOptions, name: str, *, repair: bool, deep: bool) -> CheckedCluster:
+def check_embedded_cluster(reach: SiteOptions, name: str, *, repair: bool, deep: bool) -> CheckedCluster:
     """Check one embedded cluster. `repair` repairs what it can without loss, then checks again."""
     if reach.invocation.principal is not None:
         raise UserError("a cluster is checked by the super user", hint="Leave --principal out.")
-    site = reach.site()
+    site = reach.open_site()
     try:
         return _check_and_repair(site, name, repair=repair, deep=deep)
     except UserError as error:
@@ -68,19 +68,21 @@ def _check_and_repair(site: Site, name: str, *, repair: bool, deep: bool) -> Che
     checked = check_cluster(store, deep=deep, storage=storage)
     mended: tuple[RepairResult, ...] = ()
     if repair:
-        refuse_another = partial(reject_other_cluster, site, name, snapshot)
-        look = partial(check_cluster, store, deep=deep, storage=storage)
-        mended, checked = _restore_cut_off_objects((store, storage), checked, look, refuse_another)
+        reject_another = partial(reject_other_cluster, site, name, snapshot)
+        check_again = partial(check_cluster, store, deep=deep, storage=storage)
+        mended, checked = _restore_cut_off_objects((store, storage), checked, check_again, reject_another)
         more = _repair_cluster(site, (store, storage), checked)
-        mended, checked = (*mended, *more), look() if more else checked
-    return CheckedCluster(cluster_address(name), store.url, checked, mended, _choose_verdict(name, checked, is_repaired=repair))
+        mended, checked = (*mended, *more), check_again() if more else checked
+    return CheckedCluster(
+        cluster_address(name), store.url, checked, mended, _choose_verdict(name, checked, is_repaired=repair)
+    )
 
 
 def _restore_cut_off_objects(
     stores: tuple[ObjectStore, ObjectStore | None],
     checked: CheckResult,
-    look: Callable[[], CheckResult],
-    refuse_another: Callable[[], None],
+    check_again: Callable[[], CheckResult],
+    reject_another: Callable[[], None],
 ) -> tuple[tuple[RepairResult, ...], CheckResult]:
     """Restore cut-off objects until none are left: a restored catalog can reveal more."""
     from reconciler.embedded.check.mend import restore_truncated_registers
@@ -90,13 +92,13 @@ def _restore_cut_off_objects(
     if checked.cluster_id is None:
         # Only this restore gives the cluster its id again.
         mended = tuple(restore_truncated_registers(store, None, checked))
-        checked = look() if mended else checked
-    refuse_another()
+        checked = check_again() if mended else checked
+    reject_another()
     for _ in range(_MAX_ROUNDS):
         more = restore_truncated_registers(store, storage, checked)
         if not more:
             break
-        mended, checked = (*mended, *more), look()
+        mended, checked = (*mended, *more), check_again()
     return mended, checked
 
 

@@ -138,7 +138,7 @@ class ReadMode:
     isolation: Isolation = "read_committed"
     on_missing: Callable[[LostOffsets], None] | None = None
 
-    def log(self, provider: Provider, topic: Address) -> TopicLog:
+    def open_log(self, provider: Provider, topic: Address) -> TopicLog:
         """Return the log of a topic in this mode."""
         return provider.log(topic, isolation=self.isolation, on_missing=self.on_missing)
 
@@ -152,9 +152,9 @@ class NamedTopic:
     how: ReadMode
     is_one: bool = True
 
-    def topics(self) -> dict[str, TopicLog]:
+    def list_logs(self) -> dict[str, TopicLog]:
         """Return the log by full name."""
-        return {full_name_of(self.address): self.how.log(self.provider, self.address)}
+        return {full_name_of(self.address): self.how.open_log(self.provider, self.address)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class MatchingTopics:
         """Address of the cluster."""
         return cluster_address(self.cluster)
 
-    def topics(self) -> dict[str, TopicLog]:
+    def list_logs(self) -> dict[str, TopicLog]:
         """Return the logs of matching topics by full name, sorted."""
         observed = self.provider.observe(Scope())
         incarnations = {
@@ -182,13 +182,15 @@ class MatchingTopics:
             for address, topic in observed.items()
             if kind_of(address) in {"topic", "mirror"} and not topic.is_internal and topic.hidden is None
         }
-        return {name: self._open_log(name, incarnations[name]) for name in match_names(self.regex, sorted(incarnations))}
+        return {
+            name: self._open_log(name, incarnations[name]) for name in match_names(self.regex, sorted(incarnations))
+        }
 
     def _open_log(self, full_name: str, incarnation: str | None) -> TopicLog:
         which = (full_name, incarnation)
         if which not in self._logs:
             topic = address_of("topic", self.cluster, full_name)
-            self._logs[which] = self.how.log(self.provider, topic)
+            self._logs[which] = self.how.open_log(self.provider, topic)
         return self._logs[which]
 
 
@@ -216,7 +218,7 @@ class OffsetTracker:
         self._is_new = False
         self._committed_ms = now_ms()
 
-    def committed(self, topic: str) -> Mapping[TopicPartition, int]:
+    def read_committed(self, topic: str) -> Mapping[TopicPartition, int]:
         """Return the group's committed offsets in a topic."""
         return {} if self._groups is None else self._groups.committed(self._group, [topic])
 
@@ -228,11 +230,11 @@ class OffsetTracker:
         if not self._is_whole and since_ms >= (_COMMIT_INTERVAL_MS if self._is_new else _IDLE_COMMIT_INTERVAL_MS):
             self._commit_written()
 
-    def forget(self, topics: Collection[str]) -> None:
+    def drop_topics(self, topics: Collection[str]) -> None:
         """Drop deleted or recreated topics; their offsets must not be committed."""
         self._written = {place: offset for place, offset in self._written.items() if place[0] not in topics}
 
-    def finish(self) -> None:
+    def commit_all(self) -> None:
         """Commit all written offsets."""
         self._commit_written()
 
@@ -254,7 +256,7 @@ class TopicReader:
     stop: Stop
     warn: Callable[[str], None]
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def read_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield batches of up to `max_records` records in total. With several topics, add a column `topic`."""
         left = self.options.max_records
         for topic, partition, batch in self._read_all() if left != 0 else ():
@@ -270,11 +272,11 @@ class TopicReader:
         ids: dict[str, str | None] = {}
         is_first = True
         while True:
-            logs = self.source.topics()
+            logs = self.source.list_logs()
             now = {topic: log.topic_id for topic, log in logs.items()}
             gone = {topic for topic, topic_id in ids.items() if topic not in now or now[topic] != topic_id}
             at, ids = {place: offset for place, offset in at.items() if place[0] not in gone}, now
-            self.progress.forget(gone)
+            self.progress.drop_topics(gone)
             for topic, log in logs.items():
                 bounds = self._read_bounds(log)
                 at.update(self._choose_first_offsets(topic, log, bounds, at, is_first=is_first))
@@ -315,7 +317,7 @@ class TopicReader:
         is_first: bool,
     ) -> dict[TopicPartition, int]:
         new = [partition for partition in bounds if (topic, partition) not in at]
-        committed = self.progress.committed(topic) if new else {}
+        committed = self.progress.read_committed(topic) if new else {}
         starts: dict[TopicPartition, int] = {}
         for partition in new:
             place, offsets = (topic, partition), bounds[partition]
@@ -409,14 +411,14 @@ def consume(
     """
     check_start_option(options.start)
     form, options = _choose_output_format(options), replace(options, isolation=parse_isolation(options.isolation))
-    site = reach.site()
+    site = reach.open_site()
     source, where = _open_source(reach, site, address, options)
     named = nullcontext() if options.regex is not None else explain_unmounted(site, source.address)
     with named, open_output(reach.invocation.cwd, options, stdout) as stream, stop.call_on_stop(lambda: None):
         progress = _open_tracker(reach, site, source, options, stream)
         reading = TopicReader(source, options, progress, stop, site.invocation.warn)
-        records = write_output(reading.batches(), stream, form=form)
-        progress.finish()
+        records = write_output(reading.read_batches(), stream, form=form)
+        progress.commit_all()
     return ConsumeResult(where, records)
 
 
@@ -521,7 +523,7 @@ def produce(
     report: Callable[[int, int], None],
 ) -> ProduceResult:
     """Append every record of the input. `report` receives the records and bytes so far."""
-    site = reach.site()
+    site = reach.open_site()
     topic = parse_topic_address(address)
     reach.check_writable(site, cluster_of(topic) or "")
     records = size = 0

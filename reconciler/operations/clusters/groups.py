@@ -163,7 +163,7 @@ def parse_cluster_name(text: str) -> str:
 
 
 def _open_groups(reach: SiteOptions, cluster: str, *, is_writing: bool = False) -> Groups:
-    site = reach.site()
+    site = reach.open_site()
     if is_writing:
         reach.check_writable(site, cluster)
     else:

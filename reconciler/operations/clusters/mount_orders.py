@@ -63,7 +63,7 @@ class MountRequest:
         """Direction of the migrations."""
         return "inbound" if self.verb == "mount" else "outbound"
 
-    def check(self) -> None:
+    def check_arguments(self) -> None:
         """Reject arguments that do not name topics."""
         if not self.texts:
             hint = "For example topic/west/shop:eu:orders, or 'topic/west/shop:*'."
@@ -93,10 +93,10 @@ def migrate_topics(
     is_dry_run: bool = False,
 ) -> OrderResult:
     """Mount or unmount topics at once. A rejected topic does not stop the others."""
-    request.check()
-    site = emergency.site()
+    request.check_arguments()
+    site = emergency.open_site()
     choice = _TopicChoice(emergency, site, request)
-    orders = choice.orders()
+    orders = choice.build_orders()
     result = OrderRun(
         emergency=emergency,
         site=site,
@@ -107,7 +107,7 @@ def migrate_topics(
         is_dry_run=is_dry_run,
     ).carry_out()
     locations = {address: order.source.location for address, order in orders.items() if address not in result.failed}
-    failed = {address: choice.explain(orders.get(address), error) for address, error in result.failed.items()}
+    failed = {address: choice.explain_error(orders.get(address), error) for address, error in result.failed.items()}
     return replace(result, failed=failed, states={} if is_dry_run else locations)
 
 
@@ -134,7 +134,7 @@ class _TopicChoice:
     request: MountRequest
     refused: dict[Address, ReconcilerError] = field(default_factory=dict)
 
-    def orders(self) -> dict[Address, MountOrder]:
+    def build_orders(self) -> dict[Address, MountOrder]:
         chosen = self._drop_partial_migrations(self._choose_candidates())
         if self.request.to is not None:
             if len(chosen) + len(self.refused) > 1:
@@ -150,7 +150,7 @@ class _TopicChoice:
             orders |= self._build_orders(cluster, candidates)
         return orders
 
-    def explain(self, order: MountOrder | None, error: ReconcilerError) -> ReconcilerError:
+    def explain_error(self, order: MountOrder | None, error: ReconcilerError) -> ReconcilerError:
         if order is None or not isinstance(error, OwnershipLostError):
             return error
         begun = self._find_mount_in_progress(order.source.location, [cluster_of(order.topic) or ""])
@@ -178,9 +178,7 @@ class _TopicChoice:
                 hint = f"See what exists: reconciler {'mount list' if self.request.verb == 'mount' else 'topic list'}"
                 raise UserError(f"no topic matches {text}: nothing was done", hint=hint)
         several = {address: list(places.values()) for address, places in chosen.items() if len(places) > 1}
-        self.refused |= {
-            address: self._ambiguous_error(address, candidates) for address, candidates in several.items()
-        }
+        self.refused |= {address: self._ambiguous_error(address, candidates) for address, candidates in several.items()}
         return {
             address: candidate
             for address, places in chosen.items()

@@ -19,7 +19,12 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.lifecycles import MOUNT, UNMOUNT, Lifecycle, MigrationState
-from reconciler.operations.steps.observe import AT_ONCE, check_cluster_exists, read_id_in_storage, unreachable_clusters_error
+from reconciler.operations.steps.observe import (
+    AT_ONCE,
+    check_cluster_exists,
+    read_id_in_storage,
+    unreachable_clusters_error,
+)
 from reconciler.operations.steps.recorded import read_state
 from reconciler.operations.steps.runner import SiteOptions, Stop, require_confirmation
 from reconciler.operations.steps.workspace import Site, build_store_settings, get_address_provider
@@ -131,14 +136,14 @@ class MountStatus:
 
 def read_mount_status(reach: SiteOptions, migration: int | None = None, cluster: str | None = None) -> MountStatus:
     """Return the recorded migrations of clusters, or only the one with this id."""
-    site = reach.site(is_reader=True)
+    site = reach.open_site(is_reader=True)
     migrations, lost = _read_migrations(reach, site, cluster)
     if migration is None:
         return MountStatus(migrations, lost)
     return MountStatus((_find_migration(migrations, lost, migration, select_clusters(site, _to_names(cluster))),), lost)
 
 
-def request_migration(
+def change_migration(
     reach: SiteOptions,
     migration: int,
     verb: MigrationVerb,
@@ -152,7 +157,7 @@ def request_migration(
     Raises:
         IncompleteError: `run` must complete the cancellation.
     """
-    site = reach.site()
+    site = reach.open_site()
     migrations, lost = _read_migrations(reach, site, cluster)
     verdict = unread_clusters_error(lost)
     if verdict is not None:
@@ -175,7 +180,7 @@ def request_migration(
 def _read_migrations(
     reach: SiteOptions, site: Site, cluster: str | None
 ) -> tuple[tuple[ClusterMigration, ...], Mapping[str, ReconcilerError]]:
-    recorded = reach.recorded(site)
+    recorded = reach.read_recorded_ids(site)
 
     def look(name: str) -> list[ClusterMigration]:
         if not check_cluster_exists(site, name, recorded):
@@ -306,12 +311,12 @@ def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[st
         if state not in known:
             hint = did_you_mean(nearest(state, known), otherwise=f"States: {', '.join(known)}; or a URL.")
             raise UsageError(f"--state {state!r} is neither a state of topics nor a URL", hint=hint)
-    site = reach.site(is_reader=True)
+    site = reach.open_site(is_reader=True)
     names = select_clusters(site, clusters)
     sharing: dict[str, list[str]] = {}
     for name in names:
         sharing.setdefault(get_storage_url(site, name), []).append(name)
-    recorded = reach.recorded(site)
+    recorded = reach.read_recorded_ids(site)
 
     def look(name: str) -> _ClusterMigrations:
         if not check_cluster_exists(site, name, recorded):
@@ -481,7 +486,7 @@ def release_topic(
     reach: SiteOptions, request: ReleaseRequest, *, confirm: Callable[[Release], bool], stop: Stop
 ) -> Release:
     """Take a topic from its owner, so that any cluster can mount it. `allow` must name the topic."""
-    site = reach.site()
+    site = reach.open_site()
     sharing: dict[str, list[str]] = {}
     for name in select_clusters(site, () if request.cluster is None else (request.cluster,)):
         sharing.setdefault(get_storage_url(site, name), []).append(name)

@@ -51,7 +51,7 @@ def change_namespace(
     name = order.source if isinstance(order, MoveTopicsOrder) else order.name
     if isinstance(order, CreateNamespaceOrder):
         _check_name(name)
-    site, namespace = emergency.site(), address_of("namespace", order.cluster, name)
+    site, namespace = emergency.open_site(), address_of("namespace", order.cluster, name)
     emergency.check_answers(site, order.cluster)
     provider = site.providers[order.cluster]
     match order:
@@ -87,7 +87,7 @@ def _check_name(name: str) -> None:
         raise UserError("the default namespace '' always exists", hint="Name one, such as shop:eu.")
 
 
-def parse_rule(option: str, text: str, defaults: Mapping[str, object] | None = None) -> NamespaceAcl:
+def parse_access_rule(option: str, text: str, defaults: Mapping[str, object] | None = None) -> NamespaceAcl:
     """Parse the YAML of an access rule in an option."""
     try:
         typed = yaml.safe_load(text)
@@ -157,10 +157,10 @@ class NamespaceRow:
 
 def list_namespaces(reach: SiteOptions, cluster: str | None, under: str | None = None) -> tuple[NamespaceRow, ...]:
     """Return the namespaces of one or all clusters; with `under` only nested ones."""
-    site = reach.site()
+    site = reach.open_site()
     names = site.clusters_to_read if cluster is None else [cluster]
     rows = []
-    for name, overview in sorted(read_overviews(site, names, reach.recorded(site)).items()):
+    for name, overview in sorted(read_overviews(site, names, reach.read_recorded_ids(site)).items()):
         topics = Counter(split_name(full_name_of(topic.address))[0] for topic in overview.topics)
         partitions = {full_name_of(topic.address): topic.partitions for topic in overview.topics}
         for namespace, configs in overview.namespaces.items():

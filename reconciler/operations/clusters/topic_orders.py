@@ -29,7 +29,7 @@ def change_topic(
     The state is not changed: the next plan reports a new topic as unmanaged, and configs as drift.
     """
     topic = parse_topic_address(order.topic)
-    site = emergency.site()
+    site = emergency.open_site()
     capabilities = get_address_provider(site, topic).capabilities
     is_new = isinstance(order, CreateTopicOrder)
     return OrderRun(
@@ -58,7 +58,7 @@ def delete_topics(
             raise UsageError(message, hint="Name each topic. List them with: reconciler topic list")
     return OrderRun(
         emergency=emergency,
-        site=emergency.site(),
+        site=emergency.open_site(),
         noun="topics",
         orders={topic: DeleteTopicOrder(topic) for topic in map(parse_topic_address, addresses)},
         allow=tuple(map(check_allowance, allow)),

@@ -81,10 +81,12 @@ def list_topics(reach: SiteOptions, pattern: str | None, *, sizes: bool = False)
 
     `sizes` also measures them, one request per partition, up to a thousand partitions.
     """
-    site = reach.site()
+    site = reach.open_site()
     names = [name for name in site.clusters_to_read if pattern is None or _may_match_cluster(name, pattern)]
     shown = [
-        topic for overview in read_overviews(site, names, reach.recorded(site)).values() for topic in overview.topics
+        topic
+        for overview in read_overviews(site, names, reach.read_recorded_ids(site)).values()
+        for topic in overview.topics
     ]
     shown = sorted(topic for topic in shown if pattern is None or matches(pattern, topic.address))
     shown.sort(key=lambda topic: kind_of(topic.address) != "topic")
@@ -96,7 +98,7 @@ def list_topics(reach: SiteOptions, pattern: str | None, *, sizes: bool = False)
 
 def describe_topic(reach: SiteOptions, address: str) -> TopicDescription:
     """Return partitions, offsets, size, configs and ACLs of one topic."""
-    site = reach.site()
+    site = reach.open_site()
     topic = parse_topic_address(address)
     provider = get_address_provider(site, topic)
     reach.check_answers(site, cluster_of(topic) or "")
@@ -213,12 +215,12 @@ class Storages:
 
 def read_topic_storage(reach: SiteOptions, address: str) -> TopicStorage:
     """Return the storage of one topic."""
-    return next(iter(_read_named_storages(reach, reach.site(), [address])))
+    return next(iter(_read_named_storages(reach, reach.open_site(), [address])))
 
 
 def read_topic_storages(reach: SiteOptions, patterns: Sequence[str]) -> Storages:
     """Return the storage of matching topics; by default of all."""
-    site = reach.site()
+    site = reach.open_site()
     storages = {
         storage.address: storage
         for storage in _read_named_storages(reach, site, [text for text in patterns if "*" not in text])
@@ -249,7 +251,7 @@ def _read_named_storages(reach: SiteOptions, site: Site, addresses: Iterable[str
 def _find_matching_topics(reach: SiteOptions, site: Site, patterns: Sequence[str]) -> list[TopicShown]:
     shown = [
         topic
-        for overview in read_overviews(site, site.clusters_to_read, reach.recorded(site)).values()
+        for overview in read_overviews(site, site.clusters_to_read, reach.read_recorded_ids(site)).values()
         for topic in overview.topics
     ]
     return sorted(
@@ -294,7 +296,7 @@ def profile_topic(reach: SiteOptions, address: str, retention_ms: int | None, *,
     """Profile a topic up to its last stable offsets. Raises `MissingSparkError`: a profile needs Spark."""
     from reconciler.operations.steps.jobs import SparkJobs  # noqa: PLC0415 - no other command here runs jobs
 
-    site = reach.site()
+    site = reach.open_site()
     topic = parse_topic_address(address)
     provider = get_address_provider(site, topic)
     reach.check_answers(site, cluster_of(topic) or "")
@@ -306,7 +308,7 @@ def profile_topic(reach: SiteOptions, address: str, retention_ms: int | None, *,
 
     old_before_ms = 0 if retention_ms is None else reach.invocation.now_ms() - retention_ms
     with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop_jobs_on_request(jobs, stop):
-        profiled = profile(lambda: jobs.session().session, log, old_before_ms=old_before_ms)
+        profiled = profile(lambda: jobs.get_session().session, log, old_before_ms=old_before_ms)
     engine = site.spark.name if profiled.counts.records else None
     return ProfiledTopic(found_address, profiled, retention_ms, engine)
 

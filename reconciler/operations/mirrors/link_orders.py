@@ -49,7 +49,7 @@ def create_links(
             refused[address] = error
     return OrderRun(
         emergency=emergency,
-        site=emergency.site(),
+        site=emergency.open_site(),
         noun="links",
         orders=orders,
         refused=refused,
@@ -71,8 +71,8 @@ def order_links(
     `order` receives the address, and whether the user typed it in full.
     """
     check_link_arguments(texts)
-    site = emergency.site()
-    chosen = select_links(site, texts, partial(emergency.recorded, site))
+    site = emergency.open_site()
+    chosen = select_links(site, texts, partial(emergency.read_recorded_ids, site))
     return OrderRun(
         emergency=emergency,
         site=site,

@@ -69,11 +69,11 @@ class LinkList:
 
 def list_links(reach: SiteOptions, clusters: Sequence[str]) -> LinkList:
     """Return the links of these clusters; by default of all."""
-    site = reach.site(is_reader=True)
+    site = reach.open_site(is_reader=True)
     names = tuple(sorted({name.removeprefix("cluster/") for name in clusters})) or tuple(sorted(site.clusters))
     for name in names:
         site.providers[name]
-    recorded = reach.recorded(site)
+    recorded = reach.read_recorded_ids(site)
     rows_by_cluster, lost = query_clusters(
         names, lambda name: _read_rows(site, name) if check_cluster_exists(site, name, recorded) else ()
     )
@@ -85,8 +85,8 @@ def list_links(reach: SiteOptions, clusters: Sequence[str]) -> LinkList:
 def describe_links(reach: SiteOptions, texts: Sequence[str]) -> tuple[LinkRow, ...]:
     """Return the links that addresses and patterns name."""
     check_link_arguments(texts)
-    site = reach.site(is_reader=True)
-    recorded = reach.recorded(site)
+    site = reach.open_site(is_reader=True)
+    recorded = reach.read_recorded_ids(site)
     links = _LinkIndex.read(site, texts, lambda name: check_cluster_exists(site, name, recorded))
     return tuple(links.require_row(address) for address in links.select(texts))
 

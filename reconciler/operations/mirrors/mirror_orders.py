@@ -44,10 +44,10 @@ def change_roles(
 ) -> OrderResult:
     """Apply a verb to mirrors. A failure does not stop the others."""
     check_mirror_arguments(choice)
-    site = emergency.site()
+    site = emergency.open_site()
     if not emergency.no_state:
         require_state(site)
-    selected = choose_mirrors(site, choice, verb, lambda: emergency.recorded(site))
+    selected = choose_mirrors(site, choice, verb, lambda: emergency.read_recorded_ids(site))
     orders = {
         mirror.address: RoleOrder(
             mirror=mirror.address,
@@ -88,7 +88,7 @@ def create_mirrors(
         raise UsageError("--source-topic takes one mirror", hint="Create them one after the other.")
     return OrderRun(
         emergency=emergency,
-        site=emergency.site(),
+        site=emergency.open_site(),
         noun="mirrors",
         orders={
             mirror: CreateMirrorOrder(mirror=mirror, link=new.link, source=new.source, configs=new.configs)
@@ -116,7 +116,7 @@ def delete_mirrors(
             raise UsageError(message, hint="Name each mirror. List them with: reconciler mirror list")
     return OrderRun(
         emergency=emergency,
-        site=emergency.site(),
+        site=emergency.open_site(),
         noun="mirrors",
         orders={
             mirror: DeleteMirrorOrder(mirror)

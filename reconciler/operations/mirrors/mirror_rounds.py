@@ -51,7 +51,7 @@ MarkRow = list[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MirrorChange:
     """The partitions of a mirror that may lack records."""
 
     only: Collection[int]
@@ -67,26 +67,26 @@ class CompleteMarks:
     _new_rows: dict[str, MarkRow] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, provider: Provider) -> CompleteMarks:
+    def load(cls, provider: Provider) -> CompleteMarks:
         """Load the marks that the last round stored."""
         rows = links_by_jobs(provider).load_rows(JOB)
         return cls({name: row for name, row in rows.items() if _is_row(row)})
 
-    def change(self, mirror: ObservedMirror, source: TopicMark, own: TopicMark | None) -> Change:
+    def find_change(self, mirror: ObservedMirror, source: TopicMark, own: TopicMark | None) -> MirrorChange:
         """Compare stored marks with current ones, and return what a mirror may have to copy."""
         fingerprint, known = self.rows.get(mirror.name, ["", {}])
         is_followed = fingerprint == _compute_fingerprint(mirror, source.topic)
         if not is_followed:
-            return Change(range(source.topic.partitions), is_followed=False)
+            return MirrorChange(range(source.topic.partitions), is_followed=False)
         own_marks = {} if own is None else own.partitions
         only = [
             number
             for number, mark in source.partitions.items()
             if not _is_mark_known(known.get(str(number)), mark, own_marks.get(number))
         ]
-        return Change(only, is_followed=True)
+        return MirrorChange(only, is_followed=True)
 
-    def keep(
+    def store(
         self,
         mirror: ObservedMirror,
         source: TopicMark,
@@ -111,12 +111,12 @@ class CompleteMarks:
                 marks[str(number)] = [mark, None]
         self._new_rows[mirror.name] = [fingerprint, marks]
 
-    def leave(self, mirror: ObservedMirror) -> None:
+    def keep_unread(self, mirror: ObservedMirror) -> None:
         """Keep the stored marks of a mirror that this round does not read."""
         if mirror.name in self.rows:
             self._new_rows[mirror.name] = self.rows[mirror.name]
 
-    def end(self, provider: Provider) -> None:
+    def save(self, provider: Provider) -> None:
         """Store the marks if they changed."""
         rows, self._new_rows = self._new_rows, {}
         if rows != self.rows:
@@ -151,10 +151,10 @@ def group_by_distance(mirrors: Sequence[ObservedMirror]) -> Iterator[tuple[Obser
     follows = {place: [(mirror.source_cluster, mirror.source)] for place, mirror in places.items()}
     depths = _compute_depths(follows)
 
-    def distance(mirror: ObservedMirror) -> int:
+    def get_depth(mirror: ObservedMirror) -> int:
         return depths[mirror.cluster, mirror.name]
 
-    for _, mirrors_at_distance in groupby(sorted(mirrors, key=distance), distance):
+    for _, mirrors_at_distance in groupby(sorted(mirrors, key=get_depth), get_depth):
         yield tuple(mirrors_at_distance)
 
 
@@ -295,7 +295,7 @@ class MirrorView:
     source: TopicMark | None
     """`None`: the source does not exist."""
     own: TopicMark | None
-    change: Change | None
+    change: MirrorChange | None
     """`None`: the source cannot be read."""
     error: ReconcilerError | None = None
     is_gone: bool = False
@@ -344,7 +344,7 @@ class MirrorRounds:
     now_ms: Callable[[], int]
     _marks_by_cluster: dict[str, CompleteMarks] = field(default_factory=dict)
 
-    def once(
+    def run_round(
         self,
         clusters: Iterable[str],
         is_wanted: Callable[[Address], bool] = lambda _address: True,
@@ -395,11 +395,11 @@ class MirrorRounds:
                         if seen.declared.spec.source in self.copier.providers and (name, link) not in others.owned
                     }
                     record_link_statuses(links_by_jobs(self._get_provider(name)), known, lost, self.now_ms())
-                    self._marks_by_cluster[name].end(self._get_provider(name))
+                    self._marks_by_cluster[name].save(self._get_provider(name))
         left = Counter(status for look in looks.values() for status in look.left)
         if len(seen) > len(ordered):
             left[MirrorStatus.SOURCE_UNAVAILABLE] += len(seen) - len(ordered)
-        hidden_outcomes = [outcome for name, look in looks.items() for outcome in look.outcomes_of_hidden(name)]
+        hidden_outcomes = [outcome for name, look in looks.items() for outcome in look.list_hidden_outcomes(name)]
         return RoundResult((*(synced for _, synced in ordered), *hidden_outcomes), failed, dict(sorted(left.items())))
 
     def _read_mirrors(self, name: str, is_wanted: Callable[[Address], bool], others: OtherLinks) -> _ClusterMirrors:
@@ -427,14 +427,16 @@ class MirrorRounds:
         if not any(mirror.status in FOLLOWING for mirror in mirrors):
             return _ClusterMirrors((), {}, left, hidden)
         if name not in self._marks_by_cluster:
-            self._marks_by_cluster[name] = CompleteMarks.of(provider)
+            self._marks_by_cluster[name] = CompleteMarks.load(provider)
         chosen = []
         for mirror in mirrors:
-            is_due = mirror.status in FOLLOWING and not is_source_denied(mirror) and (name, mirror.link) not in others.left
+            is_due = (
+                mirror.status in FOLLOWING and not is_source_denied(mirror) and (name, mirror.link) not in others.left
+            )
             if is_due and is_wanted(address_of("mirror", name, mirror.name)):
                 chosen.append(mirror)
             else:
-                self._marks_by_cluster[name].leave(mirror)
+                self._marks_by_cluster[name].keep_unread(mirror)
         links = {link.name: link for link in links_of(provider).links()}
         used = sorted({mirror_seen.link for mirror_seen in chosen} & links.keys())
         return _ClusterMirrors(tuple(chosen), {name: links[name] for name in used}, left, hidden)
@@ -442,14 +444,14 @@ class MirrorRounds:
     def _list_marks(
         self, names: set[str], marks: dict[str, Mapping[str, TopicMark]], lost: dict[str, ReconcilerError]
     ) -> None:
-        def look(name: str) -> Mapping[str, TopicMark] | ReconcilerError:
+        def list_marks(name: str) -> Mapping[str, TopicMark] | ReconcilerError:
             try:
                 return links_by_jobs(self._get_provider(name)).marks()
             except ReconcilerError as error:
                 return error
 
         unknown = sorted(names - marks.keys() - lost.keys())
-        for name, answer in zip(unknown, map_in_parallel(look, unknown, name="marks"), strict=True):
+        for name, answer in zip(unknown, map_in_parallel(list_marks, unknown, name="marks"), strict=True):
             if isinstance(answer, ReconcilerError):
                 lost[name] = answer
             else:
@@ -468,7 +470,7 @@ class MirrorRounds:
             )
             hint = "Fail over to keep what the mirror has; it is FAILED once its link has waited for it long enough."
             return MirrorView(mirror, None, own, None, UserError(message, hint=hint), is_gone=True)
-        change = self._marks_by_cluster[mirror.cluster].change(mirror, source, own)
+        change = self._marks_by_cluster[mirror.cluster].find_change(mirror, source, own)
         return MirrorView(mirror, source, own, change)
 
     def _copy_due_mirrors(
@@ -489,10 +491,10 @@ class MirrorRounds:
         mirror, remembered = view.mirror, self._marks_by_cluster[view.mirror.cluster]
         error = view.error if outcome is None else outcome.error
         if view.source is None or view.change is None:
-            remembered.leave(mirror)
+            remembered.keep_unread(mirror)
         else:
             is_complete = outcome is None or (outcome.error is None and outcome.copy.is_whole)
-            remembered.keep(mirror, view.source, view.own, changed=view.change.only, is_complete=is_complete)
+            remembered.store(mirror, view.source, view.own, changed=view.change.only, is_complete=is_complete)
         address = address_of("mirror", mirror.cluster, mirror.name)
         if outcome is None:
             return MirrorOutcome(address, 0, 0, 0.0, error)
@@ -531,6 +533,6 @@ class _ClusterMirrors:
     hidden: Mapping[str, ReconcilerError]
     """Errors of requested mirrors that are hidden or FAILED."""
 
-    def outcomes_of_hidden(self, cluster: str) -> Iterator[MirrorOutcome]:
+    def list_hidden_outcomes(self, cluster: str) -> Iterator[MirrorOutcome]:
         for name, error in sorted(self.hidden.items()):
             yield MirrorOutcome(address_of("mirror", cluster, name), 0, 0, 0.0, error)

@@ -79,7 +79,9 @@ def choose_mirrors(
     if not patterns and not links:
         return SelectedMirrors(tuple(dict.fromkeys(named)))
     is_restore_by_link = verb == RESTORE and bool(links)
-    mirrors = _MirrorIndex.read(site, _list_clusters_to_query(site, () if is_restore_by_link else patterns, links, verb))
+    mirrors = _MirrorIndex.read(
+        site, _list_clusters_to_query(site, () if is_restore_by_link else patterns, links, verb)
+    )
     warn_of_absent_clusters(site, mirrors.absent, recorded, (*patterns, *links))
     if is_restore_by_link:
         return _choose_restored_topics(mirrors, choice, links)
@@ -142,7 +144,9 @@ def parse_link_address(text: str, option: str = "") -> Address:
     return address
 
 
-def _list_clusters_to_query(site: Site, patterns: Iterable[str], links: Iterable[Address], verb: str) -> tuple[str, ...]:
+def _list_clusters_to_query(
+    site: Site, patterns: Iterable[str], links: Iterable[Address], verb: str
+) -> tuple[str, ...]:
     """Return the clusters to query. For a restore all: any cluster may mirror a source."""
     closed = [text for text in patterns if verb != RESTORE and text.count("/") >= _PARTS - 1]
     return list_possible_clusters(site, (*links, *(text if text in closed else _ANY for text in patterns)))

@@ -164,12 +164,12 @@ class LagReader:
     _replaced_sources: dict[tuple[str, str], bool] = field(default_factory=dict)
     """Whether the link's source is now another cluster, by cluster and link."""
 
-    def of(self, seen: ObservedMirror) -> tuple[PartitionLag, ...]:
+    def measure(self, seen: ObservedMirror) -> tuple[PartitionLag, ...]:
         """Return the positions and lag of each partition of a mirror."""
         own = links_of(self.site.providers[seen.cluster]).positions(seen.name)
-        return compute_lags(own, {} if seen.status is MirrorStatus.STOPPED else self.source_of(seen))
+        return compute_lags(own, {} if seen.status is MirrorStatus.STOPPED else self.read_source_positions(seen))
 
-    def source_of(self, seen: ObservedMirror) -> Mapping[int, Position]:
+    def read_source_positions(self, seen: ObservedMirror) -> Mapping[int, Position]:
         """Return the positions of the source's partitions; empty if they cannot be read."""
         if seen.source_cluster in self._unreachable or seen.source_cluster not in self.site.clusters:
             return {}
@@ -200,7 +200,7 @@ class LagReader:
 
 def list_mirrors(reach: SiteOptions, clusters: Sequence[str], link: str | None = None) -> MirrorList:
     """Return the mirrors of these clusters (by default of all), or of one link."""
-    site = reach.site(is_reader=True)
+    site = reach.open_site(is_reader=True)
     names = _select_clusters(site, clusters)
     mirrors, lost = _read_mirrors(reach, site, names)
     wanted = [seen for name in sorted(mirrors) for seen in mirrors[name] if link is None or seen.link == link]
@@ -209,7 +209,7 @@ def list_mirrors(reach: SiteOptions, clusters: Sequence[str], link: str | None =
 
 def describe_mirrors(reach: SiteOptions, addresses: Sequence[str]) -> tuple[MirrorRow, ...]:
     """Return mirrors with their partitions."""
-    site = reach.site(is_reader=True)
+    site = reach.open_site(is_reader=True)
     lags = LagReader(site)
     seen_mirrors = [_require_mirror(reach, site, named) for named in parse_mirror_addresses(addresses)]
     roles = {seen.cluster: site.providers[seen.cluster].capabilities.mirrors.roles for seen in seen_mirrors}
@@ -217,7 +217,7 @@ def describe_mirrors(reach: SiteOptions, addresses: Sequence[str]) -> tuple[Mirr
     return tuple(
         MirrorRow(
             seen,
-            lags.of(seen),
+            lags.measure(seen),
             find_legal_verbs(seen.status, roles[seen.cluster], links.get((seen.cluster, seen.link))),
         )
         for seen in seen_mirrors
@@ -226,13 +226,13 @@ def describe_mirrors(reach: SiteOptions, addresses: Sequence[str]) -> tuple[Mirr
 
 def read_mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorErrors:
     """Return the troubles of the named mirrors and links; by default of all."""
-    site = reach.site(is_reader=True)
+    site = reach.open_site(is_reader=True)
     links = [Address(address) for address in addresses if kind_of(Address(address)) == "link"]
     mirrors = parse_mirror_addresses(text for text in addresses if kind_of(Address(text)) != "link")
     named = {(mirror.cluster, _require_mirror(reach, site, mirror).link) for mirror in mirrors}
     named |= {(cluster_of(address) or "", full_name_of(address)) for address in links}
     names = _select_clusters(site, sorted({cluster for cluster, _ in named}) if addresses else ())
-    recorded = reach.recorded(site)
+    recorded = reach.read_recorded_ids(site)
     links_by_cluster: dict[str, Sequence[ObservedLink]] = {}
 
     def look(name: str) -> list[MirrorError]:
@@ -307,7 +307,7 @@ def _select_clusters(site: Site, names: Sequence[str]) -> tuple[str, ...]:
 def _read_mirrors(
     reach: SiteOptions, site: Site, names: Sequence[str]
 ) -> tuple[dict[str, Sequence[ObservedMirror]], dict[str, ReconcilerError]]:
-    recorded = reach.recorded(site)
+    recorded = reach.read_recorded_ids(site)
 
     def look(name: str) -> Sequence[ObservedMirror]:
         links = site.providers[name].links if check_cluster_exists(site, name, recorded) else None
@@ -318,7 +318,9 @@ def _read_mirrors(
 
 def _require_mirror(reach: SiteOptions, site: Site, named: MirrorName) -> ObservedMirror:
     site.providers[named.cluster]
-    is_present, lost = query_clusters([named.cluster], lambda name: check_cluster_exists(site, name, reach.recorded(site)))
+    is_present, lost = query_clusters(
+        [named.cluster], lambda name: check_cluster_exists(site, name, reach.read_recorded_ids(site))
+    )
     if (verdict := unread_clusters_error(lost)) is not None:
         raise verdict
     if not is_present[named.cluster]:
@@ -335,7 +337,7 @@ def measure_lags(site: Site, mirrors: Sequence[ObservedMirror]) -> Iterator[Mirr
             left -= seen.partitions
             # It may have been deleted since the listing.
             with suppress(ReconcilerError):
-                partitions = lags.of(seen)
+                partitions = lags.measure(seen)
         yield MirrorRow(seen, partitions)
 
 

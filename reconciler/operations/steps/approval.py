@@ -99,7 +99,7 @@ class ApprovalUse:
         is_later = self.since_ms is not None and _parse_started(run.started) >= self.since_ms
         return is_later or (self.since_serial is not None and run.base_serial >= self.since_serial)
 
-    def is_after(self, run: RunFile) -> bool:
+    def is_newer_than(self, run: RunFile) -> bool:
         """Return whether the approval is newer than a run, so that no earlier run can have used it."""
         known = []
         if self.since_ms is not None:
@@ -138,7 +138,7 @@ class ApprovedPlan:
         lockfile_row = read_lockfile(work.state, owner=work.owner)
         refuse_other_state(self.plan, lockfile_row.lockfile.lineage if lockfile_row else None)
 
-    def hold(self, now: Plan, basis: DecisionBasis, store: ObjectStore) -> ApprovalCheck:
+    def compare(self, now: Plan, basis: DecisionBasis, store: ObjectStore) -> ApprovalCheck:
         """Compare the plan under the lease with the approved one.
 
         Raises:
@@ -147,7 +147,7 @@ class ApprovedPlan:
         refuse_other_state(self.plan, basis.snapshot.lineage)
         self.check_unused(now, basis, store)
         held = ApprovalCheck(
-            compare_plans(self.plan, now), find_state_advance(_read_plan_base(self.plan), basis.snapshot, store)
+            compare(self.plan, now), find_state_advance(_read_plan_base(self.plan), basis.snapshot, store)
         )
         comparison = held.difference
         hint = _SAVE_AGAIN if self.use else _ASK_AGAIN
@@ -183,7 +183,7 @@ class ApprovedDigest:
     digest: str
     use: ApprovalUse = ApprovalUse()
 
-    def hold(self, now: Plan, basis: DecisionBasis, store: ObjectStore) -> ApprovalCheck:
+    def compare(self, now: Plan, basis: DecisionBasis, store: ObjectStore) -> ApprovalCheck:
         """Compare the plan under the lease with the digest, or with what a run of the approved plan left.
 
         Raises:
@@ -211,7 +211,7 @@ class ApprovedDigest:
 
 
 def _find_runs(store: ObjectStore, approved: str, use: ApprovalUse) -> tuple[RunFile, ...]:
-    runs = read_runs(store, at_most=_MAX_RUNS, is_too_old=use.is_after)
+    runs = read_runs(store, at_most=_MAX_RUNS, is_too_old=use.is_newer_than)
     return tuple(file for file in runs if approved in {file.plan_digest, file.approved_digest})
 
 

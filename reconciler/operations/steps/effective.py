@@ -195,7 +195,7 @@ def _build_tiering_rows(topic: Observed, configs: Configs, inventory: Inventory)
         else:
             yield TieringRow(key, _bool_text(is_on and off is None), off if is_on and off is not None else rules[key])
     yield TieringRow(
-        "remote.delete", _get_value("remote.delete", configs, _TRUE), _describe_origin("remote.delete", configs),
+        "remote.delete", _get_value("remote.delete", configs, _TRUE), _describe_origin("remote.delete", configs)
     )
     yield TieringRow(_POLICY, read_disable_policy(configs), _describe_policy(configs))
     numbers = {
@@ -257,7 +257,7 @@ def _read_tiering_configs(
 def _describe_policy(configs: Configs) -> str:
     if _POLICY in configs or "remote.log.delete.on.disable" not in configs:
         return _describe_origin(_POLICY, configs)
-    return f"remote.log.delete.on.disable, {_rule('remote.log.delete.on.disable', configs)}"
+    return f"remote.log.delete.on.disable, {_describe_origin('remote.log.delete.on.disable', configs)}"
 
 
 def _describe_origin(key: str, configs: Configs) -> str:

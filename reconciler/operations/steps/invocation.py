@@ -24,7 +24,7 @@ class PullRequestBase(NamedTuple):
     root: Path
     files: Path
 
-    def of(self, path: Path) -> Path:
+    def map_path(self, path: Path) -> Path:
         """Return the path of a repository file in the base."""
         return self.files / path.relative_to(self.root)
 

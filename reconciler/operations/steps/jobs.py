@@ -29,7 +29,7 @@ from reconciler.operations.steps.mount_jobs import (
     check_renumbered,
     run_migration_phase,
 )
-from reconciler.operations.steps.transitions import CONTINUE_HINT, CatchUp, TransitionDriver, drive
+from reconciler.operations.steps.transitions import CONTINUE_HINT, CatchUp, TransitionDriver, drive_transition
 from reconciler.planning.actions import Action, Estimate, RunJob, Transition
 from reconciler.providers.protocol import Costly, Provider, links_by_jobs
 from reconciler.resources.address import Address, cluster_of, full_name_of
@@ -96,7 +96,7 @@ class SparkJobs:
         actions = tuple(actions)
         if any(is_job_lane(choose_lane(action)) for action in actions):
             try:
-                self.engine()
+                self.build_engine()
             except ImportError as error:
                 raise MissingRecordsError.of(error) or error from error
         # A job that exceeds its estimate fails later, in `Engine.spark`.
@@ -119,10 +119,10 @@ class SparkJobs:
             RetryableError: A mirror does not catch up, or a cluster does not answer.
             IncompleteError: The job was stopped, or cannot continue now.
         """
-        engine = self.engine()
+        engine = self.build_engine()
 
         def report(current: Progress) -> None:
-            progress(replace(current, ran=self.ran(engine)))
+            progress(replace(current, ran=self.get_execution(engine)))
 
         def report_start() -> None:
             if self._spark is None:
@@ -130,7 +130,7 @@ class SparkJobs:
                 progress(Progress(action.id, 0, estimate.records, 0, estimate.bytes, 0.0, phase="starting Spark"))
 
         moved = self._run_action(replace(engine, before_spark=report_start), action, report, may_go_on)
-        return replace(moved, ran=self.ran(engine))
+        return replace(moved, ran=self.get_execution(engine))
 
     def _run_action(
         self, engine: Engine, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None]
@@ -145,9 +145,9 @@ class SparkJobs:
             case RunJob(job="mirror"):
                 return self._run_mirror(engine, action, progress)
             case RunJob(job="catch-up"):
-                return self._run_catch_up(engine, action, progress)
+                return self._catch_up_mirror(engine, action, progress)
             case RunJob(job="move"):
-                return Relocation(means, action).fill()
+                return Relocation(means, action).fill_topic()
             case RunJob(job="switch-groups"):
                 return Relocation(means, action).switch_groups()
             case RunJob(job="mount" | "unmount"):
@@ -157,13 +157,13 @@ class SparkJobs:
             case _:
                 assert_never(action)
 
-    def engine(self) -> Engine:
+    def build_engine(self) -> Engine:
         """Return an engine for one job."""
         from reconciler.jobs.stage import Engine
 
-        return Engine(lambda: self.session().session, lambda: self._is_stopped, self._spec.below)
+        return Engine(lambda: self.get_session().session, lambda: self._is_stopped, self._spec.below)
 
-    def ran(self, engine: Engine) -> Execution:
+    def get_execution(self, engine: Engine) -> Execution:
         """Return where an engine's tasks have run so far."""
         used = engine.used
         if used.spark_tasks:
@@ -177,19 +177,19 @@ class SparkJobs:
         progress: Callable[[Progress], None],
         may_go_on: Callable[[], None],
     ) -> JobResult:
-        copying = CopyTotals(self.copier(engine), action.id, progress)
-        driven = drive(self.driver(copying.copy, may_go_on), action)
+        copying = CopyTotals(self.build_copier(engine), action.id, progress)
+        driven = drive_transition(self.build_driver(copying.copy_mirror, may_go_on), action)
         return JobResult(copying.records, copying.bytes, driven.topic_id)
 
-    def _run_catch_up(self, engine: Engine, job: RunJob, progress: Callable[[Progress], None]) -> JobResult:
-        copying = CopyTotals(self.copier(engine), job.id, progress)
+    def _catch_up_mirror(self, engine: Engine, job: RunJob, progress: Callable[[Progress], None]) -> JobResult:
+        copying = CopyTotals(self.build_copier(engine), job.id, progress)
         timeout_ms = job.parameters.get("timeout_ms")
-        CatchUp(self._providers, copying.copy, lambda: self._is_stopped).run(
+        CatchUp(self._providers, copying.copy_mirror, lambda: self._is_stopped).run(
             cluster_of(job.sink) or "", full_name_of(job.sink), timeout_ms if isinstance(timeout_ms, int) else None
         )
         return JobResult(copying.records, copying.bytes)
 
-    def driver(
+    def build_driver(
         self,
         copy: Callable[[ObservedMirror, Mapping[int, int] | None], object] | None = None,
         may_go_on: Callable[[], None] = go_on,
@@ -201,7 +201,9 @@ class SparkJobs:
                 raise IncompleteError("stopped before it had ended", hint=CONTINUE_HINT)
             may_go_on()
 
-        return TransitionDriver(self._providers, copy or self.copier().copy, FinalSync(self._providers), nonce, go)
+        return TransitionDriver(
+            self._providers, copy or self.build_copier().copy, FinalSync(self._providers), nonce, go
+        )
 
     def _run_mirror(self, engine: Engine, job: RunJob, progress: Callable[[Progress], None]) -> JobResult:
         name, source, sink = job.id, job.source, job.sink
@@ -210,11 +212,11 @@ class SparkJobs:
 
         into = below.sink(sink)
         before = {number: reached.end for number, reached in into.reached().items()}
-        copying = CopyTotals(self.copier(engine), name, progress)
+        copying = CopyTotals(self.build_copier(engine), name, progress)
         links = links_by_jobs(below)
         mirror = links.mirror(full_name_of(sink))
         try:
-            copying.copy(mirror)
+            copying.copy_mirror(mirror)
         except UserError as error:
             record_refused_copy(links, mirror, error)
             raise
@@ -225,24 +227,24 @@ class SparkJobs:
         return JobResult(copying.records, copying.bytes)
 
     @cached_property
-    def shared(self) -> Engine:
+    def shared_engine(self) -> Engine:
         """Engine shared by all maintenance, which counts as one job."""
-        return self.engine()
+        return self.build_engine()
 
-    def tasks(self) -> tuple[int, int]:
+    def count_tasks(self) -> tuple[int, int]:
         """Return the number of maintenance tasks so far: in Spark, and in this process."""
-        return self.shared.used.spark_tasks, self.shared.used.in_process
+        return self.shared_engine.used.spark_tasks, self.shared_engine.used.in_process
 
     def get_execution_since(self, before: tuple[int, int]) -> Execution:
-        """Return where maintenance tasks ran since `before`, an earlier result of `tasks`."""
-        spark, local = (now - then for now, then in zip(self.tasks(), before, strict=True))
+        """Return where maintenance tasks ran since `before`, an earlier result of `count_tasks`."""
+        spark, local = (now - then for now, then in zip(self.count_tasks(), before, strict=True))
         return Execution(self._spec.name, spark) if spark else Execution(IN_PROCESS if local else "")
 
-    def copier(self, engine: Engine | None = None) -> Copier:
+    def build_copier(self, engine: Engine | None = None) -> Copier:
         """Return a copier of mirrors that uses this engine; by default the shared one."""
-        return Copier(self._providers, engine or self.shared)
+        return Copier(self._providers, engine or self.shared_engine)
 
-    def spread(self, work: Sequence[W], do: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[Sequence[R]]:
+    def run_distributed(self, work: Sequence[W], do: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[Sequence[R]]:
         """Run parts of a maintenance job, and yield their results in rounds.
 
         Raises:
@@ -251,7 +253,7 @@ class SparkJobs:
         """
         from reconciler.embedded.maintenance.chores import run_chores_here
 
-        engine = self.shared
+        engine = self.shared_engine
         stored_bytes = sum(item.bytes for item in work)
         if engine.starts_spark(stored_bytes):
             # Report a missing PySpark before the import below fails.
@@ -277,7 +279,7 @@ class SparkJobs:
         """Whether a stop was requested."""
         return self._is_stopped
 
-    def session(self) -> RunningSpark:
+    def get_session(self) -> RunningSpark:
         """Return Spark, started on first use. Raises `IncompleteError` after a stop."""
         with self._starting:
             if self._spark is None:

@@ -1,7 +1,7 @@
 """One pass over a link: mirrors, configs, groups and access rules.
 
-The caller copies records between `sync_links` and `sync_link_groups`: group offsets must not exceed the mirror's end. Each
-step is atomic, so several processes may run passes.
+The caller copies records between `sync_links` and `sync_link_groups`: group offsets must not exceed the mirror's end.
+Each step is atomic, so several processes may run passes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from reconciler.operations.steps.link_sides import (
     MISCONFIGURATION,
     NOT_READABLE,
     PASSING_TROUBLES,
+    LinkMemory,
     LinkOutcome,
     LinkSource,
     LinkView,
-    LinkMemory,
     TaskResult,
     choose_link_status,
     explain_left_to_owner,
@@ -30,8 +30,8 @@ from reconciler.operations.steps.link_sides import (
     make_link_principal,
     probe_source,
     record_task_trouble,
-    summarize_task,
     register_full_names,
+    summarize_task,
 )
 from reconciler.operations.steps.transitions import UNDER_WAY, TransitionDriver
 from reconciler.providers.protocol import links_by_jobs, links_of
@@ -73,19 +73,19 @@ def sync_groups(sides: LinkView, pace: LinkMemory) -> TaskResult:
         spec.consumer_offset_sync,
         tuple((mirror.source, mirror.name, mirror.topic_id) for mirror in mirrors),
     )
-    settled = pace.groups(sides.link.id, rests_on)
+    settled = pace.get_group_versions(sides.link.id, rests_on)
     news = [name for name, version in sorted(versions.items()) if settled.get(name) != version]
     offsets = above.group_offsets(news) if news else {}
     return write_offsets(spec, mirrors, (offsets, below), refused, settled=(settled, versions))
 
 
 def _read_group_versions(above: SyncsByJobs, spec: MirrorLinkSpec) -> tuple[dict[str, str], dict[str, ReconcilerError]]:
-    versions = above.group_versions(lambda name: is_taken(spec, name))
+    versions = above.group_versions(lambda name: is_group_synced(spec, name))
     refused = {name: version for name, version in versions.items() if isinstance(version, ReconcilerError)}
     return {name: version for name, version in versions.items() if not isinstance(version, ReconcilerError)}, refused
 
 
-def is_taken(spec: MirrorLinkSpec, group: str) -> bool:
+def is_group_synced(spec: MirrorLinkSpec, group: str) -> bool:
     """Return whether a link syncs a group's offsets."""
     sync = spec.consumer_offset_sync
     return sync is not None and sync.enabled and filters_include(sync.filters, group)
@@ -157,7 +157,7 @@ class GroupOffsetCache:
 
     _known: dict[tuple[str, str], tuple[str, GroupOffsets]] = field(default_factory=dict)
 
-    def of_link(
+    def read_link_groups(
         self, cluster: str, spec: MirrorLinkSpec, above: SyncsByJobs
     ) -> tuple[dict[str, GroupOffsets], dict[str, ReconcilerError]]:
         """Return the offsets of a link's groups, and errors by group."""
@@ -195,7 +195,9 @@ def auto_create_mirrors(sides: LinkView, offered: Mapping[str, OfferedTopic]) ->
     of_link = (
         {}
         if errors
-        else _find_name_conflicts(sides, [source for source in wanted if _make_mirror_name(sides, source) not in outcomes])
+        else _find_name_conflicts(
+            sides, [source for source in wanted if _make_mirror_name(sides, source) not in outcomes]
+        )
     )
     return _report_name_conflicts(sides, of_link, done) if of_link else done
 
@@ -235,7 +237,7 @@ def _report_name_conflicts(sides: LinkView, of_link: Mapping[str, str], done: Ta
     return replace(done, error=error, code=TAKEN, note=f"{error.message}. {error.hint}")
 
 
-def sync_rules(sides: LinkView) -> TaskResult:
+def sync_access_rules(sides: LinkView) -> TaskResult:
     """Sync the source's access rules to mirrors and namespaces."""
     sync, name = sides.spec.acl_sync, sides.link.name
     below = links_by_jobs(sides.destination).syncs
@@ -261,7 +263,8 @@ def sync_topics(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskRes
     healthy = {
         mirror.name: offered[mirror.source].topic
         for mirror in sides.live
-        if mirror.status is not MirrorStatus.PAUSED and _find_source_trouble(sides, mirror, offered.get(mirror.source)) is None
+        if mirror.status is not MirrorStatus.PAUSED
+        and _find_source_trouble(sides, mirror, offered.get(mirror.source)) is None
     }
     return summarize_task(0, links_by_jobs(sides.destination).syncs.follow(healthy))
 
@@ -321,7 +324,7 @@ class LinkPass:
     owners: Mapping[str, ResourceOwner] = field(default_factory=dict)
     """Other workspaces that own links. They do the work that needs their declarations."""
 
-    def view(self, link: ObservedLink, mirrors: Iterable[ObservedMirror]) -> LinkView | None:
+    def build_view(self, link: ObservedLink, mirrors: Iterable[ObservedMirror]) -> LinkView | None:
         """Return a link with both clusters and its mirrors. `None`: the source cluster is unknown."""
         source = link.declared.spec.source
         if source not in self.providers:
@@ -350,7 +353,7 @@ def sync_links(
             )
             mirrors = links.mirrors()
             register_full_names(link_pass.providers, mirrors)
-        sides = link_pass.view(link, mirrors)
+        sides = link_pass.build_view(link, mirrors)
         if sides is None:
             yield _unknown_source_outcome(link_pass.cluster, link, link_pass.owners.get(link.name))
         elif left := explain_left_to_owner(sides):
@@ -366,7 +369,7 @@ def sync_link_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[Li
     links, pace = links_of(link_pass.providers[link_pass.cluster]), link_pass.pace
     mirrors = links.mirrors()
     for link in links.links():
-        sides = link_pass.view(link, mirrors) if link.name in names else None
+        sides = link_pass.build_view(link, mirrors) if link.name in names else None
         if sides is None:
             continue
         if link.status is not LinkStatus.ACTIVE:
@@ -398,9 +401,9 @@ def sync_link(sides: LinkView, version: str, pace: LinkMemory, driver: Transitio
     tasks = _LinkTasks(sides, pace, version)
     source = probe_source(sides, tasks.needs_offers)
     if isinstance(source, ReconcilerError):
-        tasks.postpone()
+        tasks.make_all_due()
         return LinkOutcome(cluster, name, choose_link_status(source), errors={LINK: source})
-    failed, done = tasks.done(source)
+    failed, done = tasks.run_tasks(source)
     drove, errors = _drive_transitions(sides, driver)
     errors |= {**failed, **{task: outcome.error for task, outcome in done.items() if outcome.error is not None}}
     counts = {task: outcome.count for task, outcome in done.items()}
@@ -427,9 +430,9 @@ class _LinkTasks:
     def __post_init__(self) -> None:
         spec = self.sides.spec
         auto, groups, rules = spec.auto_create, spec.consumer_offset_sync, spec.acl_sync
-        self.makes = self._check_enabled(AUTO_CREATE_MIRROR, is_enabled=auto is not None and auto.enabled) and self._is_due(
-            AUTO_CREATE_MIRROR, spec.metadata_interval
-        )
+        self.makes = self._check_enabled(
+            AUTO_CREATE_MIRROR, is_enabled=auto is not None and auto.enabled
+        ) and self._is_due(AUTO_CREATE_MIRROR, spec.metadata_interval)
         self.brings = (
             self._check_enabled(CONSUMER_OFFSET_SYNC, is_enabled=groups is not None and groups.enabled)
             and groups is not None
@@ -444,14 +447,14 @@ class _LinkTasks:
         self.rules = has_rules and are_due
         self.is_all_due = self.follows and (are_due or not has_rules)
 
-    def postpone(self) -> None:
+    def make_all_due(self) -> None:
         for task in self._due:
             self.pace.make_due(self.sides.link.id, task)
 
     def needs_offers(self, version: str) -> bool:
         return self._must_create_mirrors(version) or self._must_sync_topics(version)
 
-    def done(self, source: LinkSource) -> tuple[dict[str, ReconcilerError], dict[str, TaskResult]]:
+    def run_tasks(self, source: LinkSource) -> tuple[dict[str, ReconcilerError], dict[str, TaskResult]]:
         failed: dict[str, ReconcilerError] = {}
         done: dict[str, TaskResult] = {}
         offered, version = source.offered or {}, source.version
@@ -468,7 +471,7 @@ class _LinkTasks:
             if self.follows:
                 done[TOPIC_CONFIGS_SYNC] = self._run(TOPIC_CONFIGS_SYNC, lambda: sync_topics(self.sides, offered))
             if self.rules and self._has_owner_names():
-                done[ACL_SYNC] = self._run(ACL_SYNC, lambda: sync_rules(self.sides))
+                done[ACL_SYNC] = self._run(ACL_SYNC, lambda: sync_access_rules(self.sides))
             waits = any(mirror.trouble is not None for mirror in self.sides.live)
             errors = [task for task in (TOPIC_CONFIGS_SYNC, ACL_SYNC) if task in done and done[task].error is not None]
             self._record_done(TOPIC_CONFIGS_SYNC, version, is_done=self.is_all_due and not waits and not errors)
@@ -482,7 +485,7 @@ class _LinkTasks:
         )
         is_taken = task_done.code == TAKEN
         self._record_done(AUTO_CREATE_MIRROR, version, is_done=task_done.error is None or is_taken)
-        is_news = self.pace.is_news(
+        is_news = self.pace.is_new_message(
             link, AUTO_CREATE_MIRROR, "" if task_done.error is None else task_done.error.message
         )
         return replace(task_done, error=None) if is_taken and not is_news else task_done
@@ -512,7 +515,7 @@ class _LinkTasks:
     def _record_done(self, task: str, version: str, *, is_done: bool) -> None:
         # If a version changes, the next pass checks again.
         if is_done:
-            self.pace.settle(self.sides.link.id, task, (version, self.destination_version))
+            self.pace.record_settled(self.sides.link.id, task, (version, self.destination_version))
 
     def _check_enabled(self, task: str, *, is_enabled: bool) -> bool:
         """Return whether a task is enabled. Clear the trouble of a disabled one."""
@@ -540,7 +543,9 @@ def _run_task(sides: LinkView, pace: LinkMemory, task: str, do: Callable[[], Tas
     return task_done
 
 
-def _drive_transitions(sides: LinkView, driver: TransitionDriver | None) -> tuple[tuple[str, ...], dict[str, ReconcilerError]]:
+def _drive_transitions(
+    sides: LinkView, driver: TransitionDriver | None
+) -> tuple[tuple[str, ...], dict[str, ReconcilerError]]:
     ended: list[str] = []
     errors: dict[str, ReconcilerError] = {}
     for mirror in sides.mirrors if driver is not None else ():
@@ -584,7 +589,7 @@ class FinalSync:
             hint = "Fail over to keep what the mirror has: that needs no source."
             raise UserError(f"the source {where} no longer exists", hint=hint)
         if not seen.is_readable:
-            message = f"an access rule denies reading {where} to {name_link_principal(mirror.link)}"
+            message = f"an access rule denies reading {where} to {make_link_principal(mirror.link)}"
             raise NotAuthorizedError(message, hint="Remove the rule there; what is in progress then continues.")
         for error in links.syncs.follow({mirror.name: seen.topic}).values():
             raise error
@@ -592,7 +597,7 @@ class FinalSync:
         if link is None:
             return
         spec = link.declared.spec
-        offsets, refused = self._groups.of_link(mirror.source_cluster, spec, above)
+        offsets, refused = self._groups.read_link_groups(mirror.source_cluster, spec, above)
         done = write_offsets(spec, [mirror], (offsets, links.syncs), refused)
         if done.error is not None and done.code != IN_USE:
             raise done.error

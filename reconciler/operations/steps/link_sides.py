@@ -82,17 +82,17 @@ class LinkMemory:
         """Return whether a task is done for these versions of both clusters."""
         return self._settled_worlds.get((link_id, task)) == world
 
-    def settle(self, link_id: str, task: str, world: Hashable) -> None:
+    def record_settled(self, link_id: str, task: str, world: Hashable) -> None:
         """Record that a task was done for these versions of both clusters."""
         self._settled_worlds[link_id, task] = world
 
-    def is_news(self, link_id: str, task: str, message: str) -> bool:
+    def is_new_message(self, link_id: str, task: str, message: str) -> bool:
         """Return whether a task's message changed, and store it. Empty: no error."""
         is_news = self._messages.get((link_id, task), "") != message
         self._messages[link_id, task] = message
         return is_news
 
-    def groups(self, link_id: str, of: Hashable) -> dict[str, str]:
+    def get_group_versions(self, link_id: str, of: Hashable) -> dict[str, str]:
         """Return the synced versions of groups; empty if mirrors or filters changed."""
         known = self._groups.setdefault(link_id, SettledGroups())
         if known.of != of:

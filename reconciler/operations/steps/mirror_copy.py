@@ -135,7 +135,7 @@ class Copier:
         link = next((link for link in links_of(provider).links() if link.name == mirror.link), None)
         start = "earliest" if link is None else link.declared.spec.start_offset
         if start != "earliest":
-            links_by_jobs(provider).begin(mirror.name, start_offsets(log, start))
+            links_by_jobs(provider).begin(mirror.name, choose_start_offsets(log, start))
 
 
 def is_still_followed(provider: Provider, mirror: ObservedMirror) -> bool:
@@ -150,7 +150,7 @@ def is_still_followed(provider: Provider, mirror: ObservedMirror) -> bool:
     )
 
 
-def start_offsets(log: TopicLog, start_offset: str) -> dict[int, int]:
+def choose_start_offsets(log: TopicLog, start_offset: str) -> dict[int, int]:
     """Return the offsets at which a new mirror begins, unless it begins where its source does."""
     from reconciler.records.schema import parse_ms
 

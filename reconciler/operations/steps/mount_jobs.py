@@ -58,7 +58,7 @@ class CopyTotals:
     bytes: int = 0
     offsets: int = 0
 
-    def copy(self, mirror: ObservedMirror, ends: Mapping[int, int] | None = None) -> None:
+    def copy_mirror(self, mirror: ObservedMirror, ends: Mapping[int, int] | None = None) -> None:
         """Copy a mirror up to these ends, by default its source's.
 
         Raises:
@@ -133,11 +133,11 @@ class MountPorts:
         """Functions of the cluster for moves by jobs."""
         return part_of(self.provider, migrations_of(self.provider).by_jobs, "mounts and moves that jobs make")
 
-    def log(self, cluster: str, topic: str) -> TopicLog:
+    def open_log(self, cluster: str, topic: str) -> TopicLog:
         """Return the log of a topic."""
         return self.provider.log(address_of("topic", cluster, topic))
 
-    def archive(self, location: str) -> Archive:
+    def open_archive(self, location: str) -> Archive:
         """Return the archive at a location in the cluster's object storage."""
         from reconciler.archives.archive import Archive
         from reconciler.archives.location import TopicLocation
@@ -195,7 +195,7 @@ class Unmount(_MountJobRun):
         from reconciler.archives.archive import detach, tidy
 
         mounts, move = self.means.by_jobs, self._load_or_begin()
-        archive = self.means.archive(move.location)
+        archive = self.means.open_archive(move.location)
         topic, done = mounts.topic(move.topic), None
         if topic is not None and topic.id != move.topic_id and move.state is _S.CUT_OVER:
             topic = None
@@ -243,7 +243,7 @@ class Unmount(_MountJobRun):
     def _prepare_archive(self, move: MountJob, archive: Archive, topic: LiveTopic) -> JobResult:
         from reconciler.jobs.archive import archive_ahead
 
-        log = self.means.log(self.mounting.cluster, move.topic)
+        log = self.means.open_log(self.mounting.cluster, move.topic)
         move = self._open_archive(move, archive, topic, log)
         records, stored, _ = archive_ahead(self._build_archive_job(move, archive, topic, log))
         self.means.may_go_on()
@@ -264,12 +264,14 @@ class Unmount(_MountJobRun):
         begin(archive, topic.archived, starts, move.claim)
         return self._store_move(replace(move, state=_S.EXECUTING))
 
-    def _archive_and_cut_over(self, move: MountJob, archive: Archive, topic: LiveTopic) -> tuple[MountJob, ArchiveResult]:
+    def _archive_and_cut_over(
+        self, move: MountJob, archive: Archive, topic: LiveTopic
+    ) -> tuple[MountJob, ArchiveResult]:
         from reconciler.archives.archive import describe
         from reconciler.jobs.archive import archive as archived
         from reconciler.records.log import partitions_changed_since
 
-        mounts, log = self.means.by_jobs, self.means.log(self.mounting.cluster, move.topic)
+        mounts, log = self.means.by_jobs, self.means.open_log(self.mounting.cluster, move.topic)
         move = self._open_archive(move, archive, topic, log)
         done = archived(self._build_archive_job(move, archive, topic, log))
         live_topic = mounts.topic(move.topic)
@@ -278,7 +280,9 @@ class Unmount(_MountJobRun):
         self.means.may_go_on()
         describe(archive, live_topic.archived, done.bounds)
         ends = {number: bounds.end for number, bounds in done.bounds.items()}
-        move = self._store_move(replace(move, state=_S.CUT_OVER, ends={number: (end, end) for number, end in ends.items()}))
+        move = self._store_move(
+            replace(move, state=_S.CUT_OVER, ends={number: (end, end) for number, end in ends.items()})
+        )
         self.means.may_go_on()
         if partitions_changed_since(log, ends) or not mounts.is_refusing_producers(move.topic, str(move.topic_id)):
             message = f"topic {move.topic}: producers were allowed to write to it while it was about to be deleted"
@@ -374,7 +378,7 @@ class Mount(_MountJobRun):
         from reconciler.archives.archive import check_claimed, claim, settle
 
         mounts, move = self.means.by_jobs, self._load_or_begin()
-        archive = self.means.archive(move.location)
+        archive = self.means.open_archive(move.location)
         self.means.may_go_on()
         manifest = claim(archive, move.topic, move.claim, now_ms=self.means.by_jobs.now_ms())
         archive = replace(archive, location=manifest.location)
@@ -411,7 +415,9 @@ class Mount(_MountJobRun):
         if mounts.topic(mounting.topic_name) is not None:
             message = f"topic {mounting.topic_name} exists on cluster {mounting.cluster} after it was read"
             raise StalePlanError(message, hint="Choose another name with `as`, or delete it first; then plan again.")
-        return self._begin_move("inbound", str(mounting.spec.source if self.by_hand else self.action.parameters["source"]))
+        return self._begin_move(
+            "inbound", str(mounting.spec.source if self.by_hand else self.action.parameters["source"])
+        )
 
     def _create_topic(self, move: MountJob, manifest: TopicManifest) -> MountJob:
         """Create the topic once. Reject another topic with its name."""
@@ -443,7 +449,7 @@ class Mount(_MountJobRun):
             f"topic {move.topic}",
             source,
             means.by_jobs.filler(move, begins),
-            means.log(self.mounting.cluster, move.topic),
+            means.open_log(self.mounting.cluster, move.topic),
             means.engine,
             lambda job_progress: means.progress(build_progress_event(self.action.id, job_progress)),
         )
@@ -517,7 +523,7 @@ class Relocation:
     means: MountPorts
     job: RunJob
 
-    def fill(self) -> JobResult:
+    def fill_topic(self) -> JobResult:
         """Copy the old topic to its current end, and compare.
 
         Raises:
@@ -535,7 +541,7 @@ class Relocation:
         return JobResult(copied.records, copied.bytes)
 
     def switch_groups(self) -> JobResult:
-        """Close the old topic, copy the rest, and set the offsets of its groups. Raises as `fill`.
+        """Close the old topic, copy the rest, and set the offsets of its groups. Raises as `fill_topic`.
 
         An error lets producers in again, unless the lease was lost.
         """

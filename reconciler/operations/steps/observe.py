@@ -214,7 +214,7 @@ def query_in_parallel(
             answers[name] = future.result(max(0.0, until - monotonic()) if name in optional else None)
         except TimeoutError:
             hint = "Try again when it answers."
-            message = f"does not answer within {_OPTIONAL_S} s"
+            message = f"does not answer within {_OPTIONAL_TIMEOUT_S} s"
             errors[name] = RetryableError(message, hint=hint, subject=f"cluster {name} ")
         except ReconcilerError as error:
             errors[name] = error
@@ -366,7 +366,7 @@ def find_leaving_topics(desired: Desired, record: Record, inventory: Inventory) 
             yield address
 
 
-def is_lost(seen: Observed, cluster_id: str, registered: MountableTopic | None) -> bool:
+def names_other_owner(seen: Observed, cluster_id: str, registered: MountableTopic | None) -> bool:
     """Return whether a topic's register names another cluster as owner. This is normal during a migration."""
     if registered is None or seen.state == MIGRATING:
         return False
@@ -628,7 +628,9 @@ class _StorageIndex:
         item, identity = self._seen.inventory[address], self._seen.identities.get(cluster_of(address) or "")
         if item.topic.legacy is None or identity is None:
             return False
-        return is_lost(item, identity.cluster_id, self._read_registers(viewer).get(item.topic.legacy.location))
+        return names_other_owner(
+            item, identity.cluster_id, self._read_registers(viewer).get(item.topic.legacy.location)
+        )
 
     def _read_registers(self, cluster: str) -> Mapping[str, MountableTopic]:
         if cluster not in self._by_location:
@@ -641,7 +643,9 @@ class _StorageIndex:
         if cluster not in self._listed:
             try:
                 registers = archives_of(self._providers[cluster]).mountable()
-                named = (self._cluster_ids_in_storage.get(register.owner or "", register.owner) for register in registers)
+                named = (
+                    self._cluster_ids_in_storage.get(register.owner or "", register.owner) for register in registers
+                )
                 self._listed[cluster] = [
                     register if register.owner == owner else replace(register, owner=owner)
                     for register, owner in zip(registers, named, strict=True)
@@ -765,7 +769,7 @@ def read_overviews(site: Site, clusters: Sequence[str], recorded: Mapping[Addres
     return overviews
 
 
-def check_answers(site: Site, name: str, recorded: Mapping[Address, str | None] | None = None) -> None:
+def check_cluster_answers(site: Site, name: str, recorded: Mapping[Address, str | None] | None = None) -> None:
     """Require that a cluster answers, and is the recorded one."""
     try:
         check_cluster_exists(site, name, read_recorded_clusters(site) if recorded is None else recorded)

@@ -19,10 +19,10 @@ from reconciler.errors import (
 from reconciler.lifecycles import MIRROR, TWO_SIDED_VERBS, MirrorStatus
 from reconciler.operations.steps.observe import (
     absent_cluster_error,
-    query_in_parallel,
     explain_lost_cluster,
     measure,
     measure_on,
+    query_in_parallel,
     reject_other_cluster,
 )
 from reconciler.operations.steps.runner import EmergencyOptions, require_confirmation, summarize_errors
@@ -110,7 +110,7 @@ def plan_orders(
         hidden={address: seen.hidden for address, seen in observed.items() if seen.hidden is not None},
         identities={name: site.providers[name].identify() for name in clusters if _is_for_links(orders)},
         stored=StoredTopics(detached=read.detached),
-        me=None if snapshot is None else site.me(snapshot.lineage),
+        me=None if snapshot is None else site.make_owner(snapshot.lineage),
         has_state=snapshot is not None,
         lost={name: explain_lost_cluster(name, error) for name, error in read.unread.items()},
     )
@@ -205,7 +205,9 @@ def require_executable(plan: Plan) -> Plan:
     return plan
 
 
-def _build_plan_input(invocation: Invocation, orders: Sequence[Order], capabilities: Mapping[str, Capabilities]) -> PlanInput:
+def _build_plan_input(
+    invocation: Invocation, orders: Sequence[Order], capabilities: Mapping[str, Capabilities]
+) -> PlanInput:
     return PlanInput(
         workspace="",
         capabilities=capabilities,
@@ -312,7 +314,9 @@ class OrderRun:
                 except ReconcilerError as error:
                     failed.update(dict.fromkeys(self._list_ordered_on(cluster), error))
             again = self._plan_orders(snapshot, failed, unread, is_again=True)
-            failed.update((self._find_ordered_resource(address), error) for address, error in _find_added_losses(again, ready))
+            failed.update(
+                (self._find_ordered_resource(address), error) for address, error in _find_added_losses(again, ready)
+            )
             ready.update((action.id, _keep_shown_costs(action, ready)) for action in again.actions)
             return [ready[action.id] for action in self._list_executable_actions(again, failed)]
 
@@ -346,11 +350,17 @@ class OrderRun:
     def _explain_stop(self, action: Action | None, error: ReconcilerError) -> ReconcilerError | None:
         is_two_sided = isinstance(action, Transition) and action.verb in TWO_SIDED_VERBS
         is_stopped = isinstance(error, IncompleteError) and self.emergency.stop.is_requested
-        return explain_interrupted(self.site.providers, action.address) if is_two_sided and is_stopped and action else None
+        return (
+            explain_interrupted(self.site.providers, action.address) if is_two_sided and is_stopped and action else None
+        )
 
     def _find_unreachable_resources(self) -> dict[Address, ReconcilerError]:
         clusters = sorted(
-            {cluster_of(at) or "" for named, order in self.orders.items() for at in _list_changed_resources(named, order)}
+            {
+                cluster_of(at) or ""
+                for named, order in self.orders.items()
+                for at in _list_changed_resources(named, order)
+            }
         )
 
         def check(cluster: str) -> ReconcilerError | None:

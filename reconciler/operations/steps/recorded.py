@@ -52,10 +52,8 @@ def _describe_running(store: ObjectStore, lockfile: Lockfile, lease: LeaseEntry)
 
 def _describe_interrupted(unfinished: UnfinishedRun) -> str:
     file = unfinished.file
-    parting = _describe_end(unfinished)
-    return (
-        f"run {shorten_run_id(file.run)} of {file.who}, begun {file.started}, {parting}. {_describe_next(unfinished)}"
-    )
+    end, next_step = _describe_end(unfinished), _describe_next_step(unfinished)
+    return f"run {shorten_run_id(file.run)} of {file.who}, begun {file.started}, {end}. {next_step}"
 
 
 def _describe_end(unfinished: UnfinishedRun) -> str:
@@ -93,7 +91,7 @@ def find_copied_states(site: Site, lockfile: Lockfile | None, inventory: Invento
     """Yield a finding if a cluster names another state with this lineage: one of both is a copy."""
     if lockfile is None:
         return
-    me = site.me(lockfile.lineage)
+    me = site.make_owner(lockfile.lineage)
     seen = (inventory.get(cluster_address(name)) for name in site.clusters_to_read)
     owners = (
         cluster_item.cluster.owners.who.get(me.lineage)
@@ -153,7 +151,7 @@ class RecordedState:
             return self.unfinished.fold().record
         return self.snapshot.record if self.snapshot else {}
 
-    def settled(self, seen: ObservedClusters) -> Record:
+    def settle(self, seen: ObservedClusters) -> Record:
         """Return the record, including actions in doubt whose result the clusters have."""
         if self.unfinished is None:
             return self.record
@@ -210,7 +208,7 @@ class LocalSpool:
             write_atomically(path, orjson.dumps(body, option=orjson.OPT_INDENT_2), mode=0o600)
         except OSError as error:
             raise UserError(
-                f"{path}: {_reason(error)}", hint="Nothing is lost: the next run looks at the clusters."
+                f"{path}: {_format_reason(error)}", hint="Nothing is lost: the next run looks at the clusters."
             ) from error
         return str(path)
 
@@ -237,7 +235,7 @@ class LocalSpool:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            self._warn(f"{path} is no longer needed and cannot be removed: {_reason(error)}")
+            self._warn(f"{path} is no longer needed and cannot be removed: {_format_reason(error)}")
             return
         # The folders may contain other files.
         with suppress(OSError):
@@ -249,7 +247,7 @@ class LocalSpool:
         try:
             path.replace(damaged)
         except OSError as error:
-            where = f"it stays where it is ({_reason(error)})"
+            where = f"it stays where it is ({_format_reason(error)})"
         else:
             where = f"set aside as {damaged.name}"
         self._warn(f"{path} cannot be used: {why}; {where}, and what its run did is found by looking")

@@ -26,7 +26,7 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.operations.steps.jobs import SparkJobs
-from reconciler.operations.steps.observe import check_answers, read_recorded_clusters, reject_other_cluster
+from reconciler.operations.steps.observe import check_cluster_answers, read_recorded_clusters, reject_other_cluster
 from reconciler.operations.steps.recorded import LocalSpool, read_state, require_state
 from reconciler.operations.steps.workspace import Site, open_clusters_at, open_site, open_work
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
@@ -75,7 +75,7 @@ def run_under_lease(
                 report=report,
                 stop=stop,
                 spool=LocalSpool(site.edge.folder, site.invocation.warn),
-                mark_ownership=ownership.settle,
+                mark_ownership=ownership.write_recorded_marks,
             )
             caller = _build_caller(site, Terms() if keeps_state else _LONG_LEASE)
             return _run_to_end(Run(setting, caller, wish).run(ownership.wrap_decide(decide)))
@@ -119,13 +119,13 @@ class OwnerMarks:
                     for cluster, keys in sorted(taken.items(), key=lambda item: (item[0] in new, item[0])):
                         self._take_keys(cluster, keys, record, makes=cluster in new)
                 except ReconcilerError:
-                    self.settle(record)
+                    self.write_recorded_marks(record)
                     raise
             return todo
 
         return decide_and_take
 
-    def settle(self, record: Record) -> None:
+    def write_recorded_marks(self, record: Record) -> None:
         """Mark exactly the recorded resources on the clusters as owned by this workspace."""
         for cluster, written in self._written.items():
             keys = _list_owned_keys(record, cluster)
@@ -148,7 +148,7 @@ class OwnerMarks:
         except UnansweredError:
             raise
         except RetryableError:
-            # Nothing was written, so `settle` need not contact the cluster.
+            # Nothing was written, so `write_recorded_marks` need not contact the cluster.
             self._written[cluster] = keep
             raise
         except UserError as error:
@@ -169,7 +169,7 @@ class OwnerMarks:
         self, cluster: str, take: Mapping[str, ResourceOwner | None], keep: frozenset[str], *, makes: bool = False
     ) -> Mapping[str, ResourceOwner]:
         lineage = "" if self._basis is None else self._basis.snapshot.lineage
-        return self._site.providers[cluster].own(OwnerChange(self._site.me(lineage), take, keep, makes))
+        return self._site.providers[cluster].own(OwnerChange(self._site.make_owner(lineage), take, keep, makes))
 
     def _is_recorded(self, cluster: str) -> bool:
         last = None if self._basis is None else self._basis.snapshot.record.get(cluster_address(cluster))
@@ -330,7 +330,7 @@ class SiteOptions:
     at: Sequence[str] | None = None
     """Clusters given by `--cluster`. `None`: the command has no such option."""
 
-    def site(self, *, is_reader: bool = False) -> Site:
+    def open_site(self, *, is_reader: bool = False) -> Site:
         """Open the workspace, state or clusters. No cluster is contacted."""
         if self.at:
             return open_clusters_at(self.invocation, self.at)
@@ -345,13 +345,13 @@ class SiteOptions:
             error.hint = f"{error.hint.removesuffix('.')}. To continue without the files: {ways}"
             raise
 
-    def recorded(self, site: Site) -> Mapping[Address, str | None]:
+    def read_recorded_ids(self, site: Site) -> Mapping[Address, str | None]:
         """Return recorded cluster ids, by address."""
         return {} if self.no_state else read_recorded_clusters(site)
 
     def check_answers(self, site: Site, cluster: str) -> None:
         """Require that a cluster answers, and is the recorded one."""
-        check_answers(site, cluster, self.recorded(site))
+        check_cluster_answers(site, cluster, self.read_recorded_ids(site))
 
     def check_writable(self, site: Site, cluster: str) -> None:
         """Require that a cluster may be written to."""

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from reconciler.resources.mirror_link import MirrorLinkSpec
 
 
-def mirror_at(links: Links, full_name: str) -> ObservedMirror | None:
+def read_mirror(links: Links, full_name: str) -> ObservedMirror | None:
     """Return the mirror with this name, also a stopped one, or `None`."""
     return next(iter(links.mirrors(name=full_name)), None)
 
@@ -69,7 +69,7 @@ class StoppedMirrors:
     unanswered: tuple[ReconcilerError, ...] = ()
     links: tuple[str, ...] = ()
 
-    def only(self) -> ObservedMirror:
+    def get_only(self) -> ObservedMirror:
         """Return the only such mirror.
 
         Raises:
@@ -128,7 +128,7 @@ def find_stopped_mirrors(
     ]
     both_ways = [link for link in linked if can_swap_roles(link)]
 
-    def look(link: ObservedLink) -> Sequence[ObservedMirror] | ReconcilerError:
+    def read_mirrors(link: ObservedLink) -> Sequence[ObservedMirror] | ReconcilerError:
         try:
             source_mirrors = links_of(providers[link.declared.spec.source]).mirrors(link.name, source=full_name)
         except ReconcilerError as error:
@@ -139,14 +139,14 @@ def find_stopped_mirrors(
             if (mirror.source, mirror.source_cluster) == (full_name, cluster) and mirror.status is MirrorStatus.STOPPED
         ]
 
-    def over_links(links: Sequence[ObservedLink]) -> tuple[list[ObservedMirror], list[ReconcilerError]]:
-        answers = list(map_in_parallel(look, links, name="restore"))
+    def read_over_links(links: Sequence[ObservedLink]) -> tuple[list[ObservedMirror], list[ReconcilerError]]:
+        answers = list(map_in_parallel(read_mirrors, links, name="restore"))
         mirrors_there = [mirror for answer in answers if not isinstance(answer, ReconcilerError) for mirror in answer]
         return mirrors_there, [answer for answer in answers if isinstance(answer, ReconcilerError)]
 
-    mirrors, unanswered = over_links(both_ways)
+    mirrors, unanswered = read_over_links(both_ways)
     if not mirrors and not unanswered:
-        mirrors, _ = over_links([link for link in linked if not can_swap_roles(link)])
+        mirrors, _ = read_over_links([link for link in linked if not can_swap_roles(link)])
     return StoppedMirrors(
         providers, cluster, full_name, tuple(mirrors), tuple(unanswered), tuple(sorted(link_names or ()))
     )
@@ -182,7 +182,7 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
             hint=f"Declare {address_of('topic', peer.cluster, peer.name)} with `partitions: {topic.partitions}`, "
             "and apply that first.",
         )
-    own = mirror_at(links_of(provider), full_name)
+    own = read_mirror(links_of(provider), full_name)
     is_of_each_other = own is not None and (own.source_cluster, own.source) == (peer.cluster, peer.name)
     is_last = own is not None and own.status is MirrorStatus.STOPPED and own.since_ms > peer.since_ms
     if own is not None and is_of_each_other and is_last and not _was_never_copied(provider, own):
@@ -196,7 +196,9 @@ def _was_never_copied(provider: Provider, own: ObservedMirror) -> bool:
     return own.is_untouched or all(at.is_renumbered and at.fetched == NEVER_FETCHED for at in positions)
 
 
-def find_cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: ObservedMirror) -> dict[int, int]:
+def find_truncation_offsets(
+    providers: Mapping[str, Provider], cluster: str, full_name: str, peer: ObservedMirror
+) -> dict[int, int]:
     """Return the offset at which to truncate each partition of an original source: where both logs stop being equal.
 
     With an offset map, the last common records are compared. Records of other producers end the common part.
@@ -232,7 +234,7 @@ def add_diverged_records(providers: Mapping[str, Provider], actions: Iterable[Ac
             if links is None or links.diverged(mirror.name, {}) is None:
                 return None
             peer = links_of(get_provider(providers, mirror.source_cluster)).mirror(mirror.source)
-            return links.diverged(mirror.name, find_cuts(providers, mirror.cluster, mirror.name, peer))
+            return links.diverged(mirror.name, find_truncation_offsets(providers, mirror.cluster, mirror.name, peer))
         except ReconcilerError as error:
             return error
 
@@ -248,7 +250,7 @@ def add_diverged_records(providers: Mapping[str, Provider], actions: Iterable[Ac
     return result
 
 
-def source_of(mirror: ObservedMirror) -> Address:
+def get_source_address(mirror: ObservedMirror) -> Address:
     """Return the address of a mirror's source."""
     return address_of("topic", mirror.source_cluster, mirror.source)
 
@@ -265,7 +267,7 @@ def check_own_records(links: LinksByJobs, mirror: ObservedMirror) -> None:
 
 def check_source(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
     """Reject a source that is missing or was recreated."""
-    topic = get_provider(providers, mirror.source_cluster).source_topic(source_of(mirror))
+    topic = get_provider(providers, mirror.source_cluster).source_topic(get_source_address(mirror))
     if mirror.source_topic_id not in {None, topic.incarnation}:
         message = f"the source {mirror.source} of mirror {mirror.name} was deleted and created again"
         hint = "Fail over to keep what the mirror has, or delete it and create it again."
@@ -274,7 +276,7 @@ def check_source(providers: Mapping[str, Provider], mirror: ObservedMirror) -> N
 
 def check_source_ends(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
     """Reject a reversal whose source is a mirror."""
-    source_mirror = mirror_at(links_of(get_provider(providers, mirror.source_cluster)), mirror.source)
+    source_mirror = read_mirror(links_of(get_provider(providers, mirror.source_cluster)), mirror.source)
     if source_mirror is not None and source_mirror.status is not MirrorStatus.STOPPED:
         message = f"mirror {mirror.name} cannot be reversed: its source is itself a mirror ({source_mirror.status})"
         raise UserError(message, hint=f"Promote or fail over {mirror.source} of cluster {mirror.source_cluster} first.")
@@ -397,7 +399,7 @@ class TransitionDriver:
         Raises:
             StalePlanError: More would be truncated than approved.
         """
-        current = mirror_at(self._get_links(cluster), full_name)
+        current = read_mirror(self._get_links(cluster), full_name)
         begun = None if current is None or current.operation is None else current.operation
         peer = self._choose_peer(cluster, full_name, current, wanted)
         operation = begun.id if begun is not None and begun.verb == RESTORE else self.new_id()
@@ -411,7 +413,7 @@ class TransitionDriver:
 
     def find_restorable(self, cluster: str, full_name: str, link: str | None = None) -> ObservedMirror:
         """Return the stopped mirror from which a topic can be restored; the only one, or the one over `link`."""
-        return find_stopped_mirrors(self.providers, cluster, full_name, None if link is None else {link}).only()
+        return find_stopped_mirrors(self.providers, cluster, full_name, None if link is None else {link}).get_only()
 
     def _choose_peer(
         self, cluster: str, full_name: str, current: ObservedMirror | None, wanted: MirrorTopic | None
@@ -434,16 +436,16 @@ class TransitionDriver:
         self, cluster: str, full_name: str, peer: ObservedMirror, approved: Sequence[Stretch] | None
     ) -> dict[int, int]:
         links = self._get_links(cluster)
-        at = self.find_cuts(cluster, full_name, peer)
+        at = self.find_truncation_offsets(cluster, full_name, peer)
         # If the platform reports diverged records, it truncates nothing itself.
         if approved is not None and links.diverged(full_name, {}) is None:
             lost = list_cut_ranges(links.positions(full_name), at)
             check_approved((cluster, full_name), (peer.cluster, peer.link), lost, approved)
         return at
 
-    def find_cuts(self, cluster: str, full_name: str, peer: ObservedMirror) -> dict[int, int]:
+    def find_truncation_offsets(self, cluster: str, full_name: str, peer: ObservedMirror) -> dict[int, int]:
         """Return the offset at which to truncate each partition of an original source."""
-        return find_cuts(self.providers, cluster, full_name, peer)
+        return find_truncation_offsets(self.providers, cluster, full_name, peer)
 
     def drive(self, cluster: str, full_name: str, cut: dict[int, TruncatedPartition] | None = None) -> ObservedMirror:
         """Take steps until a transition ends, and return the mirror. Errors are recorded on it, then raised."""
@@ -457,7 +459,7 @@ class TransitionDriver:
                 raise
             # The transition was abandoned.
             except ReconcilerError as error:
-                now = mirror_at(links, full_name)
+                now = read_mirror(links, full_name)
                 if now is None:
                     raise
                 # The topic is unchanged.
@@ -556,7 +558,7 @@ class TransitionDriver:
 
         Otherwise the mirror would be reversed much later, when its source accepts records again.
         """
-        source_mirror = mirror_at(self._get_links(mirror.source_cluster), mirror.source)
+        source_mirror = read_mirror(self._get_links(mirror.source_cluster), mirror.source)
         if source_mirror is None or (
             source_mirror.operation is not None and source_mirror.operation.id == operation.id
         ):
@@ -622,14 +624,16 @@ class TransitionDriver:
         maps = self._get_links(mirror.source_cluster).offset_maps(mirror.source)
         if maps is not None:
             # The sync of groups needs this map.
-            links.record_agreement(mirror.name, source, self._read_source_bounds(mirror), operation=operation.id, maps=maps)
+            links.record_agreement(
+                mirror.name, source, self._read_source_bounds(mirror), operation=operation.id, maps=maps
+            )
         self.sync(mirror)
         if maps is None:
             links.record_agreement(mirror.name, source, self._read_source_bounds(mirror), operation=operation.id)
         return self._set_status(links, mirror, _M.ACTIVE)
 
     def _finish_source(self, mirror: ObservedMirror) -> None:
-        source_mirror = mirror_at(self._get_links(mirror.source_cluster), mirror.source)
+        source_mirror = read_mirror(self._get_links(mirror.source_cluster), mirror.source)
         if (
             source_mirror is not None
             and source_mirror.status is _M.PENDING_MIRROR
@@ -660,11 +664,11 @@ class TransitionDriver:
         return links.advance(mirror.name, to, operation=operation, may_go_on=self.may_go_on)
 
     def _check_sides(self, what: str, mirror: ObservedMirror) -> None:
-        def side(cluster: str) -> tuple[str, MirrorLinkSpec | None]:
+        def read_side(cluster: str) -> tuple[str, MirrorLinkSpec | None]:
             links = self._get_links(cluster).links()
             return cluster, next((link.declared.spec for link in links if link.name == mirror.link), None)
 
-        refused = check_sides(what, mirror.link, side(mirror.cluster), side(mirror.source_cluster))
+        refused = check_sides(what, mirror.link, read_side(mirror.cluster), read_side(mirror.source_cluster))
         if refused is not None:
             raise UserError(refused.message, hint=refused.hint)
 
@@ -678,7 +682,7 @@ class TransitionDriver:
         return links_by_jobs(self._get_provider(cluster))
 
     def _read_source_bounds(self, mirror: ObservedMirror) -> Mapping[int, Bounds]:
-        return self._get_provider(mirror.source_cluster).log(source_of(mirror)).bounds()
+        return self._get_provider(mirror.source_cluster).log(get_source_address(mirror)).bounds()
 
     def _record_trouble(self, links: LinksByJobs, mirror: ObservedMirror, error: ReconcilerError) -> None:
         """Record an error for `mirror errors`, unless this process was stopped or lost the lease."""
@@ -712,7 +716,7 @@ def _read_progress(mirror: ObservedMirror) -> tuple[MirrorStatus, str | None]:
 Verb = Literal["promote", "reverse-and-start", "reverse-and-pause", "truncate-and-restore"]
 
 
-def drive(driver: TransitionDriver, action: Transition) -> ObservedMirror:
+def drive_transition(driver: TransitionDriver, action: Transition) -> ObservedMirror:
     """Drive an action's transition. Return the mirror at its address.
 
     Raises:
@@ -770,8 +774,10 @@ def explain_interrupted(providers: Mapping[str, Provider], address: Address) -> 
     """Return the error that explains a mirror's interrupted transition, or `None`."""
     try:
         links = links_of(providers[cluster_of(address) or ""]).by_jobs
-        mirror = None if links is None else mirror_at(links, full_name_of(address))
-        source_mirror = None if mirror is None else mirror_at(links_of(providers[mirror.source_cluster]), mirror.source)
+        mirror = None if links is None else read_mirror(links, full_name_of(address))
+        source_mirror = (
+            None if mirror is None else read_mirror(links_of(providers[mirror.source_cluster]), mirror.source)
+        )
     except ReconcilerError:
         return None
     if mirror is None:
@@ -819,7 +825,9 @@ def explain_all_interrupted(
         for action in actions
         if isinstance(action, Transition) and action.verb in TWO_SIDED_VERBS and action.id in left
     )
-    return tuple(error for action in transitions if (error := explain_interrupted(providers, action.address)) is not None)
+    return tuple(
+        error for action in transitions if (error := explain_interrupted(providers, action.address)) is not None
+    )
 
 
 # A promotion is final, so the mirror is first copied until its lag is zero. If the lag does not shrink, nothing is
@@ -873,7 +881,7 @@ class CatchUp:
         while True:
             self._check_stop(full_name)
             self.copy(mirror)
-            behind = self.behind(mirror)
+            behind = self.list_lagging(mirror)
             lag = sum(partition_lag.lag for partition_lag in behind)
             if not lag:
                 return
@@ -884,7 +892,7 @@ class CatchUp:
                 raise _stuck_error(mirror, behind, patience_ms / 1000)
             self._wait(full_name)
 
-    def behind(self, mirror: ObservedMirror) -> list[LaggingPartition]:
+    def list_lagging(self, mirror: ObservedMirror) -> list[LaggingPartition]:
         """Return the partitions of a mirror that lag."""
         source = address_of("topic", mirror.source_cluster, mirror.source)
         bounds = self.providers[mirror.source_cluster].log(source).bounds()

@@ -60,7 +60,7 @@ class Trust:
     loaded: LoadedWorkspace
     recorded: Callable[[], Mapping[str, Cluster]]
 
-    def check(self, cluster: Cluster) -> None:
+    def check_cluster(self, cluster: Cluster) -> None:
         """Reject a cluster that would receive a secret it must not get. Contacts nothing.
 
         Raises:
@@ -95,7 +95,7 @@ class Trust:
         """Guards of the pull request's base. `None`: no pull request, or a new workspace."""
         if self._base is None:
             return None
-        folder = self._base.of(self.loaded.folder)
+        folder = self._base.map_path(self.loaded.folder)
         if not (folder / "reconciler.yaml").is_file():
             return None
         variables = self._base_variables()
@@ -109,7 +109,7 @@ class Trust:
     def _trusted_facts(self) -> _TrustedFacts:
         if self._base is None:
             return _TrustedFacts(self.loaded.workspace.spec.references.allow, self.recorded())
-        folder = self._base.of(self.loaded.folder)
+        folder = self._base.map_path(self.loaded.folder)
         if not (folder / "reconciler.yaml").is_file():
             return _TrustedFacts((), {})
         try:
@@ -137,7 +137,7 @@ class Trust:
             return file
         for path in (Path(os.path.abspath(file)), Path(os.path.realpath(file))):  # noqa: PTH100 - links stay
             if path.is_relative_to(self._base.root):
-                return self._base.of(path)
+                return self._base.map_path(path)
         return file
 
     def find_refused_references(self) -> Iterator[PlanFinding]:
@@ -182,7 +182,9 @@ class Trust:
     def _explain_refusal(self, sent: SentSecret) -> tuple[str, str]:
         whose = "the base of this pull request" if self._is_pull_request else "reconciler.yaml"
         clusters = (item.resource for item in self.loaded.desired.values() if isinstance(item.resource, Cluster))
-        missing = {other.reference for cluster in clusters for other in self._find_disallowed_secrets(cluster)} | {sent.reference}
+        missing = {other.reference for cluster in clusters for other in self._find_disallowed_secrets(cluster)} | {
+            sent.reference
+        }
         names = [*self._trusted_facts.allow, *(reference[2:-1] for reference in sorted(missing))]
         line = f"references: {{allow: {json.dumps(names)}}}"
         hint = f"To allow it, set in spec of reconciler.yaml: {line}"

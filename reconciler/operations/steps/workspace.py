@@ -171,7 +171,7 @@ class Site:
     def _check_state(self) -> None:
         pass
 
-    def me(self, lineage: str) -> ResourceOwner:
+    def make_owner(self, lineage: str) -> ResourceOwner:
         """Return this workspace as an owner of resources."""
         return ResourceOwner.of(self.owner.workspace, self.owner.environment, lineage, self.state_settings.url)
 
@@ -226,7 +226,7 @@ class Work(Site):
 
     def check_trusted(self, cluster: Cluster) -> None:
         """Reject a cluster if its secrets may not be sent where its manifest says."""
-        self.trust.check(cluster)
+        self.trust.check_cluster(cluster)
 
     def _check_state(self) -> None:
         self.trust.check_state()

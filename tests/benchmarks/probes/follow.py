@@ -15,7 +15,7 @@ from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.operations.mirrors.mirror_rounds import Rounds
+from reconciler.operations.mirrors.mirror_rounds import MirrorRounds
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.providers.embedded.provider import EmbeddedProvider
 from reconciler.providers.protocol import Edge
@@ -64,21 +64,21 @@ west, east = opened("west"), opened("east")
 west.create_topic(TOPIC, partitions=4)
 east.create_link("dr", LinkEntry("link-1", "west", {"source": "west"}))
 east.create_mirror(TOPIC, MirrorShape(link="dr", source=TOPIC), west.source_topic(TOPIC))
-follower = Rounds(Copier({"west": provider("west"), "east": provider("east")}, here()), now_ms)
+follower = MirrorRounds(Copier({"west": provider("west"), "east": provider("east")}, here()), now_ms)
 command = [sys.executable, __file__, *sys.argv[1:5], "produce"]
 lags, peaks, rates = [], [], []
 with subprocess.Popen(command) as producer:
     while producer.poll() is None:
         time.sleep(interval)
         # What readers of the mirror miss at worst is what it lacks right before a round ends.
-        (one,) = follower.once(["east"]).synced
+        (one,) = follower.run_round(["east"]).synced
         ends = [log.bounds() for log in (west.log(TOPIC), east.log(TOPIC))]
         lags.append(sum(bound.end for bound in ends[0].values()) - sum(bound.end for bound in ends[1].values()))
         rates.append(one.records / max(one.seconds, 0.001))
         peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / KIB_OF_MIB)
     if producer.wait():
         sys.exit("the producer failed")
-follower.once(["east"])
+follower.run_round(["east"])
 if not verify(here(), west.log(TOPIC), east.log(TOPIC)).is_equal:
     sys.exit("the copy differs")
 third = len(peaks) // 3

@@ -29,13 +29,13 @@ for cluster, who in ((west, PRODUCERS), (east, writer)):
             head_register(cluster.store, topic.id, partition).update(lambda _held, kept=kept: kept, mark="made")
 
 for _ in range(2):  # The first looks at all of them, the second finds how they are listed.
-    rounds(linked).once(["east", "west"])
+    rounds(linked).run_round(["east", "west"])
 asked = counting(linked.stores)
 fresh = rounds(linked)
 for each in asked.values():
     each.clear()
 began = time.perf_counter()
-done = fresh.once(["east", "west"])
+done = fresh.run_round(["east", "west"])
 seconds = time.perf_counter() - began
 looked = sum(len(one.partitions) for one in done.synced)
 if done.failed or looked or any(one.error for one in done.synced):

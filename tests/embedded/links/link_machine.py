@@ -741,9 +741,13 @@ def _keeps_transactions(self: ClusterLinks, full_name: str) -> None:
     _hand(self, self.cluster.topic(full_name))
 
 
-def _stands_first(self: TransitionDriver, links: Any, here: ObservedMirror, operation: Operation, cut: Any) -> ObservedMirror:
+def _stands_first(
+    self: TransitionDriver, links: Any, here: ObservedMirror, operation: Operation, cut: Any
+) -> ObservedMirror:
     """Note that it equals its source before what diverged is cut, and cut nothing."""
-    links.record_agreement(here.name, here.source_topic_id or "", self._read_source_bounds(here), operation=operation.id)
+    links.record_agreement(
+        here.name, here.source_topic_id or "", self._read_source_bounds(here), operation=operation.id
+    )
     assert cut is not None
     return self._set_status(links, here, transitions.MirrorStatus.ACTIVE)
 
@@ -796,11 +800,16 @@ VARIANTS: Final[Mapping[str, Broken]] = {
     "groups are clamped by who fails over alone": Broken("failover died", ((AppendGate, "_clamp_groups", _nothing),)),
     "it opens without what it lacks": Broken("waits", ((TransitionDriver, "_copy_all", _opens_whatever),)),
     "the source is shut after the copy": Broken(
-        "append", ((TransitionDriver, "_run_synchronization", _joins_late), (TransitionDriver, "_check_nothing_written", _nothing))
+        "append",
+        (
+            (TransitionDriver, "_run_synchronization", _joins_late),
+            (TransitionDriver, "_check_nothing_written", _nothing),
+        ),
     ),
     "what was failed over is begun again": Broken("late join", ((mirrors, "_end_operation", _forgets),)),
     "a mirror opens though its source was rescued": Broken(
-        "west rescued", ((transitions, "check_source_shut", _nothing), (TransitionDriver, "_check_nothing_written", _nothing))
+        "west rescued",
+        ((transitions, "check_source_shut", _nothing), (TransitionDriver, "_check_nothing_written", _nothing)),
     ),
     "what was looked at long ago is published": Broken("late copy", ((topic_log, "check_current", _nothing),)),
     "whatever has offsets is the same": Broken("restore died", ((measures, "_find_copied_end", _all_fetched),)),

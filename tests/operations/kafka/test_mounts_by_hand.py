@@ -14,7 +14,7 @@ from reconciler.cli.text.mounts_text import cancellation_text
 from reconciler.errors import BlockedError, PartialError, UsageError, UserError
 from reconciler.operations.clusters.consume import ProduceOptions, produce
 from reconciler.operations.clusters.mount_orders import MountRequest, migrate_topics
-from reconciler.operations.clusters.mounts import list_mounts, read_mount_status, request_migration
+from reconciler.operations.clusters.mounts import change_migration, list_mounts, read_mount_status
 from reconciler.operations.state_edit import state_unlock
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.orders import OrderResult
@@ -218,7 +218,7 @@ def test_what_was_prepared_can_be_cancelled(home: Home) -> None:
     home.done("unmount", home.address("carts"), phase="prepare")
     (found,) = read_mount_status(home.reach, cluster=home.cluster).migrations
     stop = Stop()
-    after = request_migration(
+    after = change_migration(
         home.reach, found.migration.id, "cancel", home.cluster, confirm=lambda _one: True, stop=stop
     )
     is_kept = bool(read_mount_status(home.reach, cluster=home.cluster).migrations)
@@ -237,7 +237,7 @@ def test_a_mount_that_was_prepared_can_be_cancelled(home: Home) -> None:
     (found,) = read_mount_status(home.reach, cluster=home.cluster).migrations
     assert found.migration.state == {"live": "executed", "cold": "prepared"}[home.cluster]
     stop = Stop()
-    request_migration(home.reach, found.migration.id, "cancel", home.cluster, confirm=lambda _one: True, stop=stop)
+    change_migration(home.reach, found.migration.id, "cancel", home.cluster, confirm=lambda _one: True, stop=stop)
     assert (home.listed("mountable"), home.address("carts") in home.names()) == ([("carts", "mountable")], False)
     home.done("mount", home.address("carts"))
     assert home.read("carts") == ["carts-1", "carts-2"]

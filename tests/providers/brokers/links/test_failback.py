@@ -362,7 +362,7 @@ def test_an_end_that_was_rewritten_is_found_by_the_records_themselves(pair: Pair
         f"reconciler.link.link-{pair.prefix}", lambda _: {key: {**entries[key], "through": 8}, chunk: longer}
     )
     peer = pair.driver.find_restorable("west", pair.name)
-    assert pair.driver.find_cuts("west", pair.name, peer) == {0: 6}
+    assert pair.driver.find_truncation_offsets("west", pair.name, peer) == {0: 6}
 
 
 def test_records_that_others_wrote_to_the_mirror_among_the_copied_reach_the_old_side(pair: Pair) -> None:

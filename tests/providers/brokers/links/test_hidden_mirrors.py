@@ -221,7 +221,7 @@ def test_a_link_is_not_deleted_while_a_mirror_of_it_may_not_be_described(hidden:
 def test_a_mirror_that_may_not_be_described_is_an_error_of_each_round(hidden: Linked) -> None:
     alice = hers(hidden)
     rounds = MirrorRounds(Copier({EAST: alice.east, WEST: alice.west}, here()), lambda: NOW_MS)
-    (synced,) = rounds.once([EAST], lambda address: address == hidden.address).synced
+    (synced,) = rounds.run_round([EAST], lambda address: address == hidden.address).synced
     assert isinstance(synced.error, NotAuthorizedError)
     assert hidden.mirror not in alice.links.list_lost_mirrors(hidden.link)
 

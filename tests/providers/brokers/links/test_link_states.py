@@ -16,7 +16,7 @@ from reconciler.errors import UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.link_pass import FinalSync, LinkPass, sync_link_groups, sync_links
-from reconciler.operations.steps.link_sides import LinkOutcome, LinkMemory
+from reconciler.operations.steps.link_sides import LinkMemory, LinkOutcome
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.operations.steps.transitions import TransitionDriver
 from reconciler.planning.actions import Create

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from reconciler.errors import ReconcilerError, RetryableError
-from reconciler.operations.mirrors.mirror_rounds import Rounds
+from reconciler.operations.mirrors.mirror_rounds import MirrorRounds
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.resources.address import address_of
 from tests.engines import here
@@ -43,8 +43,8 @@ def linked(kafka: Kafka, kafka_prefix: str) -> Linked:
 
 def test_a_topic_without_a_leader_stops_no_mirror_of_others(linked: Linked) -> None:
     linked.produce([b"a"])
-    rounds = Rounds(Copier({EAST: linked.east, WEST: linked.west}, here()), lambda: NOW_MS)
-    (synced,) = rounds.once([EAST], lambda address: address == linked.address).synced
+    rounds = MirrorRounds(Copier({EAST: linked.east, WEST: linked.west}, here()), lambda: NOW_MS)
+    (synced,) = rounds.run_round([EAST], lambda address: address == linked.address).synced
     assert (synced.records, synced.error) == (1, None)
 
 
