@@ -91,8 +91,8 @@ class ApplyOptions(RunOptions):
 class Hooks:
     """Callbacks of a run.
 
-    `confirm` is called once with the final plan: under the lease with `yes` or `file`, otherwise before it. It is not
-    called for an empty plan.
+    `confirm` is called once with the final plan, unless it is empty: under the lease with `yes` or `file`, otherwise
+    before.
     """
 
     confirm: Callable[[PlanResult], bool]
@@ -113,12 +113,7 @@ class ApplyOutcome:
 
 
 def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> ApplyOutcome:
-    """Apply the files, or a saved plan.
-
-    Raises:
-        BlockedError: A guard rejected an action; nothing was done.
-        StalePlanError: The clusters or state no longer match; nothing was done.
-    """
+    """Apply the files, or a saved plan. Raises `BlockedError` or `StalePlanError` before anything is done."""
     if options.strict and options.file is None:
         raise UsageError(
             "--strict is only for a saved plan",
@@ -394,7 +389,7 @@ class RefusalPlaces:
     _keys: dict[Address, dict[str, str]] = field(default_factory=dict)
 
     def add_place(self, address: Address, message: str) -> str:
-        """Prefix a rejection with the file and line that set its config or property, if any."""
+        """Prefix a message with the file and line that set its config or property, if any."""
         for layer in _list_config_layers(address):
             for key, place in self._read_layer_places(layer).items():
                 if key in message:

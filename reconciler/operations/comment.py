@@ -32,7 +32,6 @@ Did: TypeAlias = Literal["created", "updated", "unchanged", "deleted", "none"]
 
 _BACKOFF: Final = Backoff(0.25, 10.0, spread=0.5)
 _ATTEMPTS: Final = 5
-"""Attempts while the result of a write is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +52,8 @@ def write_comment(
 ) -> CommentResult:
     """Update our newest comment with this marker, or write one. Hide older ones.
 
-    With `deletes_empty`, delete them if the text has no findings. With `labels`, label the pull request with the
-    gravest result of its plans. Comments of other accounts stay unchanged.
+    `deletes_empty`: delete them if the text has no findings. `labels`: label the pull request with the gravest result
+    of its plans.
     """
     marker = parse_marker(text)
     if marker is None or marker.command == OUTDATED:
@@ -114,10 +113,7 @@ def write_newest(
 ) -> tuple[Literal["created", "updated", "unchanged"], Item, list[Item]]:
     """Update our newest comment or issue to `body`, or write one. Return the operation, the newest, and our older ones.
 
-    After a write without an answer, list the items `again`, so that none is written twice.
-
-    Raises:
-        UnansweredError: It is unknown whether it was written.
+    After a write without an answer, list the items `again`, so that none is written twice. Raises `UnansweredError`.
     """
     tries = Tries(_BACKOFF, attempts=_ATTEMPTS)
     was_written = False
@@ -151,7 +147,6 @@ def _collapse_older(invocation: Invocation, forge: Forge, number: int, older: li
 
 
 def _label_request(invocation: Invocation, forge: Forge, number: int) -> None:
-    """Label a pull request with the gravest result of its plans. A missing permission is only a warning."""
     texts = forge.own_comments(
         number, lambda text: (marker := parse_marker(text)) is not None and marker.command == "plan"
     )
@@ -186,8 +181,8 @@ def read_approved_request(
 ) -> ApprovedRequest:
     """Return the plan approved in this run's pull request, or in the one merged with its commit.
 
-    An approval counts if its author may write and did not open the pull request. It must be for the last commit, and
-    later than the last change of our comment.
+    An approval counts if its author may write and did not open the request. It must follow the last commit and the last
+    change of our comment.
 
     Raises:
         BlockedError: The pull request is closed, not approved, or has no plan of this environment.

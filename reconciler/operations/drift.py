@@ -141,7 +141,6 @@ OWNER: Final = "owner"
 
 FORMAT: Final = "reconciler.known-drift/2"
 _OLD_FORMAT: Final = "reconciler.known-drift/1"
-"""Earlier format, which named no workspace. It is read for a workspace without environments."""
 
 _DELETE_HINT: Final = "Delete it; it is written again."
 
@@ -158,7 +157,6 @@ class DriftScope(NamedTuple):
 
 _SHOWN: Final = 3
 _NO_SCOPE: Final = DriftScope("")
-"""Stands for the items of a file in the earlier format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +168,6 @@ class KnownDriftFile:
     reported: _ReportedItems
     findings: tuple[DriftItem, ...]
     was_compared: Callable[[Address], bool]
-    """Whether this run compared an address. Only then a missing item is gone."""
 
     @classmethod
     def read(
@@ -186,10 +183,7 @@ class KnownDriftFile:
         return tuple(item for item in self.findings if format_item_key(item) not in self.reported)
 
     def store_findings(self) -> None:
-        """Store the current items, so that the next run hides them. Call it after they were shown.
-
-        Items that are gone are removed. Items of other runs stay.
-        """
+        """Store the current items, so that the next run hides them. Items that are gone are removed."""
         now = {format_item_key(item): item.address for item in self.findings}
         with _lock_folder(self.path):
             before = _convert_old_entries(_read_entries(self.path), self.whose)
@@ -372,7 +366,6 @@ def _is_drift_reset(action: Action, fields: AbstractSet[_Field]) -> bool:
 
 
 def _identify_action(action: Action) -> object:
-    """Return what identifies an action in a fingerprint. A changed action gets another one, and is reported again."""
     if moves := list_platform_changes(action):
         return [action.id, [[change.path, plain(change.after)] for change in moves]]
     return action.id
@@ -412,10 +405,8 @@ class DriftResult:
     sealed: tuple[PlanFinding, ...] = ()
     """Topics closed to producers by an interrupted move or unmount."""
     lost: tuple[PlanFinding, ...] = ()
-    """Unreadable clusters. A plan may ignore their errors, but their drift is unknown."""
     compared: ComparisonInput | None = None
     untold: tuple[PlanFinding, ...] = ()
-    """Clusters whose mirrors could not be checked for records of other producers."""
 
     @property
     def warnings(self) -> tuple[PlanFinding, ...]:

@@ -52,8 +52,8 @@ def file_issue(
 ) -> FiledIssue:
     """Open, update or close the issue of a workspace and environment.
 
-    It is closed only after a complete comparison without failing items. With `owes_message` the issue records that a
-    message is due. `record_message_sent` clears that, so the next run repeats a failed message.
+    It is closed only after a complete comparison without failing items. `owes_message`: record that a message is due,
+    until `record_message_sent`.
     """
     plan = drifted.planned.plan
     marker = Marker("drift", plan.workspace, plan.environment)
@@ -91,7 +91,7 @@ def _find_remedy(drifted: DriftResult, kind: Kind) -> DriftRemedy:
 
 
 def record_message_sent(invocation: Invocation, filed: FiledIssue, options: ForgeRequest) -> None:
-    """Record in the issue that its message was sent. Otherwise the next run sends it again."""
+    """Record in the issue that its message was sent."""
     if filed.issue is None or filed.owes is None:
         return
     forge = open_forge(invocation.environ, options, tool=invocation.tool, now_ms=invocation.now_ms)

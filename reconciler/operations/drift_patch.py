@@ -67,7 +67,6 @@ FOLDER: Final = "accepted"
 MIRRORS: Final = ("spec", "mirrorTopics")
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _MAX_STEM: Final = 200
-"""Leaves room for number and suffix: file systems allow 255 characters in a name."""
 
 
 def accept_unmanaged(
@@ -114,7 +113,6 @@ def accept_elsewhere(manifests: Manifests, mounted: RemountedTopic) -> None:
 def accept_moved(manifests: Manifests, old: Address, new: Address) -> None:
     """Write the new name of a moved topic and `movedFrom` into its manifest."""
     written = _list_moved_fields(old, new)
-    # All these fields are in one document.
     (spot, *_) = [manifests.find_spot(old, path) for path in written]
     with _translate_uneditable(spot), spot.file.apply_together():
         for path, value in written.items():
@@ -445,7 +443,6 @@ class _PatchBuilder:
         return self.manifests.find_spot(item.address, place).get_value(place) is not None
 
     def _find_origin(self, item: DriftItem) -> str | None:
-        """Return the namespace or policy that sets a value. `None`: the topic itself, or an override by command."""
         changes = (
             change
             for action in self._decided.plan.actions

@@ -175,7 +175,6 @@ class ExportOptions:
     cluster_id: str | None = None
     """Id of the archived cluster. `None`: the declared or recorded id."""
     is_forced: bool = False
-    """Accept a non-empty folder. No file is overwritten."""
     bare: Cluster | None = None
     """An undeclared cluster, which the exported workspace declares."""
     at_least: int = MIN_TOPICS
@@ -247,20 +246,17 @@ def _export_archived(work: Work, cluster: str, options: ExportOptions) -> Export
 
 
 def _find_cluster_id(work: Work, cluster: str) -> str | None:
-    """Return the id of a possibly lost cluster: declared, recorded, or read from its root."""
     known = work.clusters[cluster].spec.cluster_id or read_recorded_clusters(work).get(cluster_address(cluster))
     if known is not None:
         return known
     try:
         identity = work.providers[cluster].identify()
     except ReconcilerError:
-        # Broken roots are one reason to export.
         return None
     return None if identity is None else identity.cluster_id
 
 
 def _export_live(work: Work, cluster: str, options: ExportOptions) -> ExportResult:
-    # Reject an unknown cluster first.
     provider = work.providers[cluster]
     resources = (declared.resource for declared in work.loaded.desired.values())
     policies = {policy.metadata.name: policy for policy in resources if isinstance(policy, TieringPolicy)}

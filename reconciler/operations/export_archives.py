@@ -129,7 +129,7 @@ class _ManifestBuilder:
         self._done.add(place)
         if known is not None and known in self.inventory:
             return
-        # The topic is a live mirror. Its link copies it again.
+        # Links copy their live mirrors again.
         if (
             self._metadata.has("topics")
             and known is None
@@ -205,7 +205,6 @@ class _ManifestBuilder:
             )
 
     def _is_from_elsewhere(self, place: str) -> bool:
-        """Return whether the topic was mounted: another cluster created it."""
         return not place.startswith(f"topics/{self._metadata.cluster_id}/")
 
     def _list_group_offsets(self, place: str) -> dict[str, Mapping[int, int]]:

@@ -117,7 +117,6 @@ Facts: TypeAlias = dict[str, object]
 
 _TIERING: Final = ""
 _MIN_SHARING: Final = 2
-"""Fewest topics that can share a config on their namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +128,7 @@ class SharedConfigs:
 
 
 def share_configs(topics: Mapping[str, Mapping[str, str]]) -> SharedConfigs:
-    """Move configs that topics share to their lowest common namespace.
-
-    A key moves only if all topics below the namespace set it. The namespace gets the most common value.
-    """
+    """Move configs that all topics of a namespace set to the lowest such namespace. It gets the most common value."""
     facts = {name: _to_facts(configs) for name, configs in topics.items()}
     tallies = _tally_namespaces(facts)
     fullest = _find_largest_children(tallies)
@@ -184,7 +180,6 @@ def _tally_namespaces(facts: Mapping[str, Facts]) -> dict[str, _ConfigTally]:
 
 
 def _find_largest_children(tallies: Mapping[str, _ConfigTally]) -> dict[str, int]:
-    """Return the topic count of each namespace's largest child. A child with all topics makes its parent redundant."""
     largest: dict[str, int] = {}
     for name, tally in tallies.items():
         above = name.rpartition(":")[0]
@@ -295,7 +290,6 @@ def _parse_number(value: str) -> int | str:
 
 
 def _make_policy_name(spec: TieringPolicySpec) -> str:
-    """Name a policy by its effect: `tiered`, `tiered-local-6h`, `read-only`, `untiered`."""
     stem = {(True, True): "tiered", (False, True): "read-only", (False, False): "untiered"}.get(
         (bool(spec.remote_write), bool(spec.remote_read)), "write-only"
     )
@@ -351,7 +345,7 @@ def find_flat_namespaces(
     known: Iterable[str] = (),
     at_least: int = MIN_TOPICS,
 ) -> FlatNamespaces:
-    """Return the namespaces of flat names, whatever their order.
+    """Return the namespaces of flat names.
 
     Legal prefixes in `reserved` (from access rules) and `known` always become namespaces. With `at_least` 0 no others
     do.
@@ -385,13 +379,11 @@ def _list_legal_prefixes(name: str, separator: str) -> Iterator[tuple[str, str]]
     while (end := name.find(separator, start)) >= 0 and end <= MAX_NAMESPACE:
         if not _is_namespace_level(name[start:end], separator):
             return
-        # Longer prefixes also contain this illegal part.
         yield name[: end + 1], name[end + 1 :]
         start = end + 1
 
 
 def _is_namespace_level(text: str, separator: str) -> bool:
-    """Return whether a part is a legal namespace level. Brokers treat a dot like the separator `_`."""
     if not text or len(text) > MAX_TIER or (separator == "_" and "." in text):
         return False
     try:
@@ -552,13 +544,11 @@ class ClusterContents:
 
     cluster: str
     resources: Sequence[Resource]
-    """Topics with their own configs; other resources as they are."""
     capabilities: Capabilities
     separator: str | None
     """Replaces `:` in flat names. `None`: the platform has namespaces."""
     bindings: Sequence[AccessBinding] = ()
     taken: Iterable[str] = ()
-    """Other flat names in use, for example those of mirrors."""
     may_share: bool = True
 
 
@@ -658,7 +648,6 @@ def _may_share_configs(contents: ClusterContents) -> bool:
 def _add_topic(draft: _LayoutDraft, full_name: str, topic: Topic) -> None:
     configs, policy = draft.policies.split_configs(draft.shared.topics[full_name])
     if topic.spec.tiering_policy is not None:
-        # The topic keeps the policy that it names.
         configs, policy = dict(draft.shared.topics[full_name]), topic.spec.tiering_policy
     namespace, name = split_name(full_name)
     metadata = topic.metadata.model_copy(update={"name": name, "namespace": namespace})
@@ -699,7 +688,6 @@ def _add_namespaces(draft: _LayoutDraft) -> None:
 
 def _build_rules(draft: _LayoutDraft, namespace: Namespace, more: Sequence[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
     own = tuple(rule for rule in namespace.spec.acls if _check_expressible(draft, namespace.address, rule))
-    # On platforms with namespaces, rules stay as written.
     return merge_acls([*own, *more]) if draft.contents.separator is not None else own
 
 
@@ -738,13 +726,12 @@ def _choose_file(address: Address, resource: Resource, names: dict[tuple[str, st
 
 
 def _make_namespace_path(namespace: str) -> str:
-    """Return a path that is neither hidden nor named like a file: namespace levels contain no `_`."""
     tiers = [f"_{tier}" if tier.startswith(".") else tier for tier in namespace.split(":")]
     return "/".join([NAMESPACES, *(f"{tier}_" if "." in tier else tier for tier in tiers[:-1]), tiers[-1]])
 
 
 def _choose_free_name(stem: str, taken: Iterable[str]) -> str:
-    """Return a name not yet taken. Case is ignored, as on some file systems."""
+    """Ignore case, as some file systems do."""
     taken_names = {name.lower() for name in taken}
     number, name = 2, f"{stem}.yaml"
     while name.lower() in taken_names:
@@ -753,7 +740,6 @@ def _choose_free_name(stem: str, taken: Iterable[str]) -> str:
 
 
 _REPOSITORY: Final = ".git"
-"""A folder with only this entry counts as empty, as after `git init`."""
 _MAX_FILES: Final = {"namespace": "namespaces.yaml", "topic": "topics.yaml", "link": "links.yaml"}
 
 

@@ -178,7 +178,6 @@ def factor_imported(
             capabilities=_assume_capabilities(target),
             separator=target.separator,
             bindings=sorted(flat[target.name].bindings),
-            # Topics may share configs only if that changes no declared namespace.
             may_share=not _list_namespaces(target),
         )
         inherited = _InheritedConfigs(target, policies)
@@ -198,7 +197,6 @@ def _report_inexpressible(made: FactoredLayout, flat: Flat, target: Target) -> I
     for left in made.unsaid:
         name = full_name_of(Address(left.place)).replace(":", target.separator)
         place = rules.get(left.place) or flat.places.get(name)
-        # Without a place, the workspace itself declares the resource.
         if place is not None:
             subject, key = (left.place, "") if left.place in rules else (f"topic {name}", "acls")
             yield NotImported(place, subject, key, left.error.message, _STAYS, is_left_out=False)
@@ -408,7 +406,6 @@ class ImportOptions:
     """Broker addresses `HOST:PORT` or `NAME=HOST:PORT`. With them, the folder becomes a workspace."""
     is_workspace: bool = False
     is_forced: bool = False
-    """Accept a non-empty folder. No file is overwritten."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,6 @@ _CLUSTERS: Final = ".clusters"
 
 _SETTINGS: Final = ".vscode/settings.json"
 _MANIFESTS: Final = ("reconciler.yaml", "manifests/**/*.yaml")
-"""Files that VS Code checks against the schema. They need no schema line."""
 
 _WORKSPACE: Final = """\
 apiVersion: reconciler/v1

@@ -68,7 +68,6 @@ class Manifests:
 
     loaded: LoadedWorkspace
     files: dict[str, EditedFile] = field(default_factory=dict)
-    """Files by real path relative to the workspace, because git patches do not follow links."""
     fresh: dict[str, str] = field(default_factory=dict)
 
     def build_patch(self) -> str:
@@ -91,7 +90,7 @@ class Manifests:
 
         Raises:
             ElsewhereError: Other manifests contribute to the value.
-            ByHandError: The file cannot be edited.
+            UneditableFieldError: The file cannot be edited.
         """
         owner = self._find_owner(address)
         places = self.loaded.places.get(owner)
@@ -126,7 +125,6 @@ class Manifests:
         return next(links, address)
 
     def _find_entry_position(self, address: Address, link: Address, place: Place) -> FieldPath:
-        """Return a mirror's present position; it shifts when earlier entries are removed."""
         resource = self.loaded.desired[link].resource
         mirrors = resource.mirrors() if isinstance(resource, MirrorLink) else ()
         source = next(mirror.source for mirror in mirrors if mirror.address == address)
@@ -145,7 +143,6 @@ class Manifests:
                 raise ElsewhereError(f"the overlay of this environment sets {what}: change it there, {place}")
 
     def _sets_field(self, place: Place, path: FieldPath) -> bool:
-        """Return whether a document sets the path, a field below it, or a parent as a whole."""
         content = self._open_file(place).read_content(place.number)
         for length in range(1, len(path) + 1):
             value = read_value(content, path[:length])
@@ -180,7 +177,6 @@ class Manifests:
         return self.files[label]
 
     def _must_keep_empty(self, label: str, emptied: AbstractSet[str]) -> bool:
-        """Return whether an empty file must stay because `spec.manifests` or a link names it."""
         folder = self.loaded.folder
         for listed in self.loaded.workspace.spec.manifests:
             listed_files = find_manifests(folder, [listed], apart=frozenset(), may_be_empty=True).files
@@ -206,9 +202,6 @@ def _list_strings(content: Any) -> Iterator[str]:
                 yield from _list_strings(value)
         case _:
             pass
-
-
-# Write values in the format that the author used.
 
 
 _SIZES: Final = frozenset({"quotas.bytes"})

@@ -85,7 +85,6 @@ def _read_and_format(path: Path, label: str) -> tuple[str, str]:
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        # The error of the parser names the byte and a remedy.
         raise ManifestError(parse_yaml(raw, label).problems, hint=_HINT) from None
     return text, format_text(text, label)
 
@@ -147,7 +146,6 @@ def read_workspace_name(invocation: Invocation) -> str:
 
 
 _NAME: Final = re.compile(r"""\bname:[ \t]*["']?([A-Za-z0-9][A-Za-z0-9._-]*)""")
-"""The first name in a file, even if it is not valid YAML."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +169,6 @@ def validate(invocation: Invocation, select: Select) -> ValidationResult:
             invocation, select, read_variables(invocation, select), loaded, dict
         ).find_refused_references()
     except UserError as error:
-        # A shallow clone may lack the base. Only `plan` requires it.
         warnings.append(f"which secrets manifests may name is not known: {error.message}. {error.hint}")
     findings = add_locations(problems, loaded)
     counts = Counter(declared.resource.kind for declared in loaded.desired.values())

@@ -55,9 +55,6 @@ class Metric:
         self.samples.append(Sample(tuple(labels.items()), value))
 
 
-# Job counters continue over passes, even in another process.
-
-
 MIRROR_BYTES: Final = "cluster_link_mirror_topic_bytes"
 
 Totals: TypeAlias = dict[tuple[str, str], float]

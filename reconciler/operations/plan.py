@@ -61,7 +61,6 @@ class PlanDecision:
     seen: ObservedClusters
     remembered: RecordedState
     mounted_elsewhere: Mapping[Address, RemountedTopic] = field(default_factory=dict)
-    """New names of recorded topics that commands mounted under other names."""
 
 
 def plan_against_snapshot(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = None) -> PlanDecision:
@@ -212,7 +211,6 @@ Fails: TypeAlias = Literal["errors", "blocked", "danger", "changes"]
 FAILS: Final[tuple[Fails, ...]] = get_args(Fails)
 """Values of `--fail-on`. Errors always fail, because the plan is incomplete."""
 _DEFAULT_FAILS: Final[frozenset[Fails]] = frozenset({"errors", "blocked"})
-"""Default of `--fail-on`: apply rejects such plans."""
 
 
 def parse_fail_on(words: Sequence[str]) -> frozenset[Fails]:

@@ -68,10 +68,7 @@ def run_repeatedly(
     report: Callable[[Event], None],
     stop: Stop,
 ) -> Iterator[PassResult]:
-    """Run passes `interval_s` apart until stopped, and yield their results.
-
-    Workspace or state are opened only once.
-    """
+    """Run passes `interval_s` apart until stopped, and yield their results."""
     names = _select_jobs(only)
     site = _open_site(reach)
     with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop.call_on_stop(jobs.stop):
@@ -82,7 +79,6 @@ def run_repeatedly(
 
 
 def _open_site(reach: SiteOptions) -> Site:
-    """Open the site as super user: jobs must delete and rewrite records regardless of ACLs."""
     if reach.invocation.principal is not None:
         raise UserError("maintenance is done by the super user", hint="Leave --principal out.")
     return reach.open_site()
@@ -214,7 +210,6 @@ def _read_clusters(site: Site, *, is_stateless: bool) -> _ClusterReadings:
 
 
 def _read_recorded(site: Site) -> tuple[Snapshot | None, list[JobOutcome]]:
-    """Read the state. Clusters recorded there must exist; others may not be created yet."""
     try:
         return read_state(site), []
     except ReconcilerError as error:
@@ -241,7 +236,6 @@ def _read_inventory(site: Site, name: str, recorded: Record) -> Inventory | Reco
     seen = inventory.get(cluster_address(name))
     moved = None if seen is None else explain_moved_storage(site.clusters[name], seen)
     if moved is not None:
-        # Some records are in the other storage, which jobs would miss.
         return UserError(f"cluster {name}: {moved[0]}", hint=moved[1])
     return inventory
 
@@ -323,7 +317,6 @@ class _LinkStart:
     changed: int = 0
     errors: tuple[ReconcilerError, ...] = ()
     due: frozenset[str] = frozenset()
-    """Links whose groups are synced after the copy."""
     seconds: float = 0.0
     failure: ReconcilerError | None = None
     left: tuple[LinkOutcome, ...] = ()
@@ -392,7 +385,6 @@ class _LinkRunner:
         return errors
 
     def _prefix_error(self, about: str, error: ReconcilerError) -> ReconcilerError:
-        """Prefix an error. Unless a stop was requested, an unfinished transition becomes retryable."""
         copied_error = copy(error)
         if isinstance(error, IncompleteError) and not self.is_stopped():
             copied_error = RetryableError(error.message, hint=error.hint)

@@ -281,9 +281,6 @@ def _find_config_places(work: Work, rows: Sequence[ConfigRow]) -> Iterator[tuple
         yield row.key, row.origin if place is None else f"{row.origin} ({place})"
 
 
-# A graph is built without regard to its output language.
-
-
 Subject: TypeAlias = Literal["lifecycle", "workspace", "plan"]
 Shape: TypeAlias = Literal["state", "cluster", "storage", "action"]
 
@@ -326,7 +323,7 @@ class Picture:
     nodes: tuple[Node, ...]
     arrows: tuple[Arrow, ...]
     initial: str | None = None
-    """Initial state of a lifecycle. Null for other subjects."""
+    """Null for subjects other than a lifecycle."""
     refusals: tuple[Refusal, ...] = ()
 
 

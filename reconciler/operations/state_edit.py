@@ -48,11 +48,7 @@ class RecordEdit:
     """Receives the plan of a dry run, which changes nothing."""
 
     def carry_out(self, orders: Sequence[Order], confirm: Callable[[Plan, Record], bool]) -> Plan:
-        """Apply orders to the record once `confirm` accepts their plan. Return the plan.
-
-        Raises:
-            StalePlanError: The record changed after the confirmation; nothing was done.
-        """
+        """Apply orders to the record once `confirm` accepts their plan. Return the plan."""
         site = open_state(self.invocation, self.select)
         snapshot = read_current(site)
         confirmed = plan_record_orders(self.invocation, orders, snapshot.record)
@@ -83,7 +79,6 @@ def _ignore_event(_event: Event) -> None:
 
 
 def _add_recorded_clusters(site: Site, record: Record) -> Site:
-    """Add the recorded clusters, which are needed to settle an interrupted run."""
     resources = (recorded.resource for recorded in record.values())
     return replace(site, clusters={item.metadata.name: item for item in resources if isinstance(item, Cluster)})
 

@@ -200,7 +200,6 @@ def compare_records(before: Record, after: Record) -> tuple[StateDifference, ...
 
 
 def _compare_resource(address: Address, before: Recorded | None, after: Recorded | None) -> StateDifference | None:
-    # Most resources are equal, so compare cheaply first.
     is_same = before is not None and after is not None and before.resource == after.resource
     fields = () if is_same else _find_changes(_list_fields(before), _list_fields(after))
     facts = _find_changes(_list_facts(before), _list_facts(after))

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 _SHOWN_NAMES: Final = 5
 _LAG_DIFFERENCES: Final = frozenset({"end", "partition"})
 _RETENTION: Final = frozenset({"retention.bytes", "retention.ms"})
-"""Configs that delete old records. If a link syncs them, its mirrors must start at their source's offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +175,6 @@ class _LogComparer:
     how: VerifyOptions
     links: Sequence[ObservedLink] | None = None
     foreign: Mapping[str, Sequence[ForeignRecords]] | None = None
-    """Foreign records by mirror. `None`: query each mirror."""
 
     def compare_logs(self, ours: Address, right: str | None, mirror: ObservedMirror | None) -> TopicComparison:
         from reconciler.jobs.verify import verify as compare_logs  # noqa: PLC0415 - loads numpy
@@ -219,7 +217,6 @@ class _LogComparer:
 
 
 def _open_source_log(site: Site, theirs: Address, mirror: ObservedMirror | None) -> TopicLog:
-    """Open the log of the mirror's source. Reject a recreated one."""
     try:
         log = get_address_provider(site, theirs).log(theirs)
         topic_id = None if mirror is None else log.topic_id
@@ -238,10 +235,6 @@ def _open_source_log(site: Site, theirs: Address, mirror: ObservedMirror | None)
 def _find_spans(
     site: Site, ends: tuple[Address, Address], logs: tuple[TopicLog, TopicLog], mirror: ObservedMirror | None
 ) -> Mapping[int, Spans] | None:
-    """Return the spans to compare if records have different offsets in both logs, else `None`.
-
-    A mirror on Kafka has an offset map. Two Kafka topics are compared as a whole.
-    """
     from reconciler.jobs.ordered import make_whole_spans  # noqa: PLC0415 - loads record code
     from reconciler.records.log import TransactionalSink  # noqa: PLC0415 - as above
 
@@ -265,7 +258,7 @@ def compare_renumbered(
     """Compare logs record by record, ignoring offsets.
 
     The end differs if the right log continues after its span. The start differs if the left log has deleted all records
-    that the right one has, counted from `begins` of a mirror. Other differences at the start are ignored.
+    that the right one has, counted from `begins`.
     """
     from reconciler.jobs.ordered import verify_renumbered  # noqa: PLC0415 - with the rest of what reads records
 
@@ -291,7 +284,6 @@ def compare_renumbered(
         lacks += ["end"] if span.right.stop < bounds.stable or copied > bounds.stable else []
         if not lacks and row.is_equal:
             return row
-        # Show the full range of each side, which makes a lag visible.
         sides = _set_bounds(row.left, left_bounds), _set_bounds(row.right, bounds)
         return replace(row, left=sides[0], right=sides[1], differences=(*row.differences, *lacks))
 
@@ -299,7 +291,6 @@ def compare_renumbered(
 
 
 def _read_foreign(links: Links, mirrors: Sequence[ObservedMirror]) -> Mapping[str, Sequence[ForeignRecords]] | None:
-    """Return the foreign records of all mirrors. `None`: one query failed."""
     if links.by_jobs is None:
         return {}
     try:
@@ -321,7 +312,6 @@ def _make_mirror_address(mirror: ObservedMirror) -> Address:
 
 
 def _find_unreachable_error(site: Site, cluster: str) -> dict[str, ReconcilerError]:
-    """Return the error of an unreachable cluster. Then only one mirror waits for its time-out."""
     try:
         site.providers[cluster].identify()
     except RetryableError as error:
@@ -354,7 +344,6 @@ def _find_source_address(site: Site, mirror: ObservedMirror) -> Address:
 def _drop_expected_differences(
     comparison: Comparison, mirror: ObservedMirror, links: Sequence[ObservedLink]
 ) -> Comparison:
-    """Drop expected differences: a mirror may start later, and has its own retention."""
     synced = next((link.declared.spec.topic_config_sync for link in links if link.name == mirror.link), None)
     is_own = synced is not None and not set(synced.include) >= _RETENTION
 

@@ -84,13 +84,11 @@ def _restore_cut_off_objects(
     check_again: Callable[[], CheckResult],
     reject_another: Callable[[], None],
 ) -> tuple[tuple[RepairResult, ...], CheckResult]:
-    """Restore cut-off objects until none are left: a restored catalog can reveal more."""
     from reconciler.embedded.check.mend import restore_truncated_registers
 
     store, storage = stores
     mended: tuple[RepairResult, ...] = ()
     if checked.cluster_id is None:
-        # Only this restore gives the cluster its id again.
         mended = tuple(restore_truncated_registers(store, None, checked))
         checked = check_again() if mended else checked
     reject_another()

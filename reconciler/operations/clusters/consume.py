@@ -124,7 +124,7 @@ _POLL_PAUSE_S: Final = 0.5
 _COMMIT_INTERVAL_MS: Final = 5_000
 """Same as Kafka's `auto.commit.interval.ms`."""
 _IDLE_COMMIT_INTERVAL_MS: Final = 3_600_000
-"""Interval of commits without new records, so that the broker does not expire the group."""
+"""Commit also without new records, so that the broker does not expire the group."""
 
 _NOT_SYNCABLE: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EROFS})
 
@@ -133,7 +133,7 @@ TopicPartition: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ReadMode:
-    """Isolation level of reads, and the callback for lost offsets."""
+    """Isolation level of reads, and handling of lost offsets."""
 
     isolation: Isolation = "read_committed"
     on_missing: Callable[[LostOffsets], None] | None = None
@@ -167,7 +167,6 @@ class MatchingTopics:
     how: ReadMode
     is_one: bool = False
     _logs: dict[tuple[str, str | None], TopicLog] = field(default_factory=dict)
-    """Logs by full name and incarnation; a recreated topic gets another log."""
 
     @property
     def address(self) -> Address:
@@ -359,7 +358,6 @@ def check_start_option(text: str) -> None:
 
 def _make_durable(stream: BinaryIO) -> None:
     stream.flush()
-    # Pipes have no file descriptor to sync.
     with suppress(UnsupportedOperation):
         try:
             os.fsync(stream.fileno())
@@ -407,7 +405,7 @@ def consume(
 ) -> ConsumeResult:
     """Write records up to the current end; with `follow`, until stopped.
 
-    Offsets are committed after a flush. A crash repeats records but loses none.
+    A crash repeats records but loses none, because offsets are committed last.
     """
     check_start_option(options.start)
     form, options = _choose_output_format(options), replace(options, isolation=parse_isolation(options.isolation))

@@ -55,7 +55,6 @@ class MountRequest:
     verb: MountVerb
     texts: Sequence[str]
     to: str | None = None
-    """New full name of a single mounted topic."""
     phase: Phase = "whole"
 
     @property

@@ -56,7 +56,6 @@ def select_clusters(site: Site, names: Sequence[str]) -> tuple[str, ...]:
         return tuple(name for name in sorted(site.clusters) if site.clusters[name].spec.object_storage is not None)
     unique_names = tuple(sorted({name.removeprefix("cluster/") for name in names}))
     for name in unique_names:
-        # Reject an unknown name.
         site.providers[name]
     return unique_names
 
@@ -152,11 +151,7 @@ def change_migration(
     confirm: Callable[[ClusterMigration], bool],
     stop: Stop,
 ) -> ClusterMigration:
-    """Cancel a migration and wait for the cancellation, or delete its record.
-
-    Raises:
-        IncompleteError: `run` must complete the cancellation.
-    """
+    """Cancel a migration and wait for the cancellation, or delete its record."""
     site = reach.open_site()
     migrations, lost = _read_migrations(reach, site, cluster)
     verdict = unread_clusters_error(lost)
@@ -302,10 +297,7 @@ class _ClusterMigrations:
 
 
 def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[str] = ()) -> MountList:
-    """Return the topics in the object storage of these clusters; by default of all.
-
-    `states` limits them to states of topics or of their migrations.
-    """
+    """Return the topics in object storage, limited to these clusters and states."""
     known = (*get_args(MountableState), *(state.value for state in MigrationState if state is not MigrationState.GONE))
     for state in states:
         if state not in known:
@@ -436,7 +428,6 @@ def _build_row(location: str, register: MountableTopic | None, moving: tuple[Clu
 
 
 def _merge_rows(rows: Sequence[MountRow]) -> tuple[MountRow, ...]:
-    """Merge the rows of one bucket that clusters declare with different URLs."""
     merged: dict[MountRow, MountRow] = {}
     for row in rows:
         alike = replace(row, storage="", clusters=(), migrations=())
@@ -503,7 +494,6 @@ def release_topic(
     require_confirmation(confirm(release))
     if stop.is_requested:
         raise InterruptedRunError("Interrupted", hint="Nothing was started")
-    # A stop during the release has no effect: a half-done release would have to be repeated.
     with stop.call_on_stop(lambda: None):
         released = migrations_of(site.providers[sharers[0]]).release(topic.location, request.owner)
     return Release(released, release.owner, release.owner_name, release.clusters)
@@ -553,9 +543,6 @@ def _release_blocked_error(release: Release) -> BlockedError:
         hint = f"Cluster {release.owner_name} of this workspace is that cluster, and answers: unmount it there. Else"
         return BlockedError(message, hint=f"{hint} allow it once with: {command}")
     return BlockedError(message, hint=f"Where that cluster is lost permanently, allow it once with: {command}")
-
-
-# Explain a "topic does not exist" error for an unmounted topic: where it is stored, and how to mount it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -611,7 +598,7 @@ def _explain_missing_topic(site: Site, topic: Address) -> UserError | None:
     known = find_unmounted_topics(desired, record).get(topic)
     if known is None and topic not in desired and topic not in record:
         return None
-    # The topic is in neither files nor state, so it is probably misspelt.
+    # The topic is probably misspelt.
     register = _find_register(site, topic, known)
     location = register.location if register is not None else known.location if known is not None else None
     if known is None and register is None:
@@ -625,7 +612,6 @@ def _explain_missing_topic(site: Site, topic: Address) -> UserError | None:
         for address, recorded in record.items()
         if kind_of(address) == "cluster"
     }
-    # Embedded clusters have the same id in object storage and state; other clusters do not.
     other_clusters = [
         name for name, cluster in site.clusters.items() if cluster.spec.object_storage and cluster.spec.root is None
     ]
@@ -644,7 +630,6 @@ def _read_record(site: Site) -> Record:
         snapshot = read_state(site)
     except ReconcilerError:
         return {}
-    # Without a state, only files and object storage are searched.
     return snapshot.record if snapshot is not None else {}
 
 
@@ -654,7 +639,6 @@ def _find_register(site: Site, topic: Address, known: UnmountedTopic | None) -> 
         listed, identity = archives_of(provider).mountable(), provider.identify()
     except ReconcilerError:
         return None
-    # The caller then raises the original error: the topic does not exist.
     if known is not None and known.location is not None:
         return next((register for register in listed if register.location == known.location), None)
     own = (None if identity is None else identity.cluster_id, full_name_of(topic))

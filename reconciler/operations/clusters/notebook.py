@@ -63,7 +63,6 @@ class _Opener:
         return provider, address_of("topic", options["cluster"], options["topic"])
 
     def _open_provider(self, options: Mapping[str, str], names: Sequence[str], required: Sequence[str]) -> Provider:
-        # Spark passes option names in lower case.
         known = {name.lower() for name in names}
         for name in options:
             if name not in known:

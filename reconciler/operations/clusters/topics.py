@@ -67,7 +67,7 @@ class TopicDescription:
     """Null: not measured."""
     configs: tuple[ConfigRow, ...]
     acls: tuple[AclRow, ...] = ()
-    """Rules that apply, those of its namespaces first. Rules hidden from the caller are missing."""
+    """Rules that apply and that the caller may see; those of namespaces first."""
     storage: TopicStorage | None = None
     """Bytes by tier. Null: the topic was never tiered, or the platform has no tiers."""
     migration: Migration | None = None
@@ -133,7 +133,6 @@ def _find_source(seen: Observed) -> FollowedSource | None:
 
 
 def _find_migration(provider: Provider, full_name: str) -> Migration | None:
-    """Return a topic's migration in progress, without other topics."""
     for migration in migrations_of(provider).list_unfinished(is_measured=False):
         ours = tuple(topic for topic in migration.topics if topic.full_name == full_name)
         if ours and is_in_progress(migration.state):
@@ -142,7 +141,6 @@ def _find_migration(provider: Provider, full_name: str) -> Migration | None:
 
 
 def _read_groups(provider: Provider, full_name: str) -> tuple[ConsumerGroup, ...] | None:
-    """Return a topic's groups. `None`: there are too many, or one is unreadable."""
     try:
         groups = groups_of(provider).of_topic(full_name)
     except UserError:
@@ -201,7 +199,6 @@ def parse_wanted_configs(
 
 
 MAX_PARTITIONS: Final = 10_000
-"""Limit of measured partitions per cluster, for topics selected by pattern."""
 
 
 @dataclass(frozen=True, slots=True)

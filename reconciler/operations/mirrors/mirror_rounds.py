@@ -56,7 +56,6 @@ class MirrorChange:
 
     only: Collection[int]
     is_followed: bool
-    """Whether mirror and source are those for which the marks were stored."""
 
 
 @dataclass(slots=True)
@@ -107,7 +106,6 @@ class CompleteMarks:
             if number not in copied:
                 marks[str(number)] = [mark, own_marks.get(number)]
             elif is_complete:
-                # The mirror's own mark changed with the copy; the next round lists it.
                 marks[str(number)] = [mark, None]
         self._new_rows[mirror.name] = [fingerprint, marks]
 
@@ -138,8 +136,7 @@ def _compute_fingerprint(mirror: ObservedMirror, source: SourceTopic) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_FINGERPRINT_DIGITS]
 
 
-# Sources are copied before their mirrors, so one round also updates mirrors of mirrors. A cycle of links is cut where
-# it closes.
+# Copy sources before their mirrors, so one round also updates mirrors of mirrors.
 
 
 _Node = TypeVar("_Node")
@@ -170,7 +167,6 @@ def _list_source_clusters(inventory: Inventory) -> Iterable[str]:
 
 
 def _compute_depths(follows: Mapping[_Node, Sequence[_Node]]) -> dict[_Node, int]:
-    """Return the length of the longest path to each node. Nodes outside `follows` do not count."""
     depths: dict[_Node, int] = {}
     for start in follows:
         path: dict[_Node, Iterator[_Node]] = {}
@@ -293,10 +289,8 @@ class MirrorView:
 
     mirror: ObservedMirror
     source: TopicMark | None
-    """`None`: the source does not exist."""
     own: TopicMark | None
     change: MirrorChange | None
-    """`None`: the source cannot be read."""
     error: ReconcilerError | None = None
     is_gone: bool = False
     """Whether the source cluster answered, but has no such topic."""
@@ -321,7 +315,7 @@ class RoundResult:
 class OtherLinks:
     """Links owned by other workspaces, as (cluster, name). `left` are those that this process does not copy.
 
-    Troubles of their mirrors are not recorded, because the owner may reach clusters that this workspace cannot.
+    Troubles of their mirrors are not recorded: only the owner may reach all their clusters.
     """
 
     owned: Collection[tuple[str, str]] = ()
@@ -353,8 +347,8 @@ class MirrorRounds:
     ) -> RoundResult:
         """Copy once what the mirrors of these clusters lack. Return outcomes by address.
 
-        Mirrors of mirrors are copied last, so they also receive this round's records. `started` returns the progress
-        callback of a mirror. A broken catalog stops only its own cluster.
+        Mirrors of mirrors are copied last, so they also receive this round's records. `started` returns a mirror's
+        progress callback.
         """
         failed: dict[str, ReconcilerError] = {}
         looks: dict[str, _ClusterMirrors] = {}
@@ -376,7 +370,6 @@ class MirrorRounds:
             for view in views:
                 results[_make_key(view)] = view, self._finish_mirror(view, outcomes.get(_make_key(view)), seconds)
             for cluster, _ in outcomes:
-                # The marks of these clusters changed. Mirrors of these mirrors need the new ones.
                 marks.pop(cluster, None)
         seen = [results[mirror.cluster, mirror.name] for mirror in mirrors_to_copy]
         ordered = [(view, synced) for view, synced in seen if not (view.is_gone and others.owns(view.mirror))]
@@ -388,7 +381,6 @@ class MirrorRounds:
         for name, look in looks.items():
             with _collect_errors(failed, name):
                 if look.mirrors:
-                    # Whether the source of a link is lost is known only for declared clusters.
                     known = {
                         link: seen
                         for link, seen in look.links.items()
@@ -477,7 +469,6 @@ class MirrorRounds:
         self, due: Sequence[MirrorView], started: Callable[[ObservedMirror], Callable[[JobProgress], None] | None]
     ) -> Iterable[Outcome]:
         if not due:
-            # Return early, because the copy code is slow to import.
             return []
         copies = []
         for view in due:
@@ -502,7 +493,7 @@ class MirrorRounds:
         return MirrorOutcome(address, copy.records, copy.bytes, min(seconds, copy.seconds), error, copy.partitions)
 
     def _record_trouble(self, view: MirrorView, error: ReconcilerError | None, look: _ClusterMirrors) -> None:
-        """Record or clear the mirror's trouble. Troubles of its link and requested stops are not recorded."""
+        """Record or clear the mirror's trouble, but not its link's trouble or a stop."""
         is_lost = view.source is None and not view.is_gone
         if is_lost or isinstance(error, IncompleteError):
             return
@@ -531,7 +522,6 @@ class _ClusterMirrors:
     links: Mapping[str, ObservedLink]
     left: tuple[MirrorStatus, ...]
     hidden: Mapping[str, ReconcilerError]
-    """Errors of requested mirrors that are hidden or FAILED."""
 
     def list_hidden_outcomes(self, cluster: str) -> Iterator[MirrorOutcome]:
         for name, error in sorted(self.hidden.items()):

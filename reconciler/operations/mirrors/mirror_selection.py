@@ -147,7 +147,6 @@ def parse_link_address(text: str, option: str = "") -> Address:
 def _list_clusters_to_query(
     site: Site, patterns: Iterable[str], links: Iterable[Address], verb: str
 ) -> tuple[str, ...]:
-    """Return the clusters to query. For a restore all: any cluster may mirror a source."""
     closed = [text for text in patterns if verb != RESTORE and text.count("/") >= _PARTS - 1]
     return list_possible_clusters(site, (*links, *(text if text in closed else _ANY for text in patterns)))
 

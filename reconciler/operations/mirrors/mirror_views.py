@@ -74,13 +74,11 @@ def find_other_source_cluster(site: Site, cluster: str, name: str) -> str | None
     link = next((link for link in links_of(site.providers[cluster]).links() if link.name == name), None)
     if link is None or link.source_cluster_id is None:
         return None
-    # The link was never connected.
     identity = site.providers[link.declared.spec.source].identify()
     return None if identity is None or identity.cluster_id == link.source_cluster_id else identity.cluster_id
 
 
 MAX_MEASURED_PARTITIONS: Final = 1_000
-"""Limit of measured partitions: each needs a request to both clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +87,7 @@ class PartitionLag:
 
     partition: int
     end: int
+    """Next offset of the mirror."""
     lag: int | None
     """Source end minus mirror end. Null: unknown, or the mirror does not follow its source."""
     fetched: int
@@ -162,7 +161,6 @@ class LagReader:
     site: Site
     _unreachable: set[str] = field(default_factory=set)
     _replaced_sources: dict[tuple[str, str], bool] = field(default_factory=dict)
-    """Whether the link's source is now another cluster, by cluster and link."""
 
     def measure(self, seen: ObservedMirror) -> tuple[PartitionLag, ...]:
         """Return the positions and lag of each partition of a mirror."""
@@ -176,20 +174,16 @@ class LagReader:
         try:
             if self._is_source_replaced(seen):
                 return {}
-            # Another cluster's offsets do not apply to this mirror.
             provider = self.site.providers[seen.source_cluster]
             source = provider.source_topic(address_of("topic", seen.source_cluster, seen.source))
             if seen.source_topic_id not in {None, source.incarnation}:
                 return {}
-            # Offsets of a recreated topic do not apply to this mirror.
             return links_of(provider).positions(seen.source)
         except RetryableError:
             self._unreachable.add(seen.source_cluster)
             return {}
         except ReconcilerError:
             return {}
-
-    # A missing source is reported as the mirror's trouble.
 
     def _is_source_replaced(self, seen: ObservedMirror) -> bool:
         key = seen.cluster, seen.link
@@ -335,7 +329,6 @@ def measure_lags(site: Site, mirrors: Sequence[ObservedMirror]) -> Iterator[Mirr
         partitions: tuple[PartitionLag, ...] = ()
         if seen.partitions <= left:
             left -= seen.partitions
-            # It may have been deleted since the listing.
             with suppress(ReconcilerError):
                 partitions = lags.measure(seen)
         yield MirrorRow(seen, partitions)

@@ -262,7 +262,6 @@ def _parse_started(started: str) -> int:
 
 
 _CLOCK_SKEW_MS: Final = 3_600_000
-"""Tolerated difference between the clocks of runner and forge."""
 _MAX_RUNS: Final = 200
 _WHOLE: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -381,11 +380,7 @@ def read_resume_options(site: Site) -> Mapping[str, Any]:
 
 
 def find_rest_of_plan(settled: SettledJournal, now: Plan, observed: ResumeFacts) -> RemainingPlan:
-    """Return the actions of the open run's plan that are still planned.
-
-    Raises:
-        ChangedPlanError: An action changed, or is neither planned nor done.
-    """
+    """Return the actions of the open run's plan that are still planned. Raises `ChangedPlanError` if one changed."""
     before = {action.id: action for action in settled.run.actions}
     rest = limit_plan(now, before.values())
     mine = rest.actions
@@ -438,7 +433,7 @@ def _changed_error(run: str, more: Sequence[Difference], not_needed: tuple[str, 
 
 
 _MAX_BYTES: Final = 1 << 30
-"""Size limit of a plan file; a plan of half a million topics is smaller."""
+"""A plan of half a million topics is smaller."""
 _HEAD_BYTES: Final = 4096
 
 
@@ -454,7 +449,6 @@ def read_plan(path: Path, shown: str, read: Callable[[bytes], SavedPlan]) -> Sav
 
 
 def _read_plan_bytes(path: Path) -> bytes:
-    """Return the contents, or only the first bytes if they are not JSON."""
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size > _MAX_BYTES:

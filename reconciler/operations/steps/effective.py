@@ -98,7 +98,6 @@ def compute_effective_configs(
 ) -> tuple[ConfigRow, ...]:
     """Return the effective configs of a topic, mirror or namespace, by key."""
     if is_replica(observed.get(address)):
-        # The configs of a replica are those of its source.
         return ()
     rows = {
         key: ConfigRow(key, known.default, DEFAULT)
@@ -132,7 +131,6 @@ def read_effective_configs(provider: Provider, address: Address, observed: Inven
 def _list_config_layers(
     address: Address, observed: Inventory, capabilities: Capabilities
 ) -> Iterator[tuple[Address, Mapping[str, str]]]:
-    """Yield the layers of configs: cluster, namespaces, topic."""
     of_all, seen = cluster_address(cluster_of(address) or ""), observed.get(address)
     cluster = observed.get(of_all)
     if cluster is not None and isinstance(cluster.resource, Cluster):

@@ -201,7 +201,6 @@ def _join_findings(has: str, findings: Sequence[PlanFinding]) -> str:
 
 
 def _exclude_hint(findings: Sequence[PlanFinding], *, can_exclude: bool) -> str:
-    # The hint may name an `--allow` of another command. Say that this command has no such option.
     lifts = "No --allow of this command lifts these." if _names_one(findings) else "No --allow lifts these."
     patterns = sorted({_exclude_pattern(finding) for finding in findings})
     if not can_exclude or not all(patterns):

@@ -99,7 +99,6 @@ class SparkJobs:
                 self.build_engine()
             except ImportError as error:
                 raise MissingRecordsError.of(error) or error from error
-        # A job that exceeds its estimate fails later, in `Engine.spark`.
         copying = (action for action in actions if isinstance(action, RunJob) and not action.is_migration)
         if any(self._is_for_spark(action.estimate) for action in copying):
             from reconciler.jobs.session import check_ready
@@ -113,12 +112,7 @@ class SparkJobs:
     def run(
         self, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = go_on
     ) -> JobResult:
-        """Run a job or a transition. Return what was copied.
-
-        Raises:
-            RetryableError: A mirror does not catch up, or a cluster does not answer.
-            IncompleteError: The job was stopped, or cannot continue now.
-        """
+        """Run a job or a transition. Return what was copied."""
         engine = self.build_engine()
 
         def report(current: Progress) -> None:
@@ -245,12 +239,7 @@ class SparkJobs:
         return Copier(self._providers, engine or self.shared_engine)
 
     def run_distributed(self, work: Sequence[W], do: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[Sequence[R]]:
-        """Run parts of a maintenance job, and yield their results in rounds.
-
-        Raises:
-            MissingSparkError: Java or Spark is missing.
-            IncompleteError: It was stopped.
-        """
+        """Run parts of a maintenance job, and yield their results in rounds."""
         from reconciler.embedded.maintenance.chores import run_chores_here
 
         engine = self.shared_engine
@@ -297,10 +286,8 @@ class SparkJobs:
             spark.cancel()
 
     def _warn_without_executors(self, spark: RunningSpark) -> None:
-        """Warn if no executor appears, because Spark waits for executors without a message."""
         if self._is_over.wait(_EXECUTOR_WARNING_S):
             return
-        # Spark may be stopped during the check.
         with suppress(Exception):
             if not spark.has_executors:
                 self._warn(

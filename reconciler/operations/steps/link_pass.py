@@ -242,7 +242,6 @@ def sync_access_rules(sides: LinkView) -> TaskResult:
     sync, name = sides.spec.acl_sync, sides.link.name
     below = links_by_jobs(sides.destination).syncs
     if sync is None or not sync.enabled or sides.spec.prefix:
-        # With a prefix, the source's rules would apply to other topics.
         return TaskResult(below.protect(name))
     if not sync.filters:
         error = UserError(f"link {name}: acl.filters is not set", hint="List in aclSync.filters the rules to copy.")
@@ -322,7 +321,6 @@ class LinkPass:
     pace: LinkMemory
     now_ms: Callable[[], int]
     owners: Mapping[str, ResourceOwner] = field(default_factory=dict)
-    """Other workspaces that own links. They do the work that needs their declarations."""
 
     def build_view(self, link: ObservedLink, mirrors: Iterable[ObservedMirror]) -> LinkView | None:
         """Return a link with both clusters and its mirrors. `None`: the source cluster is unknown."""
@@ -336,10 +334,7 @@ class LinkPass:
 def sync_links(
     link_pass: LinkPass, driver: TransitionDriver | None = None, is_wanted: Callable[[str], bool] = lambda _name: True
 ) -> Iterator[LinkOutcome]:
-    """Sync the wanted links except their groups, and yield the results.
-
-    After the copy of records, call `sync_link_groups` for links whose groups are due.
-    """
+    """Sync the wanted links except their groups, and yield the results."""
     links = links_by_jobs(link_pass.providers[link_pass.cluster])
     every, version = links.links(), ""
     mirrors: Sequence[ObservedMirror] | None = None
@@ -373,7 +368,6 @@ def sync_link_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[Li
         if sides is None:
             continue
         if link.status is not LinkStatus.ACTIVE:
-            # Retry in the next pass.
             pace.make_due(link.id, CONSUMER_OFFSET_SYNC)
             continue
         task_done = _run_task(sides, pace, CONSUMER_OFFSET_SYNC, partial(sync_groups, sides, pace))
@@ -386,13 +380,12 @@ def sync_link_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[Li
 def sync_link(sides: LinkView, version: str, pace: LinkMemory, driver: TransitionDriver | None = None) -> LinkOutcome:
     """Sync one link except its groups. A failed task does not stop the others.
 
-    `version` is the destination's, read before its mirrors. Transitions also continue on a paused link.
+    `version` is the destination's, read before its mirrors.
     """
     cluster, name = sides.link.declared.metadata.cluster, sides.link.name
     if sides.link.status is LinkStatus.PAUSED:
         drove, errors = _drive_transitions(sides, driver)
         return LinkOutcome(cluster, name, LinkStatus.PAUSED, drove=drove, errors=errors)
-    # The link may be paused to repair it, so check its source.
     if sides.spec.paused:
         tried = probe_source(sides, lambda _version: False)
         if isinstance(tried, ReconcilerError):
@@ -418,8 +411,8 @@ def sync_link(sides: LinkView, version: str, pace: LinkMemory, driver: Transitio
 class _LinkTasks:
     """The tasks of a link in one pass.
 
-    Tasks that depend only on the versions of both clusters run once for each pair of versions. So passes over thousands
-    of unchanged mirrors are cheap. `destination_version` was read before the destination's mirrors.
+    A task runs once for each pair of cluster versions, so passes over unchanged mirrors are cheap.
+    `destination_version` was read before the destination's mirrors.
     """
 
     sides: LinkView
@@ -464,7 +457,6 @@ class _LinkTasks:
         if self._must_create_mirrors(version):
             done[AUTO_CREATE_MIRROR] = self._create_mirrors(offered, version)
             if done[AUTO_CREATE_MIRROR].count:
-                # Rules also apply to the new mirrors.
                 mirrors = links_of(self.sides.destination).mirrors(self.sides.link.name)
                 self.sides = replace(self.sides, mirrors=tuple(mirrors))
         if shapes:
@@ -478,7 +470,6 @@ class _LinkTasks:
         return failed, done
 
     def _create_mirrors(self, offered: Mapping[str, OfferedTopic], version: str) -> TaskResult:
-        """Create mirrors. Report names that other topics have only once."""
         task_done, link = (
             self._run(AUTO_CREATE_MIRROR, lambda: auto_create_mirrors(self.sides, offered)),
             self.sides.link.id,
@@ -513,7 +504,6 @@ class _LinkTasks:
         return not self.pace.is_settled(self.sides.link.id, TOPIC_CONFIGS_SYNC, (version, self.destination_version))
 
     def _record_done(self, task: str, version: str, *, is_done: bool) -> None:
-        # If a version changes, the next pass checks again.
         if is_done:
             self.pace.record_settled(self.sides.link.id, task, (version, self.destination_version))
 
@@ -533,7 +523,6 @@ class _LinkTasks:
 
 
 def _run_task(sides: LinkView, pace: LinkMemory, task: str, do: Callable[[], TaskResult]) -> TaskResult:
-    """Run a task. If it fails, make it due again."""
     try:
         task_done = do()
     except ReconcilerError as error:

@@ -53,7 +53,6 @@ class SettledGroups:
     """Versions of source groups that are synced until the groups commit again."""
 
     of: Hashable = None
-    """Mirrors and filters for which these versions are valid."""
     versions: dict[str, str] = field(default_factory=dict)
 
 
@@ -174,9 +173,7 @@ class LinkOutcome:
     """Errors by task, `link`, or full name of a mirror in transition."""
     are_groups_due: bool = False
     left: str = ""
-    """Work left to the owner, or the reason why all work is."""
     is_left: bool = False
-    """Whether all work is left to the owner, even the copy."""
 
 
 _CODES: Final[tuple[tuple[type[ReconcilerError], str], ...]] = (
@@ -195,7 +192,6 @@ class TaskResult:
     error: ReconcilerError | None = None
     code: str | None = None
     note: str | None = None
-    """Text stored for the error, if longer than its message."""
 
 
 def get_error_code(error: ReconcilerError) -> str:
@@ -268,7 +264,6 @@ def explain_left_to_owner(sides: LinkView) -> str:
     identity = sides.source_identity
     if isinstance(identity, ReconcilerError):
         return ""
-    # The pass reports this error.
     known, name = sides.link.source_cluster_id, sides.spec.source
     if identity is None or (known is not None and identity.cluster_id != known):
         return f"cluster {name} is another one here"
@@ -289,7 +284,6 @@ def _probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource:
     if isinstance(identity, ReconcilerError):
         raise identity
     if identity is None:
-        # The root may be unmounted, so the cluster may return.
         raise RetryableError(
             f"there is no cluster {name} at its declared location", hint="Check that its root exists and is mounted."
         )
@@ -303,7 +297,6 @@ def _probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource:
 
 
 def _read_offered(sides: LinkView) -> Mapping[str, OfferedTopic]:
-    """Return the offered topics. Query missing ones by name, because they may be hidden."""
     above = links_by_jobs(sides.source).syncs
     offered = above.list_offered_topics(sides.principal)
     silent = sorted({mirror.source for mirror in sides.live} - offered.keys())
@@ -320,7 +313,6 @@ def _to_trouble(sides: LinkView, error: ReconcilerError) -> tuple[LinkStatus, Tr
 
 
 def _record_status(sides: LinkView, status: LinkStatus, trouble: Trouble | None) -> None:
-    """Store the status if it changed, so that an unreachable source is written only once."""
     known = sides.link.trouble
     if sides.owner is not None:
         return
@@ -333,10 +325,6 @@ def _make_comparable(status: LinkStatus, trouble: Trouble | None) -> tuple[str, 
     if trouble is None:
         return ()
     return (trouble.code, trouble.message) if status is LinkStatus.FAILED else (trouble.code,)
-
-
-# A mirror waits for a missing or unreadable source as long as its link specifies. Records that the destination rejects
-# never make it FAILED.
 
 
 NOT_READABLE: Final = "AUTHORIZATION_ERROR"

@@ -44,9 +44,7 @@ class MirrorToCopy:
     mirror: ObservedMirror
     only: Collection[int] | None = None
     until: Mapping[int, int] | None = None
-    """End offsets by partition. `None`: the current ends of the source."""
     is_followed: bool = False
-    """Whether partitions and configs of the mirror are known to equal the source's."""
     progress: Callable[[JobProgress], None] | None = None
 
 
@@ -93,7 +91,6 @@ class Copier:
         try:
             links_by_jobs(get_provider(self.providers, mirror.cluster)).delete_below_starts(mirror.name, start_offsets)
         except NotAuthorizedError as error:
-            # A `UserError` is not recorded as the source's trouble, so copying continues.
             return replace(outcome, error=UserError(error.message, hint=error.hint))
         except ReconcilerError as error:
             return replace(outcome, error=error)
@@ -131,7 +128,6 @@ class Copier:
         )
 
     def _set_start_offsets(self, provider: Provider, mirror: ObservedMirror, log: TopicLog) -> None:
-        """Start a new mirror at the offset that its link specifies."""
         link = next((link for link in links_of(provider).links() if link.name == mirror.link), None)
         start = "earliest" if link is None else link.declared.spec.start_offset
         if start != "earliest":
@@ -159,9 +155,6 @@ def choose_start_offsets(log: TopicLog, start_offset: str) -> dict[int, int]:
         return {number: partition_bounds.stable for number, partition_bounds in bounds.items()}
     since = {number: log.offset_for_time(number, parse_ms(start_offset)) for number in bounds}
     return {number: bounds[number].stable if offset is None else offset for number, offset in since.items()}
-
-
-# Rounds record when troubles begin and end, for `mirror errors`.
 
 
 def classify_trouble(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble | None:

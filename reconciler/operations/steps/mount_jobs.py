@@ -59,11 +59,7 @@ class CopyTotals:
     offsets: int = 0
 
     def copy_mirror(self, mirror: ObservedMirror, ends: Mapping[int, int] | None = None) -> None:
-        """Copy a mirror up to these ends, by default its source's.
-
-        Raises:
-            IncompleteError: It was stopped; published records stay.
-        """
+        """Copy a mirror up to these ends, by default its source's."""
         done = self.copier.copy(
             mirror, ends, lambda job_progress: self.progress(build_progress_event(self.name, job_progress))
         )
@@ -126,7 +122,6 @@ class MountPorts:
     engine: Engine
     progress: Callable[[Progress], None]
     may_go_on: Callable[[], None]
-    """Called before each step. Raises to stop."""
 
     @property
     def by_jobs(self) -> MovesByJobs:
@@ -156,7 +151,6 @@ class _MountJobRun:
     by_hand: bool = False
 
     def _begin_move(self, direction: Direction, location: str, topic_id: str | None = None) -> MountJob:
-        """Store a new move before any other write."""
         mounts, mounting = self.means.by_jobs, self.mounting
         move = MountJob(
             direction=direction,
@@ -180,18 +174,12 @@ class _MountJobRun:
 class Unmount(_MountJobRun):
     """Archives a topic, compares the archive, and deletes the topic.
 
-    Most records are archived while producers write. Then producers are shut out. An error lets them in again, unless
-    the lease was lost. Each step is first stored on the cluster, so any process can continue.
+    Most records are archived while producers write. Then producers are shut out until the deletion or an error. Each
+    step is first stored on the cluster, so any process can continue.
     """
 
     def run(self) -> JobResult:
-        """Run or continue the unmount.
-
-        Raises:
-            StalePlanError: The topic was recreated.
-            RetryableError: A producer cannot be shut out, or a store or broker does not answer.
-            IncompleteError: It was stopped; the next apply continues.
-        """
+        """Run or continue the unmount. Raises `StalePlanError` if the topic was recreated."""
         from reconciler.archives.archive import detach, tidy
 
         mounts, move = self.means.by_jobs, self._load_or_begin()
@@ -199,7 +187,7 @@ class Unmount(_MountJobRun):
         topic, done = mounts.topic(move.topic), None
         if topic is not None and topic.id != move.topic_id and move.state is _S.CUT_OVER:
             topic = None
-        # The topic was deleted; a producer's broker may have created this one.
+        # A producer's broker may have created this topic again.
         if topic is None and move.state is not _S.CUT_OVER:
             raise self._missing_error(move)
         if topic is not None:
@@ -363,18 +351,12 @@ class Unmount(_MountJobRun):
 class Mount(_MountJobRun):
     """Claims a topic, creates it empty, fills it, and compares.
 
-    The claim first swaps a register that all platforms share, so no topic is mounted twice. No record expires before
-    the comparison. Configs and group offsets are set after it.
+    The claim swaps a register that all platforms share, so no topic is mounted twice. No record expires before the
+    comparison.
     """
 
     def run(self) -> JobResult:
-        """Run or continue the mount.
-
-        Raises:
-            OwnershipLostError: Another cluster owns the topic.
-            RetryableError: A store or broker does not answer.
-            IncompleteError: It was stopped; the next apply continues.
-        """
+        """Run or continue the mount. Raises `OwnershipLostError` if another cluster owns the topic."""
         from reconciler.archives.archive import check_claimed, claim, settle
 
         mounts, move = self.means.by_jobs, self._load_or_begin()
@@ -420,7 +402,6 @@ class Mount(_MountJobRun):
         )
 
     def _create_topic(self, move: MountJob, manifest: TopicManifest) -> MountJob:
-        """Create the topic once. Reject another topic with its name."""
         if move.state is _S.PREPARING:
             self.means.may_go_on()
             made = self.means.by_jobs.make(move.topic, manifest)
@@ -432,7 +413,6 @@ class Mount(_MountJobRun):
         live_topic = self.means.by_jobs.topic(move.topic)
         if live_topic is None or live_topic.id != move.topic_id:
             if move.state is _S.CUT_OVER:
-                # In the state CUT_OVER the migration can no longer be cancelled.
                 self._store_move(replace(move, state=_S.EXECUTING))
             what = "was deleted" if live_topic is None else "was deleted and created again"
             message = f"topic {move.topic} {what} while its records were copied"
@@ -516,20 +496,14 @@ def run_migration_phase(means: MountPorts, job: RunJob) -> JobResult:
 class Relocation:
     """Moves a topic on a cluster without renames in two jobs: fill and compare, then set group offsets.
 
-    The old topic is not deleted if it received records since. If only its deletion remains, the new topic is in use and
-    is not changed.
+    The old topic is not deleted if it received records since.
     """
 
     means: MountPorts
     job: RunJob
 
     def fill_topic(self) -> JobResult:
-        """Copy the old topic to its current end, and compare.
-
-        Raises:
-            StalePlanError: A topic was recreated.
-            IncompleteError: It was stopped; committed records stay.
-        """
+        """Copy the old topic to its current end, and compare. Raises `StalePlanError` if a topic was recreated."""
         from reconciler.jobs.copy import fill
 
         move = self._load_move()

@@ -160,8 +160,6 @@ def _measure_roles(site: Site, draft: Draft, cuts: Cuts, optional: Collection[st
 def _measure_side(
     provider: Provider, topics: Sequence[Address], cut: Collection[Address], unreadable: dict[Address, UserError]
 ) -> Measures:
-    """Measure topics together. If one is unreadable, measure each alone, and add unreadable ones to `unreadable`."""
-
     def measure_topics(wanted: Sequence[Address]) -> Measures:
         return measure_on(provider, dict.fromkeys(wanted, ()), cut, with_groups=False, may_lack=False)
 
@@ -192,11 +190,7 @@ def _reject_unreadable(draft: Draft, unreadable: Mapping[Address, UserError]) ->
 
 
 def require_executable(plan: Plan) -> Plan:
-    """Return the plan if it can be carried out completely.
-
-    Raises:
-        BlockedError: A guard blocks an action.
-    """
+    """Return the plan, or raise `BlockedError` if a guard blocks an action."""
     for error in plan.errors:
         raise UserError(error.message, hint=error.hint)
     for action, block in ((action, action.blocked) for action in plan.blocked):
@@ -287,12 +281,9 @@ class OrderRun:
     orders: Mapping[Address, Order]
     refused: Mapping[Address, ReconcilerError] = field(default_factory=dict)
     allow: Sequence[str] = ()
-    """Guards to lift, as `VERB:ADDR`."""
     confirm: Callable[[Plan], bool] | None = None
-    """Called once with the plan, before any change. `None`: no confirmation."""
     is_dry_run: bool = False
     names_parts: bool = False
-    """Whether the result lists the resources that changed, instead of the named one."""
 
     def carry_out(self) -> OrderResult:
         """Carry out all orders."""
@@ -401,7 +392,6 @@ class OrderRun:
         *,
         is_again: bool = False,
     ) -> Plan:
-        """Plan the orders. Add rejected ones to `failed`, and unreadable clusters to `unread`."""
         orders = {address: order for address, order in self.orders.items() if address not in failed}
         read = observe_for_orders(self.site, orders, unread, has_costs=not is_again)
         unread.update(read.unread)
@@ -462,7 +452,6 @@ def _list_own_clusters(named: Address, order: Order) -> AbstractSet[str]:
 
 def _find_link_mirrors(site: Site, links: AbstractSet[Address]) -> Iterator[Address]:
     for cluster in sorted({cluster_of(link) or "" for link in links}):
-        # Errors are reported by the observation that follows.
         with suppress(ReconcilerError):
             for mirror in links_of(site.providers[cluster]).mirrors():
                 if address_of("link", cluster, mirror.link) in links:
@@ -499,7 +488,6 @@ class OrderObservation:
     inventory: Inventory
     unread: Mapping[str, ReconcilerError]
     optional: frozenset[str]
-    """Clusters that no order requires. They have a short time-out."""
     detached: Mapping[Address, str] = field(default_factory=dict)
 
 
@@ -600,7 +588,6 @@ def _list_order_scope(order: Order, observed: Inventory, clusters: Collection[st
             yield cluster_address(cluster)
             yield from (address_of("namespace", cluster, level) for level in tiers_of(name))
             if isinstance(order, AlterNamespaceOrder) and order.configs:
-                # Topics inherit these configs.
                 yield from _list_patterns_below(cluster, name)
         case DeleteNamespaceOrder(cluster=cluster, name=name):
             yield from (
@@ -713,7 +700,6 @@ def _keep_shown_costs(action: Action, shown: Mapping[str, Action]) -> Action:
 
 
 def _find_added_losses(again: Plan, shown: Mapping[str, Action]) -> Iterator[tuple[Address, ReconcilerError]]:
-    """Yield resources that would lose more than was shown. Other changes are accepted."""
     for action in again.actions:
         is_restore = isinstance(action, Transition) and action.verb == RESTORE
         before = shown.get(action.id)

@@ -100,7 +100,6 @@ def find_copied_states(site: Site, lockfile: Lockfile | None, inventory: Invento
     )
     places = {owner.state for owner in owners if owner is not None} - {me.state}
     for place in sorted(place for place in places if place.startswith(f"{site.state_settings.scheme}://")):
-        # A state that was moved no longer exists at its old place.
         with suppress(ReconcilerError):
             other = read_lockfile(open_store(replace(site.state_settings, url=place)))
             if other is not None and other.lockfile.lineage == me.lineage and other.lockfile.state != lockfile.state:
@@ -237,7 +236,6 @@ class LocalSpool:
         except OSError as error:
             self._warn(f"{path} is no longer needed and cannot be removed: {_format_reason(error)}")
             return
-        # The folders may contain other files.
         with suppress(OSError):
             self._folder.rmdir()
             self._folder.parent.rmdir()

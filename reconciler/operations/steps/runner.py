@@ -57,8 +57,8 @@ def run_under_lease(
 ) -> RunOutcome:
     """Run what `decide` returns for the state under the lease. `result` is `None` if nothing was to be done.
 
-    If `decide` raises, nothing was done, and the lease is released. Without `keeps_state` the run uses an empty state
-    in memory, and writes no owner marks.
+    If `decide` raises, the lease is released. Without `keeps_state` the run uses an empty state in memory, and writes
+    no owner marks.
 
     Raises:
         IncompleteError: Actions in doubt of an earlier run cannot be settled, or the state cannot be written.
@@ -222,7 +222,6 @@ def _create_memory_state() -> ObjectStore:
 
 
 _LONG_LEASE: Final = Terms(lease_s=365 * 86_400)
-"""For a lease that no other process waits for. It must outlast a suspension of this process."""
 
 
 def _build_caller(site: Site, terms: Terms) -> Caller:
@@ -243,17 +242,13 @@ def _build_caller(site: Site, terms: Terms) -> Caller:
     )
 
 
-# A signal requests a stop. The run ends at its next safe point.
-
-
 _POLL_S: Final = 0.2
-"""Longest single wait. A signal that arrives just before a wait is handled only after it."""
 
 
 class Stop:
     """A stop request. Thread-safe and signal-safe.
 
-    It uses a queue, because `put` may interrupt a `get` of the same thread. An event would deadlock on its lock.
+    It uses a queue, because an event would deadlock on its lock.
     """
 
     def __init__(self) -> None:
@@ -283,7 +278,6 @@ class Stop:
             except Empty:
                 left -= _POLL_S
             else:
-                # Wake the next waiting thread.
                 self._bell.put(None)
         return self._is_requested
 
@@ -301,10 +295,7 @@ class Stop:
 
 @contextmanager
 def stop_jobs_on_request(jobs: SparkJobs, stop: Stop) -> Iterator[None]:
-    """During the block, stop read-only jobs when a stop is requested.
-
-    Spark is stopped, because an exception inside would print a long trace.
-    """
+    """During the block, stop read-only jobs when a stop is requested."""
     failed: Exception | None = None
     with stop.call_on_stop(jobs.stop):
         try:
@@ -396,13 +387,11 @@ class EmergencyOptions(SiteOptions):
 
         def report(event: Event) -> None:
             if not (self.no_state and isinstance(event, RunHandedOver | Summary)):
-                # These events name a stored state.
                 self.report(event)
 
         wish = RunRequest(
             command=self.command,
             options=RunOptions(parallelism=1 if self.no_state else 2, lock_timeout_s=self.lock_timeout_s),
-            # In an emergency, other clusters may be unreachable.
             skips_address=lambda address: cluster_of(address) not in clusters,
         )
         try:

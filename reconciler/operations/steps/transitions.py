@@ -70,11 +70,7 @@ class StoppedMirrors:
     links: tuple[str, ...] = ()
 
     def get_only(self) -> ObservedMirror:
-        """Return the only such mirror.
-
-        Raises:
-            RetryableError: A cluster that may have it does not answer.
-        """
+        """Return the only such mirror."""
         if not self.mirrors:
             for error in self.unanswered:
                 raise error
@@ -116,10 +112,7 @@ class StoppedMirrors:
 def find_stopped_mirrors(
     providers: Mapping[str, Provider], cluster: str, full_name: str, link_names: Collection[str] | None = None
 ) -> StoppedMirrors:
-    """Return the stopped mirrors from which a topic may be restored, only over `link_names` if given.
-
-    First query clusters at bidirectional links. If none has one, query the others, for a better error.
-    """
+    """Return the stopped mirrors from which a topic may be restored, only over `link_names` if given."""
     links = links_of(get_provider(providers, cluster)).links()
     linked = [
         link
@@ -191,7 +184,6 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
 
 
 def _was_never_copied(provider: Provider, own: ObservedMirror) -> bool:
-    """Return whether the restore was ended by a failover before any copy."""
     positions = links_of(provider).positions(own.name).values()
     return own.is_untouched or all(at.is_renumbered and at.fetched == NEVER_FETCHED for at in positions)
 
@@ -199,10 +191,7 @@ def _was_never_copied(provider: Provider, own: ObservedMirror) -> bool:
 def find_truncation_offsets(
     providers: Mapping[str, Provider], cluster: str, full_name: str, peer: ObservedMirror
 ) -> dict[int, int]:
-    """Return the offset at which to truncate each partition of an original source: where both logs stop being equal.
-
-    With an offset map, the last common records are compared. Records of other producers end the common part.
-    """
+    """Return the offset at which to truncate each partition of an original source: where both logs stop being equal."""
     provider, topic = get_provider(providers, cluster), address_of("topic", cluster, full_name)
     topic_id = provider.source_topic(topic).incarnation
     other = get_provider(providers, peer.cluster)
@@ -341,20 +330,13 @@ class TransitionDriver:
     sync: Callable[[ObservedMirror], object]
     new_id: Callable[[], str]
     may_go_on: Callable[[], None] = field(default=go_on)
-    """Called before each step. Raises to stop."""
 
     def promote(self, cluster: str, full_name: str) -> ObservedMirror:
-        """Promote a mirror once it has all records of its source, or continue a promotion.
-
-        Raises:
-            IncompleteError: It cannot reach its source's ends now.
-            RetryableError: Its source does not answer.
-        """
+        """Promote a mirror once it has all records of its source, or continue a promotion."""
         links = self._get_links(cluster)
         mirror = links.mirror(full_name)
         if not _has_begun(mirror, {PROMOTE}):
             if PROMOTE in MIRROR.list_legal_verbs(mirror.status):
-                # Begin no promotion without a source.
                 check_source(self.providers, mirror)
             links.ask(full_name, PROMOTE, operation=self.new_id(), may_go_on=self.may_go_on)
         return check_stopping_verb(self.drive(cluster, full_name), {PROMOTE})
@@ -376,7 +358,6 @@ class TransitionDriver:
             links.ask(full_name, verb, operation=self.new_id(), may_go_on=self.may_go_on)
         after = check_stopping_verb(self.drive(cluster, full_name), REVERSALS)
         if after.status is _M.ACTIVE:
-            # Another process abandoned the reversal.
             address = address_of("mirror", cluster, full_name)
             message = f"mirror {full_name} of cluster {cluster} was not reversed, and mirrors its source as before"
             raise UserError(message, hint=f"Run again: reconciler mirror reverse {address}")
@@ -393,8 +374,7 @@ class TransitionDriver:
     ) -> tuple[ObservedMirror, Mapping[int, TruncatedPartition]]:
         """Make the original source of a stopped mirror its mirror, and truncate records written since.
 
-        Return the mirror, and how each partition was truncated. `diverged`: what to do with records that only this
-        topic has. `wanted`: the declared mirror. `approved`: ranges that may be truncated.
+        Return the mirror, and how each partition was truncated. `approved`: ranges that may be truncated.
 
         Raises:
             StalePlanError: More would be truncated than approved.
@@ -457,16 +437,13 @@ class TransitionDriver:
                 after = self._take_step(links, mirror, {} if cut is None else cut)
             except (ReversalAbandonedError, StalePlanError):
                 raise
-            # The transition was abandoned.
             except ReconcilerError as error:
                 now = read_mirror(links, full_name)
                 if now is None:
                     raise
-                # The topic is unchanged.
                 if _read_progress(now) == _read_progress(mirror):
                     self._record_trouble(links, mirror, error)
                     raise
-                # Another process took the step.
                 after = now
             if after.status is mirror.status and after.operation == mirror.operation:
                 return after
@@ -481,7 +458,6 @@ class TransitionDriver:
         operation = mirror.operation
         if operation is None:
             return mirror
-        # No operation is recorded.
         match mirror.status:
             case _M.PENDING_STOPPED if mirror.stopped_by is not None:
                 # The transition was decided; the mirror only has to become writable.
@@ -513,7 +489,6 @@ class TransitionDriver:
         return self._set_status(links, mirror, _M.STOPPED)
 
     def _run_synchronization(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
-        """Close the source, copy the rest, close the mirror, and check its records."""
         try:
             self._close_source(mirror, operation)
         except UserError as error:
@@ -546,7 +521,6 @@ class TransitionDriver:
     def _check_nothing_written(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> None:
         """Reject the swap if a side received records since. A closed mirror cannot copy them."""
         self._close_source(mirror, operation)
-        # Transactions may have ended since.
         self._copy_all(links, mirror, self._read_source_ends(mirror))
         links.refuse_producers(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
         check_own_records(links, mirror)
@@ -554,10 +528,7 @@ class TransitionDriver:
     def _abandon_reversal(
         self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation, error: UserError
     ) -> None:
-        """Resume a mirror whose source mirrors another topic or was failed over. Raise `ReversalAbandonedError`.
-
-        Otherwise the mirror would be reversed much later, when its source accepts records again.
-        """
+        """Resume a mirror whose source mirrors another topic or was failed over. Raise `ReversalAbandonedError`."""
         source_mirror = read_mirror(self._get_links(mirror.source_cluster), mirror.source)
         if source_mirror is None or (
             source_mirror.operation is not None and source_mirror.operation.id == operation.id
@@ -589,7 +560,6 @@ class TransitionDriver:
         if peer.operation is not None and peer.operation.id == operation.id:
             if peer.status not in UNDER_WAY:
                 return mirror
-            # The other side was suspended. It must be resumed or failed over.
             self.drive(mirror.source_cluster, mirror.source)
             return links.mirror(mirror.name)
         if peer.status is not _M.STOPPED or peer.stopped_by not in REVERSALS:
@@ -603,12 +573,10 @@ class TransitionDriver:
     def _prepare_restore(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
         peer = self._read_source_mirror(mirror)
         check_restorable(self.providers, mirror.cluster, mirror.name, peer)
-        # Close all partitions.
         links.join(mirror.name, peer, operation, may_go_on=self.may_go_on)
         try:
             ends = self._check_approved(mirror.cluster, mirror.name, peer, operation.approved)
         except StalePlanError:
-            # Producers wrote before the topic was closed, so reopen it.
             links.ask(mirror.name, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
             raise
         mirror = links.record_end_offsets(mirror.name, operation=operation.id, ends=ends)
@@ -717,12 +685,7 @@ Verb = Literal["promote", "reverse-and-start", "reverse-and-pause", "truncate-an
 
 
 def drive_transition(driver: TransitionDriver, action: Transition) -> ObservedMirror:
-    """Drive an action's transition. Return the mirror at its address.
-
-    Raises:
-        IncompleteError: It is in progress and cannot continue now.
-        RetryableError: A cluster does not answer.
-    """
+    """Drive an action's transition. Return the mirror at its address."""
     cluster, name = cluster_of(action.address) or "", full_name_of(action.address)
     verb = cast("Verb", action.verb)
     match verb:
@@ -752,7 +715,6 @@ def drive_transition(driver: TransitionDriver, action: Transition) -> ObservedMi
 
 
 def _has_ended(driver: TransitionDriver, cluster: str, name: str, verb: str) -> bool:
-    """Return whether the transition has ended, after a lost answer or by another run."""
     mirror = links_of(driver.providers[cluster]).mirror(name)
     return mirror.status is MirrorStatus.STOPPED and mirror.stopped_by == verb
 
@@ -836,11 +798,9 @@ def explain_all_interrupted(
 
 _NAMED: Final = 5
 _PAUSE_S: Final = 1.0
-"""Pause while the source grows or has an open transaction."""
 CONTINUE_HINT: Final = "Run the same command again; an apply: --resume"
-"""Hint to continue. Only an apply can be resumed."""
+"""Only an apply can be resumed."""
 _SLICE_S: Final = 0.1
-"""A signal handler cannot end a pause, so it is divided into slices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -866,13 +826,9 @@ class CatchUp:
     clock: Callable[[], float] = monotonic
 
     def run(self, cluster: str, full_name: str, timeout_ms: int | None = None) -> None:
-        """Copy until no partition lags.
+        """Copy until no partition lags. Raises `RetryableError` if the lag does not shrink within `timeout_ms`.
 
-        `timeout_ms`: time in which the lag must shrink (-1: unlimited); default: the link's.
-
-        Raises:
-            RetryableError: The lag does not shrink, or the source does not answer.
-            IncompleteError: It was stopped.
+        `timeout_ms` is by default the link's; -1: unlimited.
         """
         links = links_of(self.providers[cluster])
         mirror = links.mirror(full_name)

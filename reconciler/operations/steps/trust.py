@@ -47,7 +47,6 @@ class _TrustedFacts:
     clusters: Mapping[str, Cluster]
     endpoints: frozenset[str] = frozenset()
     places: frozenset[str] = frozenset()
-    """URLs of object storage and state, as written."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,6 @@ class Trust:
         addresses = frozenset[str]() if before is None else list_receiving_addresses(before)
         if before is None and not self._is_pull_request:
             return
-        # The cluster is new, and its file is trusted.
         fresh = sorted(sent.to - addresses)
         if fresh and not self._is_allowed(cluster.address):
             was = "which the base of this pull request" if self._is_pull_request else "which the state"
@@ -217,7 +215,6 @@ class Trust:
             raise BlockedError(message, hint=hint)
 
     def _check_folder(self, root: Path, about: str, name: str, url: str) -> None:
-        """Reject unknown folders outside the repository, also behind symbolic links."""
         place = self.loaded.folder.resolve() / name
         if not Path(os.path.normpath(place)).is_relative_to(root):
             if url in self._trusted_facts.places:
@@ -279,7 +276,6 @@ def _list_files(cluster: Cluster) -> Iterator[tuple[str, str]]:
 
 
 def _find_symlink(folder: Path) -> Path | None:
-    """Return a symbolic link in a path. It may lead anywhere."""
     for inside, folders, files in os.walk(folder):
         link = next((name for name in (*folders, *files) if (Path(inside) / name).is_symlink()), None)
         if link is not None:

@@ -196,7 +196,6 @@ class Work(Site):
     select: Select
     loaded: LoadedWorkspace
     back_to: int | None = None
-    """Serial of the state to which a rollback returns."""
 
     @cached_property
     def trust(self) -> Trust:
@@ -207,7 +206,6 @@ class Work(Site):
     @cached_property
     def guards(self) -> Guards:
         """Effective guards. A pull request requires at least the approvers of its base."""
-        # The plan reports this error, and shows the guards of the files.
         with suppress(UserError):
             return merge_base_guards(self.loaded.workspace.spec.guards, self.trust.base_guards)
         return self.loaded.workspace.spec.guards
@@ -396,7 +394,6 @@ def build_edge(
 
 
 def _list_mirror_sources(items: Iterable[DeclaredResource | Recorded]) -> Iterator[Address]:
-    """Yield sources whose full names a platform with flat names must know."""
     for item in items:
         match item.resource:
             case MirrorLink(spec=spec):
