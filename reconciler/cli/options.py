@@ -23,7 +23,7 @@ from reconciler.runtime.text import escape_non_utf8
 if TYPE_CHECKING:
     from reconciler.forges.environment import ForgeRequest
     from reconciler.operations.steps.invocation import Invocation, Select
-    from reconciler.operations.steps.runner import EmergencyOptions, SiteOptions
+    from reconciler.operations.steps.runner import EmergencyRun, SiteOptions
 
 
 Form: TypeAlias = Literal["text", "json", "markdown", "html", "junit", "sarif"]
@@ -451,17 +451,17 @@ class ActOptions:
         command: str,
         *,
         form: Literal["text", "json"] = "text",
-    ) -> Iterator[EmergencyOptions]:
+    ) -> Iterator[EmergencyRun]:
         """Yield the run, which a signal stops before it starts; afterwards report if no state recorded it."""
         _check_one_way(self.state, no_state=self.no_state)
         if self.at and not self.no_state:
             raise UsageError("--cluster works only without a workspace and a state", hint="Give --no-state with it.")
         from reconciler.cli.progress import open_reporter
-        from reconciler.operations.steps.runner import EmergencyOptions, Stop
+        from reconciler.operations.steps.runner import EmergencyRun, Stop
 
         stop = Stop()
         with signals.forward_signals(stop, patience_s=signals.RUN_S), open_reporter(form) as report:
-            yield EmergencyOptions(
+            yield EmergencyRun(
                 invocation=place.invocation(),
                 select=files.select(),
                 command=command,

@@ -20,7 +20,7 @@ from reconciler.runtime.text import counted, format_count
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.orders import OrderedResource, OrderResult
-    from reconciler.operations.steps.runner import EmergencyOptions
+    from reconciler.operations.steps.runner import EmergencyRun
     from reconciler.planning.actions import Action
     from reconciler.planning.plan import Plan
 
@@ -34,7 +34,7 @@ def open_emergency(
     form: TextOrJson,
     *,
     is_dry_run: bool = False,
-) -> Iterator[EmergencyOptions]:
+) -> Iterator[EmergencyRun]:
     """Yield a command's access to clusters; with JSON, events and a final error are lines.
 
     As text, failures are shown once, with their resource.

@@ -27,9 +27,9 @@ from reconciler.operations.drift import (
 from reconciler.operations.manifest_fields import (
     ODD_LAYOUT,
     ElsewhereError,
+    FieldEditError,
     Manifests,
     Spot,
-    UneditableFieldError,
     accept_field,
     describe_edit_by_hand,
     format_configs,
@@ -137,7 +137,7 @@ def accept_mirror(manifests: Manifests, mirror: MirrorTopic) -> None:
     try:
         spot.file.append_value(spot.place.number, MIRRORS, build_link_entry(mirror))
     except UneditableError as error:
-        raise UneditableFieldError(spot.place, ODD_LAYOUT) from error
+        raise FieldEditError(spot.place, ODD_LAYOUT) from error
 
 
 def build_link_entry(mirror: MirrorTopic) -> dict[str, Any]:
@@ -307,7 +307,7 @@ def _translate_uneditable(spot: Spot) -> Iterator[None]:
     try:
         yield
     except UneditableError as error:
-        raise UneditableFieldError(spot.place, ODD_LAYOUT) from error
+        raise FieldEditError(spot.place, ODD_LAYOUT) from error
 
 
 class _PatchBuilder:
@@ -352,7 +352,7 @@ class _PatchBuilder:
             self._add_note(f"{address}: {error}")
         except ElsewhereError as error:
             self.left_out += self._add_note(f"{address}: {error}")
-        except UneditableFieldError as error:
+        except FieldEditError as error:
             self.left_out += self._add_note(f"{address}: change by hand: {by_hand(error.place)} ({error})")
 
     def _add_note(self, text: str) -> bool:

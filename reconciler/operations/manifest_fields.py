@@ -41,7 +41,7 @@ class ElsewhereError(Exception):
     """The field is set outside the resource's own manifest. The message names the place and the remedy."""
 
 
-class UneditableFieldError(Exception):
+class FieldEditError(Exception):
     """A patch cannot safely change the field at `place`. The message names the reason."""
 
     def __init__(self, place: Place, why: str) -> None:
@@ -90,7 +90,7 @@ class Manifests:
 
         Raises:
             ElsewhereError: Other manifests contribute to the value.
-            UneditableFieldError: The file cannot be edited.
+            FieldEditError: The file cannot be edited.
         """
         owner = self._find_owner(address)
         places = self.loaded.places.get(owner)
@@ -167,13 +167,13 @@ class Manifests:
         path = (self.loaded.folder / place.file).resolve()
         folder = self.loaded.folder.resolve()
         if not path.is_relative_to(folder):
-            raise UneditableFieldError(place, "its file is outside the workspace")
+            raise FieldEditError(place, "its file is outside the workspace")
         label = build_label(path, folder)
         if label not in self.files:
             try:
                 self.files[label] = EditedFile(path.read_bytes().decode())
             except (OSError, UnicodeDecodeError, UneditableError) as error:
-                raise UneditableFieldError(place, ODD_LAYOUT) from error
+                raise FieldEditError(place, ODD_LAYOUT) from error
         return self.files[label]
 
     def _must_keep_empty(self, label: str, emptied: AbstractSet[str]) -> bool:
@@ -291,7 +291,7 @@ def accept_field(
         else:
             _write_value(spot, address, path, observed)
     except UneditableError as error:
-        raise UneditableFieldError(spot.place, ODD_LAYOUT) from error
+        raise FieldEditError(spot.place, ODD_LAYOUT) from error
 
 
 def describe_edit_by_hand(loaded: LoadedWorkspace, address: Address, path: str, observed: Value, place: Place) -> str:
@@ -342,7 +342,7 @@ def _write_rule(
     parts = [_list_part_paths(address, rule, operations) for rule in spot.get_value(_RULES) or ()]
     places = [position for position, paths in enumerate(parts) if path in paths]
     if observed is None and not places:
-        raise UneditableFieldError(spot.place, "no single rule there declares it")
+        raise FieldEditError(spot.place, "no single rule there declares it")
     whole = next((position for position in places if len(parts[position]) == 1), None)
     file, number = spot.file, spot.place.number
     with file.apply_together():

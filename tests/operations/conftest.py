@@ -14,7 +14,7 @@ from reconciler.applying.events import Event
 from reconciler.operations.apply import ApplyOptions, ApplyOutcome, DestroyOptions, Hooks, apply, destroy
 from reconciler.operations.plan import PlanResult, plan
 from reconciler.operations.steps.invocation import Invocation, Select
-from reconciler.operations.steps.runner import EmergencyOptions, Stop
+from reconciler.operations.steps.runner import EmergencyRun, Stop
 
 WORKSPACE = """\
 apiVersion: reconciler/v1
@@ -89,11 +89,9 @@ class Bench:
             Hooks(lambda _planned: True, self.events.append, self.stop),
         )
 
-    def acting(
-        self, command: str = "by hand", *, no_state: bool = False, state_url: str | None = None
-    ) -> EmergencyOptions:
+    def acting(self, command: str = "by hand", *, no_state: bool = False, state_url: str | None = None) -> EmergencyRun:
         """Return the run that a command makes which acts at once."""
-        return EmergencyOptions(
+        return EmergencyRun(
             invocation=self.invocation,
             select=Select(),
             command=command,

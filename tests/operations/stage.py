@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.operations.mirrors.mirror_rounds import PassResult
     from reconciler.operations.steps.orders import OrderResult
-    from reconciler.operations.steps.runner import EmergencyOptions
+    from reconciler.operations.steps.runner import EmergencyRun
     from reconciler.planning.orders import RoleVerb
     from reconciler.planning.plan import Plan
     from reconciler.providers.embedded.provider import EmbeddedProvider
@@ -567,12 +567,12 @@ def done(result: OrderResult) -> OrderResult:
     return result
 
 
-def create_namespace(acting: EmergencyOptions, cluster: str, name: str, configs: Mapping[str, str]) -> OrderResult:
+def create_namespace(acting: EmergencyRun, cluster: str, name: str, configs: Mapping[str, str]) -> OrderResult:
     return done(change_namespace(acting, CreateNamespaceOrder(cluster, name, configs)))
 
 
 def delete_namespace(
-    acting: EmergencyOptions,
+    acting: EmergencyRun,
     cluster: str,
     name: str,
     *,
@@ -585,20 +585,14 @@ def delete_namespace(
 
 
 def move_topics(
-    acting: EmergencyOptions,
-    cluster: str,
-    source: str,
-    target: str,
-    topics: Sequence[str],
-    *,
-    allow: Sequence[str] = (),
+    acting: EmergencyRun, cluster: str, source: str, target: str, topics: Sequence[str], *, allow: Sequence[str] = ()
 ) -> OrderResult:
     order = MoveTopicsOrder(cluster, source, target, tuple(topics))
     return done(change_namespace(acting, order, allow=allow))
 
 
 def alter_topic(
-    acting: EmergencyOptions,
+    acting: EmergencyRun,
     address: str,
     set_: Mapping[str, str],
     delete: Sequence[str] = (),
@@ -610,7 +604,7 @@ def alter_topic(
 
 
 def give_roles(
-    acting: EmergencyOptions,
+    acting: EmergencyRun,
     verb: RoleVerb,
     *mirrors: str,
     links: Sequence[str] = (),

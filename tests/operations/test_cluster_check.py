@@ -12,7 +12,7 @@ from reconciler.embedded.check.damage import Kind
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import RetryableError, UserError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.operations.clusters.cluster_check import CheckedCluster, check_embedded_cluster
+from reconciler.operations.clusters.cluster_check import CheckedCluster, run_cluster_check
 from reconciler.operations.clusters.consume import ProduceOptions, produce
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
@@ -31,7 +31,7 @@ def checked(
     bench: Bench, name: str = "west", *, repair: bool = False, deep: bool = False, state: str | None = None
 ) -> CheckedCluster:
     reach = SiteOptions(invocation=bench.invocation, select=Select(), state_url=state)
-    return check_embedded_cluster(reach, name, repair=repair, deep=deep)
+    return run_cluster_check(reach, name, repair=repair, deep=deep)
 
 
 @pytest.fixture

@@ -16,13 +16,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions, Hooks, apply
 from reconciler.operations.drift import drift
 from reconciler.operations.drift_patch import AcceptResult, accept
-from reconciler.operations.manifest_fields import (
-    ElsewhereError,
-    Manifests,
-    UneditableFieldError,
-    accept_field,
-    format_config,
-)
+from reconciler.operations.manifest_fields import ElsewhereError, FieldEditError, Manifests, accept_field, format_config
 from reconciler.operations.state_edit import RecordEdit, state_rm
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import Stop
@@ -264,7 +258,7 @@ def test_a_rule_that_no_document_says_is_left_to_be_taken_out_by_hand(bench: Ben
     bench.write("manifests/shop.yaml", namespace("  acls: [{principal: User:a, operations: [read]}]\n"))
     bench.write("manifests/west.yaml", (bench.folder / "manifests/west.yaml").read_text().partition("---")[0])
     manifests = Manifests(open_work(bench.invocation, Select(), is_reader=True).loaded)
-    with pytest.raises(UneditableFieldError, match="no single rule there declares it"):
+    with pytest.raises(FieldEditError, match="no single rule there declares it"):
         accept_field(manifests, Address("namespace/west/shop"), "acls.allow User:b", None)
 
 

@@ -23,7 +23,7 @@ from reconciler.operations.mirrors.mirror_orders import NewMirrorOptions, create
 from reconciler.operations.mirrors.mirror_views import describe_mirrors
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.orders import OrderResult
-from reconciler.operations.steps.runner import EmergencyOptions, SiteOptions, Stop
+from reconciler.operations.steps.runner import EmergencyRun, SiteOptions, Stop
 from reconciler.planning.orders import DeleteLinkOrder, PauseLinkOrder
 from reconciler.resources.address import Address
 from reconciler.resources.mirrors import ObservedLink
@@ -152,19 +152,19 @@ def damage(bench: Bench, prefix: str) -> None:
         store.put(key, b"<html>")
 
 
-def _pause(emergency: EmergencyOptions) -> OrderResult:
+def _pause(emergency: EmergencyRun) -> OrderResult:
     return order_links(emergency, ["link/east/from-west"], lambda link, _is_named: PauseLinkOrder(link, is_paused=True))
 
 
-def _delete(emergency: EmergencyOptions) -> OrderResult:
+def _delete(emergency: EmergencyRun) -> OrderResult:
     return order_links(emergency, ["link/east/from-west"], lambda link, _is_named: DeleteLinkOrder(link))
 
 
-def _make_link(emergency: EmergencyOptions) -> OrderResult:
+def _make_link(emergency: EmergencyRun) -> OrderResult:
     return create_links(emergency, ["link/east/second"], {"source": "west", "prefix": "w."})
 
 
-def _make_mirror(emergency: EmergencyOptions) -> OrderResult:
+def _make_mirror(emergency: EmergencyRun) -> OrderResult:
     return create_mirrors(emergency, ["mirror/east/shop:orders"], NewMirrorOptions(link="from-west", configs={}))
 
 
@@ -178,7 +178,7 @@ def test_a_mirror_that_cannot_be_read_is_told_with_the_hint_that_mends_it(linked
 
 @pytest.mark.parametrize("ask", [_pause, _delete, _make_link, _make_mirror])
 def test_what_was_asked_of_a_link_is_told_where_its_cluster_cannot_be_read_after_that(
-    linked: Bench, ask: Callable[[EmergencyOptions], OrderResult]
+    linked: Bench, ask: Callable[[EmergencyRun], OrderResult]
 ) -> None:
     assert declare(linked, "{source: west}").apply().verdict is None
 

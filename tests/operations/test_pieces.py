@@ -173,6 +173,6 @@ def test_all_that_wait_for_spark_hear_that_they_were_stopped(bench: Bench) -> No
     jobs = SparkJobs({}, SparkSpec(), bench.invocation)
     jobs.stop()
     threads = Workers(4, name="waiting")
-    for each in [threads.submit(jobs.session) for _ in range(4)]:
+    for each in [threads.submit(jobs.get_session) for _ in range(4)]:
         assert isinstance(each.exception(timeout=30), IncompleteError)
     threads.close()

@@ -23,7 +23,7 @@ from reconciler.errors import BlockedError, ReconcilerError, UserError
 from reconciler.manifests.json_schema import build_schemas
 from reconciler.manifests.overlays import Variables
 from reconciler.operations.apply import ApplyOptions
-from reconciler.operations.clusters.cluster_check import check_embedded_cluster
+from reconciler.operations.clusters.cluster_check import run_cluster_check
 from reconciler.operations.manifest_files import fmt, validate
 from reconciler.operations.state_views import state_history
 from reconciler.operations.steps.invocation import Select, load_files, read_variables
@@ -355,9 +355,7 @@ def test_a_pull_request_does_not_move_the_state_or_a_cluster_to_an_endpoint_of_i
     with pytest.raises(BlockedError, match="which the base of this pull request does not know"):
         forked.plan()
     with pytest.raises(BlockedError, match="which the base of this pull request does not know"):
-        check_embedded_cluster(
-            SiteOptions(invocation=forked.invocation, select=Select()), "far", repair=False, deep=False
-        )
+        run_cluster_check(SiteOptions(invocation=forked.invocation, select=Select()), "far", repair=False, deep=False)
     workspace(forked, state=f"{{url: s3://bucket/x, endpoint: 'http://{stranger.address}'}}")
     with pytest.raises(BlockedError, match=r"spec\.state"):
         forked.plan()
@@ -372,7 +370,7 @@ def test_a_tag_does_not_stand_in_for_the_base_branch_of_its_name(forked: Bench) 
         subprocess.run(["git", "-C", str(forked.folder), *arguments], env=ENVIRON, check=True)
     found = extract_base_files(forked.folder, {**ENVIRON, "RECONCILER_BASE": "main"})
     assert found is not None
-    assert found.of(forked.folder / "manifests/live.yaml").read_text() == KNOWN
+    assert found.map_path(forked.folder / "manifests/live.yaml").read_text() == KNOWN
 
 
 @pytest.mark.parametrize(
@@ -400,7 +398,7 @@ def test_a_pipeline_says_what_a_pull_request_is_for(forked: Bench, how: str) -> 
     )
     found = extract_base_files(forked.folder, {**ENVIRON, **environ})
     assert found is not None
-    assert found.of(forked.folder / "manifests/live.yaml").read_text() == KNOWN
+    assert found.map_path(forked.folder / "manifests/live.yaml").read_text() == KNOWN
     assert extract_base_files(forked.folder, ENVIRON) is None
 
 
@@ -409,7 +407,7 @@ def test_a_workspace_below_the_root_of_its_repository_has_a_base_too(forked: Ben
         subprocess.run(["git", "-C", str(forked.folder), *arguments], env=ENVIRON, check=True)
     found = extract_base_files(forked.folder / "below", {**ENVIRON, "RECONCILER_BASE": "main"})
     assert found is not None
-    assert found.of(forked.folder / "below/live.yaml").read_text() == KNOWN
+    assert found.map_path(forked.folder / "below/live.yaml").read_text() == KNOWN
 
 
 def test_a_pull_request_reads_nothing_outside_of_its_repository(

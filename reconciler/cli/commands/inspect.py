@@ -213,8 +213,8 @@ def check_command(
     """Check every register and object of a cluster; exits 1 where something is lost or cannot be trusted."""
     from reconciler.cli.json.checks_json import CHECK
     from reconciler.cli.text.topics_text import check_result_text
-    from reconciler.operations.clusters.cluster_check import check_embedded_cluster
+    from reconciler.operations.clusters.cluster_check import run_cluster_check
 
-    checked = check_embedded_cluster(from_state.reach(files, place), cluster, repair=repair, deep=deep)
+    checked = run_cluster_check(from_state.reach(files, place), cluster, repair=repair, deep=deep)
     present(form, lambda: check_result_text(checked), lambda: CHECK.row(checked))
     raise_verdict(checked.verdict)

@@ -42,7 +42,7 @@ class CheckedCluster:
     verdict: ReconcilerError | None
 
 
-def check_embedded_cluster(reach: SiteOptions, name: str, *, repair: bool, deep: bool) -> CheckedCluster:
+def run_cluster_check(reach: SiteOptions, name: str, *, repair: bool, deep: bool) -> CheckedCluster:
     """Check one embedded cluster. `repair` repairs what it can without loss, then checks again."""
     if reach.invocation.principal is not None:
         raise UserError("a cluster is checked by the super user", hint="Leave --principal out.")

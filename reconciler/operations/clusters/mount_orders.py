@@ -35,7 +35,7 @@ from reconciler.resources.mount import Direction, MountableTopic, MountSource, P
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from reconciler.operations.steps.runner import EmergencyOptions
+    from reconciler.operations.steps.runner import EmergencyRun
     from reconciler.planning.plan import Plan
 
 
@@ -85,7 +85,7 @@ class MountRequest:
 
 
 def migrate_topics(
-    emergency: EmergencyOptions,
+    emergency: EmergencyRun,
     request: MountRequest,
     *,
     confirm: Callable[[Plan], bool] | None = None,
@@ -128,7 +128,7 @@ class _Candidate:
 
 @dataclass
 class _TopicChoice:
-    emergency: EmergencyOptions
+    emergency: EmergencyRun
     site: Site
     request: MountRequest
     refused: dict[Address, ReconcilerError] = field(default_factory=dict)

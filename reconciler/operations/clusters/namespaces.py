@@ -30,7 +30,7 @@ from reconciler.resources.namespace import Namespace
 from reconciler.runtime.text import counted, list_first, refusal
 
 if TYPE_CHECKING:
-    from reconciler.operations.steps.runner import EmergencyOptions, SiteOptions
+    from reconciler.operations.steps.runner import EmergencyRun, SiteOptions
     from reconciler.planning.plan import Plan
     from reconciler.providers.protocol import Provider
     from reconciler.resources.inventory import DeclaredResource, Observed
@@ -40,7 +40,7 @@ NamespaceOrder: TypeAlias = CreateNamespaceOrder | AlterNamespaceOrder | DeleteN
 
 
 def change_namespace(
-    emergency: EmergencyOptions,
+    emergency: EmergencyRun,
     order: NamespaceOrder,
     *,
     confirm: Callable[[Plan], bool] | None = None,

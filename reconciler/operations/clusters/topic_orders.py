@@ -13,12 +13,12 @@ from reconciler.operations.steps.workspace import check_allowance, get_address_p
 from reconciler.planning.orders import AlterTopicOrder, CreateTopicOrder, DeleteTopicOrder
 
 if TYPE_CHECKING:
-    from reconciler.operations.steps.runner import EmergencyOptions
+    from reconciler.operations.steps.runner import EmergencyRun
     from reconciler.planning.plan import Plan
 
 
 def change_topic(
-    emergency: EmergencyOptions,
+    emergency: EmergencyRun,
     order: CreateTopicOrder | AlterTopicOrder,
     *,
     confirm: Callable[[Plan], bool] | None = None,
@@ -44,7 +44,7 @@ def change_topic(
 
 
 def delete_topics(
-    emergency: EmergencyOptions,
+    emergency: EmergencyRun,
     addresses: Sequence[str],
     *,
     confirm: Callable[[Plan], bool],

@@ -20,7 +20,7 @@ from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from reconciler.operations.steps.runner import EmergencyOptions
+    from reconciler.operations.steps.runner import EmergencyRun
     from reconciler.planning.plan import Plan
 
 
@@ -33,7 +33,7 @@ _ONLY_IN_FILES: Final = {
 
 
 def create_links(
-    emergency: EmergencyOptions, texts: Sequence[str], fields: Mapping[str, object], *, is_dry_run: bool = False
+    emergency: EmergencyRun, texts: Sequence[str], fields: Mapping[str, object], *, is_dry_run: bool = False
 ) -> OrderResult:
     """Create links; of bidirectional ones also the other half. `fields` as in a manifest's spec."""
     check_link_arguments(texts)
@@ -59,7 +59,7 @@ def create_links(
 
 
 def order_links(
-    emergency: EmergencyOptions,
+    emergency: EmergencyRun,
     texts: Sequence[str],
     order: Callable[[Address, bool], LinkOrder],
     *,

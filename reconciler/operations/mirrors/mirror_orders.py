@@ -15,7 +15,7 @@ from reconciler.operations.steps.workspace import check_allowance
 from reconciler.planning.orders import CreateMirrorOrder, DeleteMirrorOrder, RoleOrder
 
 if TYPE_CHECKING:
-    from reconciler.operations.steps.runner import EmergencyOptions
+    from reconciler.operations.steps.runner import EmergencyRun
     from reconciler.planning.orders import RoleVerb
     from reconciler.planning.plan import Plan
 
@@ -35,7 +35,7 @@ _NONE = RoleOptions()
 
 
 def change_roles(
-    emergency: EmergencyOptions,
+    emergency: EmergencyRun,
     verb: RoleVerb,
     choice: MirrorChoice,
     *,
@@ -80,7 +80,7 @@ class NewMirrorOptions:
 
 
 def create_mirrors(
-    emergency: EmergencyOptions, addresses: Sequence[str], new: NewMirrorOptions, *, is_dry_run: bool = False
+    emergency: EmergencyRun, addresses: Sequence[str], new: NewMirrorOptions, *, is_dry_run: bool = False
 ) -> OrderResult:
     """Create mirrors over a link. Apply does not delete them, though no file declares them."""
     names = [named.address for named in parse_mirror_addresses(addresses)]
@@ -99,7 +99,7 @@ def create_mirrors(
 
 
 def delete_mirrors(
-    emergency: EmergencyOptions,
+    emergency: EmergencyRun,
     addresses: Sequence[str],
     *,
     confirm: Callable[[Plan], bool],

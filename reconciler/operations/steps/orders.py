@@ -25,7 +25,7 @@ from reconciler.operations.steps.observe import (
     query_in_parallel,
     reject_other_cluster,
 )
-from reconciler.operations.steps.runner import EmergencyOptions, require_confirmation, summarize_errors
+from reconciler.operations.steps.runner import EmergencyRun, require_confirmation, summarize_errors
 from reconciler.operations.steps.transitions import add_diverged_records, check_restorable, explain_interrupted
 from reconciler.operations.steps.workspace import Site, Work
 from reconciler.planning import planner
@@ -275,7 +275,7 @@ class OrderedResource:
 class OrderRun:
     """A command's orders, one per resource. A failure does not stop the others."""
 
-    emergency: EmergencyOptions
+    emergency: EmergencyRun
     site: Site
     noun: str
     orders: Mapping[Address, Order]

@@ -361,7 +361,7 @@ FAILOVER: Final = "mirror failover"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmergencyOptions(SiteOptions):
+class EmergencyRun(SiteOptions):
     """Options of a command that acts at once, without the files."""
 
     command: str

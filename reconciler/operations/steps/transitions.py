@@ -469,7 +469,7 @@ class TransitionDriver:
             case _M.PENDING_STOPPED:
                 self.sync(mirror)
                 check_source_shut(self.providers, mirror)
-                self._check_nothing_written(links, mirror, operation)
+                self._recheck_sides(links, mirror, operation)
                 return self._set_status(links, mirror, _M.STOPPED)
             case _M.PENDING_MIRROR:
                 return self._finish_reversal(links, mirror, operation)
@@ -518,7 +518,7 @@ class TransitionDriver:
         source_links = self._get_links(mirror.source_cluster)
         source_links.ask(mirror.source, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
 
-    def _check_nothing_written(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> None:
+    def _recheck_sides(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> None:
         """Reject the swap if a side received records since. A closed mirror cannot copy them."""
         self._close_source(mirror, operation)
         self._copy_all(links, mirror, self._read_source_ends(mirror))
@@ -565,9 +565,7 @@ class TransitionDriver:
         if peer.status is not _M.STOPPED or peer.stopped_by not in REVERSALS:
             raise broken_reversal_error(mirror, peer)
         maps = self._get_links(mirror.source_cluster).offset_maps(mirror.source)
-        links.record_agreement(
-            mirror.name, peer.topic_id, self._read_source_bounds(mirror), operation=operation.id, maps=maps
-        )
+        links.record_agreement(mirror.name, peer.topic_id, self._read_bounds(mirror), operation=operation.id, maps=maps)
         return self._set_status(links, mirror, _M.PAUSED if operation.verb == "reverse-and-pause" else _M.ACTIVE)
 
     def _prepare_restore(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
@@ -592,12 +590,10 @@ class TransitionDriver:
         maps = self._get_links(mirror.source_cluster).offset_maps(mirror.source)
         if maps is not None:
             # The sync of groups needs this map.
-            links.record_agreement(
-                mirror.name, source, self._read_source_bounds(mirror), operation=operation.id, maps=maps
-            )
+            links.record_agreement(mirror.name, source, self._read_bounds(mirror), operation=operation.id, maps=maps)
         self.sync(mirror)
         if maps is None:
-            links.record_agreement(mirror.name, source, self._read_source_bounds(mirror), operation=operation.id)
+            links.record_agreement(mirror.name, source, self._read_bounds(mirror), operation=operation.id)
         return self._set_status(links, mirror, _M.ACTIVE)
 
     def _finish_source(self, mirror: ObservedMirror) -> None:
@@ -610,7 +606,7 @@ class TransitionDriver:
             self.drive(mirror.source_cluster, mirror.source)
 
     def _read_source_ends(self, mirror: ObservedMirror) -> dict[int, int]:
-        return {partition: bound.end for partition, bound in self._read_source_bounds(mirror).items()}
+        return {partition: bound.end for partition, bound in self._read_bounds(mirror).items()}
 
     def _copy_all(self, links: LinksByJobs, mirror: ObservedMirror, ends: Mapping[int, int]) -> None:
         self.copy(mirror, ends)
@@ -649,7 +645,7 @@ class TransitionDriver:
     def _get_links(self, cluster: str) -> LinksByJobs:
         return links_by_jobs(self._get_provider(cluster))
 
-    def _read_source_bounds(self, mirror: ObservedMirror) -> Mapping[int, Bounds]:
+    def _read_bounds(self, mirror: ObservedMirror) -> Mapping[int, Bounds]:
         return self._get_provider(mirror.source_cluster).log(get_source_address(mirror)).bounds()
 
     def _record_trouble(self, links: LinksByJobs, mirror: ObservedMirror, error: ReconcilerError) -> None:

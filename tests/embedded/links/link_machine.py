@@ -25,7 +25,8 @@ from reconciler.errors import ReconcilerError, RetryableError
 from reconciler.lifecycles import MIRROR, MirrorStatus
 from reconciler.operations.steps import transitions
 from reconciler.operations.steps.mirror_copy import FETCHING
-from reconciler.operations.steps.transitions import UNDER_WAY, TransitionDriver
+from reconciler.operations.steps.transitions import UNDER_WAY
+from reconciler.operations.steps.transitions import TransitionDriver as Driver
 from reconciler.records.log import Digest, OffsetRange
 from reconciler.resources import measures, mirrors
 from reconciler.resources.mirrors import MirrorEntry, ObservedMirror, Operation
@@ -741,25 +742,21 @@ def _keeps_transactions(self: ClusterLinks, full_name: str) -> None:
     _hand(self, self.cluster.topic(full_name))
 
 
-def _stands_first(
-    self: TransitionDriver, links: Any, here: ObservedMirror, operation: Operation, cut: Any
-) -> ObservedMirror:
+def _stands_first(self: Driver, links: Any, here: ObservedMirror, operation: Operation, cut: Any) -> ObservedMirror:
     """Note that it equals its source before what diverged is cut, and cut nothing."""
-    links.record_agreement(
-        here.name, here.source_topic_id or "", self._read_source_bounds(here), operation=operation.id
-    )
+    links.record_agreement(here.name, here.source_topic_id or "", self._read_bounds(here), operation=operation.id)
     assert cut is not None
     return self._set_status(links, here, transitions.MirrorStatus.ACTIVE)
 
 
-def _opens_whatever(self: TransitionDriver, links: Any, here: ObservedMirror, ends: Mapping[int, int]) -> None:
+def _opens_whatever(self: Driver, links: Any, here: ObservedMirror, ends: Mapping[int, int]) -> None:
     """Copy to where the source is, and do not look whether all of it came."""
     self.copy(here, ends)
     assert links is not None
 
 
-def _joins_late(self: TransitionDriver, links: Any, here: ObservedMirror, operation: Operation) -> ObservedMirror:
-    ends = {part: bound.end for part, bound in self._read_source_bounds(here).items()}
+def _joins_late(self: Driver, links: Any, here: ObservedMirror, operation: Operation) -> ObservedMirror:
+    ends = {part: bound.end for part, bound in self._read_bounds(here).items()}
     here = links.record_end_offsets(here.name, operation=operation.id, ends=ends)
     self._copy_all(links, here, ends)
     there = self._get_links(here.source_cluster)
@@ -792,24 +789,19 @@ VARIANTS: Final[Mapping[str, Broken]] = {
     "open transactions stay open": Broken(
         "reverse died", ((ClusterLinks, "_close_to_producers", _keeps_transactions),)
     ),
-    "it stands before it is cut": Broken("restore died", ((TransitionDriver, "_run_restore", _stands_first),)),
+    "it stands before it is cut": Broken("restore died", ((Driver, "_run_restore", _stands_first),)),
     "nothing is noted of what it equals": Broken("just swapped", ((ClusterLinks, "record_source_match", _nothing),)),
     "no group is clamped": Broken(
         "failover died", ((link_side, "clamp_groups", _nothing), (gate, "clamp_groups", _nothing))
     ),
     "groups are clamped by who fails over alone": Broken("failover died", ((AppendGate, "_clamp_groups", _nothing),)),
-    "it opens without what it lacks": Broken("waits", ((TransitionDriver, "_copy_all", _opens_whatever),)),
+    "it opens without what it lacks": Broken("waits", ((Driver, "_copy_all", _opens_whatever),)),
     "the source is shut after the copy": Broken(
-        "append",
-        (
-            (TransitionDriver, "_run_synchronization", _joins_late),
-            (TransitionDriver, "_check_nothing_written", _nothing),
-        ),
+        "append", ((Driver, "_run_synchronization", _joins_late), (Driver, "_recheck_sides", _nothing))
     ),
     "what was failed over is begun again": Broken("late join", ((mirrors, "_end_operation", _forgets),)),
     "a mirror opens though its source was rescued": Broken(
-        "west rescued",
-        ((transitions, "check_source_shut", _nothing), (TransitionDriver, "_check_nothing_written", _nothing)),
+        "west rescued", ((transitions, "check_source_shut", _nothing), (Driver, "_recheck_sides", _nothing))
     ),
     "what was looked at long ago is published": Broken("late copy", ((topic_log, "check_current", _nothing),)),
     "whatever has offsets is the same": Broken("restore died", ((measures, "_find_copied_end", _all_fetched),)),
