@@ -586,11 +586,11 @@ def _build_compared_check(plan: Plan, select: Select) -> Callable[[Address], boo
 
 
 def _build_selector(select: Select) -> Callable[[Address], bool]:
-    def test(address: Address) -> bool:
+    def is_selected(address: Address) -> bool:
         is_target = not select.targets or any(matches(pattern, address) for pattern in select.targets)
         return is_target and not any(matches(pattern, address) for pattern in select.excludes)
 
-    return test
+    return is_selected
 
 
 def _find_obstacles(plan: Plan) -> tuple[PlanFinding, ...]:

@@ -225,7 +225,7 @@ def _export_archived(work: Work, cluster: str, options: ExportOptions) -> Export
         raise UserError(message, hint="Export the live cluster: leave --from-object-storage out.")
     archives = select_archives(work.clusters[cluster], stored.topics, stored.metadata)
 
-    def above(address: Address) -> str:
+    def describe_recovery(address: Address) -> str:
         if address in archives.empty:
             return "# It comes back empty: none of its records were in object storage.\n"
         recoverable = archives.recoveries.get(address)
@@ -235,7 +235,7 @@ def _export_archived(work: Work, cluster: str, options: ExportOptions) -> Export
             else f"# Next offset: {describe_next_offsets(recoverable)}. Records from there on were not uploaded.\n"
         )
 
-    files = write_manifests(archives.inventory, options.out, above, is_forced=options.is_forced)
+    files = write_manifests(archives.inventory, options.out, describe_recovery, is_forced=options.is_forced)
     if files:
         warn_unread(work.invocation, work.loaded.folder, work.loaded.workspace.spec.manifests, options.out)
     addresses = tuple(sorted(archives.inventory))

@@ -402,32 +402,32 @@ def _copy_mirrors(
     started_mirrors: set[str] = set()
     one_at_a_time = threading.Lock()
 
-    def say(event: Event) -> None:
+    def report_event(event: Event) -> None:
         with one_at_a_time:
             report(event)
 
-    def started(mirror: ObservedMirror) -> Callable[[JobProgress], None]:
+    def start_mirror(mirror: ObservedMirror) -> Callable[[JobProgress], None]:
         address = address_of("mirror", mirror.cluster, mirror.name)
         started_mirrors.add(address)
-        say(ActionStarted(_make_event_name(address), address))
-        return lambda progress: say(build_progress_event(_make_event_name(address), progress))
+        report_event(ActionStarted(_make_event_name(address), address))
+        return lambda progress: report_event(build_progress_event(_make_event_name(address), progress))
 
-    done = rounds.run_round(clusters, is_wanted, started, others)
+    done = rounds.run_round(clusters, is_wanted, start_mirror, others)
     for outcome in done.synced:
         if outcome.error is not None:
-            say(
+            report_event(
                 ActionFailed(
                     _make_event_name(outcome.address), outcome.address, outcome.error.message, outcome.error.hint
                 )
             )
         elif outcome.address in started_mirrors:
-            say(
+            report_event(
                 ActionDone(
                     _make_event_name(outcome.address), outcome.address, outcome.seconds, outcome.records, outcome.bytes
                 )
             )
     for cluster, error in done.failed.items():
-        say(ActionFailed(f"{MIRROR}:{cluster}", cluster_address(cluster), error.message, error.hint))
+        report_event(ActionFailed(f"{MIRROR}:{cluster}", cluster_address(cluster), error.message, error.hint))
     return done
 
 

@@ -100,10 +100,10 @@ def state_rm(
             raise UsageError(message, hint="Give --recursive; what goes is shown before.")
     orders = [ForgetOrder(pattern, recursive) for pattern in patterns]
 
-    def rows(plan: Plan, record: Record) -> bool:
+    def confirm_rows(plan: Plan, record: Record) -> bool:
         return confirm(tuple((action.address, record[action.address]) for action in plan.actions))
 
-    return tuple(action.address for action in surgery.carry_out(orders, rows).actions)
+    return tuple(action.address for action in surgery.carry_out(orders, confirm_rows).actions)
 
 
 def state_mv(

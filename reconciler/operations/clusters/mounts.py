@@ -177,14 +177,14 @@ def _read_migrations(
 ) -> tuple[tuple[ClusterMigration, ...], Mapping[str, ReconcilerError]]:
     recorded = reach.read_recorded_ids(site)
 
-    def look(name: str) -> list[ClusterMigration]:
+    def read_cluster(name: str) -> list[ClusterMigration]:
         if not check_cluster_exists(site, name, recorded):
             return []
         return [
             ClusterMigration(name, migration) for migration in migrations_of(site.providers[name]).list_unfinished()
         ]
 
-    migrations, lost = query_clusters(select_clusters(site, _to_names(cluster)), look)
+    migrations, lost = query_clusters(select_clusters(site, _to_names(cluster)), read_cluster)
     return tuple(_name_waits(site, underway) for name in sorted(migrations) for underway in migrations[name]), lost
 
 
@@ -310,7 +310,7 @@ def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[st
         sharing.setdefault(get_storage_url(site, name), []).append(name)
     recorded = reach.read_recorded_ids(site)
 
-    def look(name: str) -> _ClusterMigrations:
+    def read_cluster(name: str) -> _ClusterMigrations:
         if not check_cluster_exists(site, name, recorded):
             return _ClusterMigrations(None)
         provider = site.providers[name]
@@ -323,7 +323,7 @@ def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[st
             ),
         )
 
-    answers, lost = query_clusters(names, look)
+    answers, lost = query_clusters(names, read_cluster)
     listed, unlisted = query_clusters(
         list(sharing), lambda url: list(migrations_of(site.providers[sharing[url][0]]).detached())
     )
@@ -352,12 +352,12 @@ def _has_migration_in(row: MountRow, states: Sequence[str]) -> bool:
 def read_cluster_names(site: Site, names: Iterable[str]) -> dict[str, str]:
     """Return cluster names by id, for reachable clusters. Ids in object storage are included."""
 
-    def look(name: str) -> set[str]:
+    def read_ids(name: str) -> set[str]:
         provider = site.providers[name]
         identity = provider.identify()
         return set() if identity is None else {identity.cluster_id, read_id_in_storage(provider, identity.cluster_id)}
 
-    ids_by_name, _ = query_clusters(list(names), look)
+    ids_by_name, _ = query_clusters(list(names), read_ids)
     return {cluster_id: name for name, ids in ids_by_name.items() for cluster_id in ids}
 
 
@@ -463,7 +463,7 @@ class ReleaseRequest:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A topic that was, or is to be, released: no cluster owns it, so any can mount it."""
+    """A topic whose ownership is removed, so that any cluster can mount it."""
 
     topic: MountableTopic
     owner: str
@@ -502,10 +502,10 @@ def release_topic(
 def _find_releasable_topic(
     site: Site, sharing: Mapping[str, Sequence[str]], request: ReleaseRequest
 ) -> tuple[Sequence[str], MountableTopic]:
-    def look(url: str) -> MountableTopic:
+    def find_topic(url: str) -> MountableTopic:
         return migrations_of(site.providers[sharing[url][0]]).read_releasable(request.location, request.owner)
 
-    topics, lost = query_clusters(list(sharing), look)
+    topics, lost = query_clusters(list(sharing), find_topic)
     if len(topics) > 1:
         named = ", ".join(sharing[url][0] for url in topics)
         message = f"{request.location} is in the object storage of each of the clusters {named}"

@@ -159,7 +159,7 @@ class _MirrorIndex:
 
     @classmethod
     def read(cls, site: Site, clusters: Sequence[str]) -> _MirrorIndex:
-        def look(name: str) -> tuple[list[ObservedMirror], list[Address]] | None:
+        def read_cluster(name: str) -> tuple[list[ObservedMirror], list[Address]] | None:
             provider = site.providers[name]
             if provider.identify() is None:
                 return None
@@ -168,7 +168,7 @@ class _MirrorIndex:
                 return [], []
             return list(links.mirrors()), [address_of("link", name, link.name) for link in links.links()]
 
-        answers_by_cluster = dict(zip(clusters, map_in_parallel(look, clusters, name="mirrors"), strict=True))
+        answers_by_cluster = dict(zip(clusters, map_in_parallel(read_cluster, clusters, name="mirrors"), strict=True))
         answers = [answer for answer in answers_by_cluster.values() if answer is not None]
         mirrors = sorted(
             (mirror for some, _ in answers for mirror in some), key=lambda mirror: (mirror.cluster, mirror.name)

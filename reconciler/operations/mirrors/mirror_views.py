@@ -229,7 +229,7 @@ def read_mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorEr
     recorded = reach.read_recorded_ids(site)
     links_by_cluster: dict[str, Sequence[ObservedLink]] = {}
 
-    def look(name: str) -> list[MirrorError]:
+    def read_cluster(name: str) -> list[MirrorError]:
         links_by_cluster[name] = ()
         its = site.providers[name].links if check_cluster_exists(site, name, recorded) else None
         if its is None:
@@ -237,7 +237,7 @@ def read_mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorEr
         links_by_cluster[name] = its.links()
         return [*_list_link_errors(name, links_by_cluster[name]), *_list_mirror_errors(its.mirrors())]
 
-    errors_by_cluster, lost = query_clusters(names, look)
+    errors_by_cluster, lost = query_clusters(names, read_cluster)
     _check_links_exist(links, {name: links_by_cluster[name] for name in errors_by_cluster})
     mirror_addresses = {mirror.address for mirror in mirrors}
     selected = [
@@ -303,11 +303,11 @@ def _read_mirrors(
 ) -> tuple[dict[str, Sequence[ObservedMirror]], dict[str, ReconcilerError]]:
     recorded = reach.read_recorded_ids(site)
 
-    def look(name: str) -> Sequence[ObservedMirror]:
+    def read_cluster(name: str) -> Sequence[ObservedMirror]:
         links = site.providers[name].links if check_cluster_exists(site, name, recorded) else None
         return [] if links is None else links.mirrors()
 
-    return query_clusters(names, look)
+    return query_clusters(names, read_cluster)
 
 
 def _require_mirror(reach: SiteOptions, site: Site, named: MirrorName) -> ObservedMirror:

@@ -190,13 +190,13 @@ class SparkJobs:
     ) -> TransitionDriver:
         """Return the driver of transitions, which need both clusters of a link."""
 
-        def go() -> None:
+        def check_stop() -> None:
             if self._is_stopped:
                 raise IncompleteError("stopped before it had ended", hint=CONTINUE_HINT)
             may_go_on()
 
         return TransitionDriver(
-            self._providers, copy or self.build_copier().copy, FinalSync(self._providers), nonce, go
+            self._providers, copy or self.build_copier().copy, FinalSync(self._providers), nonce, check_stop
         )
 
     def _run_mirror(self, engine: Engine, job: RunJob, progress: Callable[[Progress], None]) -> JobResult:

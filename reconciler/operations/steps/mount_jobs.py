@@ -316,7 +316,7 @@ class Unmount(_MountJobRun):
     def _build_timeout_check(self) -> Callable[[], None]:
         began, timeout_ms = monotonic(), self.mounting.spec.timeout
 
-        def check() -> None:
+        def check_timeout() -> None:
             self.means.may_go_on()
             if timeout_ms is None or timeout_ms == UNLIMITED:
                 return
@@ -324,7 +324,7 @@ class Unmount(_MountJobRun):
                 message = f"{self.mounting.address} is not archived within its timeout"
                 raise RetryableError(message, hint="What is archived stays: apply again, with a longer timeout.")
 
-        return check
+        return check_timeout
 
     def _missing_error(self, move: MountJob) -> UserError:
         message = (

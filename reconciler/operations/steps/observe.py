@@ -154,14 +154,14 @@ def _report_progress(futures: Mapping[str, Future[Any]], what: str, tell: Callab
     if tell is print_nothing:
         return
 
-    def say(_answered: object) -> None:
+    def report_waiting(_answered: object) -> None:
         waiting = [name for name, future in futures.items() if not future.done()]
         still = f", waiting for {list_first(waiting)}" if waiting else ""
         tell(f"{what} {len(futures) - len(waiting)} of {len(futures)}{still}")
 
-    say(None)
+    report_waiting(None)
     for future in futures.values():
-        future.add_done_callback(say)
+        future.add_done_callback(report_waiting)
 
 
 def measure_on(

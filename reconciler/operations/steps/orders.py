@@ -141,10 +141,10 @@ def _measure_roles(site: Site, draft: Draft, cuts: Cuts, optional: Collection[st
 
     unreadable: dict[Address, UserError] = {}
 
-    def look(cluster: str) -> Measures:
+    def measure_cluster(cluster: str) -> Measures:
         return _measure_side(site.providers[cluster], by_cluster[cluster], cut, unreadable)
 
-    answers, late = query_in_parallel(look, by_cluster, optional)
+    answers, late = query_in_parallel(measure_cluster, by_cluster, optional)
     measures = {address: measure for answer in answers.values() for address, measure in answer.items()}
     _reject_unreadable(draft, unreadable)
     if late:
@@ -298,7 +298,7 @@ class OrderRun:
         require_confirmation(self.confirm is None or self.confirm(plan))
         clusters = {cluster_of(action.address) or "" for action in ready.values()}
 
-        def decide(snapshot: Snapshot | None) -> list[Action]:
+        def decide_actions(snapshot: Snapshot | None) -> list[Action]:
             for cluster in sorted(clusters):
                 try:
                     reject_other_cluster(self.site, cluster, snapshot)
@@ -311,7 +311,7 @@ class OrderRun:
             ready.update((action.id, _keep_shown_costs(action, ready)) for action in again.actions)
             return [ready[action.id] for action in self._list_executable_actions(again, failed)]
 
-        undone = self.emergency.run_actions(self.site, clusters, decide)
+        undone = self.emergency.run_actions(self.site, clusters, decide_actions)
         for name, error in undone.items():
             action = ready.get(name)
             addresses = (Address(name.partition(":")[2]),) if action is None else list_changed_addresses(action)
@@ -354,7 +354,7 @@ class OrderRun:
             }
         )
 
-        def check(cluster: str) -> ReconcilerError | None:
+        def check_cluster(cluster: str) -> ReconcilerError | None:
             try:
                 self.site.providers[cluster]
                 self.emergency.check_answers(self.site, cluster)
@@ -362,7 +362,7 @@ class OrderRun:
                 return error
             return None
 
-        errors = zip(clusters, map_in_parallel(check, clusters, name="clusters"), strict=True)
+        errors = zip(clusters, map_in_parallel(check_cluster, clusters, name="clusters"), strict=True)
         return {address: error for cluster, error in errors if error for address in self._list_ordered_on(cluster)}
 
     def _find_ordered_resource(self, address: Address) -> Address:
@@ -459,7 +459,7 @@ def _find_link_mirrors(site: Site, links: AbstractSet[Address]) -> Iterator[Addr
 
 
 def _read_live_mirrors(site: Site, optional: Collection[str]) -> Inventory:
-    def read(cluster: str) -> Sequence[ObservedMirror]:
+    def read_cluster(cluster: str) -> Sequence[ObservedMirror]:
         try:
             provider = site.providers[cluster]
             return links_of(provider).mirrors() if provider.identify() is not None else ()
@@ -467,7 +467,7 @@ def _read_live_mirrors(site: Site, optional: Collection[str]) -> Inventory:
             return ()
 
     mirrors: dict[Address, Observed] = {}
-    for cluster, answer in query_in_parallel(read, site.clusters, optional)[0].items():
+    for cluster, answer in query_in_parallel(read_cluster, site.clusters, optional)[0].items():
         for seen in answer:
             if seen.status is not MirrorStatus.STOPPED and seen.source_cluster:
                 mirror = MirrorTopic(
@@ -544,7 +544,7 @@ def _find_detached(site: Site, orders: Iterable[Order]) -> Mapping[Address, str]
             address = order.topic if isinstance(order, CreateTopicOrder) else order.mirror
             names.setdefault(cluster_of(address) or "", []).append(full_name_of(address))
 
-    def read(cluster: str) -> Mapping[Address, str]:
+    def read_cluster(cluster: str) -> Mapping[Address, str]:
         provider = site.providers[cluster]
         if site.clusters[cluster].spec.object_storage is None or not provider.capabilities.mountings:
             return {}
@@ -555,7 +555,7 @@ def _find_detached(site: Site, orders: Iterable[Order]) -> Mapping[Address, str]
         )
         return {address_of("topic", cluster, register.full_name): register.location for register in stored}
 
-    answers, _ = query_in_parallel(read, names, names)
+    answers, _ = query_in_parallel(read_cluster, names, names)
     return {topic: location for answer in answers.values() for topic, location in answer.items()}
 
 
@@ -659,7 +659,7 @@ def _observe_resources(
     for address in addresses:
         scopes.setdefault(cluster_of(address) or "", []).append(address)
 
-    def read(cluster: str) -> Inventory:
+    def observe_cluster(cluster: str) -> Inventory:
         if cluster not in site.clusters and cluster in optional:
             raise UserError(NOT_DECLARED, hint="Declare it as a Cluster.", subject=f"cluster {cluster} ")
         observed = site.providers[cluster].observe(Scope(tuple(scopes[cluster])))
@@ -667,7 +667,7 @@ def _observe_resources(
             raise absent_cluster_error(site.clusters[cluster])
         return observed
 
-    answers, errors = query_in_parallel(read, scopes, optional)
+    answers, errors = query_in_parallel(observe_cluster, scopes, optional)
     return {address: seen for answer in answers.values() for address, seen in answer.items()}, errors
 
 
@@ -679,7 +679,7 @@ def _find_unrestorable(site: Site, plan: Plan) -> Iterator[tuple[Address, Reconc
     moves = [action for action in plan.actions if isinstance(action, Transition) and action.verb == RESTORE]
     restores = [move.after for move in moves]
 
-    def check(mirror: Resource) -> tuple[Address, ReconcilerError] | None:
+    def check_mirror(mirror: Resource) -> tuple[Address, ReconcilerError] | None:
         if isinstance(mirror, MirrorTopic):
             try:
                 peer = links_of(site.providers[mirror.source_cluster]).mirror(mirror.source)
@@ -688,7 +688,7 @@ def _find_unrestorable(site: Site, plan: Plan) -> Iterator[tuple[Address, Reconc
                 return mirror.address, error
         return None
 
-    yield from (wrong for wrong in map_in_parallel(check, restores, name="restore") if wrong is not None)
+    yield from (wrong for wrong in map_in_parallel(check_mirror, restores, name="restore") if wrong is not None)
 
 
 def _keep_shown_costs(action: Action, shown: Mapping[str, Action]) -> Action:

@@ -208,10 +208,10 @@ def _run_to_end(run: Coroutine[object, object, RunOutcome]) -> RunOutcome:
     """Run a coroutine inside a task that returns `None`: asyncio would log a large result twice."""
     results: list[RunOutcome] = []
 
-    async def drive() -> None:
+    async def drop_result() -> None:
         results.append(await run)
 
-    asyncio.run(drive())
+    asyncio.run(drop_result())
     return results[0]
 
 
@@ -385,7 +385,7 @@ class EmergencyRun(SiteOptions):
             actions = () if basis.is_second_round else tuple(decide(None if self.no_state else basis.snapshot))
             return RunWork(actions, compute_digest(actions))
 
-        def report(event: Event) -> None:
+        def report_event(event: Event) -> None:
             if not (self.no_state and isinstance(event, RunHandedOver | Summary)):
                 self.report(event)
 
@@ -396,7 +396,7 @@ class EmergencyRun(SiteOptions):
         )
         try:
             result = run_under_lease(
-                site, wish, decide_now, report=report, stop=self.stop, keeps_state=not self.no_state
+                site, wish, decide_now, report=report_event, stop=self.stop, keeps_state=not self.no_state
             ).result
         except LeaseError as error:
             if self.command == FAILOVER:
