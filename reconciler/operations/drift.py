@@ -444,7 +444,7 @@ class DriftResult:
     def _unknown_findings(self) -> tuple[PlanFinding, ...]:
         return self.lost if self.unreadable is None else (self.unreadable, *self.lost)
 
-    def remember(self) -> None:
+    def record_shown(self) -> None:
         """Store in the file of `known` that all items were shown."""
         if self.known is not None:
             self.known.store_findings()
@@ -460,7 +460,7 @@ def drift(
 ) -> DriftResult:
     """Compare files, state and clusters. `fail_on` adds failing classes; `known` hides reported items.
 
-    Callers show the result, then call its `remember`.
+    Callers show the result, then call its `record_shown`.
     """
     kinds = parse_failing_classes(fail_on)
     started_ms = invocation.now_ms()

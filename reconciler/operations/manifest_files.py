@@ -53,7 +53,7 @@ class FormatResult:
     verdict: ReconcilerError | None
 
 
-def fmt(invocation: Invocation, paths: Sequence[Path], *, check: bool) -> FormatResult:
+def format_files(invocation: Invocation, paths: Sequence[Path], *, check: bool) -> FormatResult:
     """Format files, folders or the whole workspace. With `check` only report changes."""
     files = _list_named_files(invocation, paths) if paths else _list_workspace_files(invocation)
     texts: dict[Path, str] = {}

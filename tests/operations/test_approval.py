@@ -269,7 +269,7 @@ def test_doubt_has_a_fingerprint_and_is_told_once(bench: Bench) -> None:
     unlock(bench)
     known = bench.folder / "known.json"
     first = drift(bench.invocation, Select(), known=known)
-    first.remember()
+    first.record_shown()
     again = drift(bench.invocation, Select(), known=known)
     assert (len(first.failing), again.findings, again.verdict) == (1, (), None)
 

@@ -36,7 +36,7 @@ spec: {partitions: 3}
 
 def look(bench: Bench, *, fail_on: Sequence[str] = (), known: Path | None = None) -> DriftResult:
     drifted = drift(bench.invocation, Select(), fail_on=fail_on, known=known)
-    drifted.remember()
+    drifted.record_shown()
     return drifted
 
 

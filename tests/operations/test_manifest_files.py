@@ -16,7 +16,7 @@ from reconciler.manifests.json_schema import build_schemas
 from reconciler.manifests.positions import ManifestError
 from reconciler.operations.export import ExportOptions, export
 from reconciler.operations.init import init
-from reconciler.operations.manifest_files import fmt, validate
+from reconciler.operations.manifest_files import format_files, validate
 from reconciler.operations.steps.invocation import Select
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def made(bench: Bench) -> Bench:
 
 def test_what_init_makes_is_valid_laid_out_and_applies(made: Bench) -> None:
     assert validate(made.invocation, Select()).verdict is None
-    assert fmt(made.invocation, (), check=True).verdict is None
+    assert format_files(made.invocation, (), check=True).verdict is None
     assert made.apply().verdict is None
     assert made.plan().plan.is_empty
 
@@ -139,22 +139,22 @@ def test_formatting_changes_only_what_is_not_in_form(bench: Bench) -> None:
     ugly = bench.write(
         "manifests/ugly.yaml", "kind:   Topic\napiVersion: reconciler/v1   # ours\nspec: {partitions:   3}\n"
     )
-    checked = fmt(bench.invocation, (), check=True)
+    checked = format_files(bench.invocation, (), check=True)
     assert checked.changed == (Path("manifests/ugly.yaml"),)
     assert isinstance(checked.verdict, UserError)
     assert "kind:   Topic" in ugly.read_text()
 
-    done = fmt(bench.invocation, (), check=False)
+    done = format_files(bench.invocation, (), check=False)
     assert (done.changed, done.verdict, done.files) == (checked.changed, None, 4)
     assert "# ours" in ugly.read_text()
-    assert fmt(bench.invocation, (), check=True).changed == ()
+    assert format_files(bench.invocation, (), check=True).changed == ()
 
 
 def test_formatting_files_by_name_needs_no_workspace(bench: Bench) -> None:
     (bench.folder / "reconciler.yaml").unlink()
     bench.write("elsewhere/ugly.yaml", "a:   1\n")
-    assert fmt(bench.invocation, (Path("elsewhere"),), check=False).changed == (Path("elsewhere/ugly.yaml"),)
-    assert fmt(bench.invocation, (Path("elsewhere/ugly.yaml"),), check=True).changed == ()
+    assert format_files(bench.invocation, (Path("elsewhere"),), check=False).changed == (Path("elsewhere/ugly.yaml"),)
+    assert format_files(bench.invocation, (Path("elsewhere/ugly.yaml"),), check=True).changed == ()
 
 
 def test_formatting_changes_nothing_where_something_is_not_yaml(bench: Bench) -> None:
@@ -162,11 +162,11 @@ def test_formatting_changes_nothing_where_something_is_not_yaml(bench: Bench) ->
     bench.write("manifests/broken.yaml", "a: [\n")
     bench.write("manifests/latin.yaml", "").write_bytes(b"a: \xff\n")
     with pytest.raises(ManifestError) as caught:
-        fmt(bench.invocation, (), check=False)
+        format_files(bench.invocation, (), check=False)
     assert {problem.file for problem in caught.value.problems} == {"manifests/broken.yaml", "manifests/latin.yaml"}
     assert ugly.read_text() == "a:   1\n"
 
 
 def test_formatting_what_is_not_there_is_said(bench: Bench) -> None:
     with pytest.raises(ManifestError, match="nothing"):
-        fmt(bench.invocation, (Path("nothing"),), check=True)
+        format_files(bench.invocation, (Path("nothing"),), check=True)

@@ -24,7 +24,7 @@ from reconciler.manifests.json_schema import build_schemas
 from reconciler.manifests.overlays import Variables
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.clusters.cluster_check import run_cluster_check
-from reconciler.operations.manifest_files import fmt, validate
+from reconciler.operations.manifest_files import format_files, validate
 from reconciler.operations.state_views import state_history
 from reconciler.operations.steps.invocation import Select, load_files, read_variables
 from reconciler.operations.steps.runner import SiteOptions
@@ -426,7 +426,7 @@ def test_a_pull_request_reads_nothing_outside_of_its_repository(
     before = outside.read_text()
     for paths in ((), (Path("manifests"),), (Path("manifests/link.yaml"),)):
         with pytest.raises(UserError, match="is outside the repository"):
-            fmt(limited, paths, check=False)
+            format_files(limited, paths, check=False)
     assert outside.read_text() == before
     with pytest.raises(UserError, match=PASSWORD):
         load_files(forked.invocation, Select())  # What is ours may lie anywhere.

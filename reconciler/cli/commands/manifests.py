@@ -102,9 +102,9 @@ def fmt_command(
     check: Annotated[bool, Option("--check", help="Change nothing; exit 1 where something would change.")] = False,
 ) -> None:
     """Put manifests into canonical form. Comments stay."""
-    from reconciler.operations.manifest_files import fmt
+    from reconciler.operations.manifest_files import format_files
 
-    formatted = fmt(place.invocation(), tuple(paths or ()), check=check)
+    formatted = format_files(place.invocation(), tuple(paths or ()), check=check)
     word = "would change" if check else "changed"
     screen = out()
     screen.show([line(f"{word}  {path}") for path in formatted.changed])

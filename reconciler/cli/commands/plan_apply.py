@@ -293,7 +293,7 @@ def drift_command(
         write_metrics_file(path, format_metrics(path, build_drift_result_metrics(drifted, now_ms=invocation.now_ms())))
     if filed is not None:
         filed.tell(drifted)
-    drifted.remember()
+    drifted.record_shown()
     raise_verdict(drifted.verdict)
 
 

@@ -185,10 +185,12 @@ def _read_migrations(
         ]
 
     migrations, lost = query_clusters(select_clusters(site, _to_names(cluster)), read_cluster)
-    return tuple(_name_waits(site, underway) for name in sorted(migrations) for underway in migrations[name]), lost
+    return tuple(
+        _replace_ids_in_waits(site, underway) for name in sorted(migrations) for underway in migrations[name]
+    ), lost
 
 
-def _name_waits(site: Site, underway: ClusterMigration) -> ClusterMigration:
+def _replace_ids_in_waits(site: Site, underway: ClusterMigration) -> ClusterMigration:
     waits = tuple(replace_cluster_ids(site, wait) for wait in underway.migration.waits)
     return replace(underway, migration=replace(underway.migration, waits=waits))
 

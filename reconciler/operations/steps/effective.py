@@ -191,7 +191,7 @@ def _build_tiering_rows(topic: Observed, configs: Configs, inventory: Inventory)
         if is_kept:
             yield TieringRow(key, _TRUE, "tiering was switched off and retains what is uploaded: it stays readable")
         else:
-            yield TieringRow(key, _bool_text(is_on and off is None), off if is_on and off is not None else rules[key])
+            yield TieringRow(key, _format_bool(is_on and off is None), off if is_on and off is not None else rules[key])
     yield TieringRow(
         "remote.delete", _get_value("remote.delete", configs, _TRUE), _describe_origin("remote.delete", configs)
     )
@@ -204,7 +204,7 @@ def _build_tiering_rows(topic: Observed, configs: Configs, inventory: Inventory)
     }
     for key, number in numbers.items():
         yield TieringRow(key, _UNLIMITED if number is None else str(number), targets.rules[key])
-    yield TieringRow("retention.local.strict", _bool_text(targets.is_strict), targets.rules["retention.local.strict"])
+    yield TieringRow("retention.local.strict", _format_bool(targets.is_strict), targets.rules["retention.local.strict"])
 
 
 def _explain_untiered(topic: Observed, configs: Configs, inventory: Inventory) -> str | None:
@@ -266,7 +266,7 @@ def _get_value(key: str, configs: Configs, default: str) -> str:
     return configs[key][0] if key in configs else default
 
 
-def _bool_text(value: bool) -> str:  # noqa: FBT001 - the value is the only argument
+def _format_bool(value: bool) -> str:  # noqa: FBT001 - the value is the only argument
     return "true" if value else "false"
 
 

@@ -187,7 +187,9 @@ def format_finding(finding: PlanFinding) -> str:
 
 def combine_errors(findings: Sequence[PlanFinding], *, can_exclude: bool = False) -> UserError:
     """Return one error for all errors of a plan. `can_exclude`: the command has `--exclude`."""
-    return UserError(_join_findings("the plan has", findings), hint=_exclude_hint(findings, can_exclude=can_exclude))
+    return UserError(
+        _join_findings("the plan has", findings), hint=_build_exclude_hint(findings, can_exclude=can_exclude)
+    )
 
 
 def combine_file_errors(findings: Sequence[PlanFinding]) -> UserError:
@@ -200,16 +202,16 @@ def _join_findings(has: str, findings: Sequence[PlanFinding]) -> str:
     return "\n  ".join([f"{has} {count}:", *map(format_finding, findings)])
 
 
-def _exclude_hint(findings: Sequence[PlanFinding], *, can_exclude: bool) -> str:
+def _build_exclude_hint(findings: Sequence[PlanFinding], *, can_exclude: bool) -> str:
     lifts = "No --allow of this command lifts these." if _names_one(findings) else "No --allow lifts these."
-    patterns = sorted({_exclude_pattern(finding) for finding in findings})
+    patterns = sorted({_build_exclude_pattern(finding) for finding in findings})
     if not can_exclude or not all(patterns):
         return lifts
     shown = [f"--exclude '{pattern}'" for pattern in patterns[:_SHOWN_PATTERNS]]
     return f"{lifts} To do the rest: {' '.join(shown)}{' …' if len(patterns) > _SHOWN_PATTERNS else ''}"
 
 
-def _exclude_pattern(finding: PlanFinding) -> str:
+def _build_exclude_pattern(finding: PlanFinding) -> str:
     return finding.address or "" if finding.exclude_pattern is None else finding.exclude_pattern
 
 

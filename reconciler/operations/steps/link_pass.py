@@ -103,13 +103,13 @@ def write_offsets(
     offsets, below = ends
     names = {mirror.source: mirror.name for mirror in mirrors}
     of_mirrors = {name: _rename_topics(group_offsets, names) for name, group_offsets in offsets.items()}
-    wanted = {_name_destination_group(spec, name): renamed for name, renamed in of_mirrors.items() if renamed}
+    wanted = {_make_destination_group(spec, name): renamed for name, renamed in of_mirrors.items() if renamed}
     outcomes = below.sync_group_offsets(wanted) if wanted else {}
     errors = {f"group {name}": error for name, error in refused.items()}
     in_use: dict[str, ReconcilerError] = {}
     count = 0
     for name in offsets:
-        outcome = outcomes.get(_name_destination_group(spec, name), GroupOffsetsResult())
+        outcome = outcomes.get(_make_destination_group(spec, name), GroupOffsetsResult())
         if isinstance(outcome, ReconcilerError):
             errors[f"group {name}"] = outcome
             continue
@@ -132,7 +132,7 @@ def _rename_topics(offsets: GroupOffsets, names: Mapping[str, str]) -> GroupOffs
     return {(names[topic], part): offset for (topic, part), offset in offsets.items() if topic in names}
 
 
-def _name_destination_group(spec: MirrorLinkSpec, group: str) -> str:
+def _make_destination_group(spec: MirrorLinkSpec, group: str) -> str:
     sync = spec.consumer_offset_sync
     if sync is None or not sync.prefix_groups:
         return group

@@ -289,7 +289,7 @@ class OrderRun:
         """Carry out all orders."""
         failed = {**self.refused, **self._find_unreachable_resources()}
         unread: dict[str, ReconcilerError] = {}
-        plan = self._plan_orders(self.emergency.snapshot(self.site), failed, unread)
+        plan = self._plan_orders(self.emergency.read_snapshot(self.site), failed, unread)
         failed.update(_find_unrestorable(self.site, plan))
         plan = self._add_errors(plan, failed)
         ready = {action.id: action for action in self._list_executable_actions(plan, failed)}

@@ -369,7 +369,7 @@ class EmergencyRun(SiteOptions):
     report: Callable[[Event], None]
     stop: Stop
 
-    def snapshot(self, site: Site) -> Snapshot | None:
+    def read_snapshot(self, site: Site) -> Snapshot | None:
         """Return the state; `None` without one."""
         if self.no_state:
             return None

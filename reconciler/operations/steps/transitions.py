@@ -758,19 +758,19 @@ def explain_interrupted(providers: Mapping[str, Provider], address: Address) -> 
 def _describe_progress(address: Address, mirror: ObservedMirror, shut: Address | None) -> tuple[str, str]:
     verb = "" if mirror.operation is None else mirror.operation.verb
     if verb == PROMOTE:
-        return f"{address} is {mirror.status}: it accepts no records yet", _failover_hint(address)
+        return f"{address} is {mirror.status}: it accepts no records yet", _build_failover_hint(address)
     if verb == RESTORE:
         other = f"its mirror on {mirror.source_cluster} continues to accept them"
-        return f"{address} is {mirror.status} and takes no records; {other}", _failover_hint(address)
+        return f"{address} is {mirror.status} and takes no records; {other}", _build_failover_hint(address)
     if shut is None:
         return (
             f"{address} is {mirror.status}; its source still takes records, until it is continued",
-            _failover_hint(address),
+            _build_failover_hint(address),
         )
-    return f"{address} is {mirror.status} and {shut} PENDING_MIRROR: neither takes records", _failover_hint(shut)
+    return f"{address} is {mirror.status} and {shut} PENDING_MIRROR: neither takes records", _build_failover_hint(shut)
 
 
-def _failover_hint(address: Address) -> str:
+def _build_failover_hint(address: Address) -> str:
     return f"To abandon it and accept records there: reconciler mirror failover {address}"
 
 
