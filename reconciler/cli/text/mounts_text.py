@@ -143,7 +143,7 @@ def _next_commands(underway: ClusterMigration) -> str:
         for verb in underway.legal
         if verb in {"cancel", "delete"}
     ]
-    texts = [f"{GOES_ON} continues it"] if underway.goes_on else []
+    texts = [f"{GOES_ON} continues it"] if underway.continues_in_run else []
     return ", ".join(texts + commands) or "nothing can be asked for"
 
 

@@ -101,23 +101,23 @@ class ClusterMigration:
         return MigrationState(self.migration.state)
 
     @property
-    def table(self) -> Lifecycle[MigrationState]:
+    def lifecycle(self) -> Lifecycle[MigrationState]:
         """Lifecycle of migrations in this direction."""
         return MOUNT if self.migration.direction == "inbound" else UNMOUNT
 
     @property
     def legal(self) -> tuple[str, ...]:
         """Verbs that users may apply in this state."""
-        return self.table.list_legal_verbs(self.state)
+        return self.lifecycle.list_legal_verbs(self.state)
 
     @property
-    def goes_on(self) -> bool:
+    def continues_in_run(self) -> bool:
         """Whether the next `run` continues the migration."""
         if self.migration.by_jobs:
             return False
         if self.migration.is_automatic:
             return self.state is not MigrationState.CANCELLED
-        return self.state is not MigrationState.FINISHED and bool(self.table.list_automatic_states(self.state))
+        return self.state is not MigrationState.FINISHED and bool(self.lifecycle.list_automatic_states(self.state))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ def _find_migration(
 
 
 def _check_verb_legal(underway: ClusterMigration, verb: MigrationVerb) -> None:
-    underway.table.apply_verb(
+    underway.lifecycle.apply_verb(
         underway.state,
         verb,
         subject=f"migration {underway.migration.id} of cluster {underway.cluster} is {underway.state}",

@@ -483,7 +483,7 @@ def _read_live_mirrors(site: Site, optional: Collection[str]) -> Inventory:
 
 @dataclass(frozen=True, slots=True)
 class OrderObservation:
-    """What was observed for orders."""
+    """Resources that orders need, as observed, and unreadable clusters."""
 
     inventory: Inventory
     unread: Mapping[str, ReconcilerError]

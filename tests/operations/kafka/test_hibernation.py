@@ -161,7 +161,7 @@ def test_a_topic_whose_seal_somebody_broke_is_not_deleted_and_can_be_let_be(
     assert site.physical in site.kafka.names()
     monkeypatch.undo()
     (move,) = site.live.migrations.list_unfinished()
-    assert not ClusterMigration("live", move).goes_on  # `run` does nothing for it
+    assert not ClusterMigration("live", move).continues_in_run  # `run` does nothing for it
     assert site.live.migrations.ask(move.id, "cancel").state == "cancelled"
     assert site.live.migrations.list_unfinished() == []
     site.apply()
