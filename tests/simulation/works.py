@@ -11,7 +11,7 @@ from reconciler.applying.events import Progress
 from reconciler.applying.ports import DataAction, JobResult
 from reconciler.errors import IncompleteError, LostRaceError, RetryableError, UnansweredError
 from reconciler.objectstore.base import ObjectStore, StoredObject, nonce
-from reconciler.operations.steps.transitions import TransitionDriver, drive
+from reconciler.operations.steps.transitions import TransitionDriver, drive_transition
 from reconciler.planning.actions import Action, RunJob, Transition
 from reconciler.providers.protocol import Provider, links_by_jobs
 from reconciler.resources.address import full_name_of
@@ -69,7 +69,7 @@ class LedgerJobs:
             return
 
         driver = TransitionDriver(self._providers, copy=nothing, sync=nothing, new_id=nonce, may_go_on=may_go_on)
-        return JobResult(incarnation=drive(driver, action).topic_id)
+        return JobResult(incarnation=drive_transition(driver, action).topic_id)
 
     def _round(self, job: RunJob, start: int) -> int:
         stop = min(start + ROUND, RECORDS)
