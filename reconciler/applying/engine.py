@@ -36,7 +36,7 @@ from reconciler.lifecycles import BY_JOBS, BY_PLATFORM, MIRROR, MOUNT, TWO_SIDED
 from reconciler.planning.actions import Action, Adopt, ControlAction, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.diff.mirror_changes import CATCH_UP
 from reconciler.planning.record import apply_record_changes, record_action, record_refusal
-from reconciler.providers.protocol import Done, Failed, Outcome, Provider
+from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome, Provider
 from reconciler.state.journal import ActionEnded, ActionRefused, ActionSkipped, Entry, Intent, Journal
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def apply_batch(provider: Provider, actions: Sequence[ControlAction], lease: Lea
                 for half in (rest[:middle], rest[middle:])
                 for answer in apply_batch(provider, half, lease)
             }
-    return [outcomes.get(action.id) or Failed(action.id, unanswered or _build_no_answer_error()) for action in actions]
+    return [outcomes.get(action.id) or FailedAction(action.id, unanswered or _build_no_answer_error()) for action in actions]
 
 
 def run_job(
@@ -159,11 +159,11 @@ def run_job(
     try:
         lease.check()
         moved = jobs.run(job, report, lease.check)
-        return Done(job.id, moved.incarnation, moved.physical_name), moved
+        return CompletedAction(job.id, moved.incarnation, moved.physical_name), moved
     except ReconcilerError as error:
-        return Failed(job.id, error), JobResult()
+        return FailedAction(job.id, error), JobResult()
     except Exception as error:  # noqa: BLE001 - a bug in one job must not lose the results of others
-        return Failed(job.id, _build_bug_error(error)), JobResult()
+        return FailedAction(job.id, _build_bug_error(error)), JobResult()
 
 
 def _build_no_answer_error() -> BrokenInvariantError:
@@ -242,11 +242,11 @@ def build_result_entries(action: Action, outcome: Outcome, lost: Mapping[str, Se
     A result in doubt gets no entry, so that recovery settles the intent by observing the cluster.
     """
     match outcome:
-        case Done():
+        case CompletedAction():
             yield ActionEnded(id=action.id, incarnation=outcome.incarnation, physical_name=outcome.physical_name)
-        case Failed():
+        case FailedAction():
             if not is_in_doubt(action, outcome):
-                made = outcome.made
+                made = outcome.created
                 yield ActionRefused(
                     id=action.id,
                     error=outcome.error.message,
@@ -261,7 +261,7 @@ def build_result_entries(action: Action, outcome: Outcome, lost: Mapping[str, Se
             assert_never(outcome)
 
 
-def is_in_doubt(action: Action, outcome: Failed) -> bool:
+def is_in_doubt(action: Action, outcome: FailedAction) -> bool:
     """Return whether the action may have happened although it failed.
 
     Jobs are never in doubt: they find out themselves what they have done.
@@ -270,7 +270,7 @@ def is_in_doubt(action: Action, outcome: Failed) -> bool:
     return is_unknown and not is_job_lane(choose_lane(action))
 
 
-def may_still_happen(outcome: Failed) -> bool:
+def may_still_happen(outcome: FailedAction) -> bool:
     """Return whether the platform may still execute the call, because it did not answer."""
     return isinstance(outcome.error, UnansweredError)
 
@@ -283,7 +283,7 @@ class ResultLedger:
         self.record: dict[Address, Recorded] = dict(record)
         self.is_changed = False
         self.done: list[str] = []
-        self.failed: list[Failed] = []
+        self.failed: list[FailedAction] = []
         self.skipped: list[ActionSkipped] = []
         self.in_doubt: list[Action] = []
         self.unwritten: list[Entry] = []
@@ -310,7 +310,7 @@ class ResultLedger:
             self._started[action.id] = now
             self.report_event(ActionStarted(action.id, action.address))
 
-    def record_done(self, action: Action, outcome: Done, moved: JobResult, now: float) -> None:
+    def record_done(self, action: Action, outcome: CompletedAction, moved: JobResult, now: float) -> None:
         """Record and report a completed action."""
         changes = record_action(action, outcome, self.record, self._run)
         apply_record_changes(self.record, changes)
@@ -320,17 +320,17 @@ class ResultLedger:
         self.ran += moved.ran
         self.report_event(ActionDone(action.id, action.address, seconds, moved.records, moved.bytes, moved.ran))
 
-    def add_failure(self, action: Action, outcome: Failed, lost: Sequence[str]) -> None:
+    def add_failure(self, action: Action, outcome: FailedAction, lost: Sequence[str]) -> None:
         """Add a failure and the actions skipped because of it."""
         self.failed.append(outcome)
         if is_in_doubt(action, outcome):
             self.in_doubt.append(action)
         self.skipped += [ActionSkipped(id=name, because=action.id) for name in lost]
 
-    def report_failure(self, action: Action, outcome: Failed) -> None:
+    def report_failure(self, action: Action, outcome: FailedAction) -> None:
         """Report a failure that is in the journal, and record what the action created before it failed."""
-        if outcome.made is not None and not is_in_doubt(action, outcome):
-            apply_record_changes(self.record, record_refusal(action, outcome.made, self.record, self._run))
+        if outcome.created is not None and not is_in_doubt(action, outcome):
+            apply_record_changes(self.record, record_refusal(action, outcome.created, self.record, self._run))
             self.is_changed = True
         self.report_event(ActionFailed(action.id, action.address, outcome.error.message, outcome.error.hint))
 
@@ -344,7 +344,7 @@ class RunResult:
 
     record: Record
     done: tuple[str, ...] = ()
-    failed: tuple[Failed, ...] = ()
+    failed: tuple[FailedAction, ...] = ()
     skipped: tuple[ActionSkipped, ...] = ()
     not_started: tuple[str, ...] = ()
     """Ids of actions that the run did not start, because it was stopped or leaves jobs."""
@@ -450,7 +450,7 @@ class Engine:
             if not self._may_start(lane) or (is_platform_lane(lane) and free <= 0):
                 continue
             if batch := self._queues[lane].take_batch():
-                self._running[lane] = self._ports.effects.spawn(self._process_batch(lane, batch))
+                self._running[lane] = self._ports.effects.start_task(self._process_batch(lane, batch))
                 self._queues[lane] = self._queues.pop(lane)  # move the lane to the end, so that no lane starves
                 free -= is_platform_lane(lane)
 
@@ -472,7 +472,7 @@ class Engine:
                 return self._ports.providers[cast("str", action.cluster)].capabilities.batch
 
     async def _wait_for_lane(self) -> None:
-        timer = self._ports.effects.spawn(self._ports.effects.sleep(_CHECK_INTERVAL_S))
+        timer = self._ports.effects.start_task(self._ports.effects.sleep(_CHECK_INTERVAL_S))
         await asyncio.wait({*self._running.values(), timer}, return_when=asyncio.FIRST_COMPLETED)
         timer.cancel()
         for lane in [lane for lane, task in self._running.items() if task.done()]:
@@ -483,14 +483,14 @@ class Engine:
             return
         if self._is_stopping:
             return  # stopped during the write; recovery finds the intents and settles them as absent
-        self._ledger.report_start(batch, self._ports.effects.now())
+        self._ledger.report_start(batch, self._ports.effects.read_clock())
         ended = [
             (action, outcome, moved)
             for action, outcome, moved in await self._collect_outcomes(lane, batch)
             if not self._is_unfinished(outcome)
         ]
         lost = {
-            outcome.id: self._graph.fail_action(outcome.id) for _, outcome, _ in ended if isinstance(outcome, Failed)
+            outcome.id: self._graph.fail_action(outcome.id) for _, outcome, _ in ended if isinstance(outcome, FailedAction)
         }
         entries = [entry for action, outcome, _ in ended for entry in build_result_entries(action, outcome, lost)]
         is_written = await self._write_entries(entries)
@@ -498,11 +498,11 @@ class Engine:
             self._ledger.unwritten += entries
         for action, outcome, moved in ended:
             match outcome:
-                case Done():
+                case CompletedAction():
                     if is_written:
                         self._graph.finish_action(action.id)
-                        self._ledger.record_done(action, outcome, moved, self._ports.effects.now())
-                case Failed():
+                        self._ledger.record_done(action, outcome, moved, self._ports.effects.read_clock())
+                case FailedAction():
                     self._ledger.add_failure(action, outcome, lost[action.id])
                     if is_written:
                         self._ledger.report_failure(action, outcome)
@@ -514,29 +514,32 @@ class Engine:
             return await self._execute(lane, batch)
         except StoppedError as error:
             self._ledger.unanswered += [action.id for action in batch if not is_job_lane(lane)]
-            return [(action, Failed(action.id, error), JobResult()) for action in batch]
+            return [(action, FailedAction(action.id, error), JobResult()) for action in batch]
 
     async def _execute(self, lane: Lane, batch: list[Action]) -> list[tuple[Action, Outcome, JobResult]]:
         effects, lease = self._ports.effects, self._ports.lease
         match lane:
             case "record":
-                return [(action, Done(action.id), JobResult()) for action in batch]
+                return [(action, CompletedAction(action.id), JobResult()) for action in batch]
             case _ if is_job_lane(lane):
                 job = cast("DataAction", batch[0])
-                outcome, moved = await effects.call(
-                    partial(run_job, job, self._ports.jobs, lease, self._ledger.report_event)
+                outcome, moved = await effects.run_blocking(
+                    partial(run_job, job, self._ports.jobs, lease, self._ledger.say)
+                )
                 )
                 return [(job, outcome, moved)]
             case _:
                 provider = self._ports.providers[cast("str", batch[0].cluster)]
-                outcomes = await effects.call(partial(apply_batch, provider, cast("list[ControlAction]", batch), lease))
+                outcomes = await effects.run_blocking(
+                    partial(apply_batch, provider, cast("list[ControlAction]", batch), lease)
+                )
                 return [(action, outcome, JobResult()) for action, outcome in zip(batch, outcomes, strict=True)]
 
     def _is_unfinished(self, outcome: Outcome) -> bool:
         match outcome:
-            case Failed(error=LeaseError()):
+            case FailedAction(error=LeaseError()):
                 return True
-            case Failed(error=IncompleteError()):
+            case FailedAction(error=IncompleteError()):
                 return self._is_stopping
             case _:
                 return False
@@ -585,7 +588,7 @@ class RunLease:
         self._lease = lease
         self._journal = journal
         self._effects = effects
-        self._committed_at = effects.now()
+        self._committed_at = effects.read_clock()
         self._committed: Record | None = None
 
     @property
@@ -609,10 +612,10 @@ class RunLease:
 
     async def checkpoint(self, record: Record) -> None:
         """Commit the record if it changed and the last commit is a minute old."""
-        if self._effects.now() - self._committed_at < _COMMIT_INTERVAL_S:
+        if self._effects.read_clock() - self._committed_at < _COMMIT_INTERVAL_S:
             return
         if record == self._committed:
             return
         committed = dict(record)
         await self._lease.commit(committed)
-        self._committed, self._committed_at = committed, self._effects.now()
+        self._committed, self._committed_at = committed, self._effects.read_clock()

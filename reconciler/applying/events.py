@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from reconciler.planning.plan import Plan
 from reconciler.planning.plan_rows import build_plan_document
 from reconciler.resources.address import Address
-from reconciler.state.journal import ActionSkipped, Parting, StateAdvance
+from reconciler.state.journal import ActionSkipped, RunEnding, StateAdvance
 
 if TYPE_CHECKING:
-    from reconciler.providers.protocol import Failed
+    from reconciler.providers.protocol import FailedAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Alike:
     ids: tuple[str, ...]
 
 
-def group_failures(failed: Iterable[Failed]) -> tuple[Alike, ...]:
+def group_failures(failed: Iterable[FailedAction]) -> tuple[Alike, ...]:
     """Group failures by reason: largest group first, equal ones in the order in which they happened."""
-    groups: dict[tuple[str, str], list[Failed]] = {}
+    groups: dict[tuple[str, str], list[FailedAction]] = {}
     for failure in failed:
         key = (mask_names(failure.error.message, failure.id), mask_names(failure.error.hint, failure.id))
         groups.setdefault(key, []).append(failure)
@@ -56,7 +56,7 @@ def mask_names(text: str, action: str) -> str:
     return text
 
 
-def _list_ids(group: Sequence[Failed]) -> tuple[str, ...]:
+def _list_ids(group: Sequence[FailedAction]) -> tuple[str, ...]:
     return tuple(failure.id for failure in group)
 
 
@@ -168,7 +168,7 @@ class RunRecovered:
     transition over two clusters that has not ended), moving (replicas still move), or unknown if the cluster could not
     be read.
     """
-    parting: Parting | None = None
+    parting: RunEnding | None = None
     """How the run ended: stopped, or handed over on purpose; null if it was killed."""
     left: int = 0
     """Number of actions that the run had not begun."""

@@ -13,7 +13,7 @@ from reconciler.planning.actions import Action, RunJob, Transition
 from reconciler.providers.protocol import Provider
 from reconciler.resources.inventory import Record
 from reconciler.runtime.effects import Effects
-from reconciler.runtime.retry import go_on
+from reconciler.runtime.retry import skip_check
 from reconciler.state.journal import Entry
 
 DataAction: TypeAlias = RunJob | Transition
@@ -43,7 +43,7 @@ class Jobs(Protocol):
         ...
 
     def run(
-        self, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = go_on
+        self, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = skip_check
     ) -> JobResult:
         """Run a job or transition until it ends; return what it moved.
 

@@ -30,7 +30,7 @@ from reconciler.errors import (
 from reconciler.lifecycles import MIRROR
 from reconciler.planning.actions import Action, ControlAction, Transition
 from reconciler.planning.settle import Settlement, list_settled_addresses, settle_action
-from reconciler.providers.protocol import Failed, Outcome, Scope
+from reconciler.providers.protocol import FailedAction, Outcome, Scope
 from reconciler.resources.address import Address, cluster_address, kind_of
 from reconciler.runtime.text import end_sentence, list_first
 from reconciler.state.journal import (
@@ -94,8 +94,8 @@ class Completion:
         await journal.append([Intent(id=action.id) for action in batch])
         run_lease = RunLease(self.lease, journal, self.context.effects)
         call = partial(apply_batch, self.context.providers[cluster], cast("list[ControlAction]", batch), run_lease)
-        outcomes = await self.context.effects.call(call)
-        lost: dict[str, Sequence[str]] = {outcome.id: () for outcome in outcomes if isinstance(outcome, Failed)}
+        outcomes = await self.context.effects.run_blocking(call)
+        lost: dict[str, Sequence[str]] = {outcome.id: () for outcome in outcomes if isinstance(outcome, FailedAction)}
         entries = [
             entry
             for action, outcome in zip(batch, outcomes, strict=True)
@@ -120,8 +120,8 @@ class Completion:
         jobs = self.context.jobs
         with self.context.stop.call_on_stop(jobs.stop):
             call = partial(run_job, action, jobs, run_lease, self.context.report)
-            outcome, _ = await self.context.effects.call(call)
-        if isinstance(outcome, Failed):
+            outcome, _ = await self.context.effects.run_blocking(call)
+        if isinstance(outcome, FailedAction):
             if isinstance(outcome.error, LeaseError):
                 raise outcome.error
             if self.resumes or self.context.stop.is_requested:
@@ -147,7 +147,7 @@ def _build_bug_refusals(outcomes: Iterable[Outcome]) -> list[Entry]:
     return [
         _build_error_refusal(outcome.id, outcome.error)
         for outcome in outcomes
-        if isinstance(outcome, Failed) and isinstance(outcome.error, BrokenInvariantError)
+        if isinstance(outcome, FailedAction) and isinstance(outcome.error, BrokenInvariantError)
     ]
 
 
@@ -158,7 +158,9 @@ def _build_error_refusal(name: str, error: ReconcilerError) -> Entry:
 def _check_completed(cluster: str, outcomes: Sequence[Outcome]) -> None:
     # Planning would take a partial resource for one of another owner.
     unknown = [
-        outcome for outcome in outcomes if isinstance(outcome, Failed) and isinstance(outcome.error, RetryableError)
+        outcome
+        for outcome in outcomes
+        if isinstance(outcome, FailedAction) and isinstance(outcome.error, RetryableError)
     ]
     if unknown:
         raise IncompleteError(
@@ -201,7 +203,7 @@ class Recovery:
         self._context = context
         self._skips_address = skips_address
         self._completion = Completion(lease, context, runs_transition=runs_transition, resumes=resumes)
-        self._began = context.effects.now()
+        self._began = context.effects.read_clock()
 
     async def settle_open_run(self, *, closes: bool) -> SettledJournal | None:
         """Settle the open run, if any, and record its results; `closes`: close it.
@@ -211,26 +213,26 @@ class Recovery:
             UserError: The files of the run cannot be read.
         """
         lease, effects, spool = self._lease, self._context.effects, self._context.spool
-        open_run = await effects.call(self._open_run)
+        open_run = await effects.run_blocking(self._open_run)
         if open_run is None:
             return None
-        open_run = open_run.after(await take_over(lease, effects, open_run.file.run))
+        open_run = open_run.with_journal(await take_over(lease, effects, open_run.file.run))
         journal = Journal(lease, effects, open_run.file.run, next_seq=open_run.written.next_seq)
         spooled = await self._unspool(open_run, journal)
-        before = open_run.fold(further=spooled)
+        before = open_run.compute_progress(further=spooled)
         entries, verdicts = await self.settle(before.in_doubt, journal, before.record)
         if closes and not before.is_closed:
             await journal.append([*_build_absent_refusals(verdicts), RunClosed(status="superseded")])
-        after = open_run.fold(further=(*spooled, *entries))
-        record = after.record if after.record != (await lease.snapshot()).record else None
+        after = open_run.compute_progress(further=(*spooled, *entries))
+        record = after.record if after.record != (await lease.read_snapshot()).record else None
         if closes:
             await lease.end_run(record, settles=open_run.file.run)
         elif record is not None:
             await lease.commit(record, settles=open_run.file.run)
         if spooled:
-            await effects.call(lambda: spool.delete_entries(open_run.file.run))
+            await effects.run_blocking(lambda: spool.delete_entries(open_run.file.run))
         self._context.report(
-            RunRecovered(open_run.file.run, open_run.file.who or "", verdicts, open_run.parting, len(before.left))
+            RunRecovered(open_run.file.run, open_run.file.who or "", verdicts, open_run.parting, len(before.remaining))
         )
         done, doubtful = frozenset(before.done), _collect_scope(before.in_doubt)
         begun = [action for action in open_run.actions if action.id in done]
@@ -278,7 +280,7 @@ class Recovery:
         if recorded is None:
             return
         provider = self._context.providers[cluster]
-        identity = await self._context.effects.call(
+        identity = await self._context.effects.run_blocking(
             lambda: _call_cluster(cluster, lambda: _identify_cluster(provider), actions)
         )
         if recorded.incarnation not in {None, identity.cluster_id}:
@@ -294,7 +296,7 @@ class Recovery:
         waits = [action.id for action in actions if kind_of(action.address) in named_there]
         if not any(settlements[name].verdict == "absent" for name in waits):
             return settlements
-        while (left := self._began + COOL_DOWN_S - self._context.effects.now()) > 0:
+        while (left := self._began + COOL_DOWN_S - self._context.effects.read_clock()) > 0:
             if self._context.stop.is_requested:
                 raise IncompleteError(
                     f"outcome unknown since the last run, and too early for a retry: {list_first(waits)}",
@@ -309,7 +311,7 @@ class Recovery:
         observed: Inventory = {}
         if addresses:
             observe = partial(provider.observe, Scope(tuple(addresses)))
-            observed = await self._context.effects.call(lambda: _call_cluster(cluster, observe, actions))
+            observed = await self._context.effects.run_blocking(lambda: _call_cluster(cluster, observe, actions))
         catalog = provider.capabilities.configs
         return {action.id: reopen_failover(action, settle_action(action, observed, catalog)) for action in actions}
 
@@ -323,8 +325,8 @@ class Recovery:
         return open_run
 
     async def _unspool(self, open_run: UnfinishedRun, journal: Journal) -> list[Entry]:
-        doubtful = {action.id for action in open_run.fold().in_doubt}
-        spooled = await self._context.effects.call(lambda: self._context.spool.read_entries(open_run.file.run))
+        doubtful = {action.id for action in open_run.compute_progress().in_doubt}
+        spooled = await self._context.effects.run_blocking(lambda: self._context.spool.read_entries(open_run.file.run))
         ends = [entry for entry in spooled if isinstance(entry, ActionEnded | ActionRefused) and entry.id in doubtful]
         await journal.append(ends)
         return list(ends)

@@ -37,7 +37,7 @@ from reconciler.state.journal import (
     build_detached_entries,
     write_result,
 )
-from reconciler.state.lease import Claim, Lease, Notice, Patience, acquire, ignore_notice
+from reconciler.state.lease import Claim, Lease, LeasePatience, Notice, acquire, ignore_notice
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action, Transition
@@ -81,7 +81,7 @@ class RunEnd:
         if is_over and not self.context.stop.is_requested:
             # A stop must not wait for clusters; the next apply marks ownership.
             with suppress(StoppedError):
-                await self.context.effects.call(lambda: self.context.mark_ownership(result.record))
+                await self.context.effects.run_blocking(lambda: self.context.mark_ownership(result.record))
         try:
             serial = await self._commit(result, keeps_lease=keeps_lease)
         except ReconcilerError as error:
@@ -173,7 +173,7 @@ class RunEnd:
                 failed=len(result.failed),
                 skipped=len(result.skipped),
                 not_started=len(result.not_started),
-                seconds=self.context.effects.now() - began,
+                seconds=self.context.effects.read_clock() - began,
                 serial=serial,
                 skipped_because={item.id: item.because for item in result.skipped},
                 failures=group_failures(result.failed),
@@ -186,7 +186,7 @@ class RunEnd:
 
     async def _write_result(self, file: ResultFile) -> ResultMissing | None:
         try:
-            await self.context.effects.call(lambda: write_result(self.lease.store, file))
+            await self.context.effects.run_blocking(lambda: write_result(self.lease.store, file))
         except StoppedError:
             return None  # the file may have been written
         except ReconcilerError as error:
@@ -265,7 +265,7 @@ def has_incomplete_actions(result: RunResult) -> bool:
 
 def format_utc_now(effects: Effects) -> str:
     """Return the current UTC time as `2026-01-31T12:00:00Z`."""
-    return effects.utc().strftime("%Y-%m-%dT%H:%M:%SZ")
+    return effects.read_utc_time().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +356,7 @@ class Run:
         self._caller = caller
         self._request = request
         self._effects = context.effects
-        self._began = context.effects.now()
+        self._began = context.effects.read_clock()
 
     async def run(self, decide: Decide) -> RunOutcome:
         """Execute the actions that `decide` returns. If it raises, release the lease without changes.
@@ -383,7 +383,7 @@ class Run:
                     "there is nothing to resume: no run is open", hint="Plan and apply with: reconciler apply"
                 )
             result = await self._run_round(
-                lease, decide, DecisionBasis(await lease.snapshot(), settled), self._caller.claim.run
+                lease, decide, DecisionBasis(await lease.read_snapshot(), settled), self._caller.claim.run
             )
             if self._needs_second_check(result, settled):
                 result = _merge_results(result, await self._run_second_round(lease, decide, settled))
@@ -391,7 +391,7 @@ class Run:
 
     async def _acquire_lease(self) -> Lease:
         claim = self._caller.claim
-        patience = Patience(
+        patience = LeasePatience(
             lock_timeout_s=self._request.options.lock_timeout_s,
             tell=self._caller.tell,
             is_stopped=lambda: self._context.stop.is_requested,
@@ -407,7 +407,7 @@ class Run:
 
     async def _run_round(self, lease: Lease, decide: Decide, basis: DecisionBasis, run: str) -> RunResult | None:
         try:
-            todo = await self._effects.call(lambda: decide(basis))
+            todo = await self._effects.run_blocking(lambda: decide(basis))
         except StoppedError as error:
             raise _build_stop_error(basis) from error
         except ReconcilerError as error:
@@ -422,7 +422,7 @@ class Run:
         if not todo.actions:
             if lease.lockfile.open_run is not None:
                 await lease.end_run(None)
-            await lease.keep_commit(todo.commit)
+            await lease.store_commit(todo.commit)
             if basis.is_second_round:  # `decide` marked resources as owned, which are not created
                 await self._restore_ownership(basis)
             else:
@@ -431,8 +431,8 @@ class Run:
         file = self._build_run_file(run, todo, basis, lease)
         try:
             if not self._request.options.leaves_jobs:
-                await self._effects.call(lambda: self._context.jobs.check(todo.actions))
-            await lease.begin(file, todo.commit)
+                await self._effects.run_blocking(lambda: self._context.jobs.check(todo.actions))
+            await lease.open_run(file, todo.commit)
         except LeaseError:
             raise  # another run may rely on these marks now
         except ReconcilerError:  # nothing was changed, so the marks set for the run are removed
@@ -446,7 +446,7 @@ class Run:
 
     async def _restore_ownership(self, basis: DecisionBasis) -> None:
         with suppress(StoppedError):
-            await self._effects.call(lambda: self._context.mark_ownership(basis.snapshot.record))
+            await self._effects.run_blocking(lambda: self._context.mark_ownership(basis.snapshot.record))
 
     async def _execute(self, lease: Lease, journal: Journal, todo: RunWork, record: Record) -> RunResult:
         context, options = self._context, self._request.options
@@ -479,7 +479,7 @@ class Run:
         return await self._run_round(
             lease,
             decide_again,
-            DecisionBasis(await lease.snapshot(), settled, is_second_round=True),
+            DecisionBasis(await lease.read_snapshot(), settled, is_second_round=True),
             self._caller.new_run(),
         )
 
@@ -518,7 +518,7 @@ class Run:
                 failed=0,
                 skipped=0,
                 not_started=0,
-                seconds=self._effects.now() - self._began,
+                seconds=self._effects.read_clock() - self._began,
                 serial=lease.lockfile.serial,
                 approved_by=options.approved_by,
                 pull_request=options.pull_request,

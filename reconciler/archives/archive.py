@@ -1,7 +1,7 @@
 """Archives: topics of other platforms in object storage, in the format of a detached topic.
 
-A mount claims a detached topic, copies its records and settles it. An unmount begins an archive, describes the topic
-before its deletion, and detaches it. Any process may repeat a step.
+A mount claims a detached topic, copies its records and settles the claim. An unmount begins an archive, describes the
+topic before its deletion, and detaches it. Any process may repeat a step.
 """
 
 from __future__ import annotations
@@ -11,8 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.archives.cluster_metadata import place_of, read_stored_groups
-from reconciler.archives.keys import index_key, location_prefix, manifest_key, remote_place_of, topic_manifest_key
+from reconciler.archives.cluster_metadata import build_location_key, read_stored_groups
+from reconciler.archives.keys import (
+    build_index_key,
+    build_location_prefix,
+    build_manifest_key,
+    build_topic_manifest_key,
+    parse_remote_key,
+)
 from reconciler.archives.location import TopicLocation, TopicTiering
 from reconciler.archives.manifest import (
     NOBODY,
@@ -28,8 +34,8 @@ from reconciler.archives.manifest import (
 from reconciler.archives.ownership import (
     Ownership,
     OwnershipState,
+    check_claim_held,
     check_handover_owner,
-    check_owned,
     check_seized,
     claim_topic,
     detach_topic,
@@ -40,7 +46,7 @@ from reconciler.archives.ownership import (
     unclaim_topic,
 )
 from reconciler.archives.pages import iter_all_entries, iter_all_pages
-from reconciler.archives.recoverable import find_topic_at, whole_partitions_of
+from reconciler.archives.recoverable import find_topic_at, read_whole_partitions
 from reconciler.archives.storage import check_storage
 from reconciler.archives.topic_manifest import (
     CommittedOffset,
@@ -50,7 +56,7 @@ from reconciler.archives.topic_manifest import (
 )
 from reconciler.errors import UserError
 from reconciler.lifecycles import TieringState
-from reconciler.objectstore.register import fresh_mark
+from reconciler.objectstore.register import create_mark
 from reconciler.resources.configs import EMBEDDED_CONFIGS, canonicalize_value
 from reconciler.resources.tiering_policy import RETAIN, Targets
 from reconciler.runtime.threads import map_in_parallel, run_in_parallel
@@ -76,7 +82,7 @@ class Archive:
     """UUID of the owning cluster until the detach."""
     storage_id: str | None = None
 
-    def partition(self, number: int) -> RemotePartition:
+    def locate_partition(self, number: int) -> RemotePartition:
         """Return the location of a partition."""
         return remote_partition(self.location, number)
 
@@ -104,7 +110,7 @@ class Archive:
         )
 
 
-def claim(archive: Archive, name: str, mark: str, *, now_ms: int) -> TopicManifest:
+def claim_archive(archive: Archive, name: str, mark: str, *, now_ms: int) -> TopicManifest:
     """Claim a detached topic under `name`; return it after a check for losses. Repeatable.
 
     Raises:
@@ -113,18 +119,18 @@ def claim(archive: Archive, name: str, mark: str, *, now_ms: int) -> TopicManife
     topic = find_topic_at(archive.storage, archive.location)
     wanted = Ownership(topic.location, OwnershipState.CLAIMED, archive.owner, mark, name, at_ms=now_ms)
     claim_topic(archive.storage, topic.location, wanted)
-    whole_partitions_of(archive.storage, topic)
+    read_whole_partitions(archive.storage, topic)
     return topic
 
 
 def check_claimed(archive: Archive, mark: str) -> None:
     """Raise `OwnershipLostError` if the archive's claim was released or taken."""
     place = archive.location
-    check_owned(place, read_ownership(archive.storage, place), archive.owner, mark)
+    check_claim_held(place, read_ownership(archive.storage, place), archive.owner, mark)
 
 
-def settle(archive: Archive, name: str, mark: str, *, now_ms: int) -> None:
-    """Make the owner own a claimed topic whose records are copied. Repeatable.
+def settle_claim(archive: Archive, name: str, mark: str, *, now_ms: int) -> None:
+    """Mark a claimed topic as mounted by its owner, after its records were copied. Repeatable.
 
     Raises:
         OwnershipLostError: The claim was taken.
@@ -132,14 +138,14 @@ def settle(archive: Archive, name: str, mark: str, *, now_ms: int) -> None:
     place, storage = archive.location, archive.storage
     settle_topic(storage, place, archive.owner, mark, now_ms)
 
-    def take(manifest: Manifest) -> Manifest | None:
+    def take_ownership(manifest: Manifest) -> Manifest | None:
         check_handover_owner("a manifest of the topic", manifest.owner, archive.owner)
         if manifest.owner == archive.owner:
             return None
         return replace(manifest, owner=archive.owner, owner_epoch=manifest.owner_epoch + 1)
 
     topic = find_topic_at(storage, place)
-    ManifestHandover(storage, place, lambda: check_claimed(archive, mark))(range(topic.partitions), take)
+    ManifestHandover(storage, place, lambda: check_claimed(archive, mark))(range(topic.partitions), take_ownership)
 
     def describe(current: TopicManifest | None) -> TopicManifest | None:
         check_claimed(archive, mark)
@@ -159,7 +165,7 @@ def release_claim(archive: Archive, mark: str, *, now_ms: int) -> None:
 
 _STORAGE_CONFIGS = ("remote.", "local.retention.", "retention.local.", "initial.retention.")
 _ARCHIVE_CONFIGS = {"remote.write": "true", "remote.read": "true"}
-"""Let a mount read the records from object storage."""
+"""Configs with which a mount can read the records from object storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +181,14 @@ class ArchivedTopic:
     groups: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
 
-def begin(archive: Archive, topic: ArchivedTopic, starts: Mapping[int, int], claim: str) -> None:
-    """Create an empty archive whose partitions begin at `starts`; `claim` marks this attempt.
+def begin_archive(archive: Archive, topic: ArchivedTopic, starts: Mapping[int, int], claim: str) -> None:
+    """Create an empty archive whose partitions begin at `starts`; `claim_archive` marks this attempt.
 
     Older content becomes garbage. Raises `OwnershipLostError` if it is detached or another cluster's.
     """
-    _describe(archive, topic, {}, f"begin-{claim}")
+    _write_description(archive, topic, {}, f"begin-{claim}")
 
-    def empty(number: int, manifest: Manifest) -> Manifest | None:
+    def empty_manifest(number: int, manifest: Manifest) -> Manifest | None:
         start = starts.get(number, 0)
         garbage = Garbage((*manifest.garbage.pages, *manifest.pages), (*manifest.garbage.entries, *manifest.entries))
         return Manifest(
@@ -195,33 +201,35 @@ def begin(archive: Archive, topic: ArchivedTopic, starts: Mapping[int, int], cla
         )
 
     def begin_partition(number: int) -> None:
-        archive.swap(archive.partition(number), lambda manifest: empty(number, manifest), mark=f"begin-{claim}")
+        archive.swap(
+            archive.locate_partition(number), lambda manifest: empty_manifest(number, manifest), mark=f"begin-{claim}"
+        )
 
     run_in_parallel(begin_partition, range(topic.partitions), name="begin")
 
 
-def describe(archive: Archive, topic: ArchivedTopic, bounds: Mapping[int, Bounds]) -> None:
+def describe_archive(archive: Archive, topic: ArchivedTopic, bounds: Mapping[int, Bounds]) -> None:
     """Store the description of a copied topic before its deletion, and narrow partitions to `bounds`.
 
     Raises:
         OwnershipLostError: Another cluster has the topic.
     """
 
-    def narrow(number: int) -> None:
+    def narrow_partition(number: int) -> None:
         start = bounds[number].start
 
         def change(manifest: Manifest) -> Manifest | None:
             after = max(manifest.start, min(start, manifest.end))
             return None if after == manifest.start else replace(manifest, start=after)
 
-        archive.swap(archive.partition(number), change)
+        archive.swap(archive.locate_partition(number), change)
 
-    run_in_parallel(narrow, bounds, name="describe")
+    run_in_parallel(narrow_partition, bounds, name="describe")
     ends = {number: bound.end for number, bound in bounds.items() if bound.end}
-    _describe(archive, topic, ends, fresh_mark())
+    _write_description(archive, topic, ends, create_mark())
 
 
-def detach(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
+def detach_archive(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
     """Detach a whole topic so that any cluster may mount it. Return its ownership.
 
     Raises:
@@ -257,34 +265,36 @@ def detach(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
     return detached
 
 
-def tidy(archive: Archive) -> int:
+def delete_unnamed_objects(archive: Archive) -> int:
     """Delete objects that no manifest of a whole archive names; return their number.
 
-    Call it before the detach: a later mount stores objects before it names them.
+    Call it before the detach: a mount stores objects before a manifest names them.
     """
     place, storage = archive.location, archive.storage
-    listed = [row.key for row in storage.list(location_prefix(place.cluster_id, place.revision))]
+    listed = [row.key for row in storage.list(build_location_prefix(place.cluster_id, place.revision))]
     topic = _require_topic(archive)
     partitions = range(topic.partitions)
     manifests = dict(
-        zip(partitions, map_in_parallel(lambda one: _manifest(archive, one), partitions, name="tidy"), strict=True)
+        zip(partitions, map_in_parallel(lambda one: _read_manifest(archive, one), partitions, name="tidy"), strict=True)
     )
     if {topic.owner, *(one.owner for one in manifests.values() if one is not None)} != {archive.owner}:
         return 0
-    named = {topic_manifest_key(place.cluster_id, place.revision)}
+    named = {build_topic_manifest_key(place.cluster_id, place.revision)}
     for number, manifest in manifests.items():
-        named.add(manifest_key(place.cluster_id, place.revision, number))
+        named.add(build_manifest_key(place.cluster_id, place.revision, number))
         if manifest is None:
             continue
         named |= {page.key for page in iter_all_pages(storage, manifest)}
-        named |= {key for entry in iter_all_entries(storage, manifest) for key in (entry.key, index_key(entry.key))}
+        named |= {
+            key for entry in iter_all_entries(storage, manifest) for key in (entry.key, build_index_key(entry.key))
+        }
         delete_garbage(storage, manifest.garbage)
-    left = [key for key in listed if key not in named and remote_place_of(key) is not None]
+    left = [key for key in listed if key not in named and parse_remote_key(key) is not None]
     storage.delete(left)
     return len(left)
 
 
-def _describe(archive: Archive, topic: ArchivedTopic, ends: Mapping[int, int], mark: str) -> None:
+def _write_description(archive: Archive, topic: ArchivedTopic, ends: Mapping[int, int], mark: str) -> None:
     place = archive.location
     described = TopicManifest(
         place,
@@ -293,8 +303,8 @@ def _describe(archive: Archive, topic: ArchivedTopic, ends: Mapping[int, int], m
         topic.full_name,
         topic.partitions,
         topic.replication_factor,
-        _supported_configs(topic.configs),
-        {**_supported_configs(topic.effective), **_ARCHIVE_CONFIGS},
+        _select_supported_configs(topic.configs),
+        {**_select_supported_configs(topic.effective), **_ARCHIVE_CONFIGS},
         {},
         1,
         {
@@ -333,11 +343,11 @@ def _require_topic(archive: Archive) -> TopicManifest:
     return manifest
 
 
-def _manifest(archive: Archive, number: int) -> Manifest | None:
-    return read_manifest(archive.storage, archive.partition(number))
+def _read_manifest(archive: Archive, number: int) -> Manifest | None:
+    return read_manifest(archive.storage, archive.locate_partition(number))
 
 
-def _supported_configs(configs: Mapping[str, str]) -> dict[str, str]:
+def _select_supported_configs(configs: Mapping[str, str]) -> dict[str, str]:
     return {
         key: value
         for key, value in sorted(configs.items())
@@ -355,14 +365,14 @@ def _is_supported(key: str, value: str) -> bool:
     return True
 
 
-def release(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms: int) -> Ownership:
+def release_archive(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms: int) -> Ownership:
     """Detach a topic that `owner` has or was mounting; return its new ownership. Repeatable.
 
     The claim is seized first, which stops the owner's migrations. Then `topic.json` and the manifests lose their owner,
     so its next swap fails. Records not uploaded are lost; stored group offsets stay with the topic.
     """
     topic = find_topic_at(storage, location)
-    mark, place = fresh_mark(), topic.location
+    mark, place = create_mark(), topic.location
     seized = Ownership(place, OwnershipState.MOUNTED, owner, mark, topic.name, topic.partitions, at_ms=now_ms)
     seize_topic(storage, place, seized, topic.owner)
     groups = _read_groups(storage, topic, owner)
@@ -409,5 +419,5 @@ def _read_groups(storage: ObjectStore, topic: TopicManifest, owner: str) -> dict
             for number, committed in offsets.items()
             if number in ends
         }
-        for group, offsets in metadata.offsets_of(place_of(place.cluster_id, place.revision)).items()
+        for group, offsets in metadata.read_group_offsets(build_location_key(place.cluster_id, place.revision)).items()
     }

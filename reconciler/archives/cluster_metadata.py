@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from reconciler.archives.keys import CLUSTER_METADATA, cluster_metadata_key, cluster_of_metadata
+from reconciler.archives.keys import CLUSTER_METADATA, build_metadata_key, parse_metadata_cluster
 from reconciler.archives.objects import MALFORMED, damaged_error, get_gzipped
 from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.errors import MissingObjectError, UserError
@@ -31,7 +31,7 @@ _SHAPE: Final = {
 _COMMITTED: Final = {"offset": int, "metadata": str, "at_ms": (None, int)}
 _GROUPS: Final = {str: {"hint": str, "offsets": {str: {str: _COMMITTED}}}}
 _READ_ATTEMPTS: Final = 3
-"""Retry, because a writer may just have replaced a part."""
+"""Attempts of a read: a writer may replace a part meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +43,16 @@ class StoredPart:
     bytes: int
     entries: int
     written_ms: int
-    """By the clock of records. Unchanged parts are not rewritten."""
+    """Time of the write; unchanged parts are not rewritten."""
     mark: str = ""
-    """Groups only: hint of the listing they were read from."""
+    """For groups: hint of the listing from which they were read."""
 
     def to_json(self) -> Json:
         """Return the stored JSON."""
         return asdict(self)
 
 
-GroupOffsets = dict[str, dict[int, CommittedOffset]]
+OffsetsByLocation = dict[str, dict[int, CommittedOffset]]
 """Offsets by `<cluster id>/<initial revision>` of the topic's location, and partition."""
 
 
@@ -67,22 +67,22 @@ class StoredMetadata:
     parts: Mapping[str, StoredPart]
     tables: Mapping[str, Json] = field(default_factory=dict)
     """Content of the intact parts, without groups."""
-    groups: Mapping[str, GroupOffsets] = field(default_factory=dict)
+    groups: Mapping[str, OffsetsByLocation] = field(default_factory=dict)
     lost: Mapping[str, UserError] = field(default_factory=dict)
 
-    def offsets_of(self, place: str) -> dict[str, dict[int, CommittedOffset]]:
-        """Return each group's offsets in the topic at a location, keyed as by `place_of`."""
+    def read_group_offsets(self, place: str) -> dict[str, dict[int, CommittedOffset]]:
+        """Return each group's offsets in the topic at a location, keyed as by `build_location_key`."""
         return {group: offsets[place] for group, offsets in sorted(self.groups.items()) if place in offsets}
 
 
-def place_of(cluster_id: str, revision: int) -> str:
+def build_location_key(cluster_id: str, revision: int) -> str:
     """Return the key of a topic's location, independent of its name."""
     return f"{cluster_id}/{revision}"
 
 
 def list_stored_clusters(storage: ObjectStore) -> list[str]:
     """Return the ids of clusters with stored metadata; one LIST."""
-    ids = {cluster_of_metadata(listed.key) for listed in storage.list(CLUSTER_METADATA)}
+    ids = {parse_metadata_cluster(listed.key) for listed in storage.list(CLUSTER_METADATA)}
     return sorted(cluster_id for cluster_id in ids if cluster_id is not None)
 
 
@@ -91,7 +91,7 @@ def read_metadata(storage: ObjectStore, cluster_id: str, shapes: Mapping[str, An
 
     Lost, truncated and damaged parts are reported in `lost`.
     """
-    register = metadata_register(storage, cluster_id)
+    register = open_metadata_register(storage, cluster_id)
     for attempt in range(1, _READ_ATTEMPTS + 1):
         held = register.read()
         if held is None:
@@ -116,9 +116,9 @@ def read_stored_groups(storage: ObjectStore, cluster_id: str) -> tuple[StoredMet
 _REST: Final = "The other parts are used. Restore it from a version or copy of the bucket, or write this part by hand."
 
 
-def metadata_register(storage: ObjectStore, cluster_id: str) -> Register:
+def open_metadata_register(storage: ObjectStore, cluster_id: str) -> Register:
     """Return the register of a cluster's metadata."""
-    return Register(storage, cluster_metadata_key(cluster_id), format=_FORMAT, shape=_SHAPE)
+    return Register(storage, build_metadata_key(cluster_id), format=_FORMAT, shape=_SHAPE)
 
 
 def parse_parts(held: RegisterSnapshot) -> dict[str, StoredPart]:
@@ -152,7 +152,7 @@ def _read(
 ) -> StoredMetadata:
     parts = parse_parts(held)
     tables: dict[str, Json] = {}
-    groups: Mapping[str, GroupOffsets] = {}
+    groups: Mapping[str, OffsetsByLocation] = {}
     lost: dict[str, UserError] = {}
     for name in (*shapes, GROUPS_PART):
         if name not in parts:
@@ -172,7 +172,7 @@ def _read(
     return StoredMetadata(value["cluster_id"], value["serial"], value["revision"], parts, tables, groups, lost)
 
 
-def _parse_groups(content: Json) -> dict[str, GroupOffsets]:
+def _parse_groups(content: Json) -> dict[str, OffsetsByLocation]:
     return {
         group: {
             place: {int(number): CommittedOffset.from_json(committed) for number, committed in offsets.items()}

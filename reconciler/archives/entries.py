@@ -12,9 +12,9 @@ from reconciler.records.log import Digest, OffsetRange
 Json = dict[str, Any]
 
 STALE_MS: Final = 60 * 60 * 1000
-"""Objects older than this are stored again: unnamed ones are swept after a day."""
+"""Unnamed objects older than this are stored again, because a sweep deletes them after a day."""
 STALE_REWRITE_MS: Final = 12 * STALE_MS
-"""Limit for rolls, compactions and merges, which may write a whole partition before they name it."""
+"""The same limit for rolls, compactions and merges, which may write a whole partition first."""
 
 
 _REQUIRED_FIELDS: Final = 10
@@ -123,7 +123,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class PageRef:
-    """A page's key and the sums of its entries."""
+    """Key of a page, and totals of its entries."""
 
     key: str
     base: int
@@ -163,18 +163,18 @@ class PageRef:
         return page
 
     @classmethod
-    def of(cls, key: str, entries: Sequence[Entry]) -> PageRef:
+    def from_entries(cls, key: str, entries: Sequence[Entry]) -> PageRef:
         """Return the reference to a page of entries, oldest first."""
-        return cls._sum(key, entries, sum(entry.digest.records for entry in entries), len(entries))
+        return cls._sum_entries(key, entries, sum(entry.digest.records for entry in entries), len(entries))
 
     @classmethod
-    def over(cls, key: str, pages: Sequence[PageRef]) -> PageRef:
+    def from_pages(cls, key: str, pages: Sequence[PageRef]) -> PageRef:
         """Return the reference to a page of pages, oldest first."""
-        summed = cls._sum(key, pages, sum(page.records for page in pages), sum(page.entries for page in pages))
+        summed = cls._sum_entries(key, pages, sum(page.records for page in pages), sum(page.entries for page in pages))
         return replace(summed, level=1 + max(page.level for page in pages))
 
     @classmethod
-    def _sum(cls, key: str, below: Sequence[Entry | PageRef], records: int, entries: int) -> PageRef:
+    def _sum_entries(cls, key: str, below: Sequence[Entry | PageRef], records: int, entries: int) -> PageRef:
         return cls(
             key,
             below[0].base,

@@ -1,11 +1,11 @@
-"""Object keys in object storage. No other module builds one."""
+"""Builds and parses all keys in object storage."""
 
 from __future__ import annotations
 
 from hashlib import sha256
 from typing import Final
 
-from reconciler.objectstore.base import nonce
+from reconciler.objectstore.base import create_nonce
 from reconciler.resources.address import split_name
 
 CLUSTER: Final = "cluster.json"
@@ -25,22 +25,22 @@ _SHORT: Final = 8
 _LONG: Final = 16
 
 
-def location_prefix(cluster_id: str, revision: int) -> str:
+def build_location_prefix(cluster_id: str, revision: int) -> str:
     """Return the key prefix of a topic's remote objects."""
     return f"{REMOTE_TOPICS}{cluster_id}/{revision}/"
 
 
-def topic_manifest_key(cluster_id: str, revision: int) -> str:
+def build_topic_manifest_key(cluster_id: str, revision: int) -> str:
     """Return the key of a topic's register."""
-    return f"{location_prefix(cluster_id, revision)}{TOPIC_MANIFEST}"
+    return f"{build_location_prefix(cluster_id, revision)}{TOPIC_MANIFEST}"
 
 
-def manifest_key(cluster_id: str, revision: int, partition: int) -> str:
+def build_manifest_key(cluster_id: str, revision: int, partition: int) -> str:
     """Return the key of a partition's register."""
-    return f"{location_prefix(cluster_id, revision)}{partition:05}/manifest.json"
+    return f"{build_location_prefix(cluster_id, revision)}{partition:05}/manifest.json"
 
 
-def remote_place_of(key: str) -> tuple[str, int, int, str] | None:
+def parse_remote_key(key: str) -> tuple[str, int, int, str] | None:
     """Return cluster id, revision, partition and rest of the key of a partition's object, or `None`."""
     pieces = key.split("/", 4)
     if not key.startswith(REMOTE_TOPICS) or len(pieces) < _PIECES_OF_REMOTE:
@@ -51,31 +51,31 @@ def remote_place_of(key: str) -> tuple[str, int, int, str] | None:
     return cluster_id, int(revision), int(partition), name
 
 
-def partition_of_manifest(key: str) -> int | None:
+def parse_manifest_partition(key: str) -> int | None:
     """Return the partition whose register has this key, or `None`."""
-    place = remote_place_of(key)
-    return None if place is None or key != manifest_key(*place[:3]) else place[2]
+    place = parse_remote_key(key)
+    return None if place is None or key != build_manifest_key(*place[:3]) else place[2]
 
 
-def manifest_page_key(cluster_id: str, revision: int, partition: int) -> str:
+def create_manifest_page_key(cluster_id: str, revision: int, partition: int) -> str:
     """Return a new key for a page of a manifest."""
-    return f"{location_prefix(cluster_id, revision)}{partition:05}/pages/{nonce()}.json"
+    return f"{build_location_prefix(cluster_id, revision)}{partition:05}/pages/{create_nonce()}.json"
 
 
-def segment_key(place: str, offsets: tuple[int, int], stored_bytes: int, epoch: int) -> str:
+def create_segment_key(place: str, offsets: tuple[int, int], stored_bytes: int, epoch: int) -> str:
     """Return a new key for a remote segment; `place` is its partition's prefix."""
     first, last = offsets
-    return f"{place}/{first}-{last}-{stored_bytes}-{epoch}-v1-{nonce()[:_SHORT]}.parquet"
+    return f"{place}/{first}-{last}-{stored_bytes}-{epoch}-v1-{create_nonce()[:_SHORT]}.parquet"
 
 
-def copied_segment_key(place: str, offsets: tuple[int, int], stored_bytes: int, epoch: int, *, of: str) -> str:
+def build_copied_segment_key(place: str, offsets: tuple[int, int], stored_bytes: int, epoch: int, *, of: str) -> str:
     """Return the key for a copy of segment `of`, always the same, so that a retry finds it."""
     first, last = offsets
     mark = sha256(of.encode()).hexdigest()[:_SHORT]
     return f"{place}/{first}-{last}-{stored_bytes}-{epoch}-v1-{mark}.parquet"
 
 
-def offsets_of_segment(key: str) -> tuple[int, int] | None:
+def parse_segment_offsets(key: str) -> tuple[int, int] | None:
     """Return the first and last offset in a remote segment's key, or `None`."""
     first, _, rest = key.rpartition("/")[2].partition("-")
     last, _, _ = rest.partition("-")
@@ -83,36 +83,36 @@ def offsets_of_segment(key: str) -> tuple[int, int] | None:
     return (int(first), int(last)) if is_one else None
 
 
-def location_of_topic_manifest(key: str) -> tuple[str, int] | None:
+def parse_topic_manifest_key(key: str) -> tuple[str, int] | None:
     """Return cluster id and initial revision in the key of a topic's register, or `None`."""
     pieces = key.split("/")
     is_one = key.startswith(REMOTE_TOPICS) and len(pieces) == _PIECES_OF_LOCATION and pieces[-1] == TOPIC_MANIFEST
     return (pieces[1], int(pieces[2])) if is_one and pieces[2].isdecimal() else None
 
 
-def cluster_metadata_prefix(cluster_id: str) -> str:
+def build_metadata_prefix(cluster_id: str) -> str:
     """Return the key prefix of a cluster's metadata."""
     return f"{CLUSTER_METADATA}{cluster_id}/"
 
 
-def cluster_metadata_key(cluster_id: str) -> str:
+def build_metadata_key(cluster_id: str) -> str:
     """Return the key of the register of a cluster's metadata."""
-    return f"{cluster_metadata_prefix(cluster_id)}metadata.json"
+    return f"{build_metadata_prefix(cluster_id)}metadata.json"
 
 
-def metadata_part_key(cluster_id: str, part: str) -> str:
+def create_metadata_part_key(cluster_id: str, part: str) -> str:
     """Return a new key for a part of a cluster's metadata."""
-    return f"{cluster_metadata_prefix(cluster_id)}{part}-{nonce()[:_LONG]}.json.gz"
+    return f"{build_metadata_prefix(cluster_id)}{part}-{create_nonce()[:_LONG]}.json.gz"
 
 
-def cluster_of_metadata(key: str) -> str | None:
+def parse_metadata_cluster(key: str) -> str | None:
     """Return the cluster id in a metadata key, or `None`."""
     pieces = key.split("/")
     is_one = key.startswith(CLUSTER_METADATA) and len(pieces) == _PIECES_OF_METADATA and pieces[1]
     return pieces[1] if is_one else None
 
 
-def mountable_key(full_name: str, cluster_id: str, revision: int) -> str:
+def build_mountable_key(full_name: str, cluster_id: str, revision: int) -> str:
     """Return the key of a detached topic's ownership register."""
     namespace, name = split_name(full_name)
     folders = namespace.replace(":", "/") or "_"
@@ -121,10 +121,10 @@ def mountable_key(full_name: str, cluster_id: str, revision: int) -> str:
 
 def is_mountable_key(key: str) -> bool:
     """Return whether a key is that of an ownership register."""
-    return location_of_mountable(key) is not None
+    return parse_mountable_key(key) is not None
 
 
-def location_of_mountable(key: str) -> tuple[str, int] | None:
+def parse_mountable_key(key: str) -> tuple[str, int] | None:
     """Return cluster id and initial revision in an ownership register's key, or `None`."""
     pieces = key.removeprefix(MOUNTABLE).split("/")
     revision = pieces[-1].removesuffix(".json")
@@ -132,6 +132,6 @@ def location_of_mountable(key: str) -> tuple[str, int] | None:
     return (pieces[-2], int(revision)) if is_one and revision.isascii() and revision.isdecimal() else None
 
 
-def index_key(key: str) -> str:
+def build_index_key(key: str) -> str:
     """Return the key of a remote segment's index, its Parquet footer."""
     return f"{key.removesuffix('.parquet')}.index"

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import orjson
 
 from reconciler.archives.entries import Entry, PageRef
-from reconciler.archives.keys import index_key, manifest_key, manifest_page_key
+from reconciler.archives.keys import build_index_key, build_manifest_key, create_manifest_page_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.objects import damaged_error, decode_object
 from reconciler.archives.pages import encode_entries_page, read_page
 from reconciler.errors import LostRaceError, MissingObjectError, OwnershipLostError, RetryableError, UnansweredError
-from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
+from reconciler.objectstore.register import Register, RegisterSnapshot, create_mark
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ NOBODY: Final = "nobody"
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Objects that the manifest no longer names, to be deleted (KIP-405: DELETE_SEGMENT_STARTED)."""
+    """Objects to delete that the manifest no longer names (KIP-405: DELETE_SEGMENT_STARTED)."""
 
     pages: tuple[PageRef, ...] = ()
     entries: tuple[Entry, ...] = ()
@@ -78,7 +78,7 @@ class Manifest:
     compacted_to: int = 0
     """Below this offset no key occurs twice."""
     learned: tuple[int, int] = (0, 0)
-    """(epoch, offset): superseding records below the offset were learned in that epoch."""
+    """(epoch, offset): the epoch in which compaction knew all superseding records below the offset."""
     pages: tuple[PageRef, ...] = ()
     entries: tuple[Entry, ...] = ()
     garbage: Garbage = field(default_factory=Garbage)
@@ -156,10 +156,10 @@ class RemotePartition:
     @property
     def key(self) -> str:
         """Key of its manifest."""
-        return manifest_key(self.cluster_id, self.revision, self.number)
+        return build_manifest_key(self.cluster_id, self.revision, self.number)
 
     @property
-    def place(self) -> str:
+    def key_prefix(self) -> str:
         """Prefix of its objects' keys, without the `/`."""
         return self.key.rpartition("/")[0]
 
@@ -207,7 +207,7 @@ def _find_contradictions(manifest: Manifest) -> Iterator[str]:
         yield f"it ends at {manifest.end} and names offset {last}"
 
 
-def check_own(what: object, manifest: Manifest, cluster_id: str) -> None:
+def check_manifest_owner(what: object, manifest: Manifest, cluster_id: str) -> None:
     """Raise `OwnershipLostError` if another cluster owns a manifest; `what` names the partition in the error."""
     if manifest.owner != cluster_id:
         raise ownership_lost_error(what, manifest.owner)
@@ -226,7 +226,7 @@ def ownership_lost_error(what: object, owner: str) -> OwnershipLostError:
 JOINED: Final = 8
 """Number of neighbouring pages of one size that become one page."""
 _LARGEST: Final = 8 * 1024 * 1024
-"""Limit of a merged page, which is read whole for one offset."""
+"""Maximum bytes of a merged page, which is read whole for one offset."""
 _ENTRY: Final = 300
 """Approximate bytes of an entry."""
 
@@ -234,7 +234,7 @@ _ENTRY: Final = 300
 class ManifestSpill:
     """Writes pages of one manifest during one change; a lost race reuses them.
 
-    A root names only pages of entries, so an offset needs the root and one page. Eight pages of one size become one.
+    A manifest names only pages of entries, so a read needs one page. Eight pages of similar size are merged into one.
     """
 
     def __init__(self, storage: ObjectStore, partition: RemotePartition, page_bytes: int) -> None:
@@ -244,7 +244,7 @@ class ManifestSpill:
         self._written: dict[bytes, PageRef] = {}
         self._joined: dict[str, None] = {}
 
-    def spilled(self, manifest: Manifest) -> Manifest:
+    def spill(self, manifest: Manifest) -> Manifest:
         """Return the manifest with entries of at most two pages; older entries move to pages."""
         self._joined.clear()
         sizes = [len(orjson.dumps(entry.to_json())) for entry in manifest.entries]
@@ -256,32 +256,32 @@ class ManifestSpill:
             while taken < self._page_bytes and count < len(entries) - 1:
                 taken += sizes[count]
                 count += 1
-            pages.append(self.page(entries[:count]))
+            pages.append(self.write_page(entries[:count]))
             del entries[:count], sizes[:count]
-        return replace(manifest, pages=tuple(self._pack(pages)), entries=tuple(entries))
+        return replace(manifest, pages=tuple(self._merge_pages(pages)), entries=tuple(entries))
 
-    def page(self, entries: Sequence[Entry]) -> PageRef:
+    def write_page(self, entries: Sequence[Entry]) -> PageRef:
         """Write a page, once per content."""
         body = encode_entries_page(entries)
         page = self._written.get(body)
         if page is None:
             partition = self._partition
-            key = manifest_page_key(partition.cluster_id, partition.revision, partition.number)
-            page = self._written[body] = PageRef.of(key, entries)
+            key = create_manifest_page_key(partition.cluster_id, partition.revision, partition.number)
+            page = self._written[body] = PageRef.from_entries(key, entries)
             self._storage.put(page.key, body)
         return page
 
-    def superfluous(self, held: Manifest | None) -> list[str]:
+    def list_superfluous_pages(self, held: Manifest | None) -> list[str]:
         """Return the keys of pages to delete once `held` is the manifest (`None`: unchanged)."""
         named = set() if held is None else {page.key for page in held.pages} | {page.key for page in held.garbage.pages}
         gone = [] if held is None else list(self._joined)
         return [*gone, *(page.key for page in self._written.values() if page.key not in named)]
 
-    def _pack(self, pages: list[PageRef]) -> list[PageRef]:
+    def _merge_pages(self, pages: list[PageRef]) -> list[PageRef]:
         while (run := self._find_run(pages)) is not None:
-            entries = [entry for page in pages[run] for entry in self._entries(page)]
+            entries = [entry for page in pages[run] for entry in self._read_entries(page)]
             self._joined.update(dict.fromkeys(page.key for page in pages[run]))
-            pages[run] = [self.page(entries)]
+            pages[run] = [self.write_page(entries)]
         return pages
 
     def _find_run(self, pages: Sequence[PageRef]) -> slice | None:
@@ -297,7 +297,7 @@ class ManifestSpill:
             size, limit = size + 1, limit * JOINED
         return size
 
-    def _entries(self, page: PageRef) -> Sequence[Entry]:
+    def _read_entries(self, page: PageRef) -> Sequence[Entry]:
         return read_page(self._storage, page)
 
 
@@ -309,7 +309,7 @@ class ManifestSwap:
     cluster_id: str
     tiering: TopicTiering
     keeps_epoch: bool = False
-    """Keep the tiered epoch of manifests whose topic is in no catalog."""
+    """Whether manifests keep their tiered epoch, because no catalog has the topic."""
 
     def __call__(
         self, partition: RemotePartition, change: Callable[[Manifest], Manifest | None], *, mark: str | None = None
@@ -327,30 +327,30 @@ class ManifestSwap:
         spill = ManifestSpill(self.storage, partition, self.tiering.spill_bytes)
         after: Manifest | None = None
 
-        def changed(held: RegisterSnapshot | None) -> dict[str, Any] | None:
+        def change_value(held: RegisterSnapshot | None) -> dict[str, Any] | None:
             nonlocal after
             after = None
             before = (
                 Manifest(self.cluster_id) if held is None else parse_manifest(self.storage, register.key, held.value)
             )
-            check_own(partition, before, self.cluster_id)
+            check_manifest_owner(partition, before, self.cluster_id)
             if before.tiered_epoch > self.tiering.epoch and not self.keeps_epoch:
                 return None
             decided = change(before)
             if decided is None:
                 return None
-            after = spill.spilled(replace(decided, tiered_epoch=max(before.tiered_epoch, self.tiering.epoch)))
+            after = spill.spill(replace(decided, tiered_epoch=max(before.tiered_epoch, self.tiering.epoch)))
             return after.to_json()
 
-        register.update(changed, mark=mark or fresh_mark())
-        self.storage.delete(spill.superfluous(after))
+        register.update(change_value, mark=mark or create_mark())
+        self.storage.delete(spill.list_superfluous_pages(after))
         return after
 
 
 N = TypeVar("N", Entry, PageRef)
 
 
-def purge(swap: ManifestSwap, partition: RemotePartition, garbage: Garbage) -> bool:
+def delete_manifest_garbage(swap: ManifestSwap, partition: RemotePartition, garbage: Garbage) -> bool:
     """Delete a manifest's garbage; return whether there was any.
 
     Raises:
@@ -361,11 +361,11 @@ def purge(swap: ManifestSwap, partition: RemotePartition, garbage: Garbage) -> b
     delete_garbage(swap.storage, garbage)
     keys = {page.key for page in garbage.pages} | {entry.key for entry in garbage.entries}
 
-    def forget(manifest: Manifest) -> Manifest | None:
+    def forget_garbage(manifest: Manifest) -> Manifest | None:
         left = Garbage(_drop_keys(manifest.garbage.pages, keys), _drop_keys(manifest.garbage.entries, keys))
         return None if left == manifest.garbage else replace(manifest, garbage=left)
 
-    swap(partition, forget)
+    swap(partition, forget_garbage)
     return True
 
 
@@ -385,7 +385,7 @@ def iter_object_keys(entries: Iterable[Entry]) -> Iterator[str]:
     """Yield the keys of segments, each with its index."""
     for entry in entries:
         yield entry.key
-        yield index_key(entry.key)
+        yield build_index_key(entry.key)
 
 
 def _drop_keys(named: Iterable[N], keys: set[str]) -> tuple[N, ...]:
@@ -401,7 +401,7 @@ _ROUNDS: Final = 20
 class ManifestHandover:
     """Changes the owner of all manifests of a topic.
 
-    `check` runs between read and swap, so a late process reads and checks again.
+    `check` runs between read and swap, so a late process cannot write unchecked.
     """
 
     storage: ObjectStore

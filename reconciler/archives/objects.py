@@ -59,8 +59,7 @@ def missing_offsets_error(
 def retry_missing(look: Callable[[], T]) -> T:
     """Call `look` again while objects are missing, until the same one was missing three times.
 
-    Maintenance may have replaced an object. Each newly missing object shows progress by another process, so it begins
-    with three attempts of its own.
+    Maintenance may have replaced an object. Each object has three attempts of its own.
 
     Raises:
         MissingObjectError: The same object was missing three times.

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.archives.keys import MOUNTABLE, is_mountable_key, mountable_key
+from reconciler.archives.keys import MOUNTABLE, build_mountable_key, is_mountable_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import NOBODY
 from reconciler.archives.objects import damaged_error, decode_object
@@ -81,7 +81,7 @@ class Ownership:
 
 def read_ownership(storage: ObjectStore, location: TopicLocation) -> Ownership | None:
     """Return a topic's ownership; `None` if it was never detached."""
-    register = ownership_register(storage, location)
+    register = open_ownership_register(storage, location)
     held = register.read()
     return None if held is None else _parse(register, held)
 
@@ -126,28 +126,28 @@ def update_ownership(
     storage: ObjectStore, location: TopicLocation, change: Callable[[Ownership | None], Ownership | None], *, mark: str
 ) -> None:
     """Change a topic's ownership register by one swap under the next epoch; idempotent by `mark`."""
-    register = ownership_register(storage, location)
+    register = open_ownership_register(storage, location)
 
-    def changed(held: RegisterSnapshot | None) -> Json | None:
+    def change_value(held: RegisterSnapshot | None) -> Json | None:
         after = change(None if held is None else _parse(register, held))
         return None if after is None else after.to_json()
 
-    register.update(changed, mark=mark, raises_epoch=True)
+    register.update(change_value, mark=mark, raises_epoch=True)
 
 
 _FORMAT: Final = "reconciler.mountable/1"
 
 
-def ownership_register(storage: ObjectStore, location: TopicLocation) -> Register:
+def open_ownership_register(storage: ObjectStore, location: TopicLocation) -> Register:
     """Return a topic's register."""
-    key = mountable_key(location.topic, location.cluster_id, location.revision)
+    key = build_mountable_key(location.topic, location.cluster_id, location.revision)
     return Register(storage, key, format=_FORMAT, shape=_SHAPE)
 
 
 def _parse(register: Register, held: RegisterSnapshot) -> Ownership:
     ownership = decode_object(register.store, register.key, held.value, Ownership.from_json)
     place = ownership.location
-    if mountable_key(place.topic, place.cluster_id, place.revision) != register.key:
+    if build_mountable_key(place.topic, place.cluster_id, place.revision) != register.key:
         raise damaged_error(register.store, register.key, f"it is that of {place}")
     return ownership
 
@@ -180,10 +180,10 @@ def claim_topic(storage: ObjectStore, location: TopicLocation, wanted: Ownership
         return replace(wanted, partitions=current.partitions, records=current.records, bytes=current.bytes)
 
     update_ownership(storage, location, claim, mark=_claim_mark(wanted.claim))
-    check_owned(location, read_ownership(storage, location), wanted.owner, wanted.claim)
+    check_claim_held(location, read_ownership(storage, location), wanted.owner, wanted.claim)
 
 
-def check_owned(
+def check_claim_held(
     location: TopicLocation, ownership: Ownership | None, cluster_id: str | None, claim: str | None
 ) -> None:
     """Raise `OwnershipLostError` if a migration's claim was returned or taken."""
@@ -197,7 +197,7 @@ def settle_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str,
     """Mark a claimed topic as mounted. Raises `OwnershipLostError` if the claim was taken."""
 
     def settle(current: Ownership | None) -> Ownership | None:
-        check_owned(location, current, cluster_id, claim)
+        check_claim_held(location, current, cluster_id, claim)
         if current is None or current.state is OwnershipState.MOUNTED:
             return None
         return replace(current, state=OwnershipState.MOUNTED, at_ms=now_ms)
@@ -222,7 +222,7 @@ def unclaim_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str
 
 
 def detach_topic(storage: ObjectStore, location: TopicLocation, detached: Ownership) -> None:
-    """Mark an owned topic as detached, once per migration. Raises `OwnershipLostError` for another owner."""
+    """Mark an owned topic as detached, once per migration. Raises `OwnershipLostError` if another cluster owns it."""
 
     def detach(current: Ownership | None) -> Ownership | None:
         if current is None:
@@ -261,7 +261,7 @@ def forget_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str)
     """Delete the register of a topic deleted by its owner."""
     ownership = read_ownership(storage, location)
     if ownership is not None and ownership.owner == cluster_id and ownership.state is OwnershipState.MOUNTED:
-        storage.delete([mountable_key(location.topic, location.cluster_id, location.revision)])
+        storage.delete([build_mountable_key(location.topic, location.cluster_id, location.revision)])
 
 
 def release_topic(storage: ObjectStore, location: TopicLocation, owner: str, released: Ownership) -> None:

@@ -1,4 +1,4 @@
-"""Pages: older entries of a head, in immutable objects.
+"""Pages: immutable objects with the older entries of a head or manifest.
 
 A head stores its newest entries and references to pages, oldest first. Pages form a tree, so a head stays small and
 each entry is found in a few requests.

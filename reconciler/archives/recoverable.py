@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.keys import (
     REMOTE_TOPICS,
-    location_of_topic_manifest,
-    location_prefix,
-    offsets_of_segment,
-    partition_of_manifest,
-    remote_place_of,
-    topic_manifest_key,
+    build_location_prefix,
+    build_topic_manifest_key,
+    parse_manifest_partition,
+    parse_remote_key,
+    parse_segment_offsets,
+    parse_topic_manifest_key,
 )
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import Manifest, RemotePartition, read_manifest, remote_partition
@@ -48,10 +48,10 @@ class Loss:
         return f"partition {self.partition}, offsets {self.first} to {self.last} ({self.key} {self.why})"
 
 
-def whole_partitions_of(storage: ObjectStore, topic: TopicManifest) -> dict[int, Manifest]:
+def read_whole_partitions(storage: ObjectStore, topic: TopicManifest) -> dict[int, Manifest]:
     """Return the manifests of a topic's partitions, without those never uploaded.
 
-    One LIST, and a GET per partition and page. Losses are checked twice: retention or merging may interfere.
+    One LIST, and a GET per partition and page. Losses are checked twice, because retention and merging delete objects.
     """
     manifests, lost = _find_losses(storage, topic)
     if lost:
@@ -77,7 +77,7 @@ def format_losses(lost: Sequence[Loss]) -> str:
 
 def check_manifest_exists(storage: ObjectStore, partition: RemotePartition, keys: Iterable[str]) -> None:
     """Reject a partition that has segments with these `keys` but no manifest."""
-    ranges = sorted(offsets for key in keys if (offsets := offsets_of_segment(key)) is not None)
+    ranges = sorted(offsets for key in keys if (offsets := parse_segment_offsets(key)) is not None)
     if ranges:
         last = max(last for _, last in ranges)
         message = (
@@ -91,12 +91,12 @@ def check_manifest_exists(storage: ObjectStore, partition: RemotePartition, keys
 def find_losses_at(storage: ObjectStore, location: TopicLocation, numbers: Sequence[int]) -> list[Loss]:
     """Return objects that manifests of a topic name and object storage lacks, checked twice."""
 
-    def look() -> list[Loss]:
+    def find_losses() -> list[Loss]:
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="manifests") as threads:
             return _find_all_losses(storage, *_read_stored(storage, location, numbers, threads), threads)
 
-    lost = look()
-    return [loss for loss in look() if loss in lost] if lost else []
+    lost = find_losses()
+    return [loss for loss in find_losses() if loss in lost] if lost else []
 
 
 def _find_losses(storage: ObjectStore, topic: TopicManifest) -> tuple[dict[int, Manifest], list[Loss]]:
@@ -120,8 +120,8 @@ def _read_stored(
 
     manifests = dict(zip(numbers, threads.map(read, numbers), strict=True))
     sizes: dict[int, dict[str, int]] = {}
-    for listed in storage.list(location_prefix(place.cluster_id, place.revision)):
-        place_of_key = remote_place_of(listed.key)
+    for listed in storage.list(build_location_prefix(place.cluster_id, place.revision)):
+        place_of_key = parse_remote_key(listed.key)
         if place_of_key is not None:
             sizes.setdefault(place_of_key[2], {})[listed.key] = listed.size
     return {number: manifest for number, manifest in manifests.items() if manifest is not None}, sizes
@@ -133,10 +133,10 @@ def _find_all_losses(
     sizes: Mapping[int, Mapping[str, int]],
     threads: ThreadPoolExecutor,
 ) -> list[Loss]:
-    def lost(number: int) -> Sequence[Loss]:
+    def find_partition_losses(number: int) -> Sequence[Loss]:
         return list(_find_losses_of_partition(storage, number, manifests[number], sizes.get(number, {})))
 
-    return [loss for losses in threads.map(lost, manifests) for loss in losses]
+    return [loss for losses in threads.map(find_partition_losses, manifests) for loss in losses]
 
 
 def _find_outdated_manifests(topic: TopicManifest, manifests: Mapping[int, Manifest]) -> Iterator[Loss]:
@@ -180,10 +180,10 @@ def count_manifests(storage: ObjectStore, cluster_id: str | None = None) -> dict
     described: set[tuple[str, int]] = set()
     manifests: Counter[tuple[str, int]] = Counter()
     for listed in storage.list(prefix):
-        topic, place = location_of_topic_manifest(listed.key), remote_place_of(listed.key)
+        topic, place = parse_topic_manifest_key(listed.key), parse_remote_key(listed.key)
         if topic is not None:
             described.add(topic)
-        elif place is not None and partition_of_manifest(listed.key) is not None:
+        elif place is not None and parse_manifest_partition(listed.key) is not None:
             manifests[place[:2]] += 1
     return {topic_key: manifests[topic_key] for topic_key in sorted(described | manifests.keys())}
 
@@ -192,7 +192,7 @@ def find_topic_at(storage: ObjectStore, location: TopicLocation) -> TopicManifes
     """Return the topic at a location."""
     topic = read_topic_manifest(storage, location.cluster_id, location.revision)
     if topic is None:
-        lost = topic_manifest_key(location.cluster_id, location.revision)
+        lost = build_topic_manifest_key(location.cluster_id, location.revision)
         hint = (
             "List them with: reconciler export CLUSTER --from-object-storage --out FOLDER. If its partitions are "
             "there, restore that object from a version or copy of the bucket."
@@ -221,10 +221,10 @@ def find_location(storage: ObjectStore, full_name: str) -> TopicLocation:
 
 
 def check_recoverable(storage: ObjectStore, location: TopicLocation, cluster_id: str | None) -> RecoverableTopic:
-    """Return what a recovery on `cluster_id` (`None`: a new cluster) would restore: see `whole_partitions_of`."""
+    """Return what a recovery on `cluster_id` (`None`: a new cluster) would restore: see `read_whole_partitions`."""
     topic = find_topic_at(storage, location)
     check_unmounted(storage, topic.location, cluster_id)
-    manifests = whole_partitions_of(storage, topic)
+    manifests = read_whole_partitions(storage, topic)
     return RecoverableTopic(
         str(topic.location),
         topic.name,
@@ -234,7 +234,9 @@ def check_recoverable(storage: ObjectStore, location: TopicLocation, cluster_id:
         sum(manifest.stored_bytes for manifest in manifests.values()),
         sum(manifest.records for manifest in manifests.values()),
         {number: (manifest.start, manifest.end) for number, manifest in manifests.items()},
-        tuple((item.max_ts, item.bytes) for manifest in manifests.values() for item in _pages_and_entries(manifest)),
+        tuple(
+            (item.max_ts, item.bytes) for manifest in manifests.values() for item in _list_pages_and_entries(manifest)
+        ),
         topic.configs,
         topic.initial,
         max((manifest.uploaded_ms for manifest in manifests.values() if manifest.uploaded_ms), default=None),
@@ -253,7 +255,7 @@ def check_unmounted(storage: ObjectStore, location: TopicLocation, cluster_id: s
         raise UserError(message, hint=hint)
 
 
-def _pages_and_entries(manifest: Manifest) -> tuple[PageRef | Entry, ...]:
+def _list_pages_and_entries(manifest: Manifest) -> tuple[PageRef | Entry, ...]:
     return (*manifest.pages, *manifest.entries)
 
 

@@ -1,4 +1,4 @@
-"""Object storage: its id (`storage.json`), and checks that it overlaps no cluster root, where a sweep would delete."""
+"""The id of an object storage (`storage.json`), and checks that it overlaps no cluster root."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from reconciler.archives.keys import CLUSTER, REMOTE_TOPICS, STORAGE
 from reconciler.archives.objects import damaged_error, parse_object
 from reconciler.errors import LostRaceError, ReconcilerError, UserError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.objectstore.register import create, is_truncated_json
-from reconciler.resources.cluster import is_overlapping
-from reconciler.runtime.effects import this_host
+from reconciler.objectstore.register import create_object, is_truncated_json
+from reconciler.resources.cluster import urls_overlap
+from reconciler.runtime.effects import read_host_name
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
@@ -33,7 +33,7 @@ def check_storage_place(storage: ObjectStore, root: str | None = None) -> None:
 
     `root` is the URL of the cluster that tiers there. One GET and one page of a LIST.
     """
-    if root is not None and root.startswith(_FOLDER) and is_overlapping(root, storage.url):
+    if root is not None and root.startswith(_FOLDER) and urls_overlap(root, storage.url):
         raise UserError(
             f"{storage.url} and the root of the cluster, {root}, are the same location or one contains the other",
             hint=APART,
@@ -82,17 +82,17 @@ def create_storage(storage: ObjectStore, new_id: Callable[[], str]) -> str:
     if existing_id is not None:
         return existing_id
     check_storage_place(storage)
-    check_not_lost(storage, None)  # A new id would disconnect clusters bound to the old one.
+    check_not_lost(storage, None)  # a new id would disconnect clusters bound to the old one
     check_usable(storage)
     body = orjson.dumps({"format": _FORMAT, "id": new_id()}, option=orjson.OPT_APPEND_NEWLINE)
     with suppress(LostRaceError):
-        create(storage, STORAGE, body)
+        create_object(storage, STORAGE, body)
     return read_storage_id(storage) or ""
 
 
 def check_usable(storage: ObjectStore) -> None:
     """Require that objects can be written, conditionally swapped and deleted."""
-    problems = storage.probe()
+    problems = storage.find_violated_conditions()
     if problems:
         message = f"{storage.url} cannot hold a remote tier: {'; '.join(problems)}"
         raise UserError(message, hint="Name another location: a local disk, or a bucket with conditional writes.")
@@ -114,7 +114,7 @@ def check_storage_shared(storage: ObjectStore, expected: str | None) -> None:
     try:
         check_storage(storage, expected)
     except UserError as error:
-        seen = f"If {storage.url} is as it was, the executor on {this_host()} does not see it"
+        seen = f"If {storage.url} is as it was, the executor on {read_host_name()} does not see it"
         error.hint = f"{seen}: put it on storage that every executor sees. Otherwise: {error.hint}"
         raise
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.archives.keys import topic_manifest_key
+from reconciler.archives.keys import build_topic_manifest_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import ownership_lost_error
 from reconciler.archives.objects import damaged_error, decode_object
 from reconciler.errors import NewerFormatError, OwnershipLostError, UserError
-from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
+from reconciler.objectstore.register import Register, RegisterSnapshot, create_mark
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
@@ -56,9 +56,9 @@ class CommittedOffset:
     at_ms: int | None = None
     epoch: int | None = None
 
-    def clamped(self, bounds: Bounds) -> CommittedOffset:
-        """Return the offset limited to the log's bounds, and to the cut of a truncated log."""
-        end = bounds.end if self.epoch is None else min(bounds.end, bounds.unchanged_end(self.epoch))
+    def clamp(self, bounds: Bounds) -> CommittedOffset:
+        """Return the offset limited to the log's bounds, and to the end of a truncated log."""
+        end = bounds.end if self.epoch is None else min(bounds.end, bounds.find_unchanged_end(self.epoch))
         offset = max(min(self.offset, end), bounds.start)
         return self if offset == self.offset else CommittedOffset(offset, self.metadata, self.at_ms)
 
@@ -154,7 +154,7 @@ class TopicManifest:
 
 def read_topic_manifest(storage: ObjectStore, cluster_id: str, revision: int) -> TopicManifest | None:
     """Return a topic's register by its location, or `None`."""
-    register = _register(storage, cluster_id, revision)
+    register = _open_register(storage, cluster_id, revision)
     held = register.read()
     return None if held is None else _parse(register, held)
 
@@ -170,13 +170,13 @@ def change_topic_manifest(
     Raises:
         LostRaceError: Other writers were first every time.
     """
-    register = _register(storage, location.cluster_id, location.revision)
+    register = _open_register(storage, location.cluster_id, location.revision)
 
-    def changed(held: RegisterSnapshot | None) -> Json | None:
+    def change_value(held: RegisterSnapshot | None) -> Json | None:
         after = change(None if held is None else _parse(register, held))
         return None if after is None else after.to_json()
 
-    register.update(changed, mark=mark)
+    register.update(change_value, mark=mark)
 
 
 def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest, *, creates: bool = True) -> bool:
@@ -187,10 +187,10 @@ def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest, *, creat
         NewerFormatError: A newer version wrote it.
         LostRaceError: Other writers were first every time.
     """
-    register = _register(storage, manifest.location.cluster_id, manifest.location.revision)
+    register = _open_register(storage, manifest.location.cluster_id, manifest.location.revision)
     is_changed = False
 
-    def changed(held: RegisterSnapshot | None) -> Json | None:
+    def change_value(held: RegisterSnapshot | None) -> Json | None:
         nonlocal is_changed
         current = None if held is None else _parse(register, held)
         if current is not None and current.owner != manifest.owner:
@@ -202,7 +202,7 @@ def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest, *, creat
         return after.to_json() if is_changed else None
 
     try:
-        register.update(changed, mark=fresh_mark())
+        register.update(change_value, mark=create_mark())
     except (NewerFormatError, OwnershipLostError):
         raise
     except UserError:
@@ -221,19 +221,19 @@ def _replace_damaged(register: Register, manifest: TopicManifest) -> bool:
     except UserError:
         if stored is None:
             raise
-        register.swap(RegisterSnapshot({}, 0, (), stored.version), manifest.to_json(), mark=fresh_mark())
+        register.swap(RegisterSnapshot({}, 0, (), stored.version), manifest.to_json(), mark=create_mark())
         return True
     return False
 
 
-def _register(storage: ObjectStore, cluster_id: str, revision: int) -> Register:
-    key = topic_manifest_key(cluster_id, revision)
+def _open_register(storage: ObjectStore, cluster_id: str, revision: int) -> Register:
+    key = build_topic_manifest_key(cluster_id, revision)
     return Register(storage, key, format="reconciler.topic/2", shape=_SHAPE)
 
 
 def _parse(register: Register, held: RegisterSnapshot) -> TopicManifest:
     manifest = decode_object(register.store, register.key, held.value, TopicManifest.from_json)
-    if topic_manifest_key(manifest.location.cluster_id, manifest.location.revision) != register.key:
+    if build_topic_manifest_key(manifest.location.cluster_id, manifest.location.revision) != register.key:
         raise damaged_error(register.store, register.key, f"it is that of {manifest.location}")
     if not 1 <= manifest.partitions <= MAX_PARTITIONS:  # readers process every partition
         raise damaged_error(

@@ -12,7 +12,7 @@ from typer import TyperException
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from reconciler.runtime.text import nearest
+from reconciler.runtime.text import find_similar
 
 if TYPE_CHECKING:
     from typer._click.core import Command, Context
@@ -234,7 +234,7 @@ def _load(entry: Entry) -> Command:
 
 
 def _unknown(name: str, known: list[str]) -> str:
-    near = nearest(name, known)
+    near = find_similar(name, known)
     return f"No such command: '{name}'" + (f"; did you mean '{near[0]}'?" if near else "")
 
 

@@ -15,7 +15,15 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from reconciler.resources.address import Address, cluster_of, full_name_of, identify, join_name, kind_of, split_name
+from reconciler.resources.address import (
+    Address,
+    cluster_of,
+    find_document_address,
+    full_name_of,
+    join_name,
+    kind_of,
+    split_name,
+)
 
 if TYPE_CHECKING:
     from typer._click.core import Command, Context, Parameter
@@ -192,9 +200,9 @@ def _runs(request: _CompletionRequest) -> Iterable[str]:
     url = state if isinstance(state, str) else state["url"]
     if not url.startswith("file://"):
         return ()
-    settings = StoreSettings(url).resolved(request.folder)
+    settings = StoreSettings(url).resolve_path(request.folder)
     if request.environment:
-        settings = settings.below(f"env/{request.environment}")
+        settings = settings.join_prefix(f"env/{request.environment}")
     runs = Path(settings.url.removeprefix("file://")) / "runs"
     return sorted((folder.name for folder in runs.iterdir()), reverse=True)[:_MOST_RUNS]
 
@@ -241,7 +249,7 @@ def _of_file(file: Path) -> Iterator[Address]:
         return
     heads = b"\n---\n".join(_head(document) for document in _DOCUMENT.split(raw))
     for content in _documents(heads):
-        address = identify(content)
+        address = find_document_address(content)
         if address is not None:
             yield address
             if kind_of(address) == "link":

@@ -34,12 +34,12 @@ from reconciler.cli.console import err
 from reconciler.cli.hint_rewrite import add_typed_options_to_lines
 from reconciler.cli.text.runs_text import Failures, bytes_rate, done_line, partitions_text, run_event_lines
 from reconciler.runtime.text import (
-    counted,
     escape_invisible,
     format_count,
     format_elapsed,
     format_estimate,
     format_rough_count,
+    pluralize,
 )
 
 if TYPE_CHECKING:
@@ -138,7 +138,9 @@ class LiveTable:
     def _counts(self, now: float) -> str:
         ended = self._done + self._failed
         of_all = (
-            f"{format_count(ended)} of {counted(self._total, 'action')}" if self._total else counted(ended, "action")
+            f"{format_count(ended)} of {pluralize(self._total, 'action')}"
+            if self._total
+            else pluralize(ended, "action")
         )
         failed = f", {format_count(self._failed)} failed" if self._failed else ""
         return f"{of_all} done{failed}, {_duration_text(now - self._began)}"

@@ -16,7 +16,7 @@ from reconciler.cli.show import confirm_effects
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.planning.actions import Risk, Transition, Update, list_changed_addresses
 from reconciler.resources.address import kind_of
-from reconciler.runtime.text import counted, format_count
+from reconciler.runtime.text import format_count, pluralize
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.orders import OrderedResource, OrderResult
@@ -27,13 +27,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_emergency(
-    acting: ActOptions,
-    files: Files,
-    place: Place,
-    command: str,
-    form: TextOrJson,
-    *,
-    is_dry_run: bool = False,
+    acting: ActOptions, files: Files, place: Place, command: str, form: TextOrJson, *, is_dry_run: bool = False
 ) -> Iterator[EmergencyRun]:
     """Yield a command's access to clusters; with JSON, events and a final error are lines.
 
@@ -93,8 +87,8 @@ def _total_loss(plan: Plan) -> Iterator[Line]:
     if len(costs) > 1 and (losing or unknown):
         lags = [cost.lost_ms for cost in costs if cost.lost_ms is not None]
         longest = f", at most {max(lags) / 1000:,.1f} s" if lags else ""
-        untold = f"; unknown of {counted(unknown, 'mirror')}" if unknown else ""
-        total = f"{counted(sum(losing), 'offset')} of {counted(len(losing), 'mirror')}{longest}{untold}"
+        untold = f"; unknown of {pluralize(unknown, 'mirror')}" if unknown else ""
+        total = f"{pluralize(sum(losing), 'offset')} of {pluralize(len(losing), 'mirror')}{longest}{untold}"
         yield line(Span("Lost in total: ", Tone.DANGER), total)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from reconciler.cli.console import err, out
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.errors import BlockedError, ReconcilerError
-from reconciler.runtime.text import counted
+from reconciler.runtime.text import pluralize
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -65,7 +65,7 @@ def printed_blocked_error(plan: Plan, consequence: str = "") -> BlockedError:
     if plan.applied is not None and not plan.blocked:
         message, hint = plan.applied.format_warning()
         return BlockedError(f"{consequence}{message}", hint=hint)
-    count = counted(len(plan.blocked), "action is", "actions are")
+    count = pluralize(len(plan.blocked), "action is", "actions are")
     return BlockedError(
         f"{consequence}{count} blocked", hint="The plan above shows the reason and the --allow that lifts the block"
     )
@@ -99,7 +99,7 @@ _PLURALS: Final = {"TieringPolicy": "tiering policies"}
 def validation_lines(validated: ValidationResult) -> list[Line]:
     """Return findings, or what was checked."""
     lines = [finding_line(finding) for finding in validated.findings]
-    kinds = [counted(count, _NOUNS.get(kind, kind), _PLURALS.get(kind)) for kind, count in validated.counts.items()]
+    kinds = [pluralize(count, _NOUNS.get(kind, kind), _PLURALS.get(kind)) for kind, count in validated.counts.items()]
     word = "Not valid" if validated.findings else "Valid"
     held = ", ".join(kinds) or "nothing declared"
     return [*lines, line(Span(f"{word}: ", Tone.STRONG), f"workspace {validated.workspace}, {held}")]

@@ -27,7 +27,7 @@ from reconciler.cli.console import err, out, pipeline
 from reconciler.cli.environment import is_log_enabled, note
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.cli.text.runs_text import Failures, done_line, progress_text, run_event_lines
-from reconciler.runtime.text import counted, format_bytes, format_count, format_elapsed
+from reconciler.runtime.text import format_bytes, format_count, format_elapsed, pluralize
 
 _TERMINAL_S: Final = 0.1
 _PIPE_S: Final = 5.0
@@ -52,7 +52,7 @@ def show_counts(word: str) -> Iterator[Callable[[int, int], None]]:
             return
         pace = f"{format_count(round(records / (now - began)))} records/s"
         elapsed = format_elapsed(float(int(now - began)))
-        text = f"{word}: {counted(records, 'record')}, {format_bytes(size)}, {pace}, {elapsed}"
+        text = f"{word}: {pluralize(records, 'record')}, {format_bytes(size)}, {pace}, {elapsed}"
         if screen.can_redraw:
             widest = max(widest, len(text))
             screen.write(f"\r{text.ljust(widest)}")
@@ -168,7 +168,7 @@ class Lines:
 
     def _tell_done(self) -> None:
         self._told = self._done
-        self._say([line(f"{counted(self._done, 'action')} done")])
+        self._say([line(f"{pluralize(self._done, 'action')} done")])
 
     def _is_time(self, name: str = "") -> bool:
         """Return whether the action, or the total, was printed long enough ago."""

@@ -19,7 +19,7 @@ from reconciler.cli.hint_rewrite import add_typed_options
 from reconciler.cli.options import Form, ListForm
 from reconciler.cli.text.lines import Span, Tone, line
 from reconciler.errors import ReconcilerError, UsageError
-from reconciler.runtime.text import counted, did_you_mean, escape_invisible, nearest, to_one_line
+from reconciler.runtime.text import escape_invisible, find_similar, format_suggestion, pluralize, to_one_line
 
 if TYPE_CHECKING:
     from reconciler.cli.text.remarks import Remark, Remarks
@@ -175,7 +175,7 @@ def remarks_markdown(remarks: Remarks) -> str:
     end = ["", f"<sub>created by reconciler {code(remarks.tool)}</sub>"]
     if not remarks.rows:
         return "\n".join([*head[:-1], *end]) + "\n"
-    head += [f"**{counted(len(remarks.rows), 'problem')}**", "", "| where | what |", "| --- | --- |"]
+    head += [f"**{pluralize(len(remarks.rows), 'problem')}**", "", "| where | what |", "| --- | --- |"]
     room = LIMIT - len("\n".join([*head, *end]).encode()) - _ROOM
     rows: list[str] = []
     for position, remark in enumerate(remarks.rows):
@@ -183,7 +183,7 @@ def remarks_markdown(remarks: Remarks) -> str:
         text = row((cell(remark.source or remark.about), cell(f"{remark.message}{hint}")))
         room -= len(text.encode()) + 1
         if room < 0:
-            left = counted(len(remarks.rows) - position, "more problem", "more problems")
+            left = pluralize(len(remarks.rows) - position, "more problem", "more problems")
             rows += ["", f"And {left} that this comment has no room for."]
             break
         rows.append(text)
@@ -266,7 +266,7 @@ def _report(
     form, equals, name = text.partition("=")
     forms = [name_of_form for name_of_form in _FORMS if (command, name_of_form) != ("validate", "html")]
     if form not in forms or not equals or not name:
-        hint = did_you_mean(nearest(form, forms), otherwise=f"Forms: {', '.join(forms)}.")
+        hint = format_suggestion(find_similar(form, forms), otherwise=f"Forms: {', '.join(forms)}.")
         raise UsageError(f"--report {text} is not FORM=FILE", hint=f"Write it as --report json={command}.json. {hint}")
     from reconciler.cli.output_files import check_output
 

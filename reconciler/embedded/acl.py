@@ -13,7 +13,7 @@ from reconciler.embedded.catalog.model import AclEntry, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog, Draft, check_not_replica, get_topic, unknown_namespace_error
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.resources.acls import NamespaceAcl, TopicAcl, check_principal, parse_rule, to_rule_fields
-from reconciler.resources.address import split_name, tiers_of
+from reconciler.resources.address import list_levels, split_name
 
 
 class Operation(StrEnum):
@@ -219,7 +219,7 @@ def iter_rule_levels(catalog: Catalog | Draft, kind: Kind, name: str) -> Iterato
     """Yield the levels whose rules apply: namespaces, outermost first, then the topic."""
     # Names relative to a namespace follow `<namespace>:`.
     full = f"{name}:" if kind is Kind.NAMESPACE else name
-    for tier in tiers_of(name if kind is Kind.NAMESPACE else split_name(name)[0]):
+    for tier in list_levels(name if kind is Kind.NAMESPACE else split_name(name)[0]):
         entry = catalog.namespaces.get(tier)
         if entry is not None:
             yield RuleLevel(f"namespace {tier}", entry.acls, full[len(tier) + 1 :])

@@ -205,11 +205,7 @@ class Admin:
             find_visible_topic(self.permissions, draft, full_name)
             move_topic(draft, full_name, to, cluster_id=self.cluster_id)
 
-        self._commit_and_disable_tiering(
-            decide,
-            (Operation.DELETE, Kind.TOPIC, full_name),
-            (Operation.CREATE, Kind.TOPIC, to),
-        )
+        self._commit_and_disable_tiering(decide, (Operation.DELETE, Kind.TOPIC, full_name), (Operation.CREATE, Kind.TOPIC, to))
 
     def delete_topic(self, full_name: str) -> bool:
         """Delete a topic with its records; return whether it existed."""
@@ -279,7 +275,7 @@ class Admin:
         return finish_disablings(self.store, self.catalog, self.storage, self.cluster_id, may_go_on=may_go_on)
 
     def _check_kms_key(self, kms_key_id: str | None) -> None:
-        if not self.store.encrypts:
+        if not self.store.can_encrypt:
             reject_kms_key(self.store.url, kms_key_id)
 
     def _may_describe(self, catalog: Catalog, kind: Kind, name: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from reconciler.errors import UserError
-from reconciler.objectstore.base import nonce
+from reconciler.objectstore.base import create_nonce
 from reconciler.resources.address import split_name
 
 CATALOG: Final = "catalog/head.json"
@@ -27,7 +27,7 @@ _LONGEST_ENCODED: Final = 249
 
 def catalog_key(serial: int) -> str:
     """Return a new key for a catalog snapshot or large commit."""
-    return f"catalog/{serial:012}-{nonce()[:_SHORT_NONCE]}.json.gz"
+    return f"catalog/{serial:012}-{create_nonce()[:_SHORT_NONCE]}.json.gz"
 
 
 def parse_catalog_serial(key: str) -> int | None:
@@ -67,7 +67,7 @@ def parse_head_topic_id(key: str) -> str:
 
 def page_key(topic_id: str, partition: int) -> str:
     """Return a new key for a page."""
-    return f"{PAGES}{topic_id}/{partition:05}/{nonce()}.json"
+    return f"{PAGES}{topic_id}/{partition:05}/{create_nonce()}.json"
 
 
 def parse_page_key(key: str) -> tuple[str, int] | None:
@@ -81,7 +81,7 @@ def part_key(full_name: str, partition: int) -> str:
     """Return a new key for a part; namespace levels become folders (KIP-37)."""
     namespace, name = split_name(full_name)
     folders = "".join(f"{tier}/" for tier in namespace.split(":")) if namespace else ""
-    return f"{PARTS}{folders}{name}_{partition}/{nonce()[:_LONG_NONCE]}.parquet"
+    return f"{PARTS}{folders}{name}_{partition}/{create_nonce()[:_LONG_NONCE]}.parquet"
 
 
 def parse_part_key(key: str) -> tuple[str, int] | None:
@@ -144,4 +144,4 @@ def _decode_name(key: str, prefix: str, key_of: Callable[[str], str]) -> str | N
 
 def fresh_producer_id() -> str:
     """Return a new producer id. A repeated id would make appends look like duplicates."""
-    return nonce()[:_LONG_NONCE]
+    return create_nonce()[:_LONG_NONCE]

@@ -20,7 +20,7 @@ from reconciler.embedded.segments.groups import (
     read_partition_bounds,
 )
 from reconciler.errors import ReconcilerError
-from reconciler.objectstore.register import fresh_mark
+from reconciler.objectstore.register import create_mark
 from reconciler.resources.mirrors import GroupOffsets, GroupOffsetsResult, GroupPosition
 from reconciler.runtime.threads import map_in_parallel
 
@@ -118,7 +118,7 @@ class _OffsetCopy:
             result = GroupOffsetsResult(is_changed=after != before, is_clamped=is_clamped)
             return after.to_json() if after != before else None
 
-        register.update(change, mark=fresh_mark())
+        register.update(change, mark=create_mark())
         return result
 
     def _split_offsets(self, offsets: GroupOffsets) -> tuple[dict[Place, GroupPosition], dict[str, str], bool]:

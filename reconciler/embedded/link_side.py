@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.storage import check_storage_given
 from reconciler.embedded.acl import ALLOW, Kind, Operation, Permissions, merge_rules, to_namespace_acls
-from reconciler.embedded.catalog.mirror_moves import (
-    change_mirror,
-    find_running_operation,
-    mirror_own_mirror,
-    start_mirror_operation,
-)
+from reconciler.embedded.catalog.mirror_moves import change_mirror, find_running_operation, join_peer, start_mirror_verb
 from reconciler.embedded.catalog.mirror_tables import MirrorShape, create_mirror, describe_source_topic, update_mirror
 from reconciler.embedded.catalog.tables import Catalog, Draft, get_link, get_topic
 from reconciler.embedded.catalog.topic_configs import syncs_start_offsets
@@ -163,7 +158,7 @@ class ClusterLinks:
 
         run_in_parallel(record_partition, sorted(bounds), name="stand")
 
-    def set_first_offsets(self, full_name: str, offsets: Mapping[int, int]) -> MirrorEntry:
+    def record_start_offsets(self, full_name: str, offsets: Mapping[int, int]) -> MirrorEntry:
         """Store the start offsets of a new mirror, and start its empty partitions there."""
         after = self.change_mirror_entry(full_name, lambda entry: mirrors.set_first_offsets(entry, offsets))
         topic = get_topic(self.cluster.catalog.read(), full_name)

@@ -13,8 +13,8 @@ from reconciler.archives.keys import CLUSTER, STORAGE
 from reconciler.archives.objects import damaged_error, parse_object
 from reconciler.errors import LostRaceError, MissingObjectError, UserError
 from reconciler.objectstore.base import PROBE, ObjectStore
-from reconciler.objectstore.register import create, is_truncated_json
-from reconciler.runtime.effects import this_host, this_process
+from reconciler.objectstore.register import create_object, is_truncated_json
+from reconciler.runtime.effects import build_process_id, read_host_name
 
 _NAME: Final = "reconciler.cluster"
 _VERSION: Final = 1
@@ -62,13 +62,13 @@ def create_cluster(store: ObjectStore, cluster_id: str) -> str:
     existing_id = read_cluster_id(store)
     if existing_id is not None:
         return existing_id
-    problems = store.probe()
+    problems = store.find_violated_conditions()
     if problems:
         message = f"{store.url} cannot hold a cluster: {'; '.join(problems)}"
         raise UserError(message, hint="Name another root: a local disk, or a bucket with conditional writes.")
     body = orjson.dumps({"format": f"{_NAME}/{_VERSION}", "id": cluster_id}, option=orjson.OPT_APPEND_NEWLINE)
     try:
-        create(store, CLUSTER, body)
+        create_object(store, CLUSTER, body)
     except LostRaceError:
         return read_cluster_id(store) or cluster_id
     return cluster_id
@@ -80,9 +80,8 @@ _SHARE: Final = "Put the cluster on storage that every executor sees, or run the
 def check_cluster_visible(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
     """Reject a machine that does not see the cluster: its local folder would look like an empty log."""
     if not is_found:
-        message = (
-            f"{store.url} is not visible to the executor on {this_host()}: it does not find topic {full_name} there"
-        )
+        host = read_host_name()
+        message = f"{store.url} is not visible to the executor on {host}: it does not find topic {full_name} there"
         raise UserError(message, hint=_SHARE)
 
 
@@ -91,7 +90,8 @@ def check_topic_visible(store: ObjectStore, full_name: str, *, is_found: bool) -
     if not is_found and read_cluster_id(store) is not None:
         message = f"topic {full_name} is not in the cluster at {store.url} any more: it was deleted or unmounted"
         raise UserError(
-            message, hint=f"If it is there, the executor on {this_host()} sees another cluster under that URL. {_SHARE}"
+            message,
+            hint=f"If it is there, the executor on {read_host_name()} sees another cluster under that URL. {_SHARE}",
         )
     check_cluster_visible(store, full_name, is_found=is_found)
 
@@ -102,7 +102,7 @@ def check_writes_visible(store: ObjectStore, keys: Iterable[str], *, by: str) ->
     A copy lacks all objects from some point on, so only the first and the last of `keys`, in writing order, are
     checked.
     """
-    if by == this_process():
+    if by == build_process_id():
         return
     written = list(keys)
     for key in dict.fromkeys(written[:1] + written[-1:]):

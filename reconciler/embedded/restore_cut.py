@@ -27,7 +27,7 @@ from reconciler.embedded.segments.parts import PART_BYTES, PartWriter, damaged_p
 from reconciler.embedded.tiered.remote_retention import truncate_manifest
 from reconciler.embedded.tiered.remote_tier import build_remote_tier
 from reconciler.errors import RetryableError, UserError
-from reconciler.objectstore.register import fresh_mark
+from reconciler.objectstore.register import create_mark
 from reconciler.records.log import OffsetRange
 from reconciler.resources.mirrors import TruncatedPartition
 from reconciler.runtime.threads import map_in_parallel
@@ -268,7 +268,7 @@ class TopicTruncation:
             epoch = 1 + (0 if held is None else held.epoch)
             return self._truncate_head(partition, truncation, head, (head.start if is_again else at, epoch)).to_json()
 
-        held = register.update(cut_head, mark=fresh_mark(), raises_epoch=True)
+        held = register.update(cut_head, mark=create_mark(), raises_epoch=True)
         truncation.delete_unnamed(is_done=is_done)
         if held is None:
             raise RetryableError(f"{partition} was deleted in the meantime", hint="Read the mirror again.")

@@ -211,8 +211,8 @@ class Api:
                 return answer
 
     def _pause(self, tries: Tries, problem: str, what: str, cause: Exception | None = None) -> None:
-        pause_s = _BACKOFF.after(tries.failed + 1)
-        if tries.is_over_after(pause_s):
+        pause_s = _BACKOFF.compute_pause(tries.failed + 1)
+        if tries.would_end_after(pause_s):
             message = f"cannot {what}: {problem}"
             raise RetryableError(message, hint="Run the same command again; --timeout gives it longer.") from cause
         tries.wait(pause_s)
@@ -244,7 +244,7 @@ class Api:
 
     @property
     def _left_s(self) -> float:
-        return self._settings.within_s - self._clock.spent_s
+        return self._settings.within_s - self._clock.elapsed_s
 
     def _check_host(self, url: str) -> str:
         """Reject an address of another host: the token is for this host."""

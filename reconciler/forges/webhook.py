@@ -57,7 +57,7 @@ def send(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_
             message = f"the webhook in {name} answers {answer.status}: {reason or answer.reason}"
             problem = UserError(message, hint=f"See that {name} holds its whole address, and that it still exists.")
             is_final = answer.status not in _RETRIED_STATUSES
-        if is_final or tries.is_over:
+        if is_final or tries.has_ended:
             raise problem
         tries.wait()
 

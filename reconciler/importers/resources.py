@@ -26,7 +26,7 @@ from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import canonicalize_value, explain_refused_value
 from reconciler.resources.kafka_configs import INTERNAL, KAFKA_CONFIGS, TRANSIENT_CONFIGS, is_internal
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import did_you_mean, list_choices, nearest_spelling
+from reconciler.runtime.text import find_similar_spelling, format_suggestion, list_choices
 
 _GONE: Final = {
     "message.format.version": "Kafka 4.0 removed it: brokers have one format of records",
@@ -118,7 +118,7 @@ def _unknown(key: str, imported: ImportedTopic, place: Place, target: Target) ->
     catalog = target.catalog or {}
     why = _GONE.get(key, f"{target.provider} has no such config of topics")
     otherwise = f"Known are, for example: {list_choices(catalog)}"
-    hint = "" if key in _GONE else did_you_mean(nearest_spelling(key, catalog), otherwise=otherwise)
+    hint = "" if key in _GONE else format_suggestion(find_similar_spelling(key, catalog), otherwise=otherwise)
     return NotImported(place, _subject(imported), key, why, hint, is_left_out=key not in _GONE)
 
 

@@ -1,8 +1,8 @@
 """Archive a log into object storage, and restore it.
 
-Most records are copied and compared while producers write; then producers are shut out, and the rest is copied and
-compared. A process that deletes the source checks again with `records.log.partitions_changed_since`. An interrupted
-archive continues at the ends of its manifests.
+Most records are copied and compared while producers write. Then producers are shut out, and the rest is copied and
+compared. Before a deletion, `records.log.find_changed_partitions` checks the source again. An interrupted archive
+continues at the ends of its manifests.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import IncompleteError, RetryableError, SourceChangedError, UserError
-from reconciler.jobs.copy import mirror
-from reconciler.jobs.flows import MIB, Copy
+from reconciler.jobs.copy import copy_log
+from reconciler.jobs.flows import MIB, CopyResult
 from reconciler.jobs.ordered import make_whole_spans, verify_renumbered
 from reconciler.jobs.progress import Report, ignore_progress
-from reconciler.jobs.verify import LogSince, verify
+from reconciler.jobs.verify import LogSince, compare_logs
 from reconciler.records.log import Bounds, StagedSink, TopicLog, TransactionalSink
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
 
@@ -38,23 +38,23 @@ class ArchiveJob:
     copy: TopicLog
     engine: Engine
     shut_out: Callable[[], Mapping[int, int]]
-    """Prevents writes to the source; returns each partition's end. Called once; may raise."""
+    """Refuses all producers of the source and returns each partition's end. Called once; may raise."""
     progress: Report = ignore_progress
     before_pass: Callable[[], None] = lambda: None
     little: int = 64 * MIB
-    """Stored bytes; after a pass that copies no more, producers are shut out."""
+    """Stored bytes: after a pass that copies no more than this, producers are shut out."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveResult:
-    """Content of an archive, and the bounds of its source at the comparison."""
+    """Size of an archive, and the bounds of its source at the comparison."""
 
     bounds: Mapping[int, Bounds]
     records: int
     bytes: int
 
 
-def archive(job: ArchiveJob) -> ArchiveResult:
+def archive_records(job: ArchiveJob) -> ArchiveResult:
     """Copy and compare everything, shut producers out, then copy and compare the rest.
 
     Raises:
@@ -64,21 +64,21 @@ def archive(job: ArchiveJob) -> ArchiveResult:
         IncompleteError: It was stopped; records in manifests stay.
     """
     topic_id = job.source.topic_id
-    records, stored, compared = archive_ahead(job)
+    records, stored, compared = archive_while_written(job)
     ends = job.shut_out()
     copied = _copy_and_compare(job, topic_id, ends, compared)
     _check_whole(job, ends)
-    source_bounds = job.source.bounds()
+    source_bounds = job.source.read_bounds()
     bounds = {number: replace(source_bounds[number], stable=end, end=end) for number, end in ends.items()}
     return ArchiveResult(bounds, records + copied.records, stored + copied.bytes)
 
 
-def archive_ahead(job: ArchiveJob) -> tuple[int, int, Mapping[int, int]]:
+def archive_while_written(job: ArchiveJob) -> tuple[int, int, Mapping[int, int]]:
     """Copy and compare while producers write; return records, stored bytes, and compared ends."""
     topic_id, compared = job.source.topic_id, dict[int, int]()
     records = stored = 0
     for _ in range(_PASSES):
-        now = {number: bounds.stable for number, bounds in job.source.bounds().items()}
+        now = {number: bounds.stable for number, bounds in job.source.read_bounds().items()}
         copied = _copy_and_compare(job, topic_id, now, compared)
         records, stored, compared = records + copied.records, stored + copied.bytes, now
         if copied.bytes <= job.little:
@@ -88,9 +88,9 @@ def archive_ahead(job: ArchiveJob) -> tuple[int, int, Mapping[int, int]]:
 
 def _copy_and_compare(
     job: ArchiveJob, topic_id: str | None, ends: Mapping[int, int], compared: Mapping[int, int]
-) -> Copy:
+) -> CopyResult:
     job.before_pass()
-    copied = mirror(job.engine, job.source, job.sink, until=ends, progress=job.progress)
+    copied = copy_log(job.engine, job.source, job.sink, until=ends, progress=job.progress)
     _check_same(job, topic_id)
     _compare(job, compared)
     return copied
@@ -102,7 +102,7 @@ def _compare(job: ArchiveJob, since: Mapping[int, int]) -> None:
         raise IncompleteError(
             "stopped before all records were compared", hint="Run the same command again: it continues."
         )
-    comparison = verify(
+    comparison = compare_logs(
         job.engine, LogSince(job.source, since), LogSince(job.copy, since), deep=True, progress=job.progress
     )
     wrong = [part for part in comparison.partitions if {"partition", "records", "digest"} & set(part.differences)]
@@ -122,7 +122,7 @@ def _check_same(job: ArchiveJob, topic_id: str | None) -> None:
 
 
 def _check_whole(job: ArchiveJob, ends: Mapping[int, int]) -> None:
-    reached = job.sink.ends()
+    reached = job.sink.read_ends()
     opened = sorted(number for number, end in ends.items() if reached.get(number, 0) < end)
     if opened:
         named = ", ".join(map(str, opened))
@@ -145,7 +145,7 @@ class RestoreJob:
     progress: Report = ignore_progress
 
 
-def restore(job: RestoreJob) -> Copy:
+def restore_records(job: RestoreJob) -> CopyResult:
     """Copy missing records, and compare everything.
 
     Raises:
@@ -153,7 +153,7 @@ def restore(job: RestoreJob) -> Copy:
         RetryableError: Spark failed, or brokers do not answer.
         IncompleteError: It was stopped; committed records stay.
     """
-    copied = mirror(job.engine, job.source, job.sink, progress=job.progress)
+    copied = copy_log(job.engine, job.source, job.sink, progress=job.progress)
     if job.engine.is_stopped():
         raise IncompleteError(
             "stopped before all records were compared", hint="Run the same command again: it continues."
@@ -163,7 +163,7 @@ def restore(job: RestoreJob) -> Copy:
 
 
 def _compare_restored(job: RestoreJob) -> None:
-    ours, theirs = job.source.bounds(), job.copy.bounds()
+    ours, theirs = job.source.read_bounds(), job.copy.read_bounds()
     if ours.keys() != theirs.keys():
         message = f"{job.name}: it has {len(theirs)} partitions, and {len(ours)} were restored"
         raise UserError(message, hint="It was changed during the mount: delete it, and mount it again.")

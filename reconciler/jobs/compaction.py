@@ -1,7 +1,7 @@
 """Compact partitions whose keys exceed memory: a DataFrame pass finds the newest record of each key.
 
-Two shuffles: key hashes and offsets by key, then surviving offsets by file. A task that writes a file holds only its
-offsets. The driver publishes as with any compaction: completely or not.
+There are two shuffles: key hashes by key, then surviving offsets by file. A task that writes a file holds only its
+offsets. The driver publishes all files or none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from reconciler.embedded.maintenance.compaction import (
 from reconciler.embedded.segments.parts import read_keys
 from reconciler.errors import ReconcilerError
 from reconciler.jobs import stage
-from reconciler.jobs.progress import job_error
+from reconciler.jobs.progress import translate_job_error
 from reconciler.jobs.stage import Engine, EngineUse, StoredWork
 from reconciler.records.log import OffsetRange
 
@@ -64,22 +64,22 @@ def run_in_spark(
         yield from stage.run_rounds_in_spark(engine, rest, chores)
     for chore in large:
         if engine.is_stopped():
-            raise stage.stopped_upkeep_error()
+            raise stage.stopped_maintenance_error()
         yield _compact_large(engine, do, chore)
 
 
 def _compact_large(engine: Engine, task: ChoreTask, chore: Chore) -> list[PartitionRewrite | FailedChore]:
-    session = engine.spark(chore.bytes)
+    session = engine.start_spark(chore.bytes)
     try:
         cleaning = task.plan_shared_compaction(chore)
         if cleaning is None:
             return []
         with stage.describe_stages(session, "reconciler: maintenance"):
-            return [CompactionPass(session, task, chore, *cleaning).rewrite(engine.used)]
+            return [CompactionPass(session, task, chore, *cleaning).write_survivors(engine.used)]
     except ReconcilerError as error:
         # A cancelled stage looks like a failed one.
         if engine.is_stopped():
-            raise stage.stopped_upkeep_error() from error
+            raise stage.stopped_maintenance_error() from error
         return [FailedChore(chore.partition, error)]
 
 
@@ -93,19 +93,19 @@ class CompactionPass:
     compaction: Compaction
     cleaning: CompactionScope
 
-    def rewrite(self, used: EngineUse) -> PartitionRewrite:
+    def write_survivors(self, used: EngineUse) -> PartitionRewrite:
         """Write the surviving records under new names."""
         groups = list(self.compaction.iter_groups(self.cleaning))
-        tasks = min(len(self.cleaning.pieces), _TASKS_A_CORE * stage.Cores(self.session).now)
-        keys = keys_of(self.session, self.task, self.chore, self.cleaning.pieces, tasks)
-        survivors = group_by_file(find_newest(keys), [_offsets_of(group) for group in groups])
+        tasks = min(len(self.cleaning.pieces), _TASKS_A_CORE * stage.Cores(self.session).count_tasks)
+        keys = read_key_hashes(self.session, self.task, self.chore, self.cleaning.pieces, tasks)
+        survivors = group_by_file(find_newest(keys), [_find_offset_range(group) for group in groups])
         files = gather_by_file(add_every_file(survivors, len(groups)), len(groups))
-        used.count(spark_tasks=tasks + len(groups))
+        used.count_tasks(spark_tasks=tasks + len(groups))
         try:
             rows = self._write_files(files, groups).collect()
         except Exception as trouble:
-            raise job_error("compacting", trouble) from trouble
-        return self.compaction.combine_rewrites(self.cleaning, _results_by_file(rows))
+            raise translate_job_error("compacting", trouble) from trouble
+        return self.compaction.combine_rewrites(self.cleaning, _parse_file_results(rows))
 
     def _write_files(self, files: DataFrame, groups: Sequence[PieceGroup]) -> DataFrame:
         task, chore, compaction, cleaning = self.task, self.chore, self.compaction, self.cleaning
@@ -113,18 +113,18 @@ class CompactionPass:
         def write(table: pa.Table) -> pa.Table:
             number = table.column("file")[0].as_py()
 
-            def do(group: PieceGroup) -> Iterator[GroupRewrite]:
+            def rewrite_group(group: PieceGroup) -> Iterator[GroupRewrite]:
                 task.check_shared(chore)
                 offsets = np.frombuffer(b"".join(table.column("offsets").to_pylist()), np.int64)
                 yield compaction.clean_group(cleaning, group, SurvivingOffsets(offsets, cleaning.through))
 
-            outcomes = pa.Table.from_batches([stage.pack_outcomes(stage.attempt(do, groups[number]))])
+            outcomes = pa.Table.from_batches([stage.pack_outcomes(stage.run_task(rewrite_group, groups[number]))])
             return outcomes.add_column(0, "file", pa.array([number] * outcomes.num_rows, pa.int32()))
 
         return files.groupBy("file").applyInArrow(write, f"file int, {stage.OUTCOME}")
 
 
-def keys_of(
+def read_key_hashes(
     session: SparkSession, task: ChoreTask, chore: Chore, pieces: Sequence[CleaningPiece], tasks: int
 ) -> DataFrame:
     """Return the offset and the key's hash, in two halves, of each record with a key."""
@@ -150,7 +150,7 @@ def find_newest(keys: DataFrame) -> DataFrame:
 def group_by_file(survivors: DataFrame, files: Sequence[OffsetRange]) -> DataFrame:
     """Return offsets by file; a record at the end of the remote tier is in two."""
 
-    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def pack_offsets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for gathered in _join_batches(batches):
             offsets = np.sort(gathered)
             starts = offsets.searchsorted([file_range.start for file_range in files]).tolist()
@@ -164,7 +164,7 @@ def group_by_file(survivors: DataFrame, files: Sequence[OffsetRange]) -> DataFra
             columns = [pa.array(numbers, pa.int32()), pa.array(packed, pa.binary())]
             yield pa.RecordBatch.from_arrays(columns, names=["file", "offsets"])
 
-    return survivors.mapInArrow(pack, "file int, offsets binary")
+    return survivors.mapInArrow(pack_offsets, "file int, offsets binary")
 
 
 def add_every_file(survivors: DataFrame, files: int) -> DataFrame:
@@ -193,11 +193,11 @@ def _join_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[npt.NDArray[np.
         yield np.concatenate(held)
 
 
-def _offsets_of(group: PieceGroup) -> OffsetRange:
+def _find_offset_range(group: PieceGroup) -> OffsetRange:
     return OffsetRange(group.first.entry.base, group.pieces[-1].entry.last + 1)
 
 
-def _results_by_file(rows: Sequence[Any]) -> Iterator[GroupRewrite]:
+def _parse_file_results(rows: Sequence[Any]) -> Iterator[GroupRewrite]:
     done, error = stage.split_outcomes(stage.unpack_outcomes(sorted(rows, key=lambda row: row.file)))
     yield from done
     if error is not None:

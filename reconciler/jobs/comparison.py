@@ -18,8 +18,8 @@ Difference = Literal["partition", "start", "end", "records", "digest"]
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """Bounds and digest of a partition of one of the logs, up to its last stable offset."""
+class PartitionSide:
+    """Bounds and digest of a partition in one log, up to its last stable offset."""
 
     start: int
     end: int
@@ -35,8 +35,8 @@ class PartitionComparison:
     """
 
     partition: int
-    left: Side | None
-    right: Side | None
+    left: PartitionSide | None
+    right: PartitionSide | None
     differences: tuple[Difference, ...] = ()
     first_difference: int | None = None
     """First common offset whose record differs or is missing; only searched in some partitions."""
@@ -69,7 +69,7 @@ class Comparison:
 
 
 @dataclass(slots=True)
-class Tally:
+class DigestTally:
     """Digests of a partition of a log: of all offsets, and of the common ones."""
 
     whole: Digest = field(default_factory=Digest)
@@ -83,7 +83,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class PartitionPair:
     """Bounds of one partition in both logs."""
 
     partition: int
@@ -95,9 +95,9 @@ class Pair:
         """Whether compaction may have removed records from one log."""
         return any(bounds is not None and bounds.compacted_to > 0 for bounds in (self.left, self.right))
 
-    def since(self, offset: int) -> Pair:
+    def limit_from(self, offset: int) -> PartitionPair:
         """Return the pair, limited to the offsets from `offset` on."""
-        return Pair(self.partition, _bounds_since(self.left, offset), _bounds_since(self.right, offset))
+        return PartitionPair(self.partition, _bounds_since(self.left, offset), _bounds_since(self.right, offset))
 
     @property
     def common(self) -> OffsetRange:
@@ -119,7 +119,7 @@ class Pair:
         cuts = (OffsetRange(first, common.start), common, OffsetRange(common.stop, last))
         return tuple(cut for cut in cuts if cut.length)
 
-    def compare(self, left: Tally, right: Tally) -> PartitionComparison:
+    def compare(self, left: DigestTally, right: DigestTally) -> PartitionComparison:
         """Return the comparison of two digests."""
         differing: list[Difference] = []
         if self.left is None or self.right is None:
@@ -134,7 +134,7 @@ class Pair:
         if left.common != right.common:
             differing.append("digest")
         return PartitionComparison(
-            self.partition, _side_of(self.left, left), _side_of(self.right, right), tuple(differing)
+            self.partition, _build_side(self.left, left), _build_side(self.right, right), tuple(differing)
         )
 
 
@@ -142,10 +142,10 @@ def _bounds_since(bounds: Bounds | None, offset: int) -> Bounds | None:
     return None if bounds is None else replace(bounds, start=max(bounds.start, min(offset, bounds.stable)))
 
 
-def _side_of(bounds: Bounds | None, tally: Tally) -> Side | None:
+def _build_side(bounds: Bounds | None, tally: DigestTally) -> PartitionSide | None:
     if bounds is None:
         return None
-    return Side(bounds.start, bounds.stable, tally.whole.records, tally.whole)
+    return PartitionSide(bounds.start, bounds.stable, tally.whole.records, tally.whole)
 
 
 class Records(Protocol):
@@ -172,17 +172,17 @@ class DisputedPartition:
     """A partition of two logs, one compacted, whose differences need an explanation. Picklable."""
 
     logs: tuple[Records, Records]
-    pair: Pair
+    pair: PartitionPair
     stored: tuple[TopicLog, TopicLog]
     """Logs whose extents divide each side into parts."""
 
-    def parts(self) -> Iterator[tuple[int, Piece]]:
-        """Yield the pieces of each side, all of them: a superseding record may come later."""
+    def list_pieces(self) -> Iterator[tuple[int, Piece]]:
+        """Yield all pieces of both sides; a superseding record may come later."""
         for side, bounds in ((LEFT, self.pair.left), (RIGHT, self.pair.right)):
             start = self.pair.common.start
             if bounds is not None and start < bounds.stable:
                 offsets = OffsetRange(start, bounds.stable)
-                extents = self.stored[side].extents(self.pair.partition, offsets)
+                extents = self.stored[side].list_extents(self.pair.partition, offsets)
                 yield from ((side, piece) for piece in iter_pieces(self.pair.partition, offsets, extents))
 
 
@@ -196,9 +196,9 @@ class DisputeResult:
     """First record that the other log lacks, by its own offset."""
 
 
-def pair_partitions(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> tuple[Pair, ...]:
+def pair_partitions(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> tuple[PartitionPair, ...]:
     """Return the partitions of either log, lowest first."""
-    return tuple(Pair(number, left.get(number), right.get(number)) for number in sorted({*left, *right}))
+    return tuple(PartitionPair(number, left.get(number), right.get(number)) for number in sorted({*left, *right}))
 
 
 _MIN_HALVED: Final = 4096
@@ -207,7 +207,7 @@ _MIN_HALVED: Final = 4096
 
 def sum_stored_digests(log: TopicLog, partition: int, offsets: OffsetRange) -> Digest:
     """Return the digest of a range from stored digests."""
-    return sum(log.digests(partition, offsets), Digest())
+    return sum(log.read_digests(partition, offsets), Digest())
 
 
 def read_digest(log: TopicLog, partition: int, offsets: OffsetRange) -> Digest:
@@ -231,7 +231,9 @@ def find_first_difference(
         else:
             stop = middle
     rest = OffsetRange(start, stop)
-    for one, other in zip_longest(hashed_records(left, partition, rest), hashed_records(right, partition, rest)):
+    for one, other in zip_longest(
+        read_hashed_records(left, partition, rest), read_hashed_records(right, partition, rest)
+    ):
         if one != other:
             return min(record.offset for record in (one, other) if record is not None)
     return None
@@ -244,7 +246,7 @@ class HashedRecord(NamedTuple):
     hash: bytes
 
 
-def hashed_records(log: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[HashedRecord]:
+def read_hashed_records(log: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[HashedRecord]:
     """Yield the records of a range as hashes, in order."""
     from reconciler.records.hashes import compute_hashes  # noqa: PLC0415 - numpy is loaded for records only
 

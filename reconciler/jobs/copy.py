@@ -1,8 +1,8 @@
 """Copy logs: append to copies of them, or move them into another topic of the platform.
 
-The driver plans ranges, tasks stage them under new names, and the driver publishes each round by compare-and-swap. Jobs
-have no state: source and sink show what is missing. Parallel jobs only waste work; nothing is published twice. Flows
-share rounds; an error ends only its own flow.
+The driver plans ranges, tasks stage them under new names, and the driver publishes each round by compare-and-swap.
+Jobs have no state: what is missing is read from source and sink. Parallel jobs waste work, but publish nothing twice.
+Flows share rounds; an error ends only its own flow.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, Final, cast
 from reconciler.archives.entries import STALE_REWRITE_MS
 from reconciler.errors import IncompleteError, LostRaceError, ReconcilerError, UserError
 from reconciler.jobs.flows import (
-    Copy,
+    CopyResult,
     Flow,
     FlowRun,
-    PartitionGain,
+    PartitionProgress,
     Piece,
     iter_rounds,
     join_pieces,
@@ -28,7 +28,7 @@ from reconciler.jobs.flows import (
 )
 from reconciler.jobs.ordered import compute_digest_in, verify_renumbered
 from reconciler.jobs.progress import Report, ignore_progress
-from reconciler.jobs.rekey import rekey
+from reconciler.jobs.rekey import copy_by_key
 from reconciler.jobs.stage import Engine, Tasks
 from reconciler.records.log import (
     CopyProgress,
@@ -41,8 +41,8 @@ from reconciler.records.log import (
 )
 from reconciler.runtime.threads import map_in_parallel
 
-# Sinks that commit by themselves have one task per partition. A pass takes the next piece of every partition, so that
-# all advance together.
+# Transactional sinks have one task per partition. A pass copies the next piece of every partition, so that all of them
+# advance together.
 
 
 _MAX_SHARES: Final = 6
@@ -60,22 +60,24 @@ class CommitFlowRun(FlowRun):
         """The log that tasks read, and the sink with its position and source."""
         return self.flow.source, cast("TransactionalSink", self._sink)
 
-    def pieces(self, budget: int) -> list[Piece]:
+    def plan_pieces(self, budget: int) -> list[Piece]:
         """Return the next piece of each partition, unless the copy is no longer wanted."""
-        # After the read of the sink: tasks detect later changes themselves.
+        # Read after the sink; tasks detect later changes.
         if not self.flow.is_wanted():
             self._is_halted = True
             return []
         share = budget // max(1, min(len(self._missing), _MAX_SHARES))
-        pieces = [next_piece(self._pieces(partition, offsets), share) for partition, offsets in self._missing.items()]
-        self._expect(pieces)
+        pieces = [
+            next_piece(self._plan_pieces(partition, offsets), share) for partition, offsets in self._missing.items()
+        ]
+        self._add_expected(pieces)
         return pieces
 
     def publish(self, staged: Sequence[Any]) -> None:
         """Count the records that tasks committed."""
         ends: dict[int, OffsetRange] = {}
         for one in staged:
-            had = self._gained.get(one.partition, PartitionGain())
+            had = self._gained.get(one.partition, PartitionProgress())
             ends[one.partition] = OffsetRange(had.end, one.through)
             self._gained[one.partition] = replace(
                 had,
@@ -86,7 +88,7 @@ class CommitFlowRun(FlowRun):
             )
         self._report_progress(ends)
 
-    def leave(self, partition: int, error: LostRaceError) -> None:
+    def skip_partition(self, partition: int, error: LostRaceError) -> None:
         """Skip a partition that another process copies until the next round."""
         self._skipped |= {partition}
         self._lost_race = self._lost_race or error
@@ -98,16 +100,16 @@ class CommitFlowRun(FlowRun):
         self._set_missing(reached)
         self._missing = {number: offsets for number, offsets in self._missing.items() if number not in self._skipped}
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Mark the sink complete. Raises `LostRaceError` while other processes copy skipped partitions."""
         if self._lost_race is not None and self.error is None and not self._is_halted:
             self._set_missing(self._read_both_ends())
             if self._missing:
                 raise self._lost_race
-        super().end()
+        super().finish()
 
     @property
-    def _has_all(self) -> bool:
+    def _is_complete(self) -> bool:
         return not self._missing
 
 
@@ -127,14 +129,14 @@ _WORDS: Final = "reconciler: mirror"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class FlowOutcome:
     """Result of a flow; `error`: why it is incomplete."""
 
-    copy: Copy
+    copy: CopyResult
     error: ReconcilerError | None = None
 
 
-def mirror(
+def copy_log(
     engine: Engine,
     source: TopicLog,
     sink: StagedSink | TransactionalSink,
@@ -142,10 +144,10 @@ def mirror(
     until: Mapping[int, int] | None = None,
     is_wanted: Callable[[], bool] = never_stopped,
     progress: Report = ignore_progress,
-) -> Copy:
+) -> CopyResult:
     """Copy what `sink` lacks up to the source's current end, and mark the first copy complete.
 
-    With limits `until` it is not marked. A copy that `is_wanted` ends is not whole.
+    With limits `until` it is not marked. If `is_wanted` returns false, the copy stops incomplete.
 
     Raises:
         UserError: The sink is no copy of the source, or an executor cannot reach one of them.
@@ -153,15 +155,15 @@ def mirror(
         RetryableError: Spark failed, or another process kept publishing.
     """
     flow = Flow(source, sink, None, until, is_wanted, progress)
-    (outcome,) = mirrors([flow], engine)
+    (outcome,) = copy_flows([flow], engine)
     if outcome.error is not None:
         raise outcome.error
     return outcome.copy
 
 
-def mirrors(flows: Sequence[Flow], engine: Engine) -> list[Outcome]:
-    """Copy flows in parallel, as `mirror` does."""
-    return _Job([_start_flow(number, flow, engine.clock) for number, flow in enumerate(flows)], engine).run()
+def copy_flows(flows: Sequence[Flow], engine: Engine) -> list[FlowOutcome]:
+    """Copy several flows in parallel, see `copy_log`."""
+    return _CopyJob([_start_flow(number, flow, engine.clock) for number, flow in enumerate(flows)], engine).run()
 
 
 def _start_flow(number: int, flow: Flow, clock: Callable[[], float]) -> FlowRun:
@@ -170,7 +172,7 @@ def _start_flow(number: int, flow: Flow, clock: Callable[[], float]) -> FlowRun:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _FlowPiece:
     flow: int
     piece: Piece
 
@@ -188,27 +190,27 @@ class _TaskResult:
 
 
 _STALE_S: Final = STALE_REWRITE_MS / 1000
-"""A sweep deletes unnamed objects after a day, so records of a longer round are copied again."""
+"""Seconds after which staged records are copied again, because a sweep deletes unnamed objects."""
 
 
-class _Job:
+class _CopyJob:
     def __init__(self, flows: list[FlowRun], engine: Engine) -> None:
         self._flows, self._engine = flows, engine
         self._tasks = Tasks(engine)
 
-    def run(self) -> list[Outcome]:
-        self._for_each(lambda flow: flow.begin(), self._flows)
+    def run(self) -> list[FlowOutcome]:
+        self._for_each(lambda flow: flow.read_both_ends(), self._flows)
         while active := [flow for flow in self._flows if flow.is_open]:
             self._run_pass(active)
-        self._for_each(lambda flow: flow.end(), self._flows)
-        return [Outcome(flow.copy(), flow.error) for flow in self._flows]
+        self._for_each(lambda flow: flow.finish(), self._flows)
+        return [FlowOutcome(flow.build_result(), flow.error) for flow in self._flows]
 
     def _for_each(self, do: Callable[[FlowRun], object], flows: Iterable[FlowRun]) -> None:
         def try_flow(flow: FlowRun) -> None:
             try:
                 do(flow)
             except ReconcilerError as error:
-                flow.refuse(error)
+                flow.fail(error)
 
         open_flows = [flow for flow in flows if flow.error is None]
         if len(open_flows) == 1:
@@ -221,10 +223,10 @@ class _Job:
         pieces_by_flow: dict[int, list[Piece]] = {}
 
         def cut_flow(flow: FlowRun) -> None:
-            pieces_by_flow[flow.number] = flow.pieces(self._tasks.budget.cost)
+            pieces_by_flow[flow.number] = flow.plan_pieces(self._tasks.budget.cost)
 
         self._for_each(cut_flow, active)
-        work = [_Work(number, piece) for number in sorted(pieces_by_flow) for piece in pieces_by_flow[number]]
+        work = [_FlowPiece(number, piece) for number in sorted(pieces_by_flow) for piece in pieces_by_flow[number]]
         try:
             if work:
                 self._run_rounds(work)
@@ -233,18 +235,18 @@ class _Job:
                 flow.cut_short(error)
         self._for_each(lambda flow: flow.end_pass(), active)
 
-    def _run_rounds(self, work: Sequence[_Work]) -> None:
-        with self._tasks.over(sum(one.piece.stored_bytes for one in work), _WORDS):
+    def _run_rounds(self, work: Sequence[_FlowPiece]) -> None:
+        with self._tasks.choose_engine(sum(one.piece.stored_bytes for one in work), _WORDS):
             for taken in iter_rounds(work, self._tasks.budget):
                 began = self._engine.clock()
                 self._run_round(taken)
-                self._tasks.budget.learn(taken, self._engine.clock() - began, cores=self._tasks.cores)
+                self._tasks.budget.adapt(taken, self._engine.clock() - began, cores=self._tasks.cores)
 
-    def _run_round(self, taken: Sequence[_Work]) -> None:
+    def _run_round(self, taken: Sequence[_FlowPiece]) -> None:
         if self._engine.is_stopped():
             raise _stopped_error()
         flows = [self._flows[number] for number in dict.fromkeys(one.flow for one in taken)]
-        self._for_each(lambda flow: flow.retry_missing(), flows)
+        self._for_each(lambda flow: flow.reread_source(), flows)
         began = self._engine.clock()
         staged = self._run_tasks([one for one in taken if self._flows[one.flow].is_open])
         is_stale = self._engine.clock() - began > _STALE_S
@@ -266,15 +268,15 @@ class _Job:
             case None:
                 pass
             case LostRaceError() as error if one.lost is not None and isinstance(flow, CommitFlowRun):
-                flow.leave(one.lost, error)
+                flow.skip_partition(one.lost, error)
             case error:
-                flow.refuse(error)
+                flow.fail(error)
 
-    def _run_tasks(self, work: Sequence[_Work]) -> list[_TaskResult]:
+    def _run_tasks(self, work: Sequence[_FlowPiece]) -> list[_TaskResult]:
         if not work:
             return []
         ends = {one.flow: self._flows[one.flow].ends for one in work}
-        do = partial(_copy_task, ends, is_shared=self._tasks.is_here)
+        do = partial(_copy_task, ends, is_shared=self._tasks.is_in_process)
         staged, error = self._tasks.run(work, do, what="copying records")
         # Records staged before a stop are published; the next round reports it.
         if error is not None and not isinstance(error, IncompleteError):
@@ -283,7 +285,7 @@ class _Job:
 
 
 def _copy_task(
-    ends: Mapping[int, tuple[TopicLog, StagedSink | TransactionalSink]], task: Sequence[_Work], *, is_shared: bool
+    ends: Mapping[int, tuple[TopicLog, StagedSink | TransactionalSink]], task: Sequence[_FlowPiece], *, is_shared: bool
 ) -> Iterator[_TaskResult]:
     for number, work in groupby(task, key=lambda one: one.flow):
         source, sink = ends[number]
@@ -309,7 +311,7 @@ def _stopped_error() -> IncompleteError:
     return IncompleteError("the copy was stopped; the records copied so far stay", hint="`apply` continues it.")
 
 
-# `fill` copies while producers write; `settle` copies the rest after they are shut out.
+# `fill_topic` copies while producers write; `finish_topic` copies the rest after they are shut out.
 
 
 @dataclass(frozen=True)
@@ -325,24 +327,24 @@ class TopicCopyJob:
     progress: Report = ignore_progress
 
 
-def fill(job: TopicCopyJob) -> Copy:
-    """Copy up to the source's current end, and compare everything. A difference is a `UserError`."""
-    copied = _copy_until(job, {number: bounds.stable for number, bounds in job.source.bounds().items()})
+def fill_topic(job: TopicCopyJob) -> CopyResult:
+    """Copy up to the source's current end, and compare everything. Raises `UserError` for a difference."""
+    copied = _copy_until(job, {number: bounds.stable for number, bounds in job.source.read_bounds().items()})
     _compare_copy(job)
     return copied
 
 
-def settle(job: TopicCopyJob, ends: Mapping[int, int]) -> Copy:
-    """Copy the rest up to `ends` after all writes have ended, and compare. Raises as `fill`."""
+def finish_topic(job: TopicCopyJob, ends: Mapping[int, int]) -> CopyResult:
+    """Copy the rest up to `ends` after all writes have ended, and compare. Raises `UserError` for a difference."""
     copied = _copy_until(job, ends)
     _compare_copy(job)
     return copied
 
 
-def _copy_until(job: TopicCopyJob, ends: Mapping[int, int]) -> Copy:
+def _copy_until(job: TopicCopyJob, ends: Mapping[int, int]) -> CopyResult:
     if isinstance(job.sink, RekeySink):
-        return rekey(job.engine, job.source, job.sink, until=ends, progress=job.progress)
-    return mirror(job.engine, job.source, job.sink, until=ends, progress=job.progress)
+        return copy_by_key(job.engine, job.source, job.sink, until=ends, progress=job.progress)
+    return copy_log(job.engine, job.source, job.sink, until=ends, progress=job.progress)
 
 
 def _compare_copy(job: TopicCopyJob) -> None:
@@ -364,7 +366,7 @@ def _compare_copy(job: TopicCopyJob) -> None:
 
 
 def _describe_differing(job: TopicCopyJob, sink: TransactionalSink) -> str:
-    spans = sink.spans(job.source.bounds())
+    spans = sink.find_spans(job.source.read_bounds())
     wrong = [part.partition for part in verify_renumbered(job.engine, job.copy, job.source, spans).differing]
     return f"partitions {', '.join(map(str, wrong))}" if wrong else ""
 
@@ -372,10 +374,10 @@ def _describe_differing(job: TopicCopyJob, sink: TransactionalSink) -> str:
 def _describe_digest_difference(job: TopicCopyJob, sink: RekeySink) -> str:
     whole = {
         number: OffsetRange(bounds.start, bounds.stable)
-        for number, bounds in job.copy.bounds().items()
+        for number, bounds in job.copy.read_bounds().items()
         if bounds.start < bounds.stable
     }
-    digest, written = compute_digest_in(job.engine, job.copy, whole), sink.written()
+    digest, written = compute_digest_in(job.engine, job.copy, whole), sink.read_written_digest()
     if (digest.records, digest.total) == (written.records, written.total):
         return ""
     return f"its records: {written.records:,} were written, and {digest.records:,} are there, or others"

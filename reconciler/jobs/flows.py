@@ -1,4 +1,4 @@
-"""A log that copies another: missing ranges, pieces and rounds."""
+"""Flows: a source log, the sink that copies it, and the pieces and rounds of the copy."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from reconciler.records.log import (
     StagedSink,
     TopicLog,
     TransactionalSink,
-    check_followed,
+    check_source_unchanged,
 )
 
 MIB: Final = 1 << 20
 PIECE_BYTES: Final = 32 * MIB
 """Maximum size of joined extents."""
 PIECE_COST: Final = 4 * MIB
-"""Cost of requests and a swap of the head, as bytes."""
+"""Fixed cost of a piece (requests, a swap of the head), in bytes."""
 _TASKS_A_CORE: Final = 3
 _ROUND_S: Final = 10.0
-"""Target duration of a round: published rounds survive a crash."""
+"""Target duration of a round in seconds; published rounds survive a crash."""
 _TASK_COST: Final = 16 * MIB
-"""Minimum work for a task."""
+"""Minimum cost of a task, in bytes."""
 
 
 class Costly(Protocol):
@@ -59,7 +59,7 @@ class Piece:
         return self.stored_bytes + PIECE_COST
 
 
-def missing_ranges(
+def find_missing_ranges(
     bounds: Mapping[int, Bounds], ends: Mapping[int, int], until: Mapping[int, int] | None = None
 ) -> dict[int, OffsetRange]:
     """Return what a sink lacks, up to the source's last stable offsets.
@@ -93,7 +93,7 @@ def iter_pieces(partition: int, offsets: OffsetRange, extents: Iterable[Extent])
         stop = extent.offsets.stop
         records += extent.records
         stored += extent.stored_bytes
-    # The last piece reaches the end even if the last offsets are empty (aborted, compacted).
+    # The last piece reaches the end even if the last offsets have no records.
     yield Piece(partition, OffsetRange(at, offsets.stop), records, stored)
 
 
@@ -158,7 +158,7 @@ class Budget:
     def __init__(self, cores: int) -> None:
         self.cost = 768 * MIB * cores
 
-    def learn(self, pieces: Sequence[Costly], seconds: float, *, cores: int) -> None:
+    def adapt(self, pieces: Sequence[Costly], seconds: float, *, cores: int) -> None:
         """Adjust the next round to the duration of this one."""
         rate = sum(piece.cost for piece in pieces) / max(seconds, 0.001)
         self.cost = max(PIECE_COST, min(1024 * MIB * cores, int(rate * _ROUND_S)))
@@ -168,7 +168,7 @@ _FRUITLESS_PASSES: Final = 3
 
 
 def never_stopped() -> bool:
-    """Return true: the copy is never stopped."""
+    """Return true: never stop the copy."""
     return True
 
 
@@ -187,8 +187,8 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionGain:
-    """What a copy's partition gained, its end and lag, and the source's start."""
+class PartitionProgress:
+    """Offsets that a partition gained, its end and lag, and the source's start."""
 
     records: int = 0
     bytes: int = 0
@@ -199,14 +199,14 @@ class PartitionGain:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class CopyResult:
     """Result of a flow; `offsets` include those without records."""
 
     records: int = 0
     bytes: int = 0
     offsets: int = 0
     seconds: float = 0.0
-    partitions: Mapping[int, PartitionGain] = field(default_factory=dict)
+    partitions: Mapping[int, PartitionProgress] = field(default_factory=dict)
     is_whole: bool = True
     """Whether everything was copied up to the source's end at the start."""
 
@@ -230,8 +230,8 @@ class FlowRun:
         self._goal: Mapping[int, Bounds] = {}
         self._seen: Mapping[int, Bounds] = {}
         self._missing: dict[int, OffsetRange] = {}
-        self._gained: dict[int, PartitionGain] = {}
-        self._total = Copy()
+        self._gained: dict[int, PartitionProgress] = {}
+        self._total = CopyResult()
         self._passes_without_gain = 0
         self._before = 0
 
@@ -245,31 +245,33 @@ class FlowRun:
         """Whether records may be missing."""
         return self.error is None and not self._is_halted and bool(self._missing)
 
-    def refuse(self, error: ReconcilerError) -> None:
+    def fail(self, error: ReconcilerError) -> None:
         """Record the flow's first error, which ends it."""
         self.error = self.error or error
 
     def cut_short(self, error: ReconcilerError) -> None:
         """Record the job's error for this flow, unless it is complete."""
-        if not self._has_all:
-            self.refuse(error)
+        if not self._is_complete:
+            self.fail(error)
 
-    def begin(self) -> None:
+    def read_both_ends(self) -> None:
         """Read both ends; the source's current end is the goal."""
         reached = self._read_both_ends()
         self._goal = self._seen
         self._set_missing(reached)
 
-    def pieces(self, budget: int) -> list[Piece]:  # noqa: ARG002 - where tasks commit, it bounds what is taken
+    def plan_pieces(self, budget: int) -> list[Piece]:  # noqa: ARG002 - where tasks commit, it bounds what is taken
         """Return missing ranges as pieces; `budget` is the cost of a round."""
-        pieces = [piece for partition, offsets in self._missing.items() for piece in self._pieces(partition, offsets)]
-        self._expect(pieces)
+        pieces = [
+            piece for partition, offsets in self._missing.items() for piece in self._plan_pieces(partition, offsets)
+        ]
+        self._add_expected(pieces)
         return pieces
 
-    def _expect(self, pieces: Sequence[Piece]) -> None:
+    def _add_expected(self, pieces: Sequence[Piece]) -> None:
         records, stored = sum(piece.records for piece in pieces), sum(piece.stored_bytes for piece in pieces)
-        done = self.copy()
-        self._before, self._total = done.offsets, Copy(done.records + records, done.bytes + stored)
+        done = self.build_result()
+        self._before, self._total = done.offsets, CopyResult(done.records + records, done.bytes + stored)
         self._report_progress({})
 
     def publish(self, staged: Sequence[Any]) -> None:
@@ -279,7 +281,7 @@ class FlowRun:
             return
         gained = cast("StagedSink", self._sink).publish(staged)
         for one in staged:
-            if one.at is not None and one.partition in gained and gained[one.partition].holds(one.at):
+            if one.at is not None and one.partition in gained and gained[one.partition].contains(one.at):
                 had = self._gained[one.partition]
                 self._gained[one.partition] = replace(
                     had,
@@ -292,14 +294,14 @@ class FlowRun:
 
     def end_pass(self) -> None:
         """Recompute missing ranges."""
-        if self._has_all:
+        if self._is_complete:
             self._missing = {}
             return
         self._check_progress()
         self._set_missing(self._read_both_ends())
 
     def _check_progress(self) -> None:
-        done = self.copy().offsets
+        done = self.build_result().offsets
         self._passes_without_gain = self._passes_without_gain + 1 if done == self._before else 0
         if self._passes_without_gain == _FRUITLESS_PASSES:
             hint = "See whether another `apply` or `run` copies it, then run the same command again."
@@ -307,17 +309,17 @@ class FlowRun:
                 "another process kept writing to this mirror; nothing was copied in several passes", hint=hint
             )
 
-    def retry_missing(self) -> None:
+    def reread_source(self) -> None:
         """Read the source before a round."""
         if not self.is_fresh:
             self._read_source()
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Mark the sink complete if everything was copied."""
         if self.error is None and not self._is_halted and self.flow.until is None:
-            self.flow.sink.complete()
+            self.flow.sink.mark_complete()
 
-    def copy(self) -> Copy:
+    def build_result(self) -> CopyResult:
         """Return the result so far."""
         nowhere = Bounds(0, 0, 0, 0)
         partitions = {
@@ -325,7 +327,7 @@ class FlowRun:
             for partition, gained in self._gained.items()
             for seen in (self._seen.get(partition, nowhere),)
         }
-        return Copy(
+        return CopyResult(
             sum(gained.records for gained in partitions.values()),
             sum(gained.bytes for gained in partitions.values()),
             sum(gained.offsets for gained in partitions.values()),
@@ -335,22 +337,22 @@ class FlowRun:
         )
 
     @property
-    def _has_all(self) -> bool:
+    def _is_complete(self) -> bool:
         wanted = sum(offsets.length for offsets in self._missing.values())
         return sum(gained.offsets for gained in self._gained.values()) - self._before == wanted
 
     def _read_source(self) -> None:
         source = self.flow.source
         self.is_fresh = True
-        self._seen = source.bounds(self.flow.only)
-        self._sink = self.flow.sink.following(ObservedSource(source.topic_id, self._seen))
+        self._seen = source.read_bounds(self.flow.only)
+        self._sink = self.flow.sink.follow_source(ObservedSource(source.topic_id, self._seen))
 
     def _read_both_ends(self) -> Mapping[int, SinkPosition]:
-        reached = self.flow.sink.reached(self.flow.only)
+        reached = self.flow.sink.read_positions(self.flow.only)
         self._read_source()
         seen = ObservedSource(self.flow.source.topic_id, self._seen)
         for partition, one in reached.items():
-            check_followed("the mirror", partition, one, seen)
+            check_source_unchanged("the mirror", partition, one, seen)
         return reached
 
     def _set_missing(self, reached: Mapping[int, SinkPosition]) -> None:
@@ -360,20 +362,20 @@ class FlowRun:
             partition: bounds.stable if until is None else min(bounds.stable, until.get(partition, 0))
             for partition, bounds in self._goal.items()
         }
-        self._missing = missing_ranges(
+        self._missing = find_missing_ranges(
             {partition: self._seen.get(partition, self._goal[partition]) for partition in goal}, ends, goal
         )
         for partition in goal:
             if partition in ends:
-                self._gained[partition] = replace(self._gained.get(partition, PartitionGain()), end=ends[partition])
+                self._gained[partition] = replace(self._gained.get(partition, PartitionProgress()), end=ends[partition])
 
-    def _pieces(self, partition: int, offsets: OffsetRange) -> Iterator[Piece]:
-        return iter_pieces(partition, offsets, self.flow.source.extents(partition, offsets))
+    def _plan_pieces(self, partition: int, offsets: OffsetRange) -> Iterator[Piece]:
+        return iter_pieces(partition, offsets, self.flow.source.list_extents(partition, offsets))
 
     def _report_progress(self, gained: Mapping[int, OffsetRange]) -> None:
         if self.flow.progress is ignore_progress:
             return
-        done = self.copy()
+        done = self.build_result()
         self.flow.progress(
             JobProgress(
                 records=done.records,
@@ -382,11 +384,11 @@ class FlowRun:
                 bytes_total=max(self._total.bytes, done.bytes),
                 seconds=done.seconds,
                 ends={partition: offsets.stop for partition, offsets in sorted(gained.items())},
-                partitions_done=sum(map(self._has_all_of, self._goal)),
+                partitions_done=sum(map(self._is_partition_complete, self._goal)),
                 partitions=len(self._goal),
             )
         )
 
-    def _has_all_of(self, partition: int) -> bool:
+    def _is_partition_complete(self, partition: int) -> bool:
         wanted, gained = self._missing.get(partition), self._gained.get(partition)
         return wanted is None or (gained is not None and gained.end >= wanted.stop)

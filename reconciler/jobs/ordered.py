@@ -20,13 +20,13 @@ from reconciler.jobs.comparison import (
     Difference,
     DisputedPartition,
     DisputeResult,
-    Pair,
     PartitionComparison,
+    PartitionPair,
+    PartitionSide,
     Records,
     RenumberedLog,
-    Side,
-    hashed_records,
     read_digest,
+    read_hashed_records,
 )
 from reconciler.jobs.flows import Piece, iter_pieces, iter_rounds
 from reconciler.jobs.progress import JobProgress, Report, ignore_progress
@@ -48,10 +48,10 @@ def compute_digest_in(engine: Engine, log: TopicLog, ranges: Mapping[int, Offset
     work = [
         piece
         for number, offsets in ranges.items()
-        for piece in iter_pieces(number, offsets, log.extents(number, offsets))
+        for piece in iter_pieces(number, offsets, log.list_extents(number, offsets))
     ]
     tasks = Tasks(engine)
-    with tasks.over(sum(piece.stored_bytes for piece in work), _DESCRIPTION):
+    with tasks.choose_engine(sum(piece.stored_bytes for piece in work), _DESCRIPTION):
         digests, error = tasks.run(work, partial(_digest_pieces, log), what="comparing records")
     if error is not None:
         raise error
@@ -64,43 +64,43 @@ def _digest_pieces(log: TopicLog, pieces: Sequence[Piece]) -> Iterator[Digest]:
         yield read_digest(log, piece.partition, piece.offsets)
 
 
-# A record that one log lacks is no difference if that log was compacted beyond it, and the record is superseded in
-# either log or is a tombstone. The superseding record is judged in the same way.
+# A record that one log lacks is no difference if that log was compacted beyond its offset, and the record is a
+# tombstone or superseded in either log. The superseding record is checked by the same rule.
 
 
 _MAX_HELD: Final = 2_000_000
-"""Records held until found superseded; with more, part of a log is read again."""
+"""Maximum number of records held in memory until they prove superseded; beyond it, logs are read again."""
 
 
 def explain_differences(engine: Engine, doubts: Sequence[DisputedPartition]) -> dict[int, DisputeResult]:
-    """Compare the records of partitions of any size; in Spark together."""
+    """Compare the records of disputed partitions, in threads or in one Spark job."""
     whole = [doubt for doubt in doubts if doubt.pair.left is not None and doubt.pair.right is not None]
-    stored = sum(piece.stored_bytes for doubt in whole for _, piece in doubt.parts())
+    stored = sum(piece.stored_bytes for doubt in whole for _, piece in doubt.list_pieces())
     if not whole or not engine.starts_spark(stored):
         return {doubt.pair.partition: explain_pair(*doubt.logs, doubt.pair) for doubt in doubts}
     from reconciler.jobs.superseded import explain_in_spark  # noqa: PLC0415 - brings PySpark
 
     lacking = {item.pair.partition: DisputeResult(0, item.pair.common.start) for item in doubts if item not in whole}
     try:
-        return {**lacking, **explain_in_spark(engine.spark(stored), whole)}
+        return {**lacking, **explain_in_spark(engine.start_spark(stored), whole)}
     except RetryableError as failure:
         raise (stopped_work_error("comparing records") if engine.is_stopped() else failure) from failure
 
 
-def explain_pair(left: Records, right: Records, pair: Pair) -> DisputeResult:
+def explain_pair(left: Records, right: Records, pair: PartitionPair) -> DisputeResult:
     """Compare all records at the common offsets."""
     if pair.left is None or pair.right is None:
         return DisputeResult(0, pair.common.start)
     missing_right = _MissingRecords((left, right), pair, pair.right.compacted_to)
     missing_left = _MissingRecords((left, right), pair, pair.left.compacted_to)
     for ours, theirs in _align_batches(left.read(pair.partition, pair.common), right.read(pair.partition, pair.common)):
-        missing_right.seek(_select_only_in(ours, theirs))
-        missing_left.seek(_select_only_in(theirs, ours))
+        missing_right.add_missing(_select_only_in(ours, theirs))
+        missing_left.add_missing(_select_only_in(theirs, ours))
         first = _first_unequal(ours, theirs)
         if first is not None:
-            first = _min_offset(first, missing_left.unexplained(), missing_right.unexplained())
+            first = _min_offset(first, missing_left.find_unexplained(), missing_right.find_unexplained())
             return DisputeResult(0, first, _foreign_offset(left))
-    first = _min_offset(missing_left.unexplained(), missing_right.unexplained())
+    first = _min_offset(missing_left.find_unexplained(), missing_right.find_unexplained())
     return DisputeResult(missing_left.explained + missing_right.explained, first, _foreign_offset(left))
 
 
@@ -111,7 +111,7 @@ def _foreign_offset(log: Records) -> int | None:
 @dataclass(slots=True)
 class _MissingRecords:
     logs: tuple[Records, Records]
-    pair: Pair
+    pair: PartitionPair
     compacted_to: int
     explained: int = 0
     _first: int | None = None
@@ -120,7 +120,7 @@ class _MissingRecords:
     )
     _held: int = 0
 
-    def seek(self, records: pa.RecordBatch) -> None:
+    def add_missing(self, records: pa.RecordBatch) -> None:
         if not records.num_rows:
             return
         offsets = records.column("offset").to_numpy()
@@ -137,7 +137,7 @@ class _MissingRecords:
         if self._held >= _MAX_HELD:
             self._search_keys()
 
-    def unexplained(self) -> int | None:
+    def find_unexplained(self) -> int | None:
         self._search_keys()
         return self._first
 
@@ -218,15 +218,15 @@ def _min_offset(*offsets: int | None) -> int | None:
 def find_compacted_to(log: TopicLog, partition: int) -> int:
     """Return the offset below which a log may lack superseded records; brokers do not report it."""
     if isinstance(log, CompactingLog):
-        return MAX_OFFSET if log.compacts() else 0
-    return log.bounds([partition])[partition].compacted_to
+        return MAX_OFFSET if log.may_lack_records() else 0
+    return log.read_bounds([partition])[partition].compacted_to
 
 
-def bounds_as_compacted(log: TopicLog, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
+def read_compacted_bounds(log: TopicLog, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
     """Return the bounds of partitions with their compacted offsets."""
-    if isinstance(log, CompactingLog) and log.compacts():
-        return {number: replace(bounds, compacted_to=MAX_OFFSET) for number, bounds in log.bounds(only).items()}
-    return log.bounds(only)
+    if isinstance(log, CompactingLog) and log.may_lack_records():
+        return {number: replace(bounds, compacted_to=MAX_OFFSET) for number, bounds in log.read_bounds(only).items()}
+    return log.read_bounds(only)
 
 
 def align_by_map(copy: TopicLog, source: TopicLog, number: int, spans: Spans) -> DisputedPartition | None:
@@ -237,12 +237,12 @@ def align_by_map(copy: TopicLog, source: TopicLog, number: int, spans: Spans) ->
     reaches = find_compacted_to(copy, number), find_compacted_to(source, number)
     if not any(reaches):
         return None
-    end = source.bounds([number])[number].stable
-    # Only Kafka renumbers; embedded copies report compaction in their own offsets.
+    end = source.read_bounds([number])[number].stable
+    # Only copies on Kafka have other offsets than their source.
     ours = Bounds(whole.start, whole.start, whole.stop, whole.stop, compacted_to=reaches[0])
     theirs = Bounds(whole.start, whole.start, end, end, compacted_to=reaches[1])
-    view = _RealignedLog(copy, spans.left, offsets)
-    return DisputedPartition((view, source), Pair(number, ours, theirs), (source, source))
+    view = _SourceOrderLog(copy, spans.left, offsets)
+    return DisputedPartition((view, source), PartitionPair(number, ours, theirs), (source, source))
 
 
 def find_first_in_copy(why: DisputeResult, offsets: OffsetMap) -> int | None:
@@ -250,30 +250,30 @@ def find_first_in_copy(why: DisputeResult, offsets: OffsetMap) -> int | None:
     first = why.first_difference
     if first is None:
         return why.foreign
-    at = offsets.target_of(first)
-    return _min_offset(offsets.target_below(first) if at is None else at, why.foreign)
+    at = offsets.find_target(first)
+    return _min_offset(offsets.find_target_end(first) if at is None else at, why.foreign)
 
 
 @dataclass
-class _RealignedLog:
+class _SourceOrderLog:
     copy: TopicLog
     within: OffsetRange
     offsets: OffsetMap
     foreign: int | None = None
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        start, stop = (self.offsets.target_of(at) for at in (offsets.start, min(offsets.stop, self.offsets.through)))
+        start, stop = (self.offsets.find_target(at) for at in (offsets.start, min(offsets.stop, self.offsets.through)))
         if start is None or stop is None:
             return
         within = OffsetRange(max(start, self.within.start), min(stop, self.within.stop))
         if not within.length:
             return
         for batch in self.copy.read(partition, within):
-            yield from self._renumber(batch)
+            yield from self._renumber_batch(batch)
 
-    def _renumber(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _renumber_batch(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         targets = batch.column("offset").to_numpy()
-        sources = self.offsets.sources_of(targets)
+        sources = self.offsets.find_sources(targets)
         is_known = sources >= 0
         if not is_known.all():
             at = int(targets[~is_known][0])
@@ -285,7 +285,8 @@ class _RealignedLog:
             yield known.set_column(column, known.schema.field(column), numbers)
 
 
-# Transactions leave different gaps, so records are compared by position. Pieces count from 0 and are shifted later.
+# Transaction markers leave different gaps, so records are compared by position. Positions count from 0 in each piece
+# and are shifted later.
 
 
 _MAX_LOCATED: Final = 10
@@ -320,7 +321,7 @@ def verify_renumbered(
         for number, both in ranges
         for side in (LEFT, RIGHT)
         if both[side].length
-        for piece in iter_pieces(number, both[side], logs[side].extents(number, both[side]))
+        for piece in iter_pieces(number, both[side], logs[side].list_extents(number, both[side]))
     ]
     digests = _sum_by_partition(_read_digests(engine, logs, work, progress))
     results = _explain_differences(
@@ -337,10 +338,12 @@ def verify_renumbered(
 def make_whole_spans(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> dict[int, Spans]:
     """Return the complete ranges of all partitions of two logs; a missing partition is empty."""
 
-    def whole(bounds: Bounds | None) -> OffsetRange:
+    def to_range(bounds: Bounds | None) -> OffsetRange:
         return OffsetRange(0, 0) if bounds is None else OffsetRange(bounds.start, bounds.stable)
 
-    return {number: Spans(whole(left.get(number)), whole(right.get(number))) for number in sorted({*left, *right})}
+    return {
+        number: Spans(to_range(left.get(number)), to_range(right.get(number))) for number in sorted({*left, *right})
+    }
 
 
 def _read_digests(
@@ -351,14 +354,14 @@ def _read_digests(
     tasks, began, done = Tasks(engine), engine.clock(), 0
     records = sum(one.piece.records for one in work if one.side == RIGHT)
     stored, read = sum(one.piece.stored_bytes for one in work), 0
-    with tasks.over(stored, _DESCRIPTION):
+    with tasks.choose_engine(stored, _DESCRIPTION):
         for some in iter_rounds(work, tasks.budget):
             begun = engine.clock()
             digests, error = tasks.run(some, partial(_digest_task, logs), what="comparing records")
             if error is not None:
                 raise error
             yield from digests
-            tasks.budget.learn(some, engine.clock() - begun, cores=tasks.cores)
+            tasks.budget.adapt(some, engine.clock() - begun, cores=tasks.cores)
             done += sum(item.digest.records for item in digests if item.side == RIGHT)
             read += sum(one.piece.stored_bytes for one in some)
             progress(JobProgress(done, records, read, stored, engine.clock() - began))
@@ -392,7 +395,7 @@ def _compare_in_order(
     number: int, both: tuple[OffsetRange, OffsetRange], digests: Mapping[tuple[int, int], Digest]
 ) -> PartitionComparison:
     sides = [
-        Side(span.start, span.stop, digest.records, digest)
+        PartitionSide(span.start, span.stop, digest.records, digest)
         for span, digest in ((both[side], digests.get((side, number), Digest())) for side in (LEFT, RIGHT))
     ]
     differing: list[Difference] = []
@@ -404,10 +407,7 @@ def _compare_in_order(
 
 
 def _explain_differences(
-    engine: Engine,
-    logs: tuple[TopicLog, TopicLog],
-    spans: Mapping[int, Spans],
-    results: Sequence[PartitionComparison],
+    engine: Engine, logs: tuple[TopicLog, TopicLog], spans: Mapping[int, Spans], results: Sequence[PartitionComparison]
 ) -> list[PartitionComparison]:
     """Explain differences between logs of brokers, which compact at any time."""
     doubts = [align_by_map(*logs, item.partition, spans[item.partition]) for item in results if not item.is_equal]
@@ -428,7 +428,10 @@ def _locate_difference(
     logs: tuple[TopicLog, TopicLog], spans: Mapping[int, Spans], result: PartitionComparison
 ) -> PartitionComparison:
     number, both = result.partition, spans[result.partition]
-    ours, theirs = hashed_records(logs[LEFT], number, both.left), hashed_records(logs[RIGHT], number, both.right)
+    ours, theirs = (
+        read_hashed_records(logs[LEFT], number, both.left),
+        read_hashed_records(logs[RIGHT], number, both.right),
+    )
     for one, other in zip_longest(ours, theirs):
         if one is None:
             return replace(result, first_difference=both.left.stop)
@@ -448,14 +451,14 @@ def find_agreed_ends_by_map(
 ) -> dict[int, int]:
     """Return the first offset of each source partition, at most its end, at which the copy differs.
 
-    The last records are compared first. Records removed by retention or compaction are ignored.
+    Compares the last records first. Ignores records that retention or compaction removed.
     """
-    compact = [isinstance(log, CompactingLog) and log.compacts() for log in logs]
+    compact = [isinstance(log, CompactingLog) and log.may_lack_records() for log in logs]
     agreed: dict[int, int] = {}
     for number, end in ends.items():
         ours, theirs = bounds[0][number], bounds[1][number]
         is_compacted = any(compact) or max(ours.compacted_to, theirs.compacted_to) > 0
-        low = max(ours.start, maps[number].source_of(theirs.start))
+        low = max(ours.start, maps[number].find_source(theirs.start))
         agreed[number] = _find_agreed_end(logs, number, maps[number], OffsetRange(low, end), is_compacted=is_compacted)
     return agreed
 
@@ -481,13 +484,13 @@ def _find_first_difference(
     logs: tuple[TopicLog, TopicLog], partition: int, offsets: OffsetMap, within: OffsetRange, *, is_compacted: bool
 ) -> int | None:
     source, copy = logs
-    ours = dict(hashed_records(source, partition, within))
+    ours = dict(read_hashed_records(source, partition, within))
     pieces = [stretch for stretch in offsets if stretch.source < within.stop and stretch.source_end > within.start]
     theirs: dict[int, bytes] = {}
     if pieces:
         target_range = OffsetRange(pieces[0].target, pieces[-1].target_end)
-        hashes = dict(hashed_records(copy, partition, target_range))
-        sources = offsets.sources_of(np.fromiter(hashes, np.int64, len(hashes)))
+        hashes = dict(read_hashed_records(copy, partition, target_range))
+        sources = offsets.find_sources(np.fromiter(hashes, np.int64, len(hashes)))
         theirs = {
             int(at): value
             for at, value in zip(sources, hashes.values(), strict=True)

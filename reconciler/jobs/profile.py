@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
-from reconciler.jobs.progress import job_error
+from reconciler.jobs.progress import translate_job_error
 from reconciler.jobs.scan import NAME
 from reconciler.jobs.source import register
 from reconciler.jobs.stage import describe_stages
@@ -37,12 +37,12 @@ SLOTS: Final = 48
 _SECOND_MS: Final = 1000
 
 
-def profile(start: Callable[[], SparkSession], log: TopicLog, *, old_before_ms: int = 0) -> Profile:
+def compute_profile(start: Callable[[], SparkSession], log: TopicLog, *, old_before_ms: int = 0) -> Profile:
     """Return a topic's profile; records before `old_before_ms` are counted separately.
 
     `start` returns the Spark session; it is not called for an empty topic.
     """
-    bounds = log.bounds()
+    bounds = log.read_bounds()
     numbers = sorted(bounds)
     if all(partition_bounds.start >= partition_bounds.stable for partition_bounds in bounds.values()):
         return Profile(tuple(map(PartitionProfile, numbers)))
@@ -57,14 +57,14 @@ def profile(start: Callable[[], SparkSession], log: TopicLog, *, old_before_ms: 
             finally:
                 records.unpersist()
     except Exception as trouble:
-        raise job_error("reading the topic", trouble) from trouble
+        raise translate_job_error("reading the topic", trouble) from trouble
 
 
 def _make_profile(records: DataFrame, numbers: Sequence[int], old_before_ms: int) -> Profile:
-    counts = {row.partition: _counts_of(row) for row in count_by_partition(records, old_before_ms).collect()}
+    counts = {row.partition: _parse_counts(row) for row in count_by_partition(records, old_before_ms).collect()}
     whole = counts.get(None, Counts())
     by_key = count_by_key(records)
-    keys = {row.partition: _key_counts_of(row) for row in count_superseded(by_key).collect()}
+    keys = {row.partition: _parse_key_counts(row) for row in count_superseded(by_key).collect()}
     gaps = {row.partition: Gap(row.gap.start_ms, row.gap.end_ms) for row in find_longest_gaps(records).collect()}
     partitions = tuple(
         PartitionProfile(number, counts.get(number, Counts()), keys.get(number, KeyCounts()), gaps.get(number))
@@ -87,9 +87,9 @@ def add_sizes(records: DataFrame) -> DataFrame:
     in_headers = fn.aggregate(
         "headers",
         fn.lit(0).cast("bigint"),
-        lambda total, header: total + _length_of(header["key"]) + _length_of(header["value"]),
+        lambda total, header: total + _measure_length(header["key"]) + _measure_length(header["value"]),
     )
-    size = _length_of(fn.col("key")) + _length_of(fn.col("value")) + fn.coalesce(in_headers, fn.lit(0))
+    size = _measure_length(fn.col("key")) + _measure_length(fn.col("value")) + fn.coalesce(in_headers, fn.lit(0))
     return records.select(
         "partition",
         "offset",
@@ -100,7 +100,7 @@ def add_sizes(records: DataFrame) -> DataFrame:
     )
 
 
-def _length_of(column: Column) -> Column:
+def _measure_length(column: Column) -> Column:
     return fn.coalesce(fn.octet_length(column), fn.lit(0)).cast("bigint")
 
 
@@ -131,9 +131,7 @@ def count_by_key(records: DataFrame) -> DataFrame:
     """Return each key of each partition, with the size of its newest record."""
     with_key = records.where(fn.col("key").isNotNull())
     return with_key.groupBy("partition", "key").agg(
-        fn.count("*").alias("records"),
-        fn.sum("size").alias("bytes"),
-        fn.max_by("size", "offset").alias("newest_size"),
+        fn.count("*").alias("records"), fn.sum("size").alias("bytes"), fn.max_by("size", "offset").alias("newest_size")
     )
 
 
@@ -192,14 +190,14 @@ def count_over_time(records: DataFrame, start_ms: int, width_ms: int) -> DataFra
     return timed.groupBy(slot.alias("slot")).agg(fn.count("*").alias("records"))
 
 
-def _counts_of(row: Any) -> Counts:
+def _parse_counts(row: Any) -> Counts:
     values: Mapping[str, Any] = row.asDict()
     known = {column.name: values[column.name] for column in fields(Counts) if values.get(column.name) is not None}
     median, p99 = row.percentiles or (0, 0)
     return Counts(**known, sizes=Sizes(row.smallest, median, p99, row.largest) if row.records else None)
 
 
-def _key_counts_of(row: Any) -> KeyCounts:
+def _parse_key_counts(row: Any) -> KeyCounts:
     return KeyCounts(row.keys, row.superseded_records, row.superseded_bytes)
 
 

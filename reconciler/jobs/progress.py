@@ -45,8 +45,8 @@ def ignore_progress(progress: JobProgress) -> None:
 
 
 @contextmanager
-def plain_errors() -> Iterator[None]:
-    """Let Spark's Python workers report our errors by their message: by default they send the traceback too."""
+def shorten_worker_errors() -> Iterator[None]:
+    """Let Spark's Python workers report our errors without their traceback."""
     try:
         yield
     except ReconcilerError:
@@ -62,14 +62,14 @@ _OUR_ERROR: Final = re.compile(r"\breconciler\.errors\.(\w+Error): (.+)")
 _ERROR: Final = re.compile(r"(?:Exception|Error)\b[^:\n]*: *(.+)")
 
 
-def start_error(what: str, error: Exception, *, output: str = "") -> ReconcilerError:
+def translate_start_error(what: str, error: Exception, *, output: str = "") -> ReconcilerError:
     """Return the error for a Spark that does not start; `output` is its JVM's."""
     hint = "Correct spec.spark in reconciler.yaml (master, remote, conf), or the Spark it names."
-    why = _reason(output) or _reason(str(error)) or type(error).__name__
+    why = _extract_reason(output) or _extract_reason(str(error)) or type(error).__name__
     return UserError(f"{what}: {why}", hint=hint)
 
 
-def job_error(what: str, error: Exception) -> ReconcilerError:
+def translate_job_error(what: str, error: Exception) -> ReconcilerError:
     """Return the error for a failed job, with the hint of our error if one caused it."""
     text = str(error)
     if ours := _OUR_ERROR.findall(text):
@@ -79,10 +79,10 @@ def job_error(what: str, error: Exception) -> ReconcilerError:
         kind_of_error = RetryableError if issubclass(kind, RetryableError) else UserError
         return kind_of_error(f"{what} failed: {message}", hint=f"{hint}.")
     hint = "Run the same command again: it continues. If it fails again, read Spark's own log."
-    return RetryableError(f"{what} failed in Spark: {_reason(text)}", hint=hint)
+    return RetryableError(f"{what} failed in Spark: {_extract_reason(text)}", hint=hint)
 
 
-def _reason(text: str) -> str:
+def _extract_reason(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if not _NOISE.search(line)]
     causes = [match[1] for line in lines if (match := _ERROR.search(line))]
     chosen = causes[-1] if causes else (lines[0] if lines else "")

@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from reconciler.errors import IncompleteError, LostRaceError, RetryableError
 from reconciler.jobs import stage
-from reconciler.jobs.flows import MIB, Copy, Piece, iter_pieces, iter_rounds, missing_ranges
-from reconciler.jobs.progress import JobProgress, Report, ignore_progress, job_error
-from reconciler.records.hashes import partitions_by_key
+from reconciler.jobs.flows import MIB, CopyResult, Piece, find_missing_ranges, iter_pieces, iter_rounds
+from reconciler.jobs.progress import JobProgress, Report, ignore_progress, translate_job_error
+from reconciler.records.hashes import compute_key_partitions
 from reconciler.records.log import ObservedSource, OffsetRange, RekeySink, TopicLog, Written
 from reconciler.records.schema import RECORD_SCHEMA
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-Row: TypeAlias = "tuple[int, float, int, int, pa.RecordBatch]"
+TargetRow: TypeAlias = "tuple[int, float, int, int, pa.RecordBatch]"
 """Target partition, place in the round, source partition, first source offset, records.
 
 The place is the share of the source's records of this round up to the row's end.
@@ -38,21 +38,21 @@ The place is the share of the source's records of this round up to the row's end
 _COLUMNS: Final = "target int, place double, source int, offset bigint, records binary"
 _ROW_BYTES: Final = MIB
 _ROW_RECORDS: Final = 500
-"""With more, a group with a small lag rereads more records; fewer cost more to write."""
+"""Records per shuffle row. With more, a group with a small lag rereads more; with fewer, writes cost more."""
 _ROWS_A_BATCH: Final = 32
-"""Spark's default suits rows of single records."""
+"""Shuffle rows per Arrow batch; Spark's default suits rows of single records."""
 _IN_PROCESS_BYTES: Final = 64 * MIB
 _MAX_FRUITLESS: Final = 3
 
 
-def rekey(
+def copy_by_key(
     engine: stage.Engine,
     source: TopicLog,
     sink: RekeySink,
     *,
     until: Mapping[int, int],
     progress: Report = ignore_progress,
-) -> Copy:
+) -> CopyResult:
     """Copy what a sink lacks up to `until`, each record once, to the partition of its key.
 
     Raises:
@@ -70,16 +70,16 @@ class _RekeyJob:
     sink: RekeySink
     until: Mapping[int, int]
     progress: Report
-    done: Copy = field(default_factory=Copy)
+    done: CopyResult = field(default_factory=CopyResult)
 
-    def run(self) -> Copy:
+    def run(self) -> CopyResult:
         tasks, fruitless, before, lost = stage.Tasks(self.engine), 0, None, None
         began = self.engine.clock()
-        while (wanted := self._missing_ranges()) and fruitless < _MAX_FRUITLESS:
+        while (wanted := self._find_missing_ranges()) and fruitless < _MAX_FRUITLESS:
             fruitless = fruitless + 1 if wanted == before else 0
             before = wanted
             pieces = self._plan_pieces(wanted)
-            with tasks.over(sum(piece.stored_bytes for piece in pieces), "reconciler: re-key"):
+            with tasks.choose_engine(sum(piece.stored_bytes for piece in pieces), "reconciler: re-key"):
                 lost = self._run_round(tasks, pieces) or lost
             self._report_progress(pieces, self.engine.clock() - began)
         if wanted:
@@ -87,29 +87,29 @@ class _RekeyJob:
             raise lost or RetryableError(message, hint="Run the same command again.")
         return self.done
 
-    def _missing_ranges(self) -> dict[int, OffsetRange]:
+    def _find_missing_ranges(self) -> dict[int, OffsetRange]:
         if self.engine.is_stopped():
             raise _stopped_error()
-        reached = self.sink.reached()
-        bounds = self.source.bounds()
-        self.sink = self.sink.following(ObservedSource(self.source.topic_id, bounds))
+        reached = self.sink.read_positions()
+        bounds = self.source.read_bounds()
+        self.sink = self.sink.follow_source(ObservedSource(self.source.topic_id, bounds))
         ends = {number: min(through.get(number, 0) for through in reached.values()) for number in bounds}
-        return missing_ranges(bounds, ends, self.until)
+        return find_missing_ranges(bounds, ends, self.until)
 
     def _plan_pieces(self, wanted: Mapping[int, OffsetRange]) -> list[Piece]:
         """Interleave the pieces of all partitions, so that records of about the same time are together.
 
-        The ends come last, so a group with a small lag in a short partition rereads no earlier round.
+        The last records of all partitions come last, so a group with a small lag rereads only the last round.
         """
         pieces_by_share: list[tuple[float, Piece]] = []
         for number, offsets in wanted.items():
-            pieces = list(iter_pieces(number, offsets, self.source.extents(number, offsets)))
+            pieces = list(iter_pieces(number, offsets, self.source.list_extents(number, offsets)))
             pieces_by_share += [(index / len(pieces), piece) for index, piece in enumerate(pieces, 1)]
         return [piece for _, piece in sorted(pieces_by_share, key=itemgetter(0))]
 
     def _run_round(self, tasks: stage.Tasks, pieces: Sequence[Piece]) -> LostRaceError | None:
         budget = tasks.budget
-        if tasks.is_here:
+        if tasks.is_in_process:
             budget.cost = _IN_PROCESS_BYTES
         taken = next(iter_rounds(pieces, budget))
         through: dict[int, int] = {}
@@ -121,9 +121,9 @@ class _RekeyJob:
         except RetryableError as failure:
             # A cancelled round looks like a failed one.
             raise (_stopped_error() if self.engine.is_stopped() else failure) from failure
-        tasks.budget.learn(taken, self.engine.clock() - began, cores=tasks.cores)
+        tasks.budget.adapt(taken, self.engine.clock() - began, cores=tasks.cores)
         write_partitions, error = stage.split_outcomes(outcomes)
-        self.done = Copy(
+        self.done = CopyResult(
             self.done.records + sum(one.records for one in write_partitions),
             self.done.bytes + sum(one.bytes for one in write_partitions),
             seconds=self.done.seconds + self.engine.clock() - began,
@@ -137,15 +137,15 @@ class _RekeyJob:
     ) -> list[Written | stage.TaskError]:
         used, targets = self.engine.used, self.sink.partitions
         if tasks.session is None:
-            used.count(in_process=targets)
+            used.count_tasks(in_process=targets)
             return write_in_threads(self.source, self.sink, pieces, through)
-        used.count(spark_tasks=len(pieces) + targets)
+        used.count_tasks(spark_tasks=len(pieces) + targets)
         rows = add_every_target(read_packed(tasks.session, self.source, pieces, targets), targets)
         with _limit_batch_rows(tasks.session):
             try:
                 outcome_rows = write_partitions(sort_by_target(rows, targets), self.sink, through).collect()
             except Exception as trouble:
-                raise job_error("re-keying", trouble) from trouble
+                raise translate_job_error("re-keying", trouble) from trouble
         return stage.unpack_outcomes(outcome_rows)
 
     def _report_progress(self, pieces: Sequence[Piece], seconds: float) -> None:
@@ -161,7 +161,7 @@ def _stopped_error() -> IncompleteError:
 
 def read_packed(session: SparkSession, source: TopicLog, pieces: Sequence[Piece], targets: int) -> DataFrame:
     """Read each piece in a task; return its records by target partition."""
-    within = _ranges_of(pieces)
+    within = _find_ranges(pieces)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         source.check_shared()
@@ -174,7 +174,7 @@ def read_packed(session: SparkSession, source: TopicLog, pieces: Sequence[Piece]
 
 
 def add_every_target(rows: DataFrame, targets: int) -> DataFrame:
-    """Add an empty row for each target partition, which must learn its position."""
+    """Add an empty row for each target partition, so that every one stores its position."""
     empty = ["cast(id as int) target", "-1d place", "-1 source", "-1L offset", "cast('' as binary) records"]
     return rows.unionByName(rows.sparkSession.range(targets).selectExpr(*empty))
 
@@ -194,7 +194,7 @@ def write_partitions(rows: DataFrame, sink: RekeySink, through: Mapping[int, int
             for target, records in zip(batch.column("target").to_pylist(), batch.column("records"), strict=True)
         )
         for target, group in groupby(numbered, key=itemgetter(0)):
-            records = (_unpack(read_packed) for _, read_packed in group)
+            records = (_unpack_records(read_packed) for _, read_packed in group)
             yield stage.pack_outcomes(
                 _write(sink, target, (record_batch for record_batch in records if record_batch is not None), through)
             )
@@ -210,8 +210,8 @@ def write_in_threads(
     source: TopicLog, sink: RekeySink, pieces: Sequence[Piece], through: Mapping[int, int]
 ) -> list[Written | stage.TaskError]:
     """Read and write in threads of this process."""
-    within = _ranges_of(pieces)
-    by_target: dict[int, list[Row]] = {target: [] for target in range(sink.partitions)}
+    within = _find_ranges(pieces)
+    by_target: dict[int, list[TargetRow]] = {target: [] for target in range(sink.partitions)}
     for piece in pieces:
         for rows in _read_rows(source, piece, sink.partitions, within):
             for row in rows:
@@ -228,14 +228,14 @@ def write_in_threads(
 def _write(
     sink: RekeySink, target: int, records: Iterator[pa.RecordBatch], through: Mapping[int, int]
 ) -> Iterator[Written | stage.TaskError]:
-    def do(target: int) -> Iterator[Written]:
+    def write_target(target: int) -> Iterator[Written]:
         sink.check_shared()
         yield from sink.write(target, records, through)
 
-    yield from stage.attempt(do, target)
+    yield from stage.run_task(write_target, target)
 
 
-def _ranges_of(pieces: Sequence[Piece]) -> dict[int, OffsetRange]:
+def _find_ranges(pieces: Sequence[Piece]) -> dict[int, OffsetRange]:
     ranges: dict[int, OffsetRange] = {}
     for piece in pieces:
         before = ranges.get(piece.partition, piece.offsets)
@@ -244,18 +244,20 @@ def _ranges_of(pieces: Sequence[Piece]) -> dict[int, OffsetRange]:
     return ranges
 
 
-def _read_rows(source: TopicLog, piece: Piece, targets: int, within: Mapping[int, OffsetRange]) -> Iterator[list[Row]]:
+def _read_rows(
+    source: TopicLog, piece: Piece, targets: int, within: Mapping[int, OffsetRange]
+) -> Iterator[list[TargetRow]]:
     for batch in source.read(piece.partition, piece.offsets):
         yield list(split_by_target(batch, piece.partition, targets, within[piece.partition]))
 
 
-def split_by_target(batch: pa.RecordBatch, partition: int, targets: int, within: OffsetRange) -> Iterator[Row]:
+def split_by_target(batch: pa.RecordBatch, partition: int, targets: int, within: OffsetRange) -> Iterator[TargetRow]:
     """Yield a batch's records by target partition; records without a key stay together.
 
     `within` is their partition's range in the round.
     """
     keys = batch.column("key")
-    chosen = partitions_by_key(keys, targets)
+    chosen = compute_key_partitions(keys, targets)
     if keys.null_count:
         chosen[keys.is_null().to_numpy(zero_copy_only=False)] = partition % targets
     order = np.argsort(chosen, kind="stable")
@@ -270,7 +272,7 @@ def split_by_target(batch: pa.RecordBatch, partition: int, targets: int, within:
             yield target, place, partition, offsets[0].as_py(), records
 
 
-def _to_batch(rows: Sequence[Row]) -> pa.RecordBatch:
+def _to_batch(rows: Sequence[TargetRow]) -> pa.RecordBatch:
     targets, places, sources, offsets, records = zip(*rows, strict=True)
     numbers = [pa.array(targets, pa.int32()), pa.array(places, pa.float64()), pa.array(sources, pa.int32())]
     content = pa.array([record_batch.serialize().to_pybytes() for record_batch in records], pa.binary())
@@ -278,7 +280,7 @@ def _to_batch(rows: Sequence[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=["target", "place", "source", "offset", "records"])
 
 
-def _unpack(records: Any) -> pa.RecordBatch | None:
+def _unpack_records(records: Any) -> pa.RecordBatch | None:
     content = records.as_buffer()
     return pa.ipc.read_record_batch(content, RECORD_SCHEMA) if content.size else None
 

@@ -22,9 +22,9 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 
 from reconciler.errors import UserError
 from reconciler.jobs.flows import iter_pieces
-from reconciler.jobs.progress import plain_errors
+from reconciler.jobs.progress import shorten_worker_errors
 from reconciler.records.log import MAX_OFFSET, Bounds, OffsetRange, Selection, SelectiveLog, TopicLog
-from reconciler.runtime.text import did_you_mean, nearest
+from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter  # since PySpark 4.1, as all filters
@@ -72,7 +72,7 @@ def build_ddl(options: Mapping[str, str]) -> str:
     """Return the Spark schema of the option `columns`, or of all columns; headers are optional as in Kafka's source."""
     listed = options.get("columns")
     names = list(COLUMNS) if listed is None else [name.strip() for name in listed.split(",")]
-    if listed is None and not parse_truth(options, "includeHeaders", otherwise=True):
+    if listed is None and not parse_boolean(options, "includeHeaders", otherwise=True):
         names.remove("headers")
     _check_columns(names)
     return ", ".join(f"{name} {COLUMNS[name].ddl}" for name in names)
@@ -81,7 +81,7 @@ def build_ddl(options: Mapping[str, str]) -> str:
 def _check_columns(names: Sequence[str]) -> None:
     for index, name in enumerate(names):
         if name not in COLUMNS:
-            hint = did_you_mean(nearest(name, COLUMNS), otherwise=f"Columns: {', '.join(COLUMNS)}.")
+            hint = format_suggestion(find_similar(name, COLUMNS), otherwise=f"Columns: {', '.join(COLUMNS)}.")
             raise UserError(f"{NAME} has no column {name!r}", hint=hint)
         if name in names[:index]:
             raise UserError(f"column {name} is requested twice", hint="Name each column once.")
@@ -160,7 +160,7 @@ class OffsetOption:
     everywhere: int | None
     by_partition: Mapping[int, int] = field(default_factory=dict)
 
-    def offset_in(self, partition: int) -> int | None:
+    def find_offset(self, partition: int) -> int | None:
         """Return a partition's offset; `None` for `earliest` or `latest`."""
         offset = self.by_partition.get(partition) if self.everywhere is None else self.everywhere
         return None if offset is None or offset < 0 else offset
@@ -211,7 +211,7 @@ def _match_topics(pattern: str, list_topics: Callable[[], Iterable[str]]) -> Seq
     return topics
 
 
-def parse_places(
+def parse_offset_option(
     options: Mapping[str, str],
     names: Sequence[str],
     words: Mapping[str, int],
@@ -256,7 +256,7 @@ def parse_whole_number(options: Mapping[str, str], name: str, *, least: int = 0)
     return min(int(text), MAX_OFFSET)
 
 
-def parse_truth(options: Mapping[str, str], name: str, *, otherwise: bool) -> bool:
+def parse_boolean(options: Mapping[str, str], name: str, *, otherwise: bool) -> bool:
     """Return whether an option is true."""
     text = options.get(name.lower(), str(otherwise)).lower()
     if text not in {"true", "false"}:
@@ -293,10 +293,10 @@ class _NumberRange:
     most: int = MAX_OFFSET
     among: frozenset[int] | None = None
 
-    def holds(self, number: int) -> bool:
+    def contains(self, number: int) -> bool:
         return self.least <= number <= self.most and (self.among is None or number in self.among)
 
-    def narrow(self, condition: Filter) -> _NumberRange | None:
+    def narrow_by(self, condition: Filter) -> _NumberRange | None:
         match condition:
             case datasource.EqualTo(value=value) | datasource.EqualNullSafe(value=value):
                 return self._narrow_to(value, value, 0, 0)
@@ -339,11 +339,11 @@ class _QueryFilter:
     timestamp: _NumberRange = _NumberRange()
     """Timestamps in microseconds."""
 
-    def narrow(self, condition: Filter) -> _QueryFilter | None:
+    def narrow_by(self, condition: Filter) -> _QueryFilter | None:
         (name, *deeper) = getattr(condition, "attribute", ("",))
         if deeper or name not in {"partition", "offset", "timestamp"}:
             return None
-        numbers = getattr(self, name).narrow(condition)
+        numbers = getattr(self, name).narrow_by(condition)
         return None if numbers is None else replace(self, **{name: numbers})
 
     @property
@@ -363,14 +363,14 @@ def _is_exact(condition: Filter) -> bool:
 
 
 @dataclass(frozen=True)
-class Range(InputPartition):
+class TaskRange(InputPartition):
     """One task's range, pickled by Spark."""
 
     topic: str
     partition: int
     offsets: OffsetRange
-    rows: Rows | None = None
-    """What reads it; `None`: the reader that planned it."""
+    rows: TopicRows | None = None
+    """Rows that read it; `None`: those of the reader that planned it."""
 
     def __post_init__(self) -> None:
         pass
@@ -384,9 +384,9 @@ class LossHandling:
     is_error: bool
 
     @classmethod
-    def of(cls, topic: str, options: Mapping[str, str]) -> LossHandling:
+    def from_options(cls, topic: str, options: Mapping[str, str]) -> LossHandling:
         """Return the treatment that a query's options select."""
-        return cls(topic, parse_truth(options, "failOnDataLoss", otherwise=True))
+        return cls(topic, parse_boolean(options, "failOnDataLoss", otherwise=True))
 
     def report(self, lost: Sequence[str]) -> None:
         """Log lost offsets, or raise `UserError` unless the options ignore them."""
@@ -407,7 +407,7 @@ def describe_removed(partition: int, begin: int, stop: int) -> str:
     return f"partition {partition}: offsets {begin} to {stop - 1} were removed before they were read"
 
 
-class Rows:
+class TopicRows:
     """Reads ranges of a topic as Arrow batches of some columns."""
 
     def __init__(self, log: TopicLog, schema: StructType, losses: LossHandling) -> None:
@@ -415,17 +415,17 @@ class Rows:
         self.losses = losses
         self._schema = schema
 
-    def plan(self, wanted: Mapping[int, OffsetRange]) -> list[Range]:
+    def plan(self, wanted: Mapping[int, OffsetRange]) -> list[TaskRange]:
         """Return a task for each run of stored parts."""
         return [
-            Range(self.losses.topic, partition, piece.offsets)
+            TaskRange(self.losses.topic, partition, piece.offsets)
             for partition, offsets in sorted(wanted.items())
             if offsets.length
-            for piece in iter_pieces(partition, offsets, self.log.extents(partition, offsets))
+            for piece in iter_pieces(partition, offsets, self.log.list_extents(partition, offsets))
         ]
 
     def read(
-        self, share: Range, *, since_ms: int | None = None, until_ms: int | None = None
+        self, share: TaskRange, *, since_ms: int | None = None, until_ms: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Yield batches of a range; report records removed by retention.
 
@@ -437,7 +437,7 @@ class Rows:
             fields = frozenset(
                 record_field for name in schema.names if (record_field := COLUMNS[name].field) is not None
             )
-            batches = self.log.select(share.partition, share.offsets, Selection(fields, since_ms, until_ms))
+            batches = self.log.read_selected(share.partition, share.offsets, Selection(fields, since_ms, until_ms))
         else:
             batches = self.log.read(share.partition, share.offsets)
         at, leaves_out = share.offsets.start, since_ms is not None or until_ms is not None
@@ -457,9 +457,9 @@ class Rows:
     def _check_hole(self, partition: int, hole: OffsetRange) -> None:
         """Report a hole that retention has reached; other holes are normal.
 
-        Check at once: later, retention may have passed records already read.
+        Checked at once, because retention may later remove records that were already read.
         """
-        begin = self.log.bounds([partition])[partition].start
+        begin = self.log.read_bounds([partition])[partition].start
         if hole.start < begin:
             self.losses.report([describe_removed(partition, hole.start, min(begin, hole.stop))])
 
@@ -467,7 +467,7 @@ class Rows:
 class TopicLogReader(DataSourceReader):
     """Plans and reads a query of topics."""
 
-    def __init__(self, rows: Mapping[str, Rows], options: Mapping[str, str]) -> None:
+    def __init__(self, rows: Mapping[str, TopicRows], options: Mapping[str, str]) -> None:
         self._rows = rows
         self._starts = self._read_places(options, ("start", "startingOffsets"), STARTS, "earliest")
         self._ends = self._read_places(options, ("end", "endingOffsets"), ENDS, "stable")
@@ -476,10 +476,10 @@ class TopicLogReader(DataSourceReader):
         self._wanted = _QueryFilter(_parse_numbers(options, "partitions"))
         self._listed_partitions = self._wanted.partition.among or frozenset()
 
-    @plain_errors()
+    @shorten_worker_errors()
     def partitions(self) -> Sequence[InputPartition]:
         """Return a task for each run of stored parts that may match."""
-        bounds = {topic: rows.log.bounds() for topic, rows in self._rows.items()}
+        bounds = {topic: rows.log.read_bounds() for topic, rows in self._rows.items()}
         if missing := sorted(self._listed_partitions.difference(*bounds.values())):
             message = f"option partitions of {NAME} names partition {missing[0]}, which the topic does not have"
             raise UserError(message, hint="Correct it, or leave it out.")
@@ -491,24 +491,25 @@ class TopicLogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
-        if isinstance(partition, Range):  # Spark plans an empty topic as one task without a range
+        if isinstance(partition, TaskRange):  # Spark plans an empty topic as one task without a range
             wanted, rows = self._wanted, self._rows[partition.topic]
-            with plain_errors():
+            with shorten_worker_errors():
                 yield from rows.read(partition, since_ms=wanted.since_ms, until_ms=wanted.until_ms)
 
     def _read_places(
         self, options: Mapping[str, str], names: Sequence[str], words: Mapping[str, int], default: str
     ) -> dict[str, OffsetOption]:
         return {
-            topic: parse_places(options, names, words, default, topic=topic, topics=self._rows) for topic in self._rows
+            topic: parse_offset_option(options, names, words, default, topic=topic, topics=self._rows)
+            for topic in self._rows
         }
 
-    def _select_ranges(self, topic: str, rows: Rows, bounds: Mapping[int, Bounds]) -> dict[int, OffsetRange]:
+    def _select_ranges(self, topic: str, rows: TopicRows, bounds: Mapping[int, Bounds]) -> dict[int, OffsetRange]:
         starts, ends = self._starts[topic].resolve(bounds), self._ends[topic].resolve(bounds)
         requested = {
             partition: OffsetRange(starts[partition], max(starts[partition], ends[partition]))
             for partition in bounds
-            if self._wanted.partition.holds(partition)
+            if self._wanted.partition.contains(partition)
         }
         for partition in requested:
             self._check_order(topic, partition)
@@ -522,7 +523,7 @@ class TopicLogReader(DataSourceReader):
 
     def _check_order(self, topic: str, partition: int) -> None:
         starts, ends = self._starts[topic], self._ends[topic]
-        start, end = starts.offset_in(partition), ends.offset_in(partition)
+        start, end = starts.find_offset(partition), ends.find_offset(partition)
         if start is not None and end is not None and start > end:
             message = (
                 f"{topic}, partition {partition}: option {starts.option} of {NAME} is offset {start}, "
@@ -532,7 +533,7 @@ class TopicLogReader(DataSourceReader):
 
     def _find_lost_offsets(self, topic: str, partition: int, bounds: Bounds) -> Iterator[str]:
         """Yield requested offsets that are unreadable. An end for all partitions is only an upper limit."""
-        start, end = self._starts[topic].offset_in(partition), self._ends[topic].by_partition.get(partition, -1)
+        start, end = self._starts[topic].find_offset(partition), self._ends[topic].by_partition.get(partition, -1)
         if start is not None and start < bounds.start:
             yield describe_removed(partition, start, bounds.start)
         if start is not None and start > bounds.end:
@@ -549,10 +550,10 @@ class TopicLogReader(DataSourceReader):
         )
         for since_ms in (self._since_ms, self._wanted.since_ms):
             if since_ms is not None and start < stop:
-                first = log.offset_for_time(partition, since_ms)
+                first = log.find_offset_at(partition, since_ms)
                 start = stop if first is None else max(start, first)
         if self._until_ms is not None:
-            first = log.offset_for_time(partition, self._until_ms)
+            first = log.find_offset_at(partition, self._until_ms)
             stop = stop if first is None else min(stop, first)
         return OffsetRange(start, stop)
 
@@ -567,7 +568,7 @@ class PushingReader(TopicLogReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Keep supported filters, and yield those that Spark must still apply."""
         for condition in filters:
-            narrow = self._wanted.narrow(condition)
+            narrow = self._wanted.narrow_by(condition)
             self._wanted = narrow or self._wanted
             is_never_null = isinstance(condition, datasource.IsNotNull) and _is_exact(condition)
             if not is_never_null and (narrow is None or not _is_exact(condition)):

@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 from reconciler.errors import MissingSparkError, UserError
-from reconciler.jobs.progress import start_error
+from reconciler.jobs.progress import translate_start_error
 from reconciler.jobs.stage import JOB_GROUP
-from reconciler.resources.workspace import connect_address
+from reconciler.resources.workspace import parse_connect_address
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,9 +82,9 @@ def _install_hint(path: str) -> str:
 _CONNECT_TIMEOUT_S: Final = 10
 
 
-def check_answers(url: str) -> None:
+def check_connect_server(url: str) -> None:
     """Reject a Spark Connect server that does not answer: Spark's own client would try for minutes."""
-    host, port = connect_address(url)
+    host, port = parse_connect_address(url)
     try:
         socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S).close()
     except OSError as error:
@@ -103,16 +103,16 @@ def connect(url: str, conf: Mapping[str, str | int | bool]) -> SparkSession:
 
     builder = SparkSession.builder.remote(url)
     for name, value in conf.items():
-        builder = builder.config(name, as_text(value))
+        builder = builder.config(name, format_setting(value))
     try:
         session = builder.getOrCreate()
         session.range(1).count()
     except Exception as error:
-        raise start_error(f"Spark Connect at {url} refuses", error) from error
+        raise translate_start_error(f"Spark Connect at {url} refuses", error) from error
     return session
 
 
-def as_text(value: str | int | bool) -> str:  # noqa: FBT001 - what YAML gives
+def format_setting(value: str | int | bool) -> str:  # noqa: FBT001 - what YAML gives
     """Return a Spark setting as text."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -164,7 +164,7 @@ class RunningSpark:
             self.session.interruptAll()
         else:
             context: Any = self.session.sparkContext
-            # Python's own call misses a stage about to be submitted.
+            # PySpark's `cancelAllJobs` misses a stage that is about to be submitted.
             context._jsc.sc().cancelJobGroupAndFutureJobs(JOB_GROUP)  # noqa: SLF001
 
     @property
@@ -202,9 +202,9 @@ def start_session(spark: SparkSpec, *, environ: Mapping[str, str], log: IO[bytes
         if spark.remote is not None:
             session, gateway = connect(spark.remote, spark.conf), None
         else:
-            with _keep_interrupts():
+            with _restore_signal_handlers():
                 session, gateway = _launch(spark, log, resources)
-            session.sparkContext.pythonExec = _python_of(spark, environ)
+            session.sparkContext.pythonExec = _find_python(spark, environ)
         if not _is_local(spark):
             ship_package(session, Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="reconciler-"))))
         return RunningSpark(session, gateway, resources.pop_all())
@@ -220,7 +220,7 @@ def check_ready(spark: SparkSpec, *, environ: Mapping[str, str]) -> None:
     if spark.remote is None:
         check_java(environ)
     else:
-        check_answers(spark.remote)
+        check_connect_server(spark.remote)
 
 
 def _launch(spark: SparkSpec, log: IO[bytes] | None, resources: ExitStack) -> tuple[SparkSession, Any]:
@@ -229,7 +229,7 @@ def _launch(spark: SparkSpec, log: IO[bytes] | None, resources: ExitStack) -> tu
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     settings = {**_DEFAULTS, **(_LOCAL if _is_local(spark) else {}), "spark.master": spark.master}
-    settings.update({name: as_text(value) for name, value in spark.conf.items()})
+    settings.update({name: format_setting(value) for name, value in spark.conf.items()})
     aside = resources.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - it lives as long as the JVM writes to it
     words = {"stdout": log or aside, "stderr": log or aside}
     try:
@@ -240,14 +240,14 @@ def _launch(spark: SparkSpec, log: IO[bytes] | None, resources: ExitStack) -> tu
     except Exception as error:
         aside.seek(0)
         output = aside.read(1 << 16).decode(errors="replace")
-        raise start_error(f"Spark does not start with master {spark.master}", error, output=output) from error
+        raise translate_start_error(f"Spark does not start with master {spark.master}", error, output=output) from error
 
 
 def _is_local(spark: SparkSpec) -> bool:
     return spark.remote is None and spark.master.startswith("local")
 
 
-def _python_of(spark: SparkSpec, environ: Mapping[str, str]) -> str:
+def _find_python(spark: SparkSpec, environ: Mapping[str, str]) -> str:
     return str(spark.conf.get("spark.pyspark.python") or environ.get("PYSPARK_PYTHON") or sys.executable)
 
 
@@ -266,7 +266,7 @@ def _stop_jvm(gateway: Any) -> None:
 
 
 @contextmanager
-def _keep_interrupts() -> Iterator[None]:
+def _restore_signal_handlers() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -24,23 +24,23 @@ from pyspark.sql.datasource import (
 )
 
 from reconciler.errors import ProducerFencedError, UserError
-from reconciler.jobs.progress import plain_errors
+from reconciler.jobs.progress import shorten_worker_errors
 from reconciler.jobs.scan import (
     COLUMNS,
     NAME,
     LossHandling,
     PushingReader,
-    Rows,
     TopicLogReader,
+    TopicRows,
     build_ddl,
     check_schema,
     check_version,
+    parse_boolean,
     parse_topics,
-    parse_truth,
 )
 from reconciler.jobs.stream import HAS_LIMITS, TopicLogStream
 from reconciler.records.log import AppendSink, NumberedBatch, StagedAppend, TopicLog
-from reconciler.runtime.text import did_you_mean, nearest_spelling
+from reconciler.runtime.text import find_similar_spelling, format_suggestion
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -72,15 +72,15 @@ OPTIONS_TEXT: Final = (
 _DEFAULT_PYTHON: Final = "python3"
 """What PySpark runs unless `PYSPARK_PYTHON` is set."""
 WRITE_OPTIONS: Final = ("cluster", "topic", "checkpointLocation", "queryName")
-"""Includes the stream settings that Spark passes on."""
+"""Options of a write, including the stream settings that Spark passes on."""
 
 
-def _cannot_write(_options: Mapping[str, str]) -> NoReturn:
+def _refuse_writes(_options: Mapping[str, str]) -> NoReturn:
     message = f"{NAME} was registered for reading only"
     raise UserError(message, hint="Pass a function to register that opens the topic for writing.")
 
 
-def _cannot_list(_options: Mapping[str, str]) -> NoReturn:
+def _refuse_patterns(_options: Mapping[str, str]) -> NoReturn:
     message = f"{NAME} was registered without a list of topics, which option subscribePattern needs"
     raise UserError(message, hint="Hand register a function that lists topics, or name them in option subscribe.")
 
@@ -88,8 +88,8 @@ def _cannot_list(_options: Mapping[str, str]) -> NoReturn:
 def register(
     session: Session,
     open_log: Callable[[Mapping[str, str]], TopicLog],
-    open_appends: Callable[[Mapping[str, str]], AppendSink] = _cannot_write,
-    list_topics: Callable[[Mapping[str, str]], Iterable[str]] = _cannot_list,
+    open_appends: Callable[[Mapping[str, str]], AppendSink] = _refuse_writes,
+    list_topics: Callable[[Mapping[str, str]], Iterable[str]] = _refuse_patterns,
 ) -> None:
     """Register `topic-log` in a session. `open_log` gets a read's options (names in lower case) and is pickled.
 
@@ -122,13 +122,13 @@ class _TopicLogSource(DataSource):
     def name(cls) -> str:
         return NAME
 
-    @plain_errors()
+    @shorten_worker_errors()
     def schema(self) -> StructType | str:
         return build_ddl(self.options)
 
-    @plain_errors()
+    @shorten_worker_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
-        pushes = parse_truth(self.options, "pushFilters", otherwise=False)
+        pushes = parse_boolean(self.options, "pushFilters", otherwise=False)
         if pushes:
             is_supported = hasattr(DataSourceReader, "pushFilters")
             check_version(f"option pushFilters of {NAME}", "4.1", is_supported=is_supported)
@@ -145,11 +145,11 @@ class _TopicLogSource(DataSource):
         except Exception as error:  # noqa: BLE001 - an opener is the user's own
             return _RefusedStream(error)
 
-    @plain_errors()
+    @shorten_worker_errors()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's, as below
         return BatchWriter(self._open_appends(schema, overwrites=overwrite)[0])
 
-    @plain_errors()
+    @shorten_worker_errors()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, FBT001
         check_version(f"writing streams to {NAME}", "4.2", is_supported=HAS_LIMITS)
         return StreamWriter(*self._open_appends(schema, overwrites=overwrite))
@@ -172,10 +172,10 @@ class _TopicLogSource(DataSource):
     def _find_topics(self, options: Mapping[str, str]) -> Sequence[str]:
         return parse_topics(options, lambda: type(self).lister(_without_topics(options)))
 
-    def _open_rows(self, topic: str, options: Mapping[str, str], schema: StructType) -> Rows:
+    def _open_rows(self, topic: str, options: Mapping[str, str], schema: StructType) -> TopicRows:
         cluster = _without_topics(options)
         log = type(self).opener({**cluster, "topic": topic} if topic else cluster)
-        return Rows(log, schema, LossHandling.of(topic, options))
+        return TopicRows(log, schema, LossHandling.from_options(topic, options))
 
 
 def _without_topics(options: Mapping[str, str]) -> dict[str, str]:
@@ -188,7 +188,7 @@ class _RefusedStream(DataSourceStreamReader):
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    @plain_errors()
+    @shorten_worker_errors()
     def _refuse(self, *_arguments: object) -> NoReturn:
         raise self._error
 
@@ -214,7 +214,7 @@ def check_rows(schema: StructType) -> None:
     for column in schema:
         if column.name not in COLUMNS:
             known = f"Rename it, or leave it out; a record is written from {', '.join(_FIELDS)}."
-            hint = did_you_mean(nearest_spelling(column.name, _FIELDS), then=known)
+            hint = format_suggestion(find_similar_spelling(column.name, _FIELDS), then=known)
             raise UserError(f"{NAME} writes no column {column.name!r}", hint=hint)
         takes = [COLUMNS[column.name].type, *(["string"] if column.name in _TEXT else [])]
         type_name = column.dataType.simpleString()
@@ -257,12 +257,12 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, sink: AppendSink) -> None:
         self._sink = sink
 
-    @plain_errors()
+    @shorten_worker_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
-        return StagedRows(_stage(self._sink, iterator))
+        return StagedRows(_stage_rows(self._sink, iterator))
 
-    @plain_errors()
+    @shorten_worker_errors()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Publish the rows of all tasks."""
         self._sink.publish([staged.append for staged in _require_all(messages, StagedRows)])
@@ -275,18 +275,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._sink = sink
         self._topic = topic
 
-    @plain_errors()
+    @shorten_worker_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
-        # Python writers get the query only from this property of the JVM's thread.
+        # Python writers learn the query's id only from this property of the JVM's thread.
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         if query is None:
             message = "Spark does not name the query"
             raise UserError(message, hint="Streams into topic-log need PySpark 4.2 or newer.")
-        return StagedBatch(_stage(self._sink, iterator), query)
+        return StagedBatch(_stage_rows(self._sink, iterator), query)
 
-    @plain_errors()
+    @shorten_worker_errors()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Publish the rows of all tasks, once per batch."""
         staged = _require_all(messages, StagedBatch)
@@ -303,7 +303,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise UserError(message, hint=hint) from error
 
 
-def _stage(sink: AppendSink, rows: Iterator[pa.RecordBatch]) -> StagedAppend:
+def _stage_rows(sink: AppendSink, rows: Iterator[pa.RecordBatch]) -> StagedAppend:
     sink.check_shared()
     context = TaskContext.get()
     task = 0 if context is None else context.partitionId()
@@ -314,7 +314,7 @@ S = TypeVar("S", bound=StagedRows)
 
 
 def _require_all(messages: Sequence[WriterCommitMessage | None], kind: type[S]) -> list[S]:
-    """Reject a missing report of a task: its rows would be lost. Executors may run another version."""
+    """Reject missing results of tasks, whose rows would be lost: executors may run another version."""
     staged = [item for item in messages if isinstance(item, kind)]
     if len(staged) < len(messages):
         left = len(messages) - len(staged)

@@ -20,11 +20,11 @@ import pyarrow as pa
 
 from reconciler.errors import IncompleteError, MissingSparkError, ReconcilerError, RetryableError
 from reconciler.jobs.flows import Budget, Costly, deal_to_tasks, iter_rounds
-from reconciler.jobs.progress import job_error
+from reconciler.jobs.progress import translate_job_error
 from reconciler.resources.workspace import IN_PROCESS_BELOW
-from reconciler.runtime.effects import log_debug, ms_since, now
+from reconciler.runtime.effects import compute_elapsed_ms, log_debug, now
 from reconciler.runtime.text import format_bytes
-from reconciler.runtime.threads import seconds
+from reconciler.runtime.threads import read_monotonic_s
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ _OUTCOME: Final = pa.schema([pa.field("outcome", pa.binary(), nullable=False)])
 
 @dataclass(frozen=True, slots=True)
 class TaskError:
-    """One of our errors, returned by a task: Spark would pass on only its text."""
+    """One of our errors as a task's result, because Spark would pass on only its text."""
 
     error: ReconcilerError
 
@@ -59,17 +59,19 @@ def run_stage(
     def in_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                yield pack_outcomes(attempt(do, tasks[index]))
+                yield pack_outcomes(run_task(do, tasks[index]))
 
     ranges = session.range(0, len(tasks), 1, len(tasks))
     began = now()
     try:
         rows = ranges.mapInArrow(in_task, OUTCOME).collect()
     except Exception as trouble:
-        log_debug(_LOGGER, "stage", what=what, tasks=len(tasks), trouble=type(trouble).__name__, ms=ms_since(began))
-        raise job_error(what, trouble) from trouble
+        log_debug(
+            _LOGGER, "stage", what=what, tasks=len(tasks), trouble=type(trouble).__name__, ms=compute_elapsed_ms(began)
+        )
+        raise translate_job_error(what, trouble) from trouble
     done, error = split_outcomes(unpack_outcomes(rows))
-    log_debug(_LOGGER, "stage", what=what, tasks=len(tasks), refused=error is not None, ms=ms_since(began))
+    log_debug(_LOGGER, "stage", what=what, tasks=len(tasks), refused=error is not None, ms=compute_elapsed_ms(began))
     return done, error
 
 
@@ -80,7 +82,7 @@ def pack_outcomes(outcomes: Iterable[object]) -> pa.RecordBatch:
 
 def unpack_outcomes(rows: Iterable[Any]) -> list[Any]:
     """Return tasks' outcomes from rows."""
-    # Only unpickles what `pack_outcomes` pickled in our own session.
+    # These rows were pickled by `pack_outcomes` in our own session.
     return [pickle.loads(row.outcome) for row in rows]  # noqa: S301
 
 
@@ -96,7 +98,7 @@ def split_outcomes(outcomes: Iterable[R | TaskError]) -> tuple[list[R], Reconcil
     return done, error
 
 
-def attempt(do: Callable[[W], Iterable[R]], task: W) -> Iterator[R | TaskError]:
+def run_task(do: Callable[[W], Iterable[R]], task: W) -> Iterator[R | TaskError]:
     """Yield a task's results; an error of ours comes last."""
     try:
         yield from do(task)
@@ -112,12 +114,12 @@ class Cores:
         self._known_cores: int | None = None
 
     @property
-    def now(self) -> int:
+    def count_tasks(self) -> int:
         """Return the current number."""
         if not _is_remote(self._session):
             return int(self._session.sparkContext.defaultParallelism)
         if self._known_cores is None:
-            # A Connect server does not report it; a range without a number of parts gets one per core.
+            # A Connect server does not report its cores; a range without a number of partitions gets one per core.
             self._known_cores = int(self._session.range(0, 1 << 16).mapInArrow(_count_rows, "seen long").count())
         return self._known_cores
 
@@ -162,7 +164,7 @@ class EngineUse:
     starting_s: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def count(self, *, spark_tasks: int = 0, in_process: int = 0) -> None:
+    def count_tasks(self, *, spark_tasks: int = 0, in_process: int = 0) -> None:
         """Count tasks about to run."""
         with self._lock:
             self.spark_tasks += spark_tasks
@@ -177,16 +179,16 @@ class Engine:
     is_stopped: Callable[[], bool] = lambda: False
     below: int = IN_PROCESS_BELOW
     """Work on fewer stored bytes runs in threads of this process; 0: everything runs in Spark."""
-    clock: Callable[[], float] = seconds
+    clock: Callable[[], float] = read_monotonic_s
     used: EngineUse = field(default_factory=EngineUse)
-    before_spark: Callable[[], None] = lambda: None
+    prepare_spark: Callable[[], None] = lambda: None
     """Called before `session` is."""
 
     def starts_spark(self, stored_bytes: int) -> bool:
         """Return whether so many bytes are processed in Spark."""
         return stored_bytes >= self.below
 
-    def spark(self, stored_bytes: int) -> SparkSession:
+    def start_spark(self, stored_bytes: int) -> SparkSession:
         """Return Spark for work on so many bytes.
 
         Raises:
@@ -195,7 +197,7 @@ class Engine:
         """
         began = self.clock()
         try:
-            self.before_spark()
+            self.prepare_spark()
             started = self.session()
             self.used.starting_s += self.clock() - began
             return started  # noqa: TRY300 - what follows is about errors
@@ -214,12 +216,12 @@ class Tasks:
     """Runs a job's tasks in threads, and in Spark from the first large pass on."""
 
     engine: Engine
-    budget: Budget = field(default_factory=lambda: Budget(_own_cores()))
+    budget: Budget = field(default_factory=lambda: Budget(_count_own_cores()))
     _spark: SparkSession | None = None
     _cores: Cores | None = None
 
     @property
-    def is_here(self) -> bool:
+    def is_in_process(self) -> bool:
         """Whether tasks run in this process."""
         return self._spark is None
 
@@ -231,18 +233,18 @@ class Tasks:
     @property
     def cores(self) -> int:
         """Number of parallel tasks."""
-        return _own_cores() if self._cores is None else self._cores.now
+        return _count_own_cores() if self._cores is None else self._cores.count_tasks
 
     @contextmanager
-    def over(self, stored_bytes: int, words: str) -> Iterator[None]:
+    def choose_engine(self, stored_bytes: int, words: str) -> Iterator[None]:
         """Choose threads or Spark for so many bytes; `words` describe the work in Spark's UI."""
         if self._spark is None and not self.engine.starts_spark(stored_bytes):
             yield
             return
         if self._spark is None:
-            self._spark = self.engine.spark(stored_bytes)
+            self._spark = self.engine.start_spark(stored_bytes)
             self._cores = Cores(self._spark)
-            self.budget = Budget(self._cores.now)
+            self.budget = Budget(self._cores.count_tasks)
         with describe_stages(self._spark, words):
             yield
 
@@ -255,17 +257,17 @@ class Tasks:
             return [], None
         if self._spark is not None:
             tasks = deal_to_tasks(work, self.cores)
-            used.count(spark_tasks=len(tasks))
+            used.count_tasks(spark_tasks=len(tasks))
             try:
                 return run_stage(self._spark, tasks, do, what=what)
             except RetryableError:
                 if self.engine.is_stopped():  # a cancelled stage looks like a failed one
                     return [], stopped_work_error(what)
                 raise
-        used.count(in_process=len(work))
+        used.count_tasks(in_process=len(work))
 
         def in_thread(piece: T) -> list[R | TaskError]:
-            return [TaskError(stopped_work_error(what))] if self.engine.is_stopped() else list(attempt(do, (piece,)))
+            return [TaskError(stopped_work_error(what))] if self.engine.is_stopped() else list(run_task(do, (piece,)))
 
         if len(work) == 1:
             return split_outcomes(in_thread(work[0]))
@@ -279,7 +281,7 @@ def stopped_work_error(what: str) -> IncompleteError:
     return IncompleteError(f"{what} was stopped before it finished", hint=hint)
 
 
-def _own_cores() -> int:
+def _count_own_cores() -> int:
     return os.cpu_count() or 1
 
 
@@ -304,18 +306,18 @@ def run_rounds_in_spark(
         IncompleteError: It was stopped; yielded results are valid.
     """
     tasks = Tasks(engine)
-    with tasks.over(sum(piece.bytes for piece in work), "reconciler: maintenance"):
+    with tasks.choose_engine(sum(piece.bytes for piece in work), "reconciler: maintenance"):
         for taken in iter_rounds(work, tasks.budget):
             if engine.is_stopped():
-                raise stopped_upkeep_error()
+                raise stopped_maintenance_error()
             began = engine.clock()
             results, error = tasks.run(taken, do, what="upkeep")
             yield results
             if error is not None:
                 raise error
-            tasks.budget.learn(taken, engine.clock() - began, cores=tasks.cores)
+            tasks.budget.adapt(taken, engine.clock() - began, cores=tasks.cores)
 
 
-def stopped_upkeep_error() -> IncompleteError:
+def stopped_maintenance_error() -> IncompleteError:
     """Return the error for upkeep that was stopped."""
     return IncompleteError("maintenance was stopped; the work done so far stays", hint="The next run continues it.")

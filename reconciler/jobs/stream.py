@@ -1,4 +1,4 @@
-"""Topics as a stream: its positions, what is lost between two of them, and its batches."""
+"""Topics as a stream: positions, lost offsets between two positions, and batches."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from reconciler.errors import SourceChangedError, UserError
-from reconciler.jobs.progress import plain_errors
+from reconciler.jobs.progress import shorten_worker_errors
 from reconciler.jobs.scan import (
     NAME,
     STARTS,
     LossHandling,
-    Range,
-    Rows,
+    TaskRange,
+    TopicRows,
     check_version,
     describe_removed,
     describe_start_beyond_end,
-    parse_places,
+    parse_offset_option,
     parse_whole_number,
 )
 from reconciler.records.log import Bounds, OffsetRange
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
-from reconciler.runtime.threads import seconds
+from reconciler.runtime.threads import read_monotonic_s
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
@@ -51,14 +51,17 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(
-        self, list_topics: Callable[[], Iterable[str]], open_rows: Callable[[str], Rows], options: Mapping[str, str]
+        self,
+        list_topics: Callable[[], Iterable[str]],
+        open_rows: Callable[[str], TopicRows],
+        options: Mapping[str, str],
     ) -> None:
         self._list_topics, self._open_rows, self._options = list_topics, open_rows, options
         self._rows = {topic: open_rows(topic) for topic in list_topics()}
-        self._listed_at = seconds()
+        self._listed_at = read_monotonic_s()
         names = ("start", "startingOffsets")
         self._starts = {
-            topic: parse_places(options, names, STARTS, "latest", topic=topic, topics=self._rows)
+            topic: parse_offset_option(options, names, STARTS, "latest", topic=topic, topics=self._rows)
             for topic in self._rows
         }
         self._has_pattern = "subscribepattern" in options
@@ -68,15 +71,15 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now: Mapping[str, Mapping[int, int]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {}  # tasks carry what `read` needs
+        return {}  # ranges carry what `read` needs
 
-    @plain_errors()
+    @shorten_worker_errors()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
         """Return where a query without a checkpoint begins."""
         return self._to_position({topic: self._find_start(topic, rows) for topic, rows in self._rows.items()})
 
-    def _find_start(self, topic: str, rows: Rows) -> dict[int, int]:
-        bounds = rows.log.bounds()
+    def _find_start(self, topic: str, rows: TopicRows) -> dict[int, int]:
+        bounds = rows.log.read_bounds()
         begins = self._starts[topic].resolve(bounds)
         beyond = [number for number, begin in begins.items() if begin > bounds[number].end]
         rows.losses.report([describe_start_beyond_end(number, begins[number], bounds[number].end) for number in beyond])
@@ -86,15 +89,15 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the limit of a batch."""
         return ReadAllAvailable() if self._max_offsets is None else ReadMaxRows(self._max_offsets)
 
-    @plain_errors()
+    @shorten_worker_errors()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """End the stream where its topics end now."""
         self._available_now = {
-            topic: {partition: bounds.stable for partition, bounds in rows.log.bounds().items()}
+            topic: {partition: bounds.stable for partition, bounds in rows.log.read_bounds().items()}
             for topic, rows in self._rows.items()
         }
 
-    @plain_errors()
+    @shorten_worker_errors()
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:  # noqa: N802
         """Return where the next batch ends. PySpark before 4.2 gives no start: `partitions` reports all losses."""
         self._find_new_topics()
@@ -103,7 +106,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._report_deleted(begins)
         ranges: dict[tuple[str, int], OffsetRange] = {}
         for topic, rows in self._rows.items():
-            bounds = rows.log.bounds()
+            bounds = rows.log.read_bounds()
             begins.setdefault(topic, _first_offsets(bounds))
             readable, lost = _find_readable_ranges(begins[topic], self._find_ends(topic, bounds), bounds)
             # Lost offsets do not count; `partitions` reports and skips them.
@@ -125,7 +128,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             partition: min(bounds[partition].stable, limits[partition]) for partition in bounds if partition in limits
         }
 
-    @plain_errors()
+    @shorten_worker_errors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return a task for each run of stored parts between two positions."""
         begins, ends = self._parse_position(start), self._parse_position(end)
@@ -134,7 +137,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for topic, rows in self._rows.items():
             if topic not in ends:
                 continue
-            bounds = rows.log.bounds()
+            bounds = rows.log.read_bounds()
             begin = begins.get(topic) or _first_offsets(bounds)
             ranges, lost = _find_readable_ranges(begin, ends[topic], bounds)
             rows.losses.report(lost)
@@ -143,23 +146,27 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
-        with plain_errors():
-            if isinstance(partition, Range) and partition.rows is not None:
+        with shorten_worker_errors():
+            if isinstance(partition, TaskRange) and partition.rows is not None:
                 yield from partition.rows.read(partition)
 
     @property
     def _losses_are_errors(self) -> bool:
-        return LossHandling.of("", self._options).is_error
+        return LossHandling.from_options("", self._options).is_error
 
     def _find_new_topics(self) -> None:
-        if not self._has_pattern or self._available_now is not None or seconds() - self._listed_at < _LIST_EVERY_S:
+        if (
+            not self._has_pattern
+            or self._available_now is not None
+            or read_monotonic_s() - self._listed_at < _LIST_EVERY_S
+        ):
             return
-        topics, self._listed_at = self._list_topics(), seconds()
+        topics, self._listed_at = self._list_topics(), read_monotonic_s()
         self._rows = {topic: self._rows.get(topic) or self._open_rows(topic) for topic in topics}
 
     def _report_deleted(self, offsets: Iterable[str]) -> None:
         for topic in sorted(set(offsets) - self._rows.keys()):
-            losses = LossHandling.of(topic, self._options)
+            losses = LossHandling.from_options(topic, self._options)
             losses.report(["the checkpoint has offsets in it, and it was deleted or is not subscribed to"])
 
     def _to_position(self, offsets: Mapping[str, Mapping[int, int]]) -> dict[str, Any]:

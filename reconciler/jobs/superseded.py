@@ -1,6 +1,6 @@
 """Compare logs of which one was compacted, by DataFrame joins on offset and on key.
 
-Records are hashed where they are read, so values never move. The rule is that of `ordered.explain_pair`.
+Tasks hash records as they read them, so the shuffles contain no values. The rule is that of `ordered.explain_pair`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql import functions as fn
 
 from reconciler.embedded.maintenance.compaction import hash_keys
 from reconciler.jobs.comparison import LEFT, RIGHT, DisputedPartition, DisputeResult, RenumberedLog
-from reconciler.jobs.progress import job_error
+from reconciler.jobs.progress import translate_job_error
 from reconciler.jobs.stage import describe_stages
 from reconciler.records.hashes import compute_hashes
 from reconciler.records.log import OffsetRange
@@ -44,7 +44,7 @@ _SCHEMA: Final = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _PieceOfSide:
     doubt: DisputedPartition
     side: int
     offsets: OffsetRange
@@ -52,22 +52,22 @@ class _Part:
 
 def explain_in_spark(session: SparkSession, doubts: Sequence[DisputedPartition]) -> dict[int, DisputeResult]:
     """Compare partitions of any size. Raises `RetryableError` if Spark failed."""
-    parts = [_Part(doubt, side, piece.offsets) for doubt in doubts for side, piece in doubt.parts()]
+    parts = [_PieceOfSide(doubt, side, piece.offsets) for doubt in doubts for side, piece in doubt.list_pieces()]
     try:
         with describe_stages(session, "reconciler: compare compacted logs"):
-            records = hashed_records(session, parts).persist()
+            records = hash_records(session, parts).persist()
             try:
                 differences = mark_explained(find_differences(records), find_newest(records))
                 rows = sum_by_partition(differences).collect()
             finally:
                 records.unpersist()
     except Exception as trouble:
-        raise job_error("comparing records", trouble) from trouble
+        raise translate_job_error("comparing records", trouble) from trouble
     by_partition = {row.partition: DisputeResult(row.superseded, row.first, row.foreign) for row in rows}
     return {doubt.pair.partition: by_partition.get(doubt.pair.partition, DisputeResult(0, None)) for doubt in doubts}
 
 
-def hashed_records(session: SparkSession, parts: Sequence[_Part]) -> DataFrame:
+def hash_records(session: SparkSession, parts: Sequence[_PieceOfSide]) -> DataFrame:
     """Return hashes of both logs' records from their common start, in any order."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -106,7 +106,7 @@ def find_newest(records: DataFrame) -> DataFrame:
 
 
 def mark_explained(differences: DataFrame, newest_of_keys: DataFrame) -> DataFrame:
-    """Return each difference, and whether compaction explains it."""
+    """Return each difference, with a mark whether compaction explains it."""
     is_over = fn.col("is_tombstone") | (fn.col("newest") > fn.col("offset"))
     is_explained = fn.col("is_alone") & fn.col("may_be_gone") & is_over
     return differences.join(newest_of_keys, ["partition", "key"], "left").select(
@@ -124,13 +124,13 @@ def sum_by_partition(differences: DataFrame) -> DataFrame:
     )
 
 
-def _foreign_row(offset: int, part: _Part) -> pa.RecordBatch:
+def _foreign_row(offset: int, part: _PieceOfSide) -> pa.RecordBatch:
     number = part.doubt.pair.partition
     row = {"side": part.side, "partition": number, "offset": -1 - offset, "is_common": True, "may_be_gone": False}
     return pa.RecordBatch.from_pylist([row], _SCHEMA)
 
 
-def _hash_batch(batch: pa.RecordBatch, part: _Part) -> pa.RecordBatch:
+def _hash_batch(batch: pa.RecordBatch, part: _PieceOfSide) -> pa.RecordBatch:
     pair, side = part.doubt.pair, part.side
     other = (pair.right, pair.left)[side]
     offsets = batch.column("offset").to_numpy()

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.jobs.comparison import (
     Comparison,
+    DigestTally,
     DisputedPartition,
     DisputeResult,
-    Pair,
     PartitionComparison,
-    Tally,
+    PartitionPair,
     find_first_difference,
     pair_partitions,
     read_digest,
     sum_stored_digests,
 )
 from reconciler.jobs.flows import Piece, iter_pieces, iter_rounds
-from reconciler.jobs.ordered import bounds_as_compacted, explain_differences
+from reconciler.jobs.ordered import explain_differences, read_compacted_bounds
 from reconciler.jobs.progress import JobProgress, Report, ignore_progress
 from reconciler.jobs.stage import Engine, Tasks
 from reconciler.records.log import Bounds, Digest, Extent, OffsetRange, TopicLog
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DigestPair:
-    """Both logs' digests of a range, within or outside the common offsets."""
+    """Digests of one range in both logs; the range is within or outside the common offsets."""
 
     partition: int
     offsets: OffsetRange
@@ -42,7 +42,7 @@ class DigestPair:
     right: Digest
 
 
-def iter_stored_digests(left: TopicLog, right: TopicLog, both: Sequence[Pair]) -> Iterator[DigestPair]:
+def iter_stored_digests(left: TopicLog, right: TopicLog, both: Sequence[PartitionPair]) -> Iterator[DigestPair]:
     """Yield the stored digests of both logs by stretch."""
     for pair in both:
         for stretch in pair.stretches:
@@ -54,7 +54,7 @@ def iter_stored_digests(left: TopicLog, right: TopicLog, both: Sequence[Pair]) -
 class DeepReading:
     """Digests every record of both logs, one task per range."""
 
-    def __init__(self, left: TopicLog, right: TopicLog, both: Sequence[Pair], progress: Report) -> None:
+    def __init__(self, left: TopicLog, right: TopicLog, both: Sequence[PartitionPair], progress: Report) -> None:
         self._progress = progress
         self._list_pieces = [piece for pair in both for piece in _list_pieces(left, right, pair)]
         lacking = (
@@ -63,7 +63,7 @@ class DeepReading:
         )
         self._read = partial(read_pieces, left, right, lacking)
 
-    def readings(self, engine: Engine) -> Iterator[DigestPair]:
+    def read_digests(self, engine: Engine) -> Iterator[DigestPair]:
         """Yield the digests, in rounds."""
         began = engine.clock()
         done: list[DigestPair] = []
@@ -77,13 +77,13 @@ class DeepReading:
         if not self._list_pieces:
             return
         tasks = Tasks(engine)
-        with tasks.over(sum(piece.stored_bytes for piece in self._list_pieces), "reconciler: verify"):
+        with tasks.choose_engine(sum(piece.stored_bytes for piece in self._list_pieces), "reconciler: verify"):
             for pieces in iter_rounds(self._list_pieces, tasks.budget):
                 began = engine.clock()
                 readings, error = tasks.run(pieces, self._read, what="comparing records")
                 if error is not None:
                     raise error
-                tasks.budget.learn(pieces, engine.clock() - began, cores=tasks.cores)
+                tasks.budget.adapt(pieces, engine.clock() - began, cores=tasks.cores)
                 yield readings
 
     def _report_progress(self, done: Sequence[DigestPair], seconds: float) -> None:
@@ -115,10 +115,10 @@ def read_pieces(
         yield DigestPair(number, offsets, ours, theirs)
 
 
-def _list_pieces(left: TopicLog, right: TopicLog, pair: Pair) -> Iterator[Piece]:
+def _list_pieces(left: TopicLog, right: TopicLog, pair: PartitionPair) -> Iterator[Piece]:
     for stretch in pair.stretches:
         log = left if pair.left is not None and pair.left.start <= stretch.start < pair.left.stable else right
-        yield from iter_pieces(pair.partition, stretch, log.extents(pair.partition, stretch))
+        yield from iter_pieces(pair.partition, stretch, log.list_extents(pair.partition, stretch))
 
 
 @dataclass(frozen=True)
@@ -137,29 +137,29 @@ class LogSince:
         """Reject a machine that cannot reach the log."""
         self.log.check_shared()
 
-    def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
+    def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
         """Return the bounds of partitions with their compacted offsets."""
         return {
             number: replace(bounds, start=max(bounds.start, min(self.starts.get(number, 0), bounds.end)))
-            for number, bounds in bounds_as_compacted(self.log, only).items()
+            for number, bounds in read_compacted_bounds(self.log, only).items()
         }
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Yield the records in `offsets`."""
         return self.log.read(partition, self._limit_range(partition, offsets))
 
-    def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
+    def find_offset_at(self, partition: int, timestamp_ms: int) -> int | None:
         """Return the first offset at or after a time, not before its start."""
-        offset = self.log.offset_for_time(partition, timestamp_ms)
+        offset = self.log.find_offset_at(partition, timestamp_ms)
         return None if offset is None else max(offset, self.starts.get(partition, 0))
 
-    def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
+    def list_extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
         """Yield the stored extents of `offsets`."""
-        return self.log.extents(partition, self._limit_range(partition, offsets))
+        return self.log.list_extents(partition, self._limit_range(partition, offsets))
 
-    def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
+    def read_digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
         """Yield digests that together cover `offsets`."""
-        return self.log.digests(partition, self._limit_range(partition, offsets))
+        return self.log.read_digests(partition, self._limit_range(partition, offsets))
 
     def _limit_range(self, partition: int, offsets: OffsetRange) -> OffsetRange:
         start = max(offsets.start, self.starts.get(partition, 0))
@@ -169,7 +169,7 @@ class LogSince:
 _MAX_LOCATED: Final = 10
 
 
-def verify(
+def compare_logs(
     engine: Engine,
     left: TopicLog,
     right: TopicLog,
@@ -184,11 +184,11 @@ def verify(
     Otherwise `engine` is only used for `deep`.
     """
     both = tuple(
-        pair.since((since or {}).get(pair.partition, 0)) if pair.is_compacted else pair
-        for pair in pair_partitions(bounds_as_compacted(left), bounds_as_compacted(right))
+        pair.limit_from((since or {}).get(pair.partition, 0)) if pair.is_compacted else pair
+        for pair in pair_partitions(read_compacted_bounds(left), read_compacted_bounds(right))
     )
     if deep:
-        readings = list(DeepReading(left, right, both, progress).readings(engine))
+        readings = list(DeepReading(left, right, both, progress).read_digests(engine))
     else:
         readings = list(iter_stored_digests(left, right, both))
     tallies = _sum_digests(both, readings)
@@ -199,11 +199,13 @@ def verify(
     return Comparison(tuple(_locate_differences(left, right, results, at, is_deep=deep)), deep)
 
 
-def _is_in_doubt(pair: Pair, ours: Tally, theirs: Tally) -> bool:
+def _is_in_doubt(pair: PartitionPair, ours: DigestTally, theirs: DigestTally) -> bool:
     return pair.is_compacted and ours.common != theirs.common
 
 
-def _compare_pair(pair: Pair, tallies: tuple[Tally, Tally], why: DisputeResult | None) -> PartitionComparison:
+def _compare_pair(
+    pair: PartitionPair, tallies: tuple[DigestTally, DigestTally], why: DisputeResult | None
+) -> PartitionComparison:
     comparison = pair.compare(*tallies)
     if why is None:
         return comparison
@@ -213,21 +215,23 @@ def _compare_pair(pair: Pair, tallies: tuple[Tally, Tally], why: DisputeResult |
     return replace(comparison, differences=rest, superseded=why.superseded)
 
 
-def _sum_digests(both: Sequence[Pair], readings: Sequence[DigestPair]) -> dict[int, tuple[Tally, Tally]]:
+def _sum_digests(
+    both: Sequence[PartitionPair], readings: Sequence[DigestPair]
+) -> dict[int, tuple[DigestTally, DigestTally]]:
     common = {pair.partition: pair.common for pair in both}
-    tallies = {pair.partition: (Tally(), Tally()) for pair in both}
+    tallies = {pair.partition: (DigestTally(), DigestTally()) for pair in both}
     for reading in readings:
-        is_common = common[reading.partition].holds(reading.offsets)
+        is_common = common[reading.partition].contains(reading.offsets)
         for tally, digest in zip(tallies[reading.partition], (reading.left, reading.right), strict=True):
             tally.add(digest, is_common=is_common)
     return tallies
 
 
-def _first_differing_ranges(both: Sequence[Pair], readings: Sequence[DigestPair]) -> dict[int, OffsetRange]:
+def _first_differing_ranges(both: Sequence[PartitionPair], readings: Sequence[DigestPair]) -> dict[int, OffsetRange]:
     common = {pair.partition: pair.common for pair in both}
     first: dict[int, OffsetRange] = {}
     for reading in readings:
-        if reading.left != reading.right and common[reading.partition].holds(reading.offsets):
+        if reading.left != reading.right and common[reading.partition].contains(reading.offsets):
             first[reading.partition] = min(reading.offsets, first.get(reading.partition, reading.offsets))
     return first
 

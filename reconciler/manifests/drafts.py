@@ -11,8 +11,8 @@ from reconciler.manifests.models import find_header_complaints, validate_draft
 from reconciler.manifests.overlays import Draft, Values, Variables, build_draft, is_deletion, merge_drafts, read_values
 from reconciler.manifests.positions import Problem
 from reconciler.manifests.yaml_documents import Document, parse_yaml
-from reconciler.resources.address import Address, identify
-from reconciler.resources.base import Complaint
+from reconciler.resources.address import Address, find_document_address
+from reconciler.resources.base import FieldProblem
 from reconciler.resources.inventory import DeclaredResource
 from reconciler.resources.workspace import Workspace
 
@@ -39,7 +39,7 @@ class DraftCollector:
         """Store the overlays of an environment until their bases are added."""
         for draft in drafts:
             complaints = list(find_header_complaints(draft.content))
-            address = identify(draft.content)
+            address = find_document_address(draft.content)
             if address is None or complaints:
                 self._findings.is_whole = False
                 self._validate(draft)  # the model's error names the missing field
@@ -48,14 +48,14 @@ class DraftCollector:
             if address in self._overlays:
                 other = self._overlays[address][0].places[0]
                 message = f"the overlay already has {address} already, at {other}"
-                complaints.append(Complaint(message, "Put both into one document", ("metadata", "name")))
+                complaints.append(FieldProblem(message, "Put both into one document", ("metadata", "name")))
             self._findings.add_complaints(draft.places, complaints)
             self._overlays.setdefault(address, (draft, drops))
 
     def add_bases(self, drafts: Iterable[Draft]) -> None:
         """Validate base manifests, merged with their overlays."""
         for draft in drafts:
-            address = identify(draft.content)
+            address = find_document_address(draft.content)
             if address is None:
                 self._findings.is_whole = False
                 self._validate(draft)
@@ -71,7 +71,7 @@ class DraftCollector:
         for address, (draft, drops) in self._overlays.items():
             if drops:
                 message = f"{address} is dropped, and nothing declares it"
-                complaint = Complaint(message, "Correct its name, or leave it out", ("metadata", "name"))
+                complaint = FieldProblem(message, "Correct its name, or leave it out", ("metadata", "name"))
                 self._findings.add_complaint(draft.places, complaint)
             else:
                 self._validate(draft, address)
@@ -82,7 +82,7 @@ class DraftCollector:
         first = self._first.setdefault(address, place)
         if first is place:
             return True
-        complaint = Complaint(f"{address} is declared already, at {first}", _TWICE, ("metadata", "name"))
+        complaint = FieldProblem(f"{address} is declared already, at {first}", _TWICE, ("metadata", "name"))
         self._findings.add_complaint(draft.places, complaint)
         return False
 
@@ -92,7 +92,9 @@ class DraftCollector:
         resource, complaints = validate_draft(draft)
         if isinstance(resource, Workspace):
             message = f"a Workspace may only be in {WORKSPACE_FILE} at the top"
-            complaints.append(Complaint(message, "Move it there; other workspaces have their own folders", ("kind",)))
+            complaints.append(
+                FieldProblem(message, "Move it there; other workspaces have their own folders", ("kind",))
+            )
         elif resource is not None:
             self.desired[resource.address] = DeclaredResource(resource, str(draft.places[-1]))
             self.places[resource.address] = draft.places
@@ -163,7 +165,7 @@ def _validate_workspace(draft: Draft, findings: Findings) -> Workspace | None:
     resource, complaints = validate_draft(draft)
     if resource is not None and not isinstance(resource, Workspace):
         hint = "Write `kind: Workspace` here, and manifests below spec.manifests"
-        complaints.append(Complaint(f"is {resource.kind}, and this file declares the Workspace", hint, ("kind",)))
+        complaints.append(FieldProblem(f"is {resource.kind}, and this file declares the Workspace", hint, ("kind",)))
     findings.add_complaints(draft.places, complaints)
     return resource if isinstance(resource, Workspace) and not complaints else None
 

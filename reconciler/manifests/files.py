@@ -16,7 +16,7 @@ from reconciler.manifests.positions import FieldPath, Problem, Spot, find_spots,
 from reconciler.runtime.text import escape_non_utf8, list_first
 
 if TYPE_CHECKING:
-    from reconciler.resources.base import Complaint
+    from reconciler.resources.base import FieldProblem
 
 
 WORKSPACE_FILE: Final = "reconciler.yaml"
@@ -289,16 +289,16 @@ class Findings:
         self.warnings += result.warnings
         self.is_whole &= not result.problems
 
-    def add_complaint(self, places: tuple[Place, ...], complaint: Complaint) -> None:
+    def add_complaint(self, places: tuple[Place, ...], complaint: FieldProblem) -> None:
         """Add a complaint about a document as a problem."""
         self.problems.append(self._to_problem(places, complaint))
 
-    def add_complaints(self, places: tuple[Place, ...], complaints: Iterable[Complaint]) -> None:
+    def add_complaints(self, places: tuple[Place, ...], complaints: Iterable[FieldProblem]) -> None:
         """Add complaints about a document as problems."""
         for complaint in complaints:
             self.add_complaint(places, complaint)
 
-    def add_warning(self, places: tuple[Place, ...], complaint: Complaint, *, unseen: str | None = None) -> None:
+    def add_warning(self, places: tuple[Place, ...], complaint: FieldProblem, *, unseen: str | None = None) -> None:
         """Add a complaint as a warning; `unseen`: undeclared address that may exist on a cluster."""
         self.warnings.append(self._to_problem(places, complaint)._replace(unseen=unseen))
 
@@ -336,7 +336,7 @@ class Findings:
                 excerpts[problem] = lines
         return excerpts
 
-    def _to_problem(self, places: tuple[Place, ...], complaint: Complaint) -> Problem:
+    def _to_problem(self, places: tuple[Place, ...], complaint: FieldProblem) -> Problem:
         place, spot = self.find_spot(places, complaint.at)
         return Problem(
             place.file, spot.line, spot.column, format_path(complaint.at), complaint.message, complaint.hint.rstrip(".")

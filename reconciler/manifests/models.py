@@ -17,12 +17,12 @@ from reconciler.manifests.positions import (
     is_text,
     replace_scalar_texts,
 )
-from reconciler.resources.base import Complaint
+from reconciler.resources.base import FieldProblem
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES, REFERENCES
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.inventory import MANIFEST_KINDS, Resource
-from reconciler.runtime.text import did_you_mean, list_choices, nearest_spelling
+from reconciler.runtime.text import find_similar_spelling, format_suggestion, list_choices
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -85,7 +85,9 @@ def _find_nested_model(annotation: Any) -> type[BaseModel] | None:
     return None
 
 
-def translate_validation_error(error: ValidationError, model: type[BaseModel], as_written: Any) -> Iterator[Complaint]:
+def translate_validation_error(
+    error: ValidationError, model: type[BaseModel], as_written: Any
+) -> Iterator[FieldProblem]:
     """Convert pydantic's errors to complaints with paths of the document."""
     content = replace_scalar_texts(as_written)
     for details in error.errors(include_url=False):
@@ -94,11 +96,11 @@ def translate_validation_error(error: ValidationError, model: type[BaseModel], a
             for complaint in details["ctx"]["complaints"]:
                 at = (*path, *complaint.at)
                 message = _append_value(complaint.message, _read_value(content, at))
-                yield Complaint(message, complaint.hint or _build_hint(model, at), at)
+                yield FieldProblem(message, complaint.hint or _build_hint(model, at), at)
         else:
             # pydantic reports values that validators may have changed, so the document's value is shown
             message, hint = _build_message(details, model, path, _read_value(as_written, path))
-            yield Complaint(message, hint, path)
+            yield FieldProblem(message, hint, path)
 
 
 def _cut_to_written(loc: tuple[int | str, ...], content: Any, *, is_missing: bool) -> FieldPath:
@@ -141,7 +143,9 @@ def _build_message(details: ErrorDetails, model: type[BaseModel], path: FieldPat
             return "must not be empty", _build_hint(model, path)
         case "literal_error":
             allowed = re.findall(r"'([^']*)'", limits["expected"])
-            hint = did_you_mean(nearest_spelling(str(match), allowed), otherwise=f"Write one of {', '.join(allowed)}")
+            hint = format_suggestion(
+                find_similar_spelling(str(match), allowed), otherwise=f"Write one of {', '.join(allowed)}"
+            )
             return f"is {describe_value(match)}, not one of {', '.join(allowed)}", hint
         case _:
             wanted = _WANTED.get(kind, _describe_unknown)(limits)
@@ -226,8 +230,8 @@ def _describe_unknown_field(model: type[BaseModel], path: FieldPath) -> tuple[st
         return message, "Only a document of an overlay can drop an address"
     if "configs" in known and name in EMBEDDED_CONFIGS:
         return message, "It is a config: write it below `configs`"
-    if near := nearest_spelling(name, known):
-        return message, did_you_mean(near)
+    if near := find_similar_spelling(name, known):
+        return message, format_suggestion(near)
     for block in list_model_fields(model) if len(path) <= _BESIDE_OR_IN_A_BLOCK else ():
         inside = find_model(model, (block,))
         if inside is not None and inside is not parent and name in list_model_fields(inside):
@@ -257,7 +261,7 @@ Writable: TypeAlias = "Workspace | Resource"
 _SHAPE: Final = "Every document has apiVersion, kind, metadata and spec"
 
 
-def validate_draft(draft: Draft) -> tuple[Writable | None, list[Complaint]]:
+def validate_draft(draft: Draft) -> tuple[Writable | None, list[FieldProblem]]:
     """Return the resource of a draft, or `None` with all complaints."""
     complaints = [*draft.complaints, *(find_null_complaints(draft.content) if draft.has_null else ())]
     headers = list(find_header_complaints(draft.content))
@@ -286,60 +290,62 @@ def _keep_spelling(draft: Draft, path: FieldPath) -> None:
             _read_value(draft.content, path)[name] = str(value)
 
 
-def _add_new_complaints(complaints: list[Complaint], more: Iterable[Complaint]) -> list[Complaint]:
+def _add_new_complaints(complaints: list[FieldProblem], more: Iterable[FieldProblem]) -> list[FieldProblem]:
     paths = {complaint.at for complaint in complaints}
     return [*complaints, *(complaint for complaint in more if complaint.at not in paths)]
 
 
-def _find_misplaced_secrets(draft: Draft, model: type[Writable]) -> Iterator[Complaint]:
+def _find_misplaced_secrets(draft: Draft, model: type[Writable]) -> Iterator[FieldProblem]:
     for path in draft.secrets:
         if not is_secret(model, path):
             message = "only secrets are read from the environment or a file"
-            yield Complaint(message, "Use a variable: ${var.name} and --var", path)
+            yield FieldProblem(message, "Use a variable: ${var.name} and --var", path)
 
 
-def _add_variable_origin(complaint: Complaint, draft: Draft) -> Complaint:
+def _add_variable_origin(complaint: FieldProblem, draft: Draft) -> FieldProblem:
     if complaint.at in draft.variables:
         return complaint._replace(message=f"{complaint.message} ({draft.variables[complaint.at]})")
     return complaint
 
 
-def find_header_complaints(content: Any) -> Iterator[Complaint]:
+def find_header_complaints(content: Any) -> Iterator[FieldProblem]:
     """Yield complaints about `apiVersion` and `kind`, which all other checks need."""
     if type(content) is not dict:
-        yield Complaint(f"a manifest is a mapping, found {describe_value(content)}", _SHAPE)
+        yield FieldProblem(f"a manifest is a mapping, found {describe_value(content)}", _SHAPE)
         return
     if content.get("apiVersion") != API_VERSION:
         yield _build_version_complaint(content)
     kind = content.get("kind")
     if kind is None:
-        yield Complaint("is required", f"Write one of {', '.join(MANIFEST_KINDS)}", ("kind",))
+        yield FieldProblem("is required", f"Write one of {', '.join(MANIFEST_KINDS)}", ("kind",))
     elif not isinstance(kind, str) or kind not in MANIFEST_KINDS:
         yield _build_kind_complaint(kind)
 
 
-def _build_version_complaint(content: dict[str, Any]) -> Complaint:
+def _build_version_complaint(content: dict[str, Any]) -> FieldProblem:
     at = ("apiVersion",)
     if content.get("apiVersion") is None:
-        return Complaint("is required", f"Add `apiVersion: {API_VERSION}`. {_SHAPE}", at)
+        return FieldProblem("is required", f"Add `apiVersion: {API_VERSION}`. {_SHAPE}", at)
     version = describe_value(content["apiVersion"])
-    return Complaint(f"is {version}, and this version reads {API_VERSION}", f"Write `apiVersion: {API_VERSION}`", at)
+    return FieldProblem(f"is {version}, and this version reads {API_VERSION}", f"Write `apiVersion: {API_VERSION}`", at)
 
 
-def _build_kind_complaint(kind: Any) -> Complaint:
+def _build_kind_complaint(kind: Any) -> FieldProblem:
     if kind == "MirrorTopic":
         hint = "Write an entry in the mirrorTopics of its MirrorLink"
-        return Complaint("MirrorTopic is no manifest kind: mirrors are entries of their link", hint, ("kind",))
+        return FieldProblem("MirrorTopic is no manifest kind: mirrors are entries of their link", hint, ("kind",))
     known = MANIFEST_KINDS if isinstance(kind, str) else ()
-    hint = did_you_mean(nearest_spelling(str(kind), known), otherwise=f"Write one of {', '.join(MANIFEST_KINDS)}")
-    return Complaint(f"is {describe_value(kind)}, which is not a kind", hint, ("kind",))
+    hint = format_suggestion(
+        find_similar_spelling(str(kind), known), otherwise=f"Write one of {', '.join(MANIFEST_KINDS)}"
+    )
+    return FieldProblem(f"is {describe_value(kind)}, which is not a kind", hint, ("kind",))
 
 
-def find_null_complaints(content: Any, path: FieldPath = ()) -> Iterator[Complaint]:
+def find_null_complaints(content: Any, path: FieldPath = ()) -> Iterator[FieldProblem]:
     """Yield complaints about keys without a value and empty list entries."""
     match content:
         case None:
-            yield Complaint("has no value", "Give it one, or leave it out", path)
+            yield FieldProblem("has no value", "Give it one, or leave it out", path)
         case dict():
             for key, value in content.items():
                 yield from find_null_complaints(value, (*path, key))

@@ -30,8 +30,8 @@ from reconciler.manifests.positions import (
     replace_scalar_texts,
 )
 from reconciler.manifests.yaml_documents import Document, parse_yaml
-from reconciler.resources.base import Complaint
-from reconciler.runtime.text import did_you_mean, list_choices, nearest_spelling
+from reconciler.resources.base import FieldProblem
+from reconciler.runtime.text import find_similar_spelling, format_suggestion, list_choices
 
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 ENVIRONMENT_PREFIX: Final = "RECONCILER_VAR_"
@@ -183,7 +183,7 @@ class Substitution:
 
     def __init__(self, values: Values, *, as_written: bool = False) -> None:
         """`as_written`: numbers and booleans that are alone in a field stay `ScalarText`."""
-        self.complaints: list[Complaint] = []
+        self.complaints: list[FieldProblem] = []
         self.secrets: list[FieldPath] = []
         self.has_null = False
         self.used: dict[FieldPath, str] = {}
@@ -238,7 +238,7 @@ class Substitution:
         if known is None:
             names = list_choices(self._values.names)
             define = f"Define it in a values file, or pass --var {name}=VALUE; defined are: {names}"
-            hint = did_you_mean(nearest_spelling(name, self._values.names), otherwise=define)
+            hint = format_suggestion(find_similar_spelling(name, self._values.names), otherwise=define)
             self._complain(path, f"the variable {name} is not defined", hint)
             return unchanged
         earlier = f"{self.used[path]}, " if path in self.used else ""
@@ -262,7 +262,7 @@ class Substitution:
                 pass
 
     def _complain(self, path: FieldPath, message: str, hint: str) -> None:
-        self.complaints.append(Complaint(message, hint, path))
+        self.complaints.append(FieldProblem(message, hint, path))
 
 
 DELETE: Final = "$delete"
@@ -276,19 +276,19 @@ def find_overlay_folder(folder: Path, environment: str) -> Path:
     if not names.is_dir():
         known = list_environments(folder)
         otherwise = f"Create {OVERLAYS}/{environment}/; known: {list_choices(known)}"
-        hint = did_you_mean(nearest_spelling(environment, known), otherwise=otherwise)
+        hint = format_suggestion(find_similar_spelling(environment, known), otherwise=otherwise)
         raise UserError(f"there is no environment {environment}", hint=hint)
     return names
 
 
-def merge_content(base: Any, override: dict[str, Any], complaints: list[Complaint], path: FieldPath = ()) -> Any:
+def merge_content(base: Any, override: dict[str, Any], complaints: list[FieldProblem], path: FieldPath = ()) -> Any:
     """Return `base` merged with `override`: mappings by key, lists replaced; `null` removes a key."""
     merged = dict(base)
     for key, value in override.items():
         at = (*path, key)
         if value is None:
             if key not in merged:
-                complaints.append(Complaint("removes nothing: the base has no such key", "Leave it out", at))
+                complaints.append(FieldProblem("removes nothing: the base has no such key", "Leave it out", at))
             merged.pop(key, None)
         elif isinstance(value, dict) and isinstance(merged.get(key), dict):
             merged[key] = merge_content(merged[key], value, complaints, at)
@@ -297,14 +297,14 @@ def merge_content(base: Any, override: dict[str, Any], complaints: list[Complain
     return merged
 
 
-def is_deletion(content: dict[str, Any], complaints: list[Complaint]) -> bool:
+def is_deletion(content: dict[str, Any], complaints: list[FieldProblem]) -> bool:
     """Return whether an overlay's document removes its address from the environment."""
     if DELETE not in content:
         return False
     if content[DELETE] is not True:
-        complaints.append(Complaint("can only be true", f"Write `{DELETE}: true`, or leave it out", (DELETE,)))
+        complaints.append(FieldProblem("can only be true", f"Write `{DELETE}: true`, or leave it out", (DELETE,)))
     if "spec" in content:
-        complaints.append(Complaint("is not used where the whole address is dropped", "Leave it out", ("spec",)))
+        complaints.append(FieldProblem("is not used where the whole address is dropped", "Leave it out", ("spec",)))
     return True
 
 
@@ -318,7 +318,7 @@ class Draft(NamedTuple):
     secrets: tuple[FieldPath, ...] = ()
     variables: Mapping[FieldPath, str] = MappingProxyType({})
     """Path → the variables used there, as `var.partitions of values.yaml`."""
-    complaints: tuple[Complaint, ...] = ()
+    complaints: tuple[FieldProblem, ...] = ()
 
 
 def read_drafts(
@@ -359,7 +359,7 @@ def build_draft(document: Document, label: str, values: Values | None) -> Draft:
 
 def merge_drafts(base: Draft, override: Draft) -> Draft:
     """Merge the draft of an overlay into that of its base."""
-    complaints: list[Complaint] = []
+    complaints: list[FieldProblem] = []
     return Draft(
         content=merge_content(base.content, override.content, complaints),
         as_written=lambda: merge_content(base.as_written(), override.as_written(), []),

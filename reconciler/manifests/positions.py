@@ -23,7 +23,7 @@ from yaml.events import (
 )
 
 from reconciler.errors import UserError
-from reconciler.runtime.text import counted, escape_invisible
+from reconciler.runtime.text import escape_invisible, pluralize
 
 # Plain scalars follow the YAML 1.2 core schema, not 1.1: `yes` is no boolean, `012` is twelve, and `1:30` and
 # `2026-01-31` are strings.
@@ -162,7 +162,7 @@ class ManifestError(UserError):
         self.excerpts = excerpts or {}
         count = len(self.problems)
         files = len({problem.file for problem in self.problems})
-        heading = f"{counted(count, 'problem', grouping='')} in {counted(files, 'file', grouping='')}"
+        heading = f"{pluralize(count, 'problem', grouping='')} in {pluralize(files, 'file', grouping='')}"
         super().__init__("\n".join([heading, *map(str, self.problems)]), hint=hint)
 
 

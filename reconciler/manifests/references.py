@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.objectstore.settings import StoreSettings
-from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, tiers_of
-from reconciler.resources.base import Complaint
+from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, list_levels
+from reconciler.resources.base import FieldProblem
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import CATALOGS, POLICY_KEYS
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, ConfigKey
@@ -17,7 +17,7 @@ from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy, TieringPolicySpec
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import did_you_mean, list_choices, nearest_spelling
+from reconciler.runtime.text import find_similar_spelling, format_suggestion, list_choices
 
 if TYPE_CHECKING:
     from reconciler.manifests.drafts import DraftCollector
@@ -68,7 +68,7 @@ def _list_configs(resource: Topic | Namespace | MirrorLink) -> Iterator[tuple[Fi
 
 def is_rejected_key(key: str, catalog: Mapping[str, ConfigKey]) -> bool:
     """Return whether to reject a config; Kafka configs that are no misspelling may be known to brokers."""
-    return key not in catalog and (catalog is not KAFKA_CONFIGS or bool(nearest_spelling(key, catalog)))
+    return key not in catalog and (catalog is not KAFKA_CONFIGS or bool(find_similar_spelling(key, catalog)))
 
 
 def _check_config_keys(
@@ -81,15 +81,15 @@ def _check_config_keys(
     address, places = document
     for key in keys:
         if is_rejected_key(key, catalog):
-            hint = did_you_mean(
-                nearest_spelling(key, catalog), otherwise=f"Known are, for example: {list_choices(catalog)}"
+            hint = format_suggestion(
+                find_similar_spelling(key, catalog), otherwise=f"Known are, for example: {list_choices(catalog)}"
             )
-            findings.add_complaint(places, Complaint("this platform has no such config", hint, (*path, key)))
+            findings.add_complaint(places, FieldProblem("this platform has no such config", hint, (*path, key)))
         elif key not in catalog:
             message = "is not among the configs of Kafka that this version knows"
             hint = "Check its name; `plan` asks the brokers, and refuses one that they do not list"
             cluster = cluster_address(cluster_of(address) or "")
-            findings.add_warning(places, Complaint(message, hint, (*path, key)), unseen=cluster)
+            findings.add_warning(places, FieldProblem(message, hint, (*path, key)), unseen=cluster)
 
 
 def _check_equivalent_configs(resource: Topic | Namespace, collector: DraftCollector, findings: Findings) -> None:
@@ -103,7 +103,7 @@ def _check_equivalent_configs(resource: Topic | Namespace, collector: DraftColle
                 line = findings.find_spot(places, ("spec", "configs", ours))[1].line
                 message = f"says what {ours} on line {line} says"
                 hint = "Keep one of the two: both configs mean the same on different platforms"
-                findings.add_complaint(places, Complaint(message, hint, ("spec", "configs", word)))
+                findings.add_complaint(places, FieldProblem(message, hint, ("spec", "configs", word)))
 
 
 def _check_policy_configs(
@@ -123,7 +123,7 @@ def _check_policy_configs(
                 line = findings.find_spot(places, ("spec", "tieringPolicy"))[1].line
                 message = f"is set twice: here, and by the tieringPolicy {policy} on line {line}"
                 hint = "Set it once, here or in the policy; a config set here overrides the policy of a namespace above"
-                findings.add_complaint(places, Complaint(message, hint, ("spec", "configs", key)))
+                findings.add_complaint(places, FieldProblem(message, hint, ("spec", "configs", key)))
 
 
 def sets_field(spec: TieringPolicySpec, field: str) -> bool:
@@ -181,16 +181,16 @@ class _References:
         if cluster_address(name) not in self._declared:
             known = self._names("cluster/")
             otherwise = f"Declare it with `kind: Cluster`; declared are: {list_choices(known)}"
-            hint = did_you_mean(nearest_spelling(name, known), otherwise=otherwise)
-            self._findings.add_complaint(places, Complaint(f"there is no cluster {name} in this workspace", hint, at))
+            hint = format_suggestion(find_similar_spelling(name, known), otherwise=otherwise)
+            self._findings.add_complaint(places, FieldProblem(f"there is no cluster {name} in this workspace", hint, at))
 
     def check_policy(self, name: str | None, places: tuple[Place, ...]) -> None:
         """Report a policy that is not declared."""
         if name is not None and Address(f"policy/{name}") not in self._declared:
             known = self._names("policy/")
             otherwise = f"Declare it with `kind: TieringPolicy`; declared are: {list_choices(known)}"
-            hint = did_you_mean(nearest_spelling(name, known), otherwise=otherwise)
-            self._findings.add_complaint(places, Complaint(f"there is no tiering policy {name}", hint, _POLICY))
+            hint = format_suggestion(find_similar_spelling(name, known), otherwise=otherwise)
+            self._findings.add_complaint(places, FieldProblem(f"there is no tiering policy {name}", hint, _POLICY))
 
     def note_namespace(self, cluster: str, name: str, places: tuple[Place, ...], at: FieldPath) -> None:
         """Collect a namespace that is not declared; it may exist on the cluster."""
@@ -208,7 +208,7 @@ class _References:
                 "Declare it with `kind: Namespace`, or leave it to the workspace that declares it; "
                 "`plan` refuses one that is not on the cluster either"
             )
-            self._findings.add_warning(places, Complaint(message, hint, at), unseen=f"namespace/{cluster}/{name}")
+            self._findings.add_warning(places, FieldProblem(message, hint, at), unseen=f"namespace/{cluster}/{name}")
 
     def _names(self, prefix: str) -> list[str]:
         return [address.removeprefix(prefix) for address in self._declared if address.startswith(prefix)]
@@ -220,7 +220,7 @@ def _list_namespaces(collector: DraftCollector) -> set[tuple[str, str]]:
         kind, _, rest = address.partition("/")
         if kind == "namespace":
             cluster, _, name = rest.partition("/")
-            names |= {(cluster, tier) for tier in tiers_of(name)}
+            names |= {(cluster, tier) for tier in list_levels(name)}
     return names
 
 
@@ -258,7 +258,7 @@ def _check_prefixes(links: Mapping[Address, MirrorLink], collector: DraftCollect
             where = findings.format_location(collector.places[other], _PREFIX)
             message = f"{other} has the prefix {link.spec.prefix!r} already, at {where}"
             hint = "Choose another prefix: each link of a cluster needs its own"
-            findings.add_complaint(collector.places[address], Complaint(message, hint, _PREFIX))
+            findings.add_complaint(collector.places[address], FieldProblem(message, hint, _PREFIX))
 
 
 def _check_halves(links: Mapping[Address, MirrorLink], collector: DraftCollector, findings: Findings) -> None:
@@ -274,7 +274,7 @@ def _check_halves(links: Mapping[Address, MirrorLink], collector: DraftCollector
                 f"and not {link.spec.mode} from {link.cluster}"
             )
             hint = "Both halves of a link have one name and one mode: correct it, or leave it out and it is derived"
-            findings.add_complaint(collector.places[address], Complaint(message, hint, _MODE))
+            findings.add_complaint(collector.places[address], FieldProblem(message, hint, _MODE))
         elif other.spec.prefix:
             where = findings.format_location(collector.places[half], _PREFIX)
             for position, mirror in enumerate(link.mirrors()):
@@ -282,7 +282,7 @@ def _check_halves(links: Mapping[Address, MirrorLink], collector: DraftCollector
                     message = f"its other half {half} has the prefix {other.spec.prefix!r}, at {where}"
                     at: FieldPath = ("spec", "mirrorTopics", position, "state")
                     hint = "Mirrors change roles over links without prefixes: leave it out, or link the other way"
-                    findings.add_complaint(collector.places[address], Complaint(message, hint, at))
+                    findings.add_complaint(collector.places[address], FieldProblem(message, hint, at))
 
 
 def _check_directions(
@@ -299,11 +299,11 @@ def _check_directions(
             where = findings.format_location(above[1], above[2])
             message = f"{source.address} is declared at {where}, and mirrors the topic that this entry creates"
             hint = "A topic has one entry: keep one of the two; state reversed means that the roles are swapped"
-            findings.add_complaint(places, Complaint(message, hint, at))
+            findings.add_complaint(places, FieldProblem(message, hint, at))
         elif circle := _find_circle(mirror, entries):
             message = f"it mirrors itself in a circle: {' → '.join(circle)}"
             findings.add_complaint(
-                places, Complaint(message, "A topic is mirrored in one direction: remove one of them", at)
+                places, FieldProblem(message, "A topic is mirrored in one direction: remove one of them", at)
             )
 
 
@@ -352,7 +352,7 @@ def _check_owner(
     first = owners.setdefault(what, written)
     if first is not written:
         message = f"{what} already, at {findings.format_location(*first)}"
-        findings.add_complaint(written[0], Complaint(message, "Keep one of the two", written[1]))
+        findings.add_complaint(written[0], FieldProblem(message, "Keep one of the two", written[1]))
 
 
 def _check_topic(
@@ -363,7 +363,7 @@ def _check_topic(
         where = findings.format_location(collector.places[topic], ("metadata", "name"))
         message = f"{topic} is declared at {where}, and a topic that is {mirror.state} is managed by its link"
         hint = "Remove the Topic, or let the entry be promoted or failed-over"
-        findings.add_complaint(written[0], Complaint(message, hint, written[1]))
+        findings.add_complaint(written[0], FieldProblem(message, hint, written[1]))
 
 
 def check_shared_connections(collector: DraftCollector, folder: pathlib.Path, findings: Findings) -> None:
@@ -374,7 +374,7 @@ def check_shared_connections(collector: DraftCollector, folder: pathlib.Path, fi
             first = seen.setdefault(_connection_key(declared.resource, folder), f"{address} ({declared.source})")
             if not first.startswith(f"{address} "):
                 name = declared.resource.spec.provider
-                complaint = Complaint(
+                complaint = FieldProblem(
                     f"is the same cluster as {first}",
                     "Declare each cluster once, or correct one of the two",
                     ("spec", name),
@@ -385,5 +385,5 @@ def check_shared_connections(collector: DraftCollector, folder: pathlib.Path, fi
 def _connection_key(cluster: Cluster, folder: pathlib.Path) -> tuple[str, ...]:
     root = cluster.spec.root
     if root is None:
-        return cluster.spec.connection.identity()
+        return cluster.spec.connection.build_identity()
     return StoreSettings.resolve(root.url, folder=folder).url.rstrip("/"), root.endpoint or ""

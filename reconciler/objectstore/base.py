@@ -3,8 +3,8 @@
 Keys are relative and `/`-separated. Readers see the old or the new body, never a part of one. A *version* is what a
 conditional write compares; it may repeat with the body (S3's ETags do), so swapped bodies carry a nonce.
 
-If the answer to a conditional write was lost, the store reads back before it raises `LostRaceError`; among several
-writers the caller looks for its mark in `LostRaceError.current`.
+If the answer to a conditional write was lost, the store reads the object before it raises `LostRaceError`. With
+several writers, the caller searches `LostRaceError.current` for its mark.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class ObjectStore(Protocol):
         ...
 
     @property
-    def encrypts(self) -> bool:
+    def can_encrypt(self) -> bool:
         """Whether it can encrypt objects under a `kms_key_id`."""
         ...
 
-    def clock_ms(self) -> int:
+    def read_clock_ms(self) -> int:
         """Return the store's time; ages of objects are measured by it, never by the local clock."""
         ...
 
@@ -88,7 +88,7 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
+    def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Copy another store's object to a new key, on the server if possible.
 
         Raises:
@@ -105,13 +105,13 @@ class ObjectStore(Protocol):
         """Delete objects; missing keys are ignored."""
         ...
 
-    def probe(self) -> Sequence[str]:
+    def find_violated_conditions(self) -> Sequence[str]:
         """Return the write conditions that this store violates; empty if it is safe."""
         ...
 
 
 def verify_own_write(key: str, body: bytes, stored: StoredObject | None) -> Version:
-    """Return the version of an object if its body is `body`: an earlier try of this write succeeded.
+    """Return the version of an object whose body is `body`: an earlier try of this write succeeded.
 
     Raises:
         LostRaceError: The body differs or the object is gone; our write may have landed and been overwritten.
@@ -134,7 +134,7 @@ def check_key(key: str) -> str:
     Raises:
         UserError: The key is absolute, leaves the store, has an empty segment or a reserved one.
     """
-    if _FORBIDDEN.isdisjoint(key.split("/")) and "\0" not in key and is_text(key):
+    if _FORBIDDEN.isdisjoint(key.split("/")) and "\0" not in key and is_valid_utf8(key):
         return key
     message = f"{key!r} is not the key of an object"
     raise UserError(
@@ -144,7 +144,7 @@ def check_key(key: str) -> str:
     )
 
 
-def is_text(key: str) -> bool:
+def is_valid_utf8(key: str) -> bool:
     """Return whether a key is valid UTF-8; file names may be any bytes."""
     try:
         key.encode()
@@ -153,7 +153,7 @@ def is_text(key: str) -> bool:
     return True
 
 
-def nonce() -> str:
+def create_nonce() -> str:
     """Return 32 random hexadecimal digits."""
     return secrets.token_hex(16)
 
@@ -223,7 +223,7 @@ def _shape_error(value: Any, at: str) -> TypeError:
     return TypeError(f"{at.lstrip('.') or 'it'} is {value!r:.50}")
 
 
-def missing_object(url: str, key: str, *, place: str = "store") -> MissingObjectError:
+def no_object_error(url: str, key: str, *, place: str = "store") -> MissingObjectError:
     """Return the error for a missing object."""
     return MissingObjectError(f"{url} has no object {key}", hint=f"Something else removed it; check the {place}.")
 
@@ -253,7 +253,7 @@ def probe_conditions(store: ObjectStore) -> list[str]:
 
     Errors of the store itself (no permission, disk full) are raised unchanged.
     """
-    key = PROBE + nonce()
+    key = PROBE + create_nonce()
     try:
         problems = _probe_key(store, key)
     except ReconcilerError:
@@ -265,7 +265,7 @@ def probe_conditions(store: ObjectStore) -> list[str]:
 
 
 def _probe_key(store: ObjectStore, key: str) -> list[str]:
-    first, second, third = (nonce().encode() for _ in range(3))
+    first, second, third = (create_nonce().encode() for _ in range(3))
     created = _try_swap(store, key, first, None)
     if created is None:
         return ["it does not create a missing object"]

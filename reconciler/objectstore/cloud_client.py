@@ -1,7 +1,7 @@
 """Clients of one Google Cloud Storage or Azure location: credentials, retries, error translation and pyarrow's.
 
 Open settings are read from the cloud's environment once, by the process that opens the store; they travel by
-`obstore`'s names (`CloudClients.resolved`). If the environment names no credentials, each machine uses its own
+`obstore`'s names (`CloudClients.resolve_settings`). If the environment names no credentials, each machine uses its own
 identity.
 """
 
@@ -82,39 +82,41 @@ def is_obstore_error(error: Exception) -> bool:
     return isinstance(error, BaseError | FileNotFoundError | NotImplementedError | ValueError)
 
 
-def status_of(error: Exception) -> int:
+def read_http_status(error: Exception) -> int:
     """Return the HTTP status of an error, or 0 without an answer."""
     match = _STATUS.search(str(error))
     return int(match[1]) if match else 0
 
 
-def code_of(error: Exception) -> str:
+def read_error_code(error: Exception) -> str:
     """Return the cloud's code of an error, or its HTTP status."""
-    match = _CODE.search(_text_of(error))
+    match = _CODE.search(_read_text(error))
     word = (match[1] or match[2]) if match else ""
-    return to_one_line(word or str(status_of(error) or "no answer"))
+    return to_one_line(word or str(read_http_status(error) or "no answer"))
 
 
 def is_missing(error: Exception) -> bool:
     """Return whether an error says that the object is missing in an existing bucket."""
-    if status_of(error) != _GONE and not isinstance(error, FileNotFoundError):
+    if read_http_status(error) != _GONE and not isinstance(error, FileNotFoundError):
         return False
     return not _names_no_bucket(error)
 
 
-def is_beyond(error: Exception) -> bool:
+def is_beyond_end(error: Exception) -> bool:
     """Return whether an error says that a range begins after the object's end."""
-    return status_of(error) == _BEYOND or any(text in str(error) for text in _BEYOND_THE_END)
+    return read_http_status(error) == _BEYOND or any(text in str(error) for text in _BEYOND_THE_END)
 
 
 def is_condition_failed(error: Exception) -> bool:
     """Return whether an error says that a write's condition does not hold."""
-    return status_of(error) == _PRECONDITION or code_of(error) == "BlobAlreadyExists" or is_missing(error)
+    return (
+        read_http_status(error) == _PRECONDITION or read_error_code(error) == "BlobAlreadyExists" or is_missing(error)
+    )
 
 
 def is_outcome_unknown(error: Exception) -> bool:
     """Return whether an error leaves the outcome of its request unknown."""
-    status = status_of(error)
+    status = read_http_status(error)
     if status == 0:
         return "HTTP error: " in str(error) and not _is_certificate_error(error) and "builder error" not in str(error)
     return status in {_CONFLICT, *_BUSY_STATUSES, 408} or status >= _SERVER_ERROR
@@ -122,10 +124,10 @@ def is_outcome_unknown(error: Exception) -> bool:
 
 def translate_error(error: Exception, doing: StoreOperation, url: str) -> ReconcilerError:
     """Return the error for a failed request."""
-    where, status, code = f"cannot {doing} {url}", status_of(error), code_of(error)
+    where, status, code = f"cannot {doing} {url}", read_http_status(error), read_error_code(error)
     is_azure = url.startswith("az:")
     noun = "container" if is_azure else "bucket"
-    if "token request" in _text_of(error) or "GCP credential error" in _text_of(error):
+    if "token request" in _read_text(error) or "GCP credential error" in _read_text(error):
         return _login_error(error, where, is_azure=is_azure)
     if _names_no_bucket(error) or status == _GONE:
         hint = "Create it, or correct its name; reconciler never creates one."
@@ -138,7 +140,7 @@ def translate_error(error: Exception, doing: StoreOperation, url: str) -> Reconc
         status == _FORBIDDEN and code.startswith(("Authentication", "AuthorizationFailure"))
     ):
         return StoreRefusedError(
-            f"{where}: the credentials are not accepted ({code})", hint=_where_credentials_are(is_azure=is_azure)
+            f"{where}: the credentials are not accepted ({code})", hint=_describe_credentials(is_azure=is_azure)
         )
     if status == _FORBIDDEN:
         rights = _AZURE_RIGHTS if is_azure else _GOOGLE_RIGHTS[doing]
@@ -152,12 +154,12 @@ def translate_error(error: Exception, doing: StoreOperation, url: str) -> Reconc
     if status == _FULL:
         return MendFirstError(f"{where}: the store is full", hint=f"Free some space or raise its quota. {_RERUN}")
     if status >= _SERVER_ERROR:
-        return RetryableError(f"{where}: the store failed: {_message_of(error)} ({code})", hint=_RERUN)
-    return StoreRefusedError(f"{where}: {_message_of(error)} ({code})", hint="Check the location and its rights.")
+        return RetryableError(f"{where}: the store failed: {_read_message(error)} ({code})", hint=_RERUN)
+    return StoreRefusedError(f"{where}: {_read_message(error)} ({code})", hint="Check the location and its rights.")
 
 
 def _names_no_bucket(error: Exception) -> bool:
-    text = _text_of(error)
+    text = _read_text(error)
     if "The specified container does not exist" in text or "The specified bucket does not exist" in text:
         return True
     match = _CODE.search(text)
@@ -165,15 +167,15 @@ def _names_no_bucket(error: Exception) -> bool:
 
 
 def _login_error(error: Exception, where: str, *, is_azure: bool) -> ReconcilerError:
-    status = status_of(error)
+    status = read_http_status(error)
     if status in {400, _UNAUTHORIZED}:
         message = f"{where}: the credentials are not accepted ({status})"
     else:
         message = f"{where}: no credentials were found, and this machine's own identity gave none"
-    return StoreRefusedError(message, hint=_where_credentials_are(is_azure=is_azure))
+    return StoreRefusedError(message, hint=_describe_credentials(is_azure=is_azure))
 
 
-def _where_credentials_are(*, is_azure: bool) -> str:
+def _describe_credentials(*, is_azure: bool) -> str:
     if is_azure:
         return (
             "Check AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT with AZURE_STORAGE_KEY or "
@@ -208,13 +210,13 @@ def _is_certificate_error(error: Exception) -> bool:
     return "invalid peer certificate" in str(error) or "InvalidCertificate" in str(error)
 
 
-def _message_of(error: Exception) -> str:
-    match = _MESSAGE.search(_text_of(error))
+def _read_message(error: Exception) -> str:
+    match = _MESSAGE.search(_read_text(error))
     message = html.unescape(match[1] or match[2] or "") if match else ""
     return to_one_line(message or "no reason was reported").rstrip(". ")[:300]
 
 
-def _text_of(error: Exception) -> str:
+def _read_text(error: Exception) -> str:
     return str(error).partition("\n\nDebug source:")[0]
 
 
@@ -240,7 +242,7 @@ _GOOGLE: Final = {
 }
 _GOOGLE_EMULATOR: Final = "STORAGE_EMULATOR_HOST"
 _EMULATOR_BEARER: Final = "emulator"
-"""Emulators take any token; a real one must not be sent."""
+"""Token for emulators, which accept any; a real one must not be sent."""
 _AZURE: Final = {
     "account_name": ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"),
     "account_key": ("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY"),
@@ -267,7 +269,7 @@ _AZURE_KINDS: Final = (
     ("federated_token_file", "workload_identity"),
     ("use_azure_cli", "azure_cli"),
 )
-"""By precedence."""
+"""Kinds of Azure credentials, in order of precedence."""
 _NO: Final = frozenset({"0", "false", "off", "no", "n"})
 _ARROW_PATIENCE: Final = timedelta(seconds=60)
 """Limit of pyarrow's retries at Google; its default is 15 minutes."""
@@ -291,7 +293,7 @@ def _azure_options(settings: StoreSettings, environ: Mapping[str, str]) -> dict[
     options = _parse_connection(text) if text else _read_environment(_AZURE, environ)
     if settings.endpoint is not None:
         options["endpoint"] = settings.endpoint
-        options.setdefault("account_name", _account_of(settings.endpoint))
+        options.setdefault("account_name", _parse_account(settings.endpoint))
     if not options.get("account_name"):
         message = f"cannot reach {settings.url}: no storage account is named"
         raise UserError(
@@ -325,7 +327,7 @@ def _parse_connection(text: str) -> dict[str, str]:
         )
         raise UserError(f"{_AZURE_CONNECTION} names neither an account nor an endpoint", hint=hint)
     options = {
-        "account_name": account or _account_of(endpoint),
+        "account_name": account or _parse_account(endpoint),
         "account_key": parts.get("accountkey", ""),
         "sas_key": parts.get("sharedaccesssignature", "").removeprefix("?"),
         "endpoint": endpoint.rstrip("/"),
@@ -333,7 +335,7 @@ def _parse_connection(text: str) -> dict[str, str]:
     return {key: value for key, value in options.items() if value}
 
 
-def _account_of(endpoint: str) -> str:
+def _parse_account(endpoint: str) -> str:
     parts = urlsplit(endpoint)
     return parts.path.strip("/").partition("/")[0] or (parts.hostname or "").partition(".")[0]
 
@@ -351,7 +353,7 @@ POOL: Final = 64
 """Idle connections."""
 ATTEMPTS: Final = 5
 _MORE_ATTEMPTS: Final = 8
-"""If pauses begin short."""
+"""Attempts if pauses begin short."""
 _FIRST_BACKOFF_MS: Final = 100
 _LONGEST_BACKOFF_SECONDS: Final = 20.0
 _CONNECT_SECONDS: Final = 10
@@ -360,7 +362,7 @@ _WHOLE_SECONDS: Final = 600
 """Limit of a request including its body."""
 CONDITIONAL_CONNECT_SECONDS: Final = 5
 CONDITIONAL_READ_SECONDS: Final = 7
-"""As for S3 (`s3_client.py`)."""
+"""Timeout of conditional writes and their read-back, as for S3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +384,7 @@ class CloudClients:
         check_installed(settings)
         _check_settings(settings)
         self.settings = settings
-        self._place = BucketLocation.of(settings)
+        self._place = BucketLocation.from_settings(settings)
         self._cached_pair: ClientPair | None = None
         self._lock = threading.Lock()
 
@@ -399,7 +401,7 @@ class CloudClients:
     @property
     def endpoint(self) -> str:
         """Server address, without a bucket."""
-        options = self._options()
+        options = self._build_options()
         return options.get("base_url") or options.get("endpoint") or _GOOGLE_HOST
 
     def can_share_access(self, other: CloudClients) -> bool:
@@ -419,7 +421,7 @@ class CloudClients:
         """Return pyarrow's file system; for Google it accepts no key and looks for credentials itself."""
         from pyarrow.fs import AzureFileSystem, GcsFileSystem  # noqa: PLC0415 - lazy import
 
-        options, endpoint = self._options(), urlsplit(self.endpoint)
+        options, endpoint = self._build_options(), urlsplit(self.endpoint)
         if self._place.scheme == "az":
             known = {"account_name", "account_key", "client_id", "client_secret", "tenant_id"}
             arguments = {key: value for key, value in options.items() if key in known}
@@ -438,7 +440,7 @@ class CloudClients:
             return GcsFileSystem(anonymous=True, **location)
         return GcsFileSystem(**({"retry_time_limit": _ARROW_PATIENCE} if self.endpoint == _GOOGLE_HOST else location))
 
-    def _options(self) -> dict[str, str]:
+    def _build_options(self) -> dict[str, str]:
         return {key: secret.text for key, secret in self._open().settings.cloud or ()}
 
     def _open(self) -> ClientPair:
@@ -480,10 +482,12 @@ def _cached_pair(settings: StoreSettings, place: BucketLocation) -> ClientPair:
         message = f"cannot reach {settings.url}: its endpoint is not the address of a server"
         raise UserError(message, hint="Correct `endpoint`, or the environment it comes from.")
     complete = replace(settings, endpoint=None, cloud=tuple((key, Secret(value)) for key, value in options.items()))
-    return ClientPair(_client(complete, place, is_once=False), _client(complete, place, is_once=True), complete)
+    return ClientPair(
+        _open_client(complete, place, is_once=False), _open_client(complete, place, is_once=True), complete
+    )
 
 
-def certificates(path: str, url: str) -> bytes:
+def read_certificates(path: str, url: str) -> bytes:
     """Return the content of a PEM file of trusted certificates."""
     try:
         return Path(path).read_bytes()
@@ -492,7 +496,7 @@ def certificates(path: str, url: str) -> bytes:
         raise UserError(message, hint="Correct cloud_storage_trust_file.") from error
 
 
-def _client(settings: StoreSettings, place: BucketLocation, *, is_once: bool) -> GCSStore | AzureStore:
+def _open_client(settings: StoreSettings, place: BucketLocation, *, is_once: bool) -> GCSStore | AzureStore:
     from obstore.store import AzureStore, GCSStore  # noqa: PLC0415 - lazy import
 
     patience = settings.patience
@@ -511,7 +515,7 @@ def _client(settings: StoreSettings, place: BucketLocation, *, is_once: bool) ->
     if patience.idle_ms is not None:
         client["pool_idle_timeout"] = timedelta(milliseconds=patience.idle_ms)
     if settings.trust_file is not None:
-        client["root_certificate"] = certificates(settings.trust_file, settings.url)
+        client["root_certificate"] = read_certificates(settings.trust_file, settings.url)
     retries: Any = {
         "max_retries": attempts - 1,
         "retry_timeout": timedelta(seconds=_WHOLE_SECONDS),

@@ -20,20 +20,20 @@ from reconciler.objectstore.base import (
     ObjectStore,
     StoredObject,
     Version,
-    missing_object,
+    no_object_error,
     probe_conditions,
     read_chunks,
     reject_kms_key,
 )
 from reconciler.objectstore.cloud_client import (
     CloudClients,
-    certificates,
-    is_beyond,
+    is_beyond_end,
     is_condition_failed,
     is_missing,
     is_obstore_error,
     is_outcome_unknown,
-    status_of,
+    read_certificates,
+    read_http_status,
     translate_cloud_errors,
     translate_error,
 )
@@ -65,11 +65,11 @@ class CloudStore:
 
     def __init__(self, settings: StoreSettings) -> None:
         """Name the location; no request is made."""
-        self._place = BucketLocation.of(settings)
+        self._place = BucketLocation.from_settings(settings)
         self._clients = CloudClients(settings)
 
     def __copy__(self) -> CloudStore:
-        """Return a store whose clients resolve credentials again, in this process."""
+        """Return a store whose clients resolve credentials again in this process."""
         return CloudStore(self._clients.settings)
 
     def __reduce__(self) -> tuple[type[CloudStore], tuple[StoreSettings]]:
@@ -86,18 +86,18 @@ class CloudStore:
         return self._clients.resolve_settings()
 
     @property
-    def encrypts(self) -> bool:
+    def can_encrypt(self) -> bool:
         """False: encryption is a setting of the bucket or account."""
         return False
 
-    def clock_ms(self) -> int:
+    def read_clock_ms(self) -> int:
         """Return the store's time from an answer's date, to the second; the request has no credentials."""
         from urllib3.exceptions import HTTPError  # noqa: PLC0415 - lazy import
 
         from reconciler.runtime.https import make_ssl_context, open_pool  # noqa: PLC0415 - lazy import
 
         endpoint, trusted = self._clients.endpoint, self._clients.settings.trust_file
-        extra = "" if trusted is None else certificates(trusted, self.url).decode("ascii", "ignore")
+        extra = "" if trusted is None else read_certificates(trusted, self.url).decode("ascii", "ignore")
         environ = os.environ  # noqa: TID251 - the edge where the environment of a cloud is read
         context = make_ssl_context(environ.get("SSL_CERT_FILE"), environ.get("SSL_CERT_DIR"), extra=extra)
         try:
@@ -122,21 +122,21 @@ class CloudStore:
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return part of an object."""
-        # A range cannot be empty, but a missing object must be noticed.
+        # There are no empty ranges; a missing object must still raise.
         read = self._read(self._client, key, (start, start + max(length, 1)))
         if read is None:
-            raise missing_object(self.url, key)
+            raise no_object_error(self.url, key)
         return read.body[:length]
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
         """Store a new object."""
         reject_kms_key(self.url, kms_key_id)
         with translate_cloud_errors("write", f"{self.url}/{key}"):
-            self._put(self._place.name_of(key), memoryview(body).cast("B"))
+            self._put(self._place.build_object_name(key), memoryview(body).cast("B"))
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
         """Store `body` conditionally."""
-        name = self._place.name_of(key)
+        name = self._place.build_object_name(key)
 
         def put() -> Version | WriteFailure:
             import obstore  # noqa: PLC0415 - lazy import
@@ -144,23 +144,27 @@ class CloudStore:
             with translate_cloud_errors("write", f"{self.url}/{key}"):
                 try:
                     result = obstore.put(
-                        self._clients.single_try_client, name, body, mode=self._condition(expected), use_multipart=False
+                        self._clients.single_try_client,
+                        name,
+                        body,
+                        mode=self._build_condition(expected),
+                        use_multipart=False,
                     )
                 except Exception as error:
-                    answer = _outcome_of_error(error)
+                    answer = _classify_error(error)
                     if answer is None:
                         raise
                     return WriteFailure(answer, translate_error(error, "write", f"{self.url}/{key}"))
-            return self._version(result)
+            return self._read_version(result)
 
         return ConditionalWrite(put, lambda: self._read(self._clients.single_try_client, key, tries=1)).swap(
             key, body, expected=expected
         )
 
-    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
+    def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Copy another store's object: on the server within one bucket, else in chunks."""
         reject_kms_key(self.url, kms_key_id)
-        name = self._place.name_of(key)
+        name = self._place.build_object_name(key)
         if isinstance(source, CloudStore) and self._can_copy_from(source):
             self._copy(name, source, source_key)
             return
@@ -176,7 +180,7 @@ class CloudStore:
         wanted = self._place.prefix + prefix
         folder, last = wanted.rpartition("/")[0], ""
         with translate_cloud_errors("list", f"{self.url}/{prefix}"):
-            for row in chain.from_iterable(self._rows(folder, wanted)):
+            for row in chain.from_iterable(self._list_pages(folder, wanted)):
                 name: str = row["path"]
                 if name > wanted and not name.startswith(wanted):
                     break
@@ -189,11 +193,11 @@ class CloudStore:
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, many per request."""
-        names = map(self._place.name_of, keys)
+        names = map(self._place.build_object_name, keys)
         while batch := list(islice(names, _DELETED_AT_ONCE)):
             self._delete(batch)
 
-    def probe(self) -> Sequence[str]:
+    def find_violated_conditions(self) -> Sequence[str]:
         """Return the write conditions that this store violates."""
         next(self.list(PROBE), None)
         return probe_conditions(self)
@@ -205,12 +209,12 @@ class CloudStore:
     def _can_copy_from(self, other: CloudStore) -> bool:
         return self._clients.can_share_access(other._clients)
 
-    def _condition(self, expected: Version | None) -> Any:
+    def _build_condition(self, expected: Version | None) -> Any:
         if expected is None:
             return "create"
         return {"version": expected} if self._place.scheme == "gs" else {"e_tag": expected}
 
-    def _version(self, metadata: Any) -> Version:
+    def _read_version(self, metadata: Any) -> Version:
         version = metadata["version" if self._place.scheme == "gs" else "e_tag"]
         if not version:
             message = f"{self.url} does not report the version of an object"
@@ -222,16 +226,16 @@ class CloudStore:
     ) -> StoredObject | None:
         import obstore  # noqa: PLC0415 - lazy import
 
-        name, options = self._place.name_of(key), _options(wanted)
+        name, options = self._place.build_object_name(key), _build_get_options(wanted)
         with translate_cloud_errors("read", f"{self.url}/{key}"):
             for left in reversed(range(tries)):
                 try:
                     answer = obstore.get(client, name, options=options)
-                    version = self._version(answer.meta)
+                    version = self._read_version(answer.meta)
                 except Exception as error:
                     if is_obstore_error(error) and is_missing(error):
                         return None
-                    if is_obstore_error(error) and wanted is not None and is_beyond(error):
+                    if is_obstore_error(error) and wanted is not None and is_beyond_end(error):
                         return StoredObject(b"", Version(""))
                     raise
                 try:
@@ -279,13 +283,13 @@ class CloudStore:
 
         with translate_cloud_errors("copy", f"{source.url}/{source_key}"):
             try:
-                obstore.copy(self._client, source._place.name_of(source_key), name)
+                obstore.copy(self._client, source._place.build_object_name(source_key), name)
             except Exception as error:
                 if is_obstore_error(error) and is_missing(error):
-                    raise missing_object(source.url, source_key) from None
+                    raise no_object_error(source.url, source_key) from None
                 raise
 
-    def _rows(self, folder: str, wanted: str) -> Iterator[Sequence[Any]]:
+    def _list_pages(self, folder: str, wanted: str) -> Iterator[Sequence[Any]]:
         """Yield pages of a folder, from about `wanted` on: the client lists only whole folders."""
         import obstore  # noqa: PLC0415 - lazy import
 
@@ -319,7 +323,7 @@ class CloudStore:
                     raise
                 if is_missing(error):
                     return False
-                if tries.is_over or status_of(error) or not is_outcome_unknown(error):
+                if tries.has_ended or read_http_status(error) or not is_outcome_unknown(error):
                     raise  # the client has retried what the server refused
                 tries.wait()
             else:
@@ -355,11 +359,11 @@ class _PieceIterator:
         return piece
 
 
-def _options(wanted: tuple[int, int] | None) -> GetOptions:
+def _build_get_options(wanted: tuple[int, int] | None) -> GetOptions:
     return {} if wanted is None else {"range": wanted}
 
 
-def _outcome_of_error(error: Exception) -> WriteOutcome | None:
+def _classify_error(error: Exception) -> WriteOutcome | None:
     """Return the outcome of a failed write; `None`: not written, a retry would not help."""
     if not is_obstore_error(error):
         return None

@@ -34,8 +34,8 @@ from reconciler.objectstore.base import (
     StoredObject,
     Version,
     check_key,
-    is_text,
-    nonce,
+    create_nonce,
+    is_valid_utf8,
     probe_conditions,
     reject_kms_key,
     verify_own_write,
@@ -50,7 +50,7 @@ StrPath = str | os.PathLike[str]
 _FOLDER_RACES: Final = 100
 """Retries if another process removes the writer's empty folder."""
 LOCK_SECONDS: Final = 12.0
-"""Longer than a rename holds a lock; less than the 15 s before its end at which a lease of 90 s is given up."""
+"""Longer than a rename takes; below the 15 s that are left when a lease of 90 s is given up."""
 _BACKOFF: Final = Backoff(first_s=0.001, longest_s=0.02)
 _COPY_BYTES: Final = 1 << 30
 _CHUNK_BYTES: Final = 8 << 20
@@ -80,7 +80,7 @@ def exclusive_lock(path: StrPath) -> Iterator[None]:
         os.close(descriptor)
 
 
-def is_exclusive(path: StrPath) -> bool:
+def supports_exclusive_locks(path: StrPath) -> bool:
     """Return whether a lock on `path` excludes a second holder."""
     with exclusive_lock(path):
         descriptor = _open_lock(path)
@@ -99,7 +99,7 @@ def _lock(descriptor: int, path: StrPath) -> None:
         with suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        if tries.is_over:
+        if tries.has_ended:
             message = f"{path} has been locked by another process for more than {LOCK_SECONDS:.0f} s"
             raise UnansweredError(
                 message,
@@ -119,7 +119,7 @@ def _open_lock(path: StrPath) -> int:
 @contextmanager
 def open_temporary(folder: str) -> Iterator[BinaryIO]:
     """Open a new file in `folder`; on exit it is removed unless it was renamed."""
-    path = f"{folder}/{nonce()}"
+    path = f"{folder}/{create_nonce()}"
     try:
         stream = open(path, "xb")  # noqa: SIM115 - closed below
     except FileNotFoundError:
@@ -152,7 +152,7 @@ def write_atomically(path: Path, body: bytes, *, mode: int = 0o666) -> None:
     if target.exists() and not target.is_file():
         target.write_bytes(body)  # a device or pipe cannot be replaced
         return
-    fresh = target.with_name(f".{nonce()}")  # hidden and without suffix: readers of `*.prom` must not see it
+    fresh = target.with_name(f".{create_nonce()}")  # hidden and without suffix: readers of `*.prom` must not see it
     try:
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as stream:
             stream.write(body)
@@ -231,7 +231,7 @@ def sync_folder(folder: str) -> None:
         os.close(descriptor)
 
 
-def remove_empty(folder: str, *, above: str) -> None:
+def remove_empty_folders(folder: str, *, above: str) -> None:
     """Remove `folder` and its parents below `above` while they are empty."""
     while folder.startswith(f"{above}/"):
         try:
@@ -293,7 +293,7 @@ def error_from_os_error(error: OSError, doing: str, path: str) -> ReconcilerErro
         )
     if code in _CANNOT_LOCK:
         return UserError(
-            f"{where}: this file system cannot lock or link files ({_reason(error)})",
+            f"{where}: this file system cannot lock or link files ({_describe_reason(error)})",
             hint="Use a local disk, an NFS mount with locks, or s3://.",
         )
     if code == errno.EXDEV:
@@ -302,13 +302,13 @@ def error_from_os_error(error: OSError, doing: str, path: str) -> ReconcilerErro
             hint="Mount one file system at the root, and nothing below it: objects are renamed into place.",
         )
     if code in _BAD_NAME:
-        return UserError(f"{where}: {_reason(error)}", hint="Use a shorter or simpler path.")
+        return UserError(f"{where}: {_describe_reason(error)}", hint="Use a shorter or simpler path.")
     if code in _TOO_MANY:
         return RetryableError(f"{where}: too many open files", hint="Raise the limit (`ulimit -n`) and run it again.")
-    return RetryableError(f"{where}: {_reason(error)}", hint="Check the disk or mount, then run it again.")
+    return RetryableError(f"{where}: {_describe_reason(error)}", hint="Check the disk or mount, then run it again.")
 
 
-def _reason(error: OSError) -> str:
+def _describe_reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
@@ -316,7 +316,7 @@ _YOUNG_SECONDS: Final = 2
 _NO_OBJECTS: Final = frozenset({RESERVED, "lost+found"})
 
 
-def walk(root: Path, prefix: str) -> Iterator[ListedObject]:
+def walk_files(root: Path, prefix: str) -> Iterator[ListedObject]:
     """Yield files by key prefix, sorted by key; a missing folder is empty."""
     folder, _, start = prefix.rpartition("/")
     base = f"{folder}/" if folder else ""
@@ -325,7 +325,7 @@ def walk(root: Path, prefix: str) -> Iterator[ListedObject]:
 
 
 def _walk(root: str, base: str, start: str, young: float) -> Iterator[ListedObject]:
-    for name, entry in _entries(root, base, start):
+    for name, entry in _list_entries(root, base, start):
         if name.endswith("/"):
             yield from _walk(root, base + name, "", young)
             continue
@@ -335,18 +335,18 @@ def _walk(root: str, base: str, start: str, young: float) -> Iterator[ListedObje
             continue
         hint = f"{stat.st_ino}-{stat.st_mtime_ns}-{stat.st_size}"
         if stat.st_mtime > young:
-            hint = f"{hint}-{nonce()}"
+            hint = f"{hint}-{create_nonce()}"
         yield ListedObject(base + name, stat.st_size, hint, stat.st_mtime_ns // 1_000_000)
 
 
-def _entries(root: str, base: str, start: str) -> list[tuple[str, os.DirEntry[str]]]:
+def _list_entries(root: str, base: str, start: str) -> list[tuple[str, os.DirEntry[str]]]:
     """Return entries in key order without names that are not UTF-8; folders end in a slash."""
     try:
         with os.scandir(os.path.join(root, base)) as entries:
             named_entries = [
                 (f"{entry.name}/" if entry.is_dir() else entry.name, entry)
                 for entry in entries
-                if entry.name.startswith(start) and entry.name not in _NO_OBJECTS and is_text(entry.name)
+                if entry.name.startswith(start) and entry.name not in _NO_OBJECTS and is_valid_utf8(entry.name)
             ]
     except FileNotFoundError:
         return []
@@ -387,34 +387,34 @@ class DirectoryStore:
         """Folder of all keys."""
         return self._root
 
-    def path_of(self, key: str) -> Path:
+    def build_path(self, key: str) -> Path:
         """Return an object's path."""
         return self._root / check_key(key)
 
     @property
-    def encrypts(self) -> bool:
+    def can_encrypt(self) -> bool:
         """False: a directory encrypts nothing."""
         return False
 
-    def clock_ms(self) -> int:
+    def read_clock_ms(self) -> int:
         """Return the file system's time: that of a new file."""
-        with translate_file_errors("write", self._unfinished), self._open_swept() as stream:
+        with translate_file_errors("write", self._unfinished), self._open_temporary() as stream:
             return os.fstat(stream.fileno()).st_mtime_ns // 1_000_000
 
     def get(self, key: str) -> StoredObject | None:
         """Return an object."""
-        path = self._file(key)
+        path = self._build_checked_path(key)
         with translate_file_errors("read", path):
             try:
                 with open(path, "rb", buffering=0) as stream:
                     body = stream.readall()
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return None
-        return StoredObject(body, _version(body))
+        return StoredObject(body, _compute_version(body))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return part of an object."""
-        path = self._file(key)
+        path = self._build_checked_path(key)
         with translate_file_errors("read", path), _open_object(path) as source:
             source.seek(start)
             body = source.read(length)
@@ -425,37 +425,37 @@ class DirectoryStore:
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
         """Store a new object."""
-        path = self._file(key)
+        path = self._build_checked_path(key)
         reject_kms_key(self.url, kms_key_id)
-        with translate_file_errors("write", path), self._open_swept() as stream:
+        with translate_file_errors("write", path), self._open_temporary() as stream:
             stream.write(body)
             rename_into_place(sync_file(stream), path)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
         """Store `body` conditionally."""
-        path = self._file(key)
-        with translate_file_errors("write", path), self._open_swept() as stream:
+        path = self._build_checked_path(key)
+        with translate_file_errors("write", path), self._open_temporary() as stream:
             stream.write(body)
             finished = sync_file(stream)
             if expected is None:
                 with suppress(FileExistsError):
                     link_into_place(finished, path)
-                    return _version(body)
+                    return _compute_version(body)
                 return verify_own_write(key, body, self.get(key))
-            with exclusive_lock(self._stripe(key)):
+            with exclusive_lock(self._build_lock_path(key)):
                 current = self.get(key)
                 if current is None or current.version != expected:
                     return verify_own_write(key, body, current)
                 rename_into_place(finished, path)
-        return _version(body)
+        return _compute_version(body)
 
-    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
+    def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Copy another store's object; never a hard link: a mirror must survive damage to the original file."""
-        path = self._file(key)
+        path = self._build_checked_path(key)
         reject_kms_key(self.url, kms_key_id)
-        with translate_file_errors("write", path), self._open_swept() as stream:
+        with translate_file_errors("write", path), self._open_temporary() as stream:
             if isinstance(source, DirectoryStore):
-                with _open_object(str(source.path_of(source_key))) as original:
+                with _open_object(str(source.build_path(source_key))) as original:
                     copy_contents(original, stream)
             else:
                 _copy_ranges(source, source_key, stream)
@@ -467,23 +467,23 @@ class DirectoryStore:
         The hint is (inode, mtime, size); if younger than 2 s it is unique, because file clocks are coarse.
         """
         with translate_file_errors("list", self._folder):
-            yield from walk(self._root, prefix)
+            yield from walk_files(self._root, prefix)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects."""
         for key in keys:
-            path = self._file(key)
+            path = self._build_checked_path(key)
             with translate_file_errors("delete", path):
                 self._delete(key, path)
 
-    def probe(self) -> Sequence[str]:
+    def find_violated_conditions(self) -> Sequence[str]:
         """Return the write conditions that this directory violates."""
-        stripe = self._stripe("")
+        stripe = self._build_lock_path("")
         with translate_file_errors("lock", stripe):
-            problems = [] if is_exclusive(stripe) else ["its file locks do not keep a second holder out"]
+            problems = [] if supports_exclusive_locks(stripe) else ["its file locks do not keep a second holder out"]
         return problems + probe_conditions(self)
 
-    def _file(self, key: str) -> str:
+    def _build_checked_path(self, key: str) -> str:
         return f"{self._folder}/{check_key(key)}"
 
     def _delete(self, key: str, path: str) -> None:
@@ -491,24 +491,24 @@ class DirectoryStore:
             os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             return
-        # Without the lock a swap that has compared could bring the object back.
-        with exclusive_lock(self._stripe(key)), suppress(FileNotFoundError):
+        # Without the lock, a swap that has already compared versions could recreate the object.
+        with exclusive_lock(self._build_lock_path(key)), suppress(FileNotFoundError):
             os.unlink(path)
-        remove_empty(os.path.dirname(path), above=self._folder)
+        remove_empty_folders(os.path.dirname(path), above=self._folder)
 
-    def _stripe(self, key: str) -> str:
+    def _build_lock_path(self, key: str) -> str:
         number = sha256(key.encode()).digest()[0] % _STRIPES
         return f"{self._folder}/{RESERVED}/stripes/{number:02}"
 
     @contextmanager
-    def _open_swept(self) -> Iterator[BinaryIO]:
+    def _open_temporary(self) -> Iterator[BinaryIO]:
         with open_temporary(self._unfinished) as stream:
             if not self._has_swept:
                 self._has_swept = True
-                self._sweep(os.fstat(stream.fileno()).st_mtime)
+                self._remove_abandoned_files(os.fstat(stream.fileno()).st_mtime)
             yield stream
 
-    def _sweep(self, fresh: float) -> None:
+    def _remove_abandoned_files(self, fresh: float) -> None:
         """Remove files of killed writers; `fresh` is the file system's time."""
         with os.scandir(self._unfinished) as entries:
             for entry in entries:
@@ -517,7 +517,7 @@ class DirectoryStore:
                         os.unlink(entry.path)
 
 
-def _version(body: bytes) -> Version:
+def _compute_version(body: bytes) -> Version:
     return Version(sha256(body).hexdigest())
 
 

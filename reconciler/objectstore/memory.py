@@ -15,8 +15,8 @@ from reconciler.objectstore.base import (
     StoredObject,
     Version,
     check_key,
-    missing_object,
-    nonce,
+    create_nonce,
+    no_object_error,
     probe_conditions,
     reject_kms_key,
     verify_own_write,
@@ -50,7 +50,7 @@ class MemoryStore:
 
     def __init__(self, name: str | None = None) -> None:
         """Open the named store; `None` makes a new one."""
-        self._name = name if name is not None else nonce()
+        self._name = name if name is not None else create_nonce()
         with _REGISTRY_LOCK:
             contents = _BY_NAME.get(self._name)
             if contents is None:
@@ -67,11 +67,11 @@ class MemoryStore:
         return f"memory://{self._name}"
 
     @property
-    def encrypts(self) -> bool:
+    def can_encrypt(self) -> bool:
         """False: memory encrypts nothing."""
         return False
 
-    def clock_ms(self) -> int:
+    def read_clock_ms(self) -> int:
         """Return the store's time."""
         return _clock_ms()
 
@@ -81,7 +81,7 @@ class MemoryStore:
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return part of an object."""
-        return self._require(key).body[start : start + length]
+        return self._require_object(key).body[start : start + length]
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
         """Store a new object."""
@@ -99,11 +99,11 @@ class MemoryStore:
                 return verify_own_write(key, body, current)
             return self._contents.store(key, body)
 
-    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
+    def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Copy an object."""
         original = source.get(source_key)
         if original is None:
-            raise missing_object(source.url, source_key)
+            raise no_object_error(source.url, source_key)
         self.put(key, original.body, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
@@ -123,14 +123,14 @@ class MemoryStore:
             with self._contents.lock:
                 self._contents.objects.pop(key, None)
 
-    def probe(self) -> Sequence[str]:
+    def find_violated_conditions(self) -> Sequence[str]:
         """Return the violated write conditions: none."""
         return probe_conditions(self)
 
-    def _require(self, key: str) -> StoredObject:
+    def _require_object(self, key: str) -> StoredObject:
         stored = self.get(key)
         if stored is None:
-            raise missing_object(self.url, key)
+            raise no_object_error(self.url, key)
         return stored
 
 

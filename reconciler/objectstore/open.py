@@ -21,11 +21,11 @@ def open_store(settings: StoreSettings) -> ObjectStore:
 def _open(settings: StoreSettings) -> ObjectStore:
     match settings.scheme:
         case "file":
-            return _directory(settings)
+            return _open_directory(settings)
         case "memory":
             from reconciler.objectstore.memory import MemoryStore  # noqa: PLC0415 - lazy import
 
-            return MemoryStore(settings.rest)
+            return MemoryStore(settings.url_path)
         case "s3":
             from reconciler.objectstore.s3_store import S3Store  # noqa: PLC0415 - lazy import
 
@@ -40,10 +40,10 @@ def _open(settings: StoreSettings) -> ObjectStore:
             raise UserError(message, hint=hint)
 
 
-def _directory(settings: StoreSettings) -> ObjectStore:
+def _open_directory(settings: StoreSettings) -> ObjectStore:
     from reconciler.objectstore.directory import DirectoryStore  # noqa: PLC0415 - lazy import
 
-    root = Path(settings.rest)
+    root = Path(settings.url_path)
     if not root.is_absolute():
         message = f"{settings.url}: a relative folder cannot be resolved here"
         raise UserError(message, hint="Resolve it against the folder of reconciler.yaml, or write file:///folder.")

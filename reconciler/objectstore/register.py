@@ -27,7 +27,7 @@ from reconciler.errors import (
     UnansweredError,
     UserError,
 )
-from reconciler.objectstore.base import ObjectStore, StoredObject, Version, check_shape, nonce
+from reconciler.objectstore.base import ObjectStore, StoredObject, Version, check_shape, create_nonce
 from reconciler.runtime.effects import log_debug
 from reconciler.runtime.retry import Backoff, Tries
 
@@ -38,7 +38,7 @@ MEND: Final = "reconciler cluster check CLUSTER --repair"
 class VersionedStore(Protocol):
     """A store that may keep earlier bodies of objects."""
 
-    def versions(self, key: str) -> Iterator[bytes | None]:
+    def list_versions(self, key: str) -> Iterator[bytes | None]:
         """Yield bodies of the object, newest first; `None` for a deletion."""
         ...
 
@@ -63,7 +63,7 @@ def truncation_error(store: ObjectStore, key: str, body: bytes) -> UserError:
     )
 
 
-def create(store: ObjectStore, key: str, body: bytes) -> Version:
+def create_object(store: ObjectStore, key: str, body: bytes) -> Version:
     """Store `body` if the object does not exist or is truncated.
 
     Raises:
@@ -86,7 +86,7 @@ def restore_truncated(store: ObjectStore, key: str) -> bool:
     current = store.get(key)
     if current is None or not is_truncated_json(current.body) or not isinstance(store, VersionedStore):
         return False
-    before = next((body for body in store.versions(key) if body is None or not is_truncated_json(body)), None)
+    before = next((body for body in store.list_versions(key) if body is None or not is_truncated_json(body)), None)
     if before is None or not _is_object(before):
         return False
     with suppress(LostRaceError):  # another process repaired or rewrote it
@@ -97,7 +97,7 @@ def restore_truncated(store: ObjectStore, key: str) -> bool:
 def _was_never_whole(store: ObjectStore, key: str) -> bool:
     if not isinstance(store, VersionedStore):
         return False
-    bodies = [body for body in store.versions(key) if body is not None]
+    bodies = [body for body in store.list_versions(key) if body is not None]
     return bool(bodies) and all(map(is_truncated_json, bodies))
 
 
@@ -181,7 +181,7 @@ class Register:
         marks = () if held is None else held.marks
         if mark is not None:
             marks = (*marks, mark)[-MARKS:]
-        ours = {"format": self.format, "epoch": after, "nonce": nonce(), "marks": marks}
+        ours = {"format": self.format, "epoch": after, "nonce": create_nonce(), "marks": marks}
         body = orjson.dumps({**ours, **value})
         try:
             version = self.store.swap(self.key, body, expected=None if held is None else held.version)
@@ -216,7 +216,7 @@ class Register:
         tries = Tries(_BACKOFF, within_s=PATIENCE_S if patience_s is None else patience_s)
         trouble: ReconcilerError | None = None
         while True:
-            began = tries.spent_s
+            began = tries.elapsed_s
             held = self._read_after(trouble)
             if held is not None and mark in held.marks:
                 return held
@@ -232,10 +232,10 @@ class Register:
             else:
                 log_debug(_LOGGER, "swapped", register=self.key, epoch=swapped.epoch, attempts=tries.failed + 1)
                 return swapped
-            if tries.is_over:
+            if tries.has_ended:
                 break
             # Pauses grow with the duration of a try, or forty retrying writers would starve the winner.
-            tries.wait(least_s=2 * (tries.spent_s - began))
+            tries.wait(least_s=2 * (tries.elapsed_s - began))
         held = self._read_after(trouble)
         if held is not None and mark in held.marks:
             return held
@@ -272,7 +272,7 @@ class Register:
         return self._is_new(self.store) or _was_never_whole(self.store, self.key)
 
     def _parse(self, stored: StoredObject) -> RegisterSnapshot:
-        body = self._object(stored.body)
+        body = self._parse_object(stored.body)
         self._check_format(body.pop("format", None))
         epoch, marks = body.pop("epoch", None), body.pop("marks", None)
         is_whole = type(epoch) is int and isinstance(marks, list) and isinstance(body.pop("nonce", None), str)
@@ -284,7 +284,7 @@ class Register:
             raise self._damaged_error(str(error)) from error
         return RegisterSnapshot(body, epoch, tuple(marks), stored.version)
 
-    def _object(self, body: bytes) -> dict[str, Any]:
+    def _parse_object(self, body: bytes) -> dict[str, Any]:
         try:
             parsed = orjson.loads(body)
         except orjson.JSONDecodeError as error:
@@ -311,6 +311,6 @@ class Register:
         return UserError(message, hint="Restore it from a copy of the store; nothing was changed.")
 
 
-def fresh_mark() -> str:
+def create_mark() -> str:
     """Return a mark that identifies a swap; short, because 256 are stored."""
-    return nonce()[:16]
+    return create_nonce()[:16]

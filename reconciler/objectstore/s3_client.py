@@ -1,8 +1,8 @@
 """Clients of one S3 location: credentials, retries, error translation and pyarrow's file system.
 
 boto3 resolves open settings as every AWS tool does, once, in the process that opens the store. Other processes receive
-region, endpoint, path style and credentials (`Clients.resolved`) and read no environment; refreshed credentials are
-taken at each pickling.
+region, endpoint, path style and credentials (`Clients.resolve_settings`) and read no environment. Pickling reads
+refreshed credentials.
 """
 
 from __future__ import annotations
@@ -103,19 +103,19 @@ def translate_error(error: ClientError | BotoCoreError, doing: StoreOperation, u
     return error_from_botocore(error, doing, url)
 
 
-def code_of(error: ClientError) -> str:
+def read_error_code(error: ClientError) -> str:
     """Return S3's error code; the HTTP status for a HEAD, which has no body."""
-    return to_one_line(str(error.response.get("Error", {}).get("Code", "") or status_of(error)))
+    return to_one_line(str(error.response.get("Error", {}).get("Code", "") or read_http_status(error)))
 
 
-def status_of(error: ClientError) -> int:
+def read_http_status(error: ClientError) -> int:
     """Return the HTTP status of an answer."""
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 def error_from_answer(error: ClientError, doing: StoreOperation, url: str) -> ReconcilerError:
     """Return the error for an error answer."""
-    code, where = code_of(error), f"cannot {doing} {url}"
+    code, where = read_error_code(error), f"cannot {doing} {url}"
     if code in {"NoSuchBucket", "404"}:
         return StoreRefusedError(
             f"{where}: there is no such bucket", hint="Create it, or correct its name; reconciler never creates one."
@@ -158,7 +158,7 @@ def _wrong_region_error(error: ClientError, where: str) -> ReconcilerError:
 
 
 def _other_error(error: ClientError, doing: StoreOperation, where: str) -> ReconcilerError:
-    code = code_of(error)
+    code = read_error_code(error)
     reason = to_one_line(str(error.response.get("Error", {}).get("Message", "") or "no reason was reported")).rstrip(
         ". "
     )
@@ -166,7 +166,7 @@ def _other_error(error: ClientError, doing: StoreOperation, where: str) -> Recon
         return StoreRefusedError(
             f"{where}: {reason} ({code})", hint="Check the key, and that these credentials may use it."
         )
-    if status_of(error) >= _SERVER_ERROR or code in {"RequestTimeout", "InternalError"}:
+    if read_http_status(error) >= _SERVER_ERROR or code in {"RequestTimeout", "InternalError"}:
         return RetryableError(f"{where}: the store failed: {reason} ({code})", hint=_RERUN)
     return StoreRefusedError(
         f"{where}: {reason} ({code})", hint=f"Check the location, and that it allows {_RIGHTS[doing]}."
@@ -202,14 +202,14 @@ def error_from_botocore(error: BotoCoreError, doing: StoreOperation, url: str) -
             return RetryableError(f"{where}: no answer in time ({reason})", hint=f"Check the network. {_RERUN}")
         case exceptions.HTTPClientError() | exceptions.ConnectionError() | exceptions.IncompleteReadError():
             hint = f"Check the endpoint, its name and the network. {_RERUN}"
-            return RetryableError(f"{where}: {_connection_failure(error)}", hint=hint)
+            return RetryableError(f"{where}: {_describe_connection_failure(error)}", hint=hint)
         case exceptions.ParamValidationError() | exceptions.InvalidRegionError():
             return StoreRefusedError(f"{where}: {reason}", hint="Correct the location.")
         case _:
             return RetryableError(f"{where}: {reason}", hint=_RERUN)
 
 
-def _connection_failure(error: BotoCoreError) -> str:
+def _describe_connection_failure(error: BotoCoreError) -> str:
     cause = find_root_cause(error)
     if isinstance(cause, OSError) and cause.strerror:
         # The address would repeat bucket and key.
@@ -239,14 +239,14 @@ def set_busy_pause(client: S3Client, initial_ms: int, *, attempts: int) -> None:
     def needs_retry(**event: Any) -> float | None:
         pause_s = decide(**event)
         is_busy = event.get("response") is not None and event["response"][0].status_code in _BUSY_STATUS
-        return pause_s if pause_s is None or not is_busy else pause_after(event["attempts"], initial_ms)
+        return pause_s if pause_s is None or not is_busy else compute_busy_pause(event["attempts"], initial_ms)
 
     events.register(_EVENT, needs_retry)
 
 
-def pause_after(attempt: int, initial_ms: int) -> float:
+def compute_busy_pause(attempt: int, initial_ms: int) -> float:
     """Return the pause in seconds after refusal number `attempt` (from 1)."""
-    return Backoff(initial_ms / 1000, _LONGEST_S, spread=0.5).after(attempt)
+    return Backoff(initial_ms / 1000, _LONGEST_S, spread=0.5).compute_pause(attempt)
 
 
 class ObjectName(TypedDict):
@@ -256,26 +256,26 @@ class ObjectName(TypedDict):
     Key: str
 
 
-def object_name(place: BucketLocation, key: str) -> ObjectName:
+def build_object_name(place: BucketLocation, key: str) -> ObjectName:
     """Return bucket and name of the object under a key."""
-    return {"Bucket": place.bucket, "Key": place.name_of(key)}
+    return {"Bucket": place.bucket, "Key": place.build_object_name(key)}
 
 
-def copy_source(source: ObjectName) -> CopySourceTypeDef:
+def build_copy_source(source: ObjectName) -> CopySourceTypeDef:
     """Return an object as the source of a copy."""
     return {"Bucket": source["Bucket"], "Key": source["Key"]}
 
 
 POOL: Final = 64
-"""Connections; further threads wait."""
+"""Connections per client; further threads wait."""
 ATTEMPTS: Final = 5
 _MORE_ATTEMPTS: Final = 8
-"""If pauses begin at 100 ms: in all as long as five usual ones."""
+"""Attempts if pauses begin at 100 ms: together as long as five attempts with usual pauses."""
 _CONNECT_SECONDS: Final = 10
 _READ_SECONDS: Final = 60
 CONDITIONAL_CONNECT_SECONDS: Final = 5
 CONDITIONAL_READ_SECONDS: Final = 7
-"""Short: conditional writes are small and may hold a lease (`swap.py`)."""
+"""Timeout in seconds of conditional writes, which are small and may renew a lease (`swap.py`)."""
 _NO_PROFILE: Final = {
     "profile": (None, None, None, None),
     "config_file": (None, None, os.devnull, None),
@@ -328,7 +328,7 @@ class Clients:
         if self.settings.credentials is not None or opened.credentials is None:
             return opened.settings
         with translate_s3_errors("reach", self.settings.url):
-            return replace(opened.settings, credentials=_credentials_of(opened.credentials.get_frozen_credentials()))
+            return replace(opened.settings, credentials=_read_credentials(opened.credentials.get_frozen_credentials()))
 
     def _open(self) -> ClientPair:
         if self._process != os.getpid():  # a fork must not share sockets or a held lock
@@ -348,36 +348,36 @@ def _cached_pair(settings: StoreSettings) -> ClientPair:
     core = botocore.session.Session(_NO_PROFILE if settings.credentials is not None else None)
     session = boto3.session.Session(botocore_session=core)
     # boto3's session adds a folder to its loader; ours is shared, so it is registered afterwards.
-    core.register_component("data_loader", _descriptions())
-    draft = _client(session, settings, attempts=1)  # knows the environment and profile
+    core.register_component("data_loader", _load_descriptions())
+    draft = _open_client(session, settings, attempts=1)  # knows the environment and profile
     complete = replace(settings, region=draft.meta.region_name, endpoint=settings.endpoint or _custom_endpoint(draft))
     if complete.force_path_style is None:
         style = _s3_options(draft).get("addressing_style", "path" if complete.endpoint is not None else "virtual")
         complete = replace(complete, force_path_style=style == "path")
     return ClientPair(
-        _client(
+        _open_client(
             session, complete, attempts=ATTEMPTS if complete.patience.initial_backoff_ms is None else _MORE_ATTEMPTS
         ),
-        _client(session, complete, attempts=1),
+        _open_client(session, complete, attempts=1),
         complete,
         session.get_credentials() if settings.credentials is None else None,
     )
 
 
 @cache
-def _descriptions() -> Any:
+def _load_descriptions() -> Any:
     """Return a cached loader: loading the service descriptions takes 0.1 s."""
     import botocore.loaders  # noqa: PLC0415 - lazy import
 
     return botocore.loaders.Loader()
 
 
-def _client(session: Any, settings: StoreSettings, *, attempts: int) -> S3Client:
+def _open_client(session: Any, settings: StoreSettings, *, attempts: int) -> S3Client:
     from botocore.config import Config  # noqa: PLC0415 - lazy import
     from botocore.handlers import add_expect_header  # noqa: PLC0415 - lazy import
 
     options: dict[str, Any] = {}
-    # Not every store understands trailers.
+    # Not every store accepts checksums in trailers.
     options["s3"] = {"payload_signing_enabled": True}
     options |= {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
     if settings.credentials is not None:
@@ -423,7 +423,7 @@ def _drop_idle_connections(client: S3Client, idle_s: float) -> None:
         AWSHTTPSConnectionPool,
     )
 
-    def fresh(kind: Any) -> Any:
+    def build_connection_class(kind: Any) -> Any:
         class Connection(kind):  # type: ignore[misc]
             _used_s = 0.0
 
@@ -442,13 +442,13 @@ def _drop_idle_connections(client: S3Client, idle_s: float) -> None:
 
         return Connection
 
-    def pool(kind: Any, connection: Any) -> Any:
-        return type(kind.__name__, (kind,), {"ConnectionCls": fresh(connection)})
+    def build_pool_class(kind: Any, connection: Any) -> Any:
+        return type(kind.__name__, (kind,), {"ConnectionCls": build_connection_class(connection)})
 
     session: Any = client._endpoint.http_session  # type: ignore[attr-defined]  # noqa: SLF001 - botocore has no option for it
     session._manager.pool_classes_by_scheme = {  # noqa: SLF001 - as above
-        "http": pool(AWSHTTPConnectionPool, AWSHTTPConnection),
-        "https": pool(AWSHTTPSConnectionPool, AWSHTTPSConnection),
+        "http": build_pool_class(AWSHTTPConnectionPool, AWSHTTPConnection),
+        "https": build_pool_class(AWSHTTPSConnectionPool, AWSHTTPSConnection),
     }
 
 
@@ -465,7 +465,7 @@ def _key_options(credentials: Credentials | None) -> dict[str, str]:
     return keys if credentials.token is None else {**keys, "aws_session_token": credentials.token.text}
 
 
-def _credentials_of(frozen: ReadOnlyCredentials) -> Credentials:
+def _read_credentials(frozen: ReadOnlyCredentials) -> Credentials:
     token = None if frozen.token is None else Secret(frozen.token)
     return Credentials(str(frozen.access_key), Secret(str(frozen.secret_key)), token)
 
@@ -489,26 +489,23 @@ def arrow_filesystem(settings: StoreSettings) -> tuple[FileSystem, str]:
 
     match settings.scheme:
         case "file":
-            return LocalFileSystem(), settings.rest
+            return LocalFileSystem(), settings.url_path
         case "s3":
-            place = BucketLocation.of(settings)
+            place = BucketLocation.from_settings(settings)
             resolved = Clients(settings).resolve_settings()
-            return S3FileSystem(**_options(resolved)), f"{place.bucket}/{place.prefix}".rstrip("/")
+            return S3FileSystem(**_build_options(resolved)), f"{place.bucket}/{place.prefix}".rstrip("/")
         case "gs" | "az":
             from reconciler.objectstore.cloud_client import CloudClients  # noqa: PLC0415 - lazy import
 
-            place = BucketLocation.of(settings)
+            place = BucketLocation.from_settings(settings)
             return CloudClients(settings).arrow_filesystem(), f"{place.bucket}/{place.prefix}".rstrip("/")
         case _:
             hint = "Use a file://, s3://, gs:// or az:// location."
             raise UserError(f"pyarrow cannot read {settings.url}", hint=hint)
 
 
-def _options(settings: StoreSettings) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "region": settings.region,
-        "force_virtual_addressing": not settings.force_path_style,
-    }
+def _build_options(settings: StoreSettings) -> dict[str, Any]:
+    options: dict[str, Any] = {"region": settings.region, "force_virtual_addressing": not settings.force_path_style}
     if settings.credentials is not None:
         token = settings.credentials.token
         options |= {

@@ -21,17 +21,17 @@ from reconciler.objectstore.base import (
     ObjectStore,
     StoredObject,
     Version,
-    missing_object,
+    no_object_error,
     probe_conditions,
     read_chunks,
 )
 from reconciler.objectstore.s3_client import (
     Clients,
     ObjectName,
-    code_of,
-    copy_source,
-    object_name,
-    status_of,
+    build_copy_source,
+    build_object_name,
+    read_error_code,
+    read_http_status,
     translate_error,
     translate_s3_errors,
 )
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 _LISTS_BY_FOLDER: Final = "SeaweedFS"
-"""Lists a folder before its siblings (`a/b` before `a-b`); S3 sorts keys as text."""
+"""Server that lists `a/b` before `a-b`; S3 sorts keys as text."""
 
 
 def list_objects(client: S3Client, place: BucketLocation, prefix: str) -> Iterator[ListedObject]:
@@ -94,9 +94,9 @@ def read_whole(ask: Callable[[], Any], *, tries: int = _TRIES) -> ReadBody | Non
         try:
             answer = ask()
         except ClientError as error:
-            if code_of(error) in GONE:
+            if read_error_code(error) in GONE:
                 return None
-            if status_of(error) == _NOTHING_THERE:
+            if read_http_status(error) == _NOTHING_THERE:
                 return ReadBody(b"", "")
             raise
         try:
@@ -124,11 +124,11 @@ def send_in_parts(client: S3Client, target: ObjectName, bodies: Iterable[bytes],
     A killed process leaves an invisible upload; the lifecycle rule AbortIncompleteMultipartUpload removes it.
     """
 
-    def send(upload: str, number: int, body: bytes) -> str:
+    def send_part(upload: str, number: int, body: bytes) -> str:
         answer = client.upload_part(**target, UploadId=upload, PartNumber=number, Body=body)
         return answer["ETag"]
 
-    return _run_in_parts(client, target, bodies, options, send)
+    return _run_in_parts(client, target, bodies, options, send_part)
 
 
 def copy_in_parts(client: S3Client, target: ObjectName, source: ObjectName, options: Json) -> Json:
@@ -137,7 +137,7 @@ def copy_in_parts(client: S3Client, target: ObjectName, source: ObjectName, opti
 
     def copy(upload: str, number: int, piece: str) -> str:
         answer = client.upload_part_copy(
-            **target, UploadId=upload, PartNumber=number, CopySource=copy_source(source), CopySourceRange=piece
+            **target, UploadId=upload, PartNumber=number, CopySource=build_copy_source(source), CopySourceRange=piece
         )
         return answer["CopyPartResult"]["ETag"]
 
@@ -150,11 +150,7 @@ def _part_ranges(size: int) -> Iterator[str]:
 
 
 def _run_in_parts(
-    client: S3Client,
-    target: ObjectName,
-    pieces: Iterable[Any],
-    options: Json,
-    move: Callable[[str, int, Any], str],
+    client: S3Client, target: ObjectName, pieces: Iterable[Any], options: Json, move: Callable[[str, int, Any], str]
 ) -> Json:
     created = client.create_multipart_upload(**target, **options)
     upload = created["UploadId"]
@@ -177,17 +173,17 @@ def _move_pieces(upload: str, pieces: Iterable[Any], move: Callable[[str, int, A
         try:
             for number, piece in enumerate(pieces, start=1):
                 if len(running) == _AT_ONCE:
-                    _collect(running, tags)
+                    _collect_tags(running, tags)
                 running[pool.submit(move, upload, number, piece)] = number
             while running:
-                _collect(running, tags)
+                _collect_tags(running, tags)
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)  # a part after the abort would stay forever
             raise
     return tags
 
 
-def _collect(running: dict[Future[str], int], tags: dict[int, str]) -> None:
+def _collect_tags(running: dict[Future[str], int], tags: dict[int, str]) -> None:
     finished, _ = wait(running, return_when=FIRST_COMPLETED)
     for future in finished:
         tags[running.pop(future)] = future.result()
@@ -200,7 +196,7 @@ def _complete_upload(client: S3Client, target: ObjectName, upload: str, tags: di
     try:
         return dict(client.complete_multipart_upload(**target, UploadId=upload, MultipartUpload={"Parts": parts}))
     except ClientError as error:
-        if code_of(error) != "NoSuchUpload":
+        if read_error_code(error) != "NoSuchUpload":
             raise
         # An earlier try succeeded and its answer was lost: names are unique.
         return dict(client.head_object(**target))
@@ -224,19 +220,19 @@ def write_once(put: Callable[[], Version], url: str) -> Version | WriteFailure:
         try:
             return put()
         except (BotoCoreError, ClientError) as error:
-            outcome = _outcome_of_error(error)
+            outcome = _classify_error(error)
             if outcome is None:
                 raise
             return WriteFailure(outcome, translate_error(error, "write", url))
 
 
-def _outcome_of_error(error: Exception) -> WriteOutcome | None:
+def _classify_error(error: Exception) -> WriteOutcome | None:
     """Return the outcome of a failed write; `None`: not written, a retry would not help."""
     from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, SSLError  # noqa: A004, PLC0415
 
     match error:
         case ClientError():
-            return _outcome_of(code_of(error), status_of(error))
+            return _classify_outcome(read_error_code(error), read_http_status(error))
         case SSLError():
             return None
         case HTTPClientError() | ConnectionError():
@@ -245,7 +241,7 @@ def _outcome_of_error(error: Exception) -> WriteOutcome | None:
             return None
 
 
-def _outcome_of(code: str, status: int) -> WriteOutcome | None:
+def _classify_outcome(code: str, status: int) -> WriteOutcome | None:
     if status == _LOST_STATUS or code == "NoSuchKey":
         return WriteOutcome.REFUSED
     if status in {_CONFLICT_STATUS, _BUSY_STATUS} or status >= _SERVER_ERROR or code in {"SlowDown", "RequestTimeout"}:
@@ -282,7 +278,7 @@ def _version_rows(client: S3Client, target: ObjectName) -> list[Any]:
             deleted += page.get("DeleteMarkers", ())
             rows += page.get("Versions", ())
     except ClientError as error:
-        if code_of(error) in _NO_VERSIONING:
+        if read_error_code(error) in _NO_VERSIONING:
             return []
         raise
     own = [row for row in [*deleted, *rows] if row["Key"] == key]
@@ -300,7 +296,7 @@ class S3Store:
 
     def __init__(self, settings: StoreSettings) -> None:
         """Name the location; no request is made."""
-        self._place = BucketLocation.of(settings)
+        self._place = BucketLocation.from_settings(settings)
         self._clients = Clients(settings)
         self._kms_key_id = settings.kms_key_id
 
@@ -322,17 +318,17 @@ class S3Store:
         return self._clients.resolve_settings()
 
     @property
-    def encrypts(self) -> bool:
+    def can_encrypt(self) -> bool:
         """True; a store that ignores the key is detected at the first write."""
         return True
 
-    def clock_ms(self) -> int:
+    def read_clock_ms(self) -> int:
         """Return the store's time from an answer's date, to the second."""
         from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy import
 
         with translate_s3_errors("read", self.url):
             try:
-                answer: Any = self._client.head_object(**object_name(self._place, _CLOCK))
+                answer: Any = self._client.head_object(**build_object_name(self._place, _CLOCK))
             except ClientError as error:
                 answer = error.response
                 if "date" not in answer["ResponseMetadata"]["HTTPHeaders"]:
@@ -342,47 +338,47 @@ class S3Store:
 
     def get(self, key: str) -> StoredObject | None:
         """Return an object."""
-        address = object_name(self._place, key)
+        address = build_object_name(self._place, key)
         with translate_s3_errors("read", f"{self.url}/{key}"):
             return _to_stored(read_whole(lambda: self._client.get_object(**address)))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return part of an object."""
-        address = object_name(self._place, key)
-        # A range cannot be empty, but a missing object must be noticed.
+        address = build_object_name(self._place, key)
+        # S3 has no empty ranges; a missing object must still raise.
         wanted = f"bytes={start}-{start + max(length, 1) - 1}"
         with translate_s3_errors("read", f"{self.url}/{key}"):
             read = read_whole(lambda: self._client.get_object(**address, Range=wanted))
         if read is None:
-            raise missing_object(self.url, key, place="bucket")
+            raise no_object_error(self.url, key, place="bucket")
         return read.body[:length]
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
         """Store a new object."""
-        target, options = object_name(self._place, key), self._encryption(kms_key_id)
+        target, options = build_object_name(self._place, key), self._build_encryption(kms_key_id)
         with translate_s3_errors("write", f"{self.url}/{key}"):
             if len(body) <= SINGLE_BYTES:
                 answer: Any = self._client.put_object(**target, Body=bytes(body), **options)
             else:
-                answer = send_in_parts(self._client, target, _pieces(memoryview(body)), options)
+                answer = send_in_parts(self._client, target, _split_body(memoryview(body)), options)
         self._check_encrypted(key, answer, options)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
         """Store `body` conditionally."""
-        target, options = object_name(self._place, key), self._encryption(None)
+        target, options = build_object_name(self._place, key), self._build_encryption(None)
         condition: dict[str, Any] = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": f'"{expected}"'}
 
         def put() -> Version:
             answer = self._clients.single_try_client.put_object(**target, Body=body, **condition, **options)
             self._check_encrypted(None, answer, options)
-            return _version(answer["ETag"])
+            return _parse_version(answer["ETag"])
 
         write = ConditionalWrite(lambda: write_once(put, f"{self.url}/{key}"), lambda: self._read_back(key))
         return write.swap(key, body, expected=expected)
 
-    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
+    def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Copy another store's object: on the server if it reaches both, else in chunks."""
-        target, options = object_name(self._place, key), self._encryption(kms_key_id)
+        target, options = build_object_name(self._place, key), self._build_encryption(kms_key_id)
         if isinstance(source, S3Store) and self._can_copy_from(source):
             answer = self._copy_on_server(target, source, source_key, options)
         else:
@@ -395,23 +391,23 @@ class S3Store:
         with translate_s3_errors("list", f"{self.url}/{prefix}"):
             yield from list_objects(self._client, self._place, prefix)
 
-    def versions(self, key: str) -> Iterator[bytes | None]:
+    def list_versions(self, key: str) -> Iterator[bytes | None]:
         """Yield bodies that the bucket keeps, newest first; `None` for a deletion."""
         with translate_s3_errors("list", f"{self.url}/{key}"):
-            yield from list_versions(self._client, object_name(self._place, key))
+            yield from list_versions(self._client, build_object_name(self._place, key))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects."""
         batch: list[str] = []
         for key in keys:
-            batch.append(self._place.name_of(key))
+            batch.append(self._place.build_object_name(key))
             if len(batch) == _DELETED_AT_ONCE:
                 self._delete(batch)
                 batch = []
         if batch:
             self._delete(batch)
 
-    def probe(self) -> Sequence[str]:
+    def find_violated_conditions(self) -> Sequence[str]:
         """Return the write conditions that this store violates."""
         next(self.list(PROBE), None)
         return probe_conditions(self)
@@ -422,7 +418,7 @@ class S3Store:
 
     def _read_back(self, key: str) -> StoredObject | None:
         """Read the object of a swap once: a swap has little time."""
-        address = object_name(self._place, key)
+        address = build_object_name(self._place, key)
         with translate_s3_errors("read", f"{self.url}/{key}"):
             return _to_stored(read_whole(lambda: self._clients.single_try_client.get_object(**address), tries=1))
 
@@ -447,18 +443,18 @@ class S3Store:
     def _copy_on_server(self, target: ObjectName, source: S3Store, source_key: str, options: dict[str, Any]) -> Any:
         from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy import
 
-        original = object_name(source._place, source_key)
+        original = build_object_name(source._place, source_key)
         with translate_s3_errors("copy", f"{source.url}/{source_key}"):
             try:
                 try:
-                    return self._client.copy_object(**target, CopySource=copy_source(original), **options)
+                    return self._client.copy_object(**target, CopySource=build_copy_source(original), **options)
                 except ClientError as error:
-                    if code_of(error) not in _TOO_LARGE_TO_COPY:
+                    if read_error_code(error) not in _TOO_LARGE_TO_COPY:
                         raise
                     return copy_in_parts(self._client, target, original, options)
             except ClientError as error:
-                if code_of(error) in GONE:
-                    raise missing_object(source.url, source_key, place="bucket") from error
+                if read_error_code(error) in GONE:
+                    raise no_object_error(source.url, source_key, place="bucket") from error
                 raise
 
     def _send_stream(self, target: ObjectName, source: ObjectStore, source_key: str, options: dict[str, Any]) -> Any:
@@ -467,7 +463,7 @@ class S3Store:
             return self._client.put_object(**target, Body=first, **options)
         return send_in_parts(self._client, target, read_chunks(source, source_key, first, PART_BYTES), options)
 
-    def _encryption(self, kms_key_id: str | None) -> dict[str, Any]:
+    def _build_encryption(self, kms_key_id: str | None) -> dict[str, Any]:
         key = kms_key_id or self._kms_key_id
         return {} if key is None else {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key}
 
@@ -482,13 +478,13 @@ class S3Store:
 
 
 def _to_stored(read: ReadBody | None) -> StoredObject | None:
-    return None if read is None else StoredObject(read.body, _version(read.tag))
+    return None if read is None else StoredObject(read.body, _parse_version(read.tag))
 
 
-def _version(tag: str) -> Version:
+def _parse_version(tag: str) -> Version:
     return Version(strip_quotes(tag))
 
 
-def _pieces(body: memoryview) -> Iterator[bytes]:
+def _split_body(body: memoryview) -> Iterator[bytes]:
     for start in range(0, len(body), PART_BYTES):
         yield bytes(body[start : start + PART_BYTES])

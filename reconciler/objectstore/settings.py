@@ -82,9 +82,9 @@ class StoreSettings:
         kms_key_id: str | None = None,
     ) -> StoreSettings:
         """Return settings whose `file://` location is absolute, resolved against `folder`."""
-        return cls(url, region, endpoint, force_path_style, kms_key_id).resolved(folder)
+        return cls(url, region, endpoint, force_path_style, kms_key_id).resolve_path(folder)
 
-    def resolved(self, folder: Path) -> StoreSettings:
+    def resolve_path(self, folder: Path) -> StoreSettings:
         """Return settings with a `file://` location resolved against `folder`."""
         if not self.url.startswith(_FILE):
             return self
@@ -104,11 +104,11 @@ class StoreSettings:
         return self.url.partition("://")[0]
 
     @property
-    def rest(self) -> str:
+    def url_path(self) -> str:
         """The URL's part after the scheme: a path, a bucket with its prefix, or a name."""
         return self.url.partition("://")[2]
 
-    def below(self, prefix: str) -> StoreSettings:
+    def join_prefix(self, prefix: str) -> StoreSettings:
         """Return the settings of a folder inside this location."""
         return replace(self, url=f"{self.url.rstrip('/')}/{prefix}")
 
@@ -158,14 +158,14 @@ class BucketLocation:
     prefix: str
 
     @classmethod
-    def of(cls, settings: StoreSettings) -> BucketLocation:
+    def from_settings(cls, settings: StoreSettings) -> BucketLocation:
         """Return the bucket and prefix that settings name.
 
         Raises:
             UserError: The bucket is missing, or the bucket or prefix is not a valid name.
         """
         rules = _NAMING_RULES[settings.scheme]
-        bucket, _, prefix = settings.rest.partition("/")
+        bucket, _, prefix = settings.url_path.partition("/")
         if not re.fullmatch(rules.name, bucket):
             message = f"{settings.url}: {bucket!r} is not the name of a {rules.noun}"
             raise UserError(message, hint=f"Names {rules.description}: {settings.scheme}://{rules.noun}/prefix.")
@@ -184,11 +184,11 @@ class BucketLocation:
         return f"{self.scheme}://{self.bucket}/{self.prefix}".rstrip("/")
 
     @property
-    def noun(self) -> str:
+    def bucket_noun(self) -> str:
         """The storage's word for a bucket."""
         return _NAMING_RULES[self.scheme].noun
 
-    def name_of(self, key: str) -> str:
+    def build_object_name(self, key: str) -> str:
         """Return the name of a key's object in the bucket.
 
         Raises:

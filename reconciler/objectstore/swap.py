@@ -1,7 +1,7 @@
 """Conditional writes whose answer may be lost, late, or about an earlier try.
 
-After every answer but success the object is read back. Our body: success. The expected version: not written, so it is
-retried (a late arrival is refused, because bodies are unique). Anything else: another writer was first.
+After every answer but success the object is read. If it has our body, the write succeeded. If it has the expected
+version, the write is retried. Otherwise another writer was first.
 
 A lease holder's write must not outlast the lease. No try begins after `PATIENCE_SECONDS`, and requests have timeouts:
 the last write ends within 15 s, the swap within 27 s. A lease of 90 s is given up 15 s before its end, and nothing new
@@ -63,8 +63,8 @@ class ConditionalWrite:
             current = None if stored is None else stored.version
             if written.outcome is WriteOutcome.REFUSED or current != expected:
                 return verify_own_write(key, body, stored)
-            pause_s = _BACKOFF.after(tries.failed + 1)
-            if tries.is_over_after(pause_s):
+            pause_s = _BACKOFF.compute_pause(tries.failed + 1)
+            if tries.would_end_after(pause_s):
                 error = written.error
                 raise UnansweredError(error.message, hint=error.hint) from error
             tries.wait(pause_s)

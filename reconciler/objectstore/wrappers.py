@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from reconciler.errors import BrokenInvariantError, MendFirstError, ReconcilerError, StoreRefusedError
 from reconciler.objectstore.register import VersionedStore
-from reconciler.runtime.effects import log_debug, ms_since, now
+from reconciler.runtime.effects import compute_elapsed_ms, log_debug, now
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ListedObject, ObjectStore, StoredObject, Version
@@ -33,13 +33,13 @@ class WrappedStore:
         return self.inner.url
 
     @property
-    def encrypts(self) -> bool:
+    def can_encrypt(self) -> bool:
         """Whether the store can encrypt."""
-        return self.inner.encrypts
+        return self.inner.can_encrypt
 
-    def clock_ms(self) -> int:
+    def read_clock_ms(self) -> int:
         """Return the store's time."""
-        return self.inner.clock_ms()
+        return self.inner.read_clock_ms()
 
     def get(self, key: str) -> StoredObject | None:
         """Return an object."""
@@ -57,30 +57,30 @@ class WrappedStore:
         """Store `body` conditionally."""
         return self.inner.swap(key, body, expected=expected)
 
-    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
+    def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Copy an object."""
-        self.inner.copy_in(key, source, source_key, kms_key_id=kms_key_id)
+        self.inner.copy_from(key, source, source_key, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
         """Yield objects by prefix."""
         return self.inner.list(prefix)
 
-    def versions(self, key: str) -> Iterator[bytes | None]:
+    def list_versions(self, key: str) -> Iterator[bytes | None]:
         """Yield earlier bodies of an object."""
         if isinstance(self.inner, VersionedStore):
-            yield from self.inner.versions(key)
+            yield from self.inner.list_versions(key)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects."""
         self.inner.delete(keys)
 
-    def probe(self) -> Sequence[str]:
+    def find_violated_conditions(self) -> Sequence[str]:
         """Return the write conditions that the store violates."""
-        return self.inner.probe()
+        return self.inner.find_violated_conditions()
 
 
 class DamageCheckStore(WrappedStore):
-    """A store for damage checks: a refusal is not a `UserError`, which would count as damage."""
+    """A store for damage checks: refused requests raise other errors than `UserError`, which counts as damage."""
 
     def get(self, key: str) -> StoredObject | None:
         """Return an object."""
@@ -97,10 +97,10 @@ class DamageCheckStore(WrappedStore):
         with _refusals_as_faults():
             yield from self.inner.list(prefix)
 
-    def versions(self, key: str) -> Iterator[bytes | None]:
+    def list_versions(self, key: str) -> Iterator[bytes | None]:
         """Yield earlier bodies of an object."""
         with _refusals_as_faults():
-            yield from super().versions(key)
+            yield from super().list_versions(key)
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def _refusals_as_faults() -> Iterator[None]:
 
 
 _GRAIN_MS: Final = 100
-"""Resolution of the count."""
+"""Resolution of the sliding window, in ms."""
 _LONGEST_MS: Final = 60 * 60 * 1000
 
 
@@ -125,7 +125,7 @@ class RequestMeter:
         self._counts: deque[tuple[int, int]] = deque()
         self._lock = Lock()
 
-    def note(self) -> None:
+    def count_request(self) -> None:
         """Count one request."""
         at_ms = self._now_ms() // _GRAIN_MS * _GRAIN_MS
         with self._lock:
@@ -137,7 +137,7 @@ class RequestMeter:
             while self._counts[0][0] < at_ms - _LONGEST_MS:
                 self._counts.popleft()
 
-    def within(self, window_ms: int) -> int:
+    def count_within(self, window_ms: int) -> int:
         """Return the number of requests in the last `window_ms`."""
         since_ms = self._now_ms() - window_ms
         with self._lock:
@@ -151,50 +151,50 @@ class MeteredStore(WrappedStore):
         super().__init__(inner)
         self.meter = meter
 
-    def clock_ms(self) -> int:
+    def read_clock_ms(self) -> int:
         """Return the store's time."""
-        self.meter.note()
-        return super().clock_ms()
+        self.meter.count_request()
+        return super().read_clock_ms()
 
     def get(self, key: str) -> StoredObject | None:
         """Return an object."""
-        self.meter.note()
+        self.meter.count_request()
         return super().get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return part of an object."""
-        self.meter.note()
+        self.meter.count_request()
         return super().get_range(key, start, length)
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
         """Store a new object."""
-        self.meter.note()
+        self.meter.count_request()
         super().put(key, body, kms_key_id=kms_key_id)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
         """Store `body` conditionally."""
-        self.meter.note()
+        self.meter.count_request()
         return super().swap(key, body, expected=expected)
 
-    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
+    def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Copy an object."""
-        self.meter.note()
-        super().copy_in(key, strip_meter(source), source_key, kms_key_id=kms_key_id)
+        self.meter.count_request()
+        super().copy_from(key, strip_meter(source), source_key, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
         """Yield objects by prefix."""
-        self.meter.note()
+        self.meter.count_request()
         return super().list(prefix)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects."""
-        self.meter.note()
+        self.meter.count_request()
         super().delete(keys)
 
-    def probe(self) -> Sequence[str]:
+    def find_violated_conditions(self) -> Sequence[str]:
         """Return the write conditions that the store violates."""
-        self.meter.note()
-        return super().probe()
+        self.meter.count_request()
+        return super().find_violated_conditions()
 
 
 def strip_meter(store: ObjectStore) -> ObjectStore:
@@ -226,9 +226,9 @@ class LoggingStore(WrappedStore):
     def __copy__(self) -> LoggingStore:
         return LoggingStore(copy(self.inner))
 
-    def clock_ms(self) -> int:
+    def read_clock_ms(self) -> int:
         """Return the store's time."""
-        return self._log_call("clock", "", self.inner.clock_ms)
+        return self._log_call("clock", "", self.inner.read_clock_ms)
 
     def get(self, key: str) -> StoredObject | None:
         """Return an object."""
@@ -249,10 +249,10 @@ class LoggingStore(WrappedStore):
             "swap", key, lambda: self.inner.swap(key, body, expected=expected), lambda _version: len(body)
         )
 
-    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
+    def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Copy an object."""
         within = source.inner if isinstance(source, LoggingStore) else source
-        self._log_call("copy_in", key, lambda: self.inner.copy_in(key, within, source_key, kms_key_id=kms_key_id))
+        self._log_call("copy_in", key, lambda: self.inner.copy_from(key, within, source_key, kms_key_id=kms_key_id))
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
         """Yield objects under `prefix`, sorted by key; logged at the end."""
@@ -260,7 +260,9 @@ class LoggingStore(WrappedStore):
         for listed in self.inner.list(prefix):
             rows += 1
             yield listed
-        log_debug(LOGGER, "request", method="list", key=prefix, objects=rows, ms=ms_since(began), ended="done")
+        log_debug(
+            LOGGER, "request", method="list", key=prefix, objects=rows, ms=compute_elapsed_ms(began), ended="done"
+        )
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects."""
@@ -272,13 +274,13 @@ class LoggingStore(WrappedStore):
             method="delete",
             key=counted_keys.first,
             objects=counted_keys.count,
-            ms=ms_since(began),
+            ms=compute_elapsed_ms(began),
             ended="done",
         )
 
-    def probe(self) -> Sequence[str]:
+    def find_violated_conditions(self) -> Sequence[str]:
         """Return the write conditions that the store violates."""
-        return self._log_call("probe", "", self.inner.probe)
+        return self._log_call("probe", "", self.inner.find_violated_conditions)
 
     def _log_call(
         self, method: str, key: str, send: Callable[[], T], size: Callable[[T], int] = lambda _answer: 0
@@ -288,10 +290,18 @@ class LoggingStore(WrappedStore):
             answer = send()
         except ReconcilerError as error:
             log_debug(
-                LOGGER, "request", method=method, key=key, bytes=0, ms=ms_since(began), ended=type(error).__name__
+                LOGGER,
+                "request",
+                method=method,
+                key=key,
+                bytes=0,
+                ms=compute_elapsed_ms(began),
+                ended=type(error).__name__,
             )
             raise
-        log_debug(LOGGER, "request", method=method, key=key, bytes=size(answer), ms=ms_since(began), ended="done")
+        log_debug(
+            LOGGER, "request", method=method, key=key, bytes=size(answer), ms=compute_elapsed_ms(began), ended="done"
+        )
         return answer
 
 
@@ -317,16 +327,16 @@ def _body_bytes(stored: StoredObject | None) -> int:
 _FOLDER: Final = "file://"
 
 
-def read_only(store: ObjectStore, now_ms: Callable[[], int]) -> ObjectStore:
+def wrap_read_only(store: ObjectStore, now_ms: Callable[[], int]) -> ObjectStore:
     """Return a view of `store` that rejects writes.
 
     A folder's clock needs a new file, so a view of one uses `now_ms`.
     """
-    return ReadOnlyStore(store, now_ms if store.url.startswith(_FOLDER) else store.clock_ms)
+    return ReadOnlyStore(store, now_ms if store.url.startswith(_FOLDER) else store.read_clock_ms)
 
 
 class ReadOnlyStore(WrappedStore):
-    """A store that only reads; a write is a caller's bug and is rejected."""
+    """A store that rejects writes, which are bugs of the caller."""
 
     def __init__(self, inner: ObjectStore, clock_ms: Callable[[], int]) -> None:
         super().__init__(inner)
@@ -335,7 +345,7 @@ class ReadOnlyStore(WrappedStore):
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickle_read_only, (self.inner,)
 
-    def clock_ms(self) -> int:
+    def read_clock_ms(self) -> int:
         """Return the store's time."""
         return self._clock_ms()
 
@@ -349,16 +359,16 @@ class ReadOnlyStore(WrappedStore):
         del body, expected
         self._refuse("swap", key)
 
-    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
+    def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Reject the copy."""
         del source, source_key, kms_key_id
-        self._refuse("copy_in", key)
+        self._refuse("copy_from", key)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Reject the deletion."""
         self._refuse("delete", ", ".join(keys))
 
-    def probe(self) -> NoReturn:
+    def find_violated_conditions(self) -> NoReturn:
         """Reject: a probe writes."""
         self._refuse("probe", "")
 
@@ -368,4 +378,4 @@ class ReadOnlyStore(WrappedStore):
 
 
 def _unpickle_read_only(inner: ObjectStore) -> ReadOnlyStore:
-    return ReadOnlyStore(inner, inner.clock_ms)
+    return ReadOnlyStore(inner, inner.read_clock_ms)

@@ -56,9 +56,9 @@ from reconciler.resources.address import (
     cluster_of,
     full_name_of,
     kind_of,
-    matches,
+    list_levels,
+    matches_pattern,
     split_name,
-    tiers_of,
 )
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
@@ -305,7 +305,7 @@ class _ApplyRun:
     def _may_drive(self, action: Transition) -> bool:
         named = (*list_settled_addresses(action), self._find_entry_address(action))
         if self._options.leaves_jobs or any(
-            matches(pattern, at) for pattern in self._work.select.excludes for at in named
+            matches_pattern(pattern, at) for pattern in self._work.select.excludes for at in named
         ):
             return False
         if is_mount_by_jobs(action):
@@ -424,7 +424,7 @@ def _list_config_layers(address: Address) -> Iterator[Address]:
     yield address
     if kind_of(address) == "topic":
         namespace, _ = split_name(full_name_of(address))
-        for tier in reversed(list(tiers_of(namespace))):
+        for tier in reversed(list(list_levels(namespace))):
             yield address_of("namespace", cluster_of(address) or "", tier)
 
 

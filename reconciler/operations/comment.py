@@ -22,7 +22,7 @@ from reconciler.forges.protocol import (
     parse_marker,
 )
 from reconciler.runtime.retry import Backoff, Tries
-from reconciler.runtime.text import counted, list_first
+from reconciler.runtime.text import list_first, pluralize
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.invocation import Invocation
@@ -127,9 +127,9 @@ def write_newest(
             if (changed := change(items[-1])) is not None:
                 return "updated", changed, items[:-1]
         except UnansweredError:
-            if tries.is_over:
+            if tries.has_ended:
                 raise
-        if tries.is_over:
+        if tries.has_ended:
             message = f"{what} does not stay: it was deleted after each write"
             raise RetryableError(message, hint="See who deletes it, then run the same command again.")
         tries.wait()
@@ -226,7 +226,7 @@ def _find_request_number(invocation: Invocation, forge: Forge, options: ForgeReq
     merged = forge.find_merged_requests(commit)
     if len(merged) == 1:
         return merged[0]
-    origin = "no merged pull request" if not merged else f"{counted(len(merged), 'merged pull request')}"
+    origin = "no merged pull request" if not merged else f"{pluralize(len(merged), 'merged pull request')}"
     raise UsageError(f"commit {commit[:10]} came with {origin}", hint=hint)
 
 

@@ -28,17 +28,10 @@ from reconciler.planning.plan import DriftFinding, HeldChange, Plan, PlanFinding
 from reconciler.planning.plan_rows import hash_value, list_platform_changes
 from reconciler.planning.resolve.mirror_sources import link_of
 from reconciler.planning.situation import find_taken_resources, is_mirroring
-from reconciler.providers.protocol import links_of
-from reconciler.resources.address import (
-    Address,
-    address_of,
-    cluster_address,
-    cluster_of,
-    full_name_of,
-    matches,
-)
+from reconciler.providers.protocol import require_links
+from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, matches_pattern
 from reconciler.resources.mirror_link import MirrorTopic
-from reconciler.runtime.text import counted, list_first, plain, shorten_run_id
+from reconciler.runtime.text import list_first, pluralize, shorten_run_id, to_json_types
 from reconciler.state.lockfile import KEY, Lockfile
 
 if TYPE_CHECKING:
@@ -131,7 +124,7 @@ def is_lease_alive(store: ObjectStore, lockfile: Lockfile) -> bool:
     if lease.status != "held":
         return False
     row = next((listed for listed in store.list(KEY) if listed.key == KEY), None)
-    return row is not None and store.clock_ms() - row.modified_ms <= lease.lease_s * 1000
+    return row is not None and store.read_clock_ms() - row.modified_ms <= lease.lease_s * 1000
 
 
 # `drift --known FILE` hides items reported before. The file stores fingerprints by workspace, environment and state.
@@ -339,7 +332,7 @@ def _format_path(finding: DriftFinding) -> str:
 
 def _build_agreed_item(finding: DriftFinding) -> DriftItem:
     message = f"{finding.path} was changed on the cluster, and the files have the same value: apply records it"
-    mark = compute_fingerprint("pending", finding.address, plain(finding.observed), finding.path)
+    mark = compute_fingerprint("pending", finding.address, to_json_types(finding.observed), finding.path)
     return DriftItem("pending", finding.address, message, mark, finding.path, finding.recorded, finding.observed)
 
 
@@ -367,7 +360,7 @@ def _is_drift_reset(action: Action, fields: AbstractSet[_Field]) -> bool:
 
 def _identify_action(action: Action) -> object:
     if moves := list_platform_changes(action):
-        return [action.id, [[change.path, plain(change.after)] for change in moves]]
+        return [action.id, [[change.path, to_json_types(change.after)] for change in moves]]
     return action.id
 
 
@@ -469,11 +462,7 @@ def drift(
     planned = build_plan_result(work, decided, started_ms)
     doubtful = find_doubtful_actions(work.state, decided.remembered, _build_selector(select))
     foreign, untold = _find_foreign_records(work, decided, select)
-    items = (
-        *_find_takeovers(work, decided, _build_selector(select)),
-        *foreign,
-        *list_drift_items(planned.plan),
-    )
+    items = (*_find_takeovers(work, decided, _build_selector(select)), *foreign, *list_drift_items(planned.plan))
     findings = put_doubtful_first(items, doubtful)
     unknown, lost = _find_unreadable_run(work, decided), _find_unread_clusters(decided)
     known_file = None
@@ -536,7 +525,7 @@ def _find_foreign_records(
             clusters.setdefault(cluster_of(address) or "", []).append(full_name_of(address))
     for cluster, names in sorted(clusters.items()):
         provider = work.providers[cluster]
-        links = links_of(provider).by_jobs
+        links = require_links(provider).job_steps
         if provider.capabilities.mirrors.read_only or links is None:
             continue
         unknown: dict[str, ReconcilerError] = {}
@@ -554,7 +543,7 @@ def _find_foreign_records(
             untold.append(PlanFinding(cluster_address(cluster), None, message, hint))
         for name, foreign in sorted(foreign_by_name.items()):
             address, where = address_of("mirror", cluster, name), [str(foreign_range) for foreign_range in foreign]
-            count = counted(sum(foreign_range.records for foreign_range in foreign), "record")
+            count = pluralize(sum(foreign_range.records for foreign_range in foreign), "record")
             message = f"another producer wrote {count}: {list_first(where, _SHOWN, grouping='')}"
             mark = compute_fingerprint("drift", address, where, FOREIGN)
             items.append(DriftItem("drift", address, message, mark, FOREIGN))
@@ -587,8 +576,8 @@ def _build_compared_check(plan: Plan, select: Select) -> Callable[[Address], boo
 
 def _build_selector(select: Select) -> Callable[[Address], bool]:
     def is_selected(address: Address) -> bool:
-        is_target = not select.targets or any(matches(pattern, address) for pattern in select.targets)
-        return is_target and not any(matches(pattern, address) for pattern in select.excludes)
+        is_target = not select.targets or any(matches_pattern(pattern, address) for pattern in select.targets)
+        return is_target and not any(matches_pattern(pattern, address) for pattern in select.excludes)
 
     return is_selected
 

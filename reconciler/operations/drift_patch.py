@@ -48,13 +48,21 @@ from reconciler.planning.resolve.acting_configs import Inheritance
 from reconciler.planning.resolve.mirror_sources import find_current_role, link_of
 from reconciler.planning.situation import ALTERED
 from reconciler.resources.acls import to_rule_fields
-from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches, rank, split_name
+from reconciler.resources.address import (
+    Address,
+    build_sort_key,
+    cluster_of,
+    full_name_of,
+    kind_of,
+    matches_pattern,
+    split_name,
+)
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic, is_auto_created
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import OFF
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import list_first, plain
+from reconciler.runtime.text import list_first, to_json_types
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import HeldChange
@@ -143,7 +151,7 @@ def accept_mirror(manifests: Manifests, mirror: MirrorTopic) -> None:
 def build_link_entry(mirror: MirrorTopic) -> dict[str, Any]:
     """Return the entry of a mirror in its link's manifest."""
     state = {} if mirror.state == "mirroring" else {"state": mirror.state}
-    configs = {"configs": plain(format_configs(mirror.configs))} if mirror.configs else {}
+    configs = {"configs": to_json_types(format_configs(mirror.configs))} if mirror.configs else {}
     return {"source": mirror.source, **state, **configs}
 
 
@@ -326,7 +334,7 @@ class _PatchBuilder:
         for held in chosen:
             self._try_change(held.address, partial(self._accept_held, held), partial(self._describe_held_by_hand, held))
         settled = {held.address for held in chosen}
-        for mirror in sorted(filter(self._is_chosen, self._find_differing_mirrors() - settled), key=rank):
+        for mirror in sorted(filter(self._is_chosen, self._find_differing_mirrors() - settled), key=build_sort_key):
             settled.add(mirror)
             seen = self._decided.seen.inventory[mirror].resource
             role = _find_role(seen, self._decided.seen.inventory) if isinstance(seen, MirrorTopic) else None
@@ -342,7 +350,7 @@ class _PatchBuilder:
         self._note_environment()
 
     def _is_chosen(self, address: Address) -> bool:
-        return any(matches(pattern, address) for pattern in self._patterns)
+        return any(matches_pattern(pattern, address) for pattern in self._patterns)
 
     def _try_change(self, address: Address, change: Callable[[], None], by_hand: Callable[[Place], str]) -> None:
         self.is_anything_found = True

@@ -29,7 +29,7 @@ from reconciler.operations.init import SCHEMA, add_git_and_editor_files, format_
 from reconciler.operations.steps.observe import read_recorded_clusters
 from reconciler.operations.steps.workspace import Site, Work, open_undeclared, open_work
 from reconciler.planning.diff.mount_changes import RECOVERING
-from reconciler.providers.protocol import Provider, Scope, archives_of
+from reconciler.providers.protocol import Provider, Scope, require_archives
 from reconciler.resources.address import Address, cluster_address, full_name_of
 from reconciler.resources.cluster import BROKERS_PROVIDER, FLAT_SEPARATOR, Cluster
 from reconciler.resources.configs import SECRET_REFERENCE
@@ -139,7 +139,7 @@ def read_cluster(
 
 
 def _read_contents(cluster: Cluster, provider: Provider, inventory: Inventory) -> ClusterContents:
-    separator = cluster.spec.connection.separator()
+    separator = cluster.spec.connection.find_separator()
     mirrors = [address for address in inventory if address.startswith("mirror/")]
     return ClusterContents(
         cluster=cluster.metadata.name,
@@ -219,7 +219,9 @@ def export(invocation: Invocation, select: Select, cluster: str, options: Export
 def _export_archived(work: Work, cluster: str, options: ExportOptions) -> ExportResult:
     if work.invocation.principal is not None:
         raise UserError("only the super user may read what is in object storage", hint="Leave --principal out.")
-    stored = archives_of(work.providers[cluster]).cluster(options.cluster_id or _find_cluster_id(work, cluster))
+    stored = require_archives(work.providers[cluster]).read_stored_cluster(
+        options.cluster_id or _find_cluster_id(work, cluster)
+    )
     if stored is None:
         message = f"{cluster_address(cluster)}: its platform stores no whole cluster in object storage"
         raise UserError(message, hint="Export the live cluster: leave --from-object-storage out.")

@@ -9,14 +9,7 @@ from typing import Final
 from reconciler.errors import UserError
 from reconciler.operations.export_layout import OmittedResource
 from reconciler.planning.resolve.cluster_values import compile_cluster
-from reconciler.resources.address import (
-    Address,
-    address_of,
-    cluster_address,
-    kind_of,
-    split_name,
-    tiers_of,
-)
+from reconciler.resources.address import Address, address_of, cluster_address, kind_of, list_levels, split_name
 from reconciler.resources.base import InNamespace, OfNamespace
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS, EMBEDDED_PROPERTIES
@@ -131,7 +124,7 @@ class _ManifestBuilder:
             return
         # Links copy their live mirrors again.
         if (
-            self._metadata.has("topics")
+            self._metadata.has_part("topics")
             and known is None
             and _parse_revision(newest.location) <= self._metadata.revision
         ):
@@ -184,7 +177,7 @@ class _ManifestBuilder:
     def list_group_recoveries(self) -> Iterator[GroupReturn]:
         clamped: dict[str, list[tuple[Address, ClampedOffset]]] = {}
         for address, topic in self.taken.items():
-            for offset in topic.clamped():
+            for offset in topic.list_clamped_offsets():
                 clamped.setdefault(offset.group, []).append((address, offset))
         for group, offsets in sorted(self._metadata.groups.items()):
             comes = {place: partitions for place, partitions in offsets.items() if place in self._taken_at}
@@ -241,7 +234,7 @@ class _ManifestBuilder:
         configs = {
             config: self._properties[name] for name, config in CONFIG_DEFAULTS.items() if name in self._properties
         }
-        for tier in tiers_of(namespace):
+        for tier in list_levels(namespace):
             seen = self.inventory.get(address_of("namespace", self._cluster, tier))
             if seen is not None and isinstance(seen.resource, Namespace):
                 configs |= seen.resource.spec.configs

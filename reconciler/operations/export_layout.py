@@ -23,13 +23,13 @@ from reconciler.resources.address import (
     MAX_NAMESPACE,
     MAX_TIER,
     Address,
+    build_sort_key,
     check_namespace,
     check_topic_name,
     join_name,
     kind_of,
-    rank,
+    list_levels,
     split_name,
-    tiers_of,
 )
 from reconciler.resources.base import NameOnly, OfNamespace, format_duration, format_size
 from reconciler.resources.cluster import Cluster
@@ -174,7 +174,7 @@ class _ConfigTally:
 def _tally_namespaces(facts: Mapping[str, Facts]) -> dict[str, _ConfigTally]:
     tallies: defaultdict[str, _ConfigTally] = defaultdict(_ConfigTally)
     for name, own_facts in facts.items():
-        for tier in tiers_of(split_name(name)[0]):
+        for tier in list_levels(split_name(name)[0]):
             tallies[tier].add_topic(own_facts)
     return tallies
 
@@ -223,10 +223,7 @@ class PolicyExtractor:
     """Tiering policies of a cluster: one for each distinct set of tiering configs."""
 
     def __init__(
-        self,
-        layers: Iterable[Mapping[str, str]],
-        capabilities: Capabilities,
-        taken: Mapping[str, TieringPolicy],
+        self, layers: Iterable[Mapping[str, str]], capabilities: Capabilities, taken: Mapping[str, TieringPolicy]
     ) -> None:
         counted = Counter(words for layer in layers if (words := _pick_tiering_configs(layer)))
         self._names: dict[TieringConfigs, str] = {}
@@ -351,7 +348,7 @@ def find_flat_namespaces(
     do.
     """
     counts, spoiled = _count_prefixes(names, separator)
-    namespaces = {tier for namespace in known for tier in tiers_of(namespace)}
+    namespaces = {tier for namespace in known for tier in list_levels(namespace)}
     for prefix in sorted(reserved):
         ends = [end for end, _ in _list_legal_prefixes(prefix[: prefix.rfind(separator) + 1], separator)]
         if ends and len(ends[-1]) == prefix.rfind(separator) + 1 and spoiled.isdisjoint(ends):
@@ -625,7 +622,7 @@ def _find_topic_namespaces(contents: ClusterContents, topics: Sequence[Topic], a
     known = {topic.metadata.namespace for topic in topics}
     known |= {resource.metadata.name for resource in contents.resources if isinstance(resource, Namespace)}
     if contents.separator is None:
-        return FlatNamespaces(":", {f"{tier}:": tier for namespace in sorted(known) for tier in tiers_of(namespace)})
+        return FlatNamespaces(":", {f"{tier}:": tier for namespace in sorted(known) for tier in list_levels(namespace)})
     names = [topic.full_name.replace(":", contents.separator) for topic in topics]
     return find_flat_namespaces(
         [*names, *contents.taken],
@@ -704,7 +701,7 @@ def format_manifests(resources: Iterable[Resource], inventory: Inventory) -> dic
     """Return manifests by file name: one file per namespace with its topics, and one per other kind."""
     documents: dict[str, list[str]] = {}
     names: dict[tuple[str, str], str] = {}
-    for resource in sorted(resources, key=lambda resource: rank(resource.address)):
+    for resource in sorted(resources, key=lambda resource: build_sort_key(resource.address)):
         name = _choose_file(resource.address, resource, names)
         if name is not None:
             documents.setdefault(name, []).append(format_resource(resource, inventory))

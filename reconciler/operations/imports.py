@@ -47,13 +47,13 @@ from reconciler.planning.resolve.acting_configs import Inheritance
 from reconciler.resources.acls import OPERATIONS, AccessBinding, expand_namespace_rules
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of
 from reconciler.resources.cluster import BROKERS_PROVIDER, FLAT_SEPARATOR, Cluster
-from reconciler.resources.configs import show_value
+from reconciler.resources.configs import format_value
 from reconciler.resources.inventory import AccessControl, Capabilities, DeclaredResource, Resource
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import counted
+from reconciler.runtime.text import pluralize
 
 if TYPE_CHECKING:
     from reconciler.manifests.load import LoadedWorkspace
@@ -127,7 +127,7 @@ def _no_files_error(tool: str, path: Path, files: tuple[Path, ...], cwd: Path) -
     other_tools = {name: count for name, count in _count_files(files, cwd).items() if count and name != tool}
     message = f"there is no file of {tool}'s in {build_label(path, cwd)}"
     if other_tools:
-        named = ", ".join(f"{name} ({counted(count, 'file', grouping='')})" for name, count in other_tools.items())
+        named = ", ".join(f"{name} ({pluralize(count, 'file', grouping='')})" for name, count in other_tools.items())
         first = max(other_tools, key=lambda name: other_tools[name])
         return UserError(f"{message}, but of {named}", hint=f"Read those with --from {first}")
     known = ", ".join(("terraform", *sorted(_CLAIMS)))
@@ -240,7 +240,7 @@ class _InheritedConfigs:
             if key not in own:
                 at = self._target.declared.get(Address(origin))
                 where = f"{origin}, at {at.source}" if at is not None else origin
-                why = f"is set in no file, and the topic gets {show_value(key, value, KAFKA_CONFIGS)} from {where}"
+                why = f"is set in no file, and the topic gets {format_value(key, value, KAFKA_CONFIGS)} from {where}"
                 yield NotImported(flat.places[name], f"topic {name}", key, why, _SET_IT)
 
 
@@ -332,7 +332,7 @@ def _list_declared_targets(loaded: LoadedWorkspace) -> Iterable[Target]:
     for declared in loaded.desired.values():
         cluster = declared.resource
         if isinstance(cluster, Cluster):
-            separator = cluster.spec.connection.separator()
+            separator = cluster.spec.connection.find_separator()
             yield Target(
                 name=cluster.metadata.name,
                 separator=separator or FLAT_SEPARATOR,

@@ -124,7 +124,7 @@ def format_schema() -> str:
 def _probe_state_store(folder: Path, location: str) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     settings = StoreSettings.resolve(location, folder=folder)
-    failures = open_store(settings).probe()
+    failures = open_store(settings).find_violated_conditions()
     if failures:
         raise UserError(
             f"{settings.url} does not keep the promises a state needs: {'; '.join(failures)}",

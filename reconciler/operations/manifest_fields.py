@@ -19,16 +19,16 @@ from reconciler.resources.acls import (
     ACLS,
     NamespaceAcl,
     TopicAcl,
+    build_rule_path,
     parse_rule,
-    rule_path,
     split_namespace_rules,
     subtract_rule,
 )
 from reconciler.resources.address import Address, kind_of
 from reconciler.resources.base import format_duration, format_size
-from reconciler.resources.configs import canonicalize_value, explain_refused_value, show_value
+from reconciler.resources.configs import canonicalize_value, explain_refused_value, format_value
 from reconciler.resources.mirror_link import MirrorLink
-from reconciler.runtime.text import plain
+from reconciler.runtime.text import to_json_types
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Value
@@ -239,7 +239,7 @@ def format_field(path: str, value: Value, like: Any = None) -> Any:
             return format_size(value)
         if path in _DURATIONS:
             return format_duration(value)
-    return plain(value)
+    return to_json_types(value)
 
 
 def format_configs(configs: Mapping[str, str]) -> dict[str, Any]:
@@ -255,7 +255,7 @@ def _list_candidate_forms(key: str, stored: str, like: Any) -> Iterator[Any]:
         yield stored.split(",")
     if isinstance(like, str) and like == stored:
         yield stored
-    shown = show_value(key, stored)
+    shown = format_value(key, stored)
     if shown != stored:
         yield shown
     if number is not None:
@@ -350,7 +350,7 @@ def _write_rule(
             file.append_value(number, _RULES, format_rule(path, observed))
         for position in reversed(places):
             if observed is not None and position == whole:
-                file.set_value(number, (*_RULES, position, "operations"), plain(observed))
+                file.set_value(number, (*_RULES, position, "operations"), to_json_types(observed))
             elif len(parts[position]) == 1:
                 file.remove_value(number, (*_RULES, position))
             else:
@@ -363,9 +363,9 @@ def _list_part_paths(
     is_topics = kind_of(address) == "topic"
     try:
         if is_topics or not operations:
-            return {rule_path((TopicAcl if is_topics else NamespaceAcl).model_validate(written_rule_content))}
+            return {build_rule_path((TopicAcl if is_topics else NamespaceAcl).model_validate(written_rule_content))}
         return {
-            rule_path(part)
+            build_rule_path(part)
             for part in split_namespace_rules([NamespaceAcl.model_validate(written_rule_content)], operations)
         }
     except ValidationError:
@@ -374,11 +374,13 @@ def _list_part_paths(
 
 def _remove_part(spot: Spot, position: int, path: str, operations: Mapping[str, frozenset[str]]) -> None:
     rule = NamespaceAcl.model_validate(spot.get_value((*_RULES, position)))
-    part = next(candidate for candidate in split_namespace_rules([rule], operations) if rule_path(candidate) == path)
+    part = next(
+        candidate for candidate in split_namespace_rules([rule], operations) if build_rule_path(candidate) == path
+    )
     first, *others = subtract_rule(rule, part, operations)
     file, number = spot.file, spot.place.number
     for other in others:
-        file.append_value(number, _RULES, format_rule(rule_path(other), other.operations))
+        file.append_value(number, _RULES, format_rule(build_rule_path(other), other.operations))
     before, after = rule.to_json(), first.to_json()
     for name in (name for name in after if after[name] != before[name]):
         file.set_value(number, (*_RULES, position, name), after[name])
@@ -389,4 +391,4 @@ def format_rule(path: str, operations: Value) -> dict[str, Any]:
     rule = parse_rule(path, operations if isinstance(operations, tuple | list) else ())
     shown = {name: NamespaceAcl.model_fields[name].default for name in ("permission", "host", "resources", "names")}
     fields = rule.to_json()
-    return {name: value for name, value in fields.items() if name not in shown or value != plain(shown[name])}
+    return {name: value for name, value in fields.items() if name not in shown or value != to_json_types(shown[name])}

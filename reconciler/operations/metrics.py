@@ -13,7 +13,7 @@ from reconciler.operations.drift import CLASSES, DriftClass, DriftResult
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, MirrorOutcome, PassResult
 from reconciler.operations.steps.observe import check_cluster_exists
 from reconciler.operations.steps.transitions import UNDER_WAY
-from reconciler.providers.protocol import links_of
+from reconciler.providers.protocol import require_links
 from reconciler.resources.address import Address, cluster_of, full_name_of
 from reconciler.resources.measures import COUNTER_HELP, LEVELS, Vitals
 from reconciler.resources.mirrors import (
@@ -170,8 +170,8 @@ def _build_lag_metrics(
             if source is not None:
                 name = full_name_of(topic.address)
                 labels = {"cluster": cluster, "link": links.get((cluster, name), ""), "topic": name}
-                records.add(topic.behind(source), **labels)
-                if (behind_ms := topic.behind_ms(source)) is not None:
+                records.add(topic.count_lag(source), **labels)
+                if (behind_ms := topic.compute_lag_ms(source)) is not None:
                     seconds.add(behind_ms / 1000, **labels)
     yield from (records, seconds)
 
@@ -259,9 +259,12 @@ class MetricsReader:
             if not check_cluster_exists(self._site, name, recorded):
                 return None
             provider = self._site.providers[name]
-            links = () if provider.links is None else provider.links.links()
+            links = () if provider.links is None else provider.links.list_links()
             return ClusterReading(
-                name, provider.vitals(), links=links, mirrors=links_of(provider).mirrors() if links else ()
+                name,
+                provider.read_vitals(),
+                links=links,
+                mirrors=require_links(provider).list_mirrors() if links else (),
             )
         except ReconcilerError as error:
             return ClusterReading(name, None, error)

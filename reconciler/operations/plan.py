@@ -41,7 +41,7 @@ from reconciler.planning.plan_rows import encode_plan
 from reconciler.planning.resolve.cluster_values import find_abandoned_sources
 from reconciler.planning.saved_plan import encode_saved_plan
 from reconciler.resources.address import Address
-from reconciler.runtime.text import counted, list_first
+from reconciler.runtime.text import list_first, pluralize
 
 if TYPE_CHECKING:
     from reconciler.applying.engine import RunResult
@@ -292,7 +292,7 @@ def choose_verdict(
     if result is None:
         return None
     if result.unknown is not None:
-        doubt = counted(len(result.in_doubt), "action is", "actions are", grouping="")
+        doubt = pluralize(len(result.in_doubt), "action is", "actions are", grouping="")
         return IncompleteError(f"{doubt} in doubt: {result.unknown.message}", hint=result.unknown.hint)
     if result.not_started and result.is_stopped:
         return IncompleteError(
@@ -304,14 +304,17 @@ def choose_verdict(
     if result.failed:
         first = result.failed[0]
         why = add_place(Address(first.id.partition(":")[2]), first.error.message)
-        failed = counted(len(result.failed), "action", "actions", grouping="")
+        failed = pluralize(len(result.failed), "action", "actions", grouping="")
         skipped = f", {len(result.skipped)} more were not tried because of that" if result.skipped else ""
         return PartialError(
             f"{failed} failed{skipped}; the first is {first.id}: {why}",
             hint=f"{first.error.hint}{_hint_separator(first.error.hint)}Then run: reconciler apply",
         )
     if result.skipped:
-        left, cause = counted(len(result.skipped), "action was", "actions were", grouping=""), result.skipped[0].because
+        left, cause = (
+            pluralize(len(result.skipped), "action was", "actions were", grouping=""),
+            result.skipped[0].because,
+        )
         return PartialError(
             f"{left} not run: a dependency timed out and was later found to have succeeded; the first needs {cause}",
             hint="Continue with: reconciler apply",
@@ -322,9 +325,9 @@ def choose_verdict(
 def _describe_rest(result: RunResult) -> str:
     unanswered, rest = result.unanswered, len(result.not_started) - len(result.unanswered)
     if not unanswered:
-        return f"{counted(rest, 'action is', 'actions are', grouping='')} left"
+        return f"{pluralize(rest, 'action is', 'actions are', grouping='')} left"
     left = f", {rest} {'is' if rest == 1 else 'are'} not started" if rest else ""
-    doubt = f"{counted(len(unanswered), 'action is', 'actions are', grouping='')} in doubt{left}"
+    doubt = f"{pluralize(len(unanswered), 'action is', 'actions are', grouping='')} in doubt{left}"
     return f"{doubt}; whether these happened is not known: {list_first(unanswered)}"
 
 

@@ -26,11 +26,11 @@ from reconciler.operations.steps.mount_jobs import build_progress_event
 from reconciler.operations.steps.observe import observe
 from reconciler.operations.steps.recorded import read_state
 from reconciler.planning.checks.cluster_checks import explain_moved_storage
-from reconciler.providers.protocol import MaintenancePorts, Provider, UpkeepResult, links_of
-from reconciler.resources.address import Address, address_of, cluster_address, full_name_of, kind_of, matches
+from reconciler.providers.protocol import MaintenanceJobResult, MaintenancePorts, Provider, require_links
+from reconciler.resources.address import Address, address_of, cluster_address, full_name_of, kind_of, matches_pattern
 from reconciler.resources.mirrors import TASKS, ObservedMirror
-from reconciler.resources.owners import ResourceOwner, owner_key_of
-from reconciler.runtime.text import did_you_mean, nearest
+from reconciler.resources.owners import ResourceOwner, build_owner_key
+from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:
     from reconciler.jobs.progress import JobProgress
@@ -44,13 +44,7 @@ if TYPE_CHECKING:
 One = TypeVar("One")
 
 
-def run_once(
-    reach: SiteOptions,
-    *,
-    only: Sequence[str] = (),
-    report: Callable[[Event], None],
-    stop: Stop,
-) -> PassResult:
+def run_once(reach: SiteOptions, *, only: Sequence[str] = (), report: Callable[[Event], None], stop: Stop) -> PassResult:
     """Run all jobs, or those in `only`, once on all clusters."""
     names = _select_jobs(only)
     site = _open_site(reach)
@@ -61,12 +55,7 @@ def run_once(
 
 
 def run_repeatedly(
-    reach: SiteOptions,
-    interval_s: float,
-    *,
-    only: Sequence[str] = (),
-    report: Callable[[Event], None],
-    stop: Stop,
+    reach: SiteOptions, interval_s: float, *, only: Sequence[str] = (), report: Callable[[Event], None], stop: Stop
 ) -> Iterator[PassResult]:
     """Run passes `interval_s` apart until stopped, and yield their results."""
     names = _select_jobs(only)
@@ -154,7 +143,7 @@ class _MaintenancePass:
         means = MaintenancePorts(
             self.jobs.run_distributed, self._is_selected, lambda: self.stop.is_requested, is_asked, is_named
         )
-        jobs: dict[str, Mapping[str, Callable[[], UpkeepResult]]] = {}
+        jobs: dict[str, Mapping[str, Callable[[], MaintenanceJobResult]]] = {}
         # Replicas depend on this pass's uploads of all clusters.
         last = [name for name in self.names if name == _REPLICAS]
         for names in ([name for name in self.names if name not in last], last):
@@ -175,8 +164,8 @@ class _MaintenancePass:
 
     def _is_selected(self, address: Address) -> bool:
         targets, excludes = self.reach.select.targets, self.reach.select.excludes
-        is_target = not targets or any(matches(pattern, address) for pattern in targets)
-        return is_target and not any(matches(pattern, address) for pattern in excludes)
+        is_target = not targets or any(matches_pattern(pattern, address) for pattern in targets)
+        return is_target and not any(matches_pattern(pattern, address) for pattern in excludes)
 
 
 _OBSERVE: Final = "observe"
@@ -224,7 +213,9 @@ def _find_foreign_owners(
     if owners is None:
         return {}
     links = {address for address in inventory if kind_of(address) == "link"} - set(ours)
-    owner_by_name = {full_name_of(address): owners.other(owner_key_of(address) or "", me) for address in sorted(links)}
+    owner_by_name = {
+        full_name_of(address): owners.find_other_owner(build_owner_key(address) or "", me) for address in sorted(links)
+    }
     return {name: owner for name, owner in owner_by_name.items() if owner is not None}
 
 
@@ -267,14 +258,14 @@ JOBS: Final = (MIRROR, *CLUSTER_JOBS)
 def _select_jobs(only: Sequence[str]) -> tuple[str, ...]:
     for name in only:
         if name not in JOBS:
-            hint = did_you_mean(nearest(name, JOBS), then=f"Jobs: {', '.join(JOBS)}.")
+            hint = format_suggestion(find_similar(name, JOBS), then=f"Jobs: {', '.join(JOBS)}.")
             raise UsageError(f"there is no job {name!r}", hint=hint)
     return tuple(name for name in JOBS if not only or name in only)
 
 
 def _run_jobs(
     cluster: str,
-    jobs: Mapping[str, Callable[[], UpkeepResult]],
+    jobs: Mapping[str, Callable[[], MaintenanceJobResult]],
     names: Iterable[str],
     *,
     now_ms: Callable[[], int],
@@ -286,10 +277,14 @@ def _run_jobs(
 
 
 def _run_job(
-    name: str, cluster: str, do: Callable[[], UpkeepResult], now_ms: Callable[[], int], report: Callable[[Event], None]
+    name: str,
+    cluster: str,
+    do: Callable[[], MaintenanceJobResult],
+    now_ms: Callable[[], int],
+    report: Callable[[Event], None],
 ) -> JobOutcome:
     event, address, began_ms = f"{name}:{cluster}", cluster_address(cluster), now_ms()
-    upkept = UpkeepResult()
+    upkept = MaintenanceJobResult()
     failure: ReconcilerError | None = None
     report(ActionStarted(event, address))
     try:
@@ -343,7 +338,7 @@ class _LinkRunner:
         done = self._add_link_results(start, links)
         if not (done.changed or done.errors or done.failure):
             return None
-        upkept = UpkeepResult("change", done.changed, failed=len(done.errors), errors=done.errors)
+        upkept = MaintenanceJobResult("change", done.changed, failed=len(done.errors), errors=done.errors)
         return JobOutcome(_LINK_JOB, done.link_pass.cluster, done.seconds, upkept, done.failure)
 
     def _add_link_results(self, start: _LinkStart, links: Iterator[LinkOutcome]) -> _LinkStart:
@@ -367,7 +362,7 @@ class _LinkRunner:
     def _is_link_chosen(self, cluster: str, link: str, is_wanted: Callable[[Address], bool]) -> bool:
         if is_wanted(address_of("link", cluster, link)):
             return True
-        mirrors = links_of(self.providers[cluster]).mirrors(link)
+        mirrors = require_links(self.providers[cluster]).list_mirrors(link)
         return any(is_wanted(address_of("mirror", cluster, mirror.name)) for mirror in mirrors)
 
     def _report_link(self, link: LinkOutcome) -> Sequence[ReconcilerError]:

@@ -33,17 +33,17 @@ from reconciler.planning.checks.mount_checks import find_sealed_topics
 from reconciler.planning.resolve.mirror_sources import find_current_role
 from reconciler.planning.saved_plan import read_plan_to_show
 from reconciler.planning.situation import is_recreated
-from reconciler.resources.acls import rule_path
-from reconciler.resources.address import Address, cluster_address, cluster_of, full_name_of, kind_of, rank
+from reconciler.resources.acls import build_rule_path
+from reconciler.resources.address import Address, build_sort_key, cluster_address, cluster_of, full_name_of, kind_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
 from reconciler.resources.inventory import DeclaredResource, Desired, Inventory, Observed, Record, Recorded, Resource
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
-from reconciler.resources.owners import ResourceOwner, owner_key_of
+from reconciler.resources.owners import ResourceOwner, build_owner_key
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import counted, did_you_mean, nearest
+from reconciler.runtime.text import find_similar, format_suggestion, pluralize
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import DriftFinding, HeldChange, Plan, PlanFinding, SavedPlan, UnfinishedTransition
@@ -101,7 +101,7 @@ def unknown_address_error(address: str, known: Iterable[str]) -> UserError:
     """Return the error for an unknown address. It names the most similar address."""
     return UserError(
         f"{address} is neither declared, nor recorded, nor on a cluster",
-        hint=did_you_mean(nearest(address, known), then="List what there is with: reconciler show"),
+        hint=format_suggestion(find_similar(address, known), then="List what there is with: reconciler show"),
     )
 
 
@@ -161,8 +161,8 @@ def _find_owner(
     if cluster is None or cluster.cluster.owners is None:
         return None
     last = recorded.get(address)
-    key = owner_key_of(address, wanted or (last.resource if last else None))
-    return None if key is None else cluster.cluster.owners.of(key)
+    key = build_owner_key(address, wanted or (last.resource if last else None))
+    return None if key is None else cluster.cluster.owners.find_owner(key)
 
 
 def _build_views(work: Work, only: Address | None) -> tuple[ResourceView, ...]:
@@ -175,7 +175,7 @@ def _build_views(work: Work, only: Address | None) -> tuple[ResourceView, ...]:
     seen = observe(work.providers, names, remembered.record)
     recorded = remembered.settle(seen)
     desired = add_link_mirrors(work.loaded.desired)
-    addresses = sorted({*desired, *recorded, *seen.inventory}, key=rank) if only is None else [only]
+    addresses = sorted({*desired, *recorded, *seen.inventory}, key=build_sort_key) if only is None else [only]
     unmounted = find_unmounted_topics(desired, recorded)
     me = work.make_owner(remembered.snapshot.lineage if remembered.snapshot else "")
     rows = tuple(build_view(address, desired, recorded, seen, unmounted, me) for address in addresses)
@@ -262,7 +262,7 @@ def _find_rule_origins(shown: ResourceView, written: Mapping[str, str]) -> Itera
         for index, rule in enumerate(shown.desired.spec.acls):
             place = written.get(f"spec.acls[{index}].principal")
             if place is not None:
-                yield rule_path(rule), place
+                yield build_rule_path(rule), place
 
 
 def _compute_effective_configs(work: Work, decided: PlanDecision, address: Address) -> Sequence[ConfigRow]:
@@ -331,7 +331,7 @@ def draw_lifecycle(name: str) -> Picture:
     """Draw a lifecycle: all states and verbs."""
     lifecycle = LIFECYCLES.get(name)
     if lifecycle is None:
-        hint = did_you_mean(nearest(name, LIFECYCLES), then=f"Lifecycles: {', '.join(LIFECYCLES)}.")
+        hint = format_suggestion(find_similar(name, LIFECYCLES), then=f"Lifecycles: {', '.join(LIFECYCLES)}.")
         raise UserError(f"there is no lifecycle {name!r}", hint=hint)
     return Picture(
         of="lifecycle",
@@ -408,7 +408,7 @@ def _build_link_arrow(link: MirrorLink) -> Arrow:
     if spec.prefix:
         parts.append(f"prefix {spec.prefix}")
     if spec.mirror_topics:
-        parts.append(counted(len(spec.mirror_topics), "mirror"))
+        parts.append(pluralize(len(spec.mirror_topics), "mirror"))
     if spec.auto_create is not None and spec.auto_create.enabled:
         parts.append("auto-create")
     if spec.paused:
@@ -424,6 +424,6 @@ def _count_mounted(desired: Desired) -> Mapping[str, Mapping[str, str]]:
             of_cluster = counts.setdefault(item.resource.metadata.cluster or "", {})
             of_cluster[verb] = of_cluster.get(verb, 0) + 1
     return {
-        cluster: {verb: f"{verb}s {counted(count, 'topic')}" for verb, count in verb_counts.items()}
+        cluster: {verb: f"{verb}s {pluralize(count, 'topic')}" for verb, count in verb_counts.items()}
         for cluster, verb_counts in counts.items()
     }

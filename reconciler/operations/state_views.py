@@ -20,7 +20,7 @@ from reconciler.operations.steps.recorded import read_state, warn_of_outdated
 from reconciler.operations.steps.workspace import Site, Work, open_state
 from reconciler.planning.actions import Change, Value
 from reconciler.planning.diff.ordered import suggest_recorded
-from reconciler.resources.address import Address, rank
+from reconciler.resources.address import Address, build_sort_key
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import DeclaredResource, Desired, Record, Recorded, Resource
 from reconciler.resources.topic import Topic
@@ -53,7 +53,7 @@ def state_list(invocation: Invocation, select: Select) -> StateListing:
     snapshot = read_state(site)
     if snapshot is None:
         return StateListing(site.state.url, None, 0, {})
-    resources = {address: snapshot.record[address] for address in sorted(snapshot.record, key=rank)}
+    resources = {address: snapshot.record[address] for address in sorted(snapshot.record, key=build_sort_key)}
     return StateListing(site.state.url, snapshot.lineage, snapshot.serial, resources)
 
 
@@ -194,7 +194,7 @@ def compare_records(before: Record, after: Record) -> tuple[StateDifference, ...
     """Return the resources whose records differ, in plan order. The recording run is ignored."""
     differences = (
         _compare_resource(address, before.get(address), after.get(address))
-        for address in sorted(before.keys() | after.keys(), key=rank)
+        for address in sorted(before.keys() | after.keys(), key=build_sort_key)
     )
     return tuple(difference for difference in differences if difference is not None)
 

@@ -13,14 +13,14 @@ from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.mount_jobs import build_progress_event
 from reconciler.operations.steps.runner import SiteOptions, Stop, stop_jobs_on_request
 from reconciler.operations.steps.workspace import Site, get_address_provider, parse_topic_address
-from reconciler.providers.protocol import links_by_jobs, links_of
+from reconciler.providers.protocol import require_job_links, require_links
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, ForeignRecords, ObservedLink, ObservedMirror
-from reconciler.runtime.text import counted, did_you_mean, list_first, nearest_spelling
+from reconciler.runtime.text import find_similar_spelling, format_suggestion, list_first, pluralize
 
 if TYPE_CHECKING:
     from reconciler.applying.events import Event
-    from reconciler.jobs.comparison import Comparison, Difference, PartitionComparison, Side
+    from reconciler.jobs.comparison import Comparison, Difference, PartitionComparison, PartitionSide
     from reconciler.jobs.progress import JobProgress
     from reconciler.jobs.stage import Engine
     from reconciler.providers.protocol_links import Links
@@ -91,14 +91,14 @@ class LinkComparison:
         different = [mirror for mirror in self.mirrors if not mirror.is_equal]
         if different:
             named = list_first([str(mirror.left) for mirror in different], _SHOWN_NAMES)
-            problems.append(f"{counted(len(different), 'mirror differs', 'mirrors differ')} ({named})")
+            problems.append(f"{pluralize(len(different), 'mirror differs', 'mirrors differ')} ({named})")
             hints += [mirror.verdict.hint for mirror in different if mirror.verdict is not None]
             hints.append("See the partitions of one with: reconciler verify MIRROR")
         if self.failed:
             named = list_first([str(mirror.mirror) for mirror in self.failed], _SHOWN_NAMES)
             reasons = {mirror.error.message for mirror in self.failed}
             why = f": {reasons.pop()}" if len(reasons) == 1 else ""
-            problems.append(f"{counted(len(self.failed), 'mirror')} could not be compared ({named}){why}")
+            problems.append(f"{pluralize(len(self.failed), 'mirror')} could not be compared ({named}){why}")
             hints += [mirror.error.hint for mirror in self.failed]
         hint = ". ".join(list(dict.fromkeys(text.rstrip(".") for text in hints))[:_SHOWN_NAMES])
         return UserError(f"{self.link}: {', and '.join(problems)}", hint=hint)
@@ -131,15 +131,15 @@ def verify(reach: SiteOptions, left: str, right: str | None, how: VerifyOptions)
 def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkComparison:
     """Compare each mirror of a link with its source, except stopped ones. A failure does not stop the others."""
     site = reach.open_site()
-    links, name = links_of(get_address_provider(site, link)), full_name_of(link)
-    seen = links.links()
+    links, name = require_links(get_address_provider(site, link)), full_name_of(link)
+    seen = links.list_links()
     if name not in {link_seen.name for link_seen in seen}:
-        near = nearest_spelling(
+        near = find_similar_spelling(
             link, (address_of("link", cluster_of(link) or "", link_seen.name) for link_seen in seen)
         )
-        hint = did_you_mean(near, then="See the links with: reconciler link list")
+        hint = format_suggestion(near, then="See the links with: reconciler link list")
         raise NotFoundError(f"{link}: there is no such link", hint=hint)
-    mirrors = links.mirrors(name)
+    mirrors = links.list_mirrors(name)
     active = [mirror for mirror in mirrors if mirror.status is not MirrorStatus.STOPPED]
     stopped = [
         StoppedMirror(_make_mirror_address(mirror), mirror.stopped_by)
@@ -148,7 +148,7 @@ def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkCo
     ]
     verified: list[TopicComparison] = []
     failed = [_report_missing_topic(link, mirror_name) for mirror_name in links.list_lost_mirrors(name)]
-    hidden, cluster = links.hidden({mirror.name for mirror in mirrors}, name), cluster_of(link) or ""
+    hidden, cluster = links.find_hidden_mirrors({mirror.name for mirror in mirrors}, name), cluster_of(link) or ""
     failed += [
         NotCompared(address_of("mirror", cluster, mirror_name), error) for mirror_name, error in sorted(hidden.items())
     ]
@@ -177,11 +177,11 @@ class _LogComparer:
     foreign: Mapping[str, Sequence[ForeignRecords]] | None = None
 
     def compare_logs(self, ours: Address, right: str | None, mirror: ObservedMirror | None) -> TopicComparison:
-        from reconciler.jobs.verify import verify as compare_logs  # noqa: PLC0415 - loads numpy
+        from reconciler.jobs.verify import compare_logs  # noqa: PLC0415 - loads numpy
 
         site, engine = self.site, self.engine
         theirs = _find_source_address(site, mirror) if mirror is not None else parse_topic_address(right or "")
-        logs = get_address_provider(site, ours).log(ours), _open_source_log(site, theirs, mirror)
+        logs = get_address_provider(site, ours).open_log(ours), _open_source_log(site, theirs, mirror)
         spans = _find_spans(site, (ours, theirs), logs, mirror)
         if spans is None:
             comparison = compare_logs(
@@ -200,14 +200,14 @@ class _LogComparer:
                 progress=lambda job_progress: self._report_progress(ours, job_progress),
             )
         if mirror is not None and spans is None:
-            links = links_of(get_address_provider(site, ours)).links() if self.links is None else self.links
+            links = require_links(get_address_provider(site, ours)).list_links() if self.links is None else self.links
             comparison = _drop_expected_differences(comparison, mirror, links)
         named = ours if mirror is None else _make_mirror_address(mirror)
         foreign: Sequence[ForeignRecords] = ()
         if mirror is not None and spans is not None:
             foreign_by_name = self.foreign
             if foreign_by_name is None:
-                foreign_by_name = links_by_jobs(get_address_provider(site, ours)).find_foreign_records([mirror.name])
+                foreign_by_name = require_job_links(get_address_provider(site, ours)).find_foreign_records([mirror.name])
             foreign = foreign_by_name.get(mirror.name, ())
         verdict = _foreign_error(named, theirs, foreign) or _choose_verdict(named, theirs, comparison, mirror)
         return TopicComparison(named, theirs, comparison, verdict, tuple(foreign))
@@ -218,7 +218,7 @@ class _LogComparer:
 
 def _open_source_log(site: Site, theirs: Address, mirror: ObservedMirror | None) -> TopicLog:
     try:
-        log = get_address_provider(site, theirs).log(theirs)
+        log = get_address_provider(site, theirs).open_log(theirs)
         topic_id = None if mirror is None else log.topic_id
     except UserError as error:
         if mirror is not None:
@@ -240,11 +240,11 @@ def _find_spans(
 
     ours, theirs = ends
     if mirror is not None:
-        sink = get_address_provider(site, ours).sink(_make_mirror_address(mirror))
-        return sink.spans(logs[1].bounds()) if isinstance(sink, TransactionalSink) else None
+        sink = get_address_provider(site, ours).open_sink(_make_mirror_address(mirror))
+        return sink.find_spans(logs[1].read_bounds()) if isinstance(sink, TransactionalSink) else None
     if any(site.clusters[cluster_of(end) or ""].spec.root is not None for end in (ours, theirs)):
         return None
-    return make_whole_spans(logs[0].bounds(), logs[1].bounds())
+    return make_whole_spans(logs[0].read_bounds(), logs[1].read_bounds())
 
 
 def compare_renumbered(
@@ -262,15 +262,11 @@ def compare_renumbered(
     """
     from reconciler.jobs.ordered import verify_renumbered  # noqa: PLC0415 - with the rest of what reads records
 
-    left, right = (log.bounds() for log in logs)
+    left, right = (log.read_bounds() for log in logs)
     comparison = verify_renumbered(engine, *logs, spans, progress=progress)
 
     def add_missing(row: PartitionComparison) -> PartitionComparison:
-        bounds, left_bounds, span = (
-            right.get(row.partition),
-            left.get(row.partition),
-            spans[row.partition],
-        )
+        bounds, left_bounds, span = (right.get(row.partition), left.get(row.partition), spans[row.partition])
         if bounds is None:
             return row
         if left_bounds is None:
@@ -291,10 +287,10 @@ def compare_renumbered(
 
 
 def _read_foreign(links: Links, mirrors: Sequence[ObservedMirror]) -> Mapping[str, Sequence[ForeignRecords]] | None:
-    if links.by_jobs is None:
+    if links.job_steps is None:
         return {}
     try:
-        return links.by_jobs.find_foreign_records([mirror.name for mirror in mirrors])
+        return links.job_steps.find_foreign_records([mirror.name for mirror in mirrors])
     except (UserError, RetryableError):
         return None
 
@@ -321,14 +317,14 @@ def _find_unreachable_error(site: Site, cluster: str) -> dict[str, ReconcilerErr
     return {}
 
 
-def _set_bounds(side: Side | None, bounds: Bounds) -> Side | None:
+def _set_bounds(side: PartitionSide | None, bounds: Bounds) -> PartitionSide | None:
     return side and replace(side, start=bounds.start, end=bounds.stable)
 
 
 def _find_mirror(site: Site, topic: Address) -> ObservedMirror:
     named = parse_mirror_address(topic)
     try:
-        return find_mirror(links_of(get_address_provider(site, topic)), named)
+        return find_mirror(require_links(get_address_provider(site, topic)), named)
     except UserError as error:
         error.hint = f"{error.hint.removesuffix('.')}. Two logs are compared by two addresses"
         raise
@@ -390,7 +386,7 @@ def describe_foreign(foreign: Sequence[ForeignRecords]) -> str:
     """Describe number and places of foreign records."""
     count = sum(foreign_range.records for foreign_range in foreign)
     named = list_first([str(foreign_range) for foreign_range in foreign], _SHOWN_NAMES, grouping="")
-    return f"{counted(count, 'record')} ({named})"
+    return f"{pluralize(count, 'record')} ({named})"
 
 
 def describe_differences(differing: tuple[PartitionComparison, ...]) -> str:

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from reconciler.lifecycles import MOUNT, UNMOUNT
 from reconciler.resources.address import Address, address_of, cluster_of
 from reconciler.resources.inventory import Resource
-from reconciler.resources.mirrors import Stretch, count_offsets
+from reconciler.resources.mirrors import OffsetStretch, count_offsets
 from reconciler.resources.owners import ResourceOwner
 
 
@@ -32,9 +32,9 @@ class Unreadable:
 class RoleCost:
     """Cost of changing a mirror's role, as measured on both clusters."""
 
-    lost: tuple[Stretch, ...] = ()
+    lost: tuple[OffsetStretch, ...] = ()
     """Offsets that are lost: those only on the source for a failover, those truncated for a restore."""
-    behind: tuple[Stretch, ...] = ()
+    behind: tuple[OffsetStretch, ...] = ()
     """Offsets that a promotion or reversal copies first."""
     lost_ms: int | None = None
     """For a failover with losses: how much older the mirror's newest record is than the source's."""
@@ -50,7 +50,7 @@ class RoleCost:
     """Counted records that a restore loses or keeps; `None` if only offsets are known."""
     since_ms: int | None = None
     """Earliest timestamp of these records; `None` if unknown."""
-    kept: tuple[Stretch, ...] = ()
+    kept: tuple[OffsetStretch, ...] = ()
     """Records only in this topic that a restore keeps."""
     kept_in: str | None = None
     """Full name of the topic that keeps them."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.planning.plan import SHORT_COMMIT, AppliedCommit, PlanFinding
 from reconciler.planning.plan_rows import find_kind_name
 from reconciler.planning.selection import is_partial_selection
-from reconciler.resources.address import Address, matches
+from reconciler.resources.address import Address, matches_pattern
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action
@@ -49,18 +49,19 @@ class Grant:
     def covers(self, action: Action) -> bool:
         """Return whether the allowance matches an action's address and its verb or kind."""
         is_taken = self.verb == ADOPT and action.owner is not None
-        return (is_taken or self.verb in {action.verb, find_kind_name(action)}) and matches(
+        is_verb_allowed = is_taken or self.verb in {action.verb, find_kind_name(action)}
+        return is_verb_allowed and matches_pattern(
             self.pattern, action.address
         )
 
     def allows_commit(self, commit: str) -> bool:
         """Return whether files of this commit may be applied after newer ones."""
         is_short = len(self.pattern) >= SHORT_COMMIT and commit.startswith(self.pattern)
-        return self.verb == OLDER and (is_short or matches(self.pattern, commit))
+        return self.verb == OLDER and (is_short or matches_pattern(self.pattern, commit))
 
     def allows_takeover(self, address: Address) -> bool:
         """Return whether the allowance lets this workspace take a resource from another one."""
-        return self.verb == ADOPT and matches(self.pattern, address)
+        return self.verb == ADOPT and matches_pattern(self.pattern, address)
 
 
 def collect_allowances(guards: Guards, selection: Selection) -> tuple[Grant, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from reconciler.resources.acls import DENIED, denial_path, to_rule_fields
+from reconciler.resources.acls import DENIED, build_denial_path, to_rule_fields
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import canonicalize_value
 from reconciler.resources.inventory import Resource
@@ -56,7 +56,7 @@ def list_fields(resource: Resource) -> dict[str, Value]:
             )
         case MirrorTopic():
             configs: dict[str, Value] = {CONFIGS + key: value for key, value in resource.configs.items()}
-            return {**configs, **{denial_path(principal): DENIED for principal in resource.denied}}
+            return {**configs, **{build_denial_path(principal): DENIED for principal in resource.denied}}
         case Cluster():
             return _list_cluster_fields(resource)
         case Mounting() | TieringPolicy():

@@ -18,11 +18,11 @@ from reconciler.planning.situation import STOPPED, Situation, as_mirror, get_sou
 from reconciler.resources.address import (
     Address,
     address_of,
+    build_sort_key,
     cluster_address,
     cluster_of,
     full_name_of,
     kind_of,
-    rank,
     split_name,
 )
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
@@ -278,8 +278,8 @@ def _iterate_ready(sorter: TopologicalSorter[str], places: Mapping[str, int]) ->
 def _sort_by_kind(actions: Sequence[Action]) -> list[Action]:
     making = [action for action in actions if not isinstance(action, Delete | Forget)]
     removing = [action for action in actions if isinstance(action, Delete | Forget)]
-    making.sort(key=lambda action: (rank(action.address), _rank_step(action)))
-    removing.sort(key=lambda action: (rank(action.address), _rank_step(action)), reverse=True)
+    making.sort(key=lambda action: (build_sort_key(action.address), _rank_step(action)))
+    removing.sort(key=lambda action: (build_sort_key(action.address), _rank_step(action)), reverse=True)
     return [*making, *removing]
 
 

@@ -27,7 +27,7 @@ from reconciler.planning.actions import (
 from reconciler.planning.plan import AppliedCommit, Base, DriftFinding, PlanFinding, UnfinishedTransition
 from reconciler.resources.acls import ACLS
 from reconciler.resources.address import kind_of
-from reconciler.runtime.text import counted, escape_json, format_count, plain
+from reconciler.runtime.text import escape_json, format_count, pluralize, to_json_types
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Plan
@@ -85,7 +85,7 @@ def format_totals(plan: Plan, *, with_blocked: bool = True) -> str:
     parts = [todo] if todo else []
     parts += [f"{format_count(len(plan.waiting))} waiting"] if plan.waiting else []
     parts += [f"{format_count(len(plan.blocked))} blocked"] if plan.blocked and with_blocked else []
-    parts += [counted(len(plan.errors), "error")] if plan.errors else []
+    parts += [pluralize(len(plan.errors), "error")] if plan.errors else []
     return " · ".join(parts)
 
 
@@ -112,7 +112,7 @@ _WORDS: Final = {
 def _count_words(actions: Iterable[Action], words: Mapping[str, str], jobs: tuple[str, str]) -> str:
     counts = Counter(find_kind_name(action) for action in actions)
     parts = [f"{format_count(counts[name])} {word}" for name, word in words.items() if counts[name]]
-    return ", ".join([*parts, counted(counts["job"], *jobs)] if counts["job"] else parts)
+    return ", ".join([*parts, pluralize(counts["job"], *jobs)] if counts["job"] else parts)
 
 
 _SUMMARY_ORDER: Final = ("create", "update", "delete", "transition", "job", "adopt", "forget", "drift", "blocked")
@@ -182,7 +182,7 @@ PRINTED_FIELDS: Final[Mapping[type, tuple[str, ...]]] = {
 
 
 def _build_row(record: object) -> dict[str, Any]:
-    return {name: plain(getattr(record, name)) for name in PRINTED_FIELDS[type(record)]}
+    return {name: to_json_types(getattr(record, name)) for name in PRINTED_FIELDS[type(record)]}
 
 
 _ESTIMATE_FIELDS: Final = tuple(part.name for part in fields(Estimate))
@@ -218,7 +218,9 @@ def compute_digest(actions: Sequence[Action]) -> str:
 def _list_denials(action: Action) -> Iterator[list[list[Any]]]:
     if kind_of(action.address) == "mirror":
         denials = [
-            [change.path, plain(change.after)] for change in list_changes(action) if change.path.startswith(ACLS)
+            [change.path, to_json_types(change.after)]
+            for change in list_changes(action)
+            if change.path.startswith(ACLS)
         ]
         if denials:
             yield denials
@@ -254,5 +256,5 @@ def collect_parameters(action: Action) -> dict[str, Any]:
 
 
 def _sort_values(parameters: object) -> dict[str, Any]:
-    values: dict[str, Any] = plain(parameters)
+    values: dict[str, Any] = to_json_types(parameters)
     return dict(sorted(values.items()))

@@ -38,7 +38,7 @@ from reconciler.planning.resolve.mirror_sources import find_held_mirrors, map_ro
 from reconciler.planning.resolve.physical_names import rekey_observed
 from reconciler.planning.selection import build_selector, is_partial_selection
 from reconciler.planning.situation import Review, Situation
-from reconciler.resources.address import rank
+from reconciler.resources.address import build_sort_key
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action
@@ -122,9 +122,9 @@ def assess_draft(draft: Draft, measures: Measures) -> Plan:
         tool=request.source.tool,
         git_commit=request.source.git_commit,
         actions=actions,
-        drift=tuple(sorted(decision.drift, key=lambda finding: (rank(finding.address), finding.path))),
-        held=tuple(sorted(decision.held, key=lambda held: rank(held.address))),
-        waiting=tuple(sorted(decision.waiting, key=lambda finding: rank(finding.address))),
+        drift=tuple(sorted(decision.drift, key=lambda finding: (build_sort_key(finding.address), finding.path))),
+        held=tuple(sorted(decision.held, key=lambda held: build_sort_key(held.address))),
+        waiting=tuple(sorted(decision.waiting, key=lambda finding: build_sort_key(finding.address))),
         unmanaged=strangers,
         owners={address: owner for address, owner in owners if owner is not None},
         errors=_sort_findings([*decision.errors, *guarded.errors, *rings, *_run_checks(ERRORS, review)]),
@@ -215,4 +215,6 @@ def _drop_policy_repeats(findings: Iterable[PlanFinding]) -> Iterator[PlanFindin
 
 
 def _sort_findings(findings: Iterable[PlanFinding]) -> tuple[PlanFinding, ...]:
-    return tuple(sorted(findings, key=lambda item: (rank(item.address) if item.address else (-1, ""), item.message)))
+    return tuple(
+        sorted(findings, key=lambda item: (build_sort_key(item.address) if item.address else (-1, ""), item.message))
+    )

@@ -16,7 +16,7 @@ from reconciler.resources.inventory import Inventory, Ownership, Record, Recorde
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
-from reconciler.resources.owners import NOBODY, ResourceOwner, owner_key_of
+from reconciler.resources.owners import NOBODY, ResourceOwner, build_owner_key
 from reconciler.resources.topic import Topic
 
 RecordChanges: TypeAlias = Mapping[Address, Recorded | None]
@@ -207,7 +207,7 @@ def list_owner_keys(record: Record, cluster: str) -> list[str]:
         key
         for address, last in record.items()
         if cluster_of(address) == cluster and IMPLIED not in last.origins
-        if (key := owner_key_of(address, last.resource)) is not None
+        if (key := build_owner_key(address, last.resource)) is not None
     ]
 
 
@@ -219,10 +219,12 @@ def find_outdated_owner_clusters(record: Record, inventory: Inventory, me: Resou
         if seen is None:
             continue
         owners = seen.cluster.owners or NOBODY
-        if owners.unknown is not None:
+        if owners.unsupported_reason is not None:
             continue
         keys = set(list_owner_keys(record, cluster or ""))
-        mine = {lineage for lineage, owner in owners.who.items() if owner.is_same(me)}
-        if keys - owners.what.keys() or any(by in mine and key not in keys for key, by in owners.what.items()):
+        mine = {lineage for lineage, owner in owners.workspaces.items() if owner.is_same(me)}
+        if keys - owners.lineages_by_key.keys() or any(
+            by in mine and key not in keys for key, by in owners.lineages_by_key.items()
+        ):
             names.add(cluster or "")
     return frozenset(names)

@@ -12,7 +12,7 @@ from reconciler.planning.actions import Action, Adopt, Block, Delete, Reason, Up
 from reconciler.planning.plan_rows import build_result_json, collect_parameters, find_kind_name, list_changes
 from reconciler.planning.saved_plan import PLAN_AGAIN_HINT, build_version_error
 from reconciler.resources.address import Address
-from reconciler.runtime.text import counted, format_bytes, plain
+from reconciler.runtime.text import format_bytes, pluralize, to_json_types
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Plan
@@ -221,11 +221,11 @@ def _format_more(of: LossKind, approved: Losses, now: int | None) -> str:
 def _format_amounts(of: LossKind, count: int) -> tuple[str, str]:
     match of:
         case LossKind.ROLE:
-            return f"{counted(count, 'offset')} would be lost", f"{count:,}"
+            return f"{pluralize(count, 'offset')} would be lost", f"{count:,}"
         case LossKind.UNREADABLE:
-            return f"{counted(count, 'offset')} would become unreadable", f"{count:,}"
+            return f"{pluralize(count, 'offset')} would become unreadable", f"{count:,}"
         case LossKind.DELETED:
-            return f"{counted(count, 'record')} would be deleted", f"{count:,}"
+            return f"{pluralize(count, 'record')} would be deleted", f"{count:,}"
         case LossKind.EXPIRING:
             return f"about {format_bytes(count)} would expire", f"about {format_bytes(count)}"
         case _:
@@ -240,7 +240,8 @@ def describe_missing_action(change: Difference) -> str:
 
 def _collect_moves(action: Action) -> dict[str, Move]:
     return {
-        change.path: Move(plain(change.before), plain(change.after), has_before=True) for change in list_changes(action)
+        change.path: Move(to_json_types(change.before), to_json_types(change.after), has_before=True)
+        for change in list_changes(action)
     }
 
 
@@ -350,9 +351,9 @@ def _is_done_already(now: Action, approved: Sequence[Action]) -> bool:
     if not isinstance(now, Adopt) or now.reasons != (Reason.RECORD_ONLY,) or now.blocked or now.moved_from:
         return False
     agreed = [earlier for earlier in approved if earlier.blocked is None]
-    changes = {change.path: plain(change.after) for earlier in agreed for change in list_changes(earlier)}
+    changes = {change.path: to_json_types(change.after) for earlier in agreed for change in list_changes(earlier)}
     learns_no_more = all(
-        change.path in changes and changes[change.path] == plain(change.after) for change in now.changes
+        change.path in changes and changes[change.path] == to_json_types(change.after) for change in now.changes
     )
     return learns_no_more and any(build_result_json(earlier) == build_result_json(now) for earlier in agreed)
 
@@ -386,18 +387,21 @@ def _has_other_result(approved: Action, now: Action) -> bool:
 
 def _changes_more(approved: Action, now: Action) -> bool:
     # The `after` of a mirror lacks its denied principals.
-    agreed = [(change.path, plain(change.after)) for change in list_changes(approved)]
-    return isinstance(now, Update) and any((moved.path, plain(moved.after)) not in agreed for moved in now.changes)
+    agreed = [(change.path, to_json_types(change.after)) for change in list_changes(approved)]
+    return isinstance(now, Update) and any(
+        (moved.path, to_json_types(moved.after)) not in agreed for moved in now.changes
+    )
 
 
 def _starts_as_approved(approved: Action, now: Action) -> bool:
     """Return whether only the files changed: common changes start from the same values, and new ones are no drift."""
-    was = {change.path: plain(change.before) for change in list_changes(approved)}
+    was = {change.path: to_json_types(change.before) for change in list_changes(approved)}
     changes = list_changes(now)
     if was.keys() == {change.path for change in changes}:
         return False
     return all(
-        was[change.path] == plain(change.before) if change.path in was else not change.drift for change in changes
+        was[change.path] == to_json_types(change.before) if change.path in was else not change.drift
+        for change in changes
     )
 
 

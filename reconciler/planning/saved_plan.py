@@ -34,7 +34,7 @@ from reconciler.planning.plan_rows import (
 from reconciler.resources.address import Address
 from reconciler.resources.base import KEPT, Model
 from reconciler.resources.owners import ResourceOwner
-from reconciler.runtime.text import explain_invalid_json, plain, refusal
+from reconciler.runtime.text import explain_invalid, explain_invalid_json, to_json_types
 from reconciler.version import __version__
 
 _CONFIG: Final = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -187,7 +187,7 @@ def read_plan_to_show(body: bytes) -> SavedPlan:
                 row, "was changed after it was written: the shown plan differs from the actions to apply"
             )
     except ValidationError as error:
-        raise _build_read_error(row, f"cannot be read: {refusal(error)}") from error
+        raise _build_read_error(row, f"cannot be read: {explain_invalid(error)}") from error
     except TypeError as error:  # too deep for JSON, or a number beyond 64 bits
         raise _build_read_error(row, f"cannot be read: {error}") from error
     return SavedPlan(plan, body, None if row.get("seal") is None else row.get("options"))
@@ -337,6 +337,6 @@ def _to_stored(value: object) -> object:
         case tuple():
             return [_to_stored(item) for item in value]
         case _ if is_dataclass(value) and not isinstance(value, type):
-            return {key: plain(item) for key, item in asdict(value).items()}
+            return {key: to_json_types(item) for key, item in asdict(value).items()}
         case _:
-            return plain(value)
+            return to_json_types(value)

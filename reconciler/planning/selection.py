@@ -22,9 +22,9 @@ from reconciler.resources.address import (
     cluster_of,
     full_name_of,
     kind_of,
-    matches,
+    list_levels,
+    matches_pattern,
     split_name,
-    tiers_of,
 )
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Desired, Inventory, Record, Resource
@@ -32,7 +32,7 @@ from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorT
 from reconciler.resources.mount import Mounting, MountSource
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy
-from reconciler.runtime.text import did_you_mean, nearest
+from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import PlanInput, Selection
@@ -98,7 +98,9 @@ def build_selector(
         named |= _find_other_ends(named, ends)
         chosen = named | set(_find_dependencies(named, wanted, recorded, _find_mount_needs(request, wanted)))
         chosen |= _find_other_ends(chosen, ends)
-    excluded = {address for address in chosen if any(matches(pattern, address) for pattern in selection.excludes)}
+    excluded = {
+        address for address in chosen if any(matches_pattern(pattern, address) for pattern in selection.excludes)
+    }
     excluded |= _find_other_ends(excluded, ends)
     excluded |= {
         address
@@ -181,7 +183,7 @@ def _guess_addresses_before_moves(address: Address, moved: Mapping[Address, Addr
         return
     cluster, full_name = cluster_of(address) or "", full_name_of(address)
     home = full_name.rpartition(":")[0] if kind_of(address) == "namespace" else split_name(full_name)[0]
-    for tier in reversed(tiers_of(home)):
+    for tier in reversed(list_levels(home)):
         old = moved.get(address_of("namespace", cluster, tier))
         if old is not None:
             yield Address(f"{kind_of(address)}/{cluster}/{full_name_of(old)}{full_name[len(tier) :]}")
@@ -273,8 +275,8 @@ def list_selection_warnings(review: Review) -> Iterator[PlanFinding]:
     for name, value in selection.labels:
         if (name, value) not in known:
             values = sorted(other for label, other in known if label == name)
-            near = nearest(value, values) if values else nearest(name, {label for label, _ in known})
-            hint = did_you_mean(near, otherwise="Labels are in metadata.labels.")
+            near = find_similar(value, values) if values else find_similar(name, {label for label, _ in known})
+            hint = format_suggestion(near, otherwise="Labels are in metadata.labels.")
             yield PlanFinding(None, None, f"nothing has the label {name}={value}", hint)
 
 
@@ -294,16 +296,16 @@ def _find_unmatched_patterns(situation: Situation, option: str, patterns: Collec
     changed = chain.from_iterable(situation.changed_by_roles.values())
     everything = {*situation.wanted, *situation.recorded, *situation.observed, *before, *changed} if patterns else set()
     for pattern in patterns:
-        if not any(matches(pattern, address) for address in everything):
-            near = nearest(pattern, everything)
-            hint = did_you_mean(near, otherwise="Addresses are listed by: reconciler show")
+        if not any(matches_pattern(pattern, address) for address in everything):
+            near = find_similar(pattern, everything)
+            hint = format_suggestion(near, otherwise="Addresses are listed by: reconciler show")
             yield PlanFinding(
                 None, None, f"{option} {pattern} matches nothing that is declared, recorded or on a cluster", hint
             )
 
 
 def _any_matches(patterns: Iterable[str], addresses: Collection[Address]) -> bool:
-    return any(matches(pattern, address) for pattern in patterns for address in addresses)
+    return any(matches_pattern(pattern, address) for pattern in patterns for address in addresses)
 
 
 def _list_mirrors_in(changed: Iterable[Address]) -> list[Address]:
@@ -378,9 +380,9 @@ def list_dependencies(address: Address, resource: Resource | None) -> Iterator[A
     yield cluster_address(cluster)
     kind = kind_of(address)
     if kind == "namespace":
-        tiers = tiers_of(full_name_of(address))[:-1]
+        tiers = list_levels(full_name_of(address))[:-1]
     else:
-        tiers = tiers_of(split_name(full_name_of(address))[0])
+        tiers = list_levels(split_name(full_name_of(address))[0])
     if kind != "link":
         yield from (address_of("namespace", cluster, tier) for tier in tiers)
     if isinstance(resource, MirrorLink):

@@ -8,11 +8,11 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, rank, tiers_of
+from reconciler.resources.address import Address, address_of, build_sort_key, cluster_address, cluster_of, list_levels
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import Mounting
-from reconciler.resources.owners import ResourceOwner, owner_key_of
+from reconciler.resources.owners import ResourceOwner, build_owner_key
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Situation:
 
     def list_nearest_namespaces(self, cluster: str, namespace: str) -> tuple[Address, ...]:
         """Return the addresses of a namespace and its parents, nearest first."""
-        return tuple(address_of("namespace", cluster, tier) for tier in reversed(tiers_of(namespace)))
+        return tuple(address_of("namespace", cluster, tier) for tier in reversed(list_levels(namespace)))
 
     @cached_property
     def foreign_owners(self) -> Mapping[str, Mapping[str, ResourceOwner]]:
@@ -126,15 +126,17 @@ class Situation:
             if seen is None or seen.cluster.owners is None:
                 continue
             owners = seen.cluster.owners
-            strange = {name: owner for name, owner in owners.who.items() if me is None or not owner.is_same(me)}
+            strange = {name: owner for name, owner in owners.workspaces.items() if me is None or not owner.is_same(me)}
             if strange:
-                owners_by_key[cluster] = {key: strange[name] for key, name in owners.what.items() if name in strange}
+                owners_by_key[cluster] = {
+                    key: strange[name] for key, name in owners.lineages_by_key.items() if name in strange
+                }
         return owners_by_key
 
     def find_foreign_owner(self, address: Address, resource: object = None) -> ResourceOwner | None:
         """Return the other workspace that owns a resource, if any."""
         others = self.foreign_owners.get(cluster_of(address) or "")
-        key = owner_key_of(address, resource) if others else None
+        key = build_owner_key(address, resource) if others else None
         return None if not others or key is None else others.get(key)
 
     def explain_foreign_owner(self, address: Address, *related: Address) -> tuple[str, str] | None:
@@ -267,12 +269,12 @@ def find_taken_resources(
     record: Record, inventory: Inventory, me: ResourceOwner | None
 ) -> Iterator[tuple[Address, ResourceOwner]]:
     """Yield recorded resources that another workspace owns."""
-    for address in sorted(record, key=rank):
+    for address in sorted(record, key=build_sort_key):
         last, cluster = record[address], inventory.get(cluster_address(cluster_of(address) or ""))
         if cluster is None or cluster.cluster.owners is None or IMPLIED in last.origins:
             continue
-        key = owner_key_of(address, last.resource)
-        other = None if key is None else cluster.cluster.owners.other(key, me)
+        key = build_owner_key(address, last.resource)
+        other = None if key is None else cluster.cluster.owners.find_other_owner(key, me)
         if other is not None:
             yield address, other
 

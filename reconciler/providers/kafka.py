@@ -16,7 +16,7 @@ from reconciler.providers.brokers.provider import BrokersProvider
 from reconciler.providers.brokers.translate import OWN, ConfigState
 from reconciler.resources.acls import OPERATIONS, is_about_writing
 from reconciler.resources.inventory import AccessControl, Capabilities, MirrorSupport
-from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, ConfigKey, ConfigType, kafka_configs
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, ConfigKey, ConfigType, build_kafka_catalog
 
 if TYPE_CHECKING:
     from reconciler.providers.protocol import Edge
@@ -98,7 +98,7 @@ def read_capabilities(look: ClusterFacts, known: Sequence[str] = (), principal: 
     # empty if hidden
     broker = {} if isinstance(look.configs, NotAuthorizedError) else look.configs[0]
     topic = _topic_configs(look, known)
-    configs = dict(kafka_configs(topic, "3.9" if _GONE_IN_FOUR in topic else "4.0"))
+    configs = dict(build_kafka_catalog(topic, "3.9" if _GONE_IN_FOUR in topic else "4.0"))
     # unknown defaults are not Kafka's: brokers may keep less
     configs |= {
         key: replace(configs[key], default=None) for key in _RETENTION_SOURCES if key in configs and topic[key] is None

@@ -1,11 +1,11 @@
-"""Registers of detached topics as plan resources."""
+"""Registers of detached topics, as topics that can be mounted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from reconciler.archives.archive import release
+from reconciler.archives.archive import release_archive
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import read_manifest, remote_partition
 from reconciler.archives.ownership import Ownership, check_owner, iter_ownerships, list_sound_ownerships, read_ownership
@@ -87,5 +87,5 @@ def read_releasable_topic(storage: ObjectStore, location: str, owner: str) -> Mo
 
 
 def release_lost_topic(storage: ObjectStore, location: str, owner: str, *, now_ms: int) -> MountableTopic:
-    """Release a lost owner's topic: its manifests, then its register."""
-    return to_mountable(release(storage, TopicLocation.parse(location), owner, now_ms=now_ms))
+    """Release a topic of a lost owner: first its manifests, then its register."""
+    return to_mountable(release_archive(storage, TopicLocation.parse(location), owner, now_ms=now_ms))

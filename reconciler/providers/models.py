@@ -1,4 +1,4 @@
-"""Links, mirrors and changed fields as every provider reads and writes them."""
+"""Links, mirrors and changed fields, shared by all providers."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from reconciler.resources.mirrors import (
     ObservedMirror,
     SourceTopic,
     Trouble,
-    link_status,
+    compute_link_status,
+    compute_mirror_status,
+    find_status_start,
+    list_synced_configs,
     set_end_offsets,
     set_link_trouble,
     set_mirror_trouble,
     set_task_trouble,
-    status_of,
-    status_since_ms,
-    synced_configs,
-    with_trouble_start,
+    stamp_trouble,
 )
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class MirrorEntries(ABC):
     """Entries of links and mirrors: this class decides their changes, a platform stores them."""
 
     @abstractmethod
-    def mirror(self, full_name: str) -> ObservedMirror:
+    def read_mirror(self, full_name: str) -> ObservedMirror:
         """Return one mirror."""
 
     @abstractmethod
@@ -63,27 +63,27 @@ class MirrorEntries(ABC):
         """Return the caller's time."""
 
     def record_end_offsets(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> ObservedMirror:
-        """Record the offsets at which a mirror's operation ends; the first ones count."""
+        """Record the offsets at which a mirror's operation ends; later calls change nothing."""
         self.change_mirror(full_name, lambda entry: set_end_offsets(full_name, entry, operation, ends))
-        return self.mirror(full_name)
+        return self.read_mirror(full_name)
 
     def record_trouble(
         self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
     ) -> None:
         """Record why a mirror cannot fetch or continue; `None` if it can."""
-        entry_trouble = with_trouble_start(trouble, self.now_ms())
+        entry_trouble = stamp_trouble(trouble, self.now_ms())
         self.change_mirror(
             full_name, lambda entry: set_mirror_trouble(entry, entry_trouble, fails=fails, operation=operation)
         )
 
     def record_link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:
         """Record whether a link reaches its source."""
-        entry_trouble = with_trouble_start(trouble, self.now_ms())
+        entry_trouble = stamp_trouble(trouble, self.now_ms())
         self.change_link(link, lambda entry: set_link_trouble(entry, status, entry_trouble))
 
     def record_task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
         """Record the trouble of a link's task; `None` if it succeeds."""
-        entry_trouble = with_trouble_start(trouble, self.now_ms())
+        entry_trouble = stamp_trouble(trouble, self.now_ms())
         self.change_link(link, lambda entry: set_task_trouble(entry, task, entry_trouble))
 
 
@@ -102,9 +102,9 @@ def to_observed_mirror(
         link_name,
         "" if link is None else link.source_cluster,
         mirror.source,
-        status_of(mirror, link),
+        compute_mirror_status(mirror, link),
         topic[1],
-        status_since_ms(mirror, link),
+        find_status_start(mirror, link),
         mirror.source_topic_id,
         mirror.operation,
         mirror.trouble,
@@ -148,7 +148,7 @@ def to_observed_link(name: str, cluster: str, entry: LinkEntry) -> ObservedLink:
     return ObservedLink(
         to_declared_link(name, cluster, entry),
         entry.id,
-        link_status(entry),
+        compute_link_status(entry),
         entry.trouble,
         dict(sorted(entry.tasks.items())),
         entry.source_cluster_id,
@@ -160,7 +160,7 @@ def to_declared_mirror(
 ) -> MirrorTopic:
     """Return a mirror with its own configs, not those synced from its source."""
     link_name, link = of
-    synced = frozenset(synced_configs(link))
+    synced = frozenset(list_synced_configs(link))
     return MirrorTopic(
         cluster=cluster,
         link=link_name,
@@ -172,13 +172,13 @@ def to_declared_mirror(
     )
 
 
-def link_entry(link: MirrorLink, link_id: str) -> LinkEntry:
+def create_link_spec(link: MirrorLink, link_id: str) -> LinkEntry:
     """Return the entry of a new link: its spec without mirrors, which are topics."""
     declared = {key: value for key, value in link.spec.to_json().items() if key not in _NOT_KEPT}
     return LinkEntry(link_id, link.spec.source, declared)
 
 
-def planned_source(address: Address, parameters: Mapping[str, Any]) -> SourceTopic:
+def read_planned_source(address: Address, parameters: Mapping[str, Any]) -> SourceTopic:
     """Return the source of a new mirror as planned."""
     partitions = parameters.get("partitions")
     if not isinstance(partitions, int):
@@ -188,9 +188,9 @@ def planned_source(address: Address, parameters: Mapping[str, Any]) -> SourceTop
 
 
 def apply_declared_changes(declared: Mapping[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
-    """Return a link's stored spec with changes at dotted paths; `None` removes a field.
+    """Return a stored spec of a link with changes applied; `None` removes a field.
 
-    Empty parts are removed: a missing part means the default, an empty one nothing.
+    Parts that become empty are removed, so that their defaults apply.
     """
     after = dict(declared)
     for change in changes:
@@ -223,7 +223,7 @@ class FieldChanges:
     """Operations of access rules, by path; `None` removes a rule."""
 
 
-def field_changes(address: Address, changes: Sequence[Change], *, platform: str) -> FieldChanges:
+def convert_changes(address: Address, changes: Sequence[Change], *, platform: str) -> FieldChanges:
     """Convert changes of a topic, namespace or mirror.
 
     Raises:
@@ -260,7 +260,7 @@ def check_unchanged(
     current: Mapping[str, Value],
     catalog: Mapping[str, ConfigKey] = NO_CATALOG,
 ) -> None:
-    """Reject changes of values that have been changed since the plan, unless they already are as planned.
+    """Reject changes of values that changed since the plan, unless they equal the planned value.
 
     Configs in `catalog` are compared by meaning.
 

@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from reconciler.errors import ReconcilerError, UserError
-from reconciler.resources.address import Address, matches
+from reconciler.resources.address import Address, matches_pattern
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures, TopicStorage, Vitals
 from reconciler.resources.mount import MountableTopic, RecoverableTopic, Recoveries
-from reconciler.runtime.retry import go_on
+from reconciler.runtime.retry import skip_check
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction
@@ -44,13 +44,13 @@ TopicAddress: TypeAlias = Address
 """An address of kind `topic`; mirrors and mounted topics are read as topics too."""
 
 
-def silent(_text: str) -> None:
+def ignore_line(_text: str) -> None:
     """Print nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Access to clocks, ids and the environment; no other code reads them directly."""
+    """Clock, ids and environment variables for providers, which do not read them directly."""
 
     folder: Path
     """Folder of `reconciler.yaml`, in which relative locations start."""
@@ -68,13 +68,13 @@ class Edge:
     """
     is_reader: bool = False
     """Providers are opened read-only."""
-    warn: Callable[[str], None] = silent
-    """Prints one line about what a call waits for."""
+    warn: Callable[[str], None] = ignore_line
+    """Prints a line that says what a call waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Address patterns to observe; empty: everything."""
+    """Address patterns to observe; empty means everything."""
 
     patterns: tuple[str, ...] = ()
     recorded: frozenset[Address] = frozenset()
@@ -82,7 +82,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CompletedAction:
     """An action that is complete and durable."""
 
     id: str
@@ -91,16 +91,16 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """An action that the platform refused; others of its batch are independent."""
+class FailedAction:
+    """An action that the platform refused; other actions of its batch still run."""
 
     id: str
     error: ReconcilerError
-    made: Done | None = None
-    """Result of a `Create` whose access rules were refused: the resource is ours, but lacks them."""
+    created: CompletedAction | None = None
+    """Result of a `Create` whose access rules were refused; the resource exists without them."""
 
 
-Outcome: TypeAlias = Done | Failed
+Outcome: TypeAlias = CompletedAction | FailedAction
 
 
 class Placement(NamedTuple):
@@ -112,13 +112,13 @@ class Placement(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TopicStanding:
+class TopicSizes:
     """Offsets and sizes of a topic; `None`: the platform does not report it."""
 
     bounds: Mapping[int, Bounds]
     records: int | None
     bytes: int | None
-    """Each record counted once, in any tier."""
+    """Records in two tiers count once."""
     storage: TopicStorage | None = None
     """Bytes by tier; `None`: the platform has no tiers."""
     placements: Mapping[int, Placement] = field(default_factory=dict)
@@ -146,10 +146,10 @@ class Provider(Protocol):
         ...
 
     def list_unplaced_rules(self) -> Sequence[AccessBinding]:
-        """Return access rules of no topic and no known namespace, which `observe` omits."""
+        """Return access rules that belong to no topic or known namespace; `observe` omits them."""
         ...
 
-    def check_shown(self, address: Address) -> None:
+    def check_visible(self, address: Address) -> None:
         """Check that the caller may know whether a namespace or topic exists.
 
         Raises:
@@ -157,11 +157,13 @@ class Provider(Protocol):
         """
         ...
 
-    def overview(self) -> Overview:
+    def read_overview(self) -> Overview:
         """Return names and shapes of resources as cheaply as possible. Read-only."""
         ...
 
-    def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
+    def apply(
+        self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = skip_check
+    ) -> Iterator[Outcome]:
         """Run a batch of independent, idempotent actions and yield one outcome each.
 
         `may_go_on` is called before every change, as a call may wait or retry.
@@ -171,7 +173,7 @@ class Provider(Protocol):
         """
         ...
 
-    def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
+    def record_owners(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
         """Write owner marks; return keys of `change.take` that others own, in which case nothing is written.
 
         Atomic between competing callers. `Observed.owners` shows the marks.
@@ -183,7 +185,7 @@ class Provider(Protocol):
         """
         ...
 
-    def measure(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
+    def measure_topics(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
         """Return sizes of topics without Spark; unmeasured ones are absent."""
         ...
 
@@ -207,30 +209,30 @@ class Provider(Protocol):
         """Links into this cluster and their mirrors; `None`: the platform has none."""
         ...
 
-    def standing(self, topic: TopicAddress) -> TopicStanding:
+    def describe_topic(self, topic: TopicAddress) -> TopicSizes:
         """Return the offsets and the sizes of a topic, by one request per partition."""
         ...
 
-    def storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
+    def list_topic_storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
         """Yield sizes of topics and mirrors by tier, in order, without reading records."""
         ...
 
-    def vitals(self) -> Vitals:
+    def read_vitals(self) -> Vitals:
         """Return bounded metrics without reading records."""
         ...
 
     def learn_names(self, addresses: Iterable[Address]) -> None:
-        """Learn full names of topics, such as sources of mirrors of other workspaces.
+        """Store full names of topics, such as sources of mirrors of other workspaces.
 
         Platforms without namespaces use them to interpret flat names.
         """
         ...
 
-    def source_topic(self, topic: TopicAddress) -> SourceTopic:
+    def read_source_topic(self, topic: TopicAddress) -> SourceTopic:
         """Return the partitions and configs of a topic, which mirrors copy besides records."""
         ...
 
-    def log(
+    def open_log(
         self,
         topic: TopicAddress,
         *,
@@ -243,23 +245,23 @@ class Provider(Protocol):
         """
         ...
 
-    def producer(self, topic: TopicAddress) -> TopicProducer:
+    def open_producer(self, topic: TopicAddress) -> TopicProducer:
         """Return a producer for a topic; mirrors are rejected."""
         ...
 
-    def appends(self, topic: TopicAddress) -> AppendSink | None:
+    def open_append_sink(self, topic: TopicAddress) -> AppendSink | None:
         """Return a sink in which many tasks stage records that one publication makes readable.
 
         `None`: the platform only publishes the records of single producers. Mirrors are rejected.
         """
         ...
 
-    def sink(self, topic: TopicAddress) -> StagedSink | TransactionalSink:
+    def open_sink(self, topic: TopicAddress) -> StagedSink | TransactionalSink:
         """Return a sink for the records of a topic."""
         ...
 
     @property
-    def maintenance(self) -> Callable[[MaintenancePorts], Mapping[str, Callable[[], UpkeepResult]]] | None:
+    def maintenance(self) -> Callable[[MaintenancePorts], Mapping[str, Callable[[], MaintenanceJobResult]]] | None:
         """Maintenance jobs of one pass, by name; `None`: none."""
         ...
 
@@ -267,7 +269,7 @@ class Provider(Protocol):
 Part = TypeVar("Part")
 
 
-def part_of(provider: Provider, part: Part | None, what: str) -> Part:
+def require_part(provider: Provider, part: Part | None, what: str) -> Part:
     """Return a part of a cluster, or reject a platform without it."""
     if part is None:
         message = f"a {provider.capabilities.platform} cluster has no {what}"
@@ -275,29 +277,29 @@ def part_of(provider: Provider, part: Part | None, what: str) -> Part:
     return part
 
 
-def groups_of(provider: Provider) -> Groups:
-    """Return the consumer groups of a cluster, see `part_of`."""
-    return part_of(provider, provider.groups, "consumer groups")
+def require_groups(provider: Provider) -> Groups:
+    """Return the consumer groups of a cluster, see `require_part`."""
+    return require_part(provider, provider.groups, "consumer groups")
 
 
-def links_of(provider: Provider) -> Links:
-    """Return the links of a cluster, see `part_of`."""
-    return part_of(provider, provider.links, "links")
+def require_links(provider: Provider) -> Links:
+    """Return the links of a cluster, see `require_part`."""
+    return require_part(provider, provider.links, "links")
 
 
-def links_by_jobs(provider: Provider) -> LinksByJobs:
-    """Return the links of a cluster for jobs, see `part_of`."""
-    return part_of(provider, links_of(provider).by_jobs, "links that jobs copy")
+def require_job_links(provider: Provider) -> LinksByJobs:
+    """Return the links of a cluster for jobs, see `require_part`."""
+    return require_part(provider, require_links(provider).job_steps, "links that jobs copy")
 
 
-def migrations_of(provider: Provider) -> Migrations:
-    """Return the mounts of a cluster, see `part_of`."""
-    return part_of(provider, provider.migrations, "mounts")
+def require_migrations(provider: Provider) -> Migrations:
+    """Return the mounts of a cluster, see `require_part`."""
+    return require_part(provider, provider.migrations, "mounts")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCluster:
-    """Contents of object storage for one cluster, which may be lost."""
+    """What object storage has of one cluster, which may be lost."""
 
     topics: Iterator[tuple[str, RecoverableTopic | UserError]]
     """All topics it created by key, or why one is unusable."""
@@ -308,7 +310,7 @@ class StoredCluster:
 class Archives(Protocol):
     """Topics in a cluster's object storage. Methods raise `RetryableError` if it cannot be reached."""
 
-    def recoverable(
+    def find_recovery_sources(
         self, topics: Mapping[TopicAddress, str | None], replicas: Mapping[TopicAddress, str] = NO_REPLICAS
     ) -> Recoveries:
         """Return sources for new topics by location, or by name if `None`; or why there is none.
@@ -317,19 +319,19 @@ class Archives(Protocol):
         """
         ...
 
-    def cluster(self, cluster_id: str | None = None) -> StoredCluster | None:
+    def read_stored_cluster(self, cluster_id: str | None = None) -> StoredCluster | None:
         """Return what object storage has of a whole cluster; `None`: the platform stores none.
 
         Without an id, the only cluster with topics there. Rejects a storage with several clusters.
         """
         ...
 
-    def mountable(self) -> Sequence[MountableTopic]:
-        """Return all topics ever detached into this object storage, whoever owns them, sorted."""
+    def list_mountable_topics(self) -> Sequence[MountableTopic]:
+        """Return all topics ever detached into this object storage, of any owner, sorted."""
         ...
 
 
-def archives_of(provider: Provider) -> Archives:
+def require_archives(provider: Provider) -> Archives:
     """Return the archives of a cluster, or reject a platform without them."""
     if provider.archives is None:
         message = f"a {provider.capabilities.platform} cluster makes no topics from object storage"
@@ -340,7 +342,7 @@ def archives_of(provider: Provider) -> Archives:
 class Groups(Protocol):
     """Consumer groups of one cluster. Offsets are keyed by (full topic name, partition)."""
 
-    def names(self) -> Sequence[str]:
+    def list_names(self) -> Sequence[str]:
         """Return all group names, sorted, in one bulk call."""
         ...
 
@@ -352,15 +354,15 @@ class Groups(Protocol):
         """Return committed offsets and lag of a group, and whether it is reading."""
         ...
 
-    def of_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:
+    def list_for_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:
         """Return the groups with offsets of a topic, limited to it; `None`: too many to query."""
         ...
 
-    def reading(self) -> Mapping[str, Sequence[str]] | None:
+    def find_topic_readers(self) -> Mapping[str, Sequence[str]] | None:
         """Return the reading groups by topic; `None`: too many to query."""
         ...
 
-    def committed(self, group: str, topics: Iterable[str]) -> Mapping[tuple[str, int], int]:
+    def read_committed_offsets(self, group: str, topics: Iterable[str]) -> Mapping[tuple[str, int], int]:
         """Return committed next offsets; partitions without a commit are absent."""
         ...
 
@@ -368,13 +370,13 @@ class Groups(Protocol):
         """Commit next offsets."""
         ...
 
-    def moves(
+    def plan_reset(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> Sequence[OffsetMove]:
         """Return what a reset would change, by default in all topics of the group. Read-only."""
         ...
 
-    def move(self, group: str, moves: Sequence[OffsetMove], *, force: bool = False) -> None:
+    def reset_offsets(self, group: str, moves: Sequence[OffsetMove], *, force: bool = False) -> None:
         """Set a group's offsets.
 
         Raises:
@@ -409,7 +411,7 @@ class Costly(Protocol):
         ...
 
 
-class Spread(Protocol):
+class WorkRunner(Protocol):
     """Runs work in threads or on executors and yields results in rounds."""
 
     def __call__(self, work: Sequence[W], do: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[Sequence[R]]:
@@ -425,27 +427,27 @@ class Spread(Protocol):
 class MaintenancePorts:
     """Inputs of a cluster's maintenance."""
 
-    spread: Spread
+    spread: WorkRunner
     is_wanted: Callable[[Address], bool]
     """Topics and mirrors that it may change."""
     is_stopped: Callable[[], bool]
-    is_asked: bool = True
-    """Whether a user waits for it; otherwise expensive searches run only occasionally."""
-    is_named: bool = False
+    is_requested: bool = True
+    """Whether a user waits; otherwise expensive searches run only occasionally."""
+    are_jobs_named: bool = False
     """Whether the jobs were named: daily jobs then run at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class UpkeepResult:
+class MaintenanceJobResult:
     """Result of one maintenance job on one cluster."""
 
     unit: str = ""
-    """What `done` and `failed` count: partition, topic, transaction, object. Empty if nothing could be done."""
+    """Unit of `done` and `failed`: partition, topic, transaction, object. Empty if nothing could be done."""
     done: int = 0
     records: int = 0
-    """Removed by retention and compaction; written again by a roll."""
+    """Records removed by retention and compaction, or rewritten by a roll."""
     bytes: int = 0
-    """Stored bytes, as `records`; of a sweep, deleted."""
+    """Stored bytes of `records`; for a sweep, deleted bytes."""
     failed: int = 0
     errors: tuple[ReconcilerError, ...] = ()
     """The first errors; other work was done."""
@@ -454,13 +456,13 @@ class UpkeepResult:
     levels: Mapping[str, float] = field(default_factory=dict)
     """Levels after the job by name, see `vitals.LEVELS`."""
     notes: tuple[str, ...] = ()
-    """What was done that numbers do not say: partitions of topics that are gone."""
+    """Work that no number shows, one sentence each."""
 
 
-def scope_filter(scope: Scope) -> Callable[[str], bool] | None:
+def build_scope_filter(scope: Scope) -> Callable[[str], bool] | None:
     """Return a predicate on addresses in scope; `None`: everything. Names without `*` are compared exactly."""
     if not scope.patterns:
         return None
     names = frozenset(pattern for pattern in scope.patterns if "*" not in pattern)
     patterns = [pattern for pattern in scope.patterns if "*" in pattern]
-    return lambda address: address in names or any(matches(pattern, address) for pattern in patterns)
+    return lambda address: address in names or any(matches_pattern(pattern, address) for pattern in patterns)

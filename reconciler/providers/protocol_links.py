@@ -1,4 +1,4 @@
-"""Protocols of the links into a cluster: links and mirrors for readers, and the steps of jobs that copy mirrors."""
+"""Protocols of links and mirrors: reading them, and the steps of jobs that copy mirrors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from reconciler.runtime.retry import go_on
+from reconciler.runtime.retry import skip_check
 
 if TYPE_CHECKING:
     from reconciler.errors import NotAuthorizedError, ReconcilerError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicMark:
-    """A topic and an opaque mark of each partition. Partitions that were never written to have none."""
+    """A topic with an opaque mark per partition; empty partitions have none."""
 
     topic: SourceTopic
     partitions: Mapping[int, str]
@@ -42,19 +42,19 @@ class TopicMark:
 class Links(Protocol):
     """The links whose destination is one cluster, and their mirrors.
 
-    Each call concerns this side only.
+    Calls read and change the destination only.
     """
 
     @property
-    def by_jobs(self) -> LinksByJobs | None:
+    def job_steps(self) -> LinksByJobs | None:
         """Steps of jobs that copy mirrors and change their roles; `None`: the cluster does both itself."""
         ...
 
-    def links(self) -> Sequence[ObservedLink]:
+    def list_links(self) -> Sequence[ObservedLink]:
         """Return the links by name."""
         ...
 
-    def mirrors(
+    def list_mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None
     ) -> Sequence[ObservedMirror]:
         """Return mirrors by full name, stopped ones included: all, or those of a link, a full name or a source."""
@@ -67,11 +67,11 @@ class Links(Protocol):
         """
         ...
 
-    def hidden(self, shown: Collection[str], link: str | None = None) -> Mapping[str, NotAuthorizedError]:
-        """Return errors by full name for mirrors to copy that are not in `shown` and may not be described."""
+    def find_hidden_mirrors(self, shown: Collection[str], link: str | None = None) -> Mapping[str, NotAuthorizedError]:
+        """Return mirrors outside `shown` that the caller may not describe, with the error of each."""
         ...
 
-    def mirror(self, full_name: str) -> ObservedMirror:
+    def read_mirror(self, full_name: str) -> ObservedMirror:
         """Return one mirror.
 
         Raises:
@@ -79,11 +79,11 @@ class Links(Protocol):
         """
         ...
 
-    def positions(self, full_name: str) -> Mapping[int, Position]:
-        """Return the position of each partition, with one read per head."""
+    def read_positions(self, full_name: str) -> Mapping[int, Position]:
+        """Return the position of each partition; reads one head per partition."""
         ...
 
-    def positions_of(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
+    def read_positions_of_topics(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
         """Return positions of many topics in few requests; missing topics are absent."""
         ...
 
@@ -91,21 +91,20 @@ class Links(Protocol):
 class LinksByJobs(Links, Protocol):
     """Links whose mirrors are copied by jobs, and topics that become mirrors.
 
-    The job that drives a transition reads both sides. Each call is one durable step and may be repeated; `operation` is
-    the id of the transition.
+    Each call is one durable step and may be repeated. `operation` is the id of the transition.
     """
 
     @property
     def syncs(self) -> SyncsByJobs:
-        """What links sync besides records, on this cluster's side."""
+        """Configs, groups and access rules that links sync."""
         ...
 
-    def ask(
-        self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on
+    def request_verb(
+        self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = skip_check
     ) -> ObservedMirror:
-        """Request a verb of the lifecycle on this side, and return the resulting mirror.
+        """Request a verb of the lifecycle, and return the resulting mirror.
 
-        `pause`, `resume` and `failover` are complete on return: heads handed over, groups clamped. `promote` and
+        `pause`, `resume` and `failover` are complete on return. `promote` and
         `reverse-…` only begin, with the id `operation`.
 
         Raises:
@@ -113,17 +112,17 @@ class LinksByJobs(Links, Protocol):
         """
         ...
 
-    def marks(self) -> Mapping[str, TopicMark]:
+    def list_topic_marks(self) -> Mapping[str, TopicMark]:
         """Return topics and mirrors by full name, with marks of their partitions. One bulk listing."""
         ...
 
-    def join(
-        self, full_name: str, of: ObservedMirror, operation: Operation, *, may_go_on: Callable[[], None] = go_on
+    def convert_to_mirror(
+        self, full_name: str, of: ObservedMirror, operation: Operation, *, may_go_on: Callable[[], None] = skip_check
     ) -> ObservedMirror:
         """Make an ordinary topic the mirror of `of`, which is its own mirror on the peer; producers are refused.
 
         A reversal leaves it PENDING_MIRROR, a restore PENDING_SETUP_FOR_RESTORE. Open transactions are aborted.
-        `operation` lists records that `of` never got; only the first call's list counts.
+        `operation` lists records that `of` lacks; the list of the first call counts.
 
         Raises:
             UserError: This cluster has no half of that link, or the topic is a mirror already.
@@ -131,13 +130,13 @@ class LinksByJobs(Links, Protocol):
         ...
 
     def record_end_offsets(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> ObservedMirror:
-        """Record the offsets at which an operation ends: the source's ends, or where to truncate.
+        """Record the offsets at which an operation ends: the source's ends, or the offsets to truncate to.
 
         Later calls change nothing.
         """
         ...
 
-    def refuse_producers(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on) -> None:
+    def refuse_producers(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = skip_check) -> None:
         """Refuse all producers until an operation of a mirror ends; open transactions end first.
 
         Does nothing if the platform refuses producers of mirrors itself.
@@ -148,16 +147,16 @@ class LinksByJobs(Links, Protocol):
         """
         ...
 
-    def advance(
+    def advance_state(
         self,
         full_name: str,
         to: MirrorStatus,
         *,
         operation: str,
         is_given_up: bool = False,
-        may_go_on: Callable[[], None] = go_on,
+        may_go_on: Callable[[], None] = skip_check,
     ) -> ObservedMirror:
-        """Move a mirror to the next state of its operation; STOPPED hands its heads to producers.
+        """Move a mirror to the next state of its operation; STOPPED lets producers write to it.
 
         `is_given_up`: the source of a reversal accepts producers again, so its mirror may become ACTIVE.
 
@@ -167,16 +166,16 @@ class LinksByJobs(Links, Protocol):
         ...
 
     def truncate(
-        self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on
+        self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = skip_check
     ) -> Mapping[int, TruncatedPartition]:
         """Truncate the mirror to `operation.ends` for a restore, and return the truncated partitions."""
         ...
 
-    def diverged(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[DivergedPartition] | None:
-        """Return a topic's records that its mirror lacks, at or after `cuts`; `None`: all offsets after the cuts."""
+    def find_diverged_records(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[DivergedPartition] | None:
+        """Return a topic's records at or after `cuts` that its mirror lacks; `None`: all of them."""
         ...
 
-    def offset_maps(self, full_name: str) -> Mapping[int, OffsetMap] | None:
+    def read_offset_maps(self, full_name: str) -> Mapping[int, OffsetMap] | None:
         """Return the offset maps from a mirror's source, also of a stopped mirror; `None`: offsets are equal."""
         ...
 
@@ -198,7 +197,7 @@ class LinksByJobs(Links, Protocol):
         """
         ...
 
-    def begin(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
+    def record_start_offsets(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
         """Record the source offsets at which a new mirror begins; empty partitions start there.
 
         Later calls change nothing.
@@ -240,23 +239,23 @@ class LinksByJobs(Links, Protocol):
         """Record the error of a link's task; `None`: it succeeds again."""
         ...
 
-    def load_rows(self, job: str) -> Mapping[str, list[Any]]:
+    def load_job_rows(self, job: str) -> Mapping[str, list[Any]]:
         """Return the rows that a job of `run` stored in its last pass; empty if lost."""
         ...
 
-    def store_rows(self, job: str, rows: Mapping[str, list[Any]]) -> None:
+    def store_job_rows(self, job: str, rows: Mapping[str, list[Any]]) -> None:
         """Store JSON rows for the next pass of a job."""
         ...
 
 
 class SyncsByJobs(Protocol):
-    """What links sync besides records. Each call is atomic and concerns one side.
+    """Configs, groups and access rules that links sync. Each call is atomic and concerns one cluster.
 
     The first half is called on a link's source, the second on its destination. Calls are bulk operations, so their
     number does not depend on the number of topics.
     """
 
-    def version(self) -> str:
+    def read_metadata_version(self) -> str:
         """Return an opaque value that changes with any metadata, but not with records and group offsets.
 
         Raises:
@@ -272,21 +271,21 @@ class SyncsByJobs(Protocol):
         """
         ...
 
-    def group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
+    def list_group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
         """Return an opaque version of each wanted group, which changes with its commits, or why it may not be read.
 
         One listing.
         """
         ...
 
-    def group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
+    def read_group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
         """Return committed offsets of groups for existing topics; missing groups are absent.
 
         Offsets that links synced are included, so that chains of links pass them on.
         """
         ...
 
-    def rules(self) -> AccessRules:
+    def list_access_rules(self) -> AccessRules:
         """Return the access rules of all topics and namespaces, in one bulk read."""
         ...
 
@@ -294,7 +293,7 @@ class SyncsByJobs(Protocol):
         """Record the id of a link's source cluster. Later calls change nothing."""
         ...
 
-    def follow(self, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError]:
+    def update_mirrors(self, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError]:
         """Update partitions and synced configs of mirrors, by full name, to those of their sources; return errors.
 
         Writes nothing if nothing differs.
@@ -305,7 +304,7 @@ class SyncsByJobs(Protocol):
         """Record the troubles of mirrors by full name; `None` clears one. Mirrors in `failed` become FAILED."""
         ...
 
-    def make_mirrors(self, link: str, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
+    def create_mirrors(self, link: str, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
         """Create mirrors of sources as auto-create does, and return them by full name with their errors.
 
         Existing names, and topics that the link's current filters exclude, are skipped.
@@ -329,7 +328,7 @@ class SyncsByJobs(Protocol):
         """
         ...
 
-    def protect(self, link: str) -> int:
+    def protect_mirrors(self, link: str) -> int:
         """Deny writes to the mirrors of a link as its `protect` requests, and return the number of changed mirrors.
 
         Does nothing if the platform refuses producers of mirrors itself.

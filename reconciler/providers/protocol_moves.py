@@ -1,4 +1,4 @@
-"""Protocols of mounts, unmounts and moves of topics: of the cluster itself, and the steps of jobs that replace them."""
+"""Protocols of mounts, unmounts and moves of topics, done by the cluster itself or by jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from reconciler.errors import ReconcilerError
 from reconciler.lifecycles import MigrationState
-from reconciler.runtime.retry import go_on
+from reconciler.runtime.retry import skip_check
 
 if TYPE_CHECKING:
     from reconciler.archives.archive import ArchivedTopic
@@ -24,12 +24,12 @@ class Migrations(Protocol):
     """The mounts and unmounts of one cluster, and the owners of topics in its object storage."""
 
     @property
-    def by_jobs(self) -> MovesByJobs | None:
-        """What jobs need to mount, unmount and move topics; `None`: the cluster does it itself."""
+    def job_steps(self) -> MovesByJobs | None:
+        """Steps of jobs that mount, unmount and move topics; `None`: the cluster does it itself."""
         ...
 
     @property
-    def carry_out(self) -> Callable[[HandMigration, Callable[[], None]], None] | None:
+    def run_migration(self) -> Callable[[HandMigration, Callable[[], None]], None] | None:
         """Run a command's migration up to its phase; `None`: jobs do it.
 
         A migration that cannot continue is undone, unless it was prepared earlier. The second argument is called before
@@ -49,7 +49,7 @@ class Migrations(Protocol):
         """
         ...
 
-    def ask(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = go_on) -> Migration:
+    def request_verb(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = skip_check) -> Migration:
         """Request a verb of the lifecycle, and return the resulting migration; a cancellation is completed at once.
 
         `may_go_on` is called before every write, from any thread, and may raise.
@@ -68,8 +68,8 @@ class Migrations(Protocol):
         """
         ...
 
-    def detached(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
-        """Yield the location of each topic ever detached in the object storage, and the topic, or why it is unusable.
+    def list_detached_topics(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
+        """Yield location and topic, or why it is unusable, for every topic ever detached into the object storage.
 
         The cluster itself need not exist.
 
@@ -78,7 +78,7 @@ class Migrations(Protocol):
         """
         ...
 
-    def read_releasable(self, location: str, owner: str) -> MountableTopic:
+    def read_releasable_topic(self, location: str, owner: str) -> MountableTopic:
         """Return the topic that a release would make mountable, in its current state. Read-only.
 
         Raises:
@@ -86,8 +86,8 @@ class Migrations(Protocol):
         """
         ...
 
-    def release(self, location: str, owner: str) -> MountableTopic:
-        """Remove the ownership of a cluster that will not return, and return the topic. Idempotent.
+    def release_topic(self, location: str, owner: str) -> MountableTopic:
+        """Release a topic owned by a lost cluster, and return the topic. Idempotent.
 
         Raises:
             UserError: See `read_releasable`.
@@ -112,13 +112,13 @@ class MountJob:
     topic_id: str | None = None
     """Id of the topic on this cluster, if it exists."""
     by_hand: bool = False
-    """Whether a command requested it, without a Mounting: `mounting` is then the topic's full name."""
+    """Whether a command requested it without a Mounting; `mounting` is then the topic's full name."""
     ends: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """Unmount in `cut_over`: last stable offset and end of each partition, up to which the copy was compared."""
 
 
 @dataclass(frozen=True, slots=True)
-class LiveTopic:
+class ArchivableTopic:
     """An existing topic, and the parts of it that an archive stores."""
 
     id: str
@@ -166,53 +166,53 @@ class MovesByJobs(Protocol):
         """Return the stored mount or unmount of a mounting."""
         ...
 
-    def keep(self, move: MountJob) -> None:
+    def store_job(self, move: MountJob) -> None:
         """Store the progress of a mount or unmount; durable when it returns."""
         ...
 
-    def forget(self, move: MountJob) -> None:
+    def remove_job(self, move: MountJob) -> None:
         """Remove a finished mount or unmount with its offset maps; a mounted topic's location stays stored."""
         ...
 
-    def place(self, full_name: str) -> str:
-        """Return the location of an existing topic: where it was mounted from, or a permanent one of its own.
+    def find_location(self, full_name: str) -> str:
+        """Return the permanent location of an existing topic; a mounted one keeps that of its source.
 
         Raises:
             UserError: The topic does not exist.
         """
         ...
 
-    def topic(self, full_name: str) -> LiveTopic | None:
+    def read_topic(self, full_name: str) -> ArchivableTopic | None:
         """Return a topic with its configs and group offsets."""
         ...
 
-    def make(self, full_name: str, manifest: TopicManifest) -> str:
-        """Create an empty topic whose records do not expire while it is filled, and return its id.
+    def create_topic(self, full_name: str, manifest: TopicManifest) -> str:
+        """Create an empty topic without retention, to be filled, and return its id.
 
-        An empty topic of that name with the same configs is from an earlier call.
+        An existing empty topic with this name and these configs is reused.
 
         Raises:
             UserError: Another topic has that name, or the cluster refuses to create it.
         """
         ...
 
-    def finish(self, full_name: str, manifest: TopicManifest, retention: Mapping[str, str]) -> None:
-        """Restore the configs of a filled topic; records expire from now on.
+    def restore_topic_configs(self, full_name: str, manifest: TopicManifest, retention: Mapping[str, str]) -> None:
+        """Restore the configs of a filled topic, retention included.
 
-        Of `retention`, from the topic's file, and the archived retention, the longer applies.
+        The longer one applies: `retention`, from the topic's file, or the archived retention.
         """
         ...
 
-    def filler(self, move: MountJob, begins: Mapping[int, int]) -> TransactionalSink:
+    def open_fill_sink(self, move: MountJob, begins: Mapping[int, int]) -> TransactionalSink:
         """Return a sink that fills a mounted topic exactly once, from the archive's start offsets `begins`."""
         ...
 
-    def maps(self, move: MountJob) -> Mapping[int, OffsetMap]:
+    def read_offset_maps(self, move: MountJob) -> Mapping[int, OffsetMap]:
         """Return the offset maps of a filled topic by partition."""
         ...
 
-    def remove(self, full_name: str, topic_id: str) -> None:
-        """Delete a topic by its id, and return once brokers no longer show it; a missing topic is accepted."""
+    def delete_topic(self, full_name: str, topic_id: str) -> None:
+        """Delete a topic by its id; return once brokers no longer list it. Does nothing if it is missing."""
         ...
 
     def refuse_all_producers(self, full_name: str, topic_id: str, may_go_on: Callable[[], None]) -> Mapping[int, int]:
@@ -235,7 +235,7 @@ class MovesByJobs(Protocol):
         """Undo `refuse_all_producers` and restore the topic's configs."""
         ...
 
-    def move(self, old: str, old_id: str | None, new: str, *, is_keyed: bool) -> CopyMove:
+    def find_copy_move(self, old: str, old_id: str | None, new: str, *, is_keyed: bool) -> CopyMove:
         """Return a move between existing topics.
 
         Raises:
@@ -243,38 +243,38 @@ class MovesByJobs(Protocol):
         """
         ...
 
-    def begin(self, move: CopyMove) -> None:
-        """Stop records of the new topic from expiring while it is filled, and store its own configs. May be repeated.
+    def suspend_retention(self, move: CopyMove) -> None:
+        """Switch off retention of the new topic while it is filled, and store its configs. May be repeated.
 
         Raises:
             NotAuthorizedError: Some groups may be hidden: their offsets would be lost.
         """
         ...
 
-    def sink(self, move: CopyMove) -> TransactionalSink | RekeySink:
+    def open_move_sink(self, move: CopyMove) -> TransactionalSink | RekeySink:
         """Return a sink that fills the new topic exactly once, by partition or by key."""
         ...
 
     def read_recorded_ends(self, move: CopyMove) -> Mapping[int, int] | None:
-        """Return the old topic's ends that `end` stored; `None` before `end`, or if records followed."""
+        """Return the old topic's ends that `finish_move` stored; `None` before it, or if records followed."""
         ...
 
     def switch_groups(self, move: CopyMove, ends: Mapping[int, int]) -> int:
         """Commit each group's offsets of the old topic in the new one, and return the number of groups.
 
-        After `end`, a group that is further ahead in the new topic keeps its offsets.
+        After `finish_move`, a group that is further ahead in the new topic keeps its offsets.
 
         Raises:
             UserError: A group is reading: only its members may commit.
         """
         ...
 
-    def end(self, move: CopyMove, ends: Mapping[int, int]) -> None:
-        """Restore the new topic's configs, and store the old topic's ends: with more records it is not deleted."""
+    def finish_move(self, move: CopyMove, ends: Mapping[int, int]) -> None:
+        """Restore the new topic's configs, and store the old topic's ends. If records follow, it is not deleted."""
         ...
 
 
 def add_still_sealed_hint(error: Exception, also: ReconcilerError) -> None:
-    """Add to the hint of an error that ended an unmount or a move that the topic is still sealed, and why."""
+    """Extend the hint of an error: the topic is still sealed, because of the error `also`."""
     if isinstance(error, ReconcilerError):
         error.hint = f"{error.hint} Until then its producers are refused: {also.message}."

@@ -24,7 +24,7 @@ def open_provider(cluster: Cluster, edge: Edge) -> Provider:
 def _open_embedded(cluster: Cluster, edge: Edge) -> Provider:
     from reconciler.providers.embedded.provider import EmbeddedProvider  # noqa: PLC0415 - imported on use
 
-    return EmbeddedProvider.of(cluster, edge)
+    return EmbeddedProvider.open(cluster, edge)
 
 
 def _open_kafka(cluster: Cluster, edge: Edge) -> Provider:

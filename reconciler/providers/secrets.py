@@ -12,7 +12,7 @@ from reconciler.errors import BrokenInvariantError, UserError
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import Credentials, Patience, StoreSettings
 from reconciler.objectstore.settings import Secret as StoreSecret
-from reconciler.objectstore.wrappers import read_only
+from reconciler.objectstore.wrappers import wrap_read_only
 from reconciler.resources.cluster_properties import (
     ACCESS_KEY,
     AZURE_ACCOUNT,
@@ -34,7 +34,7 @@ _MAX_BYTES: Final = 1024 * 1024
 
 
 class Secret:
-    """Text that is not displayed. Picklable: executors need it, over Spark's channel."""
+    """Text that is never displayed. Picklable, because executors need it."""
 
     __slots__ = ("_text",)
 
@@ -60,7 +60,7 @@ class Secret:
         return hash((Secret, self._text))
 
 
-def resolve(reference: str, environ: Mapping[str, str]) -> Secret:
+def resolve_secret(reference: str, environ: Mapping[str, str]) -> Secret:
     """Resolve `${env:NAME}` or `${file:/path}`; one final line end of a file is removed.
 
     Raises:
@@ -99,7 +99,7 @@ def _read_file(path: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class StoreOptions:
     """Options of a store besides its location; `None` means default."""
 
     patience: Patience | None = None
@@ -111,31 +111,31 @@ class Access:
 def read_patience(properties: Mapping[str, str]) -> Patience:
     """Return the time limits in a cluster's properties; planning rejects invalid values."""
 
-    def value(name: str) -> int:
+    def read_number(name: str) -> int:
         with suppress(ValueError):
             if name in properties:
                 return int(canonicalize_value(name, properties[name], EMBEDDED_PROPERTIES))
         return int(EMBEDDED_PROPERTIES[name].default or 0)
 
     return Patience(
-        value("cloud_storage_initial_backoff_ms"),
-        value("cloud_storage_segment_upload_timeout_ms"),
-        value("cloud_storage_manifest_upload_timeout_ms"),
-        value(IDLE),
+        read_number("cloud_storage_initial_backoff_ms"),
+        read_number("cloud_storage_segment_upload_timeout_ms"),
+        read_number("cloud_storage_manifest_upload_timeout_ms"),
+        read_number(IDLE),
     )
 
 
-def resolve_access(properties: Mapping[str, str], patience: Patience, edge: Edge) -> Access:
+def resolve_access(properties: Mapping[str, str], patience: Patience, edge: Edge) -> StoreOptions:
     """Return the options of an embedded cluster's object storage, with secrets resolved."""
 
-    def secret(name: str) -> StoreSecret | None:
-        reference = _property_of(properties, name)
+    def read_secret(name: str) -> StoreSecret | None:
+        reference = _find_property(properties, name)
         if reference is None or not SECRET_REFERENCE.fullmatch(reference):
             return None  # planning rejects other values
-        return StoreSecret(resolve(reference, edge.environ).reveal())
+        return StoreSecret(resolve_secret(reference, edge.environ).reveal())
 
-    key, secret_key = secret(ACCESS_KEY), secret(SECRET_KEY)
-    account, shared_key = _property_of(properties, AZURE_ACCOUNT), secret(AZURE_KEY)
+    key, secret_key = read_secret(ACCESS_KEY), read_secret(SECRET_KEY)
+    account, shared_key = _find_property(properties, AZURE_ACCOUNT), read_secret(AZURE_KEY)
     cloud = None
     if account is not None and shared_key is not None:
         options = {
@@ -145,15 +145,15 @@ def resolve_access(properties: Mapping[str, str], patience: Patience, edge: Edge
             "credential_type": StoreSecret("access_key"),
         }
         cloud = tuple(options.items())
-    return Access(
+    return StoreOptions(
         patience,
         None if key is None or secret_key is None else Credentials(key.text, secret_key),
         cloud,
-        _check_trust_file(_property_of(properties, TRUST_FILE), edge.folder),
+        _check_trust_file(_find_property(properties, TRUST_FILE), edge.folder),
     )
 
 
-def _property_of(properties: Mapping[str, str], name: str) -> str | None:
+def _find_property(properties: Mapping[str, str], name: str) -> str | None:
     value = properties.get(name)
     return None if value == DEFAULT else value
 
@@ -170,9 +170,9 @@ def _check_trust_file(name: str | None, folder: Path) -> str | None:
         raise UserError(message, hint="Correct the path, or its permissions.") from error
 
 
-def open_location(location: LocationSpec, edge: Edge, access: Access | None = None) -> ObjectStore:
+def open_location(location: LocationSpec, edge: Edge, access: StoreOptions | None = None) -> ObjectStore:
     """Open a store; read-only for a caller without write rights."""
-    options = access or Access()
+    options = access or StoreOptions()
     settings = StoreSettings(
         location.url,
         location.region,
@@ -184,11 +184,11 @@ def open_location(location: LocationSpec, edge: Edge, access: Access | None = No
         cloud=options.cloud if location.url.startswith("az://") else None,
         trust_file=options.trust_file,
     )
-    store = open_store(settings.resolved(edge.folder))
-    return read_only(store, edge.now_ms) if edge.is_reader else store
+    store = open_store(settings.resolve_path(edge.folder))
+    return wrap_read_only(store, edge.now_ms) if edge.is_reader else store
 
 
-def object_storage(declared: Cluster, edge: Edge) -> ObjectStore | None:
+def open_object_storage(declared: Cluster, edge: Edge) -> ObjectStore | None:
     """Open the object storage of an embedded cluster; `None` if it declares none."""
     location, properties = declared.spec.object_storage, declared.spec.properties
     return (

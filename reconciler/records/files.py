@@ -30,11 +30,8 @@ _TYPES_HINT: Final = (
 )
 
 
-_LIKE_A_NUMBER: Final = {
-    "integer": r"^\s*-?0\d",
-    "floating": r"^\s*(?:[+-]?(?:0\d|\d{17})|\+\d{7,}\s*$)",
-}
-"""Cells that lose digits as numbers: `00123`, `+4917012345678`, more digits than a float has."""
+_LIKE_A_NUMBER: Final = {"integer": r"^\s*-?0\d", "floating": r"^\s*(?:[+-]?(?:0\d|\d{17})|\+\d{7,}\s*$)"}
+"""Cells that would lose digits as numbers: `00123`, `+4917012345678`, or more digits than a float has."""
 
 
 def read_csv(stream: BinaryIO, source: str) -> Iterator[Rows]:
@@ -80,7 +77,7 @@ def _find_text_columns(first: bytes) -> dict[str, pa.DataType]:
     whole = first[: first.rfind(b"\n") + 1] if len(first) == _BLOCK else first
     try:
         table = _open_csv(BytesIO(whole or first), {}).read_all()
-        kinds = {field.name: _kind(field.type) for field in table.schema}
+        kinds = {field.name: _classify_type(field.type) for field in table.schema}
         numbers = {name: pa.string() for name, kind in kinds.items() if kind in _LIKE_A_NUMBER}
         cells = _open_csv(BytesIO(whole or first), numbers).read_all() if numbers else table
     except pa.ArrowInvalid:
@@ -93,7 +90,7 @@ def _find_text_columns(first: bytes) -> dict[str, pa.DataType]:
     return dict.fromkeys(texts, pa.string())
 
 
-def _kind(of: pa.DataType) -> str:
+def _classify_type(of: pa.DataType) -> str:
     kinds = {"null": pa.types.is_null, "integer": pa.types.is_integer, "floating": pa.types.is_floating}
     return next((kind for kind, is_one in kinds.items() if is_one(of)), "other")
 
@@ -134,7 +131,7 @@ def _number_rows(batches: Iterable[pa.RecordBatch], source: str) -> Iterator[Row
 def _csv_error(source: str, names: Sequence[str], error: pa.ArrowInvalid) -> UserError:
     problem, where = _first_line(error), source
     if row := re.search(r"Row #(\d+): ", problem):
-        # Arrow counts the header as row 1, as an editor does.
+        # Arrow counts the header as row 1, as editors do.
         where, problem = f"{where}: line {row[1]}", problem.replace(row[0], "")
     if column := re.search(r"In CSV column #(\d+): ", problem):
         number = int(column[1])

@@ -37,9 +37,9 @@ class RoundRobinPosition:
     keyless: int = 0
 
 
-def partitions_of(keys: pa.Array, partitions: int, *, state: RoundRobinPosition) -> pa.Array:
+def assign_partitions(keys: pa.Array, partitions: int, *, state: RoundRobinPosition) -> pa.Array:
     """Return the partition (int32) of each key; runs of 1,000 rows without a key rotate from partition 0."""
-    chosen = partitions_by_key(keys, partitions)
+    chosen = compute_key_partitions(keys, partitions)
     if keys.null_count:
         absent = np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False))
         turns = (state.keyless + np.arange(len(absent))) // RUN
@@ -48,7 +48,7 @@ def partitions_of(keys: pa.Array, partitions: int, *, state: RoundRobinPosition)
     return pa.array(chosen)
 
 
-def partitions_by_key(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
+def compute_key_partitions(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
     """Return the partition that producers choose for each key; undefined for absent keys."""
     return ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
 
@@ -56,7 +56,7 @@ def partitions_by_key(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
 def murmur2(keys: pa.Array) -> Words:
     """Return the unsigned hash of each key; undefined for absent keys."""
     starts, lengths, content = _lay_out(keys)
-    # Longest last, so the keys with words left to mix are a slice.
+    # Sorted by length: keys with words left to mix are a slice at the end.
     order = np.argsort(lengths, kind="stable")
     starts, lengths = starts[order], lengths[order]
     mixed = _SEED ^ lengths.astype(np.uint32)
@@ -79,7 +79,7 @@ def murmur2(keys: pa.Array) -> Words:
 
 
 def _mix_longest(mixed: Words, words: Words, starts: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> None:
-    """Mix few keys word by word: columns would cost more."""
+    """Mix the few longest keys one by one, which is faster than by column."""
     done = int(whole[-_FEW]) if len(whole) >= _FEW else 0
     for row in range(max(0, len(whole) - _FEW), len(whole)):
         state = int(mixed[row])
@@ -156,22 +156,22 @@ def _choose_partitions(
     if named.null_count == 0:
         chosen = named
     elif named.null_count == len(named):
-        chosen = partitions_of(batch.column("key"), partitions, state=spread)
+        chosen = assign_partitions(batch.column("key"), partitions, state=spread)
     else:
         free = named.is_null()
-        picked = partitions_of(batch.column("key").filter(free), partitions, state=spread)
+        picked = assign_partitions(batch.column("key").filter(free), partitions, state=spread)
         chosen = pc.replace_with_mask(named, free, picked)
     numbers: np.ndarray[tuple[int], np.dtype[np.int32]] = chosen.to_numpy()
     return numbers
 
 
 # A record's frame: timestamp, lengths of key and value (-1 if absent), number of headers, bytes of key and value, then
-# each header likewise. Frames are unique to a record, built by columns, and hashed with xxh3.
+# each header in the same form. Frames are built by columns and hashed with xxh3.
 
 
 _MODULUS: Final = 1 << 128
 _ROWS: Final = 1 << 15
-"""2^15 sums of a 16-bit limb times a 32-bit offset stay below 2^63."""
+"""Rows per sum: 2^15 products of a 16-bit limb and a 32-bit offset stay below 2^63."""
 _BYTES: Final = 1 << 26
 _LENGTHS: Final = np.dtype([("key", "<i4"), ("value", "<i4")])
 _FIXED: Final = np.dtype([("timestamp", "<i8"), ("key", "<i4"), ("value", "<i4"), ("headers", "<i4")])
@@ -225,7 +225,7 @@ def _build_frames(batch: pa.RecordBatch) -> pa.Array:
     key, value, headers = batch.column("key"), batch.column("value"), batch.column("headers")
     fixed = np.empty(batch.num_rows, _FIXED)
     fixed["timestamp"] = batch.column("timestamp_ms").to_numpy()
-    fixed["key"], fixed["value"] = _measure(key), _measure(value)
+    fixed["key"], fixed["value"] = _measure_lengths(key), _measure_lengths(value)
     parts = [_mark_present(key), _mark_present(value)]
     if len(headers.flatten()):
         fixed["headers"] = pc.list_value_length(headers).to_numpy()
@@ -240,13 +240,13 @@ def _build_header_frames(headers: pa.ListArray) -> pa.Array:
     flat = headers.flatten()
     key, value = flat.field("key").cast(pa.binary()), flat.field("value")
     fixed = np.empty(len(flat), _LENGTHS)
-    fixed["key"], fixed["value"] = _measure(key), _measure(value)
+    fixed["key"], fixed["value"] = _measure_lengths(key), _measure_lengths(value)
     frames = pc.binary_join_element_wise(_to_binary(fixed), _mark_present(key), _mark_present(value), b"")
     starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(starts), frames), b"")
 
 
-def _measure(column: pa.Array) -> npt.NDArray[np.int32]:
+def _measure_lengths(column: pa.Array) -> npt.NDArray[np.int32]:
     lengths: npt.NDArray[np.int32] = pc.fill_null(pc.binary_length(column), -1).to_numpy()
     return lengths
 

@@ -29,7 +29,7 @@ from reconciler.records.schema import (
     encode_name_as_text,
     to_milliseconds,
 )
-from reconciler.runtime.text import did_you_mean, escape_json, nearest
+from reconciler.runtime.text import escape_json, find_similar, format_suggestion
 
 TIMESTAMP_TYPES: Final = {"create": CREATE_TIME, "append": LOG_APPEND_TIME}
 _TYPE_NAMES: Final = {number: name for name, number in TIMESTAMP_TYPES.items()}
@@ -126,7 +126,7 @@ def _parse_object(line: bytes) -> dict[str, object]:
         raise _BadFieldError("", "not a JSON object", f"A record looks like {_EXAMPLE}.")
     for name in record:
         if name not in _FIELDS and name not in _IGNORED:
-            known = did_you_mean(nearest(name, _FIELDS), otherwise=f"A record has {', '.join(_FIELDS)}.")
+            known = format_suggestion(find_similar(name, _FIELDS), otherwise=f"A record has {', '.join(_FIELDS)}.")
             raise _BadFieldError(name, "not a field of a record", f"{known} Rows of your own fields are jsonl.")
     return record
 
@@ -210,7 +210,7 @@ def _show_value(value: object) -> str:
 _OPTIONS: Final = orjson.OPT_UTC_Z | orjson.OPT_NAIVE_UTC | orjson.OPT_NON_STR_KEYS
 
 
-def json_values(batch: pa.RecordBatch) -> pa.Array:
+def to_json_objects(batch: pa.RecordBatch) -> pa.Array:
     """Return each row as a JSON object, its fields in column order."""
     names = batch.schema.names
     dumps, options = orjson.dumps, _OPTIONS
@@ -219,7 +219,7 @@ def json_values(batch: pa.RecordBatch) -> pa.Array:
     return pa.array(objects, pa.binary())
 
 
-def json_texts(column: pa.Array) -> pa.Array:
+def to_key_texts(column: pa.Array) -> pa.Array:
     """Return each cell as a key: text and bytes unchanged, others as JSON; null stays null."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -232,10 +232,10 @@ def json_texts(column: pa.Array) -> pa.Array:
         return _to_iso(column).cast(pa.binary())
     # Many programs write NaN for a missing number: its key is `null`.
     cells = (None if isinstance(cell, float) and not isfinite(cell) else cell for cell in _to_python(column))
-    return pa.array([None if cell is None else key_bytes(cell) for cell in cells], pa.binary())
+    return pa.array([None if cell is None else to_key_bytes(cell) for cell in cells], pa.binary())
 
 
-def key_bytes(cell: object) -> bytes:
+def to_key_bytes(cell: object) -> bytes:
     """Return a JSON value as a key: text unchanged, others as JSON."""
     return cell.encode() if isinstance(cell, str) else orjson.dumps(cell, _as_json, _OPTIONS)
 
@@ -332,8 +332,12 @@ def to_records(rows: Rows, fields: Fields) -> pa.RecordBatch:
     batch = rows.batch
     times = _parse_times(rows, fields.timestamp) if fields.timestamp else pa.nulls(len(batch), pa.int64())
     try:
-        keys = json_texts(_column(rows, fields.key, "--key-field")) if fields.key else pa.nulls(len(batch), pa.binary())
-        values = json_values(batch)
+        keys = (
+            to_key_texts(_find_column(rows, fields.key, "--key-field"))
+            if fields.key
+            else pa.nulls(len(batch), pa.binary())
+        )
+        values = to_json_objects(batch)
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         message = (
             f"{rows.source}: {rows.unit}s {rows.before + 1} to {rows.before + len(batch)} cannot be written as JSON: "
@@ -344,10 +348,10 @@ def to_records(rows: Rows, fields: Fields) -> pa.RecordBatch:
             "numbers; and a map may have each key once."
         )
         raise UserError(message, hint=hint) from None
-    return input_batch(keys, times, values)
+    return build_input_batch(keys, times, values)
 
 
-def input_batch(keys: pa.Array, times: pa.Array, values: pa.Array) -> pa.RecordBatch:
+def build_input_batch(keys: pa.Array, times: pa.Array, values: pa.Array) -> pa.RecordBatch:
     """Return records of `INPUT_SCHEMA`, without headers and partitions."""
     size = len(values)
     kinds = pa.array(np.full(size, CREATE_TIME, np.int8))
@@ -358,12 +362,12 @@ def input_batch(keys: pa.Array, times: pa.Array, values: pa.Array) -> pa.RecordB
 
 def unknown_field_error(name: str, known: Sequence[str], *, where: str, option: str) -> UserError:
     """Return the error for a missing field, with similar names."""
-    near = [f"{option} {candidate}" for candidate in nearest(name, known, likeness=0.5)]
-    hint = did_you_mean(near, otherwise=f"Fields there: {', '.join(known) or 'none'}.")
+    near = [f"{option} {candidate}" for candidate in find_similar(name, known, likeness=0.5)]
+    hint = format_suggestion(near, otherwise=f"Fields there: {', '.join(known) or 'none'}.")
     return UserError(f"{where}: {name}: no such field ({option})", hint=hint)
 
 
-def _column(rows: Rows, name: str, option: str) -> pa.Array:
+def _find_column(rows: Rows, name: str, option: str) -> pa.Array:
     if name not in rows.batch.schema.names:
         raise unknown_field_error(name, rows.batch.schema.names, where=rows.source, option=option)
     return rows.batch.column(name)
@@ -371,7 +375,7 @@ def _column(rows: Rows, name: str, option: str) -> pa.Array:
 
 def _parse_times(rows: Rows, name: str) -> pa.Array:
     try:
-        return to_milliseconds(_column(rows, name, "--timestamp-field"))
+        return to_milliseconds(_find_column(rows, name, "--timestamp-field"))
     except BadTimeError as error:
         message = (
             f"{rows.source}: {rows.unit} {rows.before + error.row + 1}: {name}: {error.cell} is not a time since 1970"
@@ -389,17 +393,17 @@ def read_jsonl(lines: Iterable[bytes], fields: Fields, source: str) -> Iterator[
         if not line.isspace():
             gathered.add(number, (line.removeprefix(_BOM) if number == 1 else line).strip())
             if gathered.is_full:
-                yield gathered.take()
+                yield gathered.build_batch()
     if gathered.values:
-        yield gathered.take()
+        yield gathered.build_batch()
 
 
 class _BatchBuilder:
     def __init__(self, fields: Fields, source: str) -> None:
         self.fields, self.source = fields, source
-        self._clear()
+        self._reset()
 
-    def _clear(self) -> None:
+    def _reset(self) -> None:
         self.numbers: list[int] = []
         self.keys: list[bytes | None] = []
         self.times: list[Any] = []
@@ -418,17 +422,17 @@ class _BatchBuilder:
             raise UserError(
                 message, hint="Every line is one JSON value; name other formats with --input-format."
             ) from None
-        key = self._cell(number, row, self.fields.key, "--key-field")
+        key = self._read_cell(number, row, self.fields.key, "--key-field")
         if isinstance(key, float) and abs(key) >= _LONGEST_KEY:
             message = f"{self.source}: line {number}: {self.fields.key}: a number with too many digits for a key"
             raise UserError(message, hint="Two of them would be one key. Write it as text, in quotes.")
-        self.keys.append(None if key is None else key_bytes(key))
-        self.times.append(self._cell(number, row, self.fields.timestamp, "--timestamp-field"))
+        self.keys.append(None if key is None else to_key_bytes(key))
+        self.times.append(self._read_cell(number, row, self.fields.timestamp, "--timestamp-field"))
         self.numbers.append(number)
         self.values.append(line)
         self.bytes += len(line)
 
-    def _cell(self, number: int, row: object, field: str | None, option: str) -> object:
+    def _read_cell(self, number: int, row: object, field: str | None, option: str) -> object:
         if field is None:
             return None
         where = f"{self.source}: line {number}"
@@ -438,12 +442,12 @@ class _BatchBuilder:
             raise unknown_field_error(field, list(row), where=where, option=option)
         return row[field]
 
-    def take(self) -> pa.RecordBatch:
+    def build_batch(self) -> pa.RecordBatch:
         keys, values = pa.array(self.keys, pa.binary()), pa.array(self.values, pa.binary())
         try:
-            batch = input_batch(keys, to_milliseconds(self.times), values)
+            batch = build_input_batch(keys, to_milliseconds(self.times), values)
         except BadTimeError as error:
             where = f"{self.source}: line {self.numbers[error.row]}: {self.fields.timestamp}"
             raise UserError(f"{where}: {error.cell} is not a time since 1970", hint=TIME_HINT) from None
-        self._clear()
+        self._reset()
         return batch

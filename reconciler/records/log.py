@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args, runtime_ch
 
 from reconciler.errors import RetryableError, SourceChangedError, UserError
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, UNEXPECTED_TRUNCATION
-from reconciler.runtime.effects import this_process
+from reconciler.runtime.effects import build_process_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 # Two sums mod 2^128 of h, a 128-bit hash of (timestamp, key, value, headers): Σh, and Σ(offset)·h. Parts store them
-# relative to a base and are shifted and added by arithmetic, so part borders do not show.
+# relative to a base; shifting and adding them gives the digest of any range.
 
 
 _MODULUS: Final = 1 << 128
@@ -72,7 +72,7 @@ class OffsetRange:
         """Number of offsets; records may be fewer (aborted transactions, compaction)."""
         return max(0, self.stop - self.start)
 
-    def holds(self, other: OffsetRange) -> bool:
+    def contains(self, other: OffsetRange) -> bool:
         """Return whether another range is contained."""
         return self.start <= other.start and other.stop <= self.stop
 
@@ -95,11 +95,11 @@ class Bounds:
         """Return the log end, or the last stable offset for `read_committed`."""
         return self.end if isolation == "read_uncommitted" else self.stable
 
-    def unchanged_end(self, epoch: int) -> int:
+    def find_unchanged_end(self, epoch: int) -> int:
         """Return the end of the offsets unchanged since `epoch` was the log's newest."""
         return min((start for number, start in self.epochs if number > epoch), default=MAX_OFFSET)
 
-    def only_local(self) -> Bounds:
+    def limit_to_local(self) -> Bounds:
         """Return the bounds of the local tier alone; unchanged if its start is unknown."""
         return self if self.local_start in {None, self.start} else replace(self, start=self.local_start or 0)
 
@@ -148,7 +148,7 @@ class StagedRecords:
     stored_bytes: int
     digest: Digest
     entries: bytes
-    by: str = field(default_factory=this_process, compare=False)
+    by: str = field(default_factory=build_process_id, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class ObservedSource:
 
 @dataclass(frozen=True, slots=True)
 class SinkPosition:
-    """End of a partition of a sink. Everything below `fetched` equals the log with that id under those epochs."""
+    """Position of a sink's partition. Records below `fetched` equal the source log with this id and these epochs."""
 
     end: int
     topic_id: str | None = None
@@ -172,7 +172,7 @@ class SinkPosition:
 
 @dataclass(frozen=True, slots=True)
 class CopyProgress:
-    """Commit of a transactional sink: one partition has everything below `through` of its source."""
+    """Commit of a transactional sink: a partition has all source records below `through`."""
 
     partition: int
     through: int
@@ -199,10 +199,10 @@ class TopicLog(Protocol):
         ...
 
     def check_shared(self) -> None:
-        """Raise `UserError` if this machine cannot reach the log: an unshared folder would seem empty."""
+        """Raise `UserError` if this machine cannot reach the log, as with an unshared folder."""
         ...
 
-    def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
+    def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
         """Return the bounds of all partitions in one bulk call, or of the partitions `only`, one by one."""
         ...
 
@@ -210,18 +210,18 @@ class TopicLog(Protocol):
         """Yield the readable records in `offsets`, in order, as batches of `RECORD_SCHEMA`."""
         ...
 
-    def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
+    def find_offset_at(self, partition: int, timestamp_ms: int) -> int | None:
         """Return the offset of the first record at or after a time; `None` if all are older."""
         ...
 
-    def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
+    def list_extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
         """Yield the stored extents of `offsets` in order, cut at both ends; reads no records.
 
         Counts of a cut extent are estimates; offsets without records may be in no extent.
         """
         ...
 
-    def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
+    def read_digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
         """Yield digests that cover `offsets`: stored ones if possible, else computed from records.
 
         Their weights count offsets from 0, so they are comparable with any other log's.
@@ -233,7 +233,7 @@ class TopicLog(Protocol):
 class CompactingLog(Protocol):
     """A log that cannot report its compacted offset, such as a broker's."""
 
-    def compacts(self) -> bool:
+    def may_lack_records(self) -> bool:
         """Return whether superseded records may be missing."""
         ...
 
@@ -246,7 +246,7 @@ class Selection:
     since_ms: int | None = None
     until_ms: int | None = None
 
-    def may_hold(self, first_ms: int, last_ms: int) -> bool:
+    def may_contain(self, first_ms: int, last_ms: int) -> bool:
         """Return whether records within these times may be wanted."""
         is_early = self.since_ms is not None and last_ms < self.since_ms
         return not is_early and (self.until_ms is None or first_ms <= self.until_ms)
@@ -256,7 +256,7 @@ class Selection:
 class SelectiveLog(Protocol):
     """A columnar log with statistics of times, which can fetch less than whole records."""
 
-    def select(self, partition: int, offsets: OffsetRange, selection: Selection) -> Iterator[pa.RecordBatch]:
+    def read_selected(self, partition: int, offsets: OffsetRange, selection: Selection) -> Iterator[pa.RecordBatch]:
         """Yield the records that `read` yields, with `offset` and the wanted columns.
 
         Statistics cover many records at once, so some records may be outside the wanted times.
@@ -271,15 +271,15 @@ class StagedSink(Protocol):
         """Raise `UserError` unless the driver sees files staged by this executor."""
         ...
 
-    def ends(self) -> Mapping[int, int]:
+    def read_ends(self) -> Mapping[int, int]:
         """Return each partition's end, the start of the next range."""
         ...
 
-    def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
+    def read_positions(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
         """Return each partition's end, and the source that it was copied from; `only` limits the partitions."""
         ...
 
-    def following(self, source: ObservedSource) -> StagedSink:
+    def follow_source(self, source: ObservedSource) -> StagedSink:
         """Return this sink for a round over a source, which it stores with each publication."""
         ...
 
@@ -294,14 +294,14 @@ class StagedSink(Protocol):
     def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
         """Make staged ranges readable, one swap per partition; return each partition's gain.
 
-        A range must start at the log's end; the end becomes `at.stop` even after a gap.
+        A range must start at the log's end; the new end is `at.stop`.
 
         Raises:
             SourceChangedError: A partition is no copy of the followed log; other partitions are published.
         """
         ...
 
-    def complete(self) -> None:
+    def mark_complete(self) -> None:
         """Record that a mirror's first copy is complete. Idempotent."""
         ...
 
@@ -314,15 +314,15 @@ class TransactionalSink(Protocol):
         """Raise `UserError` if this machine cannot reach the sink."""
         ...
 
-    def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
+    def read_positions(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
         """Return the position in the source of each partition; `only` limits them."""
         ...
 
-    def spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:
+    def find_spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:
         """Return the ranges of each partition that both the copy and its source have."""
         ...
 
-    def following(self, source: ObservedSource) -> TransactionalSink:
+    def follow_source(self, source: ObservedSource) -> TransactionalSink:
         """Return this sink for a round over a source, which it stores with each commit."""
         ...
 
@@ -335,7 +335,7 @@ class TransactionalSink(Protocol):
         """
         ...
 
-    def complete(self) -> None:
+    def mark_complete(self) -> None:
         """Record that a mirror's first copy is complete. Idempotent."""
         ...
 
@@ -362,11 +362,11 @@ class RekeySink(Protocol):
         """Raise `UserError` if this machine cannot reach the sink."""
         ...
 
-    def following(self, source: ObservedSource) -> RekeySink:
+    def follow_source(self, source: ObservedSource) -> RekeySink:
         """Return this sink for a round over a source, which it stores with each commit."""
         ...
 
-    def reached(self) -> Mapping[int, Mapping[int, int]]:
+    def read_positions(self) -> Mapping[int, Mapping[int, int]]:
         """Return each partition's position in each source partition: all its records below are committed."""
         ...
 
@@ -381,7 +381,7 @@ class RekeySink(Protocol):
         """
         ...
 
-    def written(self) -> Digest:
+    def read_written_digest(self) -> Digest:
         """Return the digest of all records ever written."""
         ...
 
@@ -400,7 +400,7 @@ class TopicProducer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NumberedBatch:
-    """One batch of a stream, with constant content; its repetition has no effect. Numbers only grow."""
+    """A numbered batch of a stream; publishing it again has no effect."""
 
     stream: str
     number: int
@@ -446,10 +446,10 @@ class AppendSink(Protocol):
         ...
 
 
-def partitions_changed_since(log: TopicLog, ends: Mapping[int, int]) -> list[int]:
+def find_changed_partitions(log: TopicLog, ends: Mapping[int, int]) -> list[int]:
     """Return the partitions that are new or have records at or after `ends`; transaction markers do not count."""
     partitions = []
-    for number, bounds in sorted(log.bounds().items()):
+    for number, bounds in sorted(log.read_bounds().items()):
         begin = max(ends.get(number, 0), bounds.start)
         offsets = OffsetRange(begin, max(begin, bounds.stable))
         if number not in ends or (offsets.length and any(batch.num_rows for batch in log.read(number, offsets))):
@@ -464,7 +464,7 @@ def partitions_changed_since(log: TopicLog, ends: Mapping[int, int]) -> list[int
 _HINT: Final = "Nothing was copied. Fail over to keep what the mirror has, or delete it and create it again."
 
 
-def check_followed(name: str, partition: int, reached: SinkPosition, source: ObservedSource) -> None:
+def check_source_unchanged(name: str, partition: int, reached: SinkPosition, source: ObservedSource) -> None:
     """Reject a source that is no longer the log a mirror's partition was copied from.
 
     Read the mirror's end before the source: another process may advance the mirror.
@@ -482,13 +482,13 @@ def check_followed(name: str, partition: int, reached: SinkPosition, source: Obs
     if reached.topic_id is not None and bounds.end < reached.end:
         message = f"{where} ends at {reached.end:,}, its source at {bounds.end:,}: the source was cut"
         raise SourceChangedError(message, code=UNEXPECTED_TRUNCATION, hint=_HINT)
-    ours, theirs = _last_below(reached.fetched, reached.epochs), _last_below(reached.fetched, bounds.epochs)
+    ours, theirs = _find_last_below(reached.fetched, reached.epochs), _find_last_below(reached.fetched, bounds.epochs)
     if ours is not None and theirs is not None and ours != theirs:
         message = f"{where}: below {reached.fetched:,}, to which it was copied, the source was cut and written again"
         raise SourceChangedError(message, code=UNEXPECTED_TRUNCATION, hint=_HINT)
 
 
-def check_current(name: str, partition: int, reached: SinkPosition, source: ObservedSource) -> None:
+def check_copy_current(name: str, partition: int, reached: SinkPosition, source: ObservedSource) -> None:
     """Raise `RetryableError` if a staged copy was read before the mirror's last known epoch."""
     bounds = source.bounds.get(partition)
     if bounds is None or reached.topic_id is None or reached.topic_id != source.topic_id:
@@ -498,6 +498,6 @@ def check_current(name: str, partition: int, reached: SinkPosition, source: Obse
         raise RetryableError(message, hint="Run the same command again.")
 
 
-def _last_below(offset: int, epochs: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
+def _find_last_below(offset: int, epochs: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
     epochs_below = [(epoch, start) for epoch, start in epochs if start < offset]
     return epochs_below[-1] if epochs_below else None

@@ -1,6 +1,6 @@
 """Offset maps: the offsets of a log's records in a copy with other offsets.
 
-In a piece offsets grow by one on both sides. Chunks of bounded size store pieces as differences, so an append rewrites
+A piece is a run of records with consecutive offsets in both logs. Chunks store up to 500 pieces, so an append rewrites
 at most one chunk.
 """
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-# Plans read mirror positions without records: only column functions import numpy.
+# Plans need no numpy, so only functions over columns import it.
 # ruff: noqa: PLC0415
 
 CHUNK_PIECES: Final = 500
-"""A full chunk has a few kilobytes, rewritten with every append."""
+"""Pieces in a full chunk: a few kilobytes, rewritten with every append."""
 
 
 class Piece(NamedTuple):
@@ -47,7 +47,7 @@ class Chunk:
     number: int = 0
     pieces: tuple[Piece, ...] = ()
 
-    def document(self) -> dict[str, object]:
+    def to_document(self) -> dict[str, object]:
         """Return the ledger's form of the chunk: per piece the gaps on both sides and its length."""
         numbers: list[int] = []
         source = target = 0
@@ -119,7 +119,7 @@ class OffsetMap:
     def __iter__(self) -> Iterator[Piece]:
         return iter(self._pieces)
 
-    def target_of(self, source: int) -> int | None:
+    def find_target(self, source: int) -> int | None:
         """Return the offset in the copy for a reader at a source offset; `None`: not copied yet.
 
         A gap, a marker or an offset before the copy maps to the next record.
@@ -133,7 +133,7 @@ class OffsetMap:
             return self._pieces[at + 1].target
         return self._pieces[at].target_end
 
-    def target_below(self, source: int) -> int:
+    def find_target_end(self, source: int) -> int:
         """Return the copy's offset after the last record below a source offset; 0 without one."""
         at = bisect_left(self._starts, source) - 1
         if at < 0:
@@ -141,7 +141,7 @@ class OffsetMap:
         piece = self._pieces[at]
         return piece.target + min(source, piece.source_end) - piece.source
 
-    def sources_of(self, targets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def find_sources(self, targets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the source offsets of the copy's records; -1: not copied."""
         import numpy as np
 
@@ -154,7 +154,7 @@ class OffsetMap:
         within = targets - starts[at]
         return np.where((within >= 0) & (within < lengths[at]), sources[at] + within, -1)
 
-    def source_of(self, target: int) -> int:
+    def find_source(self, target: int) -> int:
         """Return the source offset of the first copied record from a target offset on, else `through`."""
         at = bisect_right(self._pieces, target, key=lambda piece: piece.target_end)
         if at == len(self._pieces):

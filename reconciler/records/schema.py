@@ -42,8 +42,8 @@ INPUT_SCHEMA: Final = pa.schema(
 """Records to be produced: without offset; partition and time are optional."""
 
 
-# Kafka does not check that header names are UTF-8. Another byte becomes the private character `U+10F700` plus the byte;
-# such characters in a name are escaped likewise, so names and texts map one to one.
+# Header names in Kafka may not be UTF-8. An invalid byte becomes the private character `U+10F700` plus the byte. Such
+# characters in a name are escaped too, so the mapping is reversible.
 
 
 _ESCAPED: Final = re.compile("[\U0010f780-\U0010f7ff]")
@@ -71,7 +71,7 @@ def decode_name(text: str) -> str:
     return text if text.isascii() else decode_text_as_name(text).decode("utf-8", "surrogateescape")
 
 
-def texts_of(names: Sequence[str | bytes]) -> pa.Array[Any]:
+def to_name_column(names: Sequence[str | bytes]) -> pa.Array[Any]:
     """Return a column of names: decoded, or bytes that are not UTF-8."""
     if bytes in set(map(type, names)):
         return pa.array(
@@ -80,12 +80,12 @@ def texts_of(names: Sequence[str | bytes]) -> pa.Array[Any]:
     texts: pa.Array[Any] = pa.array(names, pa.string())
     return (
         pa.array([encode_name_as_text(name.encode()) for name in texts.to_pylist()], pa.string())
-        if has_marks(texts)
+        if has_private_characters(texts)
         else texts
     )
 
 
-def has_marks(texts: pa.Array[Any]) -> bool:
+def has_private_characters(texts: pa.Array[Any]) -> bool:
     """Return whether a text may differ from its decoded name."""
     return any(_is_in(mark, texts) for mark in _MARKS)
 
@@ -176,14 +176,14 @@ def _parse_milliseconds(row: int, cell: object) -> int | None:
             return int(cell)
         case str():
             try:
-                return parse_ms(cell)
+                return parse_time_ms(cell)
             except (ValueError, OverflowError):
                 raise BadTimeError(row, cell) from None
         case _:
             raise BadTimeError(row, cell)
 
 
-def parse_ms(text: str) -> int:
+def parse_time_ms(text: str) -> int:
     """Return an ISO 8601 time in ms, by default of UTC; raises `ValueError`."""
     time = datetime.fromisoformat(text.strip())
     return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND

@@ -136,12 +136,12 @@ def to_rule_fields(rules: Iterable[TopicAcl]) -> dict[str, tuple[str, ...]]:
     """Return rules as fields, path → operations; rules with one path are merged."""
     fields: dict[str, tuple[str, ...]] = {}
     for rule in rules:
-        path = rule_path(rule)
+        path = build_rule_path(rule)
         fields[path] = tuple(sorted({*fields.get(path, ()), *rule.operations}))
     return fields
 
 
-def rule_path(rule: TopicAcl) -> str:
+def build_rule_path(rule: TopicAcl) -> str:
     """Return the field path of a rule: permission, principal, host, resources and names."""
     parts = [rule.permission, _quote(rule.principal)]
     if rule.host != "*":
@@ -159,7 +159,7 @@ DENIED: Final = ("write",)
 EVERYONE: Final = "User:*"
 
 
-def denial_path(principal: str) -> str:
+def build_denial_path(principal: str) -> str:
     """Return the field path of the rule that denies a principal writes to a mirror."""
     return f"{ACLS}deny {_quote(principal)}"
 

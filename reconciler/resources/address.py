@@ -65,18 +65,18 @@ def split_name(full_name: str) -> tuple[str, str]:
     return namespace, name
 
 
-def tiers_of(namespace: str) -> tuple[str, ...]:
+def list_levels(namespace: str) -> tuple[str, ...]:
     """Return a namespace and its parents, outermost first: `a:b` → `a`, `a:b`; empty for the default one."""
     parts = namespace.split(":") if namespace else []
     return tuple(":".join(parts[: depth + 1]) for depth in range(len(parts)))
 
 
-def rank(address: Address) -> tuple[int, str]:
+def build_sort_key(address: Address) -> tuple[int, str]:
     """Return the sort key: kinds in the order of dependencies, then addresses."""
     return RANKS.get(kind_of(address), len(RANKS)), address
 
 
-def matches(pattern: str, address: str) -> bool:
+def matches_pattern(pattern: str, address: str) -> bool:
     """Return whether `address` matches `pattern`, in which `*` matches any characters, also `/` and `:`."""
     return _compile_pattern(pattern).fullmatch(address) is not None
 
@@ -173,7 +173,7 @@ _ON_CLUSTER: Final = {"Namespace": "namespace", "MirrorLink": "link"}
 _IN_NAMESPACE: Final = {"Topic": "topic", "Mounting": "mounting"}
 
 
-def identify(content: Any) -> Address | None:
+def find_document_address(content: Any) -> Address | None:
     """Return the address that an unvalidated document declares; `None` if a name is missing or no string."""
     if not isinstance(content, dict) or not isinstance(content.get("metadata"), dict):
         return None
@@ -198,6 +198,6 @@ def list_containers(address: Address) -> tuple[Address, ...]:
     if cluster is None or kind == "cluster":
         return ()
     name = full_name_of(address)
-    levels = tiers_of(name)[:-1] if kind == "namespace" else tiers_of(split_name(name)[0])
+    levels = list_levels(name)[:-1] if kind == "namespace" else list_levels(split_name(name)[0])
     spaces = () if kind == "link" else tuple(address_of("namespace", cluster, level) for level in levels)
     return (cluster_address(cluster), *spaces)

@@ -31,9 +31,7 @@ NamespaceName = Annotated[
     str, AfterValidator(check_namespace), Field(json_schema_extra={"pattern": "^([a-zA-Z0-9.-]+(:[a-zA-Z0-9.-]+)*)?$"})
 ]
 FullName = Annotated[
-    str,
-    AfterValidator(check_full_name),
-    Field(json_schema_extra={"pattern": "^([a-zA-Z0-9.-]+:)*[a-zA-Z0-9._-]+$"}),
+    str, AfterValidator(check_full_name), Field(json_schema_extra={"pattern": "^([a-zA-Z0-9.-]+:)*[a-zA-Z0-9._-]+$"})
 ]
 PlainName = Annotated[str, AfterValidator(check_plain_name), Field(json_schema_extra={"pattern": f"^{PLAIN.pattern}$"})]
 TopicLocation = Annotated[
@@ -201,7 +199,7 @@ class Model(BaseModel):
         return self.model_dump(mode="json", exclude_none=True)
 
 
-class Complaint(NamedTuple):
+class FieldProblem(NamedTuple):
     """A problem of one field and its solution. `at` is the path to the field in YAML: `("spec", "partitions")`."""
 
     message: str
@@ -209,7 +207,7 @@ class Complaint(NamedTuple):
     at: tuple[str | int, ...] = ()
 
 
-def refusal_error(*complaints: Complaint) -> PydanticCustomError:
+def build_refusal_error(*complaints: FieldProblem) -> PydanticCustomError:
     """Return the error with which a validator reports problems of fields below it, or a hint."""
     message = "; ".join(
         f"{'.'.join(map(str, complaint.at))}: {complaint.message}" if complaint.at else complaint.message

@@ -13,15 +13,15 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_v
 from reconciler.resources.acls import Principal, fold_case
 from reconciler.resources.address import Address, cluster_address
 from reconciler.resources.base import (
-    Complaint,
     Count,
     DurationMs,
+    FieldProblem,
     Flag,
     Many,
     Model,
     NameOnly,
     SizeBytes,
-    refusal_error,
+    build_refusal_error,
 )
 from reconciler.resources.configs import NO_REFERENCE, SECRET_REFERENCE, ClusterProperties
 
@@ -29,7 +29,7 @@ from reconciler.resources.configs import NO_REFERENCE, SECRET_REFERENCE, Cluster
 def check_reference(value: str) -> str:
     """Return `value` if it is a reference. Raises ValueError, because a literal secret would enter git."""
     if not SECRET_REFERENCE.fullmatch(value):
-        raise refusal_error(Complaint(NO_REFERENCE, hint="Write ${env:NAME} or ${file:/path}"))
+        raise build_refusal_error(FieldProblem(NO_REFERENCE, hint="Write ${env:NAME} or ${file:/path}"))
     return value
 
 
@@ -37,8 +37,7 @@ SecretReference = Annotated[
     str,
     AfterValidator(check_reference),
     Field(
-        examples=["${env:KAFKA_PASSWORD}"],
-        json_schema_extra={"secret": True, "pattern": r"^\$\{(env|file):[^}]+\}$"},
+        examples=["${env:KAFKA_PASSWORD}"], json_schema_extra={"secret": True, "pattern": r"^\$\{(env|file):[^}]+\}$"}
     ),
 ]
 
@@ -78,8 +77,8 @@ class LocationSpec(Model):
     def _check_scheme(cls, url: str) -> str:
         parts = _URL.fullmatch(url)
         if parts is None or parts[1] not in SCHEMES or not parts[2]:
-            raise refusal_error(
-                Complaint(
+            raise build_refusal_error(
+                FieldProblem(
                     f"{url!r} is not a location",
                     hint="Write file://folder, file:///folder, s3://bucket/prefix, gs://bucket/prefix or "
                     "az://container/prefix",
@@ -90,15 +89,11 @@ class LocationSpec(Model):
     @model_validator(mode="after")
     def _check_cloud_fields(self) -> LocationSpec:
         storage = _OTHER_CLOUDS.get(self.url.partition("://")[0])
-        of_s3 = {
-            "region": self.region,
-            "forcePathStyle": self.force_path_style,
-            "kmsKeyId": self.kms_key_id,
-        }
+        of_s3 = {"region": self.region, "forcePathStyle": self.force_path_style, "kmsKeyId": self.kms_key_id}
         s3_fields = [name for name, value in of_s3.items() if value is not None]
         if storage is not None and s3_fields:
-            raise refusal_error(
-                *(Complaint(f"has no meaning for {storage}", "Take it out", (name,)) for name in s3_fields)
+            raise build_refusal_error(
+                *(FieldProblem(f"has no meaning for {storage}", "Take it out", (name,)) for name in s3_fields)
             )
         return self
 
@@ -111,7 +106,7 @@ Location = Annotated[LocationSpec, BeforeValidator(_wrap_url, json_schema_input_
 """A URL, or a mapping with `url` and settings."""
 
 
-def is_overlapping(one: str, other: str) -> bool:
+def urls_overlap(one: str, other: str) -> bool:
     """Return whether two URLs are equal, or one contains the other. Pure: links are not followed.
 
     Relative URLs share one unknown folder, so a relative and an absolute one never overlap.
@@ -150,34 +145,36 @@ def _check_servers(servers: tuple[str, ...]) -> tuple[str, ...]:
     for position, server in enumerate(servers):
         if "," in server:
             words = ", ".join(part.strip() for part in server.split(","))
-            raise refusal_error(Complaint("names several brokers in one text", f"Write a list: [{words}]", (position,)))
+            raise build_refusal_error(
+                FieldProblem("names several brokers in one text", f"Write a list: [{words}]", (position,))
+            )
     return servers
 
 
 class Connection(Model):
     """How to connect to a cluster; each platform has its block."""
 
-    def location(self) -> LocationSpec | None:
+    def find_location(self) -> LocationSpec | None:
         """Return the folder or bucket that holds the cluster; `None` if brokers do."""
         return None
 
-    def login(self) -> SecuritySpec | None:
+    def find_security(self) -> SecuritySpec | None:
         """Return the authentication for a Kafka listener."""
         return None
 
-    def separator(self) -> str | None:
+    def find_separator(self) -> str | None:
         """Return the replacement of ':' in topic names; `None` if the platform has namespaces."""
         return FLAT_SEPARATOR
 
-    def identity(self) -> tuple[str, ...]:
+    def build_identity(self) -> tuple[str, ...]:
         """Return a value that is equal only if two blocks reach one cluster; empty with a location."""
         return ()
 
-    def targets(self) -> frozenset[str]:
+    def list_secret_targets(self) -> frozenset[str]:
         """Return the addresses that receive secrets."""
         return frozenset()
 
-    def secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
+    def list_secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
         """Yield each field with a secret, its reference, and the addresses that receive it."""
         yield from ()
 
@@ -187,11 +184,11 @@ class EmbeddedConnection(Connection):
 
     root: Location = Field(description="The folder or bucket that is the cluster.", examples=["file://.clusters/west"])
 
-    def location(self) -> LocationSpec | None:
+    def find_location(self) -> LocationSpec | None:
         """Return its root."""
         return self.root
 
-    def separator(self) -> str | None:
+    def find_separator(self) -> str | None:
         """Return `None`: names are stored unchanged."""
         return None
 
@@ -240,8 +237,8 @@ class SecuritySpec(Model):
 
     @model_validator(mode="after")
     def _check_complete(self) -> SecuritySpec:
-        if missing := [Complaint(*what) for what in self._find_missing()]:
-            raise refusal_error(*missing)
+        if missing := [FieldProblem(*what) for what in self._find_missing()]:
+            raise build_refusal_error(*missing)
         return self
 
     def _find_missing(self) -> Iterator[tuple[str, str, tuple[str]]]:
@@ -278,7 +275,9 @@ class BrokersConnection(Connection):
     def _check_region(self) -> Self:
         if self.security is not None and self.security.mechanism == "AWS_MSK_IAM" and self.region() is None:
             message = "is required with AWS_MSK_IAM if no name in bootstrapServers contains it"
-            raise refusal_error(Complaint(message, "Add `region: eu-west-1`, or yours, next to `mechanism`", _REGION))
+            raise build_refusal_error(
+                FieldProblem(message, "Add `region: eu-west-1`, or yours, next to `mechanism`", _REGION)
+            )
         return self
 
     def region(self) -> str | None:
@@ -288,30 +287,34 @@ class BrokersConnection(Connection):
         names = map(_MSK_SERVER.search, self.bootstrap_servers)
         return next((name[1] for name in names if name is not None), None)
 
-    def login(self) -> SecuritySpec | None:
+    def find_security(self) -> SecuritySpec | None:
         """Return the authentication for its brokers."""
         return self.security
 
-    def identity(self) -> tuple[str, ...]:
+    def build_identity(self) -> tuple[str, ...]:
         """Return the declared brokers."""
         return tuple(sorted(self.bootstrap_servers))
 
-    def targets(self) -> frozenset[str]:
+    def list_secret_targets(self) -> frozenset[str]:
         """Return the brokers, each with its protocol; empty without `security`."""
         protocol = None if self.security is None else self.security.protocol
         return frozenset(f"{protocol}://{server.strip()}" for server in self.bootstrap_servers if protocol is not None)
 
-    def secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
+    def list_secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
         """Yield the password and the OAuth client secret; for AWS_MSK_IAM, its tokens by the mechanism's name."""
         security = self.security
         if security is None or security.mechanism is None:
             return
         if security.mechanism == "AWS_MSK_IAM":
-            yield "security.mechanism", security.mechanism, self.targets()
+            yield "security.mechanism", security.mechanism, self.list_secret_targets()
         if security.password is not None:
-            yield "security.password", security.password, self.targets()
+            yield "security.password", security.password, self.list_secret_targets()
         if security.client_secret is not None:
-            yield "security.clientSecret", security.client_secret, self.targets() | {security.token_endpoint_url or ""}
+            yield (
+                "security.clientSecret",
+                security.client_secret,
+                self.list_secret_targets() | {security.token_endpoint_url or ""},
+            )
 
 
 class KafkaConnection(BrokersConnection):
@@ -330,7 +333,7 @@ class KafkaConnection(BrokersConnection):
         json_schema_extra={"enum": [".", "_", "-"]},
     )
 
-    def separator(self) -> str | None:
+    def find_separator(self) -> str | None:
         """Return the declared separator."""
         return self.namespace_separator
 
@@ -427,18 +430,18 @@ class ConfluentConnection(Connection):
         examples=[["pkc-abc12.eu-west-1.aws.confluent.cloud:9092"]],
     )
 
-    def identity(self) -> tuple[str, ...]:
+    def build_identity(self) -> tuple[str, ...]:
         """Return its endpoint and id."""
         return self.rest_endpoint, self.cluster_id
 
-    def targets(self) -> frozenset[str]:
+    def list_secret_targets(self) -> frozenset[str]:
         """Return its endpoint and the declared brokers."""
         return frozenset({self.rest_endpoint, *self.bootstrap_servers})
 
-    def secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
+    def list_secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
         """Yield the API key and its secret."""
-        yield "apiKey", self.api_key, self.targets()
-        yield "apiSecret", self.api_secret, self.targets()
+        yield "apiKey", self.api_key, self.list_secret_targets()
+        yield "apiSecret", self.api_secret, self.list_secret_targets()
 
 
 Percent = Annotated[int, Field(strict=True, ge=0, le=100)]
@@ -456,7 +459,7 @@ class UploadSpec(Model):
     def _check_seconds(cls, ms: int | None) -> int | None:
         if ms is not None and (ms <= 0 or ms % 1_000):
             hint = "Write 90s or 1h. Leave it out, and only closed segments are uploaded"
-            raise refusal_error(Complaint("is not a whole number of seconds, at least one", hint))
+            raise build_refusal_error(FieldProblem("is not a whole number of seconds, at least one", hint))
         return ms
 
 
@@ -619,7 +622,7 @@ class ClusterSpec(Model):
     @property
     def root(self) -> LocationSpec | None:
         """The folder or bucket that holds the cluster; `None` if brokers do."""
-        return self.connection.location()
+        return self.connection.find_location()
 
     @model_validator(mode="after")
     def _check_connection(self) -> ClusterSpec:
@@ -630,7 +633,7 @@ class ClusterSpec(Model):
             "confluent": self.confluent,
         }
         wrong = [
-            Complaint(
+            FieldProblem(
                 f"does not go with provider {self.provider}", hint="Leave it out, or name its provider", at=(name,)
             )
             for name, block in blocks.items()
@@ -638,10 +641,10 @@ class ClusterSpec(Model):
         ]
         if blocks[self.provider] is None:
             example = ClusterSpec.model_fields[self.provider].examples or [{}]
-            hint = f"Add it, for example `{self.provider}: {_format_flow(example[0])}`"
-            wrong.append(Complaint(f"is required with provider {self.provider}", hint=hint, at=(self.provider,)))
+            hint = f"Add it, for example `{self.provider}: {_format_one_line(example[0])}`"
+            wrong.append(FieldProblem(f"is required with provider {self.provider}", hint=hint, at=(self.provider,)))
         if wrong:
-            raise refusal_error(*wrong)
+            raise build_refusal_error(*wrong)
         return self
 
 
@@ -664,12 +667,12 @@ class Cluster(Model):
         return self.metadata.name
 
 
-def _format_flow(value: object) -> str:
+def _format_one_line(value: object) -> str:
     """Return YAML on one line."""
     match value:
         case dict():
-            return "{" + ", ".join(f"{key}: {_format_flow(item)}" for key, item in value.items()) + "}"
+            return "{" + ", ".join(f"{key}: {_format_one_line(item)}" for key, item in value.items()) + "}"
         case list():
-            return "[" + ", ".join(_format_flow(item) for item in value) + "]"
+            return "[" + ", ".join(_format_one_line(item) for item in value) + "]"
         case _:
             return str(value)

@@ -145,11 +145,7 @@ _CACHE: Final = (
         "cloud_storage_cache_max_objects", "integer", "100000", minimum=1, description="Most files of the cache."
     ),
     ConfigKey(
-        "cloud_storage_cache_check_interval_ms",
-        "duration",
-        "30000",
-        minimum=1,
-        description="How often it is checked.",
+        "cloud_storage_cache_check_interval_ms", "duration", "30000", minimum=1, description="How often it is checked."
     ),
     ConfigKey(
         "cloud_storage_cache_trim_carryover_bytes",
@@ -304,10 +300,7 @@ CONFIG_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
 """Property → topic config whose default it is."""
 
 CREATION_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "cloud_storage_enable_remote_write": "remote.write",
-        "cloud_storage_enable_remote_read": "remote.read",
-    }
+    {"cloud_storage_enable_remote_write": "remote.write", "cloud_storage_enable_remote_read": "remote.read"}
 )
 """Property → config that new topics get from it; later changes do not affect existing topics (F-R-004)."""
 
@@ -396,7 +389,7 @@ MEANINGLESS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 """Documented properties of Redpanda that an embedded cluster rejects: reason and hint."""
 
 
-def manifest_page_bytes(properties: Mapping[str, str]) -> int:
+def read_manifest_page_bytes(properties: Mapping[str, str]) -> int:
     """Return the page size of a spilled manifest, by either of its names."""
     return int(properties.get(_FORMER_PAGE) or read_property(properties, _PAGE) or 0)
 

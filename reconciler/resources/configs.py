@@ -20,12 +20,12 @@ from reconciler.resources.base import (
     KEPT,
     LONG_MAX,
     UNLIMITED,
-    Complaint,
+    FieldProblem,
+    build_refusal_error,
     format_duration,
     format_size,
     parse_duration,
     parse_size,
-    refusal_error,
 )
 from reconciler.resources.cluster_properties import REFERENCES
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, ConfigKey
@@ -157,7 +157,7 @@ def explain_refused_value(value: str, error: ValueError) -> str:
     return f"{value!r} is {reason}" if reason.startswith("not ") else reason
 
 
-def show_value(key: str, value: str | None, catalog: Mapping[str, ConfigKey] = EMBEDDED_CONFIGS) -> str:
+def format_value(key: str, value: str | None, catalog: Mapping[str, ConfigKey] = EMBEDDED_CONFIGS) -> str:
     """Return a stored value for people: `604800000` of retention.ms → `7d`."""
     if value is None:
         return "unset"
@@ -238,15 +238,15 @@ def convert_values_to_text(values: object) -> object:
 def _convert_values(values: object, convert: Callable[[str, object], str]) -> object:
     if type(values) is not dict:
         return values
-    wrong: list[Complaint] = []
+    wrong: list[FieldProblem] = []
     done: dict[object, str] = {}
     for key, value in values.items():
         try:
             done[key] = convert(key, value)
         except ValueError as error:
-            wrong.append(Complaint(str(error), hint="", at=(str(key),)))
+            wrong.append(FieldProblem(str(error), hint="", at=(str(key),)))
     if wrong:
-        raise refusal_error(*wrong)
+        raise build_refusal_error(*wrong)
     return done
 
 

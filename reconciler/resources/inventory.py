@@ -155,7 +155,7 @@ AnyResource: TypeAlias = Annotated[Resource, Field(discriminator="kind")]
 RESOURCE: Final[TypeAdapter[Resource]] = TypeAdapter(AnyResource, config=ConfigDict(defer_build=True))
 
 
-def configs_of(resource: Resource) -> Mapping[str, str]:
+def read_own_configs(resource: Resource) -> Mapping[str, str]:
     """Return the configs that a resource sets itself."""
     match resource:
         case Topic() | Namespace():
@@ -272,11 +272,11 @@ class LiveMirror:
     """When it came into its state, in ms; shows which side of a link stopped last."""
     stopped_by: str | None = None
     """The lifecycle verb that stopped it, if reported."""
-    becomes: Resource | None = None
+    topic_if_stopped: Resource | None = None
     """The ordinary topic that a live mirror would be if it stopped now."""
 
     @classmethod
-    def of(cls, entry: MirrorEntry, becomes: Resource | None) -> LiveMirror:
+    def from_entry(cls, entry: MirrorEntry, becomes: Resource | None) -> LiveMirror:
         """Return the report from a mirror's entry."""
         return cls(entry.first_copy_done, entry.is_automatic, entry.since_ms, entry.stopped_by, becomes)
 
@@ -342,7 +342,7 @@ class ClusterMetadata:
     """Group → key of a `topic.json` → partition → next offset to read."""
     properties: Mapping[str, str] = field(default_factory=dict)
 
-    def has(self, part: str) -> bool:
+    def has_part(self, part: str) -> bool:
         """Return whether a part of the metadata is complete."""
         return any(entry.name == part and entry.error is None for entry in self.parts)
 

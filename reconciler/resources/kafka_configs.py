@@ -206,12 +206,10 @@ TRANSIENT_CONFIGS: Final = frozenset(
 
 _FOUR: Final = (4, 0)
 _SINCE_FOUR: Final[Mapping[str, Mapping[str, Any]]] = {"segment.bytes": {"minimum": 1024 * 1024}}
-_BEFORE_FOUR: Final[Mapping[str, Mapping[str, Any]]] = {
-    "message.timestamp.after.max.ms": {"default": str(2**63 - 1)},
-}
+_BEFORE_FOUR: Final[Mapping[str, Mapping[str, Any]]] = {"message.timestamp.after.max.ms": {"default": str(2**63 - 1)}}
 
 
-def kafka_configs(listed: Iterable[str], version: str) -> Mapping[str, ConfigKey]:
+def build_kafka_catalog(listed: Iterable[str], version: str) -> Mapping[str, ConfigKey]:
     """Return the catalog of a cluster whose brokers list these topic configs; `version` such as `4.3.1`, `3.9`.
 
     Unknown configs are strings: they may be declared and are compared as text.

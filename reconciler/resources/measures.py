@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from reconciler.errors import StalePlanError, UserError
 from reconciler.resources.address import Address, address_of
-from reconciler.resources.mirrors import NEVER_FETCHED, DivergedPartition, Position, Positions, Stretch, find_agreed_end
-from reconciler.runtime.text import counted, list_first
+from reconciler.resources.mirrors import (
+    NEVER_FETCHED,
+    DivergedPartition,
+    OffsetStretch,
+    Position,
+    Positions,
+    find_agreed_end,
+)
+from reconciler.runtime.text import list_first, pluralize
 
 if TYPE_CHECKING:
     from reconciler.errors import ReconcilerError
@@ -54,13 +61,13 @@ class Measure:
     undeletable: UndeletableError | None = None
     """Why a restore is impossible: the platform cannot delete `diverged`."""
 
-    def older_than(self, ms: int) -> int | None:
+    def estimate_older_bytes(self, ms: int) -> int | None:
         """Return approximately how many bytes are older than a time; `None` if unknown."""
         if ms in self.older:
             return self.older[ms]
         return sum(size for newest, size in self.ages if newest < ms) if self.ages else None
 
-    def newest(self, size: int) -> Measure:
+    def limit_to_newest(self, size: int) -> Measure:
         """Return the measure of the newest `size` bytes."""
         ages, left = list[tuple[int, int]](), size
         for newest_ms, held in reversed(self.ages):
@@ -83,7 +90,7 @@ _BEGINNING: Final = Position(0, 0)
 
 
 def check_approved(
-    restored: tuple[str, str], peer: tuple[str, str], lost: Iterable[Stretch], approved: Iterable[Stretch]
+    restored: tuple[str, str], peer: tuple[str, str], lost: Iterable[OffsetStretch], approved: Iterable[OffsetStretch]
 ) -> None:
     """Reject a restore that would truncate more than was approved.
 
@@ -95,7 +102,7 @@ def check_approved(
     cluster, topic = restored
     agreed = {stretch.partition: stretch for stretch in approved}
     more = [
-        f"{counted(stretch.length, 'offset')} of partition {stretch.partition} from {stretch.start:,} on"
+        f"{pluralize(stretch.length, 'offset')} of partition {stretch.partition} from {stretch.start:,} on"
         for stretch in lost
         if stretch.partition not in agreed
         or stretch.start < agreed[stretch.partition].start
@@ -111,7 +118,9 @@ def check_approved(
         )
 
 
-def find_missing_offsets(copy: Positions, source: Positions, source_topic_id: str | None) -> tuple[Stretch, ...] | None:
+def find_missing_offsets(
+    copy: Positions, source: Positions, source_topic_id: str | None
+) -> tuple[OffsetStretch, ...] | None:
     """Return the offsets that a mirror lacks; `None` if it mirrors another topic of that name.
 
     Records that the source deleted do not count, all offsets after its truncation do.
@@ -119,12 +128,12 @@ def find_missing_offsets(copy: Positions, source: Positions, source_topic_id: st
     # A topic that was never written to has no positions, and so no topic id to compare.
     if source_topic_id is not None and any(at.source_topic_id not in {None, source_topic_id} for at in copy.values()):
         return None
-    lacked: list[Stretch] = []
+    lacked: list[OffsetStretch] = []
     for partition, source_position in sorted(source.items()):
         copy_position = copy.get(partition, _BEGINNING)
-        begins = max(_agreed_end(copy_position, source_position), source_position.start)
+        begins = max(_find_agreed_end(copy_position, source_position), source_position.start)
         if begins < source_position.end:
-            lacked.append(Stretch(partition, begins, source_position.end))
+            lacked.append(OffsetStretch(partition, begins, source_position.end))
     return tuple(lacked)
 
 
@@ -151,11 +160,11 @@ def find_agreed_ends(
     return ends
 
 
-def list_cut_ranges(topic: Positions, at: Mapping[int, int]) -> tuple[Stretch, ...]:
+def list_cut_ranges(topic: Positions, at: Mapping[int, int]) -> tuple[OffsetStretch, ...]:
     """Return the offset ranges that a truncation at `at` (by partition) removes."""
     begins = {partition: max(cut, topic[partition].start) for partition, cut in sorted(at.items())}
     return tuple(
-        Stretch(partition, start, topic[partition].end)
+        OffsetStretch(partition, start, topic[partition].end)
         for partition, start in begins.items()
         if start < topic[partition].end
     )
@@ -172,7 +181,7 @@ def diverged_error(cluster: str, full_name: str, diverged: Iterable[DivergedPart
     """Return the error for records that a restore would lose."""
     partitions = list(diverged)
     parts = [f"{one.records:,} of partition {one.partition} from offset {one.start:,} on" for one in partitions]
-    total = counted(sum(one.records for one in partitions), "record")
+    total = pluralize(sum(one.records for one in partitions), "record")
     message = f"topic {full_name} of cluster {cluster} has {total} that its mirror never got"
     address = address_of("mirror", cluster, full_name)
     hint = (
@@ -182,7 +191,7 @@ def diverged_error(cluster: str, full_name: str, diverged: Iterable[DivergedPart
     return UserError(f"{message}: {list_first(parts, _MAX_LISTED, grouping='')}", hint=hint)
 
 
-def _agreed_end(copy: Position, source: Position) -> int:
+def _find_agreed_end(copy: Position, source: Position) -> int:
     compared = min(copy.fetched, source.end)
     if compared <= 0 or not copy.source_epochs:
         return copy.end
@@ -412,7 +421,7 @@ class PartitionVitals(NamedTuple):
     """End of a renumbered mirror in offsets of its source; `None` if offsets are equal."""
 
     @property
-    def reached(self) -> int:
+    def source_end(self) -> int:
         """End in offsets of the source."""
         return self.end if self.copied is None else self.copied
 
@@ -435,22 +444,22 @@ class TopicVitals(NamedTuple):
     """The topic that a mirror follows."""
     remote: RemoteVitals | None = None
     """`None` if it was never tiered or is hidden."""
-    stands: Mapping[int, PartitionVitals] = NO_PARTITIONS
+    partition_vitals: Mapping[int, PartitionVitals] = NO_PARTITIONS
     """Ends and timestamps of partitions that were ever written to."""
 
-    def behind(self, source: TopicVitals) -> int:
+    def count_lag(self, source: TopicVitals) -> int:
         """Return how many offsets of its source a mirror lacks."""
         return sum(
-            max(0, source_partition.end - self.stands.get(number, PartitionVitals(0)).reached)
-            for number, source_partition in source.stands.items()
+            max(0, source_partition.end - self.partition_vitals.get(number, PartitionVitals(0)).source_end)
+            for number, source_partition in source.partition_vitals.items()
         )
 
-    def behind_ms(self, source: TopicVitals) -> int | None:
+    def compute_lag_ms(self, source: TopicVitals) -> int | None:
         """Return the lag in ms of a mirror's slowest partition; `None` if a lagging partition was never copied."""
         lags, is_known = [], True
-        for number, source_partition in source.stands.items():
-            own_partition = self.stands.get(number, PartitionVitals(0))
-            if own_partition.reached >= source_partition.end:
+        for number, source_partition in source.partition_vitals.items():
+            own_partition = self.partition_vitals.get(number, PartitionVitals(0))
+            if own_partition.source_end >= source_partition.end:
                 continue
             if own_partition.newest_ms is None or source_partition.newest_ms is None:
                 is_known = False

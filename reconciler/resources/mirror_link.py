@@ -16,20 +16,20 @@ from reconciler.resources.acls import fold_case
 from reconciler.resources.address import MAX_NAME, Address, address_of, join_name, split_name
 from reconciler.resources.base import (
     KEPT,
-    Complaint,
     Count,
     DurationMs,
+    FieldProblem,
     Flag,
     FullName,
     Many,
     Model,
     OnCluster,
     PlainName,
-    refusal_error,
+    build_refusal_error,
 )
 from reconciler.resources.configs import Configs
 from reconciler.resources.kafka_configs import is_internal
-from reconciler.runtime.text import counted
+from reconciler.runtime.text import pluralize
 
 AUDIT_LOG: Final = "confluent-audit-log-events"
 SCHEMAS: Final = "_schemas"
@@ -266,15 +266,17 @@ class TopicConfigSyncSpec(Model):
         missing = [key for key in ALWAYS_SYNCED if key not in include]
         never = [key for key in include if is_never_synced(key)]
         if missing:
-            raise refusal_error(
-                Complaint(
+            raise build_refusal_error(
+                FieldProblem(
                     f"leaves out what is always synced: {', '.join(missing)}",
                     hint="The list is complete: add them, or leave topicConfigSync out for the default list",
                 )
             )
         if never and info.context != KEPT:
-            raise refusal_error(
-                Complaint(f"names what is never synced: {', '.join(never)}", hint="Set it on the mirror's own configs")
+            raise build_refusal_error(
+                FieldProblem(
+                    f"names what is never synced: {', '.join(never)}", hint="Set it on the mirror's own configs"
+                )
             )
         return tuple(sorted(set(include)))
 
@@ -291,8 +293,8 @@ def _clear_filters(spec: S) -> S:
 
 def _require_filters(*, is_enabled: bool, filters: tuple[object, ...], everything: str = '{name: "*"}') -> None:
     if is_enabled and not filters:
-        raise refusal_error(
-            Complaint(
+        raise build_refusal_error(
+            FieldProblem(
                 "are required where enabled is true",
                 hint=f"To take everything, write `filters: [{everything}]`",
                 at=("filters",),
@@ -404,70 +406,70 @@ class MirrorLinkSpec(Model):
         for position, mirror in enumerate(self.mirror_topics):
             wrong += self._check_mirror(mirror, ("mirrorTopics", position))
         if wrong:
-            raise refusal_error(*wrong)
+            raise build_refusal_error(*wrong)
         return self
 
-    def _find_clashes(self) -> Iterator[Complaint]:
+    def _find_clashes(self) -> Iterator[FieldProblem]:
         if self.prefix and self.acl_sync is not None and self.acl_sync.enabled:
-            yield Complaint(
+            yield FieldProblem(
                 "a link with a prefix cannot sync ACLs: they would name other topics",
                 hint="Leave out prefix or aclSync",
                 at=("prefix",),
             )
         groups = self.consumer_offset_sync
         if self.mode == "bidirectional" and groups is not None and groups.prefix_groups:
-            yield Complaint(
+            yield FieldProblem(
                 "a bidirectional link cannot prefix groups",
                 hint="Leave out prefixGroups, or use two links",
                 at=("consumerOffsetSync", "prefixGroups"),
             )
 
-    def _find_repeated_mirrors(self) -> Iterator[Complaint]:
+    def _find_repeated_mirrors(self) -> Iterator[FieldProblem]:
         first: dict[str, int] = {}
         for position, mirror in enumerate(self.mirror_topics):
             if (earlier := first.setdefault(mirror.source, position)) != position:
-                yield Complaint(
+                yield FieldProblem(
                     f"{mirror.source} is mirrored already, by mirrorTopics[{earlier}]",
                     hint="Keep one of the entries",
                     at=("mirrorTopics", position, "source"),
                 )
 
-    def _check_mirror(self, mirror: MirrorTopicSpec, at: tuple[str, int]) -> Iterator[Complaint]:
+    def _check_mirror(self, mirror: MirrorTopicSpec, at: tuple[str, int]) -> Iterator[FieldProblem]:
         yield from self._check_name(mirror.source, (*at, "source"))
         if mirror.state == "reversed" and self.prefix and self.mode == "bidirectional":
-            yield Complaint(
+            yield FieldProblem(
                 "a mirror of a link with a prefix cannot be reversed: its source has another name",
                 hint="Leave the prefix out, or link the other way",
                 at=(*at, "state"),
             )
         if mirror.state == "reversed" and self.mode != "bidirectional":
-            yield Complaint(
+            yield FieldProblem(
                 f"a mirror of a {self.mode} link cannot be reversed",
                 hint="Make the link with `mode: bidirectional`, or link the other way",
                 at=(*at, "state"),
             )
         yield from self._check_configs(mirror, at)
 
-    def _check_name(self, source: str, at: tuple[str, int, str]) -> Iterator[Complaint]:
+    def _check_name(self, source: str, at: tuple[str, int, str]) -> Iterator[FieldProblem]:
         if is_never_mirrored(source):
-            yield Complaint(
+            yield FieldProblem(
                 f"{source} is the platform's own: it is never mirrored",
                 hint="Remove the entry: each cluster manages such topics itself",
                 at=at,
             )
         name = len(self.prefix) + len(source)
         if name > MAX_NAME:
-            yield Complaint(
+            yield FieldProblem(
                 f"with the prefix {self.prefix!r} its mirror would have a name of {name} characters, and {MAX_NAME} "
                 "are the most",
                 hint="Shorten the prefix, or mirror it over a link without one",
                 at=at,
             )
 
-    def _check_configs(self, mirror: MirrorTopicSpec, at: tuple[str, int]) -> Iterator[Complaint]:
+    def _check_configs(self, mirror: MirrorTopicSpec, at: tuple[str, int]) -> Iterator[FieldProblem]:
         synced = SYNCED_BY_DEFAULT if self.topic_config_sync is None else self.topic_config_sync.include
         for key in sorted(mirror.configs.keys() & set(synced)):
-            yield Complaint(
+            yield FieldProblem(
                 "is synced from the source and cannot be set on the mirror",
                 hint="Set it on the source topic, or leave it out of topicConfigSync.include",
                 at=(*at, "configs", key),
@@ -485,8 +487,8 @@ class MirrorLink(Model):
     @model_validator(mode="after")
     def _check_source(self) -> MirrorLink:
         if self.spec.source == self.metadata.cluster:
-            raise refusal_error(
-                Complaint(
+            raise build_refusal_error(
+                FieldProblem(
                     f"a link cannot mirror cluster {self.spec.source} to itself",
                     hint="Name the cluster the records come from",
                     at=("spec", "source"),
@@ -524,4 +526,4 @@ class MirrorLink(Model):
 def explain_fewer_partitions(topic: tuple[str, str], needed: int, mirror: tuple[str, str], has: int) -> str:
     """Explain why a topic (cluster, full name) cannot be restored from a mirror with fewer partitions."""
     what = f"topic {topic[1]} of cluster {topic[0]} cannot be restored from {mirror[1]} of cluster {mirror[0]}"
-    return f"{what}: it has {counted(needed, 'partition')}, and {mirror[1]} {has:,}"
+    return f"{what}: it has {pluralize(needed, 'partition')}, and {mirror[1]} {has:,}"

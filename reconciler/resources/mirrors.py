@@ -75,7 +75,7 @@ class Trouble:
         return cls(stored["code"], stored["message"], stored["since_ms"])
 
 
-def with_trouble_start(trouble: Trouble | None, now_ms: int) -> Trouble | None:
+def stamp_trouble(trouble: Trouble | None, now_ms: int) -> Trouble | None:
     """Return a trouble with its start time, which is now unless it has one."""
     return None if trouble is None else replace(trouble, since_ms=trouble.since_ms or now_ms)
 
@@ -155,7 +155,7 @@ Positions: TypeAlias = Mapping[int, Position]
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class OffsetStretch:
     """Range of offsets of one partition from `start` to before `stop`; not all have a record."""
 
     partition: int
@@ -168,7 +168,7 @@ class Stretch:
         return self.stop - self.start
 
 
-def count_offsets(stretches: Iterable[Stretch]) -> int:
+def count_offsets(stretches: Iterable[OffsetStretch]) -> int:
     """Return the total number of offsets in ranges."""
     return sum(stretch.length for stretch in stretches)
 
@@ -197,7 +197,7 @@ class DivergedPartition:
 SIDE: Final = ".diverged"
 
 
-def side_topic_name(full_name: str) -> str:
+def build_side_topic_name(full_name: str) -> str:
     """Return the full name of the topic for records that a mirror never received."""
     return full_name + SIDE
 
@@ -253,7 +253,7 @@ class Operation:
     ends: Mapping[int, int] | None = None
     diverged: WithDiverged | None = None
     """What a restore does with records that the mirror never received; `None`: it truncates them."""
-    approved: tuple[Stretch, ...] | None = None
+    approved: tuple[OffsetStretch, ...] | None = None
     """The most that a restore may truncate; `None` without a limit."""
 
     def to_json(self) -> Json:
@@ -274,13 +274,13 @@ class Operation:
             stored["verb"],
             _read_offsets(stored["ends"]),
             stored.get("diverged"),
-            None if approved is None else tuple(Stretch(**stretch) for stretch in approved),
+            None if approved is None else tuple(OffsetStretch(**stretch) for stretch in approved),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorEntry:
-    """What a cluster stores of a mirror; `status_of` adds what its link imposes on `state`.
+    """What a cluster stores of a mirror; `compute_mirror_status` adds what its link imposes on `state`.
 
     `rules` are the access rules that its link copied, by path. `ended` are the ids of its last operations, so that a
     late process does not repeat one. Other fields are as in `ObservedMirror`.
@@ -440,19 +440,19 @@ NamedObjects: TypeAlias = "tuple[str, LinkEntry]"
 _M = MirrorStatus
 
 
-def link_status(link: LinkEntry) -> LinkStatus:
+def compute_link_status(link: LinkEntry) -> LinkStatus:
     """Return the displayed status of a link."""
     if link.status == LinkStatus.FAILED:
         return LinkStatus.FAILED
     return LinkStatus.PAUSED if link.declared.get("paused") else LinkStatus(link.status)
 
 
-def status_of(mirror: MirrorEntry, link: LinkEntry | None) -> MirrorStatus:
+def compute_mirror_status(mirror: MirrorEntry, link: LinkEntry | None) -> MirrorStatus:
     """Return the displayed status of a mirror, including its link's state; `link` is `None` if it was deleted."""
     own_status = MirrorStatus(mirror.state)
     if own_status not in {_M.ACTIVE, _M.PAUSED}:
         return own_status
-    shown = LinkStatus.FAILED if link is None else link_status(link)
+    shown = LinkStatus.FAILED if link is None else compute_link_status(link)
     if shown is LinkStatus.FAILED:
         return _M.LINK_FAILED
     if shown is LinkStatus.PAUSED:
@@ -463,9 +463,9 @@ def status_of(mirror: MirrorEntry, link: LinkEntry | None) -> MirrorStatus:
     return _M.SOURCE_UNAVAILABLE if shown is LinkStatus.UNAVAILABLE or is_away else own_status
 
 
-def status_since_ms(mirror: MirrorEntry, link: LinkEntry | None) -> int:
+def find_status_start(mirror: MirrorEntry, link: LinkEntry | None) -> int:
     """Return when a mirror came into its displayed status, in ms; 0 if unknown."""
-    shown = status_of(mirror, link)
+    shown = compute_mirror_status(mirror, link)
     if shown not in {_M.LINK_PAUSED, _M.LINK_FAILED, _M.SOURCE_UNAVAILABLE}:
         return mirror.since_ms
     imposed = None if shown is _M.LINK_PAUSED or link is None else link.trouble
@@ -491,19 +491,19 @@ def ask(
     Raises:
         UserError: The verb is not legal in its state; the hint lists those that are.
     """
-    status = status_of(mirror, None if named_link is None else named_link[1])
+    status = compute_mirror_status(mirror, None if named_link is None else named_link[1])
     is_suspended = mirror.operation is not None and status is _M.PAUSED
     if is_suspended and verb == PROMOTE:
         message = f"mirror {full_name}: cannot promote while a reversal is suspended"
         raise UserError(message, hint="Possible in this state: resume, failover.")
     condition = REVERSAL_SUSPENDED if is_suspended and verb == RESUME else ""
-    end = status_after(full_name, status, verb, condition)
+    end = find_next_status(full_name, status, verb, condition)
     if verb in REVERSALS:
         check_reversible(full_name, mirror.source, named_link)
     return _begin_verb(mirror, verb, end, request)
 
 
-def status_after(full_name: str, status: MirrorStatus, verb: str, condition: str = "") -> MirrorStatus:
+def find_next_status(full_name: str, status: MirrorStatus, verb: str, condition: str = "") -> MirrorStatus:
     """Return the mirror status to which a lifecycle verb leads.
 
     Raises:
@@ -577,7 +577,7 @@ def join_peer(
         raise operation_over_error(full_name, mirror)
     check_reversible(full_name, peer.name, (peer.link, link))
     if operation.verb == RESTORE:
-        end = status_after(full_name, status, operation.verb)
+        end = find_next_status(full_name, status, operation.verb)
     elif status in {_M.REGULAR, _M.STOPPED}:
         end = MIRROR.follow_automatic_move(status, _M.PENDING_MIRROR)
     else:
@@ -686,7 +686,7 @@ def set_first_offsets(mirror: MirrorEntry, offsets: Mapping[int, int]) -> Mirror
     return replace(mirror, begins={**offsets, **(mirror.begins or {})})
 
 
-def is_done(mirror: MirrorEntry, verb: str) -> bool:
+def is_verb_done(mirror: MirrorEntry, verb: str) -> bool:
     """Return whether a mirror's verb was already executed, for a caller that lost the answer."""
     match verb:
         case "failover":
@@ -700,7 +700,7 @@ def is_done(mirror: MirrorEntry, verb: str) -> bool:
 _FINAL_STATES: Final = frozenset({MirrorStatus.FAILED, MirrorStatus.STOPPED})
 
 
-def synced_configs(link: LinkEntry) -> tuple[str, ...]:
+def list_synced_configs(link: LinkEntry) -> tuple[str, ...]:
     """Return the configs that a link syncs, sorted."""
     listed = (link.declared.get("topicConfigSync") or {}).get("include", SYNCED_BY_DEFAULT)
     return tuple(sorted(key for key in listed if not is_never_synced(key)))
@@ -749,13 +749,13 @@ def check_same_source(full_name: str, mirror: MirrorEntry, source: SourceTopic) 
 
 def check_synced_configs(name: str, link: LinkEntry) -> None:
     """Reject a link whose synced configs lack those that are always synced."""
-    missing = sorted(set(ALWAYS_SYNCED) - set(synced_configs(link)))
+    missing = sorted(set(ALWAYS_SYNCED) - set(list_synced_configs(link)))
     if missing:
         message = f"link {name}: topicConfigSync.include lacks {', '.join(missing)}"
         raise UserError(message, hint="The list is complete: add these; they are always synced.")
 
 
-def check_own(full_name: str, synced: Iterable[str], keys: Iterable[str]) -> None:
+def check_own_configs(full_name: str, synced: Iterable[str], keys: Iterable[str]) -> None:
     """Reject own configs of a mirror that are synced from its source."""
     following = sorted(set(keys) & {*synced, "partitions"})
     if following:
@@ -763,7 +763,7 @@ def check_own(full_name: str, synced: Iterable[str], keys: Iterable[str]) -> Non
         raise UserError(message, hint="Change it on the source.")
 
 
-def mirror_name(source: str, link: LinkEntry) -> str:
+def build_mirror_name(source: str, link: LinkEntry) -> str:
     """Return the name of a topic's mirror: namespace, prefix of the link, own name."""
     namespace, own = split_name(source)
     return join_name(namespace, f"{link.declared.get('prefix', '')}{own}")
@@ -774,7 +774,7 @@ def check_mirror_name(full_name: str, source: str, named_link: NamedObjects) -> 
     if is_never_mirrored(source):
         message = f"mirror {full_name}: {source} is a topic of the platform's own, and never mirrored"
         raise UserError(message, hint="Leave it out: each cluster has its own.")
-    wanted = mirror_name(source, named_link[1])
+    wanted = build_mirror_name(source, named_link[1])
     if full_name != wanted:
         message = f"a mirror of {source} over link {named_link[0]} is called {wanted}, and not {full_name}"
         raise UserError(message, hint="Give the link a prefix where the name is taken.")
@@ -787,7 +787,7 @@ def check_deletable(full_name: str, mirror: MirrorEntry, named_link: NamedObject
         UserError: It is being promoted, reversed or restored.
         BlockedError: The auto-create filters of its link match it: it would be created again.
     """
-    status = status_of(mirror, None if named_link is None else named_link[1])
+    status = compute_mirror_status(mirror, None if named_link is None else named_link[1])
     if "delete" not in MIRROR.list_legal_verbs(status):
         message = f"mirror {full_name} is {status}: cannot delete while {status}"
         raise UserError(message, hint=f"Possible in this state: {', '.join(MIRROR.list_legal_verbs(status))}.")
@@ -817,7 +817,7 @@ AUTO_CREATE: Final = "autoCreate"
 OFFSETS: Final = "consumerOffsetSync"
 
 
-def auto_create_filters(link: LinkEntry) -> tuple[NameFilter, ...]:
+def read_auto_create_filters(link: LinkEntry) -> tuple[NameFilter, ...]:
     """Return the filters for auto-created mirrors; empty if disabled."""
     declared = link.declared.get(AUTO_CREATE) or {}
     if not declared.get("enabled", False):
@@ -827,8 +827,8 @@ def auto_create_filters(link: LinkEntry) -> tuple[NameFilter, ...]:
 
 def match_auto_created(link: LinkEntry, sources: Iterable[str]) -> dict[str, str]:
     """Return the mirrors that a link's filters would auto-create: mirror name → source."""
-    filters = auto_create_filters(link)
-    return {mirror_name(source, link): source for source in sorted(sources) if is_auto_created(filters, source)}
+    filters = read_auto_create_filters(link)
+    return {build_mirror_name(source, link): source for source in sorted(sources) if is_auto_created(filters, source)}
 
 
 def clean_filters(name: str, declared: Json) -> Json:

@@ -13,14 +13,14 @@ from reconciler.resources.acls import fold_case
 from reconciler.resources.address import MAX_NAME, Address, address_of, join_name
 from reconciler.resources.base import (
     UNLIMITED,
-    Complaint,
     DurationMs,
+    FieldProblem,
     FullName,
     InNamespace,
     LocationOrName,
     Model,
     TopicName,
-    refusal_error,
+    build_refusal_error,
 )
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.tiering_policy import (
@@ -65,7 +65,7 @@ class MountingSpec(Model):
     def _check_timeout(cls, timeout: int | None) -> int | None:
         if timeout == 0:
             hint = "Give it time, for example 10m; without a timeout it takes as long as it takes"
-            raise refusal_error(Complaint("a timeout must be more than 0", hint=hint))
+            raise build_refusal_error(FieldProblem("a timeout must be more than 0", hint=hint))
         return None if timeout == UNLIMITED else timeout  # jobs would treat -1 as a time that is over
 
 
@@ -80,8 +80,8 @@ class Mounting(Model):
     @model_validator(mode="after")
     def _check_lengths(self) -> Mounting:
         if max(len(self.full_name), len(self.topic_name)) > MAX_NAME:
-            raise refusal_error(
-                Complaint(
+            raise build_refusal_error(
+                FieldProblem(
                     f"namespace and topic together are longer than {MAX_NAME} characters",
                     hint="Shorten one of the names",
                     at=("metadata", "name") if len(self.full_name) > MAX_NAME else ("spec", "as"),
@@ -138,7 +138,7 @@ class RecoverableTopic:
     groups_error: UserError | None = None
     """Why the offsets of groups are unusable."""
 
-    def clamped(self) -> tuple[ClampedOffset, ...]:
+    def list_clamped_offsets(self) -> tuple[ClampedOffset, ...]:
         """Return the committed offsets beyond the uploaded end, which are reset to that end."""
         ends = {number: end for number, (_, end) in self.ends.items()}
         return tuple(

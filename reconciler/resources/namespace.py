@@ -9,14 +9,14 @@ from pydantic import Field, model_validator
 from reconciler.resources.acls import NamespaceAcls
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.base import (
-    Complaint,
     Count,
+    FieldProblem,
     Model,
     NamespaceName,
     OfNamespace,
     PlainName,
     SizeBytes,
-    refusal_error,
+    build_refusal_error,
 )
 from reconciler.resources.configs import Configs
 
@@ -79,8 +79,8 @@ class Namespace(Model):
     @model_validator(mode="after")
     def _check_not_default(self) -> Namespace:
         if not self.metadata.name:
-            raise refusal_error(
-                Complaint(
+            raise build_refusal_error(
+                FieldProblem(
                     "the default namespace '' always exists and is not declared",
                     hint="Name a namespace, such as shop:eu; topics without one are in the default namespace",
                     at=("metadata", "name"),

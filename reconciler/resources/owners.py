@@ -29,7 +29,7 @@ class ResourceOwner:
     """Location of the state, without credentials."""
 
     @classmethod
-    def of(cls, workspace: str, environment: str | None, lineage: str, location: str) -> ResourceOwner:
+    def create(cls, workspace: str, environment: str | None, lineage: str, location: str) -> ResourceOwner:
         """Return the owner; credentials and query parameters are removed from the location."""
         return cls(workspace, environment, lineage, _CREDENTIALS.sub("", location.partition("?")[0]))
 
@@ -55,7 +55,7 @@ class ResourceOwner:
         return cls(stored["workspace"], stored["environment"], stored["lineage"], stored["state"])
 
 
-def owner_key_of(address: Address, resource: object = None) -> str | None:
+def build_owner_key(address: Address, resource: object = None) -> str | None:
     """Return the key of a resource's owner on its cluster; `None` if it has none.
 
     A topic, its mirror and its mounting share a key. Clusters have no owner: several workspaces may declare one.
@@ -76,21 +76,21 @@ def owner_key_of(address: Address, resource: object = None) -> str | None:
 class Owners:
     """Owners of the resources of one cluster."""
 
-    who: Mapping[str, ResourceOwner] = field(default_factory=dict)
+    workspaces: Mapping[str, ResourceOwner] = field(default_factory=dict)
     """Lineage → workspace."""
-    what: Mapping[str, str] = field(default_factory=dict)
+    lineages_by_key: Mapping[str, str] = field(default_factory=dict)
     """Key → lineage."""
-    unknown: str | None = None
+    unsupported_reason: str | None = None
     """Why this cluster does not store owners; `None` if it does."""
 
-    def of(self, key: str) -> ResourceOwner | None:
+    def find_owner(self, key: str) -> ResourceOwner | None:
         """Return the owner of a key; `None` if it is free or unknown."""
-        lineage = self.what.get(key)
-        return None if lineage is None else self.who.get(lineage)
+        lineage = self.lineages_by_key.get(key)
+        return None if lineage is None else self.workspaces.get(lineage)
 
-    def other(self, key: str, me: ResourceOwner | None) -> ResourceOwner | None:
+    def find_other_owner(self, key: str, me: ResourceOwner | None) -> ResourceOwner | None:
         """Return the owner of a key if it is not the workspace `me`."""
-        owner = self.of(key)
+        owner = self.find_owner(key)
         return None if owner is None or (me is not None and owner.is_same(me)) else owner
 
 
@@ -110,7 +110,7 @@ class OwnerChange:
     makes_cluster: bool = False
     """Create the cluster first if it does not exist: if several processes create it, one owns the keys."""
 
-    def on(self, held: Owners) -> tuple[dict[str, str | None], dict[str, ResourceOwner]]:
+    def compute_changes(self, held: Owners) -> tuple[dict[str, str | None], dict[str, ResourceOwner]]:
         """Return the new lineage of each changed key (`None`: free), and the keys of `take` that others own.
 
         `held` are the present owners. If others own a key of `take`, nothing changes.
@@ -119,15 +119,19 @@ class OwnerChange:
         if refused:
             return {}, refused
         lineage = self.me.lineage
-        ours = {*self.take, *(key for key in self.keep if held.other(key, self.me) is None)}
-        changes: dict[str, str | None] = {key: lineage for key in sorted(ours) if held.what.get(key) != lineage}
-        mine = {owner_lineage for owner_lineage, owner in held.who.items() if owner.is_same(self.me)}
-        changes |= {key: None for key, owner in sorted(held.what.items()) if owner in mine and key not in ours}
+        ours = {*self.take, *(key for key in self.keep if held.find_other_owner(key, self.me) is None)}
+        changes: dict[str, str | None] = {
+            key: lineage for key in sorted(ours) if held.lineages_by_key.get(key) != lineage
+        }
+        mine = {owner_lineage for owner_lineage, owner in held.workspaces.items() if owner.is_same(self.me)}
+        changes |= {
+            key: None for key, owner in sorted(held.lineages_by_key.items()) if owner in mine and key not in ours
+        }
         return changes, {}
 
     def _find_refused(self, held: Owners) -> Iterable[tuple[str, ResourceOwner]]:
         for key, other in sorted(self.take.items()):
-            holder = held.other(key, self.me)
+            holder = held.find_other_owner(key, self.me)
             if holder is not None and (other is None or not holder.is_same(other)):
                 yield key, holder
 
@@ -135,8 +139,8 @@ class OwnerChange:
         self, held: Owners, changes: Mapping[str, str | None]
     ) -> dict[str, ResourceOwner | None]:
         """Return the entries of workspaces to write: ours, and `None` for those left without keys."""
-        what = {**held.what, **changes}
+        what = {**held.lineages_by_key, **changes}
         used = {lineage for lineage in what.values() if lineage is not None}
-        gone: dict[str, ResourceOwner | None] = {lineage: None for lineage in held.who if lineage not in used}
-        is_news = self.me.lineage in used and held.who.get(self.me.lineage) != self.me
+        gone: dict[str, ResourceOwner | None] = {lineage: None for lineage in held.workspaces if lineage not in used}
+        is_news = self.me.lineage in used and held.workspaces.get(self.me.lineage) != self.me
         return {**gone, self.me.lineage: self.me} if is_news else gone

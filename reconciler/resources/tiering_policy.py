@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 from reconciler.resources.acls import fold_case
 from reconciler.resources.address import Address
 from reconciler.resources.base import DurationMs, Flag, Model, NameOnly, SizeBytes
-from reconciler.resources.configs import show_value
+from reconciler.resources.configs import format_value
 
 
 class RetentionSpec(Model):
@@ -162,8 +162,8 @@ def explain_switches(configs: Configs) -> Mapping[str, str]:
     is_copying_off = _is_true(configs, "remote.storage.enable") and _is_true(configs, "remote.log.copy.disable")
     write = _explain_by_key("remote.log.copy.disable", configs) if is_copying_off else stored
     return {
-        "remote.write": _explain("remote.write", configs) if "remote.write" in configs else write,
-        "remote.read": _explain("remote.read", configs) if "remote.read" in configs else stored,
+        "remote.write": _explain_limit("remote.write", configs) if "remote.write" in configs else write,
+        "remote.read": _explain_limit("remote.read", configs) if "remote.read" in configs else stored,
     }
 
 
@@ -197,12 +197,12 @@ def read_targets(configs: Configs) -> Targets:
         local_bytes = total_bytes
         rules["retention.local.target.bytes"] = "capped at the total: no more is local than in total"
     strict = _is_true(configs, "retention.local.strict")
-    rules["retention.local.strict"] = _explain("retention.local.strict", configs)
+    rules["retention.local.strict"] = _explain_limit("retention.local.strict", configs)
     return Targets(total_ms, total_bytes, local_ms, local_bytes, strict, rules)
 
 
 def _read_limit(configs: Configs, key: str, default: int | None, rules: dict[str, str]) -> int | None:
-    rules[key] = _explain(key, configs)
+    rules[key] = _explain_limit(key, configs)
     if key not in configs:
         return default
     value = int(configs[key][0])
@@ -216,13 +216,13 @@ def _read_local_target(
     if key is None:
         rules[keys[0]] = _DEFAULT
         return default
-    rule = f"{key}, {_explain(key, configs)}" if key != keys[0] else _explain(key, configs)
+    rule = f"{key}, {_explain_limit(key, configs)}" if key != keys[0] else _explain_limit(key, configs)
     value = int(configs[key][0])
     rules[keys[0]] = f"{rule}: as much as in total" if value < 0 else rule
     return total if value < 0 else value
 
 
-def _explain(key: str, configs: Configs) -> str:
+def _explain_limit(key: str, configs: Configs) -> str:
     if key not in configs:
         return _DEFAULT
     origin = configs[key][1]
@@ -232,7 +232,7 @@ def _explain(key: str, configs: Configs) -> str:
 
 
 def _explain_by_key(key: str, configs: Configs) -> str:
-    return f"{key}, {_explain(key, configs)}" if key in configs else _DEFAULT
+    return f"{key}, {_explain_limit(key, configs)}" if key in configs else _DEFAULT
 
 
 def _is_above(local: int | None, total: int | None) -> bool:
@@ -258,10 +258,7 @@ def _is_true(configs: Configs, key: str) -> bool:
 ENABLE: Final = "remote.storage.enable"
 COPY_DISABLE: Final = "remote.log.copy.disable"
 DELETE_ON_DISABLE: Final = "remote.log.delete.on.disable"
-TOTALS: Final[Mapping[str, str]] = {
-    "local.retention.ms": "retention.ms",
-    "local.retention.bytes": "retention.bytes",
-}
+TOTALS: Final[Mapping[str, str]] = {"local.retention.ms": "retention.ms", "local.retention.bytes": "retention.bytes"}
 """Local limit → the total that bounds it."""
 LAGS: Final[Mapping[str, str]] = {
     "remote.copy.lag.ms": "local.retention.ms",
@@ -274,7 +271,7 @@ OFF: Final = "tiering off"
 value is `retain` or `delete`.
 """
 
-Layer: TypeAlias = dict[str, tuple[str, str]]
+ConfigLayer: TypeAlias = dict[str, tuple[str, str]]
 """Config → (value, address of its origin)."""
 
 RULED: Final = frozenset({ENABLE, COPY_DISABLE, DELETE_ON_DISABLE, *TOTALS, *LAGS})
@@ -312,7 +309,7 @@ def find_inexpressible(policy: TieringPolicySpec) -> Iterator[tuple[tuple[str, .
         yield ("localRetention", "strict"), "localRetention.strict: false: local limits hold at once there"
 
 
-def merge_layers(above: Layer, own: Layer) -> Layer:
+def merge_layers(above: ConfigLayer, own: ConfigLayer) -> ConfigLayer:
     """Apply a nearer tier to those above it; its switch replaces the whole switch above."""
     if OFF in own:
         above = {key: held for key, held in above.items() if key not in {ENABLE, COPY_DISABLE, DELETE_ON_DISABLE}}
@@ -321,7 +318,7 @@ def merge_layers(above: Layer, own: Layer) -> Layer:
     return {**above, **own}
 
 
-def resolve_policy(layer: Layer, topic: str, seen: Mapping[str, str], *, can_untier: bool = True) -> Layer:
+def resolve_policy(layer: ConfigLayer, topic: str, seen: Mapping[str, str], *, can_untier: bool = True) -> ConfigLayer:
     """Resolve the policy of a layer for one topic, whose present configs are `seen`.
 
     Switching on resumes paused copying. Switching off sets nothing on a topic that was never tiered, because `retain`
@@ -370,7 +367,7 @@ def _check_local_limit(
     local: str, total: str, configs: Mapping[str, str]
 ) -> Iterator[tuple[tuple[str, ...], str, str]]:
     local_limit, whole = int(configs.get(local, AS_TOTAL)), int(configs.get(total, "-1"))
-    shown = f"{local} is {show_value(local, str(local_limit))} and {total} {show_value(total, str(whole))}"
+    shown = f"{local} is {format_value(local, str(local_limit))} and {total} {format_value(total, str(whole))}"
     is_same = local_limit in {int(AS_TOTAL), whole}
     if configs.get(COPY_DISABLE) == "true" and not is_same:
         why = f"{shown}: while copying is off ({COPY_DISABLE}) both are one limit"
@@ -385,7 +382,7 @@ def _check_lag(lag: str, local: str, configs: Mapping[str, str]) -> Iterator[tup
     limit = int(configs.get(local, AS_TOTAL))
     limit = int(configs.get(TOTALS[local], "-1")) if limit == int(AS_TOTAL) else limit
     if copy_lag > limit >= 0:
-        shown = f"{lag} is {show_value(lag, str(copy_lag))}, above {local} of {show_value(local, str(limit))}"
+        shown = f"{lag} is {format_value(lag, str(copy_lag))}, above {local} of {format_value(local, str(limit))}"
         yield (lag, local), f"{shown}: it would expire before it is copied", f"Lower {lag}, or raise {local}."
 
 

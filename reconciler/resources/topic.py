@@ -10,15 +10,15 @@ from pydantic import ConfigDict, Field, model_validator
 from reconciler.resources.acls import TopicAcls
 from reconciler.resources.address import MAX_NAME, Address, address_of, join_name
 from reconciler.resources.base import (
-    Complaint,
     Count,
+    FieldProblem,
     Flag,
     FullName,
     InNamespace,
     Model,
     PlainName,
     TopicLocation,
-    refusal_error,
+    build_refusal_error,
 )
 from reconciler.resources.configs import Configs
 
@@ -100,16 +100,16 @@ class Topic(Model):
     @model_validator(mode="after")
     def _check_complete(self) -> Topic:
         if len(self.full_name) > MAX_NAME:
-            raise refusal_error(
-                Complaint(
+            raise build_refusal_error(
+                FieldProblem(
                     f"namespace and topic together are longer than {MAX_NAME} characters",
                     hint="Shorten one of the names",
                     at=("metadata", "name"),
                 )
             )
         if self.spec.partitions is None and self.spec.recover_from is None and self.spec.read_replica_of is None:
-            raise refusal_error(
-                Complaint(
+            raise build_refusal_error(
+                FieldProblem(
                     "is required, except with recoverFrom and readReplicaOf",
                     hint="Add it, for example `partitions: 12`",
                     at=("spec", "partitions"),

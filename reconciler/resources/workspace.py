@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from reconciler.resources.base import Complaint, Many, Model, NameOnly, SizeBytes, refusal_error
+from reconciler.resources.base import FieldProblem, Many, Model, NameOnly, SizeBytes, build_refusal_error
 from reconciler.resources.cluster import Location, LocationSpec
 from reconciler.resources.configs import Properties, canonicalize_value
 
@@ -75,7 +75,7 @@ class Between(Model):
     @model_validator(mode="after")
     def _check_order(self) -> Between:
         if self.min is not None and self.max is not None and self.min > self.max:
-            raise refusal_error(Complaint(f"{self.min} is more than max", hint="Swap them", at=("min",)))
+            raise build_refusal_error(FieldProblem(f"{self.min} is more than max", hint="Swap them", at=("min",)))
         return self
 
 
@@ -83,21 +83,21 @@ def _canonicalize_choices(configs: object) -> object:
     """Convert the values that a rule allows into the strings that platforms store."""
     if type(configs) is not dict:
         return configs
-    wrong: list[Complaint] = []
+    wrong: list[FieldProblem] = []
     done: dict[object, list[str]] = {}
     for key, values in configs.items():
         name = str(key)
         if type(values) not in {list, tuple}:
-            wrong.append(Complaint("not a list of values", f"Write `{name}: [{values}]`", (name,)))
+            wrong.append(FieldProblem("not a list of values", f"Write `{name}: [{values}]`", (name,)))
             continue
         done[key] = []
         for position, value in enumerate(values):
             try:
                 done[key].append(canonicalize_value(name, value))
             except ValueError as error:
-                wrong.append(Complaint(str(error), hint="", at=(name, position)))
+                wrong.append(FieldProblem(str(error), hint="", at=(name, position)))
     if wrong:
-        raise refusal_error(*wrong)
+        raise build_refusal_error(*wrong)
     return done
 
 
@@ -194,14 +194,7 @@ class Guards(Model):
         default=(),
         description="Fields that may differ for a while.",
         examples=[
-            [
-                {
-                    "match": "topic/west/shop:*",
-                    "field": "configs.retention.ms",
-                    "until": "2026-12-01",
-                    "reason": "OPS-13",
-                }
-            ]
+            [{"match": "topic/west/shop:*", "field": "configs.retention.ms", "until": "2026-12-01", "reason": "OPS-13"}]
         ],
     )
     approvals: dict[Literal["disruptive", "irreversible", "data-loss"], Annotated[int, Field(ge=1)]] = Field(
@@ -233,7 +226,7 @@ _MASTER: Final = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|yarn|[a-z][a-z0
 _CONNECT_PORT: Final = 15002
 
 
-def connect_address(url: str) -> tuple[str, int]:
+def parse_connect_address(url: str) -> tuple[str, int]:
     """Return host and port of a Spark Connect server.
 
     Raises:
@@ -275,7 +268,9 @@ class SparkSpec(Model):
     def _check_master(cls, master: str) -> str:
         if not _MASTER.fullmatch(master):
             what = f"{master!r} is not a Spark master"
-            raise refusal_error(Complaint(what, "Write local[*], spark://host:7077, yarn or k8s://https://host:port"))
+            raise build_refusal_error(
+                FieldProblem(what, "Write local[*], spark://host:7077, yarn or k8s://https://host:port")
+            )
         return master
 
     @field_validator("remote")
@@ -283,35 +278,39 @@ class SparkSpec(Model):
     def _check_remote(cls, remote: str | None) -> str | None:
         if remote is not None:
             try:
-                connect_address(remote)
+                parse_connect_address(remote)
             except ValueError as error:  # also raised for a port that is not a number
-                raise refusal_error(Complaint("names no Spark Connect server", "Write sc://host:15002")) from error
+                raise build_refusal_error(
+                    FieldProblem("names no Spark Connect server", "Write sc://host:15002")
+                ) from error
         return remote
 
     @model_validator(mode="after")
     def _check_threshold(self) -> Self:
         if self.engine == "spark" and "in_process_below" in self.model_fields_set:
             what, hint = "engine: spark runs every job on Spark", "Leave inProcessBelow out, or write engine: auto"
-            raise refusal_error(Complaint(what, hint, ("inProcessBelow",)))
+            raise build_refusal_error(FieldProblem(what, hint, ("inProcessBelow",)))
         return self
 
     @model_validator(mode="after")
     def _check_one_place(self) -> Self:
         if self.remote is not None and self.master != _LOCAL:
             what = "Spark runs at a master, or behind the Spark Connect server of `remote`"
-            raise refusal_error(
-                Complaint(
+            raise build_refusal_error(
+                FieldProblem(
                     what, "Leave one of them out; in an overlay `master: null` drops that of the base", ("master",)
                 )
             )
         named = next((name for name in ("spark.master", "spark.remote") if name in self.conf), None)
         if named is not None:
             field = named.removeprefix("spark.")
-            raise refusal_error(Complaint(f"is set by spec.spark.{field}", f"Write {field}: there", ("conf", named)))
+            raise build_refusal_error(
+                FieldProblem(f"is set by spec.spark.{field}", f"Write {field}: there", ("conf", named))
+            )
         return self
 
     @property
-    def below(self) -> int:
+    def in_process_limit(self) -> int:
         """Limit in stored bytes below which a job runs in this process; 0: never."""
         return 0 if self.engine == "spark" else self.in_process_below
 
@@ -320,16 +319,16 @@ class SparkSpec(Model):
         """Name for messages, such as `Spark local[*]`. Omits parameters of a Connect URL, which may contain a token."""
         return f"Spark {self.master if self.remote is None else self.remote.partition(';')[0].rstrip('/')}"
 
-    def engine_for(self, stored_bytes: int) -> str:
+    def choose_engine(self, stored_bytes: int) -> str:
         """Return where a job that reads this many bytes runs."""
-        return IN_PROCESS if stored_bytes < self.below else self.name
+        return IN_PROCESS if stored_bytes < self.in_process_limit else self.name
 
 
 def _check_allowed(allow: tuple[str, ...]) -> tuple[str, ...]:
     for position, reference in enumerate(allow):
         if not _REFERENCE_PATTERN.fullmatch(reference):
             hint = "Write env:NAME, env:PREFIX_*, file:/path, or file:/folder/ for all below it"
-            raise refusal_error(Complaint(f"{reference!r} allows no reference", hint, (position,)))
+            raise build_refusal_error(FieldProblem(f"{reference!r} allows no reference", hint, (position,)))
     return allow
 
 

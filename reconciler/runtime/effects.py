@@ -22,7 +22,7 @@ T = TypeVar("T")
 class Effects(Protocol):
     """Clock, pauses and calls for asynchronous code."""
 
-    async def call(self, function: Callable[[], T]) -> T:
+    async def run_blocking(self, function: Callable[[], T]) -> T:
         """Run a blocking function off the loop and return its result."""
         ...
 
@@ -30,15 +30,15 @@ class Effects(Protocol):
         """Wait for a number of seconds."""
         ...
 
-    def now(self) -> float:
+    def read_clock(self) -> float:
         """Return seconds on a monotonic clock that also runs while the machine sleeps."""
         ...
 
-    def utc(self) -> datetime:
+    def read_utc_time(self) -> datetime:
         """Return the aware wall-clock time, for display only."""
         ...
 
-    def spawn(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
+    def start_task(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
         """Start work concurrent with the caller."""
         ...
 
@@ -47,14 +47,14 @@ class Effects(Protocol):
         ...
 
 
-def this_host() -> str:
+def read_host_name() -> str:
     """Return the name of this machine."""
     return os.uname().nodename
 
 
-def this_process() -> str:
+def build_process_id() -> str:
     """Return an id of this process, unique among machines: `HOST:PID`."""
-    return f"{this_host()}:{os.getpid()}"
+    return f"{read_host_name()}:{os.getpid()}"
 
 
 # Facts are numbers, keys and names; never contents or secrets.
@@ -69,6 +69,6 @@ def log_debug(logger: logging.Logger, message: str, /, **facts: object) -> None:
         logger.debug(message, extra={"facts": facts})
 
 
-def ms_since(began: float) -> float:
-    """Return the milliseconds since `began`, a reading of `Effects.now`."""
+def compute_elapsed_ms(began: float) -> float:
+    """Return the milliseconds since `began`, a result of `Effects.read_clock`."""
     return round((perf_counter() - began) * 1000, 3)

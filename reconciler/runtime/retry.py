@@ -25,7 +25,7 @@ class Backoff:
     longest_s: float
     spread: float = 1.0
 
-    def after(self, tries: int, *, least_s: float = 0.0) -> float:
+    def compute_pause(self, tries: int, *, least_s: float = 0.0) -> float:
         """Return the seconds to pause after `tries` failed tries; `least_s` raises the first pause."""
         pause = max(self.first_s, least_s) * 2.0 ** min(tries - 1, _DOUBLINGS)
         return shorten_randomly(min(pause, self.longest_s), self.spread)
@@ -42,24 +42,24 @@ class Tries:
         self._began = time.monotonic()
 
     @property
-    def spent_s(self) -> float:
+    def elapsed_s(self) -> float:
         """Seconds since the first try."""
         return time.monotonic() - self._began
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the try that just failed was the last."""
-        return self.is_over_after(0.0)
+        return self.would_end_after(0.0)
 
-    def is_over_after(self, pause_s: float) -> bool:
-        """Return whether the failed try was the last, if the next one must wait `pause_s` and begin in time."""
+    def would_end_after(self, pause_s: float) -> bool:
+        """Return whether no try is left after a pause of `pause_s`."""
         is_last = self._attempts is not None and self.failed + 1 >= self._attempts
-        return is_last or (self._within_s is not None and self.spent_s + pause_s >= self._within_s)
+        return is_last or (self._within_s is not None and self.elapsed_s + pause_s >= self._within_s)
 
     def wait(self, pause_s: float | None = None, *, least_s: float = 0.0) -> None:
         """Count a failed try, and pause before the next."""
         self.failed += 1
-        pause(self._backoff.after(self.failed, least_s=least_s) if pause_s is None else pause_s)
+        pause(self._backoff.compute_pause(self.failed, least_s=least_s) if pause_s is None else pause_s)
 
 
 def pause(seconds: float) -> None:
@@ -72,5 +72,5 @@ def shorten_randomly(seconds: float, part: float) -> float:
     return seconds * (1 - part * secrets.randbits(32) / (1 << 32))
 
 
-def go_on() -> None:
-    """Return at once: the lease check of callers that hold no lease."""
+def skip_check() -> None:
+    """Do nothing: the lease check of callers without a lease."""

@@ -55,11 +55,11 @@ def escape_non_utf8(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def plain(value: object) -> Any:
+def to_json_types(value: object) -> Any:
     """Return a value in JSON's types: dicts for mappings, lists for tuples."""
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in cast("Mapping[object, object]", value).items()}
-    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return {str(key): to_json_types(item) for key, item in cast("Mapping[object, object]", value).items()}
+    return [to_json_types(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _escape_command(match: re.Match[str]) -> str:
@@ -97,7 +97,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
 }
 
 
-def refusal(error: ValidationError) -> str:
+def explain_invalid(error: ValidationError) -> str:
     """Return the first error of a model's validation in plain words, with its field."""
     first = error.errors(include_url=False, include_input=False)[0]
     field = ".".join(str(part) for part in first["loc"])
@@ -154,7 +154,7 @@ def format_rough_count(count: int) -> str:
     return f"{millions} M" if float(millions) < _BILLION / _MILLION else f"{_format_amount(count / _BILLION)} G"
 
 
-def counted(count: int, noun: str, plural: str | None = None, *, grouping: str = ",") -> str:
+def pluralize(count: int, noun: str, plural: str | None = None, *, grouping: str = ",") -> str:
     """Return a count and its noun: `1 topic`, `2,000 topics`; `grouping` separates thousands."""
     return f"{count:{grouping}} {noun if count == 1 else plural or noun + 's'}"
 
@@ -192,7 +192,7 @@ _SHORT_RUN: Final = 8
 
 
 def shorten_run_id(run: str | None) -> str:
-    """Return the last eight characters of a run's id, which tell runs apart; the first ones are its time."""
+    """Return the last eight characters of a run's id; the first ones are its time."""
     return (run or "")[-_SHORT_RUN:]
 
 
@@ -218,7 +218,7 @@ LIKENESS: Final = 0.6
 """Least similarity of a suggested word, from 0 to 1."""
 
 
-def nearest(word: str, known: Iterable[str], *, most: int = 1, likeness: float = LIKENESS) -> list[str]:
+def find_similar(word: str, known: Iterable[str], *, most: int = 1, likeness: float = LIKENESS) -> list[str]:
     """Return the known words similar to `word`, most similar first.
 
     Addresses are compared part by part: an equal kind and cluster do not make names similar.
@@ -258,15 +258,15 @@ def _count_edits(one: str, other: str) -> int:
     return rows[-1][-1]
 
 
-def nearest_spelling(word: str, known: Iterable[str]) -> list[str]:
-    """Return the known word most similar to `word`; only case, `-` and `_` differ in the first choice."""
+def find_similar_spelling(word: str, known: Iterable[str]) -> list[str]:
+    """Return the known word most similar to `word`, preferably one that differs only in case, `-` or `_`."""
     words = sorted(known)
     folded = _fold_case(word)
     same = next((candidate for candidate in words if _fold_case(candidate) == folded), None)
-    return nearest(word, words) if same is None else [same]
+    return find_similar(word, words) if same is None else [same]
 
 
-def did_you_mean(near: Sequence[str], *, otherwise: str = "", then: str = "") -> str:
+def format_suggestion(near: Sequence[str], *, otherwise: str = "", then: str = "") -> str:
     """Return "Did you mean …?" for `near`, or `otherwise` if it is empty; `then` is appended."""
     question = f"Did you mean {' or '.join(near)}?" if near else otherwise
     return f"{question} {then}" if question and then else question or then

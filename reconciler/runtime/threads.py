@@ -35,7 +35,7 @@ class CallPool:
     pool: ThreadPoolExecutor
     waiting: int
 
-    def over(self, call: Callable[[A], R], items: Iterable[A]) -> Iterator[R]:
+    def map_calls(self, call: Callable[[A], R], items: Iterable[A]) -> Iterator[R]:
         """Yield the results of `call` for each item, in order."""
         futures: deque[Future[R]] = deque()
         for item in items:
@@ -55,7 +55,7 @@ def run_in_parallel(call: Callable[[A], object], items: Iterable[A], *, name: st
 def map_in_parallel(call: Callable[[A], R], items: Iterable[A], *, name: str) -> Iterator[R]:
     """Yield the results of `call` for each item, in order, from a new pool; `name` prefixes its threads."""
     with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=name) as threads:
-        yield from CallPool(threads, _MAX_QUEUED).over(call, items)
+        yield from CallPool(threads, _MAX_QUEUED).map_calls(call, items)
 
 
 def wait_for_all(futures: Mapping[str, Future[R]], *expected: type[E]) -> tuple[dict[str, R], dict[str, E]]:
@@ -114,7 +114,7 @@ class Workers:
         with self._lock:
             if not self._idle.acquire(blocking=False) and self._made < self._most:
                 self._made += 1
-                threading.Thread(target=self._serve, name=f"{self._name}-{self._made}", daemon=True).start()
+                threading.Thread(target=self._run_calls, name=f"{self._name}-{self._made}", daemon=True).start()
         return cast("Future[T]", future)
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class Workers:
             for _ in range(self._made):
                 self._work.put(None)
 
-    def _serve(self) -> None:
+    def _run_calls(self) -> None:
         while (taken := self._work.get()) is not None:
             _run_call(*taken)
             del taken
@@ -144,16 +144,16 @@ _EXTRA_THREADS: Final = 9
 """Five threads for jobs, and four for writes of the state, which never wait."""
 
 _RUNNING_CALL_S: Final = 1.3
-"""Longest wait after `hurry` for running calls; most take a tenth of it."""
+"""Longest wait in seconds after `hurry` for running calls."""
 _ENDING_CALL_S: Final = 2.2
-"""Longest wait after `hurry` for calls that end the run: pipelines are killed some seconds later."""
+"""Longest wait in seconds after `hurry` for calls that end the run; CI kills a job soon after."""
 _HURRIED_PAUSE_S: Final = 0.05
 
-# Leases must age while a laptop sleeps; not every system has such a clock.
+# Leases must age while a machine sleeps; macOS has no CLOCK_BOOTTIME.
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-def seconds() -> float:
+def read_monotonic_s() -> float:
     """Return seconds on a monotonic clock that also runs while the machine sleeps."""
     return time.clock_gettime(_CLOCK)
 
@@ -170,15 +170,15 @@ class ThreadEffects:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bell: asyncio.Future[None] | None = None
 
-    async def call(self, function: Callable[[], T]) -> T:
+    async def run_blocking(self, function: Callable[[], T]) -> T:
         """Run a blocking function off the loop and return its result.
 
         Raises:
             StoppedError: The function did not return in time after `hurry`: its outcome is unknown.
         """
-        began = self.now()
-        bell = self._bell_of_loop()
-        if self._left_s(began) == 0:
+        began = self.read_clock()
+        bell = self._create_stop_future()
+        if self._remaining_s(began) == 0:
             raise _stopped_error()
         answer = asyncio.wrap_future(self._workers.submit(function))
         try:
@@ -186,7 +186,7 @@ class ThreadEffects:
                 waited: set[asyncio.Future[Any]] = {answer, bell}
                 await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
-                await asyncio.wait({answer}, timeout=self._left_s(began))
+                await asyncio.wait({answer}, timeout=self._remaining_s(began))
             if not answer.done():
                 raise _stopped_error()
             return answer.result()
@@ -196,27 +196,27 @@ class ThreadEffects:
     async def sleep(self, seconds: float) -> None:
         """Wait; only briefly after `hurry`."""
         if self._hurried_at is None:
-            await asyncio.wait({self._bell_of_loop()}, timeout=seconds)
+            await asyncio.wait({self._create_stop_future()}, timeout=seconds)
         else:
             await asyncio.sleep(min(seconds, _HURRIED_PAUSE_S))
 
     def hurry(self) -> None:
         """From now on, wait only briefly for each call. Thread-safe, signal-safe, idempotent."""
         if self._hurried_at is None:
-            self._hurried_at = self.now()
+            self._hurried_at = self.read_clock()
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed: nothing waits on it
-                self._loop.call_soon_threadsafe(self._ring)
+                self._loop.call_soon_threadsafe(self._signal_stop)
 
-    def now(self) -> float:
+    def read_clock(self) -> float:
         """Return seconds on a monotonic clock that also runs while the machine sleeps."""
-        return seconds()
+        return read_monotonic_s()
 
-    def utc(self) -> datetime:
+    def read_utc_time(self) -> datetime:
         """Return the aware wall-clock time."""
         return datetime.now(UTC)  # noqa: TID251 - this is the port through which time enters
 
-    def spawn(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
+    def start_task(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
         """Start work concurrent with the caller."""
         return asyncio.get_running_loop().create_task(work)
 
@@ -230,19 +230,19 @@ class ThreadEffects:
         apart.start()
         return apart.end
 
-    def _left_s(self, began: float) -> float | None:
+    def _remaining_s(self, began: float) -> float | None:
         if self._hurried_at is None:
             return None
         allowed = _RUNNING_CALL_S if began <= self._hurried_at else _ENDING_CALL_S
-        return max(0.0, self._hurried_at + allowed - self.now())
+        return max(0.0, self._hurried_at + allowed - self.read_clock())
 
-    def _bell_of_loop(self) -> asyncio.Future[None]:
+    def _create_stop_future(self) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
         if self._bell is None or self._loop is not loop:
             self._bell, self._loop = loop.create_future(), loop
         return self._bell
 
-    def _ring(self) -> None:
+    def _signal_stop(self) -> None:
         if self._bell is not None and not self._bell.done():
             self._bell.set_result(None)
 

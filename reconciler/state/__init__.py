@@ -1,1 +1,1 @@
-"""The lockfile: lease, fencing, snapshots of what we own."""
+"""The state of a workspace: lockfile, lease, snapshots and journals of runs."""

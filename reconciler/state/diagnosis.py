@@ -26,7 +26,7 @@ _PART: Final = re.compile(rf"{RUNS_PREFIX}([^/]+)/(?:(run|result)|journal/(\d{{6
 _EPOCH: Final = re.compile(rb'"epoch"\s*:\s*(\d{1,15})\b')
 _STATE_NAME: Final = re.compile(rb"state/(\d{12})-[0-9a-f]{12}\.json\.gz")
 _LENGTH: Final = 4096
-"""Bytes of a file that hold its epoch: at the start of a journal page, near the end of `run.json`."""
+"""Bytes read to find a file's epoch: at the start of a journal page, near the end of `run.json`."""
 
 
 class ParallelMap(Protocol):
@@ -60,7 +60,7 @@ class StateFiles:
     """Latest first."""
 
     @property
-    def is_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether no file of a state was ever written."""
         return self.stored is None and not self.snapshots and not self.runs
 
@@ -76,13 +76,13 @@ class StateFiles:
         return self.runs[0].epoch if self.runs else 0
 
     @property
-    def named(self) -> int:
+    def named_serial(self) -> int:
         """Serial of the snapshot that the lockfile names, damaged or not; 0 if none."""
         match = _STATE_NAME.search(self.stored.body) if self.stored is not None else None
         return int(match[1]) if match else 0
 
     @property
-    def top(self) -> int:
+    def highest_serial(self) -> int:
         """Highest serial of any snapshot, damaged or not."""
         return self.snapshots[0].serial if self.snapshots else 0
 
@@ -151,7 +151,7 @@ class Symptoms:
     lockfile: Lockfile | None = None
     """`None` if it cannot be read."""
     is_current: bool = False
-    """Whether the lockfile is proved to be no old copy, so that its lease is valid."""
+    """Whether the lockfile is provably no old copy, so that its lease counts."""
 
     def check_unheld(self) -> None:
         """Raise `LeaseError` if a process holds the lease of a current lockfile."""
@@ -165,7 +165,7 @@ class Symptoms:
 
 def find_symptoms(store: ObjectStore, remains: StateFiles, owner: Owner) -> Symptoms:
     """Return the problems of a state."""
-    if remains.is_nothing:
+    if remains.is_empty:
         return Symptoms()
     if remains.stored is None:
         return Symptoms((f"{store.url}/{KEY} is missing, and the files next to it are not",))

@@ -20,15 +20,15 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from reconciler.errors import LeaseError, LostRaceError, MendFirstError, NewerFormatError, RetryableError, UserError
-from reconciler.objectstore.base import ObjectStore, nonce
-from reconciler.objectstore.register import create, is_truncated_json
+from reconciler.objectstore.base import ObjectStore, create_nonce
+from reconciler.objectstore.register import create_object, is_truncated_json
 from reconciler.planning.record import apply_record_changes, record_action, record_refusal
 from reconciler.planning.saved_plan import read_action
 from reconciler.runtime.effects import Effects, log_debug
 from reconciler.runtime.retry import Backoff
-from reconciler.runtime.text import explain_invalid_json, refusal
+from reconciler.runtime.text import explain_invalid, explain_invalid_json
 from reconciler.state.lockfile import KEY, RUNS_PREFIX, Lockfile, read_lockfile
-from reconciler.state.snapshots import Snapshot, SnapshotRow, list_snapshots, read_base, run_of
+from reconciler.state.snapshots import Snapshot, SnapshotRow, list_snapshots, read_base, read_run_id
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action
@@ -42,9 +42,9 @@ _BACKOFF: Final = Backoff(first_s=0.1, longest_s=2.0, spread=0)
 
 
 async def retry_until_answered(effects: Effects, write: Callable[[], T]) -> T:
-    """Retry `write` until the store answers; raise errors that a retry cannot mend.
+    """Retry `write` until the store answers; raise errors that a retry cannot fix.
 
-    `write` must recognize its own work, which may have landed unanswered. It checks the lease first.
+    `write` must check the lease, and recognize its own earlier write whose answer was lost.
 
     Raises:
         LeaseError: The lease was lost.
@@ -53,16 +53,16 @@ async def retry_until_answered(effects: Effects, write: Callable[[], T]) -> T:
     failed = 0
     while True:
         try:
-            return await effects.call(write)
+            return await effects.run_blocking(write)
         except MendFirstError:
             raise
         except RetryableError:
             failed += 1
-            await effects.sleep(_BACKOFF.after(failed))
+            await effects.sleep(_BACKOFF.compute_pause(failed))
 
 
 _MAX_IDS_PER_ENTRY: Final = 500
-"""The longest ids of an entry stay far below a mebibyte."""
+"""Ids per entry, so that the longest entry stays far below a mebibyte."""
 
 
 class _Entry(BaseModel):
@@ -92,11 +92,11 @@ class ActionEnded(_Entry):
     incarnation: str | None = None
     physical_name: str | None = None
     is_settled: bool = False
-    """A later run found it done; the platform did not report it."""
+    """Whether a later run found the action done, without an outcome from the platform."""
 
 
 class ActionRefused(_Entry):
-    """The action failed and is not recorded, unless `is_made`: then only its access rules are missing."""
+    """The action failed. It is recorded only if `is_made`: then just its access rules are missing."""
 
     type: Literal["failed"] = "failed"
     id: str
@@ -116,7 +116,7 @@ class ActionSkipped(_Entry):
 
 
 class RunDetached(_Entry):
-    """The run was stopped, or told to leave these actions to another run."""
+    """The run ended early, and leaves these actions to another run."""
 
     type: Literal["detached"] = "detached"
     left: tuple[str, ...]
@@ -145,9 +145,9 @@ FORMAT: Final = "reconciler.journal/1"
 _NAME: Final = re.compile(r"(\d{6,})\.json")
 _LOGGER: Final = logging.getLogger("reconciler.journal")
 _MAX_ENTRIES_BYTES: Final = (1 << 20) - (1 << 10)
-"""Keeps an object with its frame below a mebibyte."""
+"""Bytes of entries per object, so that it stays below a mebibyte."""
 _ATTEMPTS: Final = 2
-"""Enough to recognize the own write after a lost answer; callers retry longer."""
+"""Tries of one write: the second one finds a first one whose answer was lost. Callers retry longer."""
 
 
 class Page(BaseModel):
@@ -192,12 +192,12 @@ class JournalContents:
 
 def journal_key(run: str, seq: int) -> str:
     """Return the key of an object of a run's journal."""
-    return f"{_prefix(run)}{seq:06}.json"
+    return f"{_build_prefix(run)}{seq:06}.json"
 
 
 def read_journal(store: ObjectStore, run: str) -> JournalContents:
     """Read a run's journal: one LIST, and one GET per object."""
-    prefix = _prefix(run)
+    prefix = _build_prefix(run)
     matches = (_NAME.fullmatch(listed.key[len(prefix) :]) for listed in store.list(prefix))
     seqs = sorted(int(name[1]) for name in matches if name)
     for position, seq in enumerate(seqs, start=1):
@@ -213,12 +213,12 @@ def read_journal(store: ObjectStore, run: str) -> JournalContents:
 
 
 def close_journal(store: ObjectStore, run: str, *, epoch: int) -> None:
-    """Close the journal of an abandoned run. A writer that is still alive fails: its next object exists."""
+    """Close the journal of an abandoned run; a writer that is still alive fails at its next object."""
     while not (written := read_journal(store, run)).is_closed:
         entries = (RunClosed(status="superseded"),)
-        page = Page(run=run, seq=written.next_seq, epoch=epoch, nonce=nonce(), entries=entries)
+        page = Page(run=run, seq=written.next_seq, epoch=epoch, nonce=create_nonce(), entries=entries)
         with suppress(LostRaceError):
-            create(store, journal_key(page.run, page.seq), page.to_bytes())
+            create_object(store, journal_key(page.run, page.seq), page.to_bytes())
 
 
 class Holder(Protocol):
@@ -242,14 +242,14 @@ class Holder(Protocol):
 
 async def take_over(lease: Holder, effects: Effects, run: str) -> JournalContents:
     """Write a takeover entry as the next object of a dead run's journal; return the journal up to it."""
-    written = await effects.call(lambda: read_journal(lease.store, run))
+    written = await effects.run_blocking(lambda: read_journal(lease.store, run))
     if written.is_closed:
         return written
     lockfile = lease.lockfile
     entry = RunTakenOver(run=lease.run, who=lockfile.lease.who or "")
     pages = list(written.pages)
     while True:
-        page = Page(run=run, seq=len(pages) + 1, epoch=lockfile.lease.epoch, nonce=nonce(), entries=(entry,))
+        page = Page(run=run, seq=len(pages) + 1, epoch=lockfile.lease.epoch, nonce=create_nonce(), entries=(entry,))
         stored_page = await retry_until_answered(effects, partial(_create, lease.store, page, lease.check))
         pages.append(stored_page)
         if stored_page.nonce == page.nonce:
@@ -282,7 +282,7 @@ class Journal:
         ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((entries, ended))
         if self._writing is None:
-            self._writing = self._effects.spawn(self._write_all())
+            self._writing = self._effects.start_task(self._write_all())
         trouble = await ended
         if trouble is not None:
             raise trouble
@@ -304,11 +304,7 @@ class Journal:
 
     async def _write(self, entries: tuple[Entry, ...]) -> None:
         page = Page(
-            run=self.run,
-            seq=self._seq,
-            epoch=self._lease.lockfile.lease.epoch,
-            nonce=nonce(),
-            entries=entries,
+            run=self.run, seq=self._seq, epoch=self._lease.lockfile.lease.epoch, nonce=create_nonce(), entries=entries
         )
         stored_page = await retry_until_answered(self._effects, lambda: self._create(page))
         if stored_page.nonce != page.nonce:
@@ -329,11 +325,11 @@ def _create(store: ObjectStore, page: Page, check: Callable[[], None]) -> Page:
     for attempt in range(_ATTEMPTS):
         check()
         try:
-            create(store, key, page.to_bytes())
+            create_object(store, key, page.to_bytes())
         except LostRaceError:
             pass
         except RetryableError:
-            # The write may have landed or land later: the next try finds it.
+            # The write may be stored now or later; the next try finds it.
             if attempt == _ATTEMPTS - 1 and not _is_filled(store, key):
                 raise
         else:
@@ -368,7 +364,7 @@ def _read_page(store: ObjectStore, run: str, seq: int) -> Page:
     except orjson.JSONDecodeError as error:
         raise _damaged_error(store, key, explain_invalid_json(error, stored.body)) from error
     except ValidationError as error:
-        raise _damaged_error(store, key, refusal(error)) from error
+        raise _damaged_error(store, key, explain_invalid(error)) from error
     if (page.run, page.seq) != (run, seq):
         raise _damaged_error(store, key, f"it is entry {page.seq} of run {page.run}")
     return page
@@ -396,7 +392,7 @@ def _split_by_size(entries: Iterable[Entry]) -> Iterator[tuple[Entry, ...]]:
         yield tuple(part)
 
 
-def _prefix(run: str) -> str:
+def _build_prefix(run: str) -> str:
     return f"{RUNS_PREFIX}{run}/journal/"
 
 
@@ -560,7 +556,7 @@ def _to_fields(file: RunFile | ResultFile) -> dict[str, Any]:
 def _create_file(store: ObjectStore, key: str, body: bytes) -> None:
     for left in reversed(range(_RESULT_ATTEMPTS)):
         try:
-            create(store, key, body)
+            create_object(store, key, body)
         except LostRaceError as error:
             message = f"{store.url}/{key} exists already"
             raise UserError(message, hint="Every run has its own id: run the command again.") from error
@@ -580,7 +576,7 @@ class RunProgress:
     done: tuple[str, ...]
     in_doubt: tuple[Action, ...]
     """Begun, not known to have ended; in plan order."""
-    left: tuple[Action, ...]
+    remaining: tuple[Action, ...]
     """Not begun, or stopped; in plan order."""
     is_closed: bool
 
@@ -622,8 +618,8 @@ def fold_run(
     )
 
 
-Parting: TypeAlias = Literal["stopped", "detached"]
-"""`stopped` on request; `detached`: told to leave the rest to another run."""
+RunEnding: TypeAlias = Literal["stopped", "detached"]
+"""`stopped` on request, or `detached`, which leaves the rest to another run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -637,18 +633,18 @@ class UnfinishedRun:
     end: RunEnd | None = None
 
     @property
-    def parting(self) -> Parting | None:
-        """Whether the run was stopped or told to leave its remaining actions; `None` after a crash."""
+    def parting(self) -> RunEnding | None:
+        """How the run ended early; `None` after a crash."""
         last = next((entry for entry in reversed(self.written.entries) if not isinstance(entry, RunTakenOver)), None)
         if not isinstance(last, RunDetached):
             return None
         return "detached" if self.end is not None and self.end.status == "detached" else "stopped"
 
-    def fold(self, *, further: Sequence[Entry] = ()) -> RunProgress:
+    def compute_progress(self, *, further: Sequence[Entry] = ()) -> RunProgress:
         """Return the run's progress; `further` entries count as written."""
         return fold_run(self.base, self.actions, self.written, further)
 
-    def after(self, written: JournalContents) -> UnfinishedRun:
+    def with_journal(self, written: JournalContents) -> UnfinishedRun:
         """Return a copy of the run with another journal."""
         return replace(self, written=written)
 
@@ -678,7 +674,7 @@ def read_unfinished(store: ObjectStore, file: RunFile) -> UnfinishedRun:
 
 
 def _check_not_cut(written: JournalContents, end: RunEnd | None) -> None:
-    """Reject a journal without actions: continuing would undo the work in the run's result."""
+    """Reject an empty journal if the run's result lists actions: continuing would repeat them."""
     if end is None:
         return
     known = {entry.id for entry in written.entries if isinstance(entry, ActionEnded)}
@@ -720,8 +716,8 @@ def find_state_advance(approved: tuple[int, str], snapshot: Snapshot, store: Obj
     return StateAdvance(serial, snapshot.serial, run.run, run.command, run.who, run.started)
 
 
-# Later commits reveal a lockfile restored from a backup. One snapshot of the next serial proves nothing: its run may
-# have died before the commit.
+# Later commits prove that a lockfile was restored from a backup. A single snapshot of the next serial does not: its
+# run may have died before the commit.
 
 
 def find_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow] | None = None) -> str | None:
@@ -735,7 +731,7 @@ def find_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[Snapsho
     return f"{store.url}/{KEY} says state #{lockfile.serial}, but {why}: it is an old copy"
 
 
-def check_current(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow] | None = None) -> None:
+def check_lockfile_current(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow] | None = None) -> None:
     """Reject an old copy of the lockfile with a `UserError`."""
     outdated = find_outdated(store, lockfile, rows)
     if outdated is not None:
@@ -755,7 +751,7 @@ def prove_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[Snapsh
 
 
 def _prove_commit(store: ObjectStore, lockfile: Lockfile, row: SnapshotRow) -> str | None:
-    run = run_of(store, row)
+    run = read_run_id(store, row)
     if run is None:
         return None
     end, file = read_run_end(store, run), read_run(store, run)

@@ -17,19 +17,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from reconciler.errors import InterruptedRunError, LeaseError, LostRaceError, ReconcilerError, RetryableError, UserError
-from reconciler.objectstore.base import ObjectStore, nonce
+from reconciler.objectstore.base import ObjectStore, create_nonce
 from reconciler.runtime.effects import Effects, log_debug
-from reconciler.runtime.text import counted, end_sentence, shorten_run_id
-from reconciler.state.journal import RunFile, check_current, read_run, retry_until_answered, write_run
+from reconciler.runtime.text import end_sentence, pluralize, shorten_run_id
+from reconciler.state.journal import RunFile, check_lockfile_current, read_run, retry_until_answered, write_run
 from reconciler.state.lockfile import (
     KEY,
     LeaseEntry,
+    LeaseTerms,
     Lockfile,
     OpenRun,
     Owner,
-    Read,
     StatePointer,
-    Terms,
+    StoredLockfile,
     check_not_vanished,
     read_lockfile,
 )
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Record
 
 
-class MovedError(Exception):
-    """An own write, whose answer was lost, had changed the lockfile: the prepared snapshot does not follow it."""
+class LockfileMovedError(Exception):
+    """The lockfile has an own write whose answer was lost; the prepared snapshot does not follow it."""
 
 
 def keep_unchanged(lockfile: Lockfile) -> Lockfile:
@@ -63,12 +63,12 @@ def close_run_and_lease(lockfile: Lockfile) -> Lockfile:
     return close_run(lockfile).with_free_lease()
 
 
-def point_at(
+def set_pointer(
     base: Lockfile, pointer: StatePointer, finish: Callable[[Lockfile], Lockfile], current: Lockfile
 ) -> Lockfile:
-    """Point `current` at a snapshot prepared to follow `base`. Raises `MovedError` if it does not follow."""
+    """Point `current` at a snapshot prepared to follow `base`. Raises `LockfileMovedError` if it does not follow."""
     if current.state != base.state:
-        raise MovedError
+        raise LockfileMovedError
     return finish(current).model_copy(update={"state": pointer, "serial": base.serial + 1})
 
 
@@ -81,7 +81,7 @@ def store_snapshot(store: ObjectStore, key: str, body: bytes) -> None:
         store.swap(key, body, expected=None if stored is None else stored.version)
 
 
-def lost_lease_error(current: Read | None, url: str) -> LeaseError:
+def lost_lease_error(current: StoredLockfile | None, url: str) -> LeaseError:
     """Return the error for a lease that was taken, or whose lockfile is gone."""
     if current is None:
         return LeaseError(
@@ -101,23 +101,23 @@ def lost_lease_error(current: Read | None, url: str) -> LeaseError:
 _LOGGER: Final = logging.getLogger("reconciler.lease")
 _ATTEMPTS: Final = 5
 _SOON_S: Final = 0.1
-"""Renew when due this soon: a sleep may end early by rounding."""
+"""Renewals due within this time in seconds run at once, because a sleep may end early."""
 
 
 class Lease:
     """A lease that this process holds, from `acquire` until `close`, `release` or its loss."""
 
-    def __init__(self, store: ObjectStore, effects: Effects, taken: Read, *, sent: float) -> None:
+    def __init__(self, store: ObjectStore, effects: Effects, taken: StoredLockfile, *, sent: float) -> None:
         self._store = store
         self._effects = effects
         self._current = taken
         self._sent = sent
         self._writing = threading.Lock()
-        self._committing = threading.Lock()  # held around `_writing`, so that renewals continue
+        self._committing = threading.Lock()  # acquired before `_writing`, which renewals need
         self._lost: LeaseError | None = None
         self._trouble: str | None = None
         self._end_renewing: Callable[[], None] | None = None
-        self.terms = Terms(taken.lockfile.lease.lease_s)
+        self.terms = LeaseTerms(taken.lockfile.lease.lease_s)
         self.taken_from: str | None = None
 
     @property
@@ -138,17 +138,17 @@ class Lease:
     @property
     def may_start(self) -> bool:
         """Whether the lease is young enough to start an action."""
-        return self._age() < self.terms.may_start_s
+        return self._read_age() < self.terms.may_start_s
 
     def check(self) -> None:
         """Raise `LeaseError` if the lease was freed, taken over, or not renewed for too long."""
         if self._is_free:
             raise LeaseError("the lease was freed", hint="The next run finds what was still in progress.")
-        if self._lost is None and self._age() >= self.terms.give_up_s:
+        if self._lost is None and self._read_age() >= self.terms.give_up_s:
             why = f" ({self._trouble})" if self._trouble else ""
-            log_debug(_LOGGER, "lost", epoch=self.lockfile.lease.epoch, age_s=round(self._age(), 3))
+            log_debug(_LOGGER, "lost", epoch=self.lockfile.lease.epoch, age_s=round(self._read_age(), 3))
             self._lost = LeaseError(
-                f"the lease could not be renewed for {self._age():.0f} s{why}",
+                f"the lease could not be renewed for {self._read_age():.0f} s{why}",
                 hint="Nothing more was written. The next run finds out what was done: reconciler apply",
             )
         if self._lost is not None:
@@ -158,11 +158,11 @@ class Lease:
         """Renew on a separate thread, with its own client, until the lease ends."""
         self._end_renewing = self._effects.run_on_thread(self._renew_forever)
 
-    async def snapshot(self) -> Snapshot:
+    async def read_snapshot(self) -> Snapshot:
         """Return the state under this lease."""
-        return await self._effects.call(lambda: read_snapshot_of(self._store, self.lockfile))
+        return await self._effects.run_blocking(lambda: read_snapshot_of(self._store, self.lockfile))
 
-    async def begin(self, run: RunFile, commit: str | None = None) -> None:
+    async def open_run(self, run: RunFile, commit: str | None = None) -> None:
         """Write `run.json`, then open the run. Await this before any action."""
 
         def write() -> int:
@@ -174,7 +174,7 @@ class Lease:
 
         await retry_until_answered(self._effects, write)
 
-    async def keep_commit(self, commit: str | None) -> None:
+    async def store_commit(self, commit: str | None) -> None:
         """Store the git commit of applied files that changed nothing; `None` keeps the stored commit."""
         if commit not in {None, self.lockfile.commit}:
             await retry_until_answered(
@@ -191,7 +191,7 @@ class Lease:
 
         `settles` is the open run whose work `record` contains.
         """
-        return await self._effects.call(lambda: self._commit(record, keep_unchanged, settles))
+        return await self._effects.run_blocking(lambda: self._commit(record, keep_unchanged, settles))
 
     async def end_run(self, record: Record | None, *, settles: str | None = None) -> int:
         """Close the open run and commit `record` (`None`: unchanged); keep the lease."""
@@ -228,8 +228,8 @@ class Lease:
             await self.release()
             return
         try:
-            if self._lost is None:  # one try: the error may be that nothing can be written
-                await self._effects.call(lambda: self._finish(None, with_free_lease))
+            if self._lost is None:  # a single try, because the store may reject all writes
+                await self._effects.run_blocking(lambda: self._finish(None, with_free_lease))
         except ReconcilerError as trouble:
             error.add_note(f"The lease could not be freed either: {trouble}")
             if isinstance(error, ReconcilerError):
@@ -247,8 +247,8 @@ class Lease:
     def _is_free(self) -> bool:
         return self._current.lockfile.lease.status == "free"
 
-    def _age(self) -> float:
-        return self._effects.now() - self._sent
+    def _read_age(self) -> float:
+        return self._effects.read_clock() - self._sent
 
     def _stop_renewing(self) -> None:
         if self._end_renewing is not None:
@@ -260,11 +260,11 @@ class Lease:
         pause = self.terms.renew_s
         while True:
             await effects.sleep(pause)
-            if (left := self.terms.renew_s - self._age()) > _SOON_S:
+            if (left := self.terms.renew_s - self._read_age()) > _SOON_S:
                 pause = left
                 continue
             try:
-                await effects.call(lambda: self._write(store, keep_unchanged))
+                await effects.run_blocking(lambda: self._write(store, keep_unchanged))
             except LeaseError:
                 return
             except ReconcilerError as error:
@@ -275,15 +275,15 @@ class Lease:
                 pause = self.terms.renew_s
 
     def _commit(self, record: Record, finish: Callable[[Lockfile], Lockfile], settles: str | None = None) -> int:
-        """Write a snapshot and the lockfile; repeat both if an own lost write turns up."""
-        with self._exclusively(self._committing):
+        """Write a snapshot and the lockfile; repeat both if an own unanswered write is found in the lockfile."""
+        with self._hold_lock(self._committing):
             for _ in range(_ATTEMPTS):
                 base = self.lockfile
                 self.check()
                 pointer, body = encode_snapshot(base, self.run, record, settles=settles)
                 store_snapshot(self._store, pointer.key, body)
-                with suppress(MovedError):
-                    return self._write(self._store, partial(point_at, base, pointer, finish))
+                with suppress(LockfileMovedError):
+                    return self._write(self._store, partial(set_pointer, base, pointer, finish))
         raise self._contention_error()
 
     def _finish(self, record: Record | None, finish: Callable[[Lockfile], Lockfile], settles: str | None = None) -> int:
@@ -292,19 +292,19 @@ class Lease:
         return self._commit(record, finish, settles)
 
     def _write(self, store: ObjectStore, change: Callable[[Lockfile], Lockfile]) -> int:
-        with self._exclusively(self._writing):
+        with self._hold_lock(self._writing):
             for _ in range(_ATTEMPTS):
                 if self._is_free:
                     return self.lockfile.serial
                 self.check()
                 after = change(self._current.lockfile).with_beat()
-                sent = self._effects.now()
+                sent = self._effects.read_clock()
                 try:
                     version = store.swap(KEY, after.to_bytes(), expected=self._current.version)
                 except LostRaceError:
                     self._current = self._find_own_write(store, after)
                 else:
-                    self._current, self._sent, self._trouble = Read(after, version), sent, None
+                    self._current, self._sent, self._trouble = StoredLockfile(after, version), sent, None
                     lease = after.lease
                     log_debug(
                         _LOGGER, "written", status=lease.status, epoch=lease.epoch, beat=lease.beat, serial=after.serial
@@ -313,16 +313,16 @@ class Lease:
         raise self._contention_error()
 
     @contextmanager
-    def _exclusively(self, lock: threading.Lock) -> Iterator[None]:
+    def _hold_lock(self, lock: threading.Lock) -> Iterator[None]:
         """Wait for `lock` at most until the lease is lost."""
-        while not lock.acquire(timeout=max(0.0, self.terms.give_up_s - self._age())):
+        while not lock.acquire(timeout=max(0.0, self.terms.give_up_s - self._read_age())):
             self.check()
         try:
             yield
         finally:
             lock.release()
 
-    def _find_own_write(self, store: ObjectStore, after: Lockfile) -> Read:
+    def _find_own_write(self, store: ObjectStore, after: Lockfile) -> StoredLockfile:
         """Return our stored write whose answer was lost: only we write under our epoch."""
         try:
             current = read_lockfile(store)
@@ -332,11 +332,10 @@ class Lease:
         before = self._current.lockfile
         if current is not None and current.lockfile.lease.epoch == before.lease.epoch:
             return current
-        # Our final write may have landed before another process took the free lease: that process continues from our
-        # state.
+        # Our final write may be stored although another process has taken the free lease since.
         is_safe = current is not None and after.state in (before.state, current.lockfile.state)
         if current is not None and is_safe and after.lease.status == "free":
-            return Read(after, current.version)
+            return StoredLockfile(after, current.version)
         log_debug(_LOGGER, "lost", epoch=before.lease.epoch, to_epoch=current.lockfile.lease.epoch if current else None)
         self._lost = lost_lease_error(current, store.url)
         raise self._lost
@@ -391,7 +390,7 @@ def describe_activity(store: ObjectStore, lockfile: Lockfile) -> str:
     known = read_run(store, opened.run)
     if known is None:
         return "applying"
-    return f"{known.command}, {counted(len(known.actions), 'action')}"
+    return f"{known.command}, {pluralize(len(known.actions), 'action')}"
 
 
 @dataclass(slots=True)
@@ -425,7 +424,7 @@ class Claim:
     lineage: str
     """Identity of a new state; used only for the first lockfile."""
     ci_url: str | None = None
-    terms: Terms = field(default_factory=Terms)
+    terms: LeaseTerms = field(default_factory=LeaseTerms)
 
 
 def ignore_notice(_notice: Notice) -> None:
@@ -437,7 +436,7 @@ def _never_stopped() -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class LeasePatience:
     """How long to wait for a held lease, where to report it, and whether to stop."""
 
     lock_timeout_s: float = 600.0
@@ -445,31 +444,31 @@ class Patience:
     is_stopped: Callable[[], bool] = _never_stopped
 
 
-async def acquire(store: ObjectStore, effects: Effects, claim: Claim, patience: Patience | None = None) -> Lease:
-    """Return the renewing lease once it is free or its holder was silent for a whole lease.
+async def acquire(store: ObjectStore, effects: Effects, claim: Claim, patience: LeasePatience | None = None) -> Lease:
+    """Take the lease once it is free, or unchanged for a whole lease; return it with renewals started.
 
     Raises:
         LeaseError: Another run held it until the timeout.
         UserError: The state is lost, damaged or another's, or its store ignores conditions.
         InterruptedRunError: A stop was requested.
     """
-    return await _Acquisition(store, effects, claim, patience or Patience()).run()
+    return await _Acquisition(store, effects, claim, patience or LeasePatience()).run()
 
 
 @dataclass(frozen=True, slots=True)
 class _SentWrite:
     at: float
-    expected: Read | None
+    expected: StoredLockfile | None
 
 
 class _Acquisition:
-    def __init__(self, store: ObjectStore, effects: Effects, claim: Claim, patience: Patience) -> None:
+    def __init__(self, store: ObjectStore, effects: Effects, claim: Claim, patience: LeasePatience) -> None:
         self.store = store
         self.effects = effects
         self.claim = claim
         self.patience = patience
         self.watch = LeaseWatch()
-        self.began = effects.now()
+        self.began = effects.read_clock()
         self.notified_at: float | None = None
         self.has_seen = False
         self.silent_s = 0.0
@@ -478,15 +477,15 @@ class _Acquisition:
 
     async def run(self) -> Lease:
         while True:
-            sent = self.effects.now()
-            current = await self.effects.call(lambda: read_lockfile(self.store, owner=self.claim.owner))
+            sent = self.effects.read_clock()
+            current = await self.effects.run_blocking(lambda: read_lockfile(self.store, owner=self.claim.owner))
             if current is None:
                 lease = await self._create()
             elif current.lockfile.nonce in self.unanswered:
-                lease = await self._adopt(current)
+                lease = await self._adopt_write(current)
             elif self._is_takeable(current.lockfile, sent):
-                await self.effects.call(partial(check_current, self.store, current.lockfile))
-                lease = await self._take(self._next_lockfile(current.lockfile), expected=current)
+                await self.effects.run_blocking(partial(check_lockfile_current, self.store, current.lockfile))
+                lease = await self._try_to_take(self._next_lockfile(current.lockfile), expected=current)
             else:
                 lease = None
                 await self._wait(current.lockfile)
@@ -497,16 +496,16 @@ class _Acquisition:
     def _is_takeable(self, lockfile: Lockfile, sent: float) -> bool:
         if lockfile.lease.status == "free":
             return True
-        self.silent_s = self.watch.idle_s(lockfile, sent=sent, answered=self.effects.now())
+        self.silent_s = self.watch.idle_s(lockfile, sent=sent, answered=self.effects.read_clock())
         return self.silent_s >= lockfile.lease.lease_s
 
     async def _create(self) -> Lease | None:
-        """Create the first lockfile; never one that disappeared during the wait."""
+        """Create the first lockfile, but do not recreate one that disappeared during the wait."""
         check_not_vanished(self.store, has_seen=self.has_seen)
-        return await self._take(await self._first_lockfile(), expected=None)
+        return await self._try_to_take(await self._first_lockfile(), expected=None)
 
     async def _first_lockfile(self) -> Lockfile:
-        problems = await self.effects.call(self.store.probe)
+        problems = await self.effects.run_blocking(self.store.find_violated_conditions)
         if problems:
             raise UserError(
                 f"{self.store.url} cannot keep a state: {'; '.join(problems)}",
@@ -521,12 +520,12 @@ class _Acquisition:
             state=None,
             lease=self._build_entry(epoch=1),
             open_run=None,
-            nonce=nonce(),
+            nonce=create_nonce(),
         )
 
     def _next_lockfile(self, lockfile: Lockfile) -> Lockfile:
         return lockfile.model_copy(
-            update={"lease": self._build_entry(epoch=lockfile.lease.epoch + 1), "nonce": nonce()}
+            update={"lease": self._build_entry(epoch=lockfile.lease.epoch + 1), "nonce": create_nonce()}
         )
 
     def _build_entry(self, *, epoch: int) -> LeaseEntry:
@@ -536,28 +535,28 @@ class _Acquisition:
             beat=0,
             lease_s=self.claim.terms.lease_s,
             run=self.claim.run,
-            holder=nonce(),
+            holder=create_nonce(),
             who=self.claim.who,
             ci_url=self.claim.ci_url,
-            since=self.effects.utc().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            since=self.effects.read_utc_time().strftime("%Y-%m-%dT%H:%M:%SZ"),
         )
 
-    async def _take(self, ours: Lockfile, *, expected: Read | None) -> Lease | None:
+    async def _try_to_take(self, ours: Lockfile, *, expected: StoredLockfile | None) -> Lease | None:
         """Return the lease, or `None` if another process was first."""
-        sent = self.effects.now()
+        sent = self.effects.read_clock()
         version = None if expected is None else expected.version
         try:
-            taken = await self.effects.call(lambda: self.store.swap(KEY, ours.to_bytes(), expected=version))
+            taken = await self.effects.run_blocking(lambda: self.store.swap(KEY, ours.to_bytes(), expected=version))
         except LostRaceError:
             log_debug(_LOGGER, "race lost", epoch=ours.lease.epoch)
             return None
         except RetryableError as trouble:
             await self._watch_unanswered(ours, _SentWrite(sent, expected), trouble)
             return None
-        return self._start_lease(Lease(self.store, self.effects, Read(ours, taken), sent=sent), expected)
+        return self._start_lease(Lease(self.store, self.effects, StoredLockfile(ours, taken), sent=sent), expected)
 
     async def _watch_unanswered(self, ours: Lockfile, sent: _SentWrite, trouble: RetryableError) -> None:
-        """Watch for an unanswered write, which may be stored, land late, or never."""
+        """Wait until an unanswered write is stored, or until it is too late for that."""
         self.unanswered[ours.nonce] = sent
         log_debug(_LOGGER, "unanswered", epoch=ours.lease.epoch, attempt=len(self.unanswered))
         if len(self.unanswered) > 1:
@@ -566,17 +565,17 @@ class _Acquisition:
             raise trouble
 
     async def _is_stored(self) -> bool:
-        current = await self.effects.call(lambda: read_lockfile(self.store))
+        current = await self.effects.run_blocking(lambda: read_lockfile(self.store))
         return current is not None and current.lockfile.nonce in self.unanswered
 
-    async def _adopt(self, own_write: Read) -> Lease:
+    async def _adopt_write(self, own_write: StoredLockfile) -> Lease:
         """Renew the adopted lease once: reading our write does not prove that we still hold it."""
         sent = self.unanswered[own_write.lockfile.nonce]
         lease = Lease(self.store, self.effects, own_write, sent=sent.at)
         await lease.renew()
         return self._start_lease(lease, sent.expected)
 
-    def _start_lease(self, lease: Lease, before: Read | None) -> Lease:
+    def _start_lease(self, lease: Lease, before: StoredLockfile | None) -> Lease:
         previous = None if before is None else before.lockfile.lease
         if previous is not None and previous.status == "held":
             lease.taken_from = previous.run
@@ -588,13 +587,13 @@ class _Acquisition:
         return lease
 
     async def _wait(self, lockfile: Lockfile) -> None:
-        waited = self.effects.now() - self.began
+        waited = self.effects.read_clock() - self.began
         if waited >= self.patience.lock_timeout_s:
             raise await self._held_error(lockfile)
         if self.notified_at is None or waited - self.notified_at >= _NOTICE_S:
             self.notified_at = waited
             self.patience.tell(await self._describe_wait(lockfile, waited))
-        await self._pause(min(Terms(lockfile.lease.lease_s).poll_s, self.patience.lock_timeout_s - waited))
+        await self._pause(min(LeaseTerms(lockfile.lease.lease_s).poll_s, self.patience.lock_timeout_s - waited))
 
     async def _pause(self, left: float) -> None:
         while left > 0:
@@ -606,7 +605,7 @@ class _Acquisition:
 
     async def _describe_wait(self, lockfile: Lockfile, waited: float) -> LeaseWait:
         lease = lockfile.lease
-        doing = await self.effects.call(lambda: describe_activity(self.store, lockfile))
+        doing = await self.effects.run_blocking(lambda: describe_activity(self.store, lockfile))
         who, since = lease.who or "someone", lease.since or "an unknown time"
         return LeaseWait(lease.run or "", who, since, lease.ci_url, doing, waited, self.patience.lock_timeout_s)
 

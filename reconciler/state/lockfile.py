@@ -1,7 +1,7 @@
 """`lockfile.json`: the one mutable object of a state, and the terms of a lease.
 
-Taking the lease changes the object, so later commits of the former holder fail. It is never deleted: a restarted epoch
-could not fence.
+Taking the lease changes the object, so later commits of the former holder fail. The object is never deleted, because
+a new one would restart the epochs that fence old holders.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from reconciler.errors import NewerFormatError, UserError
-from reconciler.objectstore.base import ObjectStore, StoredObject, Version, nonce
-from reconciler.runtime.text import explain_invalid_json, refusal
+from reconciler.objectstore.base import ObjectStore, StoredObject, Version, create_nonce
+from reconciler.runtime.text import explain_invalid, explain_invalid_json
 
 KEY: Final = "lockfile.json"
 FORMAT: Final = "reconciler.lockfile/1"
@@ -25,11 +25,11 @@ _Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{4,64}$")]
 _Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class _Part(BaseModel):
+class _LockfileModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class StatePointer(_Part):
+class StatePointer(_LockfileModel):
     """The snapshot that is the state."""
 
     key: str = Field(pattern=r"^state/[0-9]{12}-[0-9a-f]{12}\.json\.gz$")
@@ -37,7 +37,7 @@ class StatePointer(_Part):
     bytes: int = Field(ge=0)
 
 
-class LeaseEntry(_Part):
+class LeaseEntry(_LockfileModel):
     """The holder of the lease. `epoch` counts holders, `beat` the writes under this epoch."""
 
     epoch: int = Field(ge=1)
@@ -46,7 +46,7 @@ class LeaseEntry(_Part):
     lease_s: float = Field(gt=0)
     run: str | None = None
     holder: str | None = None
-    """Renewed by every acquire: distinguishes two processes of one run."""
+    """New with every acquisition: distinguishes two processes of one run."""
     who: str | None = None
     ci_url: str | None = None
     since: str | None = None
@@ -60,14 +60,14 @@ class LeaseEntry(_Part):
         return self
 
 
-class OpenRun(_Part):
+class OpenRun(_LockfileModel):
     """The run that has begun and not closed."""
 
     run: str
     plan_digest: str
 
 
-class Lockfile(_Part):
+class Lockfile(_LockfileModel):
     """The content of `lockfile.json`."""
 
     format: Literal["reconciler.lockfile/1"] = FORMAT
@@ -93,7 +93,7 @@ class Lockfile(_Part):
     def with_beat(self) -> Lockfile:
         """Return the next version, with one more beat and a new nonce."""
         lease = self.lease.model_copy(update={"beat": self.lease.beat + 1})
-        return self.model_copy(update={"lease": lease, "nonce": nonce()})
+        return self.model_copy(update={"lease": lease, "nonce": create_nonce()})
 
     def with_free_lease(self) -> Lockfile:
         """Return a copy with a free lease."""
@@ -121,14 +121,14 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class StoredLockfile:
     """A lockfile as read, and the version to compare in the next swap."""
 
     lockfile: Lockfile
     version: Version
 
 
-def read_lockfile(store: ObjectStore, *, owner: Owner | None = None) -> Read | None:
+def read_lockfile(store: ObjectStore, *, owner: Owner | None = None) -> StoredLockfile | None:
     """Return the lockfile; `None` if it was never written."""
     stored = store.get(KEY)
     if stored is None and _has_remains(store):
@@ -144,12 +144,12 @@ def read_lockfile(store: ObjectStore, *, owner: Owner | None = None) -> Read | N
 
 
 def check_not_vanished(store: ObjectStore, *, has_seen: bool) -> None:
-    """Raise `UserError` if a lockfile seen before is gone: a restarted epoch fences no one."""
+    """Raise `UserError` if a lockfile seen before is gone."""
     if has_seen:
         raise _lost_error(store, "it was there a moment ago")
 
 
-def parse_lockfile(stored: StoredObject, url: str) -> Read:
+def parse_lockfile(stored: StoredObject, url: str) -> StoredLockfile:
     """Parse a lockfile's body. Raises `UserError` if it is damaged or of a newer version."""
     try:
         body = orjson.loads(stored.body)
@@ -160,9 +160,9 @@ def parse_lockfile(stored: StoredObject, url: str) -> Read:
         message = f"{url}/{KEY} was written by a newer version of reconciler ({format_name})"
         raise NewerFormatError(message, hint="Upgrade this one: pip install --upgrade stream-reconciler.")
     try:
-        return Read(Lockfile.model_validate(body), stored.version)
+        return StoredLockfile(Lockfile.model_validate(body), stored.version)
     except ValidationError as error:
-        raise _damaged_error(url, refusal(error)) from error
+        raise _damaged_error(url, explain_invalid(error)) from error
 
 
 def _has_remains(store: ObjectStore) -> bool:
@@ -200,7 +200,7 @@ _LONGEST_POLL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LeaseTerms:
     """Periods derived from the length of a lease, in seconds.
 
     The holder renews six times a lease, starts no action after two thirds without a renewal, and gives up after five

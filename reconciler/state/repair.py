@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import InterruptedRunError, LeaseError, LostRaceError, NewerFormatError, UserError
-from reconciler.objectstore.base import ObjectStore, StoredObject, nonce
+from reconciler.objectstore.base import ObjectStore, StoredObject, create_nonce
 from reconciler.runtime.text import is_run_id, shorten_run_id
 from reconciler.state.diagnosis import RunTrace, StateFiles, choose_lineage, find_symptoms
 from reconciler.state.journal import (
@@ -31,12 +31,12 @@ from reconciler.state.lease import Lease, LeaseWatch, store_snapshot
 from reconciler.state.lockfile import (
     KEY,
     LeaseEntry,
+    LeaseTerms,
     Lockfile,
     OpenRun,
     Owner,
-    Read,
     StatePointer,
-    Terms,
+    StoredLockfile,
     check_owner,
     read_lockfile,
 )
@@ -65,7 +65,7 @@ class LastRun:
 
 @dataclass(frozen=True, slots=True)
 class LastSerial:
-    """The highest serial that the state surely had, and how it is known; its snapshot may be lost."""
+    """The highest serial that any file proves, and how it is known; its snapshot may be lost."""
 
     serial: int
     why: str = ""
@@ -94,7 +94,7 @@ def find_last_run(store: ObjectStore, remains: StateFiles) -> LastRun | None:
 
 def find_highest_serial(store: ObjectStore, remains: StateFiles, last: LastRun | None) -> LastSerial:
     """Return the highest serial that any file of the state names."""
-    candidates = [LastSerial(remains.top), LastSerial(remains.named, f"{KEY} names it")]
+    candidates = [LastSerial(remains.highest_serial), LastSerial(remains.named_serial, f"{KEY} names it")]
     if last is not None:
         candidates.append(LastSerial(last.begun, f"run {shorten_run_id(last.run)} began on it"))
     for trace in remains.runs:
@@ -161,7 +161,11 @@ def _check_newer(store: ObjectStore, remains: StateFiles, snapshot: Snapshot, fa
 
 
 def _find_missing(store: ObjectStore, remains: StateFiles, far: LastSerial) -> tuple[str, ...]:
-    return () if far.serial <= remains.top else (f"{store.url} has no state #{far.serial} any more, and {far.why}",)
+    return (
+        ()
+        if far.serial <= remains.highest_serial
+        else (f"{store.url} has no state #{far.serial} any more, and {far.why}",)
+    )
 
 
 def _pick_committed(good: Sequence[Snapshot], last: LastRun | None) -> Snapshot:
@@ -193,7 +197,7 @@ def _list_serials(rows: Sequence[SnapshotRow]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ForgottenRun:
-    """A run whose work stays on the clusters but not in the record."""
+    """A run whose work exists on the clusters but not in the record."""
 
     run: str
     actions: tuple[str, ...]
@@ -207,7 +211,7 @@ class ForgottenRun:
         return f"run {shorten_run_id(self.run)} ({self.command})" if self.command else f"run {shorten_run_id(self.run)}"
 
     @classmethod
-    def of(cls, file: RunFile) -> ForgottenRun:
+    def from_file(cls, file: RunFile) -> ForgottenRun:
         """Return a run with the actions it planned."""
         actions = tuple(str(action["id"]) for action in file.actions)
         return cls(file.run, actions, file.command, file.who, file.started or None)
@@ -220,7 +224,7 @@ def list_forgotten_runs(store: ObjectStore, remains: StateFiles, serial: int) ->
         file = read_run(store, trace.run)
         if file is not None and file.base_serial < serial:
             break
-        forgotten += [ForgottenRun.of(file)] if file is not None else []
+        forgotten += [ForgottenRun.from_file(file)] if file is not None else []
     return (*reversed(forgotten), *_find_runs_with_result_only(store, remains.runs, serial))
 
 
@@ -255,7 +259,7 @@ class UnlockResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnlockRequest:
-    """Request to free a lease: `run` is known to be dead (`None`: watch for a whole lease)."""
+    """Request to free a lease. `run` is the dead run; `None`: wait for a whole lease without change."""
 
     owner: Owner | None = None
     run: str | None = None
@@ -273,25 +277,25 @@ async def unlock(store: ObjectStore, effects: Effects, wanted: UnlockRequest) ->
     watch = LeaseWatch()
     first: Lockfile | None = None
     while True:
-        sent = effects.now()
-        current = await effects.call(lambda: read_lockfile(store, owner=wanted.owner))
+        sent = effects.read_clock()
+        current = await effects.run_blocking(lambda: read_lockfile(store, owner=wanted.owner))
         if current is None:
             return UnlockResult(was_free=True)
         lockfile = current.lockfile
         if lockfile.lease.status == "free":
-            doubt = await effects.call(partial(_find_doubt, store, lockfile))
+            doubt = await effects.run_blocking(partial(_find_doubt, store, lockfile))
             return UnlockResult(was_free=True, epoch=lockfile.lease.epoch, open_run=lockfile.open_run, doubt=doubt)
         if wanted.run is None and first is not None and lockfile.nonce != first.nonce:
             raise _alive_error(lockfile)
         first = lockfile
-        idle = watch.idle_s(lockfile, sent=sent, answered=effects.now())
+        idle = watch.idle_s(lockfile, sent=sent, answered=effects.read_clock())
         if _is_dead(lockfile, wanted.run, idle):
-            lease = await _take(store, effects, current, wanted)
+            lease = await _take_lease(store, effects, current, wanted)
             if lease is not None:
-                return await _free(lease, effects, lockfile)
+                return await _free_lease(lease, effects, lockfile)
         if wanted.is_stopped():
             raise InterruptedRunError("stopped while watching the lease", hint="Nothing was changed.")
-        await effects.sleep(min(Terms(lockfile.lease.lease_s).poll_s, 0.5))
+        await effects.sleep(min(LeaseTerms(lockfile.lease.lease_s).poll_s, 0.5))
 
 
 def _is_dead(lockfile: Lockfile, run: str | None, idle_s: float) -> bool:
@@ -304,38 +308,40 @@ def _is_dead(lockfile: Lockfile, run: str | None, idle_s: float) -> bool:
     return True
 
 
-async def _take(store: ObjectStore, effects: Effects, held_file: Read, wanted: UnlockRequest) -> Lease | None:
-    """Fence the old holder by the next epoch. Return `None` if it wrote first."""
+async def _take_lease(
+    store: ObjectStore, effects: Effects, held_file: StoredLockfile, wanted: UnlockRequest
+) -> Lease | None:
+    """Take the lease under the next epoch. Return `None` if the old holder wrote first."""
     held = held_file.lockfile.lease.model_copy(
         update={
             "epoch": held_file.lockfile.lease.epoch + 1,
             "beat": 0,
             "run": wanted.by_run,
-            "holder": nonce(),
+            "holder": create_nonce(),
             "who": wanted.who,
             "ci_url": None,
-            "since": effects.utc().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "since": effects.read_utc_time().strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
     )
-    ours = held_file.lockfile.model_copy(update={"lease": held, "nonce": nonce()})
-    sent = effects.now()
+    ours = held_file.lockfile.model_copy(update={"lease": held, "nonce": create_nonce()})
+    sent = effects.read_clock()
     try:
-        version = await effects.call(lambda: store.swap(KEY, ours.to_bytes(), expected=held_file.version))
+        version = await effects.run_blocking(lambda: store.swap(KEY, ours.to_bytes(), expected=held_file.version))
     except LostRaceError as error:
         if wanted.run is not None:
             return None  # a renewal of the named run: try again
-        current = await effects.call(lambda: read_lockfile(store))
+        current = await effects.run_blocking(lambda: read_lockfile(store))
         raise _alive_error(held_file.lockfile if current is None else current.lockfile) from error
-    return Lease(store, effects, Read(ours, version), sent=sent)
+    return Lease(store, effects, StoredLockfile(ours, version), sent=sent)
 
 
-async def _free(lease: Lease, effects: Effects, before: Lockfile) -> UnlockResult:
+async def _free_lease(lease: Lease, effects: Effects, before: Lockfile) -> UnlockResult:
     """Write a takeover into the open run's journal, so that its next intent fails."""
     async with lease:
         if before.open_run is not None:
             with suppress(UserError):  # `doubt` reports an unreadable journal
                 await take_over(lease, effects, before.open_run.run)
-        doubt = await effects.call(lambda: _find_doubt(lease.store, before))
+        doubt = await effects.run_blocking(lambda: _find_doubt(lease.store, before))
     return UnlockResult(
         was_free=False,
         run=before.lease.run,
@@ -356,9 +362,9 @@ def _find_doubt(store: ObjectStore, lockfile: Lockfile) -> UnsettledWork | None:
         return UnsettledWork(run, unreadable=error)
     if opened is None:
         return None
-    progress = opened.fold()
+    progress = opened.compute_progress()
     return UnsettledWork(
-        run, tuple(action.id for action in progress.in_doubt), tuple(action.id for action in progress.left)
+        run, tuple(action.id for action in progress.in_doubt), tuple(action.id for action in progress.remaining)
     )
 
 
@@ -397,11 +403,11 @@ class Repair:
     """A new snapshot: an older state under a new serial, or one rebuilt from a journal."""
     rebuilt_from: str | None
     forgotten: tuple[ForgottenRun, ...]
-    """Runs whose work stays on the clusters but not in the record."""
-    given_up: str | None
-    """Run whose unfinished work the repair leaves, if any."""
+    """Runs whose work exists on the clusters but not in the record."""
+    abandoned_run: str | None
+    """Run whose unfinished work the repair abandons, if any."""
     stored: StoredObject | None
-    lineage_was: str | None = None
+    former_lineage: str | None = None
     """The lockfile's lineage, if all snapshots have another."""
 
 
@@ -422,15 +428,17 @@ def plan_repair(
     known = choose_lineage(store, remains, lockfile) if lockfile is not None else lineage
     planner = _RepairPlanner(store, remains, choice, known, symptoms.lockfile if symptoms.is_current else None)
     planner.check_owner(owner)
-    base = planner.base()
+    base = planner.find_base()
     if lockfile is not None and base.snapshot.lineage != known:
         message = f"{store.url}/{base.snapshot.key} belongs to lineage {base.snapshot.lineage}, the lockfile to {known}"
         raise UserError(
             message, hint=f"Files of two states were mixed: restore all files of one of them. {_MOVE_AWAY_HINT}"
         )
-    repair = planner.repair(symptoms.problems, owner, base)
+    repair = planner.plan_repair(symptoms.problems, owner, base)
     return (
-        replace(repair, lineage_was=lockfile.lineage) if lockfile is not None and lockfile.lineage != known else repair
+        replace(repair, former_lineage=lockfile.lineage)
+        if lockfile is not None and lockfile.lineage != known
+        else repair
     )
 
 
@@ -440,12 +448,12 @@ def write_repair(store: ObjectStore, repair: Repair) -> str | None:
     Raises:
         LeaseError: Another process wrote the lockfile.
     """
-    if repair.given_up is not None:
+    if repair.abandoned_run is not None:
         with suppress(UserError):  # an unreadable journal cannot be resumed either
-            close_journal(store, repair.given_up, epoch=repair.lockfile.lease.epoch)
+            close_journal(store, repair.abandoned_run, epoch=repair.lockfile.lease.epoch)
     if repair.body is not None and repair.lockfile.state is not None:
         store_snapshot(store, repair.lockfile.state.key, repair.body)
-    copy_key = _COPY_KEY.format(nonce()) if repair.stored is not None else None
+    copy_key = _COPY_KEY.format(create_nonce()) if repair.stored is not None else None
     if repair.stored is not None and copy_key is not None:
         store.swap(copy_key, repair.stored.body, expected=None)
     try:
@@ -475,13 +483,13 @@ class _RepairPlanner:
         if file is not None:
             check_owner(Owner(file.workspace, file.environment), owner, self._store.url)
 
-    def base(self) -> RepairBase:
+    def find_base(self) -> RepairBase:
         if self._choice.snapshot is not None:
             chosen = self._choice.snapshot
             return find_chosen_base(self._store, self._remains, chosen, self._last_serial, lineage=self._lineage)
         return find_newest_base(self._store, self._remains, self._last, self._last_serial, lineage=self._lineage)
 
-    def repair(self, problems: tuple[str, ...], owner: Owner, base: RepairBase) -> Repair:
+    def plan_repair(self, problems: tuple[str, ...], owner: Owner, base: RepairBase) -> Repair:
         given_up, opened = self._find_abandoned_run(base), None
         if given_up is None and self._last is not None:
             try:
@@ -491,7 +499,7 @@ class _RepairPlanner:
             except UserError as error:
                 if self._choice.snapshot is None:
                     raise self._decision_error(self._last, base, error) from error
-                given_up = self._last  # the choice of a snapshot implies giving the run up
+                given_up = self._last  # choosing a snapshot abandons the run
         is_over = opened is None or opened.written.is_closed
         rebuilt = opened if is_over and opened is not None and _adds_to_base(opened, base) else None
         state, body = self._next_state(base.snapshot, rebuilt)
@@ -502,9 +510,9 @@ class _RepairPlanner:
             environment=owner.environment,
             serial=base.snapshot.serial if body is None else self._last_serial.serial + 1,
             state=state,
-            lease=LeaseEntry(epoch=self._remains.epoch + 1, status="free", beat=0, lease_s=Terms().lease_s),
-            open_run=None if opened is None or is_over else _open(opened.file),
-            nonce=nonce(),
+            lease=LeaseEntry(epoch=self._remains.epoch + 1, status="free", beat=0, lease_s=LeaseTerms().lease_s),
+            open_run=None if opened is None or is_over else _to_open_run(opened.file),
+            nonce=create_nonce(),
             commit=file.git_commit if file is not None and file.command == "apply" else None,
         )
         return Repair(
@@ -514,7 +522,7 @@ class _RepairPlanner:
             body=body,
             rebuilt_from=rebuilt.file.run if rebuilt is not None else None,
             forgotten=self._find_forgotten(base.snapshot, given_up, opened),
-            given_up=given_up.run if given_up is not None else None,
+            abandoned_run=given_up.run if given_up is not None else None,
             stored=self._remains.stored,
         )
 
@@ -543,8 +551,8 @@ class _RepairPlanner:
         if is_ended and not is_closed:
             message = f"the journal of run {last.run} is truncated: the run ended, and its journal does not record it"
             raise UserError(message, hint=RESTORE)
-        # The base may contain all of a closed run, whose own base may be gone.
-        if is_closed and not base.damaged and (base.is_older or is_ended or not _is_of(last.file, base)):
+        # The base may contain all work of a closed run, whose own base may be gone.
+        if is_closed and not base.damaged and (base.is_older or is_ended or not _is_based_on(last.file, base)):
             return None
         unfinished = read_unfinished(self._store, last.file)
         if (
@@ -562,8 +570,8 @@ class _RepairPlanner:
             return last.end.serial == self._last_serial.serial
         if self._current is not None and closed.file.epoch == self._current.lease.epoch:
             return True
-        is_next = self._last_serial.serial == base.snapshot.serial + 1 and _is_of(closed.file, base)
-        return is_next and closed.fold().record != base.snapshot.record
+        is_next = self._last_serial.serial == base.snapshot.serial + 1 and _is_based_on(closed.file, base)
+        return is_next and closed.compute_progress().record != base.snapshot.record
 
     def _decision_error(self, last: LastRun, base: RepairBase, error: UserError) -> UserError:
         if base.damaged:
@@ -578,7 +586,7 @@ class _RepairPlanner:
         """Give an older state a new serial, because serials only grow."""
         top = self._last_serial.serial
         if rebuilt is not None:
-            return encode_next_snapshot(replace(base, serial=top), rebuilt.file.run, rebuilt.fold().record)
+            return encode_next_snapshot(replace(base, serial=top), rebuilt.file.run, rebuilt.compute_progress().record)
         if base.serial != top:
             return encode_next_snapshot(replace(base, serial=top), base.run, base.record)
         return StatePointer(key=base.key, sha256=base.sha256, bytes=base.bytes) if base.serial else None, None
@@ -586,7 +594,7 @@ class _RepairPlanner:
     def _find_forgotten(
         self, base: Snapshot, given_up: LastRun | None, opened: UnfinishedRun | None
     ) -> tuple[ForgottenRun, ...]:
-        own = (ForgottenRun.of(given_up.file),) if given_up is not None and given_up.file is not None else ()
+        own = (ForgottenRun.from_file(given_up.file),) if given_up is not None and given_up.file is not None else ()
         if self._choice.snapshot is None:
             return own
         resumed_run = opened.file.run if opened is not None else None
@@ -606,14 +614,14 @@ class _RepairPlanner:
         )
 
 
-def _is_of(file: RunFile, base: RepairBase) -> bool:
+def _is_based_on(file: RunFile, base: RepairBase) -> bool:
     return base.snapshot.run == file.run or base.snapshot.serial == file.base_serial
 
 
 def _adds_to_base(closed: UnfinishedRun, base: RepairBase) -> bool:
-    is_its_own = bool(base.damaged) or _is_of(closed.file, base)
-    return is_its_own and closed.fold().record != base.snapshot.record
+    is_its_own = bool(base.damaged) or _is_based_on(closed.file, base)
+    return is_its_own and closed.compute_progress().record != base.snapshot.record
 
 
-def _open(file: RunFile) -> OpenRun:
+def _to_open_run(file: RunFile) -> OpenRun:
     return OpenRun(run=file.run, plan_digest=file.plan_digest)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import orjson
 
 from reconciler.errors import NewerFormatError, UserError
-from reconciler.resources.address import Address, rank
+from reconciler.resources.address import Address, build_sort_key
 from reconciler.resources.base import KEPT
 from reconciler.resources.inventory import RESOURCE, Ownership, Record, Recorded, Resource
 from reconciler.resources.mirror_link import MirrorTopic
@@ -72,7 +72,7 @@ def read_snapshot_of(store: ObjectStore, lockfile: Lockfile) -> Snapshot:
     pointer = lockfile.state
     if pointer is None:
         return Snapshot(lockfile.lineage, 0, lockfile=lockfile)
-    body = _fetch(store, pointer.key)
+    body = _fetch_body(store, pointer.key)
     digest = sha256(body).hexdigest()
     if digest != pointer.sha256:
         message = f"{store.url}/{pointer.key} is damaged: its sha256 is {digest}, the lockfile has {pointer.sha256}"
@@ -102,7 +102,7 @@ def read_serial(store: ObjectStore, serial: int, *, current: Snapshot | None = N
 
 def read_row(store: ObjectStore, row: SnapshotRow, *, lineage: str | None = None) -> Snapshot:
     """Return the snapshot that a line of the history names."""
-    snapshot = _read(store, row.key)
+    snapshot = _read_parsed(store, row.key)
     if snapshot.serial != row.serial or lineage not in {None, snapshot.lineage}:
         actual = f"state #{snapshot.serial} of lineage {snapshot.lineage}"
         message = f"{store.url}/{row.key} holds {actual}, but its file name has another one"
@@ -115,7 +115,7 @@ def read_base(store: ObjectStore, serial: int, sha256_: str) -> Record:
     if serial == 0:
         return {}
     key = f"{STATE_PREFIX}{serial:012}-{sha256_[:12]}.json.gz"
-    snapshot = _read(store, key)
+    snapshot = _read_parsed(store, key)
     if snapshot.sha256 != sha256_:
         message = f"{store.url}/{key} is damaged: its sha256 is {snapshot.sha256}, and was {sha256_}"
         raise UserError(message, hint=f"Nothing was changed. {_RESTORE}")
@@ -143,7 +143,7 @@ class SnapshotRuns:
 def read_snapshot_runs(store: ObjectStore, row: SnapshotRow) -> SnapshotRuns | None:
     """Return the runs of a snapshot without parsing its resources; `None` if unreadable."""
     try:
-        plain = gzip.decompress(_fetch(store, row.key))
+        plain = gzip.decompress(_fetch_body(store, row.key))
         match = _RUN.search(plain[-_TAIL:])
         if match is None:
             whole = orjson.loads(plain)
@@ -153,7 +153,7 @@ def read_snapshot_runs(store: ObjectStore, row: SnapshotRow) -> SnapshotRuns | N
         return None
 
 
-def run_of(store: ObjectStore, row: SnapshotRow) -> str | None:
+def read_run_id(store: ObjectStore, row: SnapshotRow) -> str | None:
     """Return the run that wrote a snapshot; `None` if unreadable."""
     runs = read_snapshot_runs(store, row)
     return None if runs is None else runs.run
@@ -178,7 +178,7 @@ def encode_next_snapshot(
     head = {"format": FORMAT, "lineage": before.lineage, "serial": serial, "previous": before.key or None, "run": run}
     if settles is not None:
         head["settles"] = settles
-    resources = [_encode_entry(address, record[address]) for address in sorted(record, key=rank)]
+    resources = [_encode_entry(address, record[address]) for address in sorted(record, key=build_sort_key)]
     plain = orjson.dumps({**head, "resources": resources}, option=orjson.OPT_SORT_KEYS)
     body = gzip.compress(plain, _LEVEL, mtime=0)
     digest = sha256(body).hexdigest()
@@ -199,7 +199,7 @@ def _encode_entry(address: Address, recorded: Recorded) -> dict[str, object]:
     }
 
 
-def _fetch(store: ObjectStore, key: str) -> bytes:
+def _fetch_body(store: ObjectStore, key: str) -> bytes:
     stored = store.get(key)
     if stored is None:
         message = f"{store.url}/{key} is missing, and the lockfile names it"
@@ -207,8 +207,8 @@ def _fetch(store: ObjectStore, key: str) -> bytes:
     return stored.body
 
 
-def _read(store: ObjectStore, key: str) -> Snapshot:
-    body = _fetch(store, key)
+def _read_parsed(store: ObjectStore, key: str) -> Snapshot:
+    body = _fetch_body(store, key)
     digest, named = sha256(body).hexdigest(), _NAME.fullmatch(key)
     if named is None or not digest.startswith(named[2]):
         message = f"{store.url}/{key} is damaged: its sha256 is {digest}, which differs from its name"
@@ -218,7 +218,7 @@ def _read(store: ObjectStore, key: str) -> Snapshot:
 
 def _read_previous(store: ObjectStore, row: SnapshotRow) -> str | None:
     try:
-        return _read(store, row.key).previous
+        return _read_parsed(store, row.key).previous
     except UserError:
         return None  # an uncommitted or damaged snapshot proves nothing
 
@@ -235,10 +235,7 @@ def _decode(body: bytes, where: str, key: str, digest: str) -> Snapshot:
         return Snapshot(lineage, serial, digest, record, parsed["run"], key, previous, len(body))
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(
-            f"{where} cannot be read: {why}",
-            hint=f"Nothing was changed. {_RESTORE}",
-        ) from error
+        raise UserError(f"{where} cannot be read: {why}", hint=f"Nothing was changed. {_RESTORE}") from error
 
 
 def _decode_entries(resources: list[dict[str, Any]]) -> Iterator[tuple[Address, Recorded]]:

@@ -10,11 +10,11 @@ from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted, 
 from reconciler.applying.ports import DataAction, JobResult, RunPorts
 from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, UserError
 from reconciler.planning.actions import Action, ControlAction, Create, Delete, Forget, RunJob
-from reconciler.providers.protocol import Done, Failed, Outcome
+from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import Capabilities, Record
 from reconciler.resources.topic import Topic
-from reconciler.runtime.retry import go_on
+from reconciler.runtime.retry import skip_check
 
 if TYPE_CHECKING:
     from reconciler.applying.engine import Engine
@@ -60,7 +60,9 @@ class Platform:
     def capabilities(self) -> Capabilities:
         return Capabilities(platform="test", batch=self.batch)
 
-    def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
+    def apply(
+        self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = skip_check
+    ) -> Iterator[Outcome]:
         may_go_on()
         self.calls.append([action.id for action in actions])
         if self.on_call is not None:
@@ -69,9 +71,9 @@ class Platform:
             if action.id in self.breaks:
                 raise self.breaks[action.id]
             if action.id in self.refuses:
-                yield Failed(action.id, self.refuses[action.id])
+                yield FailedAction(action.id, self.refuses[action.id])
             elif action.id not in self.silent:
-                yield Done(action.id, incarnation=f"id-of-{action.address}", physical_name=action.address)
+                yield CompletedAction(action.id, incarnation=f"id-of-{action.address}", physical_name=action.address)
 
 
 @dataclass
@@ -87,7 +89,7 @@ class Works:
         """Nothing is needed."""
 
     def run(
-        self, job: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = go_on
+        self, job: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = skip_check
     ) -> JobResult:
         may_go_on()
         self.ran.append(job.id)
@@ -153,7 +155,7 @@ class Stage:
     engine: Engine | None = None
 
     def report(self, event: Event) -> None:
-        self.events.append((round(self.effects.now(), 3), event))
+        self.events.append((round(self.effects.read_clock(), 3), event))
         if self.on_event is not None:
             self.on_event(event)
 

@@ -6,13 +6,13 @@ import pytest
 
 from reconciler.applying.events import Alike, group_failures, group_skipped_actions, mask_names
 from reconciler.errors import UserError
-from reconciler.providers.protocol import Failed
+from reconciler.providers.protocol import FailedAction
 from reconciler.runtime.text import list_first
 from reconciler.state.journal import ActionSkipped
 
 
-def failed(action: str, message: str, hint: str = "Look.") -> Failed:
-    return Failed(action, UserError(message, hint=hint))
+def failed(action: str, message: str, hint: str = "Look.") -> FailedAction:
+    return FailedAction(action, UserError(message, hint=hint))
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,8 @@ class ClusterNaming(Platform):
 
     def observe(self, scope: Scope) -> Inventory:
         assert scope.patterns == (ACTION.address,)
-        self.looks.append(self.effects.now())
-        is_there = self.effects.now() >= self.lands_s
+        self.looks.append(self.effects.read_clock())
+        is_there = self.effects.read_clock() >= self.lands_s
         return {ACTION.address: Observed(ACTION.after, incarnation="id-1")} if is_there else {}
 
 
@@ -64,10 +64,10 @@ def settled(platform: ClusterNaming, *, stops_s: float | None = None) -> tuple[d
             spool=KeptHere(None, {}),  # type: ignore[arg-type] # nothing is kept
         )
         if stops_s is not None:
-            effects.spawn(_later(stops_s))
-        recovery, began = Recovery(lease, setting, skips_address=lambda _: False), effects.now()
+            effects.start_task(_later(stops_s))
+        recovery, began = Recovery(lease, setting, skips_address=lambda _: False), effects.read_clock()
         _, verdicts = await recovery.settle([ACTION], Journal(lease, effects, "one"), {})
-        return verdicts, effects.now() - began
+        return verdicts, effects.read_clock() - began
 
     async def _later(seconds: float) -> None:
         await effects.sleep(seconds)

@@ -279,7 +279,7 @@ def test_a_lease_lost_during_a_long_job_stops_the_job() -> None:
 
     async def run() -> RunResult:
         engine = Engine([copy("a"), copy("b")], on.means, record={}, run="run-1")
-        on.effects.spawn(_after(on, 3, lose))
+        on.effects.start_task(_after(on, 3, lose))
         return await engine.run()
 
     assert isinstance(simulate(run()).ended_by, LeaseError)
@@ -302,7 +302,7 @@ def test_an_old_lease_starts_nothing_until_it_is_renewed() -> None:
         on.turn.may_start = True
 
     async def run() -> RunResult:
-        on.effects.spawn(_after(on, 10, renew))
+        on.effects.start_task(_after(on, 10, renew))
         return await Engine([create("a")], on.means, record={}, run="run-1").run()
 
     result = simulate(run())

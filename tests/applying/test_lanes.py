@@ -10,7 +10,7 @@ from reconciler.applying.engine import MIRRORS_AT_ONCE, choose_lane, is_in_doubt
 from reconciler.errors import RetryableError
 from reconciler.lifecycles import BY_PLATFORM, TWO_SIDED_VERBS
 from reconciler.planning.actions import RunJob, Transition
-from reconciler.providers.protocol import Failed
+from reconciler.providers.protocol import FailedAction
 from reconciler.resources.mirror_link import MirrorTopic
 
 NATIVE = {"by": BY_PLATFORM}
@@ -31,7 +31,7 @@ def asked(verb: str, of: MirrorTopic | None = None) -> Transition:
 def test_what_needs_both_clusters_is_done_by_jobs_and_finds_where_it_stands_by_itself(verb: str) -> None:
     action = asked(verb)
     assert is_job_lane(choose_lane(action))
-    assert not is_in_doubt(action, Failed(action.id, RetryableError("no answer", hint="Try again.")))
+    assert not is_in_doubt(action, FailedAction(action.id, RetryableError("no answer", hint="Try again.")))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_what_needs_both_clusters_is_done_by_jobs_and_finds_where_it_stands_by_i
 )
 def test_what_one_cluster_does_alone_is_its_own(action: Transition) -> None:
     assert choose_lane(action) == "cluster/east"
-    assert is_in_doubt(action, Failed(action.id, RetryableError("no answer", hint="Try again.")))
+    assert is_in_doubt(action, FailedAction(action.id, RetryableError("no answer", hint="Try again.")))
 
 
 def test_many_mirrors_are_promoted_side_by_side_and_each_after_it_has_caught_up() -> None:

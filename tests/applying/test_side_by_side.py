@@ -13,7 +13,7 @@ import pytest
 from reconciler.applying.engine import MIRRORS_AT_ONCE, Engine, RunResult
 from reconciler.applying.events import ActionDone, ActionStarted
 from reconciler.applying.ports import RunPorts
-from reconciler.providers.protocol import Done
+from reconciler.providers.protocol import CompletedAction
 from reconciler.resources.inventory import Capabilities
 from reconciler.runtime.threads import ThreadEffects
 from tests.applying.platform import Platform, Stage, Turn, Works, copy, create
@@ -52,13 +52,13 @@ class Busy:
     within: Callable[[], None]
     capabilities: Capabilities = field(default_factory=lambda: Capabilities(platform="test", batch=2))
 
-    def apply(self, actions: Sequence[ControlAction], **_: object) -> Iterator[Done]:
+    def apply(self, actions: Sequence[ControlAction], **_: object) -> Iterator[CompletedAction]:
         self.at_once.enter()
         try:
             self.within()
         finally:
             self.at_once.leave()
-        yield from (Done(action.id) for action in actions)
+        yield from (CompletedAction(action.id) for action in actions)
 
 
 @dataclass
@@ -70,7 +70,7 @@ class WritingTurn(Turn):
 
     async def write(self, entries: Sequence[Entry]) -> None:
         assert self.effects is not None
-        await self.effects.call(lambda: self.written.extend(entries))
+        await self.effects.run_blocking(lambda: self.written.extend(entries))
 
 
 def run_on_threads(
@@ -123,7 +123,7 @@ def test_the_state_is_written_while_every_call_there_may_be_hangs(parallelism: i
     async def write_the_state(effects: ThreadEffects) -> None:
         while at_once.now != parallelism:
             await effects.sleep(0.01)
-        await asyncio.gather(*(effects.call(lambda: None) for _ in range(4)))
+        await asyncio.gather(*(effects.run_blocking(lambda: None) for _ in range(4)))
         released.set()  # were the writes behind the calls, nobody would ever come here
 
     at_once = ParallelMap()

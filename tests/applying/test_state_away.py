@@ -66,12 +66,12 @@ class Away(MemoryStore):
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
         self._locked += key == KEY
         if self.since is None and self._key in key and (self._key != KEY or self._locked > 1):
-            self.since = self._effects.now()
+            self.since = self._effects.read_clock()
         self._answer()
         return super().swap(key, body, expected=expected)
 
     def _answer(self) -> None:
-        if self.since is not None and self._for_s and self._effects.now() < self.since + self._for_s:
+        if self.since is not None and self._for_s and self._effects.read_clock() < self.since + self._for_s:
             raise self._error
 
     def heal(self) -> None:
@@ -101,7 +101,7 @@ class Told:
                     lambda _basis: RunWork([create("a"), create("b", "west/a")], "d")
                 )
             finally:
-                self.took = self.effects.now() - (self.store.since or 0.0)
+                self.took = self.effects.read_clock() - (self.store.since or 0.0)
                 self.store.heal()
 
         caller = Caller(claim=claim("one"), new_run=lambda: "two")
@@ -149,7 +149,7 @@ def test_a_run_whose_state_is_away_for_a_while_ends_well(at: str, for_s: float) 
 def test_nothing_begins_on_a_lease_that_has_grown_too_old_while_its_intent_was_written() -> None:
     told = Told("intent", 62.0)
     ages = []
-    told.platform.on_call = lambda: ages.append(told.effects.now() - (told.store.since or 0.0))
+    told.platform.on_call = lambda: ages.append(told.effects.read_clock() - (told.store.since or 0.0))
     told.run()
     found = read_lockfile(told.store)
     assert found is not None
@@ -245,12 +245,12 @@ def test_a_request_to_stop_ends_the_waiting_for_a_state_that_is_away() -> None:
 
     async def run() -> float:
         effects = ThreadEffects(1)
-        began = effects.now()
-        effects.spawn(_hurry_soon(effects))
+        began = effects.read_clock()
+        effects.start_task(_hurry_soon(effects))
         with pytest.raises(StoppedError):
             await retry_until_answered(effects, write)
         effects.close()
-        return effects.now() - began
+        return effects.read_clock() - began
 
     assert asyncio.run(run()) < 3.5
 

@@ -34,7 +34,7 @@ def test_blocking_calls_run_beside_each_other_off_the_loop(effects: ThreadEffect
         return threading.current_thread().name
 
     async def run() -> list[str]:
-        return list(await asyncio.gather(effects.call(call), effects.call(call)))
+        return list(await asyncio.gather(effects.run_blocking(call), effects.run_blocking(call)))
 
     names = asyncio.run(run())
     assert threading.current_thread().name not in names
@@ -45,13 +45,13 @@ def test_what_a_call_raises_is_raised_where_it_is_awaited(effects: ThreadEffects
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(effects.call(call))
+        asyncio.run(effects.run_blocking(call))
 
 
 def test_the_clock_only_goes_forward_and_wall_time_is_utc(effects: ThreadEffects) -> None:
-    first = effects.now()
-    assert effects.now() >= first
-    assert effects.utc().tzinfo is UTC
+    first = effects.read_clock()
+    assert effects.read_clock() >= first
+    assert effects.read_utc_time().tzinfo is UTC
 
 
 def test_spawned_work_goes_on_beside_the_caller(effects: ThreadEffects) -> None:
@@ -60,7 +60,7 @@ def test_spawned_work_goes_on_beside_the_caller(effects: ThreadEffects) -> None:
         return 42
 
     async def run() -> int:
-        return await effects.spawn(answer())
+        return await effects.start_task(answer())
 
     assert asyncio.run(run()) == 42
 
@@ -72,7 +72,7 @@ def test_work_apart_goes_on_while_the_loop_and_its_pool_are_held_up(effects: Thr
     async def beat(own: Effects) -> None:
         while True:
             threads.add(threading.get_ident())
-            await own.call(beats.release)
+            await own.run_blocking(beats.release)
             await own.sleep(0.001)
 
     async def run() -> None:
@@ -91,7 +91,7 @@ def test_work_apart_that_ended_by_itself_can_still_be_ended(effects: ThreadEffec
     ended = threading.Event()
 
     async def once(own: Effects) -> None:
-        await own.call(ended.set)
+        await own.run_blocking(ended.set)
 
     async def run() -> None:
         before = set(threading.enumerate())
@@ -128,13 +128,13 @@ def test_in_a_hurry_a_call_that_hangs_is_not_waited_for_and_one_that_answers_is(
         hangs.wait(60)
 
     async def run() -> None:
-        hung = effects.spawn(effects.call(hang))
+        hung = effects.start_task(effects.run_blocking(hang))
         threading.Thread(target=lambda: begun.wait(60) and effects.hurry()).start()
-        began = effects.now()
+        began = effects.read_clock()
         with pytest.raises(StoppedError, match="did not finish in time"):
             await hung
-        assert 1.2 < effects.now() - began < 30
-        assert await effects.call(lambda: 42) == 42
+        assert 1.2 < effects.read_clock() - began < 30
+        assert await effects.run_blocking(lambda: 42) == 42
         await effects.sleep(3600)
 
     asyncio.run(run())
@@ -144,13 +144,13 @@ def test_in_a_hurry_a_call_that_hangs_is_not_waited_for_and_one_that_answers_is(
 def test_after_the_time_for_ending_nothing_is_begun(effects: ThreadEffects) -> None:
     called = threading.Event()
     clock = [0.0]
-    effects.now = lambda: clock[0]  # type: ignore[method-assign]  # so that nobody has to wait
+    effects.read_clock = lambda: clock[0]  # type: ignore[method-assign]  # so that nobody has to wait
 
     async def run() -> None:
         effects.hurry()
         clock[0] = 2.6
         with pytest.raises(StoppedError):
-            await effects.call(called.set)
+            await effects.run_blocking(called.set)
 
     asyncio.run(run())
     assert not called.is_set()
@@ -178,6 +178,8 @@ asyncio.run(run())
 
 def test_more_calls_than_threads_are_all_done(effects: ThreadEffects) -> None:
     async def run() -> list[int]:
-        return list(await asyncio.gather(*(effects.call(lambda number=number: number) for number in range(100))))
+        return list(
+            await asyncio.gather(*(effects.run_blocking(lambda number=number: number) for number in range(100)))
+        )
 
     assert asyncio.run(run()) == list(range(100))

@@ -11,7 +11,7 @@ from pathlib import Path
 from measuring import RECONCILER, Row, Scale, in_seconds, in_turns, printed_seconds, process, script
 from workspaces import write_workspace
 
-WRITES = {"put", "swap", "copy_in", "delete"}
+WRITES = {"put", "swap", "copy_from", "delete"}
 PROBE_WRITES = 4
 
 

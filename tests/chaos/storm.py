@@ -30,7 +30,7 @@ from reconciler.operations.steps import runner
 from reconciler.operations.steps.workspace import open_work
 from reconciler.state.journal import read_journal
 from reconciler.state.lease import Claim
-from reconciler.state.lockfile import RUNS_PREFIX, Terms
+from reconciler.state.lockfile import RUNS_PREFIX, LeaseTerms
 from tests.chaos.copies import check_copy, fill, write_topics
 from tests.soak.manifests import write_manifests
 from tests.soak.runs import ANYTHING, check, command_line, ended, fork, invocation, succeed
@@ -60,7 +60,7 @@ class Weather:
 
 def act(folder: Path, said: Path, blow: Blow | None = None) -> None:
     """Be a runner: the very command, with a short lease."""
-    runner.Claim = partial(Claim, terms=Terms(LEASE_S))  # type: ignore[misc]  # the one place runs are claimed
+    runner.Claim = partial(Claim, terms=LeaseTerms(LEASE_S))  # type: ignore[misc]  # the one place runs are claimed
     if blow is not None:
         blow.await_write()
     command_line(folder, said, "--lock-timeout", f"{5 * LEASE_S:.0f}s")

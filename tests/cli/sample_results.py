@@ -33,7 +33,7 @@ from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Recorded
 from reconciler.resources.measures import PartitionStorage, RemoteUsage, TieringShown, TierUsage, TopicStorage
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
-from reconciler.resources.mirrors import Stretch
+from reconciler.resources.mirrors import OffsetStretch
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
@@ -305,9 +305,15 @@ def _asked(
 
 
 def actions() -> tuple[Action, ...]:
-    lag = (Stretch(0, 1_200_000, 4_000_000), Stretch(7, 3_100_000, 3_100_700))
+    lag = (OffsetStretch(0, 1_200_000, 4_000_000), OffsetStretch(7, 3_100_000, 3_100_700))
     return (
-        _asked("orders", "failover", RoleCost(lost=(Stretch(0, 40, 52), Stretch(3, 9, 10))), records=13, size=2_600),
+        _asked(
+            "orders",
+            "failover",
+            RoleCost(lost=(OffsetStretch(0, 40, 52), OffsetStretch(3, 9, 10))),
+            records=13,
+            size=2_600,
+        ),
         _asked("clicks", "failover", RoleCost()),
         _asked(
             "views",
@@ -320,7 +326,9 @@ def actions() -> tuple[Action, ...]:
         _asked(
             "carts",
             "truncate-and-restore",
-            RoleCost(lost=(Stretch(1, 1_000, 1_250), Stretch(2, 7, 8)), groups_set_back=("billing", "fraud")),
+            RoleCost(
+                lost=(OffsetStretch(1, 1_000, 1_250), OffsetStretch(2, 7, 8)), groups_set_back=("billing", "fraud")
+            ),
             to="ACTIVE",
             records=251,
         ),
@@ -334,7 +342,7 @@ def actions() -> tuple[Action, ...]:
             estimate=Estimate(3 * GIB, 2_800_700, 61, role=RoleCost(behind=lag, timeout_ms=5 * _MINUTE_MS)),
         ),
         _asked("refunds", "promote", None),
-        _asked("returns", "reverse-and-start", RoleCost(behind=(Stretch(4, 10, 22),)), records=12, size=900),
+        _asked("returns", "reverse-and-start", RoleCost(behind=(OffsetStretch(4, 10, 22),)), records=12, size=900),
         _asked("visits", "reverse-and-pause", RoleCost()),
     )
 
@@ -722,7 +730,7 @@ def _repair(
         body=body,
         rebuilt_from=None,
         forgotten=forgotten,
-        given_up=None,
+        abandoned_run=None,
         stored=None,
     )
 
@@ -775,10 +783,7 @@ def detailed() -> Plan:
             },
         }
     )
-    filters = [
-        {"name": "shop:", "patternType": "prefixed"},
-        {"name": "shop:eu:audit", "filterType": "exclude"},
-    ]
+    filters = [{"name": "shop:", "patternType": "prefixed"}, {"name": "shop:eu:audit", "filterType": "exclude"}]
     joined = MirrorLink.model_validate(
         {
             "kind": "MirrorLink",

@@ -7,7 +7,7 @@ import pytest
 from reconciler.cli.text.amounts import change_text, field_change_text, usage_text, value_text
 from reconciler.operations.clusters.namespaces import QuotaUsage
 from reconciler.planning.actions import Change
-from reconciler.runtime.text import counted, format_bytes, format_elapsed, format_estimate, format_rough_count
+from reconciler.runtime.text import format_bytes, format_elapsed, format_estimate, format_rough_count, pluralize
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,9 @@ def test_a_quota_is_shown_with_what_is_used_of_it_as_far_as_that_is_known() -> N
 
 
 def test_one_is_singular() -> None:
-    assert counted(1, "topic") == "1 topic"
-    assert counted(1284, "topic") == "1,284 topics"
-    assert counted(2, "resource unfinished", "resources unfinished") == "2 resources unfinished"
+    assert pluralize(1, "topic") == "1 topic"
+    assert pluralize(1284, "topic") == "1,284 topics"
+    assert pluralize(2, "resource unfinished", "resources unfinished") == "2 resources unfinished"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from reconciler.cli.main import main
 from reconciler.errors import UserError
 from reconciler.manifests.positions import ManifestError, Problem, format_excerpt
 from reconciler.planning.actions import Create
-from reconciler.providers.protocol import Done, Edge
+from reconciler.providers.protocol import CompletedAction, Edge
 from reconciler.providers.registry import open_provider
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import RESOURCE
@@ -240,9 +240,9 @@ def test_records_for_a_mirror_are_refused_with_both_addresses(tmp_path: Path) ->
     provider = open_provider(given[0], Edge(tmp_path, {}, lambda: str(uuid.uuid4()), lambda: 0))
     for resource in given:
         action = Create(address=resource.address, after=resource, parameters={"partitions": 3, "configs": {}})
-        assert isinstance(next(iter(provider.apply([action]))), Done)
+        assert isinstance(next(iter(provider.apply([action]))), CompletedAction)
     with pytest.raises(UserError, match="mirror/east/copy is a mirror of topic/west/copy: only its link writes"):
-        provider.producer(Address("topic/east/copy"))
+        provider.open_producer(Address("topic/east/copy"))
 
 
 def test_lines_of_a_csv_file_are_counted_as_editors_do(applied: Run, tmp_path: Path) -> None:

@@ -154,12 +154,12 @@ def test_every_call_is_noted_with_how_it_ended(heard: list[logging.LogRecord]) -
     assert (store.get("a") or pytest.fail("it is there")).body == b"four"
     assert store.get("c") is None
     assert store.get_range("a", 1, 2) == b"ou"
-    store.copy_in("d", store, "a")
+    store.copy_from("d", store, "a")
     assert [listed.key for listed in store.list("")] == ["a", "b", "d"]
     store.delete(key for key in ("a", "b"))
-    assert store.probe() == []
-    assert store.clock_ms() > 0
-    assert not store.encrypts
+    assert store.find_violated_conditions() == []
+    assert store.read_clock_ms() > 0
+    assert not store.can_encrypt
     with pytest.raises(MissingObjectError):
         store.get_range("gone", 0, 1)
     told = [{name: fact for name, fact in facts.items() if name != "ms"} for facts in facts_of(heard)]

@@ -25,7 +25,7 @@ from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.metrics import ClusterReading, Metric, add_totals, build_metrics
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, MirrorOutcome, PassResult
 from reconciler.providers.embedded.measures import build_storage_report, measure_cluster
-from reconciler.providers.protocol import UpkeepResult
+from reconciler.providers.protocol import MaintenanceJobResult
 from reconciler.resources.address import Address
 from reconciler.resources.base import OnCluster
 from reconciler.resources.measures import (
@@ -173,7 +173,7 @@ def at(end: int, newest_ms: int | None = None) -> PartitionVitals:
     return PartitionVitals(end, newest_ms)
 
 
-SOURCE = TopicVitals(Address("topic/west/a"), 2, 0, 30, 30, 1, stands={0: at(20, 9_000), 1: at(10, 5_000)})
+SOURCE = TopicVitals(Address("topic/west/a"), 2, 0, 30, 30, 1, partition_vitals={0: at(20, 9_000), 1: at(10, 5_000)})
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ SOURCE = TopicVitals(Address("topic/west/a"), 2, 0, 30, 30, 1, stands={0: at(20,
 def test_a_mirror_is_as_late_as_its_slowest_partition(
     copied: dict[int, PartitionVitals], records: int, ms: int | None
 ) -> None:
-    mirror = TopicVitals(Address("mirror/east/a"), 2, 0, 0, 0, 1, SOURCE.address, stands=copied)
-    assert (mirror.behind(SOURCE), mirror.behind_ms(SOURCE)) == (records, ms)
+    mirror = TopicVitals(Address("mirror/east/a"), 2, 0, 0, 0, 1, SOURCE.address, partition_vitals=copied)
+    assert (mirror.count_lag(SOURCE), mirror.compute_lag_ms(SOURCE)) == (records, ms)
 
 
 def test_everything_of_a_pass_is_told() -> None:
@@ -202,7 +202,7 @@ def test_everything_of_a_pass_is_told() -> None:
     west = Vitals(
         topics=2,
         partitions=5,
-        measured=[TopicVitals(source, 3, 10, 50, 40, 4000, stands={0: at(30, 9_500), 1: at(20, 4_000)})],
+        measured=[TopicVitals(source, 3, 10, 50, 40, 4000, partition_vitals={0: at(30, 9_500), 1: at(20, 4_000)})],
         unmeasured=1,
         groups=2,
         lags=[GroupLag("billing", "shop:orders", 7)],
@@ -212,14 +212,14 @@ def test_everything_of_a_pass_is_told() -> None:
         pending_rewrites=4,
     )
     # In offsets of its source: what it takes itself may be more, or less.
-    copy = TopicVitals(mirror, 3, 10, 99, 35, 3500, source, stands={0: at(25, 7_250), 1: at(20, 4_000)})
+    copy = TopicVitals(mirror, 3, 10, 99, 35, 3500, source, partition_vitals={0: at(25, 7_250), 1: at(20, 4_000)})
     east = Vitals(topics=1, partitions=3, measured=[copy])
     broken = RetryableError("no answer", hint="Wait.")
     upkeep = PassResult(
         (MirrorOutcome(mirror, 5, 500, 1.5), MirrorOutcome(Address("mirror/east/b"), 0, 0, 0.5, broken)),
         (
-            JobOutcome("sweep", "west", 2.0, UpkeepResult("object", 12, bytes=1200)),
-            JobOutcome("roll", "west", 1.0, UpkeepResult("partition", 3, failed=1, errors=(broken,))),
+            JobOutcome("sweep", "west", 2.0, MaintenanceJobResult("object", 12, bytes=1200)),
+            JobOutcome("roll", "west", 1.0, MaintenanceJobResult("partition", 3, failed=1, errors=(broken,))),
             JobOutcome("observe", "north", 0.1, error=broken),
         ),
         6.25,
@@ -403,7 +403,7 @@ def test_a_stopped_pass_is_no_success() -> None:
 
 
 def job_of(name: str, cluster: str, *, counts: dict[str, int], levels: dict[str, float] | None = None) -> JobOutcome:
-    return JobOutcome(name, cluster, 1.0, UpkeepResult("partition", 1, counts=counts, levels=levels or {}))
+    return JobOutcome(name, cluster, 1.0, MaintenanceJobResult("partition", 1, counts=counts, levels=levels or {}))
 
 
 def test_what_lies_in_object_storage_is_told_of_each_tiered_topic_and_of_no_other() -> None:

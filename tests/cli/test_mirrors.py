@@ -657,7 +657,9 @@ BACK = "mirror/west/shop:orders"
 def lag(twins: Twins, seconds: int) -> None:
     """Let the source of orders have two records that its mirror lacks, the later so much younger than its newest."""
     log = twins.cluster("east").log("shop:orders")
-    held = (batch for number, at in log.bounds().items() for batch in log.read(number, OffsetRange(at.start, at.end)))
+    held = (
+        batch for number, at in log.read_bounds().items() for batch in log.read(number, OffsetRange(at.start, at.end))
+    )
     newest_ms = max(stamp for batch in held for stamp in batch.column("timestamp_ms").to_pylist()) + seconds * 1000
     with twins.cluster("west").producer() as writer:
         writer.send("shop:orders", '"d"', partition=1, timestamp_ms=newest_ms - 1)

@@ -109,7 +109,7 @@ def test_what_another_cluster_was_faster_to_mount_is_listed_as_mounted_there_by_
 def test_a_damaged_register_is_told_and_the_others_are_listed(shop: Shop) -> None:
     location = shop.unmounted()
     key = f"mountable/shop/orders/{location.split('/')[1]}/999.json"
-    shop.bucket.path_of(key).write_text("{")
+    shop.bucket.build_path(key).write_text("{")
     said = shop.typed("mount", "list")
     assert (said.code, location in said.out, key in said.out) == (1, True, True)
     assert "1 register of ownership cannot be read" in said.err
@@ -726,7 +726,7 @@ def test_a_topic_that_joins_the_migration_after_the_look_is_not_moved(shop: Shop
     site = SiteOptions(invocation=build_invocation(shop.folder, warn=print_nothing), select=Select()).open_site()
     asked = HandMigration(direction="outbound", topics={ORDERS: ""}, phase="finish")
     with pytest.raises(StalePlanError, match="has other topics as well: shop:next"):
-        site.providers["west"].migrations.carry_out(asked, lambda: None)
+        site.providers["west"].migrations.run_migration(asked, lambda: None)
     assert sorted(shop.cluster("west").topics()) == ["shop:next", ORDERS]
 
 

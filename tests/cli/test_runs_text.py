@@ -58,7 +58,7 @@ from reconciler.planning.plan import Plan, PlanFinding, UnfinishedTransition
 from reconciler.planning.plan_rows import compute_digest, format_totals
 from reconciler.planning.same_or_less import Losses, LossKind, SameOrLess, Why, describe_missing
 from reconciler.planning.saved_plan import encode_saved_plan, read_plan_to_show
-from reconciler.providers.protocol import Failed, UpkeepResult
+from reconciler.providers.protocol import FailedAction, MaintenanceJobResult
 from reconciler.resources.address import Address
 from reconciler.resources.mirrors import ForeignRecords
 from reconciler.resources.topic import Topic
@@ -94,8 +94,8 @@ def text(result: RunResult, actions: Sequence[Action] = (), *, with_failures: bo
     return text_of(run_result_text(cast("ApplyOutcome", applied), summary, with_failures=with_failures))
 
 
-def taken(name: str) -> Failed:
-    return Failed(*ids(name), UserError(f"topic {name} is taken", hint="Choose another."))
+def taken(name: str) -> FailedAction:
+    return FailedAction(*ids(name), UserError(f"topic {name} is taken", hint="Choose another."))
 
 
 def large() -> tuple[RunResult, list[Action]]:
@@ -105,7 +105,7 @@ def large() -> tuple[RunResult, list[Action]]:
     result = RunResult(
         {},
         done=ids(*names[1001:]),
-        failed=(*map(taken, bad), Failed(*ids(names[1000]), UserError("quota reached", hint="Ask for more."))),
+        failed=(*map(taken, bad), FailedAction(*ids(names[1000]), UserError("quota reached", hint="Ask for more."))),
         skipped=tuple(
             ActionSkipped(id=ids(name)[0], because=ids(*bad)[position % 2]) for position, name in enumerate(lost)
         ),
@@ -127,7 +127,7 @@ def test_counts_come_first_then_each_reason_once_then_each_cause_once() -> None:
 
 
 def test_two_thousand_different_reasons_still_fit_a_screen() -> None:
-    failed = tuple(Failed(*ids(f"t{n}"), UserError(f"reason {n}", hint="Look.")) for n in range(MANY))
+    failed = tuple(FailedAction(*ids(f"t{n}"), UserError(f"reason {n}", hint="Look.")) for n in range(MANY))
     skipped = tuple(ActionSkipped(id=ids(f"s{n}")[0], because=f"create:topic/west/t{n}") for n in range(MANY))
     told = text(RunResult({}, failed=failed, skipped=skipped)).splitlines()
     assert len(told) == 1 + 21 + 21
@@ -146,7 +146,7 @@ def test_what_is_in_doubt_is_counted_apart_and_named() -> None:
     no_answer = RetryableError("no answer", hint="Look at the cluster.")
     result = RunResult(
         {},
-        failed=(Failed(*ids("a"), no_answer), taken("b")),
+        failed=(FailedAction(*ids("a"), no_answer), taken("b")),
         in_doubt=(create("a"),),
         unknown=IncompleteError("cluster west cannot be read: no answer", hint="Then run: reconciler apply."),
     )
@@ -265,7 +265,7 @@ def test_of_many_that_were_unmounted_some_are_named() -> None:
 def test_a_mount_that_failed_says_why_and_nothing_of_what_was_not_done() -> None:
     (_, _, mount, _, *_) = actions()
     error = UserError("it was cancelled: 10m have passed", hint="Try again with a longer timeout.")
-    said = text(RunResult({}, done=(), failed=(Failed(mount.id, error),)), [mount])
+    said = text(RunResult({}, done=(), failed=(FailedAction(mount.id, error),)), [mount])
     assert f"✗ {mount.id}: it was cancelled: 10m have passed. Try again with a longer timeout.\n" in said
     assert "mounted from" not in said
 
@@ -403,12 +403,14 @@ def test_a_missing_summary_is_told_with_where_everything_is_recorded(capsys: pyt
 @pytest.mark.parametrize(
     ("upkept", "said"),
     [
-        (UpkeepResult("topic", 1, bytes=10_342), "migrations west 1 topic - 10.1 KiB"),
-        (UpkeepResult("partition", 2, 5, 2048), "migrations west 2 partitions 5 2 KiB"),
-        (UpkeepResult("topic", 1), "migrations west 1 topic 0 -"),
+        (MaintenanceJobResult("topic", 1, bytes=10_342), "migrations west 1 topic - 10.1 KiB"),
+        (MaintenanceJobResult("partition", 2, 5, 2048), "migrations west 2 partitions 5 2 KiB"),
+        (MaintenanceJobResult("topic", 1), "migrations west 1 topic 0 -"),
     ],
 )
-def test_a_job_that_writes_bytes_and_counts_no_records_says_so_with_a_dash(upkept: UpkeepResult, said: str) -> None:
+def test_a_job_that_writes_bytes_and_counts_no_records_says_so_with_a_dash(
+    upkept: MaintenanceJobResult, said: str
+) -> None:
     upkeep = PassResult((), (JobOutcome("migrations", "west", 0.1, upkept),), 0.1)
     row = text_of(upkeep_text(upkeep)).splitlines()[1]
     assert " ".join(row.split()).startswith(said)
@@ -416,7 +418,7 @@ def test_a_job_that_writes_bytes_and_counts_no_records_says_so_with_a_dash(upkep
 
 def test_a_partition_that_a_sweep_deleted_is_a_line_of_its_own() -> None:
     note = str(SweptPartition("x1", 0, 400))
-    swept = JobOutcome("sweep", "west", 0.1, UpkeepResult("object", 2, bytes=2000, notes=(note,)))
+    swept = JobOutcome("sweep", "west", 0.1, MaintenanceJobResult("object", 2, bytes=2000, notes=(note,)))
     upkeep = PassResult((), (swept,), 0.1)
     assert "sweep:west: deleted partition 0 of topic id x1, which was deleted: 400 records" in text_of(
         upkeep_text(upkeep)

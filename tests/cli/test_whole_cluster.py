@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from reconciler.archives.keys import cluster_metadata_key
+from reconciler.archives.keys import build_metadata_key
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.tiered.cluster_metadata import read_cluster_metadata
 from reconciler.objectstore.directory import DirectoryStore
@@ -233,8 +233,8 @@ def test_a_lost_cluster_comes_back_whole_and_says_how_old_each_part_is(shop: Sho
     new = shop.opened("new")
     assert declared(new) == before
     assert rows(new) == records
-    assert new.groups.committed("shop:eu:checkout", [ORDERS]) == {(ORDERS, 0): 3, (ORDERS, 1): 4}
-    assert new.groups.committed("reports", [ORDERS]) == {(ORDERS, 0): 4}
+    assert new.groups.read_committed_offsets("shop:eu:checkout", [ORDERS]) == {(ORDERS, 0): 3, (ORDERS, 1): 4}
+    assert new.groups.read_committed_offsets("reports", [ORDERS]) == {(ORDERS, 0): 4}
     assert "nothing to do" in shop.does("plan")
     with new.producer() as producer:
         producer.append(ORDERS, values("new", partition=[0]))
@@ -255,7 +255,7 @@ def test_it_may_be_restored_twice_and_the_second_time_is_like_the_first(shop: Sh
     shop.does("apply", "--yes")
     third = shop.opened("third")
     assert declared(third) == before
-    assert third.groups.committed("shop:eu:checkout", [ORDERS]) == {(ORDERS, 0): 3, (ORDERS, 1): 4}
+    assert third.groups.read_committed_offsets("shop:eu:checkout", [ORDERS]) == {(ORDERS, 0): 3, (ORDERS, 1): 4}
     assert shop.kept(lost).keys() == shop.kept(second).keys()
 
 
@@ -271,7 +271,7 @@ def test_a_cluster_that_is_not_empty_keeps_what_it_has(shop: Shop) -> None:
     shop.taken_in()
     shop.does("apply", "--yes")
     assert [each.value for each in new.consume(SESSIONS)] == [b"mine"]
-    assert new.groups.committed("reports", [SESSIONS, ORDERS]) == {(SESSIONS, 0): 1, (ORDERS, 0): 4}
+    assert new.groups.read_committed_offsets("reports", [SESSIONS, ORDERS]) == {(SESSIONS, 0): 1, (ORDERS, 0): 4}
     assert len(rows(new)) == 8
 
 
@@ -308,7 +308,7 @@ def test_a_restore_that_is_killed_goes_on_where_it_was(shop: Shop, step: str, wh
     new = shop.opened("new")
     assert declared(new) == before
     assert len(rows(new)) == 8
-    assert new.groups.committed("shop:eu:checkout", [ORDERS]) == {(ORDERS, 0): 3, (ORDERS, 1): 4}
+    assert new.groups.read_committed_offsets("shop:eu:checkout", [ORDERS]) == {(ORDERS, 0): 3, (ORDERS, 1): 4}
     assert "nothing to do" in shop.does("plan")
 
 
@@ -342,7 +342,7 @@ def test_a_part_that_is_damaged_is_named_and_the_rest_comes_back(shop: Shop, par
 
 def test_a_damaged_register_costs_what_lies_beside_segments_and_nothing_else(shop: Shop) -> None:
     lost = shop.lose("west", "new")
-    shop.damage(cluster_metadata_key(lost), b'{"format": "reco')
+    shop.damage(build_metadata_key(lost), b'{"format": "reco')
     found = shop.exported("--cluster-id", lost, code=8)
     [left] = found["left_out"]
     assert left["place"] == "metadata"

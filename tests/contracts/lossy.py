@@ -36,11 +36,11 @@ class LossyStore:
         return self.inner.url
 
     @property
-    def encrypts(self) -> bool:
-        return self.inner.encrypts
+    def can_encrypt(self) -> bool:
+        return self.inner.can_encrypt
 
-    def clock_ms(self) -> int:
-        return self.inner.clock_ms()
+    def read_clock_ms(self) -> int:
+        return self.inner.read_clock_ms()
 
     def get(self, key: str) -> StoredObject | None:
         return self.inner.get(key)
@@ -64,8 +64,8 @@ class LossyStore:
             raise RetryableError(message, hint="Run it again.")
         return self.inner.swap(key, body, expected=expected)
 
-    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        self.inner.copy_in(key, source, source_key, kms_key_id=kms_key_id)
+    def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
+        self.inner.copy_from(key, source, source_key, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
         return self.inner.list(prefix)
@@ -73,5 +73,5 @@ class LossyStore:
     def delete(self, keys: Iterable[str]) -> None:
         self.inner.delete(keys)
 
-    def probe(self) -> Sequence[str]:
-        return self.inner.probe()
+    def find_violated_conditions(self) -> Sequence[str]:
+        return self.inner.find_violated_conditions()

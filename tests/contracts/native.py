@@ -19,13 +19,13 @@ from reconciler.planning.actions import Change, ControlAction, Create, Delete, T
 from reconciler.providers.embedded.provider import CAPABILITIES, EmbeddedProvider
 from reconciler.providers.models import (
     apply_declared_changes,
-    link_entry,
-    planned_source,
+    create_link_spec,
+    read_planned_source,
     to_declared_link,
     to_declared_mirror,
     to_observed_link,
 )
-from reconciler.providers.protocol import Done, Edge, Failed, Outcome, Scope, scope_filter
+from reconciler.providers.protocol import CompletedAction, Edge, FailedAction, Outcome, Scope, build_scope_filter
 from reconciler.providers.registry import PLATFORMS
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA
@@ -42,11 +42,11 @@ from reconciler.resources.mirrors import (
     ObservedLink,
     ObservedMirror,
     Position,
-    link_status,
-    status_of,
+    compute_link_status,
+    compute_mirror_status,
 )
 from reconciler.resources.topic import Topic
-from reconciler.runtime.retry import go_on
+from reconciler.runtime.retry import skip_check
 
 if TYPE_CHECKING:
     import pytest
@@ -99,7 +99,7 @@ class NativeProvider:
         if storage is not None:
             inside["objectStorage"] = storage
         brokers = Cluster.model_validate({"metadata": {"name": self.name}, "spec": inside})
-        self.brokers = EmbeddedProvider.of(brokers, replace(edge, is_reader=False))  # They copy whoever looks.
+        self.brokers = EmbeddedProvider.open(brokers, replace(edge, is_reader=False))  # They copy whoever looks.
         if self.brokers.identify() is None:
             self._do(Create(address=brokers.address, after=brokers))
         NETWORK[self.name] = self
@@ -143,12 +143,12 @@ class NativeProvider:
         here = self._declared.address
         seen[here] = replace(seen[here], resource=self._declared.model_copy(update={"spec": spec}))
         for name, entry in self.book.links.items():
-            link = Observed(to_declared_link(name, self.name, entry), entry.id, state=link_status(entry))
+            link = Observed(to_declared_link(name, self.name, entry), entry.id, state=compute_link_status(entry))
             seen[address_of("link", self.name, name)] = link
         for name, mirror in self.book.mirrors.items():
             found = self._observed(name, mirror, seen)
             seen[found.resource.address] = found
-        wanted = scope_filter(scope)
+        wanted = build_scope_filter(scope)
         return {address: found for address, found in seen.items() if wanted is None or wanted(address)}
 
     def _observed(self, name: str, mirror: MirrorEntry, seen: dict[Address, Observed]) -> Observed:
@@ -160,30 +160,32 @@ class NativeProvider:
         return Observed(
             to_declared_mirror(self.name, name, mirror, (mirror.link_id, link), spec.configs, spec.partitions or 0),
             topic.incarnation,
-            state=status_of(mirror, link),
-            mirror=LiveMirror.of(mirror, None if mirror.is_stopped else topic.resource),
+            state=compute_mirror_status(mirror, link),
+            mirror=LiveMirror.from_entry(mirror, None if mirror.is_stopped else topic.resource),
         )
 
-    def measure(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
+    def measure_topics(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
         self.replicate()
-        found = self.brokers.measure(addresses, cuts)
+        found = self.brokers.measure_topics(addresses, cuts)
         return {
             at: replace(one, positions=self.as_copied(full_name_of(at), one.positions)) for at, one in found.items()
         }
 
-    def log(self, topic: Address, **how: Any) -> TopicLog:
+    def open_log(self, topic: Address, **how: Any) -> TopicLog:
         """Return the records of a topic or mirror."""
         self.replicate()
-        return self.brokers.log(topic, **how)
+        return self.brokers.open_log(topic, **how)
 
-    def producer(self, topic: Address) -> TopicProducer:
+    def open_producer(self, topic: Address) -> TopicProducer:
         """Return where records go in, unless only a link writes there."""
         mirror = self.book.mirrors.get(full_name_of(topic))
         if mirror is not None and not mirror.is_stopped:
             raise UserError(f"{topic} is a mirror", hint="Write to its source.")
-        return self.brokers.producer(topic)
+        return self.brokers.open_producer(topic)
 
-    def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
+    def apply(
+        self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = skip_check
+    ) -> Iterator[Outcome]:
         """Do a batch and yield one outcome each: of a mirror once its state is seen."""
         assert len(actions) <= self.capabilities.batch
         self.identify()
@@ -199,9 +201,9 @@ class NativeProvider:
     def _attempt(self, action: ControlAction, may_go_on: Callable[[], None]) -> Outcome:
         may_go_on()
         try:
-            return Done(action.id, self._change(action))
+            return CompletedAction(action.id, self._change(action))
         except ReconcilerError as error:
-            return Failed(action.id, error)
+            return FailedAction(action.id, error)
 
     def _change(self, action: ControlAction) -> str | None:
         """Do what an action says of a link or a mirror, and return the incarnation."""
@@ -209,7 +211,7 @@ class NativeProvider:
         match action:
             case Create(after=MirrorLink() as link):
                 if name not in book.links:
-                    book.links[name] = link_entry(link, self.edge.new_id())
+                    book.links[name] = create_link_spec(link, self.edge.new_id())
                 return book.links[name].id
             case Update(after=MirrorLink()):
                 entry = book.links[name]
@@ -246,7 +248,7 @@ class NativeProvider:
         if known is None:
             if mirror.link not in self.book.links:
                 raise UserError(f"there is no link {mirror.link}", hint="Create it first.")
-            taken = planned_source(mirror.address, parameters)
+            taken = read_planned_source(mirror.address, parameters)
             configs, (namespace, short) = {**taken.configs, **mirror.configs}, split_name(mirror.name)
             metadata = {"name": short, "namespace": namespace, "cluster": self.name}
             spec = {"partitions": taken.partitions, "configs": configs}
@@ -268,11 +270,11 @@ class NativeProvider:
         self.book.asked.append(f"{verb} {name}")
         mirror = self.book.mirrors[name]
         if not (mirror.is_stopped and mirror.stopped_by == verb):
-            state = MIRROR.apply_verb(status_of(mirror, self.book.links[mirror.link_id]), verb)
+            state = MIRROR.apply_verb(compute_mirror_status(mirror, self.book.links[mirror.link_id]), verb)
             stops = {"stopped_by": verb} if verb in {PROMOTE, FAILOVER} else {}
             self._put(name, mirror, state, **stops)
         self.replicate()
-        return self.links.mirror(name)
+        return self.links.read_mirror(name)
 
     # What brokers do all the time.
 
@@ -290,11 +292,11 @@ class NativeProvider:
 
     def _copy(self, name: str, source_name: str, source: NativeProvider) -> None:
         at = address_of("topic", self.name, name)
-        above = source.log(address_of("topic", source.name, source_name))
-        bounds, ends = above.bounds(), self.brokers.log(at).bounds()
+        above = source.open_log(address_of("topic", source.name, source_name))
+        bounds, ends = above.read_bounds(), self.brokers.open_log(at).read_bounds()
         if len(bounds) > len(ends):
             self._alter(name, [Change("partitions", len(ends), len(bounds))])
-        producer = self.brokers.producer(at)
+        producer = self.brokers.open_producer(at)
         for partition, bound in bounds.items():
             end = ends[partition].end if partition in ends else 0
             for batch in above.read(partition, OffsetRange(end, bound.stable)):
@@ -311,7 +313,7 @@ class NativeProvider:
         source = None if mirror is None else self._source(mirror)
         if mirror is None or mirror.is_stopped or source is None:
             return positions
-        above = source.brokers.links.positions(mirror.source)
+        above = source.brokers.links.read_positions(mirror.source)
         known = {"source_topic_id": mirror.source_topic_id}
         return {
             number: replace(at, source_epochs=above[number].epochs, fetched=at.end, **known)
@@ -327,7 +329,7 @@ class NativeProvider:
 
     def _do(self, action: ControlAction) -> None:
         for outcome in self.brokers.apply([action]):
-            if isinstance(outcome, Failed):
+            if isinstance(outcome, FailedAction):
                 raise outcome.error
 
     def _topic(self, name: str) -> Topic | None:
@@ -357,13 +359,13 @@ class NativeLinks:
     of: NativeProvider
 
     @property
-    def by_jobs(self) -> None:
+    def job_steps(self) -> None:
         """Its mirrors are copied by itself."""
 
-    def links(self) -> Sequence[ObservedLink]:
+    def list_links(self) -> Sequence[ObservedLink]:
         return [to_observed_link(name, self.of.name, entry) for name, entry in sorted(self.of.book.links.items())]
 
-    def mirrors(
+    def list_mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None
     ) -> Sequence[ObservedMirror]:
         self.of.replicate()
@@ -374,21 +376,21 @@ class NativeLinks:
     def list_lost_mirrors(self, link: str) -> Sequence[str]:  # noqa: ARG002 - a mirror ends with its topic
         return ()
 
-    def hidden(self, shown: Collection[str], link: str | None = None) -> Mapping[str, NotAuthorizedError]:  # noqa: ARG002 - all are shown
+    def find_hidden_mirrors(self, shown: Collection[str], link: str | None = None) -> Mapping[str, NotAuthorizedError]:  # noqa: ARG002 - all are shown
         return {}
 
-    def mirror(self, full_name: str) -> ObservedMirror:
+    def read_mirror(self, full_name: str) -> ObservedMirror:
         if full_name not in self.of.book.mirrors:
             raise UserError(f"there is no mirror {full_name}", hint="See them with: reconciler mirror list")
         return self._seen(full_name)
 
-    def positions(self, full_name: str) -> Mapping[int, Position]:
+    def read_positions(self, full_name: str) -> Mapping[int, Position]:
         """Return where its partitions stand; what is there was copied, while it is a mirror."""
-        return self.positions_of([full_name])[full_name]
+        return self.read_positions_of_topics([full_name])[full_name]
 
-    def positions_of(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
+    def read_positions_of_topics(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
         """Return where the partitions of many stand."""
-        stands = self.of.brokers.links.positions_of(full_names)
+        stands = self.of.brokers.links.read_positions_of_topics(full_names)
         return {name: self.of.as_copied(name, positions) for name, positions in stands.items()}
 
     def _seen(self, name: str) -> ObservedMirror:
@@ -402,7 +404,7 @@ class NativeLinks:
             link=mirror.link_id,
             source_cluster=link.source_cluster,
             source=mirror.source,
-            status=status_of(mirror, link),
+            status=compute_mirror_status(mirror, link),
             partitions=topic.spec.partitions or 0,
             since_ms=mirror.since_ms,
             source_topic_id=mirror.source_topic_id,

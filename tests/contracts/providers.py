@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Update
-from reconciler.providers.protocol import Done, Failed, Outcome, Provider, Scope
+from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome, Provider, Scope
 from reconciler.records.schema import INPUT_SCHEMA
 from reconciler.resources.inventory import RESOURCE, Observed, Resource
 
@@ -48,13 +48,13 @@ def apply(provider: Provider, *actions: ControlAction) -> dict[str, Outcome]:
 
 def done(provider: Provider, *actions: ControlAction) -> Sequence[Outcome]:
     outcomes = list(apply(provider, *actions).values())
-    assert [outcome for outcome in outcomes if not isinstance(outcome, Done)] == []
+    assert [outcome for outcome in outcomes if not isinstance(outcome, CompletedAction)] == []
     return outcomes
 
 
 def refused(provider: Provider, action: ControlAction) -> ReconcilerError:
     outcome = apply(provider, action)[action.id]
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedAction)
     return outcome.error
 
 

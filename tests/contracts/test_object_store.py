@@ -109,7 +109,7 @@ def test_a_key_that_would_leave_the_store_is_refused_by_every_call(store: Object
         lambda: store.get_range(key, 0, 1),
         lambda: store.put(key, b"x"),
         lambda: store.swap(key, b"x", expected=None),
-        lambda: store.copy_in(key, store, "a"),
+        lambda: store.copy_from(key, store, "a"),
         lambda: store.delete([key]),
     )
     for call in calls:
@@ -192,23 +192,23 @@ def test_what_was_a_folder_can_become_an_object(store: ObjectStore) -> None:
 def test_a_copy_is_the_same_bytes(store: ObjectStore, other: ObjectStore) -> None:
     body = bytes(range(256)) * 70_000
     other.put("from/here", body)
-    store.copy_in("to/there", other, "from/here")
+    store.copy_from("to/there", other, "from/here")
     assert body_of(store, "to/there") == body
     other.put("empty", b"")
-    store.copy_in("empty", other, "empty")
+    store.copy_from("empty", other, "empty")
     assert body_of(store, "empty") == b""
 
 
 def test_a_copy_outlives_its_source(store: ObjectStore, other: ObjectStore) -> None:
     other.put("a", b"kept")
-    store.copy_in("b", other, "a")
+    store.copy_from("b", other, "a")
     other.delete(["a"])
     assert body_of(store, "b") == b"kept"
 
 
 def test_copying_a_missing_object_is_an_error_and_leaves_nothing(store: ObjectStore, other: ObjectStore) -> None:
     with pytest.raises(MissingObjectError):
-        store.copy_in("b", other, "a")
+        store.copy_from("b", other, "a")
     assert keys(store) == []
 
 
@@ -321,7 +321,7 @@ def test_a_store_travels(store: ObjectStore) -> None:
 
 
 def test_a_store_that_keeps_its_word_passes_the_probe_and_keeps_nothing_of_it(store: ObjectStore) -> None:
-    assert list(store.probe()) == []
+    assert list(store.find_violated_conditions()) == []
     assert keys(store) == []
 
 
@@ -384,7 +384,7 @@ def test_the_probe_names_what_a_store_does_not_honour_and_leaves_nothing(
     broken: Callable[[], MemoryStore], problems: list[str]
 ) -> None:
     store = broken()
-    assert list(store.probe()) == problems
+    assert list(store.find_violated_conditions()) == problems
     assert keys(store) == []
 
 

@@ -16,7 +16,7 @@ from reconciler.planning.actions import Change
 from reconciler.planning.fields import list_fields
 from reconciler.providers.brokers import vitals as kafka_vitals
 from reconciler.providers.embedded import measures as embedded_vitals
-from reconciler.providers.protocol import Done, Edge, Failed, Provider, Scope
+from reconciler.providers.protocol import CompletedAction, Edge, FailedAction, Provider, Scope
 from reconciler.providers.registry import open_provider
 from reconciler.records.log import OffsetRange
 from reconciler.resources import measures
@@ -126,7 +126,7 @@ def test_what_exists_and_differs_is_not_created_over(provider: Provider) -> None
 def test_a_batch_has_one_outcome_for_each_action_and_failures_stand_for_themselves(provider: Provider) -> None:
     missing = update(topic("b"), Change("partitions", 3, 5))
     outcomes = apply(provider, create(topic("a")), missing, create(topic("c")))
-    assert [type(outcome) for outcome in outcomes.values()] == [Done, Failed, Done]
+    assert [type(outcome) for outcome in outcomes.values()] == [CompletedAction, FailedAction, CompletedAction]
     assert {"topic/west/a", "topic/west/c"} < set(look(provider))
 
 
@@ -238,10 +238,10 @@ def test_deleting_is_repeatable(provider: Provider) -> None:
 def test_a_delete_is_bound_to_what_was_looked_at(provider: Provider) -> None:
     orders = topic("orders")
     (first,) = done(provider, create(orders))
-    assert isinstance(first, Done)
+    assert isinstance(first, CompletedAction)
     done(provider, delete(orders, first.incarnation))
     (second,) = done(provider, create(orders))
-    assert isinstance(second, Done)
+    assert isinstance(second, CompletedAction)
     assert second.incarnation not in {None, first.incarnation}
     assert isinstance(refused(provider, delete(orders, first.incarnation)), StalePlanError)
     assert look(provider)[orders.address].incarnation == second.incarnation
@@ -264,36 +264,36 @@ def test_a_namespace_that_holds_anything_is_not_deleted_unless_it_is_nothing_but
 
 OWNED = ("topic/orders", "namespace/shop", "topic/shop:orders", "link/east")
 """Keys of all kinds."""
-ANNA = ResourceOwner.of("anna", None, "lineage-a", "s3://key:secret@bucket/anna")
-BOB = ResourceOwner.of("bob", "prod", "lineage-b", "file:///srv/bob")
+ANNA = ResourceOwner.create("anna", None, "lineage-a", "s3://key:secret@bucket/anna")
+BOB = ResourceOwner.create("bob", "prod", "lineage-b", "file:///srv/bob")
 
 
 def owned(provider: Provider) -> dict[str, str]:
     """Return which workspace owns what, as a new look at the cluster has it."""
     address = Address("cluster/west")
     found = provider.observe(Scope(recorded=frozenset({Address("namespace/west/shop")})))[address].cluster.owners
-    return {} if found is None else {key: str(found.of(key)) for key in sorted(found.what)}
+    return {} if found is None else {key: str(found.find_owner(key)) for key in sorted(found.lineages_by_key)}
 
 
 def test_who_owns_what_is_observed_with_the_cluster_until_it_is_free_again(provider: Provider) -> None:
     assert owned(provider) == {}
-    assert provider.own(OwnerChange(ANNA, dict.fromkeys(OWNED))) == {}
+    assert provider.record_owners(OwnerChange(ANNA, dict.fromkeys(OWNED))) == {}
     assert owned(provider) == dict.fromkeys(sorted(OWNED), "workspace 'anna' (state s3://bucket/anna)")
-    assert provider.own(OwnerChange(ANNA, keep=OWNED[:1])) == {}
+    assert provider.record_owners(OwnerChange(ANNA, keep=OWNED[:1])) == {}
     assert list(owned(provider)) == ["topic/orders"]
-    assert provider.own(OwnerChange(ANNA)) == {}
+    assert provider.record_owners(OwnerChange(ANNA)) == {}
     assert owned(provider) == {}
 
 
 def test_what_another_owns_is_taken_from_it_by_name_alone_and_else_nothing_is(provider: Provider) -> None:
-    provider.own(OwnerChange(ANNA, {"topic/orders": None}))
-    assert provider.own(OwnerChange(BOB, dict.fromkeys(OWNED))) == {"topic/orders": ANNA}
+    provider.record_owners(OwnerChange(ANNA, {"topic/orders": None}))
+    assert provider.record_owners(OwnerChange(BOB, dict.fromkeys(OWNED))) == {"topic/orders": ANNA}
     assert list(owned(provider)) == ["topic/orders"], "nothing was taken"
-    assert provider.own(OwnerChange(BOB, {"topic/other": None}, keep=OWNED[:2])) == {}
+    assert provider.record_owners(OwnerChange(BOB, {"topic/other": None}, keep=OWNED[:2])) == {}
     assert owned(provider)["topic/orders"] == str(ANNA), "keeping takes nothing from another"
-    assert provider.own(OwnerChange(BOB, {"topic/orders": ANNA}, keep=OWNED)) == {}
+    assert provider.record_owners(OwnerChange(BOB, {"topic/orders": ANNA}, keep=OWNED)) == {}
     assert owned(provider)["topic/orders"] == "workspace 'bob' in environment 'prod' (state file:///srv/bob)"
-    assert provider.own(OwnerChange(ANNA, {"topic/orders": ANNA})) == {"topic/orders": BOB}
+    assert provider.record_owners(OwnerChange(ANNA, {"topic/orders": ANNA})) == {"topic/orders": BOB}
 
 
 @pytest.mark.thorough
@@ -301,11 +301,11 @@ def test_of_many_that_take_one_topic_at_once_one_wins_and_all_others_are_told(
     provider: Provider, declared: Cluster, tmp_path: Path
 ) -> None:
     edge = Edge(folder=tmp_path, environ={}, new_id=ids(), now_ms=lambda: NOW)
-    racers = [ResourceOwner.of(f"team-{number}", None, f"lineage-{number}", "memory://x") for number in range(4)]
+    racers = [ResourceOwner.create(f"team-{number}", None, f"lineage-{number}", "memory://x") for number in range(4)]
 
     def race(racer: ResourceOwner) -> bool:
         own = open_provider(declared, edge)
-        return not own.own(OwnerChange(racer, {"topic/orders": None, f"topic/{racer.workspace}": None}))
+        return not own.record_owners(OwnerChange(racer, {"topic/orders": None, f"topic/{racer.workspace}": None}))
 
     with ThreadPoolExecutor(len(racers)) as threads:
         won = list(threads.map(race, racers))
@@ -314,9 +314,9 @@ def test_of_many_that_take_one_topic_at_once_one_wins_and_all_others_are_told(
 
 
 def test_what_is_owned_already_is_not_written_again(provider: Provider) -> None:
-    provider.own(OwnerChange(ANNA, dict.fromkeys(OWNED)))
+    provider.record_owners(OwnerChange(ANNA, dict.fromkeys(OWNED)))
     there = look(provider)
-    assert provider.own(OwnerChange(ANNA, dict.fromkeys(OWNED), keep=OWNED)) == {}
+    assert provider.record_owners(OwnerChange(ANNA, dict.fromkeys(OWNED), keep=OWNED)) == {}
     assert look(provider) == there
 
 
@@ -324,7 +324,7 @@ def test_what_is_owned_already_is_not_written_again(provider: Provider) -> None:
 def grouped(provider: Provider) -> Provider:
     """A topic with four records in its first partition, of which a group has read three."""
     done(provider, create(topic("orders")), create(topic("clicks")))
-    producer = provider.producer(Address("topic/west/orders"))
+    producer = provider.open_producer(Address("topic/west/orders"))
     producer.append(inputs("a", "b", "c", "d", partition=0))
     producer.flush()
     provider.groups.commit("checkout", {("orders", 0): 3, ("clicks", 1): 0})
@@ -333,22 +333,22 @@ def grouped(provider: Provider) -> Provider:
 
 def test_groups_are_listed_described_and_read_on(grouped: Provider) -> None:
     groups = grouped.groups
-    assert list(groups.names()) == ["checkout"]
+    assert list(groups.list_names()) == ["checkout"]
     found = groups.describe("checkout")
     assert [(row.topic, row.partition, row.lag) for row in found.offsets if row.committed is not None] == [
         ("clicks", 1, 0),
         ("orders", 0, 1),
     ]
-    assert groups.committed("checkout", ["orders"]) == {("orders", 0): 3}
-    assert groups.committed("nobody", ["orders"]) == {}
+    assert groups.read_committed_offsets("checkout", ["orders"]) == {("orders", 0): 3}
+    assert groups.read_committed_offsets("nobody", ["orders"]) == {}
     with pytest.raises(UserError, match="group nobody does not exist"):
         groups.describe("nobody")
 
 
 def test_a_topic_tells_who_reads_it(grouped: Provider) -> None:
-    (found,) = grouped.groups.of_topic("orders") or ()
+    (found,) = grouped.groups.list_for_topic("orders") or ()
     assert (found.name, found.lag, {row.topic for row in found.offsets}) == ("checkout", 1, {"orders"})
-    reading = grouped.groups.reading()
+    reading = grouped.groups.find_topic_readers()
     assert reading is not None
     assert {name: tuple(groups) for name, groups in reading.items()} == {
         "orders": ("checkout",),
@@ -367,12 +367,12 @@ def test_offsets_of_what_is_not_there_are_refused(grouped: Provider) -> None:
 
 def test_groups_are_set_back_and_forgotten(grouped: Provider) -> None:
     groups = grouped.groups
-    moves = groups.moves("checkout", ToEarliest(), topic="orders", partition=0)
+    moves = groups.plan_reset("checkout", ToEarliest(), topic="orders", partition=0)
     assert list(moves) == [OffsetMove("orders", 0, 3, 0)]
-    groups.move("checkout", moves, force=True)
-    assert groups.committed("checkout", ["orders"]) == {("orders", 0): 0}
+    groups.reset_offsets("checkout", moves, force=True)
+    assert groups.read_committed_offsets("checkout", ["orders"]) == {("orders", 0): 0}
     assert groups.delete("checkout", "clicks", force=True)
-    assert groups.committed("checkout", ["orders", "clicks"]) == {("orders", 0): 0}
+    assert groups.read_committed_offsets("checkout", ["orders", "clicks"]) == {("orders", 0): 0}
     assert groups.delete("checkout", force=True)
     assert not groups.delete("checkout")
 
@@ -380,30 +380,30 @@ def test_groups_are_set_back_and_forgotten(grouped: Provider) -> None:
 def test_a_topic_that_was_written_is_measured(provider: Provider) -> None:
     orders = topic("orders")
     done(provider, create(orders))
-    producer = provider.producer(orders.address)
+    producer = provider.open_producer(orders.address)
     producer.append(inputs("a", "b", "c", "d", partition=1))
     producer.flush()
-    measure = provider.measure([orders.address])[orders.address]
+    measure = provider.measure_topics([orders.address])[orders.address]
     assert measure.records == 4
     assert measure.bytes > 0
     assert {number: (at.start, at.end) for number, at in measure.positions.items()} == {1: (0, 4)}
-    standing = provider.standing(orders.address)
+    standing = provider.describe_topic(orders.address)
     assert {number: each.end for number, each in standing.bounds.items()} == {0: 0, 1: 4, 2: 0}
 
 
 def test_instruments_say_what_topics_hold_and_what_groups_have_still_to_read(grouped: Provider) -> None:
-    writer = grouped.producer(Address("topic/west/orders"))
+    writer = grouped.open_producer(Address("topic/west/orders"))
     writer.append(inputs("e", partition=2))
     writer.flush()
-    vitals = grouped.vitals()
+    vitals = grouped.read_vitals()
     assert (vitals.topics, vitals.partitions, vitals.unmeasured) == (2, 6, 0)
     clicks, orders = vitals.measured
     assert clicks[:6] == (Address("topic/west/clicks"), 3, 0, 0, 0, 0)
     assert orders[:5] == (Address("topic/west/orders"), 3, 0, 5, 5)
     assert (orders.bytes or 0) > 0
-    assert {number: at.end for number, at in orders.stands.items()} == {0: 4, 2: 1}
-    assert all(at.newest_ms is not None and at.newest_ms > NOW - 1000 for at in orders.stands.values())
-    assert clicks.stands == {}
+    assert {number: at.end for number, at in orders.partition_vitals.items()} == {0: 4, 2: 1}
+    assert all(at.newest_ms is not None and at.newest_ms > NOW - 1000 for at in orders.partition_vitals.values())
+    assert clicks.partition_vitals == {}
     assert list(vitals.lags) == [GroupLag("checkout", "clicks", 0), GroupLag("checkout", "orders", 1)]
     assert (vitals.groups, vitals.unmeasured_groups, vitals.open_transactions) == (1, 0, 0)
 
@@ -416,7 +416,7 @@ def test_what_is_measured_is_bounded(grouped: Provider, monkeypatch: pytest.Monk
         monkeypatch.setattr(module, f"{name}_MEASURED", 1)
     done(grouped, create(topic("a", partitions=1)), create(topic("z", partitions=1)))
     grouped.groups.commit("other", {("a", 0): 0})
-    found = grouped.vitals()
+    found = grouped.read_vitals()
     assert [each.address for each in found.measured] == ["topic/west/a", "topic/west/clicks"]
     assert (found.topics, found.partitions, found.unmeasured) == (4, 8, 2)
     assert (found.groups, found.unmeasured_groups, list(found.lags)) == (2, 1, [GroupLag("checkout", "clicks", 0)])
@@ -424,8 +424,8 @@ def test_what_is_measured_is_bounded(grouped: Provider, monkeypatch: pytest.Monk
 
 def test_what_is_not_there_is_not_measured_and_has_no_log(provider: Provider) -> None:
     nowhere = Address("topic/west/nowhere")
-    assert provider.measure([nowhere]) == {}
-    for ask in (provider.log, provider.source_topic, provider.standing):
+    assert provider.measure_topics([nowhere]) == {}
+    for ask in (provider.open_log, provider.read_source_topic, provider.describe_topic):
         with pytest.raises(UserError, match=r"nowhere does not exist"):
             ask(nowhere)
 
@@ -433,16 +433,16 @@ def test_what_is_not_there_is_not_measured_and_has_no_log(provider: Provider) ->
 def test_new_records_go_in_through_a_producer_of_the_topic(provider: Provider) -> None:
     done(provider, create(topic("orders")))
     address = Address("topic/west/orders")
-    producer = provider.producer(address)
+    producer = provider.open_producer(address)
     producer.append(inputs("a", "b", partition=1))
     assert producer.flush() == {1: OffsetRange(0, 2)}
     assert producer.flush() == {}
-    assert [row["value"] for row in rows_of(provider.log(address).read(1, OffsetRange(0, 2)))] == [b"a", b"b"]
+    assert [row["value"] for row in rows_of(provider.open_log(address).read(1, OffsetRange(0, 2)))] == [b"a", b"b"]
 
 
 @pytest.mark.thorough
 def test_measuring_is_not_bounded_by_what_was_never_written_to(provider: Provider) -> None:
     wide = [topic(f"wide-{number}", partitions=400) for number in range(4)]
     done(provider, *map(create, wide))
-    found = provider.measure([one.address for one in wide])
+    found = provider.measure_topics([one.address for one in wide])
     assert [found[one.address].bytes for one in wide] == [0, 0, 0, 0]

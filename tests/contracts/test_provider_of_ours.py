@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.errors import BlockedError, StalePlanError, UserError
 from reconciler.planning.actions import Change, Transition
-from reconciler.providers.protocol import Done, Edge, Failed, Provider, Scope, links_by_jobs
+from reconciler.providers.protocol import CompletedAction, Edge, FailedAction, Provider, Scope, require_job_links
 from reconciler.providers.registry import open_provider
 from reconciler.records.log import OffsetRange
 from reconciler.resources.address import Address
@@ -98,7 +98,7 @@ def test_creating_a_cluster_twice_keeps_the_first(provider: Provider, declared: 
     before = provider.identify()
     (outcome,) = done(open_provider(declared, edge), create(declared))
     assert before is not None
-    assert outcome == Done(f"create:{declared.address}", before.cluster_id)
+    assert outcome == CompletedAction(f"create:{declared.address}", before.cluster_id)
     assert provider.identify() == before
 
 
@@ -115,28 +115,28 @@ def test_a_namespace_changes_for_all_below_it(provider: Provider) -> None:
     done(provider, create(topic("orders", "shop")))
     done(provider, update(shop, Change("configs.retention.ms", "604800000", "86400000")))
     assert provider.observe(Scope())["namespace/west/shop"].resource == namespace("shop", retention_ms="1d")
-    assert provider.source_topic(Address("topic/west/shop:orders")).configs == {"retention.ms": "86400000"}
+    assert provider.read_source_topic(Address("topic/west/shop:orders")).configs == {"retention.ms": "86400000"}
 
 
 def test_groups_are_set_back_and_forgotten_only_by_force_while_they_read(provider: Provider) -> None:
     """A group reads as long as it committed within a day: nobody is asked who its members are."""
     done(provider, create(topic("orders")), create(topic("clicks")))
-    producer = provider.producer(Address("topic/west/orders"))
+    producer = provider.open_producer(Address("topic/west/orders"))
     producer.append(values("a", "b", "c", "d", partition=[0] * 4))
     producer.flush()
     provider.groups.commit("checkout", {("orders", 0): 3, ("clicks", 1): 0})
     groups = provider.groups
     assert groups.describe("checkout").is_reading
-    moves = groups.moves("checkout", ToEarliest(), topic="orders", partition=0)
+    moves = groups.plan_reset("checkout", ToEarliest(), topic="orders", partition=0)
     assert list(moves) == [OffsetMove("orders", 0, 3, 0)]
     with pytest.raises(BlockedError):
-        groups.move("checkout", moves)
-    groups.move("checkout", moves, force=True)
-    assert groups.committed("checkout", ["orders"]) == {("orders", 0): 0}
+        groups.reset_offsets("checkout", moves)
+    groups.reset_offsets("checkout", moves, force=True)
+    assert groups.read_committed_offsets("checkout", ["orders"]) == {("orders", 0): 0}
     with pytest.raises(BlockedError):
         groups.delete("checkout")
     assert groups.delete("checkout", "clicks", force=True)
-    assert groups.committed("checkout", ["orders", "clicks"]) == {("orders", 0): 0}
+    assert groups.read_committed_offsets("checkout", ["orders", "clicks"]) == {("orders", 0): 0}
     assert groups.delete("checkout", force=True)
     assert not groups.delete("checkout")
 
@@ -145,15 +145,17 @@ def test_a_topic_can_be_written_read_and_measured(provider: Provider) -> None:
     orders = topic("orders")
     done(provider, create(orders))
     address = Address(orders.address)
-    sink, log = provider.sink(address), provider.log(address)
+    sink, log = provider.open_sink(address), provider.open_log(address)
     sink.publish([sink.stage(1, [numbered(0, 4, partition=1)], at=OffsetRange(0, 4))])
     assert rows_of(log.read(1, OffsetRange(0, 10))) == numbered(0, 4, partition=1).to_pylist()
-    measure = provider.measure([address])[address]
+    measure = provider.measure_topics([address])[address]
     assert (measure.records, measure.groups) == (4, None)  # readers are asked for apart
     assert measure.bytes > 0
     assert measure.ages == ((NOW + 3, measure.bytes),)
-    assert measure.positions == {1: provider.links.positions("orders")[1]}
-    assert provider.links.positions_of(["none", "orders"]) == {"orders": provider.links.positions("orders")}
+    assert measure.positions == {1: provider.links.read_positions("orders")[1]}
+    assert provider.links.read_positions_of_topics(["none", "orders"]) == {
+        "orders": provider.links.read_positions("orders")
+    }
 
 
 def test_what_is_inherited_is_kept_where_it_is_said(provider: Provider) -> None:
@@ -180,7 +182,7 @@ def test_a_namespace_that_changed_since_is_not_changed_again(provider: Provider)
 
 def test_a_topic_in_a_namespace_that_is_not_there_is_refused(provider: Provider) -> None:
     outcomes = apply(provider, create(topic("a")), create(topic("b", "nowhere")), create(topic("c")))
-    assert [type(outcome) for outcome in outcomes.values()] == [Done, Failed, Done]
+    assert [type(outcome) for outcome in outcomes.values()] == [CompletedAction, FailedAction, CompletedAction]
 
 
 def test_a_namespace_that_holds_namespaces_is_not_deleted(provider: Provider) -> None:
@@ -220,16 +222,16 @@ def test_a_mirror_takes_from_its_source_what_the_plan_says(linked: Provider) -> 
     found = seen["mirror/west/orders"]
     assert found.resource == mirror("orders", partitions=4)
     assert (found.state, found.mirror.first_copy_done) == ("ACTIVE", False)
-    assert isinstance(outcome, Done)
+    assert isinstance(outcome, CompletedAction)
     assert found.incarnation == outcome.incarnation
     assert "topic/west/orders" not in seen
 
 
 def test_a_completed_first_copy_is_remembered(linked: Provider) -> None:
     done(linked, create(mirror("orders"), partitions=1))
-    sink = linked.sink(Address("topic/west/orders"))
+    sink = linked.open_sink(Address("topic/west/orders"))
     for _ in range(2):
-        sink.complete()
+        sink.mark_complete()
     assert linked.observe(Scope())["mirror/west/orders"].mirror.first_copy_done
 
 
@@ -251,15 +253,17 @@ def test_a_mirror_follows_its_source(linked: Provider, tmp_path: Path, edge: Edg
     done(source, update(orders, Change("partitions", 2, 6), Change("configs.retention.ms", None, "1d")))
 
     there = Address("topic/north/orders")
-    syncs = links_by_jobs(linked).syncs
+    syncs = require_job_links(linked).syncs
     for _ in range(2):
-        assert syncs.follow({"orders": source.source_topic(there)}) == {}
+        assert syncs.update_mirrors({"orders": source.read_source_topic(there)}) == {}
     assert linked.observe(Scope())["mirror/west/orders"].resource == mirror("orders", partitions=6)
-    assert linked.source_topic(Address("topic/west/orders")).configs == {"retention.ms": "86400000"}
+    assert linked.read_source_topic(Address("topic/west/orders")).configs == {"retention.ms": "86400000"}
 
     done(source, delete(orders))
     done(source, create(orders))
-    assert "deleted and created again" in str(syncs.follow({"orders": source.source_topic(there)})["orders"])
+    assert "deleted and created again" in str(
+        syncs.update_mirrors({"orders": source.read_source_topic(there)})["orders"]
+    )
 
 
 def test_a_mirror_is_bound_to_its_source_and_takes_configs_that_are_not_synced(linked: Provider) -> None:
@@ -276,7 +280,7 @@ def test_a_mirror_is_bound_to_its_source_and_takes_configs_that_are_not_synced(l
 
 def test_a_mirror_may_be_the_source_of_another(linked: Provider) -> None:
     done(linked, create(mirror("orders"), partitions=2, configs={"retention.ms": "-1"}))
-    found = linked.source_topic(Address("topic/west/orders"))
+    found = linked.read_source_topic(Address("topic/west/orders"))
     assert (found.partitions, found.configs) == (2, {"retention.ms": "-1"})
     assert found.incarnation == linked.observe(Scope())["mirror/west/orders"].incarnation
 
@@ -334,10 +338,10 @@ def test_a_move_keeps_the_topic_and_doing_it_twice_does_it_once(provider: Provid
         after=after,
         parameters={"from": before.address},
     )
-    assert isinstance(made, Done)
+    assert isinstance(made, CompletedAction)
     assert provider.capabilities.topic_move
     for _ in range(2):
-        assert done(provider, move) == [Done(move.id, made.incarnation)]
+        assert done(provider, move) == [CompletedAction(move.id, made.incarnation)]
     seen = provider.observe(Scope())
     assert before.address not in seen
     assert seen[after.address].resource == after
@@ -357,10 +361,10 @@ def test_migrations_that_are_not_there_cannot_be_asked_for_and_nothing_lies_wher
 ) -> None:
     assert provider.migrations.list_unfinished() == []
     with pytest.raises(UserError, match="Data migration does not exist"):
-        provider.migrations.ask(7, "cancel")
+        provider.migrations.request_verb(7, "cancel")
     for ask in (
-        lambda: list(provider.migrations.detached()),
-        lambda: provider.migrations.read_releasable("a/b/1", "b"),
+        lambda: list(provider.migrations.list_detached_topics()),
+        lambda: provider.migrations.read_releasable_topic("a/b/1", "b"),
     ):
         with pytest.raises(UserError, match="has no object storage"):
             ask()
@@ -378,7 +382,7 @@ def test_a_topic_is_unmounted_and_mounted_again_and_doing_it_twice_does_it_once(
     tiered = topic("orders", configs={"remote.write": "true", "remote.read": "true"})
     done(provider, create(declared))
     done(provider, create(tiered))
-    sink = provider.sink(tiered.address)
+    sink = provider.open_sink(tiered.address)
     sink.publish([sink.stage(0, [numbered(0, 10)], at=OffsetRange(0, 10))])
     before = provider.observe(Scope())[tiered.address]
     assert before.topic.legacy is not None
@@ -386,12 +390,14 @@ def test_a_topic_is_unmounted_and_mounted_again_and_doing_it_twice_does_it_once(
     unmount = transition("unmount", "orders", location)
     assert done(provider, unmount) == done(open_provider(declared, edge), unmount)
     assert tiered.address not in provider.observe(Scope())
-    assert [(each.location, each.state) for each in provider.archives.mountable()] == [(location, "detached")]
+    assert [(each.location, each.state) for each in provider.archives.list_mountable_topics()] == [
+        (location, "detached")
+    ]
     mount = transition("mount", "orders", location, alias="orders-2025")
     assert done(provider, mount) == done(open_provider(declared, edge), mount)
     seen = provider.observe(Scope())
     assert [address for address in seen if address.startswith(("topic/", "mounting/"))] == ["topic/west/orders-2025"]
-    found = rows_of(provider.log(Address("topic/west/orders-2025")).read(0, OffsetRange(0, 10)))
+    found = rows_of(provider.open_log(Address("topic/west/orders-2025")).read(0, OffsetRange(0, 10)))
     assert [row["offset"] for row in found] == list(range(10))
 
 

@@ -9,7 +9,7 @@ import pytest
 from reconciler.errors import LeaseError
 from reconciler.objectstore.base import ObjectStore
 from reconciler.state.diagnosis import read_state_files
-from reconciler.state.lease import Patience, acquire
+from reconciler.state.lease import LeasePatience, acquire
 from reconciler.state.lockfile import KEY
 from reconciler.state.repair import Repair, RepairChoice, plan_repair, write_repair
 from reconciler.state.snapshots import read_snapshot
@@ -47,7 +47,7 @@ def test_a_lockfile_is_made_anew_and_the_open_run_stays_open(store: ObjectStore,
     assert sorted(snapshot.record) == ["topic/west/a", "topic/west/b", "topic/west/c"]
 
     async def run() -> None:
-        async with await acquire(store, Simulation(), claim("next"), Patience(lock_timeout_s=0)) as lease:
+        async with await acquire(store, Simulation(), claim("next"), LeasePatience(lock_timeout_s=0)) as lease:
             assert lease.lockfile.open_run is not None
             assert (lease.lockfile.open_run.run, lease.lockfile.lease.epoch) == ("run-3", 5)
 

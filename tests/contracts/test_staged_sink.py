@@ -52,13 +52,13 @@ def sink(cluster: EmbeddedCluster) -> StagedSink:
 def fill(sink: StagedSink, *counts: int, partition: int = 0) -> None:
     """Append to a partition, one part for each count."""
     for count in counts:
-        start = sink.ends()[partition]
+        start = sink.read_ends()[partition]
         at = OffsetRange(start, start + count)
         sink.publish([sink.stage(partition, [numbered(start, count, partition=partition)], at=at)])
 
 
 def digest(log: TopicLog, offsets: OffsetRange, partition: int = 0) -> Digest:
-    return sum(log.digests(partition, offsets), Digest())
+    return sum(log.read_digests(partition, offsets), Digest())
 
 
 # -- what was staged as a log has it
@@ -66,11 +66,11 @@ def digest(log: TopicLog, offsets: OffsetRange, partition: int = 0) -> Digest:
 
 def test_extents_cover_what_is_stored_and_no_more(log: TopicLog, sink: StagedSink) -> None:
     fill(sink, 4, 1, 5)
-    extents = list(log.extents(0, OffsetRange(0, 10)))
+    extents = list(log.list_extents(0, OffsetRange(0, 10)))
     assert [extent.offsets for extent in extents] == [OffsetRange(0, 4), OffsetRange(4, 5), OffsetRange(5, 10)]
     assert [extent.records for extent in extents] == [4, 1, 5]
     assert all(extent.stored_bytes > 0 for extent in extents)
-    cut = list(log.extents(0, OffsetRange(2, 7)))
+    cut = list(log.list_extents(0, OffsetRange(2, 7)))
     assert [extent.offsets for extent in cut] == [OffsetRange(2, 4), OffsetRange(4, 5), OffsetRange(5, 7)]
 
 
@@ -79,15 +79,15 @@ def test_a_gap_is_passed_by_all_that_is_said_of_a_log(log: TopicLog, sink: Stage
     fill(sink, 4)
     sink.publish([sink.stage(0, [], at=OffsetRange(12, 14))])
     rows = numbered(0, 3).to_pylist() + numbered(8, 4).to_pylist()
-    assert (log.bounds()[0].stable, log.bounds()[0].end) == (14, 14)
+    assert (log.read_bounds()[0].stable, log.read_bounds()[0].end) == (14, 14)
     for start, stop in itertools.combinations(range(15), 2):
         offsets = OffsetRange(start, stop)
         within = [row for row in rows if start <= row["offset"] < stop]
         assert read(log, 0, start, stop) == within
-        assert sum(extent.records for extent in log.extents(0, offsets)) == len(within)
+        assert sum(extent.records for extent in log.list_extents(0, offsets)) == len(within)
         assert digest(log, offsets) == sum((compute_digest(batch, base=0) for batch in log.read(0, offsets)), Digest())
-    assert log.offset_for_time(0, NOW + 3) == 8
-    assert log.offset_for_time(0, NOW + 12) is None
+    assert log.find_offset_at(0, NOW + 3) == 8
+    assert log.find_offset_at(0, NOW + 12) is None
 
 
 # -- staging and publishing
@@ -99,7 +99,7 @@ def test_what_is_staged_is_not_readable_before_it_is_published(log: TopicLog, si
     assert staged.stored_bytes > 0
     assert staged.digest == compute_digest(numbered(0, 3), base=0)
     assert read(log) == []
-    assert sink.ends() == {0: 0, 1: 0, 2: 0}
+    assert sink.read_ends() == {0: 0, 1: 0, 2: 0}
     assert sink.publish([staged]) == {0: OffsetRange(0, 3)}
     assert read(log) == numbered(0, 3).to_pylist()
 
@@ -125,7 +125,7 @@ def test_the_end_is_where_the_range_ends_also_after_a_gap(log: TopicLog, sink: S
     sink.publish([sink.stage(0, [], at=OffsetRange(9, 12))])
     fill(sink, 1)
     assert [row["offset"] for row in read(log)] == [2, 3, 4, 12]
-    assert sink.ends()[0] == 13
+    assert sink.read_ends()[0] == 13
     assert digest(log, OffsetRange(0, 13)) == compute_digest(numbered(2, 3), base=0) + compute_digest(
         numbered(12, 1), base=0
     )
@@ -194,8 +194,8 @@ def test_a_partition_the_topic_does_not_have_is_refused(sink: StagedSink) -> Non
 
 
 def test_an_empty_topic_may_be_completed(sink: StagedSink, log: TopicLog) -> None:
-    sink.complete()
-    sink.complete()
+    sink.mark_complete()
+    sink.mark_complete()
     assert read(log) == []
 
 
@@ -226,7 +226,7 @@ def test_a_copy_keeps_gaps(log: TopicLog, sink: StagedSink, copy: EmbeddedCluste
     into = copy.sink(TOPIC)
     assert into.publish([into.stage_copy(0, log, OffsetRange(0, 9))]) == {0: OffsetRange(0, 9)}
     assert read(copy.log(TOPIC)) == numbered(2, 3).to_pylist()
-    assert into.ends()[0] == 9
+    assert into.read_ends()[0] == 9
 
 
 def test_a_copy_of_what_cannot_be_seen_is_refused_not_published_as_a_gap(
@@ -255,4 +255,4 @@ def test_what_a_staged_range_says_of_itself_is_what_is_read(log: TopicLog, sink:
     staged = sink.stage(0, [numbered(0, 3), numbered(3, 4)], at=OffsetRange(0, 7))
     sink.publish([replace(staged, records=99)])
     assert digest(log, OffsetRange(0, 7)) == staged.digest
-    assert sum(extent.stored_bytes for extent in log.extents(0, OffsetRange(0, 7))) == staged.stored_bytes
+    assert sum(extent.stored_bytes for extent in log.list_extents(0, OffsetRange(0, 7))) == staged.stored_bytes

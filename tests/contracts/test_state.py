@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.errors import LeaseError, RetryableError, UserError
 from reconciler.state.journal import read_run, result_key, run_key
-from reconciler.state.lease import Patience, acquire
+from reconciler.state.lease import LeasePatience, acquire
 from reconciler.state.lockfile import KEY, Lockfile, Owner, read_lockfile
 from reconciler.state.repair import UnlockRequest, unlock
 from reconciler.state.snapshots import list_snapshots, read_serial, read_snapshot
@@ -21,7 +21,7 @@ from tests.state.simulation import Simulation, simulate, simulated
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore, Version
 
-AT_ONCE = Patience(lock_timeout_s=0)
+AT_ONCE = LeasePatience(lock_timeout_s=0)
 
 
 @pytest.fixture(params=KINDS)
@@ -48,8 +48,8 @@ def test_an_empty_place_has_no_state_and_reading_writes_nothing(store: ObjectSto
 def test_a_whole_run_leaves_a_free_lease_and_what_it_did(store: ObjectStore) -> None:
     async def run() -> int:
         lease = await acquire(store, Simulation(), claim("one"))
-        assert (await lease.snapshot()).record == {}
-        await lease.begin(run_file("one"))
+        assert (await lease.read_snapshot()).record == {}
+        await lease.open_run(run_file("one"))
         assert lockfile_of(store).open_run is not None
         return await lease.close(record("a", "b"))
 
@@ -69,7 +69,7 @@ def test_a_whole_run_leaves_a_free_lease_and_what_it_did(store: ObjectStore) -> 
 async def test_every_turn_has_the_next_epoch_and_every_state_the_next_serial(store: ObjectStore) -> None:
     for number in range(1, 4):
         lease = await acquire(store, Simulation(), claim(f"run-{number}"))
-        await lease.begin(run_file(f"run-{number}"))
+        await lease.open_run(run_file(f"run-{number}"))
         assert await lease.close(record(f"t{number}")) == number
         assert lockfile_of(store).lease.epoch == number
     assert [row.serial for row in list_snapshots(store)] == [3, 2, 1]
@@ -93,13 +93,13 @@ async def test_a_run_without_changes_writes_no_state(store: ObjectStore) -> None
 def test_of_two_that_race_for_an_empty_place_one_waits_for_the_other(store: ObjectStore) -> None:
     async def hold(name: str, effects: Simulation) -> int:
         lease = await acquire(store, effects, claim(name))
-        base = (await lease.snapshot()).record
+        base = (await lease.read_snapshot()).record
         await effects.sleep(40)
         return await lease.close({**base, **record(name)})
 
     async def race() -> list[int]:
         effects = Simulation(seed=7)
-        tasks = [effects.spawn(hold(name, effects)) for name in ("a", "b", "c")]
+        tasks = [effects.start_task(hold(name, effects)) for name in ("a", "b", "c")]
         return sorted([await task for task in tasks])
 
     assert simulate(race()) == [1, 2, 3]
@@ -109,7 +109,7 @@ def test_of_two_that_race_for_an_empty_place_one_waits_for_the_other(store: Obje
 @simulated
 async def test_a_second_holder_is_told_who_the_first_one_is(store: ObjectStore) -> None:
     lease = await acquire(store, Simulation(), claim("first"))
-    await lease.begin(run_file("first"))
+    await lease.open_run(run_file("first"))
     with pytest.raises(LeaseError, match=r"first@host since 2026-01-01T00:00:00Z: apply, 1 action; run first\. "):
         await acquire(store, Simulation(), claim("second"), AT_ONCE)
     await lease.release()
@@ -119,7 +119,7 @@ async def test_a_second_holder_is_told_who_the_first_one_is(store: ObjectStore) 
 @simulated
 async def test_a_holder_that_was_taken_over_can_commit_nothing(store: ObjectStore) -> None:
     old = await acquire(store, Simulation(), claim("old"))
-    await old.begin(run_file("old"))
+    await old.open_run(run_file("old"))
     unlocked = await unlock(store, Simulation(), UnlockRequest(owner=SHOP, run="old"))
     assert (unlocked.run, unlocked.epoch, unlocked.was_free) == ("old", 2, False)
     new = await acquire(store, Simulation(), claim("new"), AT_ONCE)
@@ -154,7 +154,7 @@ async def test_every_answer_lost_and_retried_changes_nothing_about_the_outcome(s
     lossy = LossyStore(store)
     for number in (1, 2):
         lease = await acquire(lossy, Simulation(), claim(f"run-{number}"))
-        await lease.begin(run_file(f"run-{number}"))
+        await lease.open_run(run_file(f"run-{number}"))
         await lease.commit(record("a"))
         await lease.close(record("a", f"b{number}"))
     assert lossy.swaps > 8
@@ -233,9 +233,9 @@ async def test_a_closing_write_that_landed_unanswered_is_found_even_after_the_ne
 @simulated
 async def test_an_id_of_a_run_is_used_once(store: ObjectStore) -> None:
     lease = await acquire(store, Simulation(), claim("one"))
-    await lease.begin(run_file("one"))
+    await lease.open_run(run_file("one"))
     with pytest.raises(UserError, match="exists already"):
-        await lease.begin(run_file("one", actions=()))
+        await lease.open_run(run_file("one", actions=()))
     await lease.release()
     assert store.get(result_key("one")) is None
 

@@ -18,7 +18,7 @@ from reconciler.objectstore.base import PROBE, ObjectStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.runtime.retry import Backoff
 from reconciler.state.journal import ActionEnded, Intent, Journal, read_journal, take_over
-from reconciler.state.lease import Lease, Patience, acquire
+from reconciler.state.lease import Lease, LeasePatience, acquire
 from reconciler.state.lockfile import StatePointer, read_lockfile
 from reconciler.state.snapshots import list_snapshots, read_snapshot, read_snapshot_of
 from tests.contracts.wire import Fault, Wire
@@ -46,7 +46,7 @@ class World:
     async def run(self, store: ObjectStore, effects: Simulation, name: str) -> None:
         lease: Lease | None = None
         try:
-            lease = await acquire(store, effects, claim(name), Patience(lock_timeout_s=10_000))
+            lease = await acquire(store, effects, claim(name), LeasePatience(lock_timeout_s=10_000))
             await self._turn(lease, effects, name)
             self.ended_well[name] = True
         except ReconcilerError:
@@ -57,13 +57,13 @@ class World:
                 lease._stop_renewing()
 
     async def _turn(self, lease: Lease, effects: Simulation, name: str) -> None:
-        base = (await lease.snapshot()).record
+        base = (await lease.read_snapshot()).record
         left = lease.lockfile.open_run
         if left is not None:
             journal = await take_over(lease, effects, left.run)
             assert journal.entries
             assert (left.run in self.intended) <= any(isinstance(entry, Intent) for entry in journal.entries)
-        await lease.begin(run_file(name, epoch=lease.lockfile.lease.epoch))
+        await lease.open_run(run_file(name, epoch=lease.lockfile.lease.epoch))
         journal = Journal(lease, effects, name)
         await journal.append([Intent(id="x")])
         self.intended.append(name)
@@ -138,9 +138,9 @@ def suffer(what: Suffering) -> None:
 
     async def race() -> None:
         bad, good = Simulation(seed=1), Simulation(seed=2, offset=1e6)
-        runs = [bad.spawn(world.run(wire, bad, "bad"))]
+        runs = [bad.start_task(world.run(wire, bad, "bad"))]
         await bad.sleep(0.5)
-        runs.append(good.spawn(world.run(world.store, good, "good")))
+        runs.append(good.start_task(world.run(world.store, good, "good")))
         asyncio.get_running_loop().call_later(what.late_s, wire.deliver)
         asyncio.get_running_loop().call_later(5, lambda: bad.freeze(what.pause_s))
         for run in runs:

@@ -34,22 +34,22 @@ def log(topic: Topic) -> TopicLog:
 
 
 def digest(log: TopicLog, offsets: OffsetRange, partition: int = 0) -> Digest:
-    return sum(log.digests(partition, offsets), Digest())
+    return sum(log.read_digests(partition, offsets), Digest())
 
 
 def test_a_log_that_was_never_written_has_bounds_for_every_partition(log: TopicLog) -> None:
-    assert sorted(log.bounds()) == [0, 1, 2]
-    assert {(one.start, one.local_start, one.stable, one.end) for one in log.bounds().values()} == {(0, 0, 0, 0)}
+    assert sorted(log.read_bounds()) == [0, 1, 2]
+    assert {(one.start, one.local_start, one.stable, one.end) for one in log.read_bounds().values()} == {(0, 0, 0, 0)}
     assert read(log, 1) == []
-    assert list(log.digests(1, OffsetRange(0, 10))) == []
-    assert list(log.extents(1, OffsetRange(0, 10))) == []
+    assert list(log.read_digests(1, OffsetRange(0, 10))) == []
+    assert list(log.list_extents(1, OffsetRange(0, 10))) == []
 
 
 def test_records_are_read_as_they_were_written(log: TopicLog, topic: Topic) -> None:
     topic.fill(7, partition=2)
     assert read(log, 2) == numbered(0, 7, partition=2).to_pylist()
-    assert log.bounds()[2].end == 7
-    assert log.bounds()[0].end == 0
+    assert log.read_bounds()[2].end == 7
+    assert log.read_bounds()[0].end == 0
 
 
 def test_null_and_empty_stay_different(log: TopicLog, topic: Topic) -> None:
@@ -93,27 +93,27 @@ def test_a_log_travels_to_other_processes(log: TopicLog, topic: Topic) -> None:
     travelled: TopicLog = pickle.loads(pickle.dumps(log))  # noqa: S301 - our own pickle
     travelled.check_shared()
     assert read(travelled) == read(log)
-    assert travelled.bounds() == log.bounds()
+    assert travelled.read_bounds() == log.read_bounds()
 
 
 def test_extents_are_in_order_and_hold_every_record(log: TopicLog, topic: Topic) -> None:
     topic.fill(4, 1, 5)
     for start, stop in itertools.combinations(range(11), 2):
-        extents = list(log.extents(0, OffsetRange(start, stop)))
+        extents = list(log.list_extents(0, OffsetRange(start, stop)))
         assert [offset for each in extents for offset in range(each.offsets.start, each.offsets.stop)] == list(
             range(start, stop)
         )
         assert sum(extent.records for extent in extents) == stop - start
-    assert all(extent.stored_bytes > 0 for extent in log.extents(0, OffsetRange(0, 10)))
+    assert all(extent.stored_bytes > 0 for extent in log.list_extents(0, OffsetRange(0, 10)))
 
 
 def test_a_time_leads_to_the_first_record_that_is_not_older(log: TopicLog, topic: Topic) -> None:
     topic.fill(4, 1, 5)
-    assert [log.offset_for_time(0, NOW + after) for after in (-5, 0, 3, 9)] == [0, 0, 3, 9]
-    assert log.offset_for_time(0, NOW + 10) is None
-    assert log.offset_for_time(1, NOW) is None
-    assert [log.offset_for_time(0, early) for early in (0, -1, -2, -3)] == [0] * 4
-    assert log.offset_for_time(1, -1) is None
+    assert [log.find_offset_at(0, NOW + after) for after in (-5, 0, 3, 9)] == [0, 0, 3, 9]
+    assert log.find_offset_at(0, NOW + 10) is None
+    assert log.find_offset_at(1, NOW) is None
+    assert [log.find_offset_at(0, early) for early in (0, -1, -2, -3)] == [0] * 4
+    assert log.find_offset_at(1, -1) is None
 
 
 def test_a_topic_made_later_under_the_same_name_is_another(log: TopicLog, topic: Topic) -> None:
@@ -123,4 +123,4 @@ def test_a_topic_made_later_under_the_same_name_is_another(log: TopicLog, topic:
     assert topic.made_anew().topic_id not in {None, before}
     assert log.topic_id == before
     with pytest.raises(ReconcilerError, match="was deleted"):
-        log.bounds()
+        log.read_bounds()

@@ -11,7 +11,7 @@ from reconciler.embedded.catalog.model import AclEntry
 from reconciler.errors import NotAuthorizedError, StalePlanError
 from reconciler.planning.actions import Change, Transition, Update
 from reconciler.planning.settle import settle_action
-from reconciler.providers.protocol import Done, Edge, Failed, Provider, Scope
+from reconciler.providers.protocol import CompletedAction, Edge, FailedAction, Provider, Scope
 from reconciler.providers.registry import open_provider
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
@@ -71,13 +71,13 @@ def test_a_switch_done_twice_is_done_once(it: Tiered, edge: Edge) -> None:
     action = switch(provider)
     for _ in range(2):
         (outcome,) = provider.apply([action])
-        assert isinstance(outcome, Done)
+        assert isinstance(outcome, CompletedAction)
         assert state_of(provider) == "DISABLED"
     epoch = it.tiering().epoch
     back = switch(provider, *(replace(each, before="false", after="true") for each in OFF), verb="enable-tiering")
     for _ in range(2):
         (outcome,) = provider.apply([back])
-        assert isinstance(outcome, Done)
+        assert isinstance(outcome, CompletedAction)
         assert state_of(provider) == "ENABLED"
     assert it.tiering().epoch == epoch + 1
 
@@ -90,12 +90,12 @@ def test_a_switch_that_could_not_be_finished_has_failed_and_done_again_finishes_
     it.storage.put(key, b"{}")
     action = switch(provider)
     (outcome,) = provider.apply([action])
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedAction)
     assert state_of(provider) == "DISABLING"
     assert settle_action(action, provider.observe(Scope()), EMBEDDED_CONFIGS).verdict == "done"
     it.storage.put(key, whole.body)
     (outcome,) = provider.apply([action])
-    assert isinstance(outcome, Done)
+    assert isinstance(outcome, CompletedAction)
     assert state_of(provider) == "DISABLED"
     assert settle_action(action, provider.observe(Scope()), EMBEDDED_CONFIGS).verdict == "done"
 
@@ -109,7 +109,7 @@ def test_a_namespace_that_switches_off_twice_does_it_once(it: Tiered, edge: Edge
     assert isinstance(seen, Namespace)
     for _ in range(2):
         (outcome,) = provider.apply([Update(address=address, before=seen, after=seen, changes=OFF)])
-        assert isinstance(outcome, Done)
+        assert isinstance(outcome, CompletedAction)
         assert provider.observe(Scope())[Address("topic/west/shop:a")].state == "DISABLED"
 
 
@@ -118,7 +118,7 @@ def test_a_switch_decided_on_what_is_no_more_changes_nothing(it: Tiered, edge: E
     action = switch(provider)
     it.cluster.alter_topic(TOPIC, {"remote.read": None})
     (outcome,) = provider.apply([action])
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedAction)
     assert isinstance(outcome.error, StalePlanError)
     assert it.cluster.topic(TOPIC).configs["remote.write"] == "true"
 
@@ -128,14 +128,14 @@ def test_switching_needs_the_right_to_change_configs(it: Tiered, edge: Edge) -> 
     nobody = provider_of(it, replace(edge, principal="User:x"))
     it.cluster.set_topic_acls(TOPIC, [AclEntry("User:y", "allow", ("all",))])
     (outcome,) = nobody.apply([action])
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedAction)
     assert isinstance(outcome.error, NotAuthorizedError)
     assert state_of(provider_of(it, edge)) == "ENABLED"
 
 
 @pytest.mark.fact("F-K-065")
 def test_what_is_measured_counts_each_record_once_and_says_what_is_remote_alone(it: Tiered, edge: Edge) -> None:
-    found = provider_of(it, edge).measure([ADDRESS])[ADDRESS]
+    found = provider_of(it, edge).measure_topics([ADDRESS])[ADDRESS]
     heads = [head_of(it.cluster, partition) for partition in range(2)]
     remote = [sum(entry.bytes for entry in it.segments(partition) if entry.last < 4) for partition in range(2)]
     assert found.records == 24
@@ -156,7 +156,7 @@ def test_a_topic_that_was_never_tiered_says_nothing_of_tiers(it: Tiered, edge: E
     with it.cluster.producer() as producer:
         producer.send("plain", "x")
     provider = provider_of(it, edge)
-    found = provider.measure([Address("topic/west/plain")])[Address("topic/west/plain")]
+    found = provider.measure_topics([Address("topic/west/plain")])[Address("topic/west/plain")]
     assert found.tiered == ()
     assert found.local_only_bytes == found.bytes > 0
     assert provider.observe(Scope())[Address("topic/west/plain")].state is None

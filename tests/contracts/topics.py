@@ -46,7 +46,7 @@ class EmbeddedTopic:
     def fill(self, *counts: int, partition: int = 0) -> None:
         sink = self._cluster.sink("orders")
         for count in counts:
-            start = sink.ends()[partition]
+            start = sink.read_ends()[partition]
             at = OffsetRange(start, start + count)
             sink.publish([sink.stage(partition, [numbered(start, count, partition=partition)], at=at)])
 

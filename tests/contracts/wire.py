@@ -134,11 +134,11 @@ class Wire:
         return self.inner.url
 
     @property
-    def encrypts(self) -> bool:
-        return self.inner.encrypts
+    def can_encrypt(self) -> bool:
+        return self.inner.can_encrypt
 
-    def clock_ms(self) -> int:
-        return self.inner.clock_ms()
+    def read_clock_ms(self) -> int:
+        return self.inner.read_clock_ms()
 
     def get(self, key: str) -> StoredObject | None:
         return self.inner.get(key)
@@ -149,8 +149,8 @@ class Wire:
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
         self.inner.put(key, body, kms_key_id=kms_key_id)
 
-    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        self.inner.copy_in(key, source, source_key, kms_key_id=kms_key_id)
+    def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
+        self.inner.copy_from(key, source, source_key, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
         return self.inner.list(prefix)
@@ -158,8 +158,8 @@ class Wire:
     def delete(self, keys: Iterable[str]) -> None:
         self.inner.delete(keys)
 
-    def probe(self) -> Sequence[str]:
-        return self.inner.probe()
+    def find_violated_conditions(self) -> Sequence[str]:
+        return self.inner.find_violated_conditions()
 
 
 def _arrive(do: Callable[[], Any]) -> None:

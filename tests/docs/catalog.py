@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from tests.docs import markdown
 
 FILE: Final = Path(__file__).with_name("messages.txt")
-_REPORTS: Final = re.compile(r"(Error|Complaint|Finding|Remark|Trouble)$|^(warn|warning|beyond|refusal|_refused)$")
+_REPORTS: Final = re.compile(r"(Error|FieldProblem|Finding|Remark|Trouble)$|^(warn|warning|beyond|refusal|_refused)$")
 _HEAD: Final = """\
 Every message of the code with its hint, by module. Written by `make schemas`; do not edit.
 Read it from top to bottom as a reader who does not know the code: each should say what is wrong and what to do.

@@ -108,8 +108,8 @@ class MortalStore(WatchedStore):
         self.ahead_ms = 0
         super().__init__(inner, before=self.fuse.before, after=self.fuse.after)
 
-    def clock_ms(self) -> int:
-        return super().clock_ms() + self.ahead_ms
+    def read_clock_ms(self) -> int:
+        return super().read_clock_ms() + self.ahead_ms
 
     def get(self, key: str) -> StoredObject | None:
         self.calls.clear()
@@ -167,9 +167,7 @@ OWNERS = ("billing", "checkout")
 process = st.integers(0, 1)
 which = st.integers(0, 11)
 fault = st.none() | st.builds(
-    Fault,
-    st.integers(0, 2) | st.integers(0, 8),
-    st.sampled_from(["dies before", "dies after", "refused", "no answer"]),
+    Fault, st.integers(0, 2) | st.integers(0, 8), st.sampled_from(["dies before", "dies after", "refused", "no answer"])
 )
 has_topics = precondition(lambda machine: bool(machine.model.topics))
 has_open = precondition(lambda machine: bool(machine.owner))

@@ -435,7 +435,7 @@ class ClusterMachine(ClusterNaming, Writing, Committing):
         for number, partition in enumerate(self.model.topics[name].partitions):
             rows = partition.until(partition.stable)
             first = next((row.offset for row in rows if row.timestamp_ms >= time_ms), None)
-            assert log.offset_for_time(number, time_ms) == first
+            assert log.find_offset_at(number, time_ms) == first
 
     def teardown(self) -> None:
         """Finish everything: then nothing is left of what is gone, and every object is consistent."""

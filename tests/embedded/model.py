@@ -268,7 +268,7 @@ def observe(cluster: EmbeddedCluster) -> Seen:
 
 
 def observe_topic(cluster: EmbeddedCluster, name: str) -> list[tuple[int, int, int, list[Row], list[Row]]]:
-    bounds = cluster.log(name).bounds()
+    bounds = cluster.log(name).read_bounds()
     return [
         (
             each.start,

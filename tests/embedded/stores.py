@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from reconciler.archives.keys import index_key, segment_key
+from reconciler.archives.keys import build_index_key, create_segment_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import NOBODY, manifest_register, parse_manifest, remote_partition
 from reconciler.errors import MissingObjectError, UnansweredError
@@ -42,11 +42,11 @@ class WatchedStore:
         return self.inner.url
 
     @property
-    def encrypts(self) -> bool:
-        return self.inner.encrypts
+    def can_encrypt(self) -> bool:
+        return self.inner.can_encrypt
 
-    def clock_ms(self) -> int:
-        return self.inner.clock_ms()
+    def read_clock_ms(self) -> int:
+        return self.inner.read_clock_ms()
 
     def get(self, key: str) -> StoredObject | None:
         self.calls.append(("get", key))
@@ -64,8 +64,8 @@ class WatchedStore:
         self._write("swap", key, lambda: versions.append(self.inner.swap(key, body, expected=expected)))
         return versions[0]
 
-    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        self._write("copy_in", key, lambda: self.inner.copy_in(key, source, source_key, kms_key_id=kms_key_id))
+    def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
+        self._write("copy_from", key, lambda: self.inner.copy_from(key, source, source_key, kms_key_id=kms_key_id))
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
         self.calls.append(("list", prefix))
@@ -75,8 +75,8 @@ class WatchedStore:
         for key in keys:
             self._write("delete", key, lambda key=key: self.inner.delete([key]))
 
-    def probe(self) -> Sequence[str]:
-        return self.inner.probe()
+    def find_violated_conditions(self) -> Sequence[str]:
+        return self.inner.find_violated_conditions()
 
     def _write(self, what: str, key: str, do: Callable[[], None]) -> None:
         self.calls.append((what, key))
@@ -125,14 +125,14 @@ class KeyedStore(MemoryStore):
         self.key_of: dict[str, str | None] = {}
 
     @property
-    def encrypts(self) -> bool:
+    def can_encrypt(self) -> bool:
         return True
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
         super().put(key, body)
         self.key_of[key] = kms_key_id
 
-    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
+    def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         found = source.get(source_key)
         if found is None:
             raise MissingObjectError(f"no object {source_key}", hint="It was deleted.")
@@ -228,9 +228,9 @@ class Counted:
         entries = []
         for number in range(max(1, stored_bytes // SEGMENT)):
             size, base = min(stored_bytes, SEGMENT), number * 1000
-            key = segment_key(place.place, (base, base + 999), size, 1)
+            key = create_segment_key(place.key_prefix, (base, base + 999), size, 1)
             entries.append(replace(first, key=key, base=base, last=base + 999, bytes=size))
-            self.storage.told |= {key: size, index_key(key): 10_000}
+            self.storage.told |= {key: size, build_index_key(key): 10_000}
         end = entries[-1].last + 1
         grown = replace(manifest, entries=tuple(entries), end=end, owner=NOBODY)
         register.swap(held, grown.to_json())

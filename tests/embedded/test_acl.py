@@ -33,7 +33,7 @@ from reconciler.errors import InvalidNamespaceError, NotAuthorizedError, UserErr
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
-from reconciler.resources.acls import ACLS, NamespaceAcl, parse_rule, rule_path, to_rule_fields
+from reconciler.resources.acls import ACLS, NamespaceAcl, build_rule_path, parse_rule, to_rule_fields
 from reconciler.resources.groups import ToEarliest
 from reconciler.resources.inventory import RESOURCE
 from reconciler.resources.mirrors import LinkEntry, SourceTopic
@@ -110,11 +110,7 @@ def test_a_refusal_names_rule_place_and_error(kind: Kind, name: str, error: str)
     ("kind", "name", "hint"),
     [
         (Kind.TOPIC, "shop:eu:orders", '{principal: "User:bob", operations: [read], names: ["eu:orders"]}'),
-        (
-            Kind.GROUP,
-            "shop:eu:g",
-            '{principal: "User:bob", operations: [read], resources: [groups], names: ["eu:g"]}',
-        ),
+        (Kind.GROUP, "shop:eu:g", '{principal: "User:bob", operations: [read], resources: [groups], names: ["eu:g"]}'),
         (
             Kind.TRANSACTIONAL_ID,
             "shop:t",
@@ -253,7 +249,7 @@ def _fields(entries: list[AclEntry]) -> dict[str, tuple[str, ...]]:
 )
 def test_a_path_is_read_as_the_rule_it_was_written_from(principal: str, host: str, names: list[str]) -> None:
     rule = NamespaceAcl(principal=principal, operations=("read",), host=host, names=tuple(names))
-    assert parse_rule(rule_path(rule), ("read",)) == rule
+    assert parse_rule(build_rule_path(rule), ("read",)) == rule
 
 
 # A cluster acting for somebody: every door is held to the rules, and the super user knows of none.
@@ -321,7 +317,7 @@ DOORS: dict[str, tuple[ApplyMode, str, str]] = {
     "delete topic": (lambda c: c.delete_topic("shop:eu:orders"), "topic shop:eu:orders", "delete"),
     "read": (lambda c: consumed(c, "shop:eu:orders"), "topic shop:eu:orders", "read"),
     "produce": (lambda c: produced(c, "shop:eu:orders"), "topic shop:eu:orders", "write"),
-    "sink": (lambda c: c.sink("shop:eu:orders").ends(), "topic shop:eu:orders", "write"),
+    "sink": (lambda c: c.sink("shop:eu:orders").read_ends(), "topic shop:eu:orders", "write"),
     "create namespace": (lambda c: c.create_namespace("shop:us"), "namespace shop:us", "create"),
     "namespace configs": (
         lambda c: c.alter_namespace("shop", {"retention.ms": "1"}),
@@ -420,7 +416,7 @@ def test_what_may_not_be_described_is_refused_be_it_there_or_not(cluster: Embedd
     eve = cluster.acting_as("User:eve")
     told = set()
     for name in ("eu:orders", "eu:orderz", "xx:orders"):
-        for do in (eve.topic, eve.delete_topic, eve.groups.of_topic):
+        for do in (eve.topic, eve.delete_topic, eve.groups.list_for_topic):
             with pytest.raises(NotAuthorizedError) as refused:
                 do(f"shop:{name}")  # type: ignore[operator]  # each takes the name of a topic
             told.add(str(refused.value).replace(name, "it").replace("delete", "describe"))
@@ -459,15 +455,15 @@ def test_a_reset_is_refused_before_it_is_shown(cluster: EmbeddedCluster, topic: 
     cluster.groups.commit("g", {("shop:eu:orders", 0): offset, ("private", 0): 0})
     eve, earliest = cluster.acting_as("User:eve"), ToEarliest()
     with pytest.raises(NotAuthorizedError) as refused:
-        eve.groups.moves("g", earliest, topic=topic)
+        eve.groups.plan_reset("g", earliest, topic=topic)
     assert "private" not in str(refused.value)
     assert ("orders" in str(refused.value)) == (topic == "shop:eu:orders")
     for group in ("shop:g", "shop:there-is-none"):
         with pytest.raises(NotAuthorizedError, match=f"may not read group {group}:"):
-            eve.groups.moves(group, earliest, topic="public")
+            eve.groups.plan_reset(group, earliest, topic="public")
     cluster.set_namespace_acls("shop", rules("allow User:reader on groups,topics: read"))
     with pytest.raises(NotAuthorizedError, match="may not read topic private"):
-        cluster.acting_as("User:reader").groups.moves("g", earliest)
+        cluster.acting_as("User:reader").groups.plan_reset("g", earliest)
 
 
 def test_no_door_names_what_is_nearly_called_so_and_hidden(cluster: EmbeddedCluster) -> None:
@@ -475,10 +471,10 @@ def test_no_door_names_what_is_nearly_called_so_and_hidden(cluster: EmbeddedClus
     cluster.set_topic_acls("secret", rules("allow User:a: read"))
     eve = cluster.acting_as("User:eve")
     doors: list[Callable[[], Any]] = [
-        lambda: eve.groups.moves("g", ToEarliest(), topic="secrets"),
+        lambda: eve.groups.plan_reset("g", ToEarliest(), topic="secrets"),
         lambda: eve.groups.commit("g", {("secrets", 0): 1}),
         lambda: eve.groups.delete("g", "secrets"),
-        lambda: eve.groups.of_topic("secrets"),
+        lambda: eve.groups.list_for_topic("secrets"),
         lambda: eve.effective_configs("secrets"),
         lambda: eve.source_topic("secrets"),
         lambda: eve.sink("secrets"),
@@ -529,7 +525,7 @@ def test_a_rule_holds_from_its_commit_on_for_logs_that_are_open(cluster: Embedde
     log = owner.log("shop:eu:orders")
     assert contents(log) == [(0, b"a"), (1, b"b")]
     cluster.set_topic_acls("shop:eu:orders", rules("deny User:owner: read"))
-    assert log.bounds()[0].end == 2
+    assert log.read_bounds()[0].end == 2
     with pytest.raises(NotAuthorizedError):
         contents(log)
 
@@ -539,7 +535,7 @@ def test_a_log_keeps_to_the_rules_of_where_its_topic_has_moved(cluster: Embedded
     log = eve.log("public")
     cluster.move_topic("public", "shop:eu:public")
     with pytest.raises(NotAuthorizedError, match="topic shop:eu:public"):
-        log.bounds()
+        log.read_bounds()
 
 
 def test_a_sink_travels_without_the_heads_it_swapped(tmp_path: Path) -> None:
@@ -571,7 +567,7 @@ def test_logs_and_sinks_take_who_acts_along_to_another_process(tmp_path: Path) -
         list(log.read(0, OffsetRange(0, 1)))
     with pytest.raises(NotAuthorizedError, match=r"User:eve from 10\.0\.0\.7 may not write topic copy"):
         sink.publish([sink.stage(0, [numbered(3, 3)], at=None)])
-    assert there.log("copy").bounds()[0].end == 3
+    assert there.log("copy").read_bounds()[0].end == 3
 
 
 def test_acting_for_somebody_costs_no_request_more() -> None:

@@ -17,7 +17,7 @@ from reconciler.errors import RetryableError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.planning.actions import Create
-from reconciler.providers.protocol import Edge, Failed, Scope
+from reconciler.providers.protocol import Edge, FailedAction, Scope
 from reconciler.providers.registry import open_provider
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
@@ -133,18 +133,18 @@ def test_a_foreign_root_is_refused_by_everything(tmp_path: Path) -> None:
     (tmp_path / "cat.jpg").write_bytes(b"x")
     west = declared(f"file://{tmp_path}")
     provider = open_provider(west, edge(tmp_path))
-    for ask in (provider.identify, lambda: provider.observe(Scope()), lambda: provider.measure([])):
+    for ask in (provider.identify, lambda: provider.observe(Scope()), lambda: provider.measure_topics([])):
         with pytest.raises(UserError, match="is not an embedded cluster"):
             ask()
     (outcome,) = provider.apply([Create(address=west.address, after=west)])
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedAction)
     assert "is not an embedded cluster" in outcome.error.message
 
 
 def test_a_cluster_that_is_not_there_can_be_asked_again_later(tmp_path: Path) -> None:
     provider = open_provider(declared("file://west"), edge(tmp_path))
     with pytest.raises(RetryableError, match="there is no cluster at"):
-        provider.log(Address("topic/west/orders"))
+        provider.open_log(Address("topic/west/orders"))
 
 
 def test_another_cluster_in_the_same_place_is_seen_as_another(tmp_path: Path) -> None:

@@ -64,12 +64,12 @@ def check(appends: list[list[dict[str, Any]]], ranges: list[list[int]]) -> None:
         }
     log = cluster.log("orders")
     for partition, kept in model.items():
-        assert log.bounds()[partition].end == len(kept)
+        assert log.read_bounds()[partition].end == len(kept)
         for start, stop in ranges:
             expected = pa.RecordBatch.from_pylist(kept[start:stop], schema=RECORD_SCHEMA)
             assert read(log, partition, start, stop) == expected.to_pylist()
-            digest = sum(log.digests(partition, OffsetRange(start, stop)), Digest())
+            digest = sum(log.read_digests(partition, OffsetRange(start, stop)), Digest())
             assert digest == compute_digest(expected, base=0)
         for time in {row["timestamp_ms"] for row in kept} | {NOW + 1}:
             first = next((row["offset"] for row in kept if row["timestamp_ms"] >= time), None)
-            assert log.offset_for_time(partition, time) == first
+            assert log.find_offset_at(partition, time) == first

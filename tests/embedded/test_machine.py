@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from reconciler.embedded.segments import head as head_module
-from reconciler.objectstore.base import ObjectStore, nonce
+from reconciler.objectstore.base import ObjectStore, create_nonce
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
@@ -56,7 +56,7 @@ def test_in_memory() -> None:
 
 
 def test_in_a_directory(tmp_path: Path) -> None:
-    run(lambda: DirectoryStore(tmp_path / nonce()), examples=6, steps=20)
+    run(lambda: DirectoryStore(tmp_path / create_nonce()), examples=6, steps=20)
 
 
 @pytest.mark.thorough
@@ -71,7 +71,7 @@ def test_in_memory_for_long() -> None:
 
 @pytest.mark.soak
 def test_in_a_directory_for_long(tmp_path: Path) -> None:
-    run(lambda: DirectoryStore(tmp_path / nonce()), examples=200, steps=50, is_new=True)
+    run(lambda: DirectoryStore(tmp_path / create_nonce()), examples=200, steps=50, is_new=True)
 
 
 @pytest.mark.soak

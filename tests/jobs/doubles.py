@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
-from reconciler.jobs.copy import mirror
+from reconciler.jobs.copy import copy_log
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import ObservedSource, OffsetRange, SinkPosition, StagedRecords, StagedSink, TopicLog
 from tests.engines import on
@@ -20,7 +20,7 @@ from tests.engines import on
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from reconciler.jobs.flows import Copy
+    from reconciler.jobs.flows import CopyResult
 
 TOPIC = "orders"
 
@@ -34,15 +34,15 @@ class Wrapped:
     def check_shared(self) -> None:
         self.sink.check_shared()
 
-    def following(self, source: ObservedSource) -> StagedSink:
-        self.sink = self.sink.following(source)
+    def follow_source(self, source: ObservedSource) -> StagedSink:
+        self.sink = self.sink.follow_source(source)
         return self
 
-    def ends(self) -> Mapping[int, int]:
-        return self.sink.ends()
+    def read_ends(self) -> Mapping[int, int]:
+        return self.sink.read_ends()
 
-    def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        return self.sink.reached(only)
+    def read_positions(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
+        return self.sink.read_positions(only)
 
     def stage(self, partition: int, batches: Any, *, at: OffsetRange | None) -> StagedRecords:
         return self.sink.stage(partition, batches, at=at)
@@ -53,8 +53,8 @@ class Wrapped:
     def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
         return self.sink.publish(staged)
 
-    def complete(self) -> None:
-        self.sink.complete()
+    def mark_complete(self) -> None:
+        self.sink.mark_complete()
 
 
 @dataclass
@@ -109,10 +109,10 @@ class Unlucky(Wrapped):
         return super().publish(staged[:0])
 
 
-def in_spark(spark: SparkSession, source: TopicLog, sink: StagedSink, **options: Any) -> Copy:
+def in_spark(spark: SparkSession, source: TopicLog, sink: StagedSink, **options: Any) -> CopyResult:
     """Mirror in Spark, however little there is to copy."""
     how = {name: options.pop(name) for name in ("is_stopped", "clock") if name in options}
-    return mirror(on(spark, **how), source, sink, **options)
+    return copy_log(on(spark, **how), source, sink, **options)
 
 
 def fill(cluster: EmbeddedCluster, *, partitions: int = 3, count: int = 40, parts: int = 2) -> None:
@@ -280,9 +280,9 @@ class MishapStore(WithMishap):
         self.mishap.touch()
         return self.inner.get_range(key, start, length)
 
-    def copy_in(self, key: str, source: Any, source_key: str, *, kms_key_id: str | None = None) -> None:
+    def copy_from(self, key: str, source: Any, source_key: str, *, kms_key_id: str | None = None) -> None:
         self.mishap.touch()
-        self.inner.copy_in(key, source, source_key, kms_key_id=kms_key_id)
+        self.inner.copy_from(key, source, source_key, kms_key_id=kms_key_id)
 
 
 @dataclass

@@ -12,40 +12,32 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
-from reconciler.archives.archive import Archive, ArchivedTopic, begin
+from reconciler.archives.archive import Archive, ArchivedTopic, begin_archive
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.maintenance import compaction as in_memory
 from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
 from reconciler.errors import LostRaceError
-from reconciler.jobs.archive import ArchiveJob, archive
+from reconciler.jobs.archive import ArchiveJob, archive_records
 from reconciler.jobs.compaction import run_in_spark
-from reconciler.jobs.copy import TopicCopyJob, fill, mirror
-from reconciler.jobs.profile import profile
+from reconciler.jobs.copy import TopicCopyJob, copy_log, fill_topic
+from reconciler.jobs.profile import compute_profile
 from reconciler.jobs.source import register
-from reconciler.jobs.verify import verify
+from reconciler.jobs.verify import compare_logs
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.providers.brokers.records.rekey_copy import KafkaRekeySink
 from tests.embedded.mounts.shared_bucket import Bucket
 from tests.embedded.samples import NOW, ids, read
 from tests.engines import here, on
-from tests.jobs.doubles import (
-    TOPIC,
-    Mishap,
-    MishapLog,
-    MishapStore,
-    append,
-    in_spark,
-    tiered_west,
-)
-from tests.jobs.doubles import fill as fill_topic
+from tests.jobs.doubles import TOPIC, Mishap, MishapLog, MishapStore, append, in_spark, tiered_west
+from tests.jobs.doubles import fill as fill_log
 from tests.jobs.kafka.copies import Place, produce
 from tests.jobs.kafka.test_rekey import assert_rekeyed, produce_into
 from tests.jobs.streams import to_the_end
 from tests.jobs.test_archive import archive_of
 
 if TYPE_CHECKING:
-    from reconciler.jobs.flows import Copy
+    from reconciler.jobs.flows import CopyResult
     from reconciler.jobs.stage import Engine
     from reconciler.records.log import TopicLog
 
@@ -72,7 +64,7 @@ class Scene:
     def cluster(self, name: str, *, parts: int) -> EmbeddedCluster:
         """Return a cluster with a topic of six partitions, with so many parts of 40 records each."""
         found = EmbeddedCluster.create(self.store(name), now_ms=lambda: NOW, new_id=ids())
-        fill_topic(found, partitions=PARTITIONS, parts=parts)
+        fill_log(found, partitions=PARTITIONS, parts=parts)
         return found
 
     def tiered(self) -> EmbeddedCluster:
@@ -97,13 +89,13 @@ def mirror_is_the_same(it: Scene) -> None:
     assert in_spark(it.spark, west.log(TOPIC), east.sink(TOPIC)).records == PARTITIONS * 120
     for partition in range(PARTITIONS):
         assert [row["offset"] for row in read(east.log(TOPIC), partition)] == list(range(120))
-    assert verify(here(), west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
+    assert compare_logs(here(), west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
 
 
 def verify_finds_what_differs(it: Scene) -> None:
     west, east = it.cluster("west", parts=2), it.cluster("east", parts=2)
     append(east, partitions=1, count=1)
-    found = verify(it.engine, west.log(TOPIC), east.log(TOPIC), deep=True)
+    found = compare_logs(it.engine, west.log(TOPIC), east.log(TOPIC), deep=True)
     assert [each.partition for each in found.differing] == [0]
 
 
@@ -152,32 +144,34 @@ def archive_has_every_record(it: Scene) -> None:
     place = archive_of(Bucket(storage=it.store("storage")))
     source = it.cluster("west", parts=2).log(TOPIC)
     assert archive_all(source, place, it.engine).records == PARTITIONS * 80
-    assert verify(here(), source, ArchiveLog(place), deep=True).is_equal
+    assert compare_logs(here(), source, ArchiveLog(place), deep=True).is_equal
 
 
-def archive_all(source: TopicLog, place: Archive, engine: Engine) -> Copy:
-    begin(place, ArchivedTopic(TOPIC, PARTITIONS, 1, {}, {}, {}), dict.fromkeys(range(PARTITIONS), 0), "mark")
-    ends = {number: bounds.end for number, bounds in source.bounds().items()}
-    return archive(ArchiveJob(TOPIC, source, ArchiveSink(place, PARTITIONS), ArchiveLog(place), engine, lambda: ends))
+def archive_all(source: TopicLog, place: Archive, engine: Engine) -> CopyResult:
+    begin_archive(place, ArchivedTopic(TOPIC, PARTITIONS, 1, {}, {}, {}), dict.fromkeys(range(PARTITIONS), 0), "mark")
+    ends = {number: bounds.end for number, bounds in source.read_bounds().items()}
+    return archive_records(
+        ArchiveJob(TOPIC, source, ArchiveSink(place, PARTITIONS), ArchiveLog(place), engine, lambda: ends)
+    )
 
 
 def mirror_into_kafka_is_the_same(it: Scene) -> None:
     place = it.kafka()
     source, target = place.create("orders", 3), place.create("copy", 3)
     produce(place, source, 400, partitions=3)
-    watched: Any = MishapLog(place.log(source), it.mishap)
-    run_again_if_shut_out(lambda: mirror(it.engine, watched, place.sink(target)))
+    watched: Any = MishapLog(place.open_log(source), it.mishap)
+    run_again_if_shut_out(lambda: copy_log(it.engine, watched, place.sink(target)))
     assert [said for _, said in sorted_records(place, target)] == [said for _, said in sorted_records(place, source)]
 
 
 def rekey_into_kafka_has_every_record(it: Scene) -> None:
     place = it.kafka()
-    source, target = (place.log(place.create(name, number)) for name, number in (("orders", 3), ("copy", 5)))
+    source, target = (place.open_log(place.create(name, number)) for name, number in (("orders", 3), ("copy", 5)))
     for partition in range(3):
         produce_into(place, source.topic, partition, 300)
     watched: Any = MishapLog(source, it.mishap)
     sink = KafkaRekeySink(place.sink(target.topic).target, source.topic_id)
-    run_again_if_shut_out(lambda: fill(TopicCopyJob("topic orders", watched, replace(sink), target, it.engine)))
+    run_again_if_shut_out(lambda: fill_topic(TopicCopyJob("topic orders", watched, replace(sink), target, it.engine)))
     assert_rekeyed(source, target)
 
 
@@ -187,10 +181,12 @@ def restore_into_kafka_has_every_record(it: Scene) -> None:
     restored = place.create("orders", PARTITIONS)
     watched: Any = MishapLog(ArchiveLog(archive_of(archived)), it.mishap)
     run_again_if_shut_out(
-        lambda: fill(TopicCopyJob("topic orders", watched, place.sink(restored), place.log(restored), it.engine))
+        lambda: fill_topic(
+            TopicCopyJob("topic orders", watched, place.sink(restored), place.open_log(restored), it.engine)
+        )
     )
     for partition in range(PARTITIONS):
-        found, rows = read(place.log(restored), partition), read(west, partition)
+        found, rows = read(place.open_log(restored), partition), read(west, partition)
         assert [(row["key"], row["value"]) for row in found] == [(row["key"], row["value"]) for row in rows]
 
 
@@ -208,7 +204,7 @@ def sorted_records(place: Place, topic: str) -> list[tuple[int, str]]:
 
 def profile_counts_every_record_once(it: Scene) -> None:
     log = it.cluster("west", parts=2).log(TOPIC)
-    found = profile(lambda: it.spark, log)
+    found = compute_profile(lambda: it.spark, log)
     assert [each.counts.records for each in found.partitions] == [80] * PARTITIONS
     rows = [row for partition in range(PARTITIONS) for row in read(log, partition)]
     assert found.counts.tombstones == sum(row["value"] is None and row["key"] is not None for row in rows)

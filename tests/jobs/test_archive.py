@@ -16,23 +16,23 @@ import pytest
 from reconciler.archives.archive import (
     Archive,
     ArchivedTopic,
-    begin,
-    claim,
-    describe,
-    detach,
+    begin_archive,
+    claim_archive,
+    delete_unnamed_objects,
+    describe_archive,
+    detach_archive,
     release_claim,
-    settle,
-    tidy,
+    settle_claim,
 )
-from reconciler.archives.keys import segment_key
+from reconciler.archives.keys import create_segment_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.ownership import OwnershipState, read_ownership
 from reconciler.archives.storage import read_storage_id
 from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
 from reconciler.errors import IncompleteError, OwnershipLostError, RetryableError, UserError
-from reconciler.jobs.archive import ArchiveJob, ArchiveResult, archive
-from reconciler.jobs.verify import verify
-from reconciler.records.log import Bounds, OffsetRange, TopicLog, partitions_changed_since
+from reconciler.jobs.archive import ArchiveJob, ArchiveResult, archive_records
+from reconciler.jobs.verify import compare_logs
+from reconciler.records.log import Bounds, OffsetRange, TopicLog, find_changed_partitions
 from tests.embedded.mounts.shared_bucket import Bucket
 from tests.engines import here
 from tests.jobs.doubles import Interrupted
@@ -84,7 +84,7 @@ def job(source: TopicLog, place: Archive, sink: Any = None, meanwhile: Callable[
 
     def shut_out() -> dict[int, int]:
         meanwhile()
-        return {number: bounds.end for number, bounds in source.bounds().items()}
+        return {number: bounds.end for number, bounds in source.read_bounds().items()}
 
     return ArchiveJob(NAME, source, sink or ArchiveSink(place, 3), ArchiveLog(place), here(), shut_out)
 
@@ -95,11 +95,11 @@ TOPIC = ArchivedTopic(NAME, 3, 2, {"retention.ms": "-1"}, {"retention.ms": "-1"}
 def archived(bucket: Bucket, source: TopicLog, *, mark: str = CLAIM, sink: Any = None, **more: Any) -> ArchiveResult:
     """Archive a topic and let go of it."""
     place = archive_of(bucket)
-    begin(place, TOPIC, {number: each.start for number, each in source.bounds().items()}, mark)
-    done = archive(job(source, place, sink and sink(place), **more))
-    describe(place, TOPIC, done.bounds)
-    tidy(place)
-    detach(place, mark, now_ms=bucket.clock.now_ms)
+    begin_archive(place, TOPIC, {number: each.start for number, each in source.read_bounds().items()}, mark)
+    done = archive_records(job(source, place, sink and sink(place), **more))
+    describe_archive(place, TOPIC, done.bounds)
+    delete_unnamed_objects(place)
+    detach_archive(place, mark, now_ms=bucket.clock.now_ms)
     return done
 
 
@@ -108,8 +108,8 @@ def test_what_was_archived_is_mounted_elsewhere_record_by_record(bucket: Bucket)
     done = archived(bucket, source)
     assert done.records == 42
     bucket.mounted(f"{NAME}/{KAFKA}/9", NAME)
-    assert verify(here(), source, bucket.east.log(NAME), deep=True).is_equal
-    offsets = bucket.east.groups.committed("readers", [NAME])
+    assert compare_logs(here(), source, bucket.east.log(NAME), deep=True).is_equal
+    offsets = bucket.east.groups.read_committed_offsets("readers", [NAME])
     assert offsets == {(NAME, 0): 3, (NAME, 1): 4}
 
 
@@ -119,10 +119,10 @@ def test_a_mounted_archive_is_unmounted_again_and_keeps_its_place(bucket: Bucket
     bucket.mounted(f"{NAME}/{KAFKA}/9", NAME)
     assert bucket.unmounted(NAME, "east") == f"{NAME}/{KAFKA}/9"
     place = archive_of(bucket)
-    topic = claim(place, NAME, "back", now_ms=1)
+    topic = claim_archive(place, NAME, "back", now_ms=1)
     assert (topic.partitions, list(topic.groups)) == (3, ["readers"])
-    assert verify(here(), source, ArchiveLog(place), deep=True).is_equal
-    settle(place, NAME, "back", now_ms=2)
+    assert compare_logs(here(), source, ArchiveLog(place), deep=True).is_equal
+    settle_claim(place, NAME, "back", now_ms=2)
     found = read_ownership(bucket.storage, place.location)
     assert found is not None
     assert (found.state, found.owner) == (OwnershipState.MOUNTED, KAFKA)
@@ -131,9 +131,9 @@ def test_a_mounted_archive_is_unmounted_again_and_keeps_its_place(bucket: Bucket
 def test_what_a_cluster_puts_that_has_mounted_an_archive_is_left_alone(bucket: Bucket) -> None:
     archived(bucket, written(bucket).log(NAME))
     bucket.mounted(f"{NAME}/{KAFKA}/9", NAME)
-    uploading = segment_key(archive_of(bucket).partition(0).place, (100, 101), 3, 1)
+    uploading = create_segment_key(archive_of(bucket).locate_partition(0).key_prefix, (100, 101), 3, 1)
     bucket.storage.put(uploading, b"not named yet")
-    assert tidy(archive_of(bucket)) == 0
+    assert delete_unnamed_objects(archive_of(bucket)) == 0
     assert bucket.storage.get(uploading) is not None
 
 
@@ -141,37 +141,37 @@ def test_an_archive_is_let_go_of_once_however_soon_it_is_mounted_and_unmounted_e
     archived(bucket, written(bucket).log(NAME))
     place = archive_of(bucket)
     bucket.mounted(f"{NAME}/{KAFKA}/9", NAME)
-    found = detach(place, CLAIM, now_ms=2)
+    found = detach_archive(place, CLAIM, now_ms=2)
     assert (found.state, found.owner) == (OwnershipState.MOUNTED, bucket.east.cluster_id)
     bucket.unmounted(NAME, "east")
-    assert detach(place, CLAIM, now_ms=3) == read_ownership(bucket.storage, place.location)
+    assert detach_archive(place, CLAIM, now_ms=3) == read_ownership(bucket.storage, place.location)
 
 
 def test_who_has_claimed_it_first_has_it(bucket: Bucket) -> None:
     archived(bucket, written(bucket).log(NAME))
     place = archive_of(bucket)
-    claim(place, NAME, "first", now_ms=1)
-    claim(place, NAME, "first", now_ms=1)
+    claim_archive(place, NAME, "first", now_ms=1)
+    claim_archive(place, NAME, "first", now_ms=1)
     with pytest.raises(OwnershipLostError, match="being mounted on this cluster"):
-        claim(place, NAME, "second", now_ms=1)
+        claim_archive(place, NAME, "second", now_ms=1)
     release_claim(place, "first", now_ms=2)
-    claim(place, NAME, "second", now_ms=3)
-    settle(place, NAME, "second", now_ms=4)
-    settle(place, NAME, "second", now_ms=4)
+    claim_archive(place, NAME, "second", now_ms=3)
+    settle_claim(place, NAME, "second", now_ms=4)
+    settle_claim(place, NAME, "second", now_ms=4)
 
 
 def test_an_archive_that_was_cut_short_is_gone_on_with(bucket: Bucket) -> None:
     source = written(bucket).log(NAME)
     place = archive_of(bucket)
-    starts = {number: each.start for number, each in source.bounds().items()}
+    starts = {number: each.start for number, each in source.read_bounds().items()}
     for _ in range(2):
-        begin(place, TOPIC, starts, CLAIM)
+        begin_archive(place, TOPIC, starts, CLAIM)
     with pytest.raises(ZeroDivisionError):
-        archive(job(source, place, Interrupted(ArchiveSink(place, 3), lambda: 1 // 0)))
-    begin(place, TOPIC, starts, CLAIM)
-    assert archive(job(source, place)).records == 42
-    begin(place, TOPIC, starts, CLAIM)
-    assert archive(job(source, place)).records == 0
+        archive_records(job(source, place, Interrupted(ArchiveSink(place, 3), lambda: 1 // 0)))
+    begin_archive(place, TOPIC, starts, CLAIM)
+    assert archive_records(job(source, place)).records == 42
+    begin_archive(place, TOPIC, starts, CLAIM)
+    assert archive_records(job(source, place)).records == 0
 
 
 def test_what_is_written_meanwhile_is_archived_too(bucket: Bucket) -> None:
@@ -185,24 +185,24 @@ def test_what_is_written_meanwhile_is_archived_too(bucket: Bucket) -> None:
     )
     assert done.records == 42 + 9 + 6
     bucket.mounted(f"{NAME}/{KAFKA}/9", NAME)
-    assert verify(here(), cluster.log(NAME), bucket.east.log(NAME), deep=True).is_equal
+    assert compare_logs(here(), cluster.log(NAME), bucket.east.log(NAME), deep=True).is_equal
 
 
 def test_what_comes_after_the_end_is_seen_and_ends_of_transactions_are_no_records(bucket: Bucket) -> None:
     cluster = written(bucket)
     log = cluster.log(NAME)
-    ends = {number: bounds.end for number, bounds in log.bounds().items()}
+    ends = {number: bounds.end for number, bounds in log.read_bounds().items()}
     paying = cluster.producer("late")
     paying.init_transactions()
     paying.begin()
     paying.send(NAME, "undone", partition=2)
     paying.flush()
     paying.abort()
-    assert log.bounds()[2].end > ends[2]
-    assert partitions_changed_since(log, ends) == []
+    assert log.read_bounds()[2].end > ends[2]
+    assert find_changed_partitions(log, ends) == []
     more(cluster, 2)
-    assert partitions_changed_since(log, ends) == [0, 1]
-    assert partitions_changed_since(log, {0: log.bounds()[0].end}) == [1, 2]
+    assert find_changed_partitions(log, ends) == [0, 1]
+    assert find_changed_partitions(log, {0: log.read_bounds()[0].end}) == [1, 2]
 
 
 def test_an_open_transaction_is_not_taken_for_the_end(bucket: Bucket) -> None:
@@ -212,22 +212,22 @@ def test_an_open_transaction_is_not_taken_for_the_end(bucket: Bucket) -> None:
     paying.begin()
     paying.send(NAME, "open", partition=2)
     paying.flush()
-    begin(place, TOPIC, {}, CLAIM)
+    begin_archive(place, TOPIC, {}, CLAIM)
     with pytest.raises(RetryableError, match="transactions are open on partitions 2"):
-        archive(job(cluster.log(NAME), place))
+        archive_records(job(cluster.log(NAME), place))
     paying.commit()
-    assert archive(job(cluster.log(NAME), place)).records == 1
+    assert archive_records(job(cluster.log(NAME), place)).records == 1
 
 
 def test_an_archive_that_differs_is_told_and_nothing_is_let_go_of(bucket: Bucket) -> None:
     cluster, place = written(bucket), archive_of(bucket)
-    begin(place, TOPIC, {}, CLAIM)
-    archive(job(cluster.log(NAME), place))
+    begin_archive(place, TOPIC, {}, CLAIM)
+    archive_records(job(cluster.log(NAME), place))
     stranger = Bucket().cluster("stranger")
     stranger.create_topic(NAME, partitions=3)
     more(stranger, 200)
     with pytest.raises(UserError, match=r"the archive differs from the topic in partitions 0 \(from offset"):
-        archive(job(stranger.log(NAME), place))
+        archive_records(job(stranger.log(NAME), place))
 
 
 @dataclass(frozen=True)
@@ -237,15 +237,15 @@ class StoppedWhereCompared(ArchiveLog):
     is_last: threading.Event = field(default_factory=threading.Event)
     is_stopped: threading.Event = field(default_factory=threading.Event)
 
-    def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
+    def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
         if self.is_last.is_set():
             self.is_stopped.set()
-        return super().bounds(only)
+        return super().read_bounds(only)
 
 
 def test_what_was_not_compared_before_it_was_stopped_is_not_taken_for_equal(bucket: Bucket) -> None:
     cluster, place = written(bucket), archive_of(bucket)
-    begin(place, TOPIC, {}, CLAIM)
+    begin_archive(place, TOPIC, {}, CLAIM)
     copy = StoppedWhereCompared(place)
 
     def meanwhile() -> None:
@@ -254,7 +254,7 @@ def test_what_was_not_compared_before_it_was_stopped_is_not_taken_for_equal(buck
 
     work = job(cluster.log(NAME), place, meanwhile=meanwhile)
     with pytest.raises(IncompleteError, match="comparing records was stopped"):
-        archive(replace(work, copy=copy, engine=here(is_stopped=copy.is_stopped.is_set)))
+        archive_records(replace(work, copy=copy, engine=here(is_stopped=copy.is_stopped.is_set)))
 
 
 @dataclass
@@ -268,7 +268,7 @@ class GroupRewrite:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.log, name)
 
-    def compacts(self) -> bool:
+    def may_lack_records(self) -> bool:
         return True
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -287,7 +287,7 @@ def test_what_brokers_compacted_after_it_was_archived_is_no_difference(
         for key, value in [("a", "0"), ("b", "1"), ("a", "2"), ("b", "3")]:
             producer.send(NAME, value, key=key.encode(), partition=0)
     source = GroupRewrite(cluster.log(NAME), frozenset(taken))
-    begin(place, replace(TOPIC, partitions=1), {}, CLAIM)
+    begin_archive(place, replace(TOPIC, partitions=1), {}, CLAIM)
 
     def clean() -> None:
         source.is_cleaned = True
@@ -295,29 +295,29 @@ def test_what_brokers_compacted_after_it_was_archived_is_no_difference(
     sink = Interrupted(ArchiveSink(place, 1), clean)
     work = job(source, place, sink)
     if is_equal:
-        assert archive(work).records == 4
+        assert archive_records(work).records == 4
     else:
         with pytest.raises(UserError, match=r"the archive differs from the topic in partitions 0 \(from offset 3\)"):
-            archive(work)
+            archive_records(work)
 
 
 def test_where_a_topic_lies_detached_nothing_is_archived(bucket: Bucket) -> None:
     cluster = written(bucket)
     archived(bucket, cluster.log(NAME))
     with pytest.raises(UserError, match="detached"):
-        begin(archive_of(bucket), TOPIC, {}, "again")
+        begin_archive(archive_of(bucket), TOPIC, {}, "again")
 
 
 def test_another_time_replaces_what_the_place_held(bucket: Bucket) -> None:
     cluster = written(bucket)
     archived(bucket, cluster.log(NAME))
     place = archive_of(bucket)
-    claim(place, NAME, "here", now_ms=1)
-    settle(place, NAME, "here", now_ms=2)
+    claim_archive(place, NAME, "here", now_ms=1)
+    settle_claim(place, NAME, "here", now_ms=2)
     more(cluster, 10)
     assert archived(bucket, cluster.log(NAME), mark="c2").records == 52
     bucket.mounted(f"{NAME}/{KAFKA}/9", NAME)
-    assert verify(here(), cluster.log(NAME), bucket.east.log(NAME), deep=True).is_equal
+    assert compare_logs(here(), cluster.log(NAME), bucket.east.log(NAME), deep=True).is_equal
     lying = [each.key for each in bucket.storage.list(f"topics/{KAFKA}/") if each.key.endswith(".parquet")]
     assert len(lying) == 3
 
@@ -331,12 +331,12 @@ def test_a_place_whose_tiering_was_switched_off_and_on_meanwhile_is_archived_to_
     bucket.east.alter_topic(NAME, {"remote.write": "true", "remote.read": "true"})
     bucket.unmounted(NAME, "east")
     place = archive_of(bucket)
-    claim(place, NAME, "here", now_ms=1)
-    settle(place, NAME, "here", now_ms=2)
+    claim_archive(place, NAME, "here", now_ms=1)
+    settle_claim(place, NAME, "here", now_ms=2)
     more(cluster, 10)
     assert archived(bucket, cluster.log(NAME), mark="c2").records == 52
     bucket.mounted(f"{NAME}/{KAFKA}/9", NAME)
-    assert verify(here(), cluster.log(NAME), bucket.east.log(NAME), deep=True).is_equal
+    assert compare_logs(here(), cluster.log(NAME), bucket.east.log(NAME), deep=True).is_equal
 
 
 def test_another_storage_is_told_apart(bucket: Bucket) -> None:
@@ -344,6 +344,6 @@ def test_another_storage_is_told_apart(bucket: Bucket) -> None:
     other = Bucket()
     place = archive_of(other)
     with pytest.raises(UserError, match="there is no topic at"):
-        claim(place, NAME, "x", now_ms=1)
+        claim_archive(place, NAME, "x", now_ms=1)
     with pytest.raises(UserError, match="object storage"):
         Archive(other.storage, place.location, KAFKA, "another").check_shared()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import IncompleteError, RetryableError, UserError
-from reconciler.jobs.verify import verify
+from reconciler.jobs.verify import compare_logs
 from reconciler.records.log import OffsetRange
 from tests.embedded.samples import numbered, read
 from tests.engines import here
@@ -38,7 +38,7 @@ def test_a_copy_has_the_same_offsets_times_keys_headers_and_bytes(
     for partition in range(3):
         assert read(east.log(TOPIC), partition) == read(west.log(TOPIC), partition)
         assert len(read(east.log(TOPIC), partition)) == 80
-    assert verify(here(), west.log(TOPIC), east.log(TOPIC)).is_equal
+    assert compare_logs(here(), west.log(TOPIC), east.log(TOPIC)).is_equal
 
 
 @pytest.mark.usefixtures("filled")
@@ -47,7 +47,7 @@ def test_only_what_is_missing_is_copied(spark: SparkSession, west: EmbeddedClust
     assert in_spark(spark, west.log(TOPIC), east.sink(TOPIC)).offsets == 0
     append(west, partitions=2, count=5)
     assert in_spark(spark, west.log(TOPIC), east.sink(TOPIC)).records == 10
-    assert verify(here(), west.log(TOPIC), east.log(TOPIC)).is_equal
+    assert compare_logs(here(), west.log(TOPIC), east.log(TOPIC)).is_equal
 
 
 def test_gaps_and_an_end_without_records_are_kept(
@@ -59,7 +59,7 @@ def test_gaps_and_an_end_without_records_are_kept(
     source.publish([source.stage(0, [numbered(3, 4)], at=OffsetRange(0, 20))])
     source.publish([source.stage(0, [numbered(25, 2)], at=OffsetRange(20, 30))])
     assert in_spark(spark, west.log(TOPIC), east.sink(TOPIC)).offsets == 30
-    assert east.sink(TOPIC).ends() == {0: 30}
+    assert east.sink(TOPIC).read_ends() == {0: 30}
     assert read(east.log(TOPIC)) == read(west.log(TOPIC))
 
 
@@ -74,7 +74,7 @@ def test_dozens_of_small_partitions_are_one_round(
     assert (seen[0].records, seen[0].records_total) == (0, 120)
     assert seen[1].ends == dict.fromkeys(range(60), 2)
     assert [(each.partitions_done, each.partitions) for each in seen] == [(0, 60), (60, 60)]
-    assert verify(here(), west.log(TOPIC), east.log(TOPIC)).is_equal
+    assert compare_logs(here(), west.log(TOPIC), east.log(TOPIC)).is_equal
 
 
 @pytest.mark.usefixtures("filled")
@@ -97,7 +97,7 @@ def test_two_mirrors_at_once_publish_nothing_twice(
     with ThreadPoolExecutor(2) as runners:
         copies = list(runners.map(lambda _: in_spark(spark, west.log(TOPIC), east.sink(TOPIC)), range(2)))
     assert sum(copy.records for copy in copies) == 240
-    assert verify(here(), west.log(TOPIC), east.log(TOPIC)).is_equal
+    assert compare_logs(here(), west.log(TOPIC), east.log(TOPIC)).is_equal
 
 
 @pytest.mark.usefixtures("filled")
@@ -110,14 +110,14 @@ def test_what_somebody_else_published_meanwhile_is_not_published_again(
 
     copied = in_spark(spark, west.log(TOPIC), Interrupted(east.sink(TOPIC), faster))
     assert copied.records == 240 - 33
-    assert verify(here(), west.log(TOPIC), east.log(TOPIC)).is_equal
+    assert compare_logs(here(), west.log(TOPIC), east.log(TOPIC)).is_equal
 
 
 @pytest.mark.usefixtures("filled")
 def test_a_copy_that_never_fits_gives_up(spark: SparkSession, west: EmbeddedCluster, east: EmbeddedCluster) -> None:
     with pytest.raises(RetryableError, match="another process kept writing to this mirror"):
         in_spark(spark, west.log(TOPIC), Unlucky(east.sink(TOPIC)))
-    assert east.sink(TOPIC).ends() == {0: 0, 1: 0, 2: 0}
+    assert east.sink(TOPIC).read_ends() == {0: 0, 1: 0, 2: 0}
 
 
 @pytest.mark.usefixtures("filled")
@@ -127,7 +127,7 @@ def test_an_executor_that_does_not_see_the_sink_is_named_and_nothing_is_publishe
     with pytest.raises(UserError, match="is not visible to the executor on") as refused:
         in_spark(spark, west.log(TOPIC), Unshared(east.sink(TOPIC)))
     assert refused.value.hint == "Share it."
-    assert east.sink(TOPIC).ends() == {0: 0, 1: 0, 2: 0}
+    assert east.sink(TOPIC).read_ends() == {0: 0, 1: 0, 2: 0}
 
 
 def test_what_other_tasks_copied_is_kept_when_one_is_refused(
@@ -137,8 +137,8 @@ def test_what_other_tasks_copied_is_kept_when_one_is_refused(
     east.create_topic(TOPIC, partitions=3)
     with pytest.raises(UserError, match="no space left for partition 1"):
         in_spark(spark, west.log(TOPIC), Refusing(east.sink(TOPIC)))
-    assert east.sink(TOPIC).ends()[0] == 8
-    assert east.sink(TOPIC).ends()[1] == 0
+    assert east.sink(TOPIC).read_ends()[0] == 8
+    assert east.sink(TOPIC).read_ends()[1] == 0
 
 
 @pytest.mark.usefixtures("filled")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.jobs.verify import verify
+from reconciler.jobs.verify import compare_logs
 from tests.embedded.samples import read
 from tests.engines import here
 from tests.jobs.doubles import TOPIC, append, in_spark
@@ -72,9 +72,9 @@ def test_a_copy_killed_half_way_goes_on_and_copies_nothing_twice(
 ) -> None:
     said = when_halted(tmp_path, where, signal.SIGKILL)
     assert said == ""
-    assert sum(east.sink(TOPIC).ends().values()) == published
+    assert sum(east.sink(TOPIC).read_ends().values()) == published
     assert in_spark(spark, west.log(TOPIC), east.sink(TOPIC)).records == 80 - published
-    assert verify(here(), west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
+    assert compare_logs(here(), west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
     for partition in range(4):
         assert [row["offset"] for row in read(east.log(TOPIC), partition)] == list(range(20))
 
@@ -84,7 +84,7 @@ def test_a_copy_killed_half_way_goes_on_and_copies_nothing_twice(
 def test_a_copy_that_is_stopped_does_not_wait_for_its_tasks(tmp_path: Path, east: EmbeddedCluster) -> None:
     said = when_halted(tmp_path, "staging", signal.SIGTERM)
     assert said == "the copy was stopped; the records copied so far stay. `apply` continues it.\n"
-    assert east.sink(TOPIC).ends() == dict.fromkeys(range(4), 0)
+    assert east.sink(TOPIC).read_ends() == dict.fromkeys(range(4), 0)
 
 
 def when_halted(folder: Path, where: str, sent: signal.Signals) -> str:

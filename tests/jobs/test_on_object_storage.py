@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from reconciler.jobs.verify import verify
+from reconciler.jobs.verify import compare_logs
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import StoreSettings
@@ -63,7 +63,7 @@ def copied(spark: SparkSession, west: EmbeddedCluster, east: EmbeddedCluster) ->
     for partition in range(3):
         assert read(east.log(TOPIC), partition) == read(west.log(TOPIC), partition)
         assert len(read(east.log(TOPIC), partition)) == 80
-    assert verify(on(spark), west.log(TOPIC), east.log(TOPIC)).is_equal
+    assert compare_logs(on(spark), west.log(TOPIC), east.log(TOPIC)).is_equal
 
 
 def test_parts_are_copied_within_the_bucket_and_pass_through_nobody(
@@ -87,4 +87,4 @@ def test_a_folder_is_copied_into_a_bucket_and_back(spark: SparkSession, bucket: 
     back = cluster_in(DirectoryStore(tmp_path / "back"), now_ms=NOW + 2)
     back.create_topic(TOPIC, partitions=3)
     assert in_spark(spark, inside.log(TOPIC), back.sink(TOPIC)).records == 240
-    assert verify(on(spark), folder.log(TOPIC), back.log(TOPIC)).is_equal
+    assert compare_logs(on(spark), folder.log(TOPIC), back.log(TOPIC)).is_equal

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.jobs.source import register
-from reconciler.jobs.verify import verify
+from reconciler.jobs.verify import compare_logs
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
 from tests.embedded.mounts.recovered_topics import say
@@ -65,9 +65,9 @@ def test_a_comparison_covers_both(
     sink = east.sink(TOPIC)
     sink.publish([sink.stage(0, [numbered(0, COUNT)], at=OffsetRange(0, COUNT))])
     engine = on(request.getfixturevalue("spark")) if how == "read in Spark" else here()
-    assert verify(engine, west.log(TOPIC), east.log(TOPIC), deep=how != "kept").is_equal
+    assert compare_logs(engine, west.log(TOPIC), east.log(TOPIC), deep=how != "kept").is_equal
     sink.publish([sink.stage(0, [numbered(COUNT, 1)], at=OffsetRange(COUNT, COUNT + 1))])
-    assert not verify(engine, west.log(TOPIC), east.log(TOPIC), deep=how != "kept").is_equal
+    assert not compare_logs(engine, west.log(TOPIC), east.log(TOPIC), deep=how != "kept").is_equal
 
 
 @pytest.mark.spark
@@ -88,4 +88,4 @@ def test_a_read_replica_is_a_data_frame_and_compares_equal_to_its_source(
     frame = spark.read.format("topic-log").options(cluster="reader", topic="copies").load()
     rows = [(row.offset, row.key, row.value) for row in frame.orderBy("offset").collect()]
     assert rows == [(row["offset"], row["key"], row["value"]) for row in rows_of([numbered(0, COUNT)])]
-    assert verify(on(spark), west.log(TOPIC), log, deep=True).is_equal
+    assert compare_logs(on(spark), west.log(TOPIC), log, deep=True).is_equal

@@ -13,7 +13,7 @@ import pytest
 from reconciler.embedded.clients.topic_log import EmbeddedLog
 from reconciler.errors import UserError
 from reconciler.jobs import profile as steps
-from reconciler.jobs.profile import profile
+from reconciler.jobs.profile import compute_profile
 from reconciler.records.log import OffsetRange
 from reconciler.resources.topic_profile import Counts, Gap, KeyCounts, KeyProfile, Sizes, Timeline
 from tests.embedded.samples import numbered, read
@@ -43,7 +43,7 @@ def size_of(row: dict[str, Any]) -> int:
 
 def test_a_profile_says_what_counting_by_hand_says(spark: SparkSession, west: EmbeddedCluster) -> None:
     fill(west)
-    found = profile(lambda: spark, west.log(TOPIC), old_before_ms=NOW + 10)
+    found = compute_profile(lambda: spark, west.log(TOPIC), old_before_ms=NOW + 10)
     rows = [[*read(west.log(TOPIC), number)] for number in range(3)]
     flat = [row for part in rows for row in part]
     sizes = sorted(map(size_of, flat))
@@ -76,7 +76,7 @@ def test_a_profile_says_what_counting_by_hand_says(spark: SparkSession, west: Em
 
 def test_nothing_to_read_starts_no_spark(west: EmbeddedCluster) -> None:
     west.create_topic(TOPIC, partitions=2)
-    found = profile(no_spark, west.log(TOPIC))
+    found = compute_profile(no_spark, west.log(TOPIC))
     assert (found.counts, [each.partition for each in found.partitions], found.skew) == (Counts(), [0, 1], None)
 
 
@@ -85,7 +85,7 @@ def test_a_topic_of_tombstones_and_an_empty_partition(spark: SparkSession, west:
     with west.producer() as producer:
         for key in (b"\x1b[31m", b"\x1b[31m", b"\xff" * 300):
             producer.send(TOPIC, None, key=key, partition=1, timestamp_ms=NOW)
-    found = profile(lambda: spark, west.log(TOPIC))
+    found = compute_profile(lambda: spark, west.log(TOPIC))
     assert found.partitions[0].counts == Counts()
     assert (found.counts.tombstones, found.superseded_records, found.superseded_bytes) == (3, 1, 5)
     assert found.top_keys == (KeyProfile(b"\x1b[31m", 5, 2, 10, 1), KeyProfile(b"\xff" * 256, 300, 1, 300, 1))
@@ -97,7 +97,7 @@ def test_offsets_without_records_are_no_records(spark: SparkSession, west: Embed
     west.create_topic(TOPIC)
     sink = west.sink(TOPIC)
     sink.publish([sink.stage(0, [numbered(5, 3)], at=OffsetRange(0, 100))])
-    counts = profile(lambda: spark, west.log(TOPIC)).counts
+    counts = compute_profile(lambda: spark, west.log(TOPIC)).counts
     assert (counts.records, counts.first_offset, counts.last_offset) == (3, 5, 7)
 
 
@@ -105,7 +105,7 @@ def test_only_gaps_make_no_record(spark: SparkSession, west: EmbeddedCluster) ->
     west.create_topic(TOPIC)
     sink = west.sink(TOPIC)
     sink.publish([sink.stage(0, [], at=OffsetRange(0, 100))])
-    found = profile(lambda: spark, west.log(TOPIC))
+    found = compute_profile(lambda: spark, west.log(TOPIC))
     assert (found.counts, found.timeline, found.top_keys) == (Counts(), None, ())
 
 
@@ -136,7 +136,7 @@ def test_a_log_that_cannot_be_read_is_an_error_in_a_sentence(
     with pytest.raises(
         UserError, match=r"reading the topic failed: orders, partition [0-9]+: the records at offsets"
     ) as caught:
-        profile(lambda: spark, log)
+        compute_profile(lambda: spark, log)
     assert "Traceback" not in caught.value.message
     assert caught.value.hint.startswith("Restore it from a copy of the store")
 
@@ -150,8 +150,8 @@ def test_what_retention_removes_meanwhile_is_no_part_of_a_profile(spark: SparkSe
         def check_shared(self) -> None:
             west.upkeep().retain()  # It was planned what is read.
 
-    counts = profile(lambda: spark, Trimmed(*(getattr(log, each.name) for each in fields(log)))).counts
-    start = log.bounds()[0].start
+    counts = compute_profile(lambda: spark, Trimmed(*(getattr(log, each.name) for each in fields(log)))).counts
+    start = log.read_bounds()[0].start
     assert start > 0
     assert (counts.records, counts.first_offset, counts.last_offset) == (20 - start, start, 19)
 
@@ -160,7 +160,7 @@ def test_a_session_may_call_a_time_without_a_zone_a_timestamp(spark: SparkSessio
     fill(west, partitions=1, count=5, parts=1)
     spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
     try:
-        counts = profile(lambda: spark, west.log(TOPIC)).counts
+        counts = compute_profile(lambda: spark, west.log(TOPIC)).counts
     finally:
         spark.conf.unset("spark.sql.timestampType")
     assert (counts.records, counts.first_ms, counts.last_ms) == (5, NOW, NOW + 4)

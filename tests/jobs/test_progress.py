@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.errors import MissingObjectError, ReconcilerError, RetryableError, UnansweredError, UserError
-from reconciler.jobs.progress import job_error
+from reconciler.jobs.progress import translate_job_error
 
 TRACE = """\
 [PYTHON_DATA_SOURCE_ERROR] Failed to initialize Python data source reader: Traceback (most recent call last):
@@ -25,14 +25,14 @@ def test_an_error_of_ours_keeps_its_advice_on_its_way_through_spark(
     ours: type[ReconcilerError], kind: type[ReconcilerError]
 ) -> None:
     error = ours("orders does not exist", hint="Correct it. Or create it: reconciler apply.")
-    found = job_error("reading the topic", RuntimeError(TRACE.format(name=ours.__name__, error=error)))
+    found = translate_job_error("reading the topic", RuntimeError(TRACE.format(name=ours.__name__, error=error)))
     assert type(found) is kind
     assert found.message == "reading the topic failed: orders does not exist"
     assert found.hint == "Correct it. Or create it: reconciler apply."
 
 
 def test_an_error_of_sparks_is_worth_another_run() -> None:
-    found = job_error(
+    found = translate_job_error(
         "copying records", RuntimeError("org.apache.spark.SparkException: Job aborted: a worker was lost.")
     )
     assert isinstance(found, RetryableError)

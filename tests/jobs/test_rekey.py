@@ -12,7 +12,7 @@ import pytest
 from reconciler.jobs import flows
 from reconciler.jobs import rekey as steps
 from reconciler.jobs.flows import PIECE_COST, Piece, iter_pieces
-from reconciler.jobs.rekey import add_every_target, read_packed, rekey, sort_by_target, split_by_target
+from reconciler.jobs.rekey import add_every_target, copy_by_key, read_packed, sort_by_target, split_by_target
 from reconciler.records.hashes import murmur2
 from reconciler.records.log import Digest, ObservedSource, OffsetRange, TopicLog, Written
 from reconciler.records.schema import RECORD_SCHEMA
@@ -29,8 +29,10 @@ TARGETS = 5
 
 
 def pieces_in(log: TopicLog) -> list[Piece]:
-    ranges = {number: OffsetRange(bounds.start, bounds.stable) for number, bounds in log.bounds().items()}
-    return [piece for number, each in ranges.items() for piece in iter_pieces(number, each, log.extents(number, each))]
+    ranges = {number: OffsetRange(bounds.start, bounds.stable) for number, bounds in log.read_bounds().items()}
+    return [
+        piece for number, each in ranges.items() for piece in iter_pieces(number, each, log.list_extents(number, each))
+    ]
 
 
 @dataclass
@@ -44,10 +46,10 @@ class Kept:
     def check_shared(self) -> None:
         pass
 
-    def following(self, _source: ObservedSource) -> Kept:
+    def follow_source(self, _source: ObservedSource) -> Kept:
         return self
 
-    def reached(self) -> Mapping[int, Mapping[int, int]]:
+    def read_positions(self) -> Mapping[int, Mapping[int, int]]:
         return {number: self.through.get(number, {}) for number in range(self.partitions)}
 
     def write(self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]) -> Iterator[Written]:
@@ -56,7 +58,7 @@ class Kept:
         self.through.setdefault(partition, {}).update(through)
         yield Written(partition, len(rows), 0)
 
-    def written(self) -> Digest:
+    def read_written_digest(self) -> Digest:
         raise NotImplementedError
 
 
@@ -97,8 +99,8 @@ def test_a_group_that_lags_in_one_partition_reads_little_of_the_others_again(
     append(west, partitions=3, count=100, parts=1)
     append(west, partitions=1, count=100, parts=7)  # The first partition is the longest.
     log, sink = west.log(TOPIC), Kept()
-    ends = {number: bounds.stable for number, bounds in log.bounds().items()}
-    rekey(here(), log, sink, until=ends)
+    ends = {number: bounds.stable for number, bounds in log.read_bounds().items()}
+    copy_by_key(here(), log, sink, until=ends)
     assert sum(map(len, sink.rows.values())) == sum(ends.values()) == 1000
     for lagging, end in ends.items():
         again = 0

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.jobs.progress import start_error
+from reconciler.jobs.progress import translate_start_error
 from reconciler.jobs.session import check_java, check_ready, pack_sources, start_session
 from reconciler.resources.workspace import SparkSpec
 
@@ -134,9 +134,12 @@ def test_what_a_jvm_only_warned_of_is_not_why_it_did_not_start() -> None:
         "WARNING: Using incubator modules\n26/11/26 09:38:16 WARN Utils: Your hostname resolves to a loopback address\n"
     )
     error = RuntimeError("Java gateway process exited before sending its port number.")
-    found = start_error("Spark does not start", error, output=said)
+    found = translate_start_error("Spark does not start", error, output=said)
     assert found.message == "Spark does not start: Java gateway process exited before sending its port number"
-    assert start_error("Spark does not start", EOFError(), output=said).message == "Spark does not start: EOFError"
+    assert (
+        translate_start_error("Spark does not start", EOFError(), output=said).message
+        == "Spark does not start: EOFError"
+    )
 
 
 @pytest.mark.spark

@@ -21,10 +21,10 @@ from reconciler.jobs.flows import (
     Budget,
     Piece,
     deal_to_tasks,
+    find_missing_ranges,
     iter_pieces,
     iter_rounds,
     join_pieces,
-    missing_ranges,
 )
 from reconciler.jobs.ordered import verify_renumbered
 from reconciler.jobs.progress import JobProgress
@@ -78,25 +78,25 @@ some_pieces = st.lists(
 
 def test_only_partitions_that_lack_something_are_copied_up_to_what_is_stable() -> None:
     bounds = {0: Bounds(0, 0, 10, 12), 1: Bounds(3, 3, 5, 5), 2: EMPTY}
-    assert missing_ranges(bounds, {0: 4, 1: 5, 2: 0}) == {0: OffsetRange(4, 10)}
+    assert find_missing_ranges(bounds, {0: 4, 1: 5, 2: 0}) == {0: OffsetRange(4, 10)}
 
 
 def test_what_the_source_no_longer_has_is_a_gap_at_the_beginning() -> None:
-    assert missing_ranges({0: Bounds(7, 7, 9, 9)}, {0: 0}) == {0: OffsetRange(0, 9)}
+    assert find_missing_ranges({0: Bounds(7, 7, 9, 9)}, {0: 0}) == {0: OffsetRange(0, 9)}
 
 
 def test_a_sink_that_goes_on_where_its_source_ends_is_no_copy_of_it() -> None:
     with pytest.raises(UserError, match="partition 0 ends at 11, its source at 10"):
-        missing_ranges({0: Bounds(0, 0, 10, 10)}, {0: 11})
+        find_missing_ranges({0: Bounds(0, 0, 10, 10)}, {0: 11})
 
 
 def test_a_sink_that_is_within_an_open_transaction_of_its_source_lacks_nothing() -> None:
-    assert missing_ranges({0: Bounds(0, 0, 10, 14)}, {0: 12}) == {}
+    assert find_missing_ranges({0: Bounds(0, 0, 10, 14)}, {0: 12}) == {}
 
 
 def test_a_partition_the_sink_does_not_have_is_refused() -> None:
     with pytest.raises(UserError, match="partition 1 is on the source only"):
-        missing_ranges({0: EMPTY, 1: EMPTY}, {0: 0})
+        find_missing_ranges({0: EMPTY, 1: EMPTY}, {0: 0})
 
 
 @given(stretches, st.integers(0, 10), st.integers(0, 5))
@@ -110,7 +110,7 @@ def test_pieces_cover_every_offset_once_and_cut_no_extent(
     assert all(one.offsets.stop == other.offsets.start for one, other in itertools.pairwise(pieces))
     assert sum(piece.records for piece in pieces) == sum(extent.records for extent in stored)
     for extent in stored:
-        assert any(piece.offsets.holds(extent.offsets) for piece in pieces)
+        assert any(piece.offsets.contains(extent.offsets) for piece in pieces)
 
 
 @given(stretches)
@@ -169,9 +169,9 @@ def test_neighbours_of_one_partition_are_joined_and_others_are_not() -> None:
 def test_a_budget_learns_from_how_long_a_round_took() -> None:
     budget = Budget(2)
     taken = [Piece(0, OffsetRange(0, 1), 1, 96 * MIB)]
-    budget.learn(taken, seconds=100.0, cores=2)
+    budget.adapt(taken, seconds=100.0, cores=2)
     assert budget.cost == 10 * MIB
-    budget.learn(taken, seconds=0.01, cores=2)
+    budget.adapt(taken, seconds=0.01, cores=2)
     assert budget.cost == 2 * 1024 * MIB
 
 
@@ -277,7 +277,7 @@ class Cancelled:
     def check_shared(self) -> None:
         """See that every machine has it."""
 
-    def extents(self, _partition: int, offsets: OffsetRange) -> list[Extent]:
+    def list_extents(self, _partition: int, offsets: OffsetRange) -> list[Extent]:
         return [Extent(offsets, 1, 1)]
 
     def read(self, _partition: int, _offsets: OffsetRange) -> list[object]:
@@ -308,9 +308,9 @@ def no_java() -> Any:
 )
 def test_work_that_is_larger_than_expected_says_what_to_install(below: int, message: str) -> None:
     tasks = Tasks(Engine(no_java, below=below))
-    with tasks.over(0, "nothing yet") if below else nullcontext():
-        assert tasks.is_here
-    with pytest.raises(MissingSparkError) as refused, tasks.over(96 << 10, "more than that"):
+    with tasks.choose_engine(0, "nothing yet") if below else nullcontext():
+        assert tasks.is_in_process
+    with pytest.raises(MissingSparkError) as refused, tasks.choose_engine(96 << 10, "more than that"):
         pytest.fail("it ran without Spark")
     assert refused.value.message.startswith(message)
     assert refused.value.hint == "Install it: pip install it."

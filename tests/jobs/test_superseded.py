@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.jobs.ordered import verify_renumbered
-from reconciler.jobs.verify import verify
+from reconciler.jobs.verify import compare_logs
 from reconciler.operations.steps.mount_jobs import check_equal
 from reconciler.records.log import OffsetRange, Spans
 from reconciler.records.offset_map import OffsetMap
@@ -43,13 +43,13 @@ def write(cluster: EmbeddedCluster, parts: int) -> None:
 def copy(west: EmbeddedCluster, east: EmbeddedCluster) -> dict[int, int]:
     """Bring the mirror to the end, and return where it ended before."""
     sink, source = east.sink(TOPIC), west.log(TOPIC)
-    ends = dict(sink.ends())
-    sink.publish([sink.stage_copy(0, source, OffsetRange(ends[0], source.bounds()[0].stable))])
+    ends = dict(sink.read_ends())
+    sink.publish([sink.stage_copy(0, source, OffsetRange(ends[0], source.read_bounds()[0].stable))])
     return ends
 
 
 def compared(west: EmbeddedCluster, east: EmbeddedCluster, *, deep: bool = False) -> PartitionComparison:
-    (found,) = verify(here(), west.log(TOPIC), east.log(TOPIC), deep=deep).partitions
+    (found,) = compare_logs(here(), west.log(TOPIC), east.log(TOPIC), deep=deep).partitions
     return found
 
 
@@ -155,9 +155,7 @@ def test_logs_begin_to_differ_at_a_record_that_only_one_has_before_one_that_diff
     assert compared(west, east).first_difference == 60
 
 
-def test_a_copy_whose_map_knows_no_record_is_not_equal(
-    both: tuple[EmbeddedCluster, EmbeddedCluster, Clock],
-) -> None:
+def test_a_copy_whose_map_knows_no_record_is_not_equal(both: tuple[EmbeddedCluster, EmbeddedCluster, Clock]) -> None:
     west, east, _ = both
     west.upkeep().compact()
     end = head_of(west).end

@@ -11,14 +11,8 @@ import pytest
 
 from reconciler.jobs import ordered
 from reconciler.jobs.comparison import DisputedPartition, pair_partitions
-from reconciler.jobs.superseded import (
-    explain_in_spark,
-    find_differences,
-    find_newest,
-    mark_explained,
-    sum_by_partition,
-)
-from reconciler.jobs.verify import verify
+from reconciler.jobs.superseded import explain_in_spark, find_differences, find_newest, mark_explained, sum_by_partition
+from reconciler.jobs.verify import compare_logs
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
 from tests.embedded.maintenance.tiny_segments import TOPIC, Clock, append, clocked, head_of, with_topic
@@ -104,17 +98,14 @@ def both(tmp_path: Path) -> tuple[EmbeddedCluster, EmbeddedCluster]:
 
 def copy(west: EmbeddedCluster, east: EmbeddedCluster) -> None:
     sink, source = east.sink(TOPIC), west.log(TOPIC)
-    bounds = source.bounds()
-    for partition, end in sink.ends().items():
+    bounds = source.read_bounds()
+    for partition, end in sink.read_ends().items():
         sink.publish([sink.stage_copy(partition, source, OffsetRange(end, bounds[partition].stable))])
 
 
 @pytest.mark.parametrize("trouble", ["none", "another record", "a lost record", "few held"])
 def test_a_join_explains_what_memory_explains(
-    spark: SparkSession,
-    both: tuple[EmbeddedCluster, EmbeddedCluster],
-    monkeypatch: pytest.MonkeyPatch,
-    trouble: str,
+    spark: SparkSession, both: tuple[EmbeddedCluster, EmbeddedCluster], monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
     west, east = both
     if trouble == "another record":
@@ -127,7 +118,9 @@ def test_a_join_explains_what_memory_explains(
     elif trouble == "few held":
         monkeypatch.setattr(ordered, "_MAX_HELD", 3)
     logs = west.log(TOPIC), east.log(TOPIC)
-    doubts = [DisputedPartition(logs, pair, logs) for pair in pair_partitions(logs[0].bounds(), logs[1].bounds())]
+    doubts = [
+        DisputedPartition(logs, pair, logs) for pair in pair_partitions(logs[0].read_bounds(), logs[1].read_bounds())
+    ]
     found, wanted = explain_in_spark(spark, doubts), ordered.explain_differences(here(), doubts)
     assert {number: each.first_difference for number, each in found.items()} == {
         number: each.first_difference for number, each in wanted.items()
@@ -136,5 +129,5 @@ def test_a_join_explains_what_memory_explains(
         if each.first_difference is None:
             assert found[number] == each
             assert each.superseded > 0
-    assert verify(on(spark), *logs).partitions == verify(here(), *logs).partitions
-    assert verify(on(spark), *logs).is_equal == (trouble in {"none", "few held"})
+    assert compare_logs(on(spark), *logs).partitions == compare_logs(here(), *logs).partitions
+    assert compare_logs(on(spark), *logs).is_equal == (trouble in {"none", "few held"})

@@ -83,7 +83,7 @@ def trimmed(cluster: EmbeddedCluster) -> int:
     """Let retention remove what is old from the first partition, and return where it begins since."""
     cluster.alter_topic(TOPIC, {"retention.bytes": "1", "segment.bytes": "14"})
     cluster.upkeep().retain()
-    start = cluster.log(TOPIC).bounds()[0].start
+    start = cluster.log(TOPIC).read_bounds()[0].start
     assert start > 0
     return start
 
@@ -320,7 +320,7 @@ def test_a_batch_read_that_begins_at_the_end_is_empty(west: EmbeddedCluster, opt
 def test_a_log_is_asked_for_no_time_beyond_64_bits(west: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(west, partitions=1, count=5, parts=1)
     asked: list[int] = []
-    monkeypatch.setattr(EmbeddedLog, "offset_for_time", lambda _log, _partition, time: asked.append(time))
+    monkeypatch.setattr(EmbeddedLog, "find_offset_at", lambda _log, _partition, time: asked.append(time))
     times = {"startingTimestamp": str(1 << 63), "endingTimestamp": "1700000000000000000000"}
     assert source(west, **times).reader(SCHEMA).partitions() == []
     assert asked == [(1 << 63) - 1] * 2

@@ -45,7 +45,7 @@ def rows_in(cluster: EmbeddedCluster, *names: str, topic: str = TOPIC, partition
 
 
 def nothing_in(cluster: EmbeddedCluster) -> bool:
-    return all(bounds.end == 0 for bounds in cluster.log(TOPIC).bounds().values())
+    return all(bounds.end == 0 for bounds in cluster.log(TOPIC).read_bounds().values())
 
 
 def test_every_row_is_a_record_exactly(spark: SparkSession, west: EmbeddedCluster) -> None:

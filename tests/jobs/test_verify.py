@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.jobs.verify import verify
+from reconciler.jobs.verify import compare_logs
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import RECORD_SCHEMA
 from tests.embedded.samples import numbered
@@ -31,7 +31,7 @@ Check = Callable[[], "Comparison"]
 def check(request: pytest.FixtureRequest, west: EmbeddedCluster, east: EmbeddedCluster) -> Check:
     """Compare the topic of both clusters, in every way there is."""
     engine = on(request.getfixturevalue("spark")) if request.param == "read in Spark" else here()
-    return lambda: verify(engine, west.log(TOPIC), east.log(TOPIC), deep=request.param != "kept")
+    return lambda: compare_logs(engine, west.log(TOPIC), east.log(TOPIC), deep=request.param != "kept")
 
 
 @pytest.fixture(autouse=True)
@@ -160,7 +160,7 @@ def test_a_damaged_record_behind_a_kept_digest_is_found_only_by_reading(
     # As many bytes as before: all that a head says of the part still holds.
     other = east.sink(TOPIC).stage(1, [altered(numbered(0, 10), 6, value=b"w6")], at=OffsetRange(0, 10))
     replace_part(east, other.entries)
-    kept, deep = (verify(here(), west.log(TOPIC), east.log(TOPIC), deep=deep) for deep in (False, True))
+    kept, deep = (compare_logs(here(), west.log(TOPIC), east.log(TOPIC), deep=deep) for deep in (False, True))
     assert kept.is_equal
     assert deep.partitions[0].first_difference == 6
 
@@ -179,7 +179,7 @@ def test_a_deep_comparison_tells_how_far_it_is(west: EmbeddedCluster, east: Embe
     for cluster in (west, east):
         put(cluster, numbered(0, 100), 0, 100)
     seen: list[JobProgress] = []
-    verify(here(), west.log(TOPIC), east.log(TOPIC), deep=True, progress=seen.append)
+    compare_logs(here(), west.log(TOPIC), east.log(TOPIC), deep=True, progress=seen.append)
     assert (seen[-1].records, seen[-1].records_total) == (100, 100)
     assert seen[-1].bytes == seen[-1].bytes_total
 
@@ -188,7 +188,7 @@ def test_a_topic_that_is_gone_is_said_so(west: EmbeddedCluster, east: EmbeddedCl
     log = west.log(TOPIC)
     west.delete_topic(TOPIC)
     with pytest.raises(UserError, match="orders was deleted or unmounted"):
-        verify(here(), log, east.log(TOPIC))
+        compare_logs(here(), log, east.log(TOPIC))
 
 
 @pytest.mark.spark
@@ -199,4 +199,4 @@ def test_many_partitions_are_compared_in_spark(
     for cluster in (west, east):
         cluster.delete_topic(TOPIC)
         fill(cluster, partitions=5)
-    assert verify(on(spark), west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
+    assert compare_logs(on(spark), west.log(TOPIC), east.log(TOPIC), deep=True).is_equal

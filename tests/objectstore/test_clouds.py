@@ -66,7 +66,7 @@ def test_a_source_that_fails_in_the_middle_of_a_copy_is_told_as_it_is_and_leaves
     proxy.let_pass("GET", 1)
     proxy.on("GET", FailedChore(503, "ServerBusy"), times=10)
     with pytest.raises(RetryableError, match=f"cannot read {source.url}/large: the store is throttling"):
-        truth.copy_in("copied", source, "large")
+        truth.copy_from("copied", source, "large")
     assert list(truth.list("")) == []
 
 
@@ -92,7 +92,7 @@ def test_what_was_cut_off_leaves_nothing_and_the_next_try_is_whole(
 def test_a_copy_within_a_bucket_never_passes_through_us(store: ObjectStore, proxy: Proxy) -> None:
     store.put("body", b"1" * 10_000)
     before = sum(len(one.body) for one in proxy.asked)
-    store.copy_in("copied", store, "body")
+    store.copy_from("copied", store, "body")
     assert proxy.count("GET", "body") == 0
     assert sum(len(one.body) for one in proxy.asked) == before
 
@@ -108,7 +108,7 @@ def test_a_prefix_is_text_and_need_not_end_where_a_folder_does(prefix: str, trut
 def test_the_clock_is_the_stores_own(truth: ObjectStore) -> None:
     truth.put("a", b"")
     (row,) = truth.list("a")
-    assert abs(truth.clock_ms() - row.modified_ms) < 30_000
+    assert abs(truth.read_clock_ms() - row.modified_ms) < 30_000
 
 
 # -- what users meet: each a sentence that says what to do
@@ -228,7 +228,7 @@ def test_a_store_that_ignores_conditions_is_found_out(gs_server: CloudServer) ->
     with Proxy(gs_server.endpoint) as proxy:
         proxy.on("PUT", Stripped(CONDITIONS), times=100)
         settings = gs_server.settings("probe", endpoint=proxy.endpoint)
-        assert list(open_store(settings).probe()) == [
+        assert list(open_store(settings).find_violated_conditions()) == [
             "it overwrites an object that was to be created only if absent",
             "it accepts a swap based on an old version",
         ]
@@ -313,7 +313,7 @@ def test_what_only_s3_has_is_refused(name: str, server: CloudServer) -> None:
 
 
 def test_a_namespace_cannot_have_a_key_of_its_own(truth: ObjectStore) -> None:
-    assert not truth.encrypts
+    assert not truth.can_encrypt
     with pytest.raises(UserError, match="cannot encrypt"):
         truth.put("a", b"1", kms_key_id="alias/topics")
 

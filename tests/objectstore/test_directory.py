@@ -25,13 +25,13 @@ from reconciler.objectstore.directory import (
     copy_contents,
     error_from_os_error,
     exclusive_lock,
-    is_exclusive,
+    supports_exclusive_locks,
     sync_folder,
     translate_file_errors,
 )
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.register import Register
-from reconciler.state.lockfile import Terms
+from reconciler.state.lockfile import LeaseTerms
 
 NOBODY = 65_534
 
@@ -213,7 +213,7 @@ def test_what_the_kernel_ends_before_the_end_is_copied_to_its_end(
     monkeypatch.setattr(os, "copy_file_range", copied)
     here, there = DirectoryStore(tmp_path / "here"), DirectoryStore(tmp_path / "there")
     here.put("a", b"all of it")
-    there.copy_in("b", here, "a")
+    there.copy_from("b", here, "a")
     assert there.get_range("b", 0, 100) == b"all of it"
 
 
@@ -229,16 +229,16 @@ def test_what_is_read_a_little_at_a_time_is_read_to_its_end(monkeypatch: pytest.
     store.put("a", b"all of it")
     monkeypatch.setattr(directory, "open", lambda path, *_mode, **_options: FewAtOnce(path), raising=False)
     assert store.get_range("a", 4, 100) == b"of it"
-    other.copy_in("b", store, "a")
+    other.copy_from("b", store, "a")
     assert other.get_range("b", 0, 100) == b"all of it"
 
 
 def test_a_lock_keeps_a_second_holder_out_and_is_free_afterwards(tmp_path: Path) -> None:
     path = tmp_path / "locks" / "one"
-    assert is_exclusive(path)
+    assert supports_exclusive_locks(path)
     with exclusive_lock(path):
         pass
-    assert is_exclusive(path)
+    assert supports_exclusive_locks(path)
 
 
 # -- what can be wrong with a folder
@@ -246,7 +246,7 @@ def test_a_lock_keeps_a_second_holder_out_and_is_free_afterwards(tmp_path: Path)
 
 HOLDING = """
 from reconciler.objectstore.directory import exclusive_lock
-with exclusive_lock(store._stripe("a")):
+with exclusive_lock(store._build_lock_path("a")):
     print("held", flush=True)
     sys.stdin.readline()
 """
@@ -278,7 +278,7 @@ def test_a_writer_stopped_in_the_middle_of_a_swap_is_waited_for_and_no_longer_th
 
 
 def test_a_lock_is_waited_for_less_long_than_a_lease_allows() -> None:
-    assert Terms().lease_s - Terms().give_up_s > directory.LOCK_SECONDS
+    assert LeaseTerms().lease_s - LeaseTerms().give_up_s > directory.LOCK_SECONDS
 
 
 def test_a_folder_that_may_not_be_written_is_said_so(shared: Path) -> None:
@@ -293,7 +293,7 @@ def test_a_folder_that_may_not_be_written_is_said_so(shared: Path) -> None:
             lambda: store.put("b", b"2"),
             lambda: store.swap("a", b"2", expected=found.version),
             lambda: store.delete(["a"]),
-            lambda: list(store.probe()),
+            lambda: list(store.find_violated_conditions()),
         ):
             with pytest.raises(UserError, match=r"permission denied.*right to it"):
                 call()
@@ -361,7 +361,7 @@ def test_a_file_system_without_hard_links_is_said_so(
 
     monkeypatch.setattr(os, "link", refuse)
     with pytest.raises(UserError, match=r"cannot lock or link files \(.*\)\. .*Use a local disk"):
-        DirectoryStore(tmp_path).probe()
+        DirectoryStore(tmp_path).find_violated_conditions()
 
 
 def test_a_file_system_that_cannot_make_names_durable_is_said_so() -> None:

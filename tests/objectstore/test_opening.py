@@ -32,7 +32,7 @@ def test_settings_stay_with_the_location() -> None:
     settings = StoreSettings.resolve("s3://b", folder=Path("/w"), region="eu-1", endpoint="http://e", kms_key_id="k")
     assert (settings.region, settings.endpoint, settings.kms_key_id) == ("eu-1", "http://e", "k")
     assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301 - our own bytes
-    assert settings.below("a/b").url == "s3://b/a/b"
+    assert settings.join_prefix("a/b").url == "s3://b/a/b"
 
 
 def test_a_folder_without_a_name_is_refused() -> None:

@@ -12,7 +12,7 @@ from reconciler.errors import BrokenInvariantError, LostRaceError, RetryableErro
 from reconciler.objectstore.base import ObjectStore, StoredObject, Version
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
-from reconciler.objectstore.register import Register, create, is_truncated_json, restore_truncated
+from reconciler.objectstore.register import Register, create_object, is_truncated_json, restore_truncated
 from tests.servers.stores import KINDS, fresh_store
 
 if TYPE_CHECKING:
@@ -123,10 +123,10 @@ def test_what_is_whole_or_was_never_ours_is_not_cut_off(body: bytes) -> None:
 @pytest.mark.parametrize("left", [b"", WHOLE_OBJECT[:5]])
 def test_whoever_creates_takes_the_place_of_what_was_cut_off(store: ObjectStore, left: bytes) -> None:
     store.put("key", left)
-    create(store, "key", WHOLE_OBJECT)
+    create_object(store, "key", WHOLE_OBJECT)
     assert _body(store) == WHOLE_OBJECT
     with pytest.raises(LostRaceError):
-        create(store, "key", b"{}")
+        create_object(store, "key", b"{}")
     assert _body(store) == WHOLE_OBJECT
 
 

@@ -26,7 +26,7 @@ CALLS: dict[str, Call] = {
     "read part of": lambda store: store.get_range("a", 0, 1),
     "write": lambda store: store.put("b", b"2"),
     "swap": lambda store: store.swap("c", b"3", expected=None),
-    "copy": lambda store: store.copy_in("d", store, "a"),
+    "copy": lambda store: store.copy_from("d", store, "a"),
     "list": lambda store: list(store.list("")),
     "delete": lambda store: store.delete(["a"]),
     "delete several": lambda store: store.delete(["a", "b"]),
@@ -109,13 +109,13 @@ def test_an_object_that_is_not_deleted_among_others_is_told_though_the_store_say
 
 @pytest.mark.parametrize("identity", ["reader", "unlisted"])
 def test_the_probe_names_the_right_that_is_missing(identity: str, s3_server: S3Server) -> None:
-    error = told(lambda store: store.probe(), s3_server.settings("probe", identity=identity))
+    error = told(lambda store: store.find_violated_conditions(), s3_server.settings("probe", identity=identity))
     assert ("s3:ListBucket" if identity == "unlisted" else "s3:PutObject") in error.hint
 
 
 def test_the_probe_finds_a_bucket_nobody_may_delete_from(s3_server: S3Server, proxy: Proxy) -> None:
     proxy.on("DELETE", FailedChore(403, "AccessDenied"))
-    error = told(lambda store: store.probe(), s3_server.settings("probe", endpoint=proxy.endpoint))
+    error = told(lambda store: store.find_violated_conditions(), s3_server.settings("probe", endpoint=proxy.endpoint))
     assert "s3:DeleteObject" in error.hint
 
 
@@ -130,7 +130,7 @@ def test_what_is_not_s3_and_answers_all_the_same_is_named(doing: str, settings: 
 def test_a_store_that_ignores_conditions_is_found_out(s3_server: S3Server, proxy: Proxy) -> None:
     proxy.on("PUT", Stripped(("if-match", "if-none-match")), times=100)
     settings = s3_server.settings("probe", endpoint=proxy.endpoint)
-    assert list(open_store(settings).probe()) == [
+    assert list(open_store(settings).find_violated_conditions()) == [
         "it overwrites an object that was to be created only if absent",
         "it accepts a swap based on an old version",
     ]
@@ -243,7 +243,7 @@ def test_a_store_that_takes_no_notice_of_keys_is_refused(doing: str, settings: S
     calls: dict[str, Call] = {
         "put": lambda store: store.put("secret", b"1", kms_key_id="alias/topics"),
         "put in parts": lambda store: store.put("secret", b"1" * (SINGLE_BYTES + 1), kms_key_id="alias/topics"),
-        "copy": lambda store: store.copy_in("secret", store, "a", kms_key_id="alias/topics"),
+        "copy": lambda store: store.copy_from("secret", store, "a", kms_key_id="alias/topics"),
         "swap": lambda store: store.swap("secret", b"1", expected=None),
     }
     error = told(calls[doing], replace(settings, endpoint=proxy.endpoint, kms_key_id="alias/default"))

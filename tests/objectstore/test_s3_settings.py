@@ -92,10 +92,10 @@ def test_a_store_arrives_complete_where_there_is_no_environment(location: StoreS
 def test_clients_are_made_by_boto3_and_share_one_reader_of_descriptions(location: StoreSettings) -> None:
     first = client_module.Clients(location)
     assert first.retrying_client.meta.config.user_agent.startswith("Boto3/")
-    before = list(client_module._descriptions().search_paths)
+    before = list(client_module._load_descriptions().search_paths)
     second = client_module.Clients(location)
     assert second.single_try_client.meta.config.user_agent.startswith("Boto3/")
-    assert client_module._descriptions().search_paths == before, "nothing grows with the number of stores"
+    assert client_module._load_descriptions().search_paths == before, "nothing grows with the number of stores"
 
 
 def test_credentials_are_never_shown(location: StoreSettings) -> None:
@@ -193,7 +193,7 @@ def test_pyarrow_reaches_the_same_place(location: StoreSettings) -> None:
     system, path = arrow_filesystem(location)
     with system.open_input_file(f"{path}/deep/a") as stream:
         assert stream.read() == b"arrow"
-    assert path == f"{BUCKET}/{location.rest.partition('/')[2]}"
+    assert path == f"{BUCKET}/{location.url_path.partition('/')[2]}"
 
 
 def test_pyarrow_reads_folders_in_the_same_way(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def write_all(store: ObjectStore, kms_key_id: str | None) -> None:
     """Write an object in every way there is under one key."""
     store.put("put", b"1", kms_key_id=kms_key_id)
     store.put("in-parts", LARGE, kms_key_id=kms_key_id)
-    store.copy_in("copied", store, "put", kms_key_id=kms_key_id)
+    store.copy_from("copied", store, "put", kms_key_id=kms_key_id)
 
 
 @pytest.mark.parametrize("name", ["put", "in-parts", "copied"])
@@ -274,7 +274,7 @@ def test_each_prefix_of_a_bucket_has_its_own_key(aws: Any) -> None:
 def test_a_copy_takes_the_key_of_where_it_goes_not_of_where_it_was(aws: Any) -> None:
     west, east = opened("west", "alias/west"), opened("east", "alias/east")
     west.put("a", b"1")
-    east.copy_in("a", west, "a")
+    east.copy_from("a", west, "a")
     assert key_of(aws, "east/a") == "alias/east"
     assert east.get("a") is not None
 
@@ -286,4 +286,4 @@ def test_without_a_key_the_bucket_decides(aws: Any) -> None:
 
 def test_stores_say_that_they_can_encrypt(aws: Any) -> None:
     del aws
-    assert opened("west").encrypts
+    assert opened("west").can_encrypt

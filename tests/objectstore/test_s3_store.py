@@ -14,11 +14,11 @@ from reconciler.objectstore import swap
 from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.register import Register, RegisterSnapshot
-from reconciler.objectstore.s3_client import pause_after
+from reconciler.objectstore.s3_client import compute_busy_pause
 from reconciler.objectstore.s3_store import SINGLE_BYTES
 from reconciler.objectstore.settings import Patience
 from reconciler.providers.secrets import read_patience
-from reconciler.state.lockfile import Terms
+from reconciler.state.lockfile import LeaseTerms
 from tests.objectstore.conftest import body_of
 from tests.servers.proxy import FailedChore, Lost, Proxy, Slow
 from tests.servers.weed import BUCKET, S3Server
@@ -108,7 +108,7 @@ def test_an_update_may_be_refused_between_its_tries(store: ObjectStore, truth: O
 
 
 def test_what_a_holder_writes_ends_before_its_lease_does() -> None:
-    terms = Terms()
+    terms = LeaseTerms()
     request = s3client.CONDITIONAL_CONNECT_SECONDS + s3client.CONDITIONAL_READ_SECONDS
     last_write = swap.PATIENCE_SECONDS + request
     assert last_write <= terms.lease_s - terms.give_up_s
@@ -144,7 +144,7 @@ def test_an_object_too_large_for_one_copy_is_copied_in_parts(
 ) -> None:
     truth.put("body", b"0123456789" * 1_000)
     proxy.on("PUT", FailedChore(400, "InvalidRequest", "larger than the maximum allowable size"), key="copied")
-    store.copy_in("copied", store, "body")
+    store.copy_from("copied", store, "body")
     assert body_of(truth, "copied") == b"0123456789" * 1_000
     assert proxy.count("PUT", "partNumber=1") == 1
 
@@ -152,7 +152,7 @@ def test_an_object_too_large_for_one_copy_is_copied_in_parts(
 def test_a_copy_between_buckets_of_one_endpoint_never_passes_through_us(store: ObjectStore, proxy: Proxy) -> None:
     store.put("body", b"1" * 10_000)
     before = sum(len(one.body) for one in proxy.asked)
-    store.copy_in("copied", store, "body")
+    store.copy_from("copied", store, "body")
     assert proxy.count("GET", "body") == 0
     assert sum(len(one.body) for one in proxy.asked) == before
 
@@ -161,7 +161,7 @@ def test_an_object_that_vanishes_is_named(store: ObjectStore) -> None:
     with pytest.raises(MissingObjectError, match="a/b"):
         store.get_range("a/b", 0, 10)
     with pytest.raises(MissingObjectError, match="a/b"):
-        store.copy_in("c", store, "a/b")
+        store.copy_from("c", store, "a/b")
 
 
 # A store that is busy is asked again after pauses that double; one that does not answer in time, at once.
@@ -174,8 +174,8 @@ def through(server: S3Server, proxy: Proxy, patience: Patience) -> ObjectStore:
 @pytest.mark.fact("F-R-054")
 def test_pauses_double_from_what_is_set_and_end_at_twenty_seconds() -> None:
     for attempt, longest in ((1, 0.1), (2, 0.2), (3, 0.4), (4, 0.8), (9, 20.0), (20, 20.0)):
-        assert all(longest / 2 <= pause_after(attempt, 100) <= longest for _ in range(20))
-    assert pause_after(1, 1000) >= 0.5
+        assert all(longest / 2 <= compute_busy_pause(attempt, 100) <= longest for _ in range(20))
+    assert compute_busy_pause(1, 1000) >= 0.5
 
 
 @pytest.mark.fact("F-R-054")

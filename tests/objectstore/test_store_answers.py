@@ -133,12 +133,7 @@ def test_a_busy_store_is_asked_again(
 
 
 def test_a_store_that_stays_busy_is_given_up_and_nothing_is_written(
-    busy: str,
-    store: ObjectStore,
-    truth: ObjectStore,
-    proxy: Proxy,
-    client: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
+    busy: str, store: ObjectStore, truth: ObjectStore, proxy: Proxy, client: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "ATTEMPTS", 2)
     monkeypatch.setattr(swap, "TRIES", 3)
@@ -162,7 +157,7 @@ def test_unconditional_writes_whose_answer_was_lost_are_done(
     for method in ("DELETE", "POST"):
         proxy.on(method, Lost())
     store.put("body", b"1")
-    store.copy_in("copied", store, "body")
+    store.copy_from("copied", store, "body")
     store.delete(["gone"])
     store.delete(["gone-2", "nothing", "gone-3"])
     assert [listed.key for listed in truth.list("")] == ["body", "copied"]

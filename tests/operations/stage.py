@@ -338,7 +338,7 @@ class Refusing:
     """A store that says one thing, whatever it is asked."""
 
     url = "memory://west"
-    encrypts = False
+    can_encrypt = False
 
     def __init__(self, error: ReconcilerError | None = None) -> None:
         self.error = error or RetryableError("memory://west does not answer", hint="Try again.")
@@ -386,7 +386,7 @@ class Runner:
 
     def link(self, cluster: str = "east", name: str = LINK_NAME) -> ObservedLink:
         """Return a link as its destination has it."""
-        return next(link for link in self.linked.provider(cluster).links.links() if link.name == name)
+        return next(link for link in self.linked.provider(cluster).links.list_links() if link.name == name)
 
     def later(self, ms: int) -> None:
         self.linked.clock.now_ms += ms
@@ -428,7 +428,7 @@ class Counting:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.inner, name)
-        if name not in {"get", "get_range", "put", "swap", "copy_in", "delete"}:
+        if name not in {"get", "get_range", "put", "swap", "copy_from", "delete"}:
             return found
 
         def counted(*given: Any, **named: Any) -> Any:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.servers.weed import S3Server
 
 TOPICS = 2_000
-WRITES = {"put", "swap", "copy_in", "delete"}
+WRITES = {"put", "swap", "copy_from", "delete"}
 PROBE_WRITES = 4
 """What asking a store whether it honours conditions costs, once in the life of a state."""
 RENEW_S = 15

@@ -278,7 +278,7 @@ def a_day_before(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Return the same workspace where every wall clock shows yesterday."""
     day_ms = round(DAY.total_seconds() * 1000)
     now_ms = bench.invocation.now_ms
-    monkeypatch.setattr(ThreadEffects, "utc", lambda _: datetime.now(UTC) - DAY)
+    monkeypatch.setattr(ThreadEffects, "read_utc_time", lambda _: datetime.now(UTC) - DAY)
     return replace(bench.with_(now_ms=lambda: now_ms() - day_ms), events=[], stop=Stop())
 
 

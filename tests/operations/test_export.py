@@ -92,7 +92,7 @@ def held(cluster: EmbeddedCluster, topic: str, partition: int) -> tuple[list[obj
     """Return what object storage has of a partition: records, and their digest."""
     offsets = OffsetRange(0, 12)
     log = cluster.log(topic)
-    return list(read(log, partition, 0, 12)), sum(log.digests(partition, offsets), Digest())
+    return list(read(log, partition, 0, 12)), sum(log.read_digests(partition, offsets), Digest())
 
 
 def lose(bench: Bench) -> None:
@@ -120,7 +120,7 @@ def test_a_lost_cluster_is_recovered_topic_by_topic_in_a_new_one(bench: Bench, w
     assert bench.apply().verdict is None
     new = opened(bench, "new")
     assert {place: held(new, *place) for place in places} == before
-    assert [bounds.end for bounds in new.log(ORDERS).bounds().values()] == [12, 12]
+    assert [bounds.end for bounds in new.log(ORDERS).read_bounds().values()] == [12, 12]
     assert new.topic(ORDERS).configs["retention.ms"] == str(30 * 86_400_000)
     assert bench.plan().plan.is_empty
 

@@ -62,7 +62,7 @@ def cluster_of(bench: Bench) -> EmbeddedCluster:
 
 
 def committed(bench: Bench, group: str = GROUP) -> dict[tuple[str, int], int]:
-    return cluster_of(bench).groups.committed(group, ["shop:orders", "shop:other"])
+    return cluster_of(bench).groups.read_committed_offsets(group, ["shop:orders", "shop:other"])
 
 
 def later(bench: Bench) -> Bench:

@@ -19,7 +19,7 @@ ENABLED = {"enabled": True, "filters": ALL}
 
 def made(run: Runner, cluster: str = "east") -> list[str]:
     run(cluster)
-    return [mirror.name for mirror in run.linked.provider(cluster).links.mirrors()]
+    return [mirror.name for mirror in run.linked.provider(cluster).links.list_mirrors()]
 
 
 def told(run: Runner) -> tuple[str, str] | None:
@@ -140,7 +140,7 @@ def test_no_topic_is_in_the_way_of_its_own_mirror() -> None:
     run = runner(autoCreate=ENABLED)
     run.linked.link("west", "east", "back", mode="destination", autoCreate=ENABLED)
     assert (said(run), said(run, "west")) == ([], [])
-    run.linked.provider("east").links.ask(ORDERS, "failover", operation="o-1")
+    run.linked.provider("east").links.request_verb(ORDERS, "failover", operation="o-1")
     assert (said(run), said(run, "west"), told(run)) == ([], [], None)
 
 
@@ -319,7 +319,7 @@ def test_one_on_its_way_cannot_be_deleted_and_one_that_stopped_can(verb: str) ->
     run = runner(autoCreate=ENABLED)
     run()
     links = run.linked.provider("east").links
-    links.ask(ORDERS, verb, operation="o-1")
+    links.request_verb(ORDERS, verb, operation="o-1")
     if verb == "promote":
         with pytest.raises(UserError, match="PENDING_STOPPED"):
             run.linked.east.delete_topic(ORDERS)
@@ -350,7 +350,7 @@ def test_many_topics_cost_one_look_at_each_catalog_and_one_commit() -> None:
     run.over = {"west": west, "east": east}
     before = run.serial()
     run()
-    assert len(run.linked.provider("east").links.mirrors()) == 101
+    assert len(run.linked.provider("east").links.list_mirrors()) == 101
     assert run.serial() == before + 2  # Which cluster it met, and the mirrors.
     for most in (6, 4):  # Once more after what the pass itself did, then no topic is looked at.
         west.calls.clear()

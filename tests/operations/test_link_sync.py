@@ -166,7 +166,7 @@ def test_what_was_brought_stays_when_the_mirror_becomes_a_topic_and_is_its_own_t
     run = syncing()
     run.linked.west.set_topic_acls(ORDERS, [ALICE])
     run()
-    run.linked.provider("east").links.ask(ORDERS, "failover")
+    run.linked.provider("east").links.request_verb(ORDERS, "failover")
     run.linked.west.set_topic_acls(ORDERS, [])
     run.later(MINUTE)
     run()
@@ -293,11 +293,11 @@ def test_partitions_grow_with_their_source_and_are_told_where_a_quota_forbids_th
 def test_a_paused_mirror_follows_nothing_until_it_is_resumed() -> None:
     run = mirroring()
     links = run.linked.provider("east").links
-    links.ask(ORDERS, "pause")
+    links.request_verb(ORDERS, "pause")
     run.linked.west.alter_topic(ORDERS, partitions=2)
     run()
     assert run.linked.east.topic(ORDERS).partitions == 1
-    links.ask(ORDERS, "resume")
+    links.request_verb(ORDERS, "resume")
     run()
     assert run.linked.east.topic(ORDERS).partitions == 2
 
@@ -321,7 +321,7 @@ def commit(linked: Linked, cluster: str, offset: int, group: str = GROUP, topic:
 
 def at(linked: Linked, cluster: str = "east", group: str = GROUP, topic: str = ORDERS) -> int | None:
     """Return where a group would go on reading."""
-    return linked.cluster(cluster).groups.committed(group, [topic]).get((topic, 0))
+    return linked.cluster(cluster).groups.read_committed_offsets(group, [topic]).get((topic, 0))
 
 
 def kept(linked: Linked, cluster: str = "east", group: str = GROUP) -> tuple[list[int], list[int]]:
@@ -360,7 +360,7 @@ def test_groups_that_are_taken_are_brought_for_all_mirrors_of_the_link_under_the
     assert run().done[CONSUMER_OFFSET_SYNC] == 1
     assert (at(run.linked), at(run.linked, topic="shop:clicks"), at(run.linked, group="other")) == (4, 1, None)
     assert kept(run.linked) == ([], [1, 4])
-    assert run.linked.east.groups.names() == [GROUP]
+    assert run.linked.east.groups.list_names() == [GROUP]
 
 
 @pytest.mark.fact("F-C-033")
@@ -378,8 +378,8 @@ def test_groups_get_the_prefix_of_the_link_only_where_that_is_asked() -> None:
     run = Runner(linked)
     run("plain")
     run("both")
-    assert linked.cluster("plain").groups.names() == [GROUP]
-    assert linked.cluster("both").groups.names() == ["shop:w.checkout"]
+    assert linked.cluster("plain").groups.list_names() == [GROUP]
+    assert linked.cluster("both").groups.list_names() == ["shop:w.checkout"]
     assert at(linked, "both", "shop:w.checkout", "shop:w.orders") == 2
 
 
@@ -409,7 +409,7 @@ def test_failing_over_leaves_no_group_beyond_the_end() -> None:
     commit(linked, "west", 80)
     commit(linked, "west", 95, group="shop:fast")
     Runner(linked)()
-    linked.provider("east").links.ask(ORDERS, "failover")
+    linked.provider("east").links.request_verb(ORDERS, "failover")
     linked.produce("east", "after")
     assert (at(linked), at(linked, group="shop:fast")) == (80, 90)
 
@@ -421,7 +421,7 @@ def test_promoting_brings_every_group_whatever_is_due() -> None:
     run.linked.produce("west", "more")
     commit(run.linked, "west", 11)
     run.linked.west.alter_topic(ORDERS, {"retention.ms": "1h"})
-    run.linked.provider("east").links.ask(ORDERS, "promote", operation="p-1")
+    run.linked.provider("east").links.request_verb(ORDERS, "promote", operation="p-1")
     assert run().drove == (ORDERS,)
     assert (run.linked.status("east"), at(run.linked)) == ("STOPPED", 11)
     assert run.linked.east.topic(ORDERS).configs == {"retention.ms": "3600000"}
@@ -446,7 +446,7 @@ def test_who_is_stopped_or_loses_the_lease_in_a_transition_notes_no_trouble_of_t
 
     with pytest.raises(type(error)):
         replace(run.driver(), copy=copy, may_go_on=may_go_on).promote("east", ORDERS)
-    assert (run.linked.status("east"), run.linked.provider("east").links.mirror(ORDERS).trouble) == (
+    assert (run.linked.status("east"), run.linked.provider("east").links.read_mirror(ORDERS).trouble) == (
         "PENDING_STOPPED",
         None,
     )
@@ -567,13 +567,13 @@ def test_a_mirror_that_is_resumed_while_another_link_is_gone_over_gets_the_confi
     run.linked.cluster("north")
     run.linked.link("east", "north", "aside", mode="destination")
     run.all()
-    run.linked.provider("east").links.ask(ORDERS, "pause")
+    run.linked.provider("east").links.request_verb(ORDERS, "pause")
     run.linked.west.alter_topic(ORDERS, {"retention.ms": "86400000"})
     run.later(run.interval_ms)
     driver = run.driver()
     links = sync_links(LinkPass("east", driver.providers, run.pace, run.linked.clock), driver)
     assert next(links).link == "aside"
-    run.linked.provider("east").links.ask(ORDERS, "resume")
+    run.linked.provider("east").links.request_verb(ORDERS, "resume")
     assert [each.link for each in links] == [LINK]
     run.all()
     assert run.linked.east.topic(ORDERS).configs["retention.ms"] == "86400000"
@@ -583,7 +583,7 @@ def test_a_destination_none_of_whose_links_is_wanted_is_asked_for_its_links_alon
     run = runner()
     run.linked.mirror("east", "west")
     run.over["east"] = counting = Counting(run.linked.stores["east"])
-    run.provider("east").links.links()
+    run.provider("east").links.list_links()
     alone = counting.calls.copy()
     counting.calls.clear()
     over = LinkPass("east", run.driver().providers, run.pace, run.linked.clock)
@@ -794,7 +794,7 @@ def test_one_pass_brings_topics_records_and_groups_through_a_chain(bench: Bench,
     assert values(bench, last) == values(bench, "mid") == values(bench, "west")
     assert len(values(bench, last)) == 50
     assert [one.value for one in opened(bench, last).consume("shop:clicks")] == [b"c"]
-    assert opened(bench, last).groups.committed(GROUP, [ORDERS]).get((ORDERS, 0)) == 40
+    assert opened(bench, last).groups.read_committed_offsets(GROUP, [ORDERS]).get((ORDERS, 0)) == 40
 
 
 CIRCLES = [

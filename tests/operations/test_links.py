@@ -87,11 +87,7 @@ REFUSED = [
         "a bidirectional link cannot prefix groups",
         id="group-prefix-both-ways",
     ),
-    pytest.param(
-        "{source: west, autoCreate: {enabled: true}}",
-        "are required where enabled is true",
-        id="no-filters",
-    ),
+    pytest.param("{source: west, autoCreate: {enabled: true}}", "are required where enabled is true", id="no-filters"),
     pytest.param(
         "{source: west, consumerOffsetSync: {enabled: true}}",
         "are required where enabled is true",
@@ -99,14 +95,10 @@ REFUSED = [
     ),
     pytest.param("{source: east}", "a link cannot mirror cluster east to itself", id="itself"),
     pytest.param(
-        '{source: west, mirrorTopics: [{source: "shop:orders", partitions: 3}]}',
-        "partitions",
-        id="partitions",
+        '{source: west, mirrorTopics: [{source: "shop:orders", partitions: 3}]}', "partitions", id="partitions"
     ),
     pytest.param(
-        '{source: west, mirrorTopics: [{source: "shop:nowhere"}]}',
-        "neither there nor declared",
-        id="no-source-topic",
+        '{source: west, mirrorTopics: [{source: "shop:nowhere"}]}', "neither there nor declared", id="no-source-topic"
     ),
     pytest.param(
         '{source: west, mirrorTopics: [{source: "shop:order"}]}',
@@ -582,7 +574,7 @@ def test_a_source_that_was_made_anew_fails_its_mirror_at_once_and_is_never_mixed
 
 def test_a_paused_mirror_fails_too_where_its_source_stays_away_and_is_still_paused_where_not() -> None:
     run = mirroring()
-    run.linked.provider("east").links.ask(ORDERS, "pause")
+    run.linked.provider("east").links.request_verb(ORDERS, "pause")
     run.linked.west.set_topic_acls(ORDERS, [denied()])
     run()
     assert seen(run) == ("PAUSED", "AUTHORIZATION_ERROR")
@@ -628,7 +620,7 @@ def test_two_runners_at_once_do_what_one_does() -> None:
 def test_a_promotion_that_may_not_read_its_source_says_so_and_ends_once_it_may() -> None:
     run = mirroring()
     run.linked.west.set_topic_acls(ORDERS, [denied()])
-    run.linked.provider("east").links.ask(ORDERS, "promote", operation="p-1")
+    run.linked.provider("east").links.request_verb(ORDERS, "promote", operation="p-1")
     assert isinstance(run().errors[ORDERS], NotAuthorizedError)
     assert seen(run) == ("PENDING_STOPPED", "AUTHORIZATION_ERROR")
     run.linked.west.set_topic_acls(ORDERS, [])

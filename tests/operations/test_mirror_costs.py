@@ -131,7 +131,7 @@ def test_the_groups_that_a_restore_is_said_to_set_back_are_set_back(shop: Bench)
     assert cost(shop, f"truncate-and-restore:{BACK}").groups_set_back == ("beyond",)
     assert shop.apply(RESTORE).verdict is None
     west = opened(shop, "west")
-    assert [west.groups.committed(group, [ORDERS])[ORDERS, 0] for group in ("before", "beyond")] == [5, 5]
+    assert [west.groups.read_committed_offsets(group, [ORDERS])[ORDERS, 0] for group in ("before", "beyond")] == [5, 5]
 
 
 @pytest.mark.fact("F-C-063")
@@ -170,7 +170,7 @@ def test_a_mirror_that_is_too_large_to_measure_or_gone_since_it_was_listed_keeps
     shop: Bench,
 ) -> None:
     site = SiteOptions(invocation=shop.invocation, select=Select()).open_site(is_reader=True)
-    (seen,) = site.providers["east"].links.mirrors()
+    (seen,) = site.providers["east"].links.list_mirrors()
     large, gone = replace(seen, partitions=MAX_MEASURED_PARTITIONS + 1), replace(seen, name="shop:gone")
     rows = list(measure_lags(site, [large, gone, seen]))
     assert [(row.seen, len(row.partitions)) for row in rows] == [(large, 0), (gone, 0), (seen, 2)]

@@ -163,7 +163,7 @@ def test_what_was_written_until_a_topic_was_shut_is_not_cut_off_unseen(
     shop: Bench, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
 ) -> None:
     parted(shop)
-    join = EmbeddedLinks.join
+    join = EmbeddedLinks.convert_to_mirror
 
     def joined(self: EmbeddedLinks, *given: Any, **named: Any) -> ObservedMirror:
         if "late" not in values(shop, "west"):
@@ -171,7 +171,7 @@ def test_what_was_written_until_a_topic_was_shut_is_not_cut_off_unseen(
         return join(self, *given, **named)
 
     with monkeypatch.context() as patched:
-        patched.setattr(EmbeddedLinks, "join", joined)
+        patched.setattr(EmbeddedLinks, "convert_to_mirror", joined)
         if is_killed:
             patched.setattr(TransitionDriver, "_prepare_restore", stops)
         (told,) = refusals(ask(shop, "truncate-and-restore", WEST, links=("link/north/b",)))

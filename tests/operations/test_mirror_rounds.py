@@ -12,8 +12,8 @@ import pytest
 from reconciler.embedded.catalog.mirror_tables import MirrorShape, alter_link
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import LostRaceError, RetryableError, UserError
-from reconciler.jobs.copy import mirror
-from reconciler.jobs.verify import verify
+from reconciler.jobs.copy import copy_log
+from reconciler.jobs.verify import compare_logs
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.mirrors.mirror_rounds import MirrorOutcome, PassResult
 from reconciler.resources.address import address_of
@@ -171,7 +171,7 @@ def test_what_is_paused_fetches_nothing_and_goes_on_where_it_was(linked: Linked,
             declared = {**linked.east.catalog.read().links[LINK].declared, "paused": is_paused}
             linked.east.catalog.commit(lambda draft: alter_link(draft, LINK, declared))
         else:
-            linked.provider("east").links.ask(ORDERS, "pause" if is_paused else "resume")
+            linked.provider("east").links.request_verb(ORDERS, "pause" if is_paused else "resume")
 
     pause(is_paused=True)
     linked.produce("west", "x")
@@ -185,7 +185,7 @@ def test_what_is_paused_fetches_nothing_and_goes_on_where_it_was(linked: Linked,
 def test_a_mirror_that_is_paused_while_it_is_copied_gets_nothing_more(linked: Linked) -> None:
     linked.produce("west", "x")
     seen = linked.seen("east")
-    linked.provider("east").links.ask(ORDERS, "pause")
+    linked.provider("east").links.request_verb(ORDERS, "pause")
     copied = copier(linked).copy(seen)
     assert (copied.records, copied.is_whole) == (0, False)
     assert linked.positions("east")[0].end == 10
@@ -319,7 +319,7 @@ def run(folder: Path) -> int:
     while not is_last:
         is_last = (folder / "done").exists()
         with suppress(RetryableError):  # The other was always faster: it has copied it.
-            copied += mirror(here(), west.log(ORDERS), east.sink(ORDERS)).records
+            copied += copy_log(here(), west.log(ORDERS), east.sink(ORDERS)).records
     return copied
 
 
@@ -336,7 +336,7 @@ def check(folder: Path, copied: list[int]) -> None:
     ours, theirs = opened(folder, "west").log(ORDERS), opened(folder, "east").log(ORDERS)
     for partition in range(PARTITIONS):
         assert [row["offset"] for row in read(theirs, partition)] == list(range(3 * APPENDS))
-    assert verify(here(), ours, theirs, deep=True).is_equal
+    assert compare_logs(here(), ours, theirs, deep=True).is_equal
     assert sum(copied) == 3 * APPENDS * PARTITIONS
 
 

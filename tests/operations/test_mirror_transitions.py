@@ -274,7 +274,7 @@ def test_roles_never_begin_to_change_over_a_link_that_cannot_bring_them_back(
         linked.driver().reverse("east", copied)
     linked.catch_up("east", copied)
     linked.produce("west", "as ever")
-    linked.provider("east").links.ask(copied, "failover")
+    linked.provider("east").links.request_verb(copied, "failover")
     with pytest.raises(UserError, match="cannot be restored"):
         linked.driver().restore("west", ORDERS)
     linked.produce("west", "still")

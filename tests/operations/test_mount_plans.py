@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.applying.events import ActionDone, Event
-from reconciler.archives.archive import release
+from reconciler.archives.archive import release_archive
 from reconciler.archives.location import TopicLocation
 from reconciler.cli.text.inventory_text import explain_text, show_text
 from reconciler.cli.text.lines import text_of
@@ -99,7 +99,7 @@ class TestThereAndBack:
         shop.apply(sleep=mounting("orders", "west", "unmounted"))
         shop.apply(sleep=mounting("orders", "west", "mounted"))
         asked: list[str] = []
-        monkeypatch.setattr(EmbeddedArchives, "mountable", lambda _self: asked.append("mountable") or ())
+        monkeypatch.setattr(EmbeddedArchives, "list_mountable_topics", lambda _self: asked.append("mountable") or ())
         monkeypatch.setattr(
             EmbeddedArchives, "recoverable", lambda _self, _topics, _replicas=None: asked.append("recoverable") or {}
         )
@@ -333,7 +333,7 @@ def released(bench: Bench) -> MountShop:
         producer.send("shop:orders", b"v", key=b"k")
     released.opened("west").upkeep().upload()
     location, owner = TopicLocation.parse(released.location()), released.opened("west").cluster_id
-    release(DirectoryStore(bench.folder / "bucket"), location, owner, now_ms=NOW)
+    release_archive(DirectoryStore(bench.folder / "bucket"), location, owner, now_ms=NOW)
     return released
 
 

@@ -61,14 +61,14 @@ def declare(bench: Bench, *clusters: str) -> None:
 
 
 def produce(*values: str, partition: int = 0) -> None:
-    writer = NETWORK["west"].producer(Address(f"topic/west/{ORDERS}"))
+    writer = NETWORK["west"].open_producer(Address(f"topic/west/{ORDERS}"))
     writer.append(inputs(*values, partition=partition))
     writer.flush()
 
 
 def values() -> list[bytes]:
-    log = NETWORK["east"].log(Address(f"topic/east/{ORDERS}"))
-    return [row["value"] for row in rows_of(log.read(0, OffsetRange(0, log.bounds()[0].end)))]
+    log = NETWORK["east"].open_log(Address(f"topic/east/{ORDERS}"))
+    return [row["value"] for row in rows_of(log.read(0, OffsetRange(0, log.read_bounds()[0].end)))]
 
 
 def test_its_mirrors_are_made_and_copied_without_a_job(shop: Bench) -> None:
@@ -84,11 +84,7 @@ def test_its_mirrors_are_made_and_copied_without_a_job(shop: Bench) -> None:
 
 @pytest.mark.parametrize(
     ("role", "verb", "status"),
-    [
-        ("paused", "pause", "PAUSED"),
-        ("promoted", "promote", "STOPPED"),
-        ("failed-over", "failover", "STOPPED"),
-    ],
+    [("paused", "pause", "PAUSED"), ("promoted", "promote", "STOPPED"), ("failed-over", "failover", "STOPPED")],
 )
 def test_a_role_is_one_action_of_its_cluster_that_ends_when_the_state_is_seen(
     shop: Bench, role: str, verb: str, status: str
@@ -99,7 +95,7 @@ def test_a_role_is_one_action_of_its_cluster_that_ends_when_the_state_is_seen(
     (action,) = shop.plan().plan.actions
     assert (action.id, action.depends_on) == (f"{verb}:{MIRROR}", ())
     assert shop.apply(Select(allow=("failover:*",))).verdict is None
-    assert NETWORK["east"].links.mirror(ORDERS).status == status
+    assert NETWORK["east"].links.read_mirror(ORDERS).status == status
     assert NETWORK["east"].book.asked == [f"{verb} {ORDERS}"]
     assert values() == [b"a", b"b", b"c", b"d"]
     assert planned(shop) == []
@@ -110,7 +106,7 @@ def test_a_mirror_is_failed_over_by_a_command_while_its_source_is_gone(shop: Ben
     assert values() == [b"a", b"b", b"c"]
     NETWORK["west"].book.is_down = True
     assert give_roles(shop.acting("mirror failover"), "failover", MIRROR).verdict is None
-    assert NETWORK["east"].links.mirror(ORDERS).stopped_by == "failover"
+    assert NETWORK["east"].links.read_mirror(ORDERS).stopped_by == "failover"
     assert values() == [b"a", b"b", b"c"]
 
 

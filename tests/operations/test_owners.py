@@ -31,7 +31,7 @@ from reconciler.operations.state_edit import RecordEdit, state_rm
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import Stop
 from reconciler.providers.embedded.provider import EmbeddedProvider
-from reconciler.providers.protocol import Failed, Outcome
+from reconciler.providers.protocol import FailedAction, Outcome
 from reconciler.resources.owners import OwnerChange, ResourceOwner
 from reconciler.state.snapshots import read_snapshot
 from tests.operations.stage import ORDERS as MIRRORED
@@ -191,10 +191,7 @@ def test_a_plan_and_show_name_the_owner_and_where_its_state_lies(
     assert updated.owner is not None
     assert updated.owner.to_json() == named
     assert SHOWN.row(show(thief.invocation, Select(), TOPIC)[0])["owner"] == {**named, "ours": False}
-    assert SHOWN.row(show(applied.invocation, Select(), TOPIC)[0])["owner"] == {
-        **named,
-        "ours": True,
-    }
+    assert SHOWN.row(show(applied.invocation, Select(), TOPIC)[0])["owner"] == {**named, "ours": True}
 
 
 @pytest.mark.parametrize("how", ["destroy", "state rm", "out of the files"])
@@ -237,14 +234,14 @@ def test_whoever_is_faster_between_the_last_look_and_the_first_change_wins(
 ) -> None:
     first, second = workspace(bench, "first"), workspace(bench, "second")
     made_by_nobody(bench)
-    own, is_first = EmbeddedProvider.own, [True]
+    own, is_first = EmbeddedProvider.record_owners, [True]
 
     def own_late(self: EmbeddedProvider, change: OwnerChange) -> object:
         if is_first.pop() if is_first else False:
             assert first.apply().verdict is None
         return own(self, change)
 
-    monkeypatch.setattr(EmbeddedProvider, "own", own_late)
+    monkeypatch.setattr(EmbeddedProvider, "record_owners", own_late)
     with pytest.raises(StalePlanError, match=f"{TOPIC} is owned by workspace 'first'"):
         second.apply()
     assert owners(bench) == {"topic/shop:orders": "first"}
@@ -369,7 +366,7 @@ def test_who_is_too_late_on_one_cluster_gives_back_what_it_took_on_another(
     on_east = DirectoryStore(bench.folder / ".clusters/east")
     cluster = EmbeddedCluster.open(on_east, now_ms=bench.invocation.now_ms, new_id=bench.invocation.new_id)
     cluster.catalog.commit(lambda draft: draft.put_owner("topic/orders", None))
-    own = EmbeddedProvider.own
+    own = EmbeddedProvider.record_owners
     calls: list[OwnerChange] = []
 
     def own_late(self: EmbeddedProvider, change: OwnerChange) -> object:
@@ -378,7 +375,7 @@ def test_who_is_too_late_on_one_cluster_gives_back_what_it_took_on_another(
             assert first.apply().verdict is None
         return own(self, change)
 
-    monkeypatch.setattr(EmbeddedProvider, "own", own_late)
+    monkeypatch.setattr(EmbeddedProvider, "record_owners", own_late)
     with pytest.raises(StalePlanError, match=f"{TOPIC} is owned by workspace 'first'"):
         second.apply()
     assert "topic/orders" not in cluster.catalog.read().owners
@@ -391,7 +388,7 @@ def test_who_does_not_reach_one_cluster_any_more_gives_back_what_it_took_and_wai
     assert applied.apply().verdict is None
     more = ORDERS.replace("orders", "more")
     applied.write("manifests/more.yaml", f"{more}---\n{more.replace('west', 'east').replace(', namespace: shop', '')}")
-    own = EmbeddedProvider.own
+    own = EmbeddedProvider.record_owners
     on_west: list[OwnerChange] = []
 
     def own_until_gone(self: EmbeddedProvider, change: OwnerChange) -> object:
@@ -401,7 +398,7 @@ def test_who_does_not_reach_one_cluster_any_more_gives_back_what_it_took_and_wai
             raise RetryableError("its store does not answer", hint="Try again.")
         return own(self, change)
 
-    monkeypatch.setattr(EmbeddedProvider, "own", own_until_gone)
+    monkeypatch.setattr(EmbeddedProvider, "record_owners", own_until_gone)
     with pytest.raises(RetryableError):
         applied.apply()
     on_east = DirectoryStore(applied.folder / ".clusters/east")
@@ -480,7 +477,7 @@ def test_a_renamed_workspace_takes_over_by_a_pattern(applied: Bench) -> None:
 
 
 def test_an_owner_never_names_credentials(applied: Bench) -> None:
-    found = ResourceOwner.of("shop", None, "id", "s3://key:secret@bucket/state?token=x")
+    found = ResourceOwner.create("shop", None, "id", "s3://key:secret@bucket/state?token=x")
     assert found.state == "s3://bucket/state"
     assert "secret" not in str(found)
     assert applied.plan().plan.is_empty
@@ -510,7 +507,7 @@ def test_what_an_apply_took_and_could_not_make_is_let_go_at_its_end(
 
     def refusing(_self: EmbeddedProvider, actions: Sequence[ControlAction], **_how: Any) -> Iterator[Outcome]:
         assert owners(applied)["topic/shop:more"] == "shop"
-        return iter([Failed(action.id, UserError("it is refused", hint="Ask.")) for action in actions])
+        return iter([FailedAction(action.id, UserError("it is refused", hint="Ask.")) for action in actions])
 
     with monkeypatch.context() as patched:
         patched.setattr(EmbeddedProvider, "apply", refusing)
@@ -526,7 +523,7 @@ def test_what_an_apply_took_and_did_not_begin_to_make_is_let_go(
 ) -> None:
     more = ORDERS.replace("orders", "more")
     applied.write("manifests/more.yaml", more)
-    own, taken = EmbeddedProvider.own, list[OwnerChange]()
+    own, taken = EmbeddedProvider.record_owners, list[OwnerChange]()
 
     def taking(self: EmbeddedProvider, change: OwnerChange) -> Mapping[str, ResourceOwner]:
         refused = own(self, change)
@@ -539,7 +536,7 @@ def test_what_an_apply_took_and_did_not_begin_to_make_is_let_go(
         return refused
 
     with monkeypatch.context() as patched:
-        patched.setattr(EmbeddedProvider, "own", taking)
+        patched.setattr(EmbeddedProvider, "record_owners", taking)
         with pytest.raises(InterruptedRunError if end == "a stop" else RetryableError):
             applied.apply()
     assert owners(applied) == {"topic/shop:orders": "shop", "namespace/shop": "shop"}

@@ -41,7 +41,7 @@ class Clock(ThreadEffects):
 
     at = 0.0
 
-    def now(self) -> float:
+    def read_clock(self) -> float:
         return self.at
 
 

@@ -134,10 +134,10 @@ def test_run_follows_each_interval_and_at_once_where_it_is_told_to(bench: Bench,
             SiteOptions(invocation=clocked.invocation, select=Select()), 0, report=bench.events.append, stop=bench.stop
         )
         assert isinstance(next(passes), PassResult)
-        ends.append(opened(bench, "east").log(TOPIC).bounds()[0].end)
+        ends.append(opened(bench, "east").log(TOPIC).read_bounds()[0].end)
     assert ends == [12, 36, 36]
     followed(clocked)
-    assert opened(bench, "east").log(TOPIC).bounds()[0].end == 48
+    assert opened(bench, "east").log(TOPIC).read_bounds()[0].end == 48
 
 
 def test_one_pass_brings_a_replica_to_what_a_later_cluster_uploads_in_it(bench: Bench, location: str) -> None:
@@ -153,7 +153,7 @@ def test_one_pass_brings_a_replica_to_what_a_later_cluster_uploads_in_it(bench: 
     done = {job.name: job.upkept.done for job in upkeep.jobs if job.upkept.done}
     assert done == {"upload:west": 2, "replicas:east": 2}
     assert read_topic_storage(reach, ADDRESS).lag == 0
-    assert opened(bench, "east").log(TOPIC).bounds()[0].end > 12
+    assert opened(bench, "east").log(TOPIC).read_bounds()[0].end > 12
 
 
 def test_a_source_that_is_gone_is_told_by_run_show_and_describe(bench: Bench, location: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 from reconciler.errors import BrokenInvariantError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.wrappers import read_only
+from reconciler.objectstore.wrappers import wrap_read_only
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.drift import drift
 from reconciler.operations.show import explain, show
@@ -54,17 +54,17 @@ def into_a_bucket(bench: Bench, url: str) -> None:
     west.write_text(west.read_text().replace("file://.clusters/west", f"{url}/west"))
 
 
-@pytest.mark.parametrize("write", ["put", "swap", "delete", "copy_in", "probe"])
+@pytest.mark.parametrize("write", ["put", "swap", "delete", "copy_from", "probe"])
 def test_a_view_for_readers_refuses_to_write_and_nothing_is_changed(write: str) -> None:
     inner = MemoryStore("reading")
     inner.put("a", b"1")
-    view = read_only(inner, now_ms=lambda: 7)
+    view = wrap_read_only(inner, now_ms=lambda: 7)
     calls: dict[str, Callable[[], object]] = {
         "put": lambda: view.put("b", b"2"),
         "swap": lambda: view.swap("a", b"2", expected=None),
         "delete": lambda: view.delete(["a"]),
-        "copy_in": lambda: view.copy_in("b", inner, "a"),
-        "probe": view.probe,
+        "copy_from": lambda: view.copy_from("b", inner, "a"),
+        "probe": view.find_violated_conditions,
     }
     with pytest.raises(BrokenInvariantError, match=f"tried to {write}"):
         calls[write]()
@@ -73,8 +73,8 @@ def test_a_view_for_readers_refuses_to_write_and_nothing_is_changed(write: str) 
 
 
 def test_a_view_of_a_folder_tells_the_time_without_making_a_file(tmp_path: Path) -> None:
-    view = read_only(DirectoryStore(tmp_path / "store"), now_ms=lambda: 7)
-    assert view.clock_ms() == 7
+    view = wrap_read_only(DirectoryStore(tmp_path / "store"), now_ms=lambda: 7)
+    assert view.read_clock_ms() == 7
     assert not (tmp_path / "store").exists()
 
 

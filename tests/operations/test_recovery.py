@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.archives.keys import mountable_key
+from reconciler.archives.keys import build_mountable_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.ownership import Ownership, OwnershipState
 from reconciler.archives.recoverable import check_recoverable
@@ -105,10 +105,7 @@ def test_remote_recovery_finds_the_topic_by_its_name_and_later_has_no_effect(ben
 
 def test_what_cannot_be_recovered_is_refused_at_plan_by_file_and_line(bench: Bench, location: str) -> None:
     place = location.removeprefix(f"{TOPIC}/")
-    cases = {
-        f"{TOPIC}/{place[:-1]}7": "there is no topic at",
-        f"shop:clicks/{place}": f"is the topic {TOPIC}",
-    }
+    cases = {f"{TOPIC}/{place[:-1]}7": "there is no topic at", f"shop:clicks/{place}": f"is the topic {TOPIC}"}
     for text, message in cases.items():
         declare(bench, text)
         refused = bench.plan().plan.errors
@@ -117,7 +114,7 @@ def test_what_cannot_be_recovered_is_refused_at_plan_by_file_and_line(bench: Ben
     declare(bench, location)
     storage = DirectoryStore(bench.folder / "bucket")
     cluster_id, _ = place.split("/")
-    register = Register(storage, mountable_key(TOPIC, cluster_id, 1), format="reconciler.mountable/1")
+    register = Register(storage, build_mountable_key(TOPIC, cluster_id, 1), format="reconciler.mountable/1")
     register.swap(
         None, Ownership(TopicLocation.parse(location), OwnershipState.CLAIMED, "north", "theirs", TOPIC).to_json()
     )
@@ -247,7 +244,7 @@ from reconciler.operations.apply import ApplyOptions, Hooks, apply
 from reconciler.operations.steps.invocation import Invocation, Select
 from reconciler.operations.steps.runner import Stop
 
-copy_in, left = DirectoryStore.copy_in, [int(sys.argv[2])]
+copy_in, left = DirectoryStore.copy_from, [int(sys.argv[2])]
 
 def copying(*given, **named):
     left[0] -= 1
@@ -255,7 +252,7 @@ def copying(*given, **named):
         os.kill(os.getpid(), signal.SIGKILL)
     copy_in(*given, **named)
 
-DirectoryStore.copy_in = copying
+DirectoryStore.copy_from = copying
 here = Invocation(cwd=Path(sys.argv[1]), environ={}, now_ms=lambda: time.time_ns() // 10**6,
     new_id=lambda: str(uuid.uuid4()), new_run=lambda: "the-dead-run", tool="0.1.0", who="bob@laptop")
 apply(here, Select(), ApplyOptions(yes=True), Hooks(lambda _: True, lambda _: None, Stop()))

@@ -26,7 +26,7 @@ from reconciler.operations.mirrors.mirror_rounds import JobOutcome, PassResult
 from reconciler.operations.run import CLUSTER_JOBS, JOBS, run_once, run_repeatedly
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
-from reconciler.providers.protocol import UpkeepResult
+from reconciler.providers.protocol import MaintenanceJobResult
 from tests.operations.stage import (
     CLUSTER,
     LINK,
@@ -153,7 +153,7 @@ def test_a_cluster_that_is_lost_stops_no_other(two: Bench) -> None:
     assert isinstance(upkeep.verdict, PartialError)
     assert upkeep.verdict.exit_code == 8
     (lost,) = [outcome for outcome in upkeep.jobs if outcome.errors]
-    assert (lost.name, lost.upkept, lost.failed) == ("observe:west", UpkeepResult(), 1)
+    assert (lost.name, lost.upkept, lost.failed) == ("observe:west", MaintenanceJobResult(), 1)
     assert "observe:west" in upkeep.verdict.message
     assert any("✗ observe:west: cannot read cluster west" in line for line in lines_of(upkeep))
     assert lost.error is not None
@@ -289,7 +289,7 @@ def test_upkeep_is_the_super_users(applied: Bench) -> None:
 
 
 def test_what_is_only_marked_is_told_without_a_size() -> None:
-    marked = JobOutcome("roll", "west", 1.0, UpkeepResult("partition", 3))
+    marked = JobOutcome("roll", "west", 1.0, MaintenanceJobResult("partition", 3))
     upkeep = PassResult((), (marked,), 1.0)
     assert "".join(span.text for span in pass_line(upkeep, 1)) == "pass 1: roll 3 partitions in 1 s"
     assert "0 B" not in "".join(lines_of(upkeep))
@@ -317,7 +317,7 @@ def commit(bench: Bench, offset: int, topic: str = ORDERS) -> None:
 
 def committed(bench: Bench, topic: str = ORDERS) -> int | None:
     """Return where the group would go on reading on `east`."""
-    return opened(bench, "east").groups.committed(GROUP, [topic]).get((topic, 0))
+    return opened(bench, "east").groups.read_committed_offsets(GROUP, [topic]).get((topic, 0))
 
 
 @pytest.mark.fact("F-C-040", "F-C-041")

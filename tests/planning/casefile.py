@@ -50,13 +50,13 @@ from reconciler.resources.address import Address
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.inventory import AccessControl, Capabilities, ClusterIdentity, MirrorSupport, Observed
-from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, kafka_configs
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, build_kafka_catalog
 from reconciler.resources.measures import Measure, Measures, TieredPartition, UndeletableError
 from reconciler.resources.mirrors import NEVER_FETCHED, DivergedPartition, Position
 from reconciler.resources.mount import MountSource, RecoverableTopic, StoredTopics
 from reconciler.resources.owners import Owners, ResourceOwner
 from reconciler.resources.workspace import Guards
-from reconciler.runtime.text import plain
+from reconciler.runtime.text import to_json_types
 from tests.planning.short import declared, observed, recorded, resource
 from tests.planning.world import World
 
@@ -109,7 +109,7 @@ KAFKA: dict[str, Any] = {
     "mountings_by_jobs": True,
     "max_replication_factor": 3,
     "internal_topics": KAFKA_INTERNAL,
-    "configs": kafka_configs(KAFKA_CONFIGS, "4.3"),
+    "configs": build_kafka_catalog(KAFKA_CONFIGS, "4.3"),
 }
 
 _CONNECTIONS: dict[str, dict[str, Any]] = {
@@ -187,7 +187,7 @@ def differences(case: Case, plan: Plan) -> list[str]:
         return [f"actions are {ids}, not {wanted}; errors: {[error.message for error in plan.errors]}"]
     for action, item in zip(plan.actions, expected, strict=True):
         said = {
-            "changes": {change.path: plain([change.before, change.after]) for change in list_changes(action)},
+            "changes": {change.path: to_json_types([change.before, change.after]) for change in list_changes(action)},
             "drift": [change.path for change in list_changes(action) if change.drift],
             "risk": action.risk.value,
             "reasons": [reason.value for reason in action.reasons],
@@ -241,7 +241,7 @@ def differences(case: Case, plan: Plan) -> list[str]:
     return wrong
 
 
-ME = ResourceOwner.of("shop", None, "lineage", "s3://bucket/shop")
+ME = ResourceOwner.create("shop", None, "lineage", "s3://bucket/shop")
 
 
 def _owned(row: dict[str, Any], inventory: dict[Address, Observed]) -> dict[Address, Observed]:
@@ -250,7 +250,7 @@ def _owned(row: dict[str, Any], inventory: dict[Address, Observed]) -> dict[Addr
     if not said and "owners_unknown" not in row:
         return inventory
     address = Address(f"cluster/{row.get('owned_on', 'west')}")
-    others = {name: ResourceOwner.of(name, None, name, f"s3://bucket/{name}") for name in said.values()}
+    others = {name: ResourceOwner.create(name, None, name, f"s3://bucket/{name}") for name in said.values()}
     owners = Owners({**others, "shop": ME}, said, row.get("owners_unknown"))
     return {
         **inventory,
@@ -332,7 +332,7 @@ def _given(row: dict[str, Any], platform: str, declared_names: list[str], standi
     usual = KAFKA if platform == "kafka" else EMBEDDED
     sets = {key: frozenset(value) for key, value in limits.items() if isinstance(value, list) and key != "listed"}
     if "version" in limits:
-        configs = kafka_configs(limits.get("listed", KAFKA_CONFIGS), limits["version"])
+        configs = build_kafka_catalog(limits.get("listed", KAFKA_CONFIGS), limits["version"])
         limits = {key: value for key, value in limits.items() if key not in {"version", "listed"}} | {
             "configs": configs
         }

@@ -25,7 +25,7 @@ from reconciler.planning.planner import Draft, assess_draft, decide_actions
 from reconciler.planning.record import apply_record_changes, record_action
 from reconciler.planning.resolve.mirror_sources import derive_peer, link_of
 from reconciler.planning.situation import as_topic, get_mounted_topic, get_source_topic
-from reconciler.resources.acls import ACLS, NamespaceAcl, TopicAcl, parse_rule, rule_path
+from reconciler.resources.acls import ACLS, NamespaceAcl, TopicAcl, build_rule_path, parse_rule
 from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import (
@@ -152,7 +152,7 @@ def _made(action: Create, incarnation: str | None) -> Observed:
         return Observed(mirror, incarnation)
     synced = action.parameters.get("configs")
     configs = {**(synced if isinstance(synced, dict) else {}), **mirror.configs}
-    about = LiveMirror(first_copy_done=False, becomes=topic_from(mirror, configs))
+    about = LiveMirror(first_copy_done=False, topic_if_stopped=topic_from(mirror, configs))
     return Observed(mirror, incarnation, state="ACTIVE", mirror=about)
 
 
@@ -188,10 +188,10 @@ def _change_role(action: Transition, mirror: MirrorTopic, observed: dict[Address
         seen = observed[action.address]
         observed[action.address] = replace(seen, state=action.to_state, mirror=replace(seen.mirror, since_ms=now_ms))
         if action.to_state == "STOPPED":
-            there = seen.mirror.becomes or topic_from(mirror, mirror.configs)
+            there = seen.mirror.topic_if_stopped or topic_from(mirror, mirror.configs)
             observed[topic] = Observed(there, seen.incarnation)
             stopped = observed[action.address]
-            observed[action.address] = replace(stopped, mirror=replace(stopped.mirror, becomes=None))
+            observed[action.address] = replace(stopped, mirror=replace(stopped.mirror, topic_if_stopped=None))
     if action.verb.startswith("reverse"):
         state = "ACTIVE" if action.verb.endswith("start") else "PAUSED"
         _become_mirror(get_source_topic(mirror), derive_peer(mirror), state, now_ms, observed)
@@ -205,7 +205,7 @@ def _become_mirror(
     assert isinstance(was.resource, Topic)
     made = mirror.model_copy(update={"partitions": was.resource.spec.partitions, "state": "mirroring"})
     observed[made.address] = Observed(
-        made, was.incarnation, state=state, mirror=LiveMirror(since_ms=now_ms, becomes=was.resource)
+        made, was.incarnation, state=state, mirror=LiveMirror(since_ms=now_ms, topic_if_stopped=was.resource)
     )
 
 
@@ -261,7 +261,7 @@ def _changed(resource: Resource, changes: tuple[Change, ...]) -> Resource:
             continue
         if change.path.startswith(ACLS):
             kind = TopicAcl if isinstance(resource, Topic) else NamespaceAcl
-            rules = [rule for rule in spec.get("acls", ()) if rule_path(kind.model_validate(rule)) != change.path]
+            rules = [rule for rule in spec.get("acls", ()) if build_rule_path(kind.model_validate(rule)) != change.path]
             made = [] if change.after is None else [_rule(kind, change.path, change.after)]
             spec["acls"] = rules + made
             continue

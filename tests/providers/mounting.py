@@ -11,10 +11,18 @@ from reconciler.errors import LeaseError, ReconcilerError
 from reconciler.lifecycles import MOUNT, UNMOUNT
 from reconciler.planning.actions import ControlAction, Transition
 from reconciler.providers.embedded.provider import EmbeddedProvider
-from reconciler.providers.protocol import Done, Edge, Failed, MaintenancePorts, Outcome, Scope, UpkeepResult
+from reconciler.providers.protocol import (
+    CompletedAction,
+    Edge,
+    FailedAction,
+    MaintenanceJobResult,
+    MaintenancePorts,
+    Outcome,
+    Scope,
+)
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mount import Mounting
-from reconciler.runtime.retry import go_on
+from reconciler.runtime.retry import skip_check
 from tests.embedded.mounts.shared_bucket import CLICKS, Bucket
 
 if TYPE_CHECKING:
@@ -50,21 +58,25 @@ class World:
         return EmbeddedProvider(declared, store, edge, storage)
 
     def apply(
-        self, name: str, *actions: ControlAction, may_go_on: Callable[[], None] = go_on, principal: str | None = None
+        self,
+        name: str,
+        *actions: ControlAction,
+        may_go_on: Callable[[], None] = skip_check,
+        principal: str | None = None,
     ) -> list[Outcome]:
         """Carry out a batch, and see that there is one outcome for each action."""
         outcomes = list(self.provider(name, principal=principal).apply(actions, may_go_on=may_go_on))
         assert sorted(outcome.id for outcome in outcomes) == sorted(action.id for action in actions)
         return outcomes
 
-    def done(self, name: str, action: ControlAction, may_go_on: Callable[[], None] = go_on) -> Done:
+    def done(self, name: str, action: ControlAction, may_go_on: Callable[[], None] = skip_check) -> CompletedAction:
         (outcome,) = self.apply(name, action, may_go_on=may_go_on)
-        assert isinstance(outcome, Done), outcome
+        assert isinstance(outcome, CompletedAction), outcome
         return outcome
 
-    def refused(self, name: str, action: ControlAction, may_go_on: Callable[[], None] = go_on) -> ReconcilerError:
+    def refused(self, name: str, action: ControlAction, may_go_on: Callable[[], None] = skip_check) -> ReconcilerError:
         (outcome,) = self.apply(name, action, may_go_on=may_go_on)
-        assert isinstance(outcome, Failed), outcome
+        assert isinstance(outcome, FailedAction), outcome
         return outcome.error
 
     def observed(self, name: str, *patterns: str) -> Inventory:
@@ -77,7 +89,9 @@ class World:
     def migrations(self, name: str = "west") -> list[MigrationEntry]:
         return list(self.bucket.cluster(name).mounts.list_unfinished().values())
 
-    def finish(self, name: str, *, is_stopped: Callable[[], bool] = lambda: False, spread: Any = None) -> UpkeepResult:
+    def finish(
+        self, name: str, *, is_stopped: Callable[[], bool] = lambda: False, spread: Any = None
+    ) -> MaintenanceJobResult:
         """Do the job of `run` that goes on with migrations."""
         here = spread or (lambda work, do: iter([list(do(work))]))
         means = MaintenancePorts(here, lambda _address: True, is_stopped)
@@ -132,4 +146,4 @@ class Lease:
 
 
 def errors(outcomes: Sequence[Outcome]) -> list[str]:
-    return [outcome.error.message for outcome in outcomes if isinstance(outcome, Failed)]
+    return [outcome.error.message for outcome in outcomes if isinstance(outcome, FailedAction)]

@@ -20,7 +20,7 @@ from reconciler.errors import (
     RetryableError,
     UserError,
 )
-from reconciler.providers.protocol import Done, Failed, Scope
+from reconciler.providers.protocol import CompletedAction, FailedAction, Scope
 from reconciler.resources.address import Address
 from reconciler.resources.mount import MIGRATING, Mounting
 from tests.embedded.mounts.shared_bucket import CLICKS
@@ -114,7 +114,7 @@ def lost(world: World, cluster: str, action: object, lease: Lease) -> bool:
         (outcome,) = world.apply(cluster, action, may_go_on=lease)  # type: ignore[arg-type]  # it is one
     except LeaseError:
         return True
-    if isinstance(outcome, Failed):
+    if isinstance(outcome, FailedAction):
         assert isinstance(outcome.error, LeaseError)
         return True
     return False
@@ -334,7 +334,7 @@ def test_a_cluster_without_object_storage_refuses(world: World) -> None:
     location = world.bucket.unmounted()
     for action in (mount(location, cluster="bare"), unmount(cluster="bare")):
         (outcome,) = world.bare("bare").apply([action])
-        assert isinstance(outcome, Failed)
+        assert isinstance(outcome, FailedAction)
         assert isinstance(outcome.error, UserError)
 
 
@@ -342,7 +342,7 @@ def test_without_its_object_storage_nothing_is_undone(world: World) -> None:
     world.bucket.filled()
     world.bucket.west.mounts.unmount(CLICKS, mounting=CLICKS)
     (outcome,) = world.bare("west").apply([unmount()])
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedAction)
     assert "no object storage" in outcome.error.message
     assert world.states() == ["preparing"]
 
@@ -373,7 +373,7 @@ def test_a_planned_mount_exists_as_its_mounting_alone(world: World) -> None:
     seen = world.observed("east")
     assert seen[f"mounting/east/{CLICKS}"].state == "planned"
     assert f"topic/east/{CLICKS}" not in seen
-    assert [shown.address for shown in world.provider("east").overview().topics] == []
+    assert [shown.address for shown in world.provider("east").read_overview().topics] == []
 
 
 # -- who may
@@ -383,13 +383,13 @@ def test_a_principal_needs_delete_to_unmount_and_mounting_is_the_super_users(wor
     location = world.bucket.filled()
     world.bucket.west.set_topic_acls(CLICKS, [AclEntry("User:a", "allow", ("describe", "read"))])
     (outcome,) = world.apply("west", unmount(), principal="User:a")
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedAction)
     assert isinstance(outcome.error, NotAuthorizedError)
     world.bucket.west.set_topic_acls(CLICKS, [AclEntry("User:a", "allow", ("all",))])
     (outcome,) = world.apply("west", unmount(), principal="User:a")
-    assert isinstance(outcome, Done)
+    assert isinstance(outcome, CompletedAction)
     (outcome,) = world.apply("east", mount(location), principal="User:a")
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedAction)
     assert isinstance(outcome.error, NotAuthorizedError)
     assert world.states("east") == []
 

@@ -6,9 +6,9 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.planning.actions import Change
-from reconciler.providers.models import apply_declared_changes, link_entry, to_declared_link
+from reconciler.providers.models import apply_declared_changes, create_link_spec, to_declared_link
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink
-from reconciler.resources.mirrors import LinkEntry, synced_configs
+from reconciler.resources.mirrors import LinkEntry, list_synced_configs
 
 KEPT = LinkEntry("id", "west", {"source": "west"})
 
@@ -20,7 +20,7 @@ def test_a_link_is_read_back_as_it_was_declared() -> None:
 def test_a_link_that_says_only_how_often_configs_follow_is_read_back_as_it_was_declared() -> None:
     spec = {"source": "west", "topicConfigSync": {"interval": "10s"}}
     declared = MirrorLink.model_validate({"metadata": {"name": "dr", "cluster": "east"}, "spec": spec})
-    assert to_declared_link("dr", "east", link_entry(declared, "id")).spec == declared.spec
+    assert to_declared_link("dr", "east", create_link_spec(declared, "id")).spec == declared.spec
 
 
 def test_a_part_of_a_link_without_fields_is_absent_and_an_empty_one_that_is_kept_means_the_default() -> None:
@@ -31,7 +31,7 @@ def test_a_part_of_a_link_without_fields_is_absent_and_an_empty_one_that_is_kept
         "topicConfigSync": {"include": ["a"]}
     }
     empty = LinkEntry("id", "west", {**KEPT.declared, "topicConfigSync": {}})
-    assert synced_configs(empty) == tuple(sorted(SYNCED_BY_DEFAULT))
+    assert list_synced_configs(empty) == tuple(sorted(SYNCED_BY_DEFAULT))
 
 
 def test_a_workspace_that_calls_the_destination_what_another_calls_the_source_is_told() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.archives.archive import release
+from reconciler.archives.archive import release_archive
 from reconciler.archives.location import TopicLocation
 from reconciler.embedded.mounts.mounts import Mount
 from reconciler.errors import OwnershipLostError
@@ -53,7 +53,7 @@ def by_itself(world: World, number: int, mounting: str | None = None) -> None:
 
 def released(world: World, full_name: str = CLICKS) -> None:
     (location,) = [str(each.location) for each in world.bucket.east.mounts.list_detached() if each.name == full_name]
-    release(world.bucket.storage, TopicLocation.parse(location), world.bucket.east.cluster_id, now_ms=1)
+    release_archive(world.bucket.storage, TopicLocation.parse(location), world.bucket.east.cluster_id, now_ms=1)
 
 
 @pytest.mark.fact("F-R-111")

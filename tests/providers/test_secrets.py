@@ -13,7 +13,7 @@ import pytest
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.objectstore.settings import Patience
 from reconciler.providers.protocol import Edge
-from reconciler.providers.secrets import Secret, open_location, resolve, resolve_access
+from reconciler.providers.secrets import Secret, open_location, resolve_access, resolve_secret
 from reconciler.resources.cluster import LocationSpec
 from reconciler.resources.cluster_properties import ACCESS_KEY, AZURE_ACCOUNT, AZURE_KEY, SECRET_KEY, TRUST_FILE
 from tests.servers.certificates import Authority
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 def test_a_secret_comes_from_the_environment_it_is_given() -> None:
-    assert resolve("${env:PASSWORD}", {"PASSWORD": "xyz"}).reveal() == "xyz"
+    assert resolve_secret("${env:PASSWORD}", {"PASSWORD": "xyz"}).reveal() == "xyz"
 
 
 def test_a_secret_comes_from_a_file_without_its_line_end(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("xyz\n")
-    assert resolve(f"${{file:{tmp_path}/secret}}", {}).reveal() == "xyz"
+    assert resolve_secret(f"${{file:{tmp_path}/secret}}", {}).reveal() == "xyz"
 
 
 def test_a_secret_never_shows() -> None:
@@ -61,7 +61,7 @@ def test_a_secret_reaches_executors_whole_and_compares_by_its_text() -> None:
 )
 def test_a_secret_that_is_not_there_is_named_and_not_guessed(reference: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        resolve(reference, {"EMPTY": ""})
+        resolve_secret(reference, {"EMPTY": ""})
 
 
 # -- how properties of a cluster say that its object storage is reached, on real servers
@@ -164,7 +164,7 @@ def test_only_the_authority_of_the_trust_file_is_believed(
         found = store.get("a")
         assert found is not None
         assert found.body == b"1"
-        assert store.clock_ms() > 0
+        assert store.read_clock_ms() > 0
         for trusted in ({}, {TRUST_FILE: str(other.ca)}):
             with pytest.raises(ReconcilerError):
                 reached(tmp_path, location, {**keys, **trusted}, environ).swap("b", b"1", expected=None)
@@ -185,10 +185,10 @@ def test_azure_says_the_time_also_where_the_machine_trusts_it_and_not_the_trust_
         keys = {AZURE_ACCOUNT: ACCOUNT, AZURE_KEY: "${env:RECONCILER_AZURE}", TRUST_FILE: str(other.ca)}
         store = reached(tmp_path, location, keys, {**environ_of(), "RECONCILER_AZURE": KEY})
         assert store.get("a") is None
-        assert store.clock_ms() > 0
+        assert store.read_clock_ms() > 0
         other.ca.unlink()
         with pytest.raises(UserError, match=r"the certificates in .* cannot be read"):
-            store.clock_ms()
+            store.read_clock_ms()
 
 
 @pytest.mark.thorough

@@ -7,7 +7,7 @@ import xxhash
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from reconciler.records.hashes import RoundRobinPosition, compute_digest, compute_hashes, murmur2, partitions_of
+from reconciler.records.hashes import RoundRobinPosition, assign_partitions, compute_digest, compute_hashes, murmur2
 from reconciler.records.log import Digest
 from reconciler.records.schema import RECORD_SCHEMA
 from tests.records.generated import batch_of, batches, records
@@ -140,25 +140,26 @@ def test_murmur2_gives_what_kafkas_own_test_expects(key: str, expected: int) -> 
 def test_every_key_goes_where_kafkas_java_client_sends_it(keys: list[bytes], partitions: int, skipped: int) -> None:
     array = pa.array([b"before"] * skipped + keys, pa.binary()).slice(skipped)
     expected = [(slow_murmur2(key) & 0x7FFFFFFF) % partitions for key in keys]
-    assert partitions_of(array, partitions, state=RoundRobinPosition()).to_pylist() == expected
+    assert assign_partitions(array, partitions, state=RoundRobinPosition()).to_pylist() == expected
 
 
 def test_an_empty_key_is_a_key() -> None:
     assert (
-        partitions_of(pa.array([b"", b""]), 12, state=RoundRobinPosition()).to_pylist() == [slow_murmur2(b"") % 12] * 2
+        assign_partitions(pa.array([b"", b""]), 12, state=RoundRobinPosition()).to_pylist()
+        == [slow_murmur2(b"") % 12] * 2
     )
 
 
 def test_rows_without_a_key_take_turns_of_a_thousand_from_partition_0_across_batches() -> None:
     state, chosen = RoundRobinPosition(), []
     for size in (700, 700, 1600):
-        chosen += partitions_of(pa.nulls(size, pa.binary()), 2, state=state).to_pylist()
+        chosen += assign_partitions(pa.nulls(size, pa.binary()), 2, state=state).to_pylist()
     assert chosen == [0] * 1000 + [1] * 1000 + [0] * 1000
 
 
 def test_rows_with_a_key_do_not_count_for_the_turns_of_those_without() -> None:
     keys = pa.array([None, b"abc"] * 1001, pa.binary())
-    chosen = partitions_of(keys, 3, state=RoundRobinPosition()).to_pylist()
+    chosen = assign_partitions(keys, 3, state=RoundRobinPosition()).to_pylist()
     assert chosen[::2] == [0] * 1000 + [1]
     assert set(chosen[1::2]) == {479470107 % 3}
 

@@ -27,8 +27,8 @@ from reconciler.records.schema import (
     decode_name,
     decode_text_as_name,
     encode_name_as_text,
-    texts_of,
     to_milliseconds,
+    to_name_column,
 )
 from tests.records.generated import batch_of, batches
 
@@ -417,12 +417,7 @@ def test_a_csv_column_that_is_empty_at_first_may_hold_anything_later_from_a_pipe
 # -- bad input
 
 REFUSED_INPUTS: list[tuple[str, Callable[[], Rows], str, str]] = [
-    (
-        "bad json",
-        lambda: read(b'{"a": 1}\n{"a": }\n', "jsonl"),
-        "in: line 2: not JSON: ",
-        "--input-format",
-    ),
+    ("bad json", lambda: read(b'{"a": 1}\n{"a": }\n', "jsonl"), "in: line 2: not JSON: ", "--input-format"),
     (
         "unknown field of a line",
         lambda: read(FLIGHTS, "jsonl", key="tial"),
@@ -519,12 +514,7 @@ REFUSED_INPUTS: list[tuple[str, Callable[[], Rows], str, str]] = [
         "in: zzz: no such field (--timestamp-field)",
         "Fields there: a, b.",
     ),
-    (
-        "not Parquet",
-        lambda: read(b"a,b\n1,2\n", "parquet"),
-        "in: not a readable Parquet file: ",
-        "--input-format",
-    ),
+    ("not Parquet", lambda: read(b"a,b\n1,2\n", "parquet"), "in: not a readable Parquet file: ", "--input-format"),
     (
         "cut Parquet",
         lambda: read(parquet(a=list(range(1000)))[:-20], "parquet"),
@@ -816,7 +806,7 @@ def test_a_column_has_names_as_text_whether_they_came_decoded_or_not(names: list
         except UnicodeDecodeError:
             return name
 
-    column = texts_of([taken(name) for name in names])
+    column = to_name_column([taken(name) for name in names])
     assert [decode_text_as_name(text) for text in column.to_pylist()] == names
 
 

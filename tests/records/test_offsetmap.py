@@ -38,7 +38,7 @@ def mapped(batches: list[Records]) -> dict[int, Chunk]:
     for batch in batches:
         sources, targets = (np.array([pair[side] for pair in batch], np.int64) for side in (0, 1))
         for chunk in append_pieces(last, make_pieces(sources, targets)):
-            ledger[chunk.number] = last = parse_chunk(chunk.number, json.loads(json.dumps(chunk.document())))
+            ledger[chunk.number] = last = parse_chunk(chunk.number, json.loads(json.dumps(chunk.to_document())))
     return ledger
 
 
@@ -51,13 +51,13 @@ def test_an_offset_leads_to_its_record_or_to_the_next_one(copy: tuple[list[Recor
     for offset in range(through + 1):
         expected = next((target for source, target in records if source >= offset), None)
         if records:
-            assert found.target_of(offset) == (records[-1][1] + 1 if expected is None else expected)
+            assert found.find_target(offset) == (records[-1][1] + 1 if expected is None else expected)
         else:
-            assert found.target_of(offset) is None
-    assert found.target_of(through + 1) is None
+            assert found.find_target(offset) is None
+    assert found.find_target(through + 1) is None
     for offset in range(through + 2):
         below = [target for source, target in records if source < offset]
-        assert found.target_below(offset) == (below[-1] + 1 if below else 0)
+        assert found.find_target_end(offset) == (below[-1] + 1 if below else 0)
 
 
 @pytest.mark.fact("F-K-091")
@@ -68,7 +68,7 @@ def test_an_offset_of_a_copy_leads_back_to_its_record_and_one_of_somebody_else_t
     batches, through = copy
     back = {target: source for batch in batches for source, target in batch}
     targets = np.arange(max(back, default=0) + 3)
-    found = OffsetMap(mapped(batches).values(), through).sources_of(targets)
+    found = OffsetMap(mapped(batches).values(), through).find_sources(targets)
     assert found.tolist() == [back.get(int(target), -1) for target in targets]
 
 
@@ -79,7 +79,7 @@ def test_an_offset_of_the_copy_leads_back_to_its_record_or_to_the_next_one(copy:
     found = OffsetMap(mapped(batches).values(), through)
     for offset in range(records[-1][1] + 2 if records else 1):
         expected = next((source for source, target in records if target >= offset), through)
-        assert found.source_of(offset) == expected
+        assert found.find_source(offset) == expected
 
 
 @given(copies())
@@ -112,4 +112,4 @@ def test_many_pieces_at_once_become_many_chunks() -> None:
 
 def test_a_chunk_of_the_longest_numbers_fits_into_a_record() -> None:
     pieces = tuple(Piece(1 << 60, 1 << 60, 1 << 40) for _ in range(CHUNK_PIECES))
-    assert len(json.dumps(Chunk(0, pieces).document())) < 100_000
+    assert len(json.dumps(Chunk(0, pieces).to_document())) < 100_000

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.errors import UserError
-from reconciler.records.hashes import RoundRobinPosition, partitions_of, split_by_partition
+from reconciler.records.hashes import RoundRobinPosition, assign_partitions, split_by_partition
 from reconciler.records.schema import INPUT_SCHEMA, RECORD_SCHEMA
 from tests.records.generated import contents, headers
 
@@ -43,7 +43,9 @@ def split(given_rows: list[dict[str, Any]], partitions: int = 5) -> dict[int, li
 def test_every_record_goes_where_it_says_or_where_its_key_says_in_order(given_rows: list[dict[str, Any]]) -> None:
     free = [row for row in given_rows if row["partition"] is None]
     chosen = iter(
-        partitions_of(pa.array([row["key"] for row in free], pa.binary()), 5, state=RoundRobinPosition()).to_pylist()
+        assign_partitions(
+            pa.array([row["key"] for row in free], pa.binary()), 5, state=RoundRobinPosition()
+        ).to_pylist()
     )
     expected: dict[int, list[dict[str, Any]]] = {}
     for row in given_rows:

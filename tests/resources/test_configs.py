@@ -12,7 +12,7 @@ from reconciler.resources.configs import (
     TIERING_CONFIGS,
     canonicalize_value,
     explain_refused_value,
-    show_value,
+    format_value,
 )
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS
 from reconciler.resources.tiering_policy import TieringPolicySpec
@@ -60,7 +60,7 @@ def test_what_is_shown_to_people_reads_back_as_what_is_stored(key: str, written:
         stored = canonicalize_value(key, written)
     except ValueError:
         return
-    shown = show_value(key, stored)
+    shown = format_value(key, stored)
     assert canonicalize_value(key, "" if shown == "''" else shown) == stored
 
 
@@ -167,7 +167,7 @@ def test_a_refused_value_is_named_once(key: str, written: str, said: str) -> Non
     ],
 )
 def test_stored_values_are_shown_with_their_units(key: str, stored: str | None, shown: str) -> None:
-    assert show_value(key, stored) == shown
+    assert format_value(key, stored) == shown
 
 
 def test_kafka_knows_the_names_of_its_documentation() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from reconciler.resources.configs import canonicalize_value
-from reconciler.resources.kafka_configs import KAFKA_CONFIGS, is_internal, kafka_configs
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS, build_kafka_catalog, is_internal
 
 
 @pytest.mark.parametrize(("version", "is_taken"), [("3.9.1", True), ("4.0.0", False), ("4.3.1", False)])
 def test_small_segments_are_taken_before_version_4(version: str, is_taken: bool) -> None:  # noqa: FBT001 - a column of the table
-    catalog = kafka_configs(KAFKA_CONFIGS, version)
+    catalog = build_kafka_catalog(KAFKA_CONFIGS, version)
     if is_taken:
         assert canonicalize_value("segment.bytes", "1000", catalog) == "1000"
     else:
@@ -19,7 +19,7 @@ def test_small_segments_are_taken_before_version_4(version: str, is_taken: bool)
 
 
 def test_only_what_brokers_list_is_known_and_what_nobody_knows_is_text() -> None:
-    catalog = kafka_configs(["retention.ms", "confluent.tier.enable"], "4.3")
+    catalog = build_kafka_catalog(["retention.ms", "confluent.tier.enable"], "4.3")
     assert list(catalog) == ["confluent.tier.enable", "retention.ms"]
     assert catalog["retention.ms"] is KAFKA_CONFIGS["retention.ms"]
     assert canonicalize_value("confluent.tier.enable", "False", catalog) == "False"

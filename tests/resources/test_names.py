@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from reconciler.resources.address import (
     address_of,
+    build_sort_key,
     check_full_name,
     check_namespace,
     check_plain_name,
@@ -16,10 +17,9 @@ from reconciler.resources.address import (
     full_name_of,
     join_name,
     kind_of,
-    matches,
-    rank,
+    list_levels,
+    matches_pattern,
     split_name,
-    tiers_of,
 )
 
 TIERS = st.text(alphabet="abcXYZ019.-", min_size=1, max_size=8).filter(lambda tier: tier not in {".", ".."})
@@ -38,7 +38,7 @@ def test_a_full_name_splits_into_what_it_was_joined_from(namespace: str, name: s
 
 @given(NAMESPACES)
 def test_tiers_lead_from_the_outermost_to_the_namespace_itself(namespace: str) -> None:
-    tiers = tiers_of(namespace)
+    tiers = list_levels(namespace)
     assert tiers[-1:] == ((namespace,) if namespace else ())
     assert all(below.startswith(f"{above}:") for above, below in pairwise(tiers))
 
@@ -88,12 +88,12 @@ def test_namespace_and_topic_share_one_longest_length() -> None:
     ],
 )
 def test_a_star_stands_for_any_characters_and_nothing_else_is_special(pattern: str, address: str, does: bool) -> None:  # noqa: FBT001 - a table
-    assert matches(pattern, address) is does
+    assert matches_pattern(pattern, address) is does
 
 
 def test_what_others_lean_on_comes_first() -> None:
     addresses = ["mirror/w/x", "link/w/x", "mounting/w/x", "topic/w/x", "namespace/w/x", "cluster/w", "policy/p"]
-    assert sorted(addresses, key=rank) == addresses[::-1]  # type: ignore[arg-type] # plain texts
+    assert sorted(addresses, key=build_sort_key) == addresses[::-1]  # type: ignore[arg-type] # plain texts
 
 
 def test_a_namespace_leaves_room_for_a_topic() -> None:

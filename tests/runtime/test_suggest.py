@@ -2,7 +2,7 @@
 
 import pytest
 
-from reconciler.runtime.text import did_you_mean, nearest, nearest_spelling
+from reconciler.runtime.text import find_similar, find_similar_spelling, format_suggestion
 
 KNOWN = ("retention.ms", "retention.bytes", "segment.ms")
 
@@ -16,12 +16,12 @@ KNOWN = ("retention.ms", "retention.bytes", "segment.ms")
     ],
 )
 def test_a_question_names_what_is_near_and_what_follows_it(near: list[str], said: str) -> None:
-    assert did_you_mean(near, otherwise="Remove it.", then="See the list.") == said
+    assert format_suggestion(near, otherwise="Remove it.", then="See the list.") == said
 
 
 def test_without_a_near_word_only_what_follows_is_said() -> None:
-    assert did_you_mean([], then="See the list.") == "See the list."
-    assert did_you_mean([]) == ""
+    assert format_suggestion([], then="See the list.") == "See the list."
+    assert format_suggestion([]) == ""
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_without_a_near_word_only_what_follows_is_said() -> None:
     ],
 )
 def test_the_most_alike_word_comes_first(word: str, most: int, found: list[str]) -> None:
-    assert nearest(word, KNOWN, most=most) == found
+    assert find_similar(word, KNOWN, most=most) == found
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_the_most_alike_word_comes_first(word: str, most: int, found: list[str])
     ],
 )
 def test_only_an_address_with_a_near_name_is_suggested(word: str, found: list[str]) -> None:
-    assert nearest(word, ["topic/west/shop:orders", "topic/west/y"]) == found
+    assert find_similar(word, ["topic/west/shop:orders", "topic/west/y"]) == found
 
 
 @pytest.mark.parametrize("word", ["Mirror-Link", "mirror_link", "MIRRORLINK"])
 def test_case_and_dashes_alone_make_no_other_word(word: str) -> None:
-    assert nearest_spelling(word, ["MirrorLinks", "mirrorLink"]) == ["mirrorLink"]
+    assert find_similar_spelling(word, ["MirrorLinks", "mirrorLink"]) == ["mirrorLink"]

@@ -17,7 +17,7 @@ from reconciler.errors import LeaseError, LostRaceError
 from reconciler.objectstore import memory
 from reconciler.state.journal import ActionEnded, Entry, Intent, JournalContents, read_journal
 from reconciler.state.lease import Lease, LeaseWatch
-from reconciler.state.lockfile import KEY, Lockfile, Read, read_lockfile
+from reconciler.state.lockfile import KEY, Lockfile, StoredLockfile, read_lockfile
 from tests.simulation.works import ROUND, LedgerJobs, ranges_of
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Broken:
 
 
 async def _no_fence(lease: Lease, effects: Effects, run: str) -> JournalContents:
-    return await effects.call(lambda: read_journal(lease.store, run))
+    return await effects.run_blocking(lambda: read_journal(lease.store, run))
 
 
 def _any_body(key: str, _body: bytes, found: StoredObject | None) -> Version:
@@ -56,10 +56,10 @@ def _any_body(key: str, _body: bytes, found: StoredObject | None) -> Version:
     return found.version
 
 
-def _blindly_again(self: Lease, store: ObjectStore, _after: Lockfile) -> Read:
+def _blindly_again(self: Lease, store: ObjectStore, _after: Lockfile) -> StoredLockfile:
     found = read_lockfile(store)
     assert found is not None
-    return Read(self._current.lockfile, found.version)
+    return StoredLockfile(self._current.lockfile, found.version)
 
 
 async def _no_second_intent(self: RunLease, entries: Sequence[Entry]) -> None:
@@ -76,7 +76,7 @@ async def _done_too_early(self: RunLease, entries: Sequence[Entry]) -> None:
             await self._journal.append(entries)
 
     if all(isinstance(entry, ActionEnded) for entry in entries):
-        self._effects.spawn(later())
+        self._effects.start_task(later())
     else:
         await self._journal.append(entries)
 
@@ -84,7 +84,7 @@ async def _done_too_early(self: RunLease, entries: Sequence[Entry]) -> None:
 async def _deleting(self: Lease, record: Any, **_: bool) -> int:
     if record is not None:
         await self.commit(record)
-    await self._effects.call(lambda: self._store.delete([KEY]))
+    await self._effects.run_blocking(lambda: self._store.delete([KEY]))
     self._stop_renewing()
     return self.lockfile.serial
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from reconciler.planning.actions import Change, ControlAction, Create, Update
 from reconciler.providers.embedded.provider import EmbeddedProvider
-from reconciler.providers.protocol import Done, Edge, Failed, Outcome, Scope
+from reconciler.providers.protocol import CompletedAction, Edge, FailedAction, Outcome, Scope
 from reconciler.resources.topic import Topic
-from reconciler.runtime.retry import go_on
+from reconciler.runtime.retry import skip_check
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
@@ -35,14 +35,16 @@ class PieceByPiece(EmbeddedProvider):
     def capabilities(self) -> Capabilities:
         return replace(super().capabilities, batch=self._batch)
 
-    def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
+    def apply(
+        self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = skip_check
+    ) -> Iterator[Outcome]:
         for action in actions:
             outcome: Outcome | None = None
             for piece in self._pieces(action):
                 (outcome,) = super().apply([piece], may_go_on=may_go_on)
-                if isinstance(outcome, Failed):
+                if isinstance(outcome, FailedAction):
                     break
-            yield replace(outcome, id=action.id) if outcome else Done(action.id)
+            yield replace(outcome, id=action.id) if outcome else CompletedAction(action.id)
 
     def _pieces(self, action: ControlAction) -> Iterator[ControlAction]:
         match action:

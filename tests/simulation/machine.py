@@ -70,7 +70,7 @@ class Machine(Simulation):
 
     # -- what a run asks of it
 
-    async def call(self, function: Callable[[], T]) -> T:
+    async def run_blocking(self, function: Callable[[], T]) -> T:
         name = getattr(function, "__qualname__", type(function).__name__)
         await self._awaited("call", name)
         await self._pause(self._random.uniform(0, self.call_s))
@@ -83,7 +83,7 @@ class Machine(Simulation):
         await self._awaited("sleep", f"{seconds:g}")
         await self._pause(seconds)
 
-    def now(self) -> float:
+    def read_clock(self) -> float:
         return self._loop.time() + self._offset - self._stood_s
 
     def freeze(self, seconds: float) -> None:
@@ -91,13 +91,13 @@ class Machine(Simulation):
         if self.is_clock_standing:
             self._stood_s += seconds
 
-    def spawn(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
+    def start_task(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
         task = self._loop.create_task(work)
         self._tasks.append(task)
         return task
 
     def run_on_thread(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> Callable[[], None]:
-        task = self.spawn(work(self))
+        task = self.start_task(work(self))
 
         def end() -> None:
             task.cancel()

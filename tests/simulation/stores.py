@@ -38,11 +38,11 @@ class SeenFrom:
         return self._inner.url
 
     @property
-    def encrypts(self) -> bool:
-        return self._inner.encrypts
+    def can_encrypt(self) -> bool:
+        return self._inner.can_encrypt
 
-    def clock_ms(self) -> int:
-        return self._inner.clock_ms()
+    def read_clock_ms(self) -> int:
+        return self._inner.read_clock_ms()
 
     def get(self, key: str) -> StoredObject | None:
         self._ask(f"get {key}")
@@ -75,8 +75,8 @@ class SeenFrom:
         assert found is not None
         return found
 
-    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        self._write(f"copy {key}", lambda: self._inner.copy_in(key, source, source_key, kms_key_id=kms_key_id))
+    def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
+        self._write(f"copy {key}", lambda: self._inner.copy_from(key, source, source_key, kms_key_id=kms_key_id))
 
     def delete(self, keys: Iterable[str]) -> None:
         named = list(keys)
@@ -89,7 +89,7 @@ class SeenFrom:
         if named:
             self._write(f"delete {named[0]}", delete)
 
-    def probe(self) -> Sequence[str]:
+    def find_violated_conditions(self) -> Sequence[str]:
         return ()
 
     def _ask(self, what: str) -> None:

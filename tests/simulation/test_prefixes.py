@@ -66,11 +66,11 @@ def test_folding_a_longer_prefix_knows_what_a_shorter_one_knew() -> None:
     for length in range(1, len(found.written.pages) + 1):
         now = fold_run(found.base, found.actions, prefix(found, length))
         assert now.done[: len(before.done)] == before.done
-        assert {action.id for action in now.left} <= {action.id for action in before.left}
-        assert len(now.done) + len(now.in_doubt) + len(now.left) == len(found.actions)
+        assert {action.id for action in now.remaining} <= {action.id for action in before.remaining}
+        assert len(now.done) + len(now.in_doubt) + len(now.remaining) == len(found.actions)
         before = now
     assert not before.in_doubt
-    assert not before.left
+    assert not before.remaining
 
 
 @few

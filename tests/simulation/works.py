@@ -10,12 +10,12 @@ import orjson
 from reconciler.applying.events import Progress
 from reconciler.applying.ports import DataAction, JobResult
 from reconciler.errors import IncompleteError, LostRaceError, RetryableError, UnansweredError
-from reconciler.objectstore.base import ObjectStore, StoredObject, nonce
+from reconciler.objectstore.base import ObjectStore, StoredObject, create_nonce
 from reconciler.operations.steps.transitions import TransitionDriver, drive_transition
 from reconciler.planning.actions import Action, RunJob, Transition
-from reconciler.providers.protocol import Provider, links_by_jobs
+from reconciler.providers.protocol import Provider, require_job_links
 from reconciler.resources.address import full_name_of
-from reconciler.runtime.retry import go_on
+from reconciler.runtime.retry import skip_check
 
 if TYPE_CHECKING:
     from reconciler.records.log import StagedSink
@@ -46,20 +46,20 @@ class LedgerJobs:
         self._is_stopped = True
 
     def run(
-        self, job: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = go_on
+        self, job: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = skip_check
     ) -> JobResult:
         self._foreman.begins(job)
         if isinstance(job, Transition):
             return self._drive(job, may_go_on)
         source, below = self._providers["west"], self._providers["east"]
-        links_by_jobs(below).syncs.follow({full_name_of(job.sink): source.source_topic(job.source)})
+        require_job_links(below).syncs.update_mirrors({full_name_of(job.sink): source.read_source_topic(job.source)})
         moved = 0
         while (end := end_of(self._ledger.get(job.sink))) < RECORDS:
             if self._is_stopped:
                 raise IncompleteError("stopped", hint="Run it again.")
             moved += self._round(job, end)
             progress(Progress(job.id, moved, RECORDS, moved, RECORDS, 1.0))
-        cast("StagedSink", below.sink(job.sink)).complete()
+        cast("StagedSink", below.open_sink(job.sink)).mark_complete()
         return JobResult(moved, moved)
 
     def _drive(self, action: Transition, may_go_on: Callable[[], None]) -> JobResult:
@@ -68,7 +68,7 @@ class LedgerJobs:
         def nothing(*_given: object) -> None:
             return
 
-        driver = TransitionDriver(self._providers, copy=nothing, sync=nothing, new_id=nonce, may_go_on=may_go_on)
+        driver = TransitionDriver(self._providers, copy=nothing, sync=nothing, new_id=create_nonce, may_go_on=may_go_on)
         return JobResult(incarnation=drive_transition(driver, action).topic_id)
 
     def _round(self, job: RunJob, start: int) -> int:

@@ -23,10 +23,10 @@ from reconciler.operations.steps.approval import ResumeFacts, find_rest_of_plan,
 from reconciler.planning.saved_plan import read_action
 from reconciler.providers.protocol import Outcome as Came
 from reconciler.resources.cluster import Cluster
-from reconciler.runtime.retry import go_on
+from reconciler.runtime.retry import skip_check
 from reconciler.state.journal import Entry, require_run
 from reconciler.state.lease import Claim
-from reconciler.state.lockfile import Owner, Terms
+from reconciler.state.lockfile import LeaseTerms, Owner
 from reconciler.state.snapshots import Snapshot, read_snapshot
 from tests.simulation.clusters import PieceByPiece
 from tests.simulation.history import History
@@ -187,7 +187,7 @@ class World:
         machine = Machine(visit.machine, visit.faults, seed=seed, call_s=visit.call_s, offset=visit.offset_s)
         machine.is_clock_standing = visit.is_clock_standing
         ended = self.ended[visit.machine] = RunOutcome(visit)
-        work = machine.spawn(self._run(visit, machine, ended))
+        work = machine.start_task(self._run(visit, machine, ended))
         await asyncio.wait([work])
         if not work.cancelled() and (error := work.exception()) is not None:
             self.history.crashes.append(f"{visit.machine}: {type(error).__name__}: {error}")
@@ -239,7 +239,7 @@ def _caller(visit: Visit) -> Caller:
     more = itertools.count(2)
     return Caller(
         claim=Claim(
-            owner=SHOP, run=f"{visit.machine}#1", who=f"{visit.machine}@host", lineage="lineage", terms=Terms(LEASE_S)
+            owner=SHOP, run=f"{visit.machine}#1", who=f"{visit.machine}@host", lineage="lineage", terms=LeaseTerms(LEASE_S)
         ),
         new_run=lambda: f"{visit.machine}#{next(more)}",
     )
@@ -260,7 +260,7 @@ class _Watched(PieceByPiece):
     def by(cls, world: World, machine: Machine) -> type[_Watched]:
         return type("_Watched", (cls,), {"_world": world, "_machine": machine})
 
-    def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Came]:
+    def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = skip_check) -> Iterator[Came]:
         for action in actions:
             yield from super().apply([action], may_go_on=partial(self._asked, action, may_go_on))
 

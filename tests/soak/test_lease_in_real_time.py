@@ -15,7 +15,7 @@ from reconciler.objectstore import s3_client as s3client
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.open import open_store
 from reconciler.runtime.threads import ThreadEffects
-from reconciler.state.lease import Patience, acquire
+from reconciler.state.lease import LeasePatience, acquire
 from reconciler.state.snapshots import read_snapshot
 from tests.servers.proxy import Late, Proxy
 from tests.state.samples import claim, record
@@ -49,11 +49,11 @@ def test_a_lease_that_nobody_renews_is_taken_over_after_a_whole_lease_and_its_ho
     async def run() -> None:
         dead = await acquire(store, effects, claim("dead", lease_s=LEASE_S))
         dead._stop_renewing()
-        began = effects.now()
+        began = effects.read_clock()
         with pytest.raises(LeaseError):
-            await acquire(store, effects, claim("hasty", lease_s=LEASE_S), Patience(lock_timeout_s=LEASE_S / 2))
+            await acquire(store, effects, claim("hasty", lease_s=LEASE_S), LeasePatience(lock_timeout_s=LEASE_S / 2))
         lease = await acquire(store, effects, claim("patient", lease_s=LEASE_S))
-        assert effects.now() - began >= LEASE_S
+        assert effects.read_clock() - began >= LEASE_S
         assert lease.taken_from == "dead"
         with pytest.raises(LeaseError):
             dead.check()
@@ -80,9 +80,9 @@ def test_a_holder_whose_writes_are_all_late_gives_up_and_what_arrives_after_the_
             proxy.on("PUT", one)
         with pytest.raises((LeaseError, RetryableError)):
             await cut.close(record("cut"))
-        began = effects.now()
+        began = effects.read_clock()
         other = await acquire(truth, effects, claim("other", lease_s=LEASE_S))
-        assert effects.now() - began <= LEASE_S + 2
+        assert effects.read_clock() - began <= LEASE_S + 2
         with pytest.raises(LeaseError):
             cut.check()
         await other.commit(record("other"))

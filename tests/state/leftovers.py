@@ -46,7 +46,7 @@ async def running(store: ObjectStore, run: str, *names: str) -> tuple[Lease, Jou
     """Let a run begin to create topics, and nothing more."""
     effects = Simulation()
     lease = await acquire(store, effects, claim(run))
-    before = await lease.snapshot()
+    before = await lease.read_snapshot()
     file = RunFile(
         run=run,
         command="apply",
@@ -59,7 +59,7 @@ async def running(store: ObjectStore, run: str, *names: str) -> tuple[Lease, Jou
         epoch=lease.lockfile.lease.epoch,
         who="anna@build-7",
     )
-    await lease.begin(file)
+    await lease.open_run(file)
     return lease, Journal(lease, effects, run)
 
 
@@ -71,7 +71,7 @@ async def _run(
     ended = [create(name) for name in names if done is None or name in done]
     entries: list[Entry] = [ActionEnded(id=action.id, incarnation=f"id-{action.address}") for action in ended]
     await journal.append([*entries, RunClosed(status="done") if done is None else RunDetached(left=())])
-    before = await lease.snapshot()
+    before = await lease.read_snapshot()
     record = fold_run(before.record, [create(name) for name in names], read_journal(store, run)).record
     await lease.close(record if commits else None, keeps_run=done is not None)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.errors import LostRaceError
 from reconciler.runtime.threads import ThreadEffects
-from reconciler.state.lease import Patience, acquire
+from reconciler.state.lease import LeasePatience, acquire
 from tests.state.samples import claim, record
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class Runner:
     async def take(self, turn: int) -> None:
         effects = ThreadEffects(2)
         run = f"{self.name}-{turn}"
-        lease = await acquire(self.store, effects, claim(run, lease_s=self.lease_s), Patience(lock_timeout_s=600))
-        before = (await lease.snapshot()).record
+        lease = await acquire(self.store, effects, claim(run, lease_s=self.lease_s), LeasePatience(lock_timeout_s=600))
+        before = (await lease.read_snapshot()).record
         try:
             self.store.swap(HOLDER, run.encode(), expected=None)
         except LostRaceError as error:

@@ -8,7 +8,7 @@ from reconciler.resources.inventory import Recorded
 from reconciler.resources.topic import Topic
 from reconciler.state.journal import RunFile
 from reconciler.state.lease import Claim
-from reconciler.state.lockfile import Owner, Terms
+from reconciler.state.lockfile import LeaseTerms, Owner
 
 if TYPE_CHECKING:
     from reconciler.resources.address import Address
@@ -23,7 +23,7 @@ def claim(run: str, *, owner: Owner = SHOP, lease_s: float = 90.0) -> Claim:
         who=f"{run}@host",
         lineage="lineage-1",
         ci_url=f"https://ci/{run}",
-        terms=Terms(lease_s),
+        terms=LeaseTerms(lease_s),
     )
 
 

@@ -58,7 +58,7 @@ class Simulation:
         """Suspend this machine, as a closed laptop or a stopped container is."""
         self._frozen_until = asyncio.get_running_loop().time() + seconds
 
-    async def call(self, function: Callable[[], T]) -> T:
+    async def run_blocking(self, function: Callable[[], T]) -> T:
         await self._pause(self._random.uniform(0, self.call_s))
         result = function()
         await self._pause(self._random.uniform(0, self.call_s))
@@ -67,17 +67,17 @@ class Simulation:
     async def sleep(self, seconds: float) -> None:
         await self._pause(seconds)
 
-    def now(self) -> float:
+    def read_clock(self) -> float:
         return asyncio.get_running_loop().time() + self._offset
 
-    def utc(self) -> datetime:
-        return EPOCH + timedelta(seconds=self.now())
+    def read_utc_time(self) -> datetime:
+        return EPOCH + timedelta(seconds=self.read_clock())
 
-    def spawn(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
+    def start_task(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
         return asyncio.get_running_loop().create_task(work)
 
     def run_on_thread(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> Callable[[], None]:
-        return self.spawn(work(self)).cancel
+        return self.start_task(work(self)).cancel
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

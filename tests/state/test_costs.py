@@ -64,7 +64,7 @@ class Books:
             effects = Simulation(self.seed, call_s=self.call_s)
             async with await acquire(self.store, effects, claim("one")) as lease:
                 journal = Journal(lease, effects, "run-1")
-                for task in [effects.spawn(journal.append(batch)) for batch in batches]:
+                for task in [effects.start_task(journal.append(batch)) for batch in batches]:
                     await task
 
         simulate(run())
@@ -84,9 +84,9 @@ async def test_what_waits_while_one_object_is_written_goes_into_the_next_togethe
     effects = Simulation(call_s=1)
     async with await acquire(books.store, effects, claim("one")) as lease:
         journal = Journal(lease, effects, "run-1")
-        first = effects.spawn(journal.append([Intent(id="first")]))
+        first = effects.start_task(journal.append([Intent(id="first")]))
         await effects.sleep(0.01)
-        later = [effects.spawn(journal.append([Intent(id=f"later-{n}")])) for n in range(500)]
+        later = [effects.start_task(journal.append([Intent(id=f"later-{n}")])) for n in range(500)]
         for task in [first, *later]:
             await task
     assert [len(page.entries) for page in read_journal(books.store, "run-1").pages] == [1, 500]

@@ -59,4 +59,4 @@ def test_a_run_that_was_killed_while_it_wrote_its_journal_is_the_last_one_all_th
     assert found.open_run.run == "run-2"
     opened = read_open_run(store, found)
     assert opened is not None
-    assert len(opened.fold().done) == page // 2
+    assert len(opened.compute_progress().done) == page // 2

@@ -34,7 +34,7 @@ def store() -> MemoryStore:
     async def fill() -> None:
         for number in (1, 2):
             lease = await acquire(store, Simulation(), claim(f"run-{number}"))
-            await lease.begin(run_file(f"run-{number}"))
+            await lease.open_run(run_file(f"run-{number}"))
             await lease.close(record("a", "b", partitions=number))
 
     simulate(fill())
@@ -200,7 +200,7 @@ async def test_configs_that_brokers_take_and_no_file_may_declare_are_read_as_the
     spec = recorded.resource.spec.model_copy(update={"configs": {"retention.bytes": "-2"}})
     owned = replace(recorded, resource=recorded.resource.model_copy(update={"spec": spec}))
     lease = await acquire(store, Simulation(), claim("run-1"))
-    await lease.begin(run_file("run-1"))
+    await lease.open_run(run_file("run-1"))
     await lease.close({owned.resource.address: owned})
     found = read_snapshot(store, owner=SHOP)
     assert found is not None
@@ -227,7 +227,7 @@ async def test_access_rules_that_earlier_versions_took_over_from_brokers_are_rea
     read = read_action(encode_action(adoption))
     assert isinstance(read, Adopt)
     lease = await acquire(store, Simulation(), claim("run-1"))
-    await lease.begin(run_file("run-1"))
+    await lease.open_run(run_file("run-1"))
     await lease.close({stored.address: Recorded(stored, run="run-1")})
     found = read_snapshot(store, owner=SHOP)
     assert found is not None

@@ -30,7 +30,7 @@ from reconciler.state.journal import (
     read_journal,
     take_over,
 )
-from reconciler.state.lease import Lease, Patience, acquire
+from reconciler.state.lease import Lease, LeasePatience, acquire
 from tests.planning.short import resource
 from tests.state.samples import claim, record
 from tests.state.simulation import Simulation, simulated
@@ -76,7 +76,7 @@ async def begun(store: MemoryStore) -> tuple[Lease, Simulation, Journal]:
 async def test_what_waits_while_a_page_is_written_goes_into_the_next_one_together() -> None:
     store = MemoryStore()
     _, effects, journal = await begun(store)
-    first = effects.spawn(journal.append(intents("0")))
+    first = effects.start_task(journal.append(intents("0")))
     await effects.sleep(0)
     await effects.sleep(0)
     await asyncio.gather(first, *(journal.append(intents(f"{number}")) for number in range(1, 50)))
@@ -143,10 +143,10 @@ async def test_whoever_was_taken_over_finds_its_slot_taken_and_stops() -> None:
     journal = Journal(lease, slow, "one")
     await journal.append(intents("a"))
     slow.freeze(200)
-    theirs = await acquire(store, quick, claim("two"), Patience(lock_timeout_s=300))
+    theirs = await acquire(store, quick, claim("two"), LeasePatience(lock_timeout_s=300))
     found = await take_over(theirs, quick, "one")
     assert [entry.type for entry in found.entries] == ["intent", "takeover"]
-    lease._sent = slow.now() + 1000  # its clock stood still: it does not know that it is too late
+    lease._sent = slow.read_clock() + 1000  # its clock stood still: it does not know that it is too late
     with pytest.raises(LeaseError, match="another run has taken over: it wrote entry 2"):
         await journal.append(intents("b"))
     with pytest.raises(LeaseError):
@@ -268,10 +268,7 @@ async def test_of_two_who_find_a_slot_cut_off_one_has_it_and_the_other_is_fenced
     assert found.next_seq == 3
     with pytest.raises(LeaseError, match="it wrote entry 2 of our journal"):
         await journal.append(intents("b"))
-    assert [entry.type for page in read_journal(store, "one").pages for entry in page.entries] == [
-        "intent",
-        "takeover",
-    ]
+    assert [entry.type for page in read_journal(store, "one").pages for entry in page.entries] == ["intent", "takeover"]
 
 
 @simulated
@@ -313,14 +310,14 @@ def names(folded: RunProgress) -> list[str]:
 def test_nothing_written_is_nothing_done() -> None:
     folded = fold()
     assert folded.record == BASE
-    assert (folded.done, folded.in_doubt, folded.left) == ((), (), ACTIONS)
+    assert (folded.done, folded.in_doubt, folded.remaining) == ((), (), ACTIONS)
     assert not folded.is_closed
 
 
 def test_what_is_begun_and_not_ended_is_in_doubt_in_plan_order() -> None:
     folded = fold((Intent(id=DELETE), Intent(id=CREATE)))
     assert folded.in_doubt == (ACTIONS[0], ACTIONS[2])
-    assert folded.left == (ACTIONS[1], ACTIONS[3])
+    assert folded.remaining == (ACTIONS[1], ACTIONS[3])
     assert folded.record == BASE
 
 
@@ -346,7 +343,7 @@ def test_what_was_refused_or_skipped_is_not_done_nor_in_doubt_nor_left() -> None
         (Intent(id=CREATE),), (ActionRefused(id=CREATE, error="no", hint="h"), ActionSkipped(id=SECOND, because=CREATE))
     )
     assert folded.record == BASE
-    assert (folded.done, folded.in_doubt, folded.left) == ((), (), ACTIONS[2:])
+    assert (folded.done, folded.in_doubt, folded.remaining) == ((), (), ACTIONS[2:])
 
 
 def test_what_was_made_before_its_rules_were_refused_is_recorded_as_ours_without_them() -> None:
@@ -374,7 +371,7 @@ def test_what_was_done_under_another_epoch_after_a_takeover_counts_the_same() ->
 def test_entries_of_actions_it_does_not_have_count_for_nothing() -> None:
     folded = fold((Intent(id="create:topic/west/strange"), ActionEnded(id="delete:topic/west/kept")))
     assert folded.record == BASE
-    assert (folded.done, folded.in_doubt, folded.left) == ((), (), ACTIONS)
+    assert (folded.done, folded.in_doubt, folded.remaining) == ((), (), ACTIONS)
 
 
 def test_what_could_not_be_written_counts_as_if_it_were() -> None:

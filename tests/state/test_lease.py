@@ -11,8 +11,8 @@ from reconciler.errors import InterruptedRunError, LeaseError, RetryableError
 from reconciler.objectstore.base import Version
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.state.journal import Intent, RunTakenOver, journal_key, read_journal
-from reconciler.state.lease import LeaseWatch, Notice, Patience, TakeoverNotice, acquire
-from reconciler.state.lockfile import KEY, Lockfile, Terms, read_lockfile
+from reconciler.state.lease import LeasePatience, LeaseWatch, Notice, TakeoverNotice, acquire
+from reconciler.state.lockfile import KEY, LeaseTerms, Lockfile, read_lockfile
 from reconciler.state.repair import UnlockRequest, UnlockResult, unlock
 from reconciler.state.snapshots import read_snapshot
 from tests.state.leftovers import body, create, left, running
@@ -99,7 +99,7 @@ async def test_the_deadline_counts_from_when_the_renewal_was_sent_not_from_its_a
             return version
 
     lease = await acquire(Slow(), effects, claim("one"))
-    assert lease._age() >= 20
+    assert lease._read_age() >= 20
 
 
 @simulated
@@ -107,11 +107,11 @@ async def test_a_dead_holder_is_taken_over_after_a_whole_lease_without_change_an
     store = MemoryStore()
     dead, alive = Simulation(call_s=0, offset=-500_000), Simulation(call_s=0.5, offset=7)
     lease = await acquire(store, dead, claim("dead"))
-    await lease.begin(run_file("dead"))
+    await lease.open_run(run_file("dead"))
     lease._stop_renewing()
-    began = alive.now()
+    began = alive.read_clock()
     taken = await acquire(store, alive, claim("alive"))
-    assert 90 <= alive.now() - began <= 97
+    assert 90 <= alive.read_clock() - began <= 97
     assert (taken.taken_from, taken.lockfile.lease.epoch) == ("dead", 2)
     await taken.release()
 
@@ -123,9 +123,9 @@ async def test_whoever_comes_late_watches_a_whole_lease_too() -> None:
     lease = await acquire(store, effects, claim("dead"))
     lease._stop_renewing()
     await effects.sleep(10_000)
-    began = effects.now()
+    began = effects.read_clock()
     await acquire(store, effects, claim("alive"))
-    assert effects.now() - began >= 90
+    assert effects.read_clock() - began >= 90
 
 
 @simulated
@@ -134,7 +134,7 @@ async def test_a_living_holder_is_never_taken_over_however_long_one_waits() -> N
     effects = Simulation(call_s=1)
     lease = await acquire(store, effects, claim("alive"))
     with pytest.raises(LeaseError, match=r"held by alive@host.*state unlock alive"):
-        await acquire(store, effects, claim("waiting"), Patience(lock_timeout_s=3600))
+        await acquire(store, effects, claim("waiting"), LeasePatience(lock_timeout_s=3600))
     lease.check()
     assert lockfile_of(store).lease.epoch == 1
     await lease.release()
@@ -145,7 +145,7 @@ async def test_a_frozen_holder_wakes_up_to_a_lost_lease_and_writes_nothing() -> 
     store = MemoryStore()
     laptop, server = Simulation(seed=1), Simulation(seed=2)
     lease = await acquire(store, laptop, claim("laptop"))
-    await lease.begin(run_file("laptop"))
+    await lease.open_run(run_file("laptop"))
     laptop.freeze(600)
     other = await acquire(store, server, claim("server"))
     await other.close(record("server"))
@@ -164,12 +164,12 @@ async def test_whoever_waits_is_told_at_once_and_every_half_minute_what_the_hold
     effects = Simulation(call_s=0)
 
     def tell(notice: Notice) -> None:
-        told.append((effects.now(), notice))
+        told.append((effects.read_clock(), notice))
 
     lease = await acquire(store, effects, claim("one"))
-    waiting = effects.spawn(acquire(store, effects, claim("two"), Patience(lock_timeout_s=600, tell=tell)))
+    waiting = effects.start_task(acquire(store, effects, claim("two"), LeasePatience(lock_timeout_s=600, tell=tell)))
     await effects.sleep(20)
-    await lease.begin(run_file("one", actions=("a", "b")))
+    await lease.open_run(run_file("one", actions=("a", "b")))
     await effects.sleep(60)
     await lease.close(None)
     await (await waiting).release()
@@ -192,12 +192,12 @@ async def test_whoever_waits_while_one_turn_follows_another_is_told_twice_a_minu
         await effects.sleep(4)
         await lease.release()
 
-    others = [effects.spawn(hold(f"run-{number}")) for number in range(20)]
+    others = [effects.start_task(hold(f"run-{number}")) for number in range(20)]
     await effects.sleep(1)
-    await (await acquire(store, effects, claim("last"), Patience(tell=told.append))).release()
+    await (await acquire(store, effects, claim("last"), LeasePatience(tell=told.append))).release()
     for other in others:
         await other
-    assert len(told) <= 1 + effects.now() / 30
+    assert len(told) <= 1 + effects.read_clock() / 30
     assert told
 
 
@@ -207,11 +207,11 @@ async def test_a_holder_that_settles_what_another_run_left_open_is_said_to_do_th
     told: list[Notice] = []
     effects = Simulation(call_s=0)
     dead = await acquire(store, effects, claim("dead"))
-    await dead.begin(run_file("dead"))
+    await dead.open_run(run_file("dead"))
     dead._stop_renewing()
     settling = await acquire(store, effects, claim("settling"))
     with pytest.raises(LeaseError, match="settling run dead, which was left open; run settling"):
-        await acquire(store, effects, claim("third"), Patience(lock_timeout_s=1, tell=told.append))
+        await acquire(store, effects, claim("third"), LeasePatience(lock_timeout_s=1, tell=told.append))
     await settling.release()
     assert "settling@host" in str(told[0])
 
@@ -222,10 +222,10 @@ def test_a_takeover_is_told_in_one_line_and_noted(caplog: pytest.LogCaptureFixtu
 
     async def run() -> None:
         effects = Simulation(call_s=0)
-        dead = await acquire(store, effects, claim("dead"), Patience(tell=told.append))
+        dead = await acquire(store, effects, claim("dead"), LeasePatience(tell=told.append))
         dead._stop_renewing()
-        await (await acquire(store, effects, claim("alive"), Patience(tell=told.append))).release()
-        await (await acquire(store, effects, claim("later"), Patience(tell=told.append))).release()
+        await (await acquire(store, effects, claim("alive"), LeasePatience(tell=told.append))).release()
+        await (await acquire(store, effects, claim("later"), LeasePatience(tell=told.append))).release()
 
     with caplog.at_level("DEBUG", logger="reconciler.lease"):
         simulate(run())
@@ -239,11 +239,11 @@ async def test_a_request_to_stop_is_heard_while_waiting() -> None:
     store = MemoryStore()
     effects = Simulation(call_s=0)
     await acquire(store, effects, claim("one"))
-    began = effects.now()
-    patience = Patience(is_stopped=lambda: effects.now() - began > 7)
+    began = effects.read_clock()
+    patience = LeasePatience(is_stopped=lambda: effects.read_clock() - began > 7)
     with pytest.raises(InterruptedRunError):
         await acquire(store, effects, claim("two"), patience)
-    assert effects.now() - began < 9
+    assert effects.read_clock() - began < 9
 
 
 @simulated
@@ -282,11 +282,11 @@ async def test_unlocking_without_a_run_watches_a_whole_lease_then_frees_it() -> 
     store = MemoryStore()
     effects = Simulation(call_s=0)
     lease = await acquire(store, effects, claim("dead"))
-    await lease.begin(run_file("dead"))
+    await lease.open_run(run_file("dead"))
     lease._stop_renewing()
-    began = effects.now()
+    began = effects.read_clock()
     unlocked = await unlock(store, effects, UnlockRequest(owner=SHOP))
-    assert 90 <= effects.now() - began < 92
+    assert 90 <= effects.read_clock() - began < 92
     assert (unlocked.run, unlocked.who, unlocked.epoch) == ("dead", "dead@host", 2)
     assert unlocked.open_run is not None
     assert unlocked.open_run.run == "dead"
@@ -331,7 +331,7 @@ async def test_a_watch_that_is_stopped_changes_nothing() -> None:
     effects = Simulation(call_s=0)
     lease = await acquire(store, effects, claim("one"))
     with pytest.raises(InterruptedRunError):
-        await unlock(store, effects, UnlockRequest(is_stopped=lambda: effects.now() > 3))
+        await unlock(store, effects, UnlockRequest(is_stopped=lambda: effects.read_clock() > 3))
     await lease.release()
 
 
@@ -339,9 +339,9 @@ async def test_a_watch_that_is_stopped_changes_nothing() -> None:
 
 
 def test_the_terms_leave_a_margin_between_giving_up_and_taking_over() -> None:
-    terms = Terms()
+    terms = LeaseTerms()
     assert (terms.renew_s, terms.may_start_s, round(terms.give_up_s, 9)) == (15, 60, 75)
-    short = Terms(0.3)
+    short = LeaseTerms(0.3)
     assert short.renew_s < short.may_start_s < short.give_up_s < short.lease_s
     assert short.poll_s < short.renew_s
 
@@ -371,8 +371,8 @@ async def test_however_holders_freeze_and_race_no_commit_is_lost_or_built_on_an_
 
     async def work(number: int, effects: Simulation) -> None:
         for turn in range(3):
-            lease = await acquire(store, effects, claim(f"{number}-{turn}"), Patience(lock_timeout_s=100_000))
-            count = len((await lease.snapshot()).record)
+            lease = await acquire(store, effects, claim(f"{number}-{turn}"), LeasePatience(lock_timeout_s=100_000))
+            count = len((await lease.read_snapshot()).record)
             if effects._random.random() < 0.4:
                 effects.freeze(effects._random.uniform(10, 200))
             await effects.sleep(effects._random.uniform(0, 60))
@@ -383,7 +383,7 @@ async def test_however_holders_freeze_and_race_no_commit_is_lost_or_built_on_an_
             committed.append(count + 1)
 
     machines = [Simulation(seed=seed * 10 + number, call_s=2, offset=number * 1e6) for number in range(4)]
-    tasks = [effects.spawn(work(number, effects)) for number, effects in enumerate(machines)]
+    tasks = [effects.start_task(work(number, effects)) for number, effects in enumerate(machines)]
     for task in tasks:
         await task
     snapshot = read_snapshot(store)

@@ -14,8 +14,8 @@ from reconciler.errors import LeaseError, RetryableError, UnansweredError, UserE
 from reconciler.objectstore import swap
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.runtime.threads import ThreadEffects
-from reconciler.state.lease import Lease, Patience, acquire
-from reconciler.state.lockfile import KEY, Lockfile, Read, read_lockfile
+from reconciler.state.lease import Lease, LeasePatience, acquire
+from reconciler.state.lockfile import KEY, Lockfile, StoredLockfile, read_lockfile
 from reconciler.state.snapshots import list_snapshots, read_snapshot_of
 from tests.contracts.wire import Fault, Wire
 from tests.embedded.stores import WatchedStore
@@ -91,8 +91,8 @@ async def test_taking_a_free_lease_is_a_read_a_listing_and_a_write_and_ending_a_
 class SetBack(Simulation):
     """A machine whose wall clock is set back by a day, while it runs."""
 
-    def utc(self) -> datetime:
-        return super().utc() - timedelta(days=1 if self.now() > 20 else 0)
+    def read_utc_time(self) -> datetime:
+        return super().read_utc_time() - timedelta(days=1 if self.read_clock() > 20 else 0)
 
 
 @simulated
@@ -103,13 +103,13 @@ async def test_a_clock_set_back_by_a_day_changes_nothing() -> None:
     await holder.sleep(100)
     lease.check()
     with pytest.raises(LeaseError, match="since 2026-01-01T00:00:00Z"):
-        await acquire(store, waiter, claim("two"), Patience(lock_timeout_s=200))
+        await acquire(store, waiter, claim("two"), LeasePatience(lock_timeout_s=200))
     assert await lease.close(record("a")) == 1
     dead = await acquire(store, holder, claim("three"))
     dead._stop_renewing()
-    began = waiter.now()
+    began = waiter.read_clock()
     taken = await acquire(store, waiter, claim("four"))
-    assert 90 <= waiter.now() - began <= 96
+    assert 90 <= waiter.read_clock() - began <= 96
     since = lockfile_of(store).lease.since
     assert since is not None
     assert since.startswith("2025-12-31T")  # for people, and as wrong as their clock
@@ -119,7 +119,7 @@ async def test_a_clock_set_back_by_a_day_changes_nothing() -> None:
 def test_the_clock_of_leases_runs_while_the_machine_sleeps() -> None:
     effects = ThreadEffects(1)
     before = time.clock_gettime(time.CLOCK_BOOTTIME)
-    assert before <= effects.now() <= time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before <= effects.read_clock() <= time.clock_gettime(time.CLOCK_BOOTTIME)
     effects.close()
 
 
@@ -159,7 +159,7 @@ def taken(store: ObjectStore, effects: ThreadEffects, lease_s: float = 90.0) -> 
 
     found = read_lockfile(store) if simulate(take()) else None
     assert found is not None
-    return Lease(store, effects, Read(found.lockfile, found.version), sent=effects.now())
+    return Lease(store, effects, StoredLockfile(found.lockfile, found.version), sent=effects.read_clock())
 
 
 def test_beats_and_checkpoints_of_many_threads_build_one_on_the_other() -> None:

@@ -128,7 +128,7 @@ def test_an_open_run_stays_open_for_the_next_apply(store: MemoryStore) -> None:
     assert (after.open_run.run, after.serial) == ("run-4", 4)
     opened = read_open_run(store, after)
     assert opened is not None
-    assert [action.id for action in opened.fold().in_doubt] == ["create:topic/west/e"]
+    assert [action.id for action in opened.compute_progress().in_doubt] == ["create:topic/west/e"]
 
 
 def test_an_open_run_that_committed_nothing_yet_keeps_what_its_journal_says(store: MemoryStore) -> None:
@@ -137,7 +137,7 @@ def test_an_open_run_that_committed_nothing_yet_keeps_what_its_journal_says(stor
     repair(store)
     opened = read_open_run(store, lockfile(store))
     assert opened is not None
-    assert "topic/west/d" in opened.fold().record
+    assert "topic/west/d" in opened.compute_progress().record
 
 
 def test_a_run_that_closed_its_journal_and_never_committed_is_recorded(store: MemoryStore) -> None:
@@ -274,7 +274,7 @@ def test_an_open_run_that_cannot_be_read_is_given_up_only_by_name(
     with pytest.raises(UserError, match=rf"(?s){says}.*reconciler state repair --without-run run-4"):
         look(store)
     found = repair(store, without="run-4")
-    assert (found.given_up, found.lockfile.open_run, owned(store)) == ("run-4", None, ["a", "b", "c"])
+    assert (found.abandoned_run, found.lockfile.open_run, owned(store)) == ("run-4", None, ["a", "b", "c"])
     applies(store)
 
 
@@ -340,7 +340,7 @@ def test_the_state_of_somebody_else_is_not_repaired(store: MemoryStore, damage: 
 def test_a_lineage_edited_by_hand_is_taken_from_the_snapshots_that_all_agree(store: MemoryStore) -> None:
     edit(store, lineage="another")
     found = repair(store)
-    assert (found.lineage_was, found.lockfile.lineage, found.lockfile.serial) == ("another", "lineage-1", 3)
+    assert (found.former_lineage, found.lockfile.lineage, found.lockfile.serial) == ("another", "lineage-1", 3)
     assert owned(store) == ["a", "b", "c"]
     applies(store)
 

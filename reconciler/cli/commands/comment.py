@@ -12,7 +12,7 @@ from reconciler.cli.options import ForgeOptions, Here, TextOrJson, expand_bundle
 from reconciler.cli.present import present
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.errors import UsageError
-from reconciler.runtime.text import counted
+from reconciler.runtime.text import pluralize
 
 if TYPE_CHECKING:
     from reconciler.operations.comment import CommentResult, Did
@@ -135,7 +135,7 @@ def _lines(commented: CommentResult) -> list[Line]:
     if commented.comment is not None and commented.comment.url:
         lines.append(line("  ", commented.comment.url))
     if commented.collapsed:
-        lines.append(line("  ", f"hid {counted(commented.collapsed, 'older comment')}"))
+        lines.append(line("  ", f"hid {pluralize(commented.collapsed, 'older comment')}"))
     if commented.is_cut:
         lines.append(line("  ", "the text was too long: the comment has as much of it as fits"))
     return lines

@@ -24,7 +24,7 @@ from reconciler.cli.options import (
 from reconciler.cli.present import present, raise_verdict, warn_all
 from reconciler.cli.text.lines import EMPTY, line
 from reconciler.errors import UsageError
-from reconciler.runtime.text import counted
+from reconciler.runtime.text import pluralize
 
 if TYPE_CHECKING:
     from reconciler.cli.json.base import Row
@@ -108,7 +108,7 @@ def fmt_command(
     word = "would change" if check else "changed"
     screen = out()
     screen.show([line(f"{word}  {path}") for path in formatted.changed])
-    screen.show([line(f"{counted(formatted.files, 'file')}, {len(formatted.changed)} {word}")])
+    screen.show([line(f"{pluralize(formatted.files, 'file')}, {len(formatted.changed)} {word}")])
     raise_verdict(formatted.verdict)
 
 
@@ -118,8 +118,7 @@ def schema_command(
         str | None, Argument(metavar="KIND", help="Which schema; by default their names.", show_default=False)
     ] = None,
     folder: Annotated[
-        Path | None,
-        Option("--out", "-o", metavar="DIR", help="Write them here, one file each.", show_default=False),
+        Path | None, Option("--out", "-o", metavar="DIR", help="Write them here, one file each.", show_default=False)
     ] = None,
 ) -> None:
     """Print the JSON Schema of a kind of manifest or of an output, for editors and programs."""
@@ -153,17 +152,14 @@ def _write(folder: Path, bodies: Mapping[str, bytes]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, body in bodies.items():
         write_atomically(paths[name], body)
-    out().show([line(f"Wrote {counted(len(bodies), 'schema')} into {folder}")])
+    out().show([line(f"Wrote {pluralize(len(bodies), 'schema')} into {folder}")])
 
 
 @expand_bundles
 def export_command(
     files: Files,
     place: Place,
-    cluster: Annotated[
-        str,
-        Argument(metavar="CLUSTER", help="A cluster: declared, or a new name."),
-    ],
+    cluster: Annotated[str, Argument(metavar="CLUSTER", help="A cluster: declared, or a new name.")],
     out: OutFolder,
     from_object_storage: Annotated[
         bool, Option("--from-object-storage", help="Read its objectStorage alone: topics come with recoverFrom.")
@@ -240,15 +236,7 @@ def export_command(
     raise_verdict(exported.verdict)
 
 
-Tool = Literal[
-    "terraform",
-    "terraform-state",
-    "topicctl",
-    "jikkou",
-    "julie",
-    "kafka-gitops",
-    "strimzi",
-]
+Tool = Literal["terraform", "terraform-state", "topicctl", "jikkou", "julie", "kafka-gitops", "strimzi"]
 
 
 @expand_bundles

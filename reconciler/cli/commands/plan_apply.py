@@ -27,7 +27,7 @@ from reconciler.cli.present import present, printed_blocked_error, raise_verdict
 from reconciler.cli.show import ApplyMode, Phases, carry_out
 from reconciler.cli.text.lines import line
 from reconciler.errors import BlockedError, UsageError, UserError
-from reconciler.runtime.text import counted
+from reconciler.runtime.text import pluralize
 
 if TYPE_CHECKING:
     from reconciler.applying.events import Event
@@ -42,8 +42,7 @@ def plan_command(
     chosen: SelectOptions,
     place: Place,
     out: Annotated[
-        Path | None,
-        Option("--out", "-o", metavar="FILE", help="Save the plan for `apply FILE`.", show_default=False),
+        Path | None, Option("--out", "-o", metavar="FILE", help="Save the plan for `apply FILE`.", show_default=False)
     ] = None,
     form: AnyForm = "text",
     fail_on: Annotated[
@@ -186,12 +185,7 @@ def destroy_command(
         options = doing.options(DestroyOptions, recursive=recursive, include_adopted=include_adopted)
         return destroy(before.show_progress_of(place.invocation()), chosen.select(), options, hooks)
 
-    carry_out(
-        do,
-        doing,
-        question="Destroy this?",
-        is_approved=doing.yes,
-    )
+    carry_out(do, doing, question="Destroy this?", is_approved=doing.yes)
 
 
 @expand_bundles
@@ -308,7 +302,7 @@ def _print_patch(chosen: SelectOptions, place: Place, patterns: Sequence[str]) -
         message = "a patch can accept none of these differences"
         raise UserError(message, hint="The lines above say what to do instead.")
     if accepted.left_out:
-        many = counted(accepted.left_out, "finding is", "findings are", grouping="")
+        many = pluralize(accepted.left_out, "finding is", "findings are", grouping="")
         message = f"{many} not in the patch"
         raise UserError(message, hint="The lines above say what to do instead; the rest of the patch is correct.")
 

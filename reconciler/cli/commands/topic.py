@@ -25,7 +25,7 @@ from reconciler.cli.options import (
 from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.text.lines import Line, line
 from reconciler.errors import InterruptedRunError, UsageError
-from reconciler.runtime.text import counted, format_bytes, format_count
+from reconciler.runtime.text import format_bytes, format_count, pluralize
 
 if TYPE_CHECKING:
     from reconciler.cli.json.base import Row
@@ -175,8 +175,7 @@ def consume_command(
         ),
     ] = None,
     skip_missing: Annotated[
-        bool,
-        Option("--skip-missing", help="Skip offsets whose object is missing or damaged, and list them."),
+        bool, Option("--skip-missing", help="Skip offsets whose object is missing or damaged, and list them.")
     ] = False,
 ) -> None:
     """Read a topic's records, or those of all topics that match, up to the end as it is at the start."""
@@ -206,7 +205,7 @@ def consume_command(
     with signals.forward_signals(stop):
         read = consume(by_state.reach(files, place), address, options, stdout=binary_stdout(), stop=stop)
     if file is not None:
-        err().show([line(f"Consumed {counted(read.records, 'record')} of {read.where} into {file}")])
+        err().show([line(f"Consumed {pluralize(read.records, 'record')} of {read.where} into {file}")])
 
 
 @expand_bundles
@@ -259,7 +258,7 @@ def list_command(
         present(form, lines, document)
     left_out = sum(row.bytes is None for row in rows) if sizes else 0
     if left_out:
-        err().show([line(f"Not measured: {left_out:,} of {counted(len(rows), 'topic')}. Name fewer by a pattern")])
+        err().show([line(f"Not measured: {left_out:,} of {pluralize(len(rows), 'topic')}. Name fewer by a pattern")])
 
 
 @expand_bundles
@@ -279,8 +278,7 @@ def produce_command(
         str | None, Option("--key-field", metavar="FIELD", help="The field that is the key.", show_default=False)
     ] = None,
     timestamp_field: Annotated[
-        str | None,
-        Option("--timestamp-field", metavar="FIELD", help="The field that is the time.", show_default=False),
+        str | None, Option("--timestamp-field", metavar="FIELD", help="The field that is the time.", show_default=False)
     ] = None,
     partition: Annotated[
         int | None, Option(metavar="N", min=0, help="Only into this partition.", show_default=False)
@@ -303,8 +301,8 @@ def produce_command(
     except KeyboardInterrupt as error:
         message = f"Interrupted: some of the records may be in {address}"
         raise InterruptedRunError(message, hint=f"Check with: reconciler topic describe {address}") from error
-    where = f"{counted(len(made.ranges), 'partition')} of {made.address}"
-    out().show([line(f"Produced {counted(made.records, 'record')}, {format_bytes(made.bytes)}, into {where}")])
+    where = f"{pluralize(len(made.ranges), 'partition')} of {made.address}"
+    out().show([line(f"Produced {pluralize(made.records, 'record')}, {format_bytes(made.bytes)}, into {where}")])
 
 
 @expand_bundles
@@ -314,8 +312,7 @@ def profile_command(
     place: Place,
     address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
     retention: Annotated[
-        str | None,
-        Option(metavar="DURATION", help="Say what a retention such as 7d would free.", show_default=False),
+        str | None, Option(metavar="DURATION", help="Say what a retention such as 7d would free.", show_default=False)
     ] = None,
     form: TextOrJson = "text",
 ) -> None:

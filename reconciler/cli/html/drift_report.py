@@ -14,7 +14,7 @@ from reconciler.cli.text.lines import Tone
 from reconciler.operations.drift import CLASSES, DriftClass, DriftItem, DriftResult
 from reconciler.planning.actions import Action
 from reconciler.resources.address import Address, cluster_of, kind_of
-from reconciler.runtime.text import counted, format_count, plain
+from reconciler.runtime.text import format_count, pluralize, to_json_types
 
 _TITLES: Final = {
     "drift": "Drift",
@@ -32,7 +32,7 @@ def drift_report(drifted: DriftResult) -> Report:
     actions = {action.address: action for action in plan.actions}
     counts = [(kind, sum(item.kind == kind for item in drifted.findings)) for kind in CLASSES]
     texts = [f"{format_count(count)} {kind}" for kind, count in counts if count]
-    errors = [counted(len(drifted.errors), "error")] if drifted.errors else []
+    errors = [pluralize(len(drifted.errors), "error")] if drifted.errors else []
     return Report(
         title="Drift of {}",
         subject=workspace_title(plan.workspace, plan.environment),
@@ -95,7 +95,7 @@ def _of_finding(item: DriftItem, fails: bool, action: Action | None) -> Entry:
 def _moved_fields(item: DriftItem) -> Iterator[Cells]:
     if not item.path:
         return
-    name, recorded, observed = field_name(item.path), plain(item.recorded), plain(item.observed)
+    name, recorded, observed = field_name(item.path), to_json_types(item.recorded), to_json_types(item.observed)
     if is_nested(recorded, observed):
         for leaf in leaves(name, recorded, observed):
             yield cells(leaf.place, (leaf.before, leaf.after))

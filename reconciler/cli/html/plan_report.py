@@ -16,7 +16,7 @@ from reconciler.operations.show import draw_plan
 from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Risk, RunJob, Transition, Update
 from reconciler.planning.plan_rows import find_kind_name, format_totals, list_changes
 from reconciler.resources.address import Address, cluster_of, kind_of
-from reconciler.runtime.text import counted, format_bytes, format_count
+from reconciler.runtime.text import format_bytes, format_count, pluralize
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Plan, PlanFinding
@@ -83,8 +83,8 @@ def _order_picture(plan: Plan) -> dict[str, Any]:
     picture = replace(picture, nodes=tuple(node for node in picture.nodes if node.name in tied))
     title: dict[str, Any] = {"picture_title": "What waits for what"}
     if len(tied) > MOST_DRAWN:
-        waves = counted(len({action.wave for action in plan.actions}), "wave")
-        much = f"{counted(len(tied), 'action')} in {waves}, with {counted(len(picture.arrows), 'arrow')}"
+        waves = pluralize(len({action.wave for action in plan.actions}), "wave")
+        much = f"{pluralize(len(tied), 'action')} in {waves}, with {pluralize(len(picture.arrows), 'arrow')}"
         hint = "Print all with: reconciler graph PLANFILE --format mermaid"
         return {**title, "picture_note": f"This is too much for a picture: {much}. {hint}"}
     note = "As Mermaid, which GitHub, GitLab and Gitea draw in Markdown."
@@ -136,7 +136,7 @@ def _block_note(row: Row, action: Action) -> str:
 def _size_text(action: Action) -> str:
     estimate = action.estimate
     parts = [format_bytes(estimate.bytes)] if estimate.bytes else []
-    parts += [counted(estimate.records, "record")] if estimate.records else []
+    parts += [pluralize(estimate.records, "record")] if estimate.records else []
     return ", ".join(parts)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.cli.html.report import Entry, Fact, Report, build_sections, workspace_title
 from reconciler.cli.text.lines import Tone
 from reconciler.resources.address import Address, cluster_of, kind_of
-from reconciler.runtime.text import counted
+from reconciler.runtime.text import pluralize
 
 if TYPE_CHECKING:
     from reconciler.cli.text.remarks import Level, Remark, Remarks
@@ -26,7 +26,7 @@ def remarks_report(remarks: Remarks, title: str) -> Report:
     return Report(
         title=title,
         subject=workspace_title(remarks.workspace, remarks.environment),
-        lead=counted(len(remarks.rows), "problem"),
+        lead=pluralize(len(remarks.rows), "problem"),
         facts=(
             Fact("workspace", remarks.workspace),
             *((Fact("environment", remarks.environment),) if remarks.environment else ()),

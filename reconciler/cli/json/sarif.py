@@ -9,7 +9,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from reconciler.runtime.text import counted, escape_invisible
+from reconciler.runtime.text import escape_invisible, pluralize
 from reconciler.version import __home__
 
 if TYPE_CHECKING:
@@ -224,5 +224,5 @@ def _rule_title(rule: str) -> str:
 def _omission_notes(count: int) -> tuple[Notification, ...]:
     if count <= 0:
         return ()
-    message = f"{counted(count, 'result')} not shown: a file of results holds {MOST_RESULTS:,}, the gravest first"
+    message = f"{pluralize(count, 'result')} not shown: a file of results holds {MOST_RESULTS:,}, the gravest first"
     return (Notification(message=Text(text=message)),)

@@ -85,7 +85,7 @@ STATE_REPAIR: Final = document(
     "repair.lockfile.lease.epoch",
     "open_run=repair.lockfile.open_run.run",
     "repair.rebuilt_from",
-    "repair.given_up",
+    "given_up=repair.abandoned_run",
     ("forgotten", _forgotten, Form(ForgottenRun, ("run", "command", "who", "started", "actions"))),
     "kept",
 )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from reconciler.cli.json.base import Form, document
-from reconciler.jobs.comparison import PartitionComparison, Side
+from reconciler.jobs.comparison import PartitionComparison, PartitionSide
 from reconciler.operations.verify import LinkComparison, NotCompared, TopicComparison
 
 
-def _digest(side: Side) -> str:
+def _digest(side: PartitionSide) -> str:
     """Two sums mod 2^128 over all records, hexadecimal."""
     return f"{side.digest.total:032x}{side.digest.weighted:032x}"
 
@@ -24,18 +24,10 @@ def _stopped(verified: LinkComparison) -> tuple[str, ...]:
     return tuple(stopped.mirror for stopped in verified.stopped)
 
 
-_SIDE: Final = Form(Side, ("start", "end", "records", ("digest", _digest)))
+_SIDE: Final = Form(PartitionSide, ("start", "end", "records", ("digest", _digest)))
 _PARTITION: Final = Form(
     PartitionComparison,
-    (
-        "partition",
-        "is_equal",
-        "differences",
-        "first_difference",
-        "superseded",
-        ("left", _SIDE),
-        ("right", _SIDE),
-    ),
+    ("partition", "is_equal", "differences", "first_difference", "superseded", ("left", _SIDE), ("right", _SIDE)),
 )
 _PARTITIONS: Final = ("partitions=comparison.partitions", _PARTITION)
 _MIRROR: Final = Form(TopicComparison, ("mirror=left", "source=right", "is_equal", _PARTITIONS, "foreign"))

@@ -41,12 +41,12 @@ from reconciler.resources.base import UNLIMITED, format_duration
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Resource
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic
-from reconciler.resources.mirrors import Stretch, count_offsets
+from reconciler.resources.mirrors import OffsetStretch, count_offsets
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace, NamespaceSpec
 from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import counted, format_bytes, format_count, format_estimate, format_rough_count
+from reconciler.runtime.text import format_bytes, format_count, format_estimate, format_rough_count, pluralize
 
 
 def _describe_recovery(action: Action) -> str:
@@ -55,8 +55,8 @@ def _describe_recovery(action: Action) -> str:
     parameters, estimate = action.parameters, action.estimate
     partitions = parameters.get("partitions")
     parts = [
-        counted(partitions, "partition") if isinstance(partitions, int) else "",
-        counted(estimate.records, "record"),
+        pluralize(partitions, "partition") if isinstance(partitions, int) else "",
+        pluralize(estimate.records, "record"),
         format_bytes(estimate.bytes),
     ]
     named = isinstance(action.after, Topic) and action.after.spec.recover_from is not None
@@ -78,7 +78,7 @@ def _describe_unknown_size(action: Action) -> str:
 
 def _describe_replica_moves(action: Action) -> str:
     estimate = action.estimate
-    partitions = counted(estimate.partitions, "partition")
+    partitions = pluralize(estimate.partitions, "partition")
     copied = f", about {format_bytes(estimate.replicated)} between brokers" if estimate.replicated else ""
     return f"replicas of {partitions} move{copied}"
 
@@ -97,8 +97,8 @@ def _describe_unreadable(estimate: Estimate) -> str:
     lost = estimate.unreadable
     if not lost:
         return ""
-    offsets = counted(sum(loss.stop - loss.start for loss in lost), "offset")
-    places = counted(len(lost), "partition")
+    offsets = pluralize(sum(loss.stop - loss.start for loss in lost), "offset")
+    places = pluralize(len(lost), "partition")
     return f"{offsets} of {places} become unreadable, about {format_bytes(sum(loss.bytes for loss in lost))}"
 
 
@@ -271,12 +271,12 @@ def _failback_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
         f"partition {stretch.partition} from offset {stretch.start} on" for stretch in (*cost.lost, *cost.kept)
     )
     since = "" if cost.since_ms is None else f" since {time_text(cost.since_ms)}"
-    diverged = f"{counted(cost.records, 'record')}{since} ({parts}) never reached its mirror"
+    diverged = f"{pluralize(cost.records, 'record')}{since} ({parts}) never reached its mirror"
     if cost.kept_in is not None:
         yield f"{diverged}: kept in {cost.kept_in}", Tone.CHANGE
     else:
         yield f"{diverged}: lost permanently", Tone.DANGER
-    afresh = counted(len(cost.copied_afresh), "partition")
+    afresh = pluralize(len(cost.copied_afresh), "partition")
     yield (
         (
             f"emptied and copied again, because brokers do not truncate logs: {afresh} "
@@ -293,20 +293,20 @@ def _group_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
     elif cost.groups_set_back:
         groups = cost.groups_set_back
         verb = "is" if len(groups) == 1 else "are"
-        yield f"{counted(len(groups), 'group')} {verb} set back to there ({_join_first(groups)})", Tone.CHANGE
+        yield f"{pluralize(len(groups), 'group')} {verb} set back to there ({_join_first(groups)})", Tone.CHANGE
 
 
-def _list_stretches(stretches: Sequence[Stretch], *, has_starts: bool = False) -> str:
+def _list_stretches(stretches: Sequence[OffsetStretch], *, has_starts: bool = False) -> str:
     parts = [
         f"{format_count(part.length)} of partition {part.partition}{f' from {part.start} on' if has_starts else ''}"
         for part in stretches
     ]
-    return f"{counted(count_offsets(stretches), 'offset')} ({_join_first(parts)})"
+    return f"{pluralize(count_offsets(stretches), 'offset')} ({_join_first(parts)})"
 
 
 def _join_first(texts: Iterable[str]) -> str:
     all_of_it = list(texts)
-    more = f", and {counted(len(all_of_it) - _FEW_TOPICS, 'more', 'more')}" if len(all_of_it) > _FEW_TOPICS else ""
+    more = f", and {pluralize(len(all_of_it) - _FEW_TOPICS, 'more', 'more')}" if len(all_of_it) > _FEW_TOPICS else ""
     return ", ".join(all_of_it[:_FEW_TOPICS]) + more
 
 
@@ -336,7 +336,7 @@ def _migration_lines(action: RunJob) -> list[str]:
     if len(places) == 1:
         return [" ".join(filter(None, (phase, *lines)))]
     named = [f"{name} {place}".rstrip() for name, place in zip(places, lines, strict=True)]
-    return [", ".join(filter(None, (phase, f"{counted(len(places), 'topic')} as one migration"))), *named]
+    return [", ".join(filter(None, (phase, f"{pluralize(len(places), 'topic')} as one migration"))), *named]
 
 
 def mount_notes(action: Transition | RunJob) -> Iterator[str]:
@@ -376,7 +376,7 @@ def _name_readers(estimate: Estimate) -> str:
     if not groups:
         return "no group is reading it"
     names = ", ".join(groups[:_NAMED]) + (" …" if len(groups) > _NAMED else "")
-    return f"{counted(len(groups), 'group')} {'is' if len(groups) == 1 else 'are'} reading it ({names})"
+    return f"{pluralize(len(groups), 'group')} {'is' if len(groups) == 1 else 'are'} reading it ({names})"
 
 
 def mount_lines(done: Iterable[Action], most: int) -> Iterator[Line]:
@@ -406,7 +406,7 @@ def _location_of(action: Transition, mounting: Mounting) -> str:
 
 def _describe_size(estimate: Estimate) -> str:
     records = f"{format_rough_count(estimate.records)} record{'' if estimate.records == 1 else 's'}"
-    return f"{counted(estimate.partitions, 'partition')}, {records}, {format_bytes(estimate.bytes)}"
+    return f"{pluralize(estimate.partitions, 'partition')}, {records}, {format_bytes(estimate.bytes)}"
 
 
 def _is_unmount(action: Transition | RunJob) -> bool:
@@ -587,7 +587,7 @@ def amount_text(estimate: Estimate) -> str:
 def _summarize_topic(topic: Topic) -> str:
     parts = []
     if topic.spec.partitions is not None:
-        parts.append(counted(topic.spec.partitions, "partition"))
+        parts.append(pluralize(topic.spec.partitions, "partition"))
     if topic.spec.replication_factor is not None:
         parts.append(f"replication {topic.spec.replication_factor}")
     if topic.spec.read_replica_of is not None:
@@ -621,7 +621,7 @@ def acls_text(acls: Sequence[TopicAcl]) -> str:
     """Return access rules, or their number if there are many."""
     rules = to_rule_fields(acls)
     if len(rules) > _FEW:
-        return counted(len(rules), "access rule")
+        return pluralize(len(rules), "access rule")
     return ", ".join(f"{field_name(path)}: {value_text(path, rules[path])}" for path in sorted(rules))
 
 
@@ -661,4 +661,4 @@ def _count_readers(estimate: Estimate) -> str:
     if estimate.groups is None:
         return "its readers are unknown"
     groups = len(estimate.groups)
-    return f"{counted(groups, 'group')} {'is' if groups == 1 else 'are'} reading it" if groups else ""
+    return f"{pluralize(groups, 'group')} {'is' if groups == 1 else 'are'} reading it" if groups else ""

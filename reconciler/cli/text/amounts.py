@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, cast
 from reconciler.resources.acls import ACLS
 from reconciler.resources.base import format_size
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
-from reconciler.resources.configs import show_value
-from reconciler.runtime.text import format_bytes, plain
+from reconciler.resources.configs import format_value
+from reconciler.runtime.text import format_bytes, to_json_types
 
 if TYPE_CHECKING:
     from deepdiff.model import DiffLevel
@@ -59,8 +59,8 @@ def leaves(name: str, before: object, after: object) -> list[Leaf]:
     0 in the new list; a removed item has none.
     """
     if isinstance(before, Mapping) and isinstance(after, Mapping):
-        return _differing_leaves(name, plain(before), plain(after))
-    old, new = ([plain(item) for item in cast("Sequence[object]", side)] for side in (before, after))
+        return _differing_leaves(name, to_json_types(before), to_json_types(after))
+    old, new = ([to_json_types(item) for item in cast("Sequence[object]", side)] for side in (before, after))
     gone, came = _unmatched_items(old, new), _unmatched_items(new, old)
     pairs = _pair_alike(gone, came)
     changed = _differing_leaves(name, {new: gone[old] for old, new in pairs}, {new: came[new] for _, new in pairs})
@@ -71,7 +71,7 @@ def leaves(name: str, before: object, after: object) -> list[Leaf]:
 
 def json_text(value: object) -> str:
     """Return a value as one line of JSON."""
-    return json.dumps(plain(value), ensure_ascii=False, sort_keys=True)
+    return json.dumps(to_json_types(value), ensure_ascii=False, sort_keys=True)
 
 
 def _is_list(value: object) -> TypeGuard[Sequence[object]]:
@@ -166,9 +166,9 @@ def field_name(path: str) -> str:
 def value_text(path: str, value: Value | list[object]) -> str:
     """Return a field's value with its unit; it parses to the same value."""
     if path.startswith(_CONFIGS) and (value is None or isinstance(value, str)):
-        return show_value(field_name(path), value)
+        return format_value(field_name(path), value)
     if path.startswith(_PROPERTIES) and isinstance(value, str):
-        return show_value(path.removeprefix(_PROPERTIES), value, EMBEDDED_PROPERTIES)
+        return format_value(path.removeprefix(_PROPERTIES), value, EMBEDDED_PROPERTIES)
     if path.startswith(ACLS) and isinstance(value, list | tuple):
         return ",".join(map(str, value))
     if path == _QUOTA_OF_BYTES and isinstance(value, int):

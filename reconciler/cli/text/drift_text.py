@@ -11,21 +11,11 @@ from reconciler.cli.hint_rewrite import add_typed_options
 from reconciler.cli.present import finding_line
 from reconciler.cli.text.amounts import field_change_text, field_name
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, align_rows, line
-from reconciler.cli.text.markdown import (
-    LIMIT,
-    NamedLine,
-    block,
-    cell,
-    code,
-    fit_names,
-    fold_lines,
-    named_lines,
-    row,
-)
+from reconciler.cli.text.markdown import LIMIT, NamedLine, block, cell, code, fit_names, fold_lines, named_lines, row
 from reconciler.cli.text.remarks import Remark, Remarks, error_remark, format_junit, sort_remarks
 from reconciler.forges.protocol import Marker
 from reconciler.operations.drift import CLASSES, FOREIGN, DriftClass, DriftItem, DriftResult
-from reconciler.runtime.text import counted, escape_invisible, format_count
+from reconciler.runtime.text import escape_invisible, format_count, pluralize
 
 if TYPE_CHECKING:
     from reconciler.operations.drift_issue import DriftRemedy
@@ -63,10 +53,10 @@ def drift_lines(drifted: DriftResult) -> list[Line]:
                 indent="  ",
             )
             if unnamed:
-                left = f"{sign} {counted(unnamed, 'resource')} not in the files, left alone"
+                left = f"{sign} {pluralize(unnamed, 'resource')} not in the files, left alone"
                 lines.append(line("  ", Span(left, tone), Span("  named with --format json", Tone.QUIET)))
     counts = [
-        counted(sum(finding.kind == kind for finding in findings), kind, kind)
+        pluralize(sum(finding.kind == kind for finding in findings), kind, kind)
         for kind in CLASSES
         if any(finding.kind == kind for finding in findings)
     ]
@@ -90,7 +80,7 @@ def _nothing_found_text(drifted: DriftResult) -> str:
     if drifted.obstacles:
         return "Not all could be compared."
     if drifted.known is not None and drifted.known.findings:
-        return f"Nothing new: {counted(len(drifted.known.findings), 'finding', 'findings')} told before."
+        return f"Nothing new: {pluralize(len(drifted.known.findings), 'finding', 'findings')} told before."
     return "No drift: clusters are as they were last applied."
 
 
@@ -140,7 +130,7 @@ def _head_lines(drifted: DriftResult) -> list[str]:
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     counts = Counter(finding.kind for finding in drifted.findings)
     texts = ", ".join(f"{format_count(counts[kind])} {kind}" for kind in CLASSES if counts[kind])
-    errors = [counted(len(drifted.errors), "error")] if drifted.errors else []
+    errors = [pluralize(len(drifted.errors), "error")] if drifted.errors else []
     return [
         Marker("drift", plan.workspace, plan.environment, items=len(drifted.failing) + len(drifted.errors)).line,
         f"### Drift of {code(name)}",
@@ -167,7 +157,7 @@ def _fold_rest(rest: Sequence[DriftItem]) -> list[str]:
     if not rest:
         return []
     lines = [f"{finding.kind}  {finding.address}  {finding_text(finding)}" for finding in rest]
-    title = counted(len(rest), "finding that fails nothing", "findings that fail nothing")
+    title = pluralize(len(rest), "finding that fails nothing", "findings that fail nothing")
     return [*fold_lines(title, block("", lines)), ""]
 
 
@@ -206,7 +196,7 @@ def drift_message(drifted: DriftResult, link: str) -> str:
     plan = drifted.planned.plan
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     fails = drifted.failing
-    lines = [f"Drift of {name}: {counted(len(fails), 'finding')}"]
+    lines = [f"Drift of {name}: {pluralize(len(fails), 'finding')}"]
     lines += [f"• {finding.address}: {finding_text(finding)}" for finding in fails[:_MOST_NAMED]]
     if len(fails) > _MOST_NAMED:
         lines.append(f"… and {format_count(len(fails) - _MOST_NAMED)} more")

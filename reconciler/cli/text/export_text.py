@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.cli.text.topics_text import time_text
 from reconciler.operations.export_archives import NEVER_KEPT, describe_next_offsets
-from reconciler.runtime.text import counted, format_bytes, format_elapsed
+from reconciler.runtime.text import format_bytes, format_elapsed, pluralize
 
 if TYPE_CHECKING:
     from reconciler.importers.base import NotImported
@@ -57,7 +57,7 @@ def _metadata_lines(exported: ExportResult) -> Iterator[Line]:
     if metadata.parts:
         yield line(f"Kept of cluster {metadata.cluster_id} besides segments:")
     for part in metadata.parts:
-        named = f"  {part.name:<10}  {counted(part.entries, 'entry', 'entries')}, written "
+        named = f"  {part.name:<10}  {pluralize(part.entries, 'entry', 'entries')}, written "
         note = "" if part.error is None else " (unusable: see above)"
         yield line(f"{named}{_time_and_age(part.written_ms, exported.now_ms)}{note}")
     if archives.groups:
@@ -111,21 +111,21 @@ def _inexpressible_lines(exported: ExportResult) -> Iterator[Line]:
 
 
 def _written_files_line(manifests: int, files: Sequence[Path]) -> Line:
-    within = f" in {counted(len(files), 'file')}" if 1 < len(files) != manifests else ""
-    return line(f"Wrote {counted(manifests, 'manifest')}{within}: {_name_files(files)}")
+    within = f" in {pluralize(len(files), 'file')}" if 1 < len(files) != manifests else ""
+    return line(f"Wrote {pluralize(manifests, 'manifest')}{within}: {_name_files(files)}")
 
 
 def _name_files(files: Sequence[Path]) -> str:
     named = ", ".join(map(str, files[:_FILES_SHOWN]))
     more = len(files) - _FILES_SHOWN
-    return named if more <= 0 else f"{named} and {counted(more, 'file')} more"
+    return named if more <= 0 else f"{named} and {pluralize(more, 'file')} more"
 
 
 def _resource_lines(exported: ExportResult, address: Address) -> Iterator[Line]:
     yield line(Span("+ ", Tone.ADD), address)
     archive = exported.archives.recoveries.get(address)
     if archive is not None:
-        counts = f"{counted(archive.partitions, 'partition')}, {counted(archive.records, 'record')}"
+        counts = f"{pluralize(archive.partitions, 'partition')}, {pluralize(archive.records, 'record')}"
         yield line(f"    from {archive.location}: {counts}, {format_bytes(archive.bytes)}")
         yield line(f"    next offset: {describe_next_offsets(archive)}; what came from there on is lost")
         if archive.uploaded_ms is not None:
@@ -174,7 +174,7 @@ def _inexpressible_import_lines(lost: Sequence[NotImported]) -> Iterator[Line]:
     for item in lost:
         alike.setdefault((_INDEX.sub("", item.field) or item.subject, item.why), []).append(item)
     for (about, why), several in list(alike.items())[:_SHOWN]:
-        more = f", and {counted(len(several) - 1, 'time')} more" if len(several) > 1 else ""
+        more = f", and {pluralize(len(several) - 1, 'time')} more" if len(several) > 1 else ""
         where = f"{several[0].place}{more}: "
         yield line(Span("! ", Tone.CHANGE), where, Span(about, Tone.STRONG), f" is not set: {why}")
     more_kinds = len(alike) - _SHOWN

@@ -15,7 +15,7 @@ from reconciler.operations.steps.effective import TieringRow, list_own_rules
 from reconciler.planning.actions import Action, Forget, Reason, Transition
 from reconciler.planning.fields import CONFIGS
 from reconciler.resources.acls import ACLS
-from reconciler.resources.configs import DEFAULT, show_value
+from reconciler.resources.configs import DEFAULT, format_value
 from reconciler.resources.mount import Mounting
 from reconciler.runtime.text import escape_invisible, shorten_run_id
 
@@ -77,7 +77,7 @@ def explain_text(explained: ExplainedResource, *, is_whole: bool = False) -> lis
     if explained.effective:
         places = explained.effective_origins
         keys = [key for key in sorted(explained.effective) if is_whole or places[key] not in UNSET]
-        acting = [(key, show_value(key, explained.effective[key]), places[key]) for key in keys]
+        acting = [(key, format_value(key, explained.effective[key]), places[key]) for key in keys]
         lines += [EMPTY, *table(("config", "acts as", "comes from"), acting)] if acting else []
         lines += defaults_lines(len(explained.effective) - len(keys))
     lines += _tiering_lines(explained)
@@ -102,7 +102,7 @@ def _tiering_lines(explained: ExplainedResource) -> list[Line]:
 
 
 def _tiering_row(row: TieringRow, rule: str, tone: Tone) -> tuple[Span, ...]:
-    return tuple(Span(text, tone) for text in (row.key, show_value(row.key, row.value), rule))
+    return tuple(Span(text, tone) for text in (row.key, format_value(row.key, row.value), rule))
 
 
 def action_lines(action: Action) -> list[Line]:

@@ -20,7 +20,7 @@ from reconciler.planning.actions import Create, Risk, is_dangerous
 from reconciler.planning.plan import SHORT_COMMIT
 from reconciler.planning.plan_rows import find_kind_name, format_totals
 from reconciler.resources.address import kind_of
-from reconciler.runtime.text import counted, escape_invisible, format_count
+from reconciler.runtime.text import escape_invisible, format_count, pluralize
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Plan
@@ -125,7 +125,7 @@ def fit_names(lines: Sequence[NamedLine], room: int) -> list[str]:
     for position, line in enumerate(lines):
         used += len(line.text.encode()) + 1
         if used > room:
-            missing = counted(sum(omitted.names for omitted in lines[position:]), "more row", "more rows")
+            missing = pluralize(sum(omitted.names for omitted in lines[position:]), "more row", "more rows")
             return [*texts, "", f"**{missing} of danger do not fit here: read the whole of it first.**"]
         texts.append(line.text)
     return texts
@@ -203,7 +203,7 @@ def ordinary_counts(parts: Sections) -> list[str]:
 def few_counts(parts: Sections) -> list[str]:
     """Return one number for plans on too many clusters for a table."""
     rows = (len(_ordinary_entries(parts)), "ordinary change", None), (len(parts.drift), "drifted field", None)
-    others = [counted(number, noun, many) for number, noun, many in rows if number]
+    others = [pluralize(number, noun, many) for number, noun, many in rows if number]
     return [f"{', '.join(others)}.", ""] if others else []
 
 
@@ -223,9 +223,9 @@ def _count_fitting(rows: Sequence[Row], room: int) -> tuple[int, int]:
 
 def _folded_rows(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequence[Row]) -> list[str]:
     named = (
-        (ordinary, counted(len(ordinary), "ordinary change")),
-        (drift, counted(len(drift), "drifted field")),
-        (waiting, counted(len(waiting), "resource unfinished", "resources unfinished")),
+        (ordinary, pluralize(len(ordinary), "ordinary change")),
+        (drift, pluralize(len(drift), "drifted field")),
+        (waiting, pluralize(len(waiting), "resource unfinished", "resources unfinished")),
     )
     parts = [
         line
@@ -252,8 +252,8 @@ def _count_lines(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequenc
         row((sign, kind, cell(cluster), format_count(count))) for (sign, kind, cluster), count in sorted(groups.items())
     ]
     table = ["| | kind | cluster | count |", "| --- | --- | --- | ---: |", *lines, ""] if lines else []
-    others = [counted(len(drift), "drifted field")] if drift else []
-    others += [counted(len(waiting), "resource unfinished", "resources unfinished")] if waiting else []
+    others = [pluralize(len(drift), "drifted field")] if drift else []
+    others += [pluralize(len(waiting), "resource unfinished", "resources unfinished")] if waiting else []
     return [*table, *([f"{', '.join(others)}.", ""] if others else [])]
 
 

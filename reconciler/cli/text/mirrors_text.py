@@ -10,40 +10,16 @@ from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table
 from reconciler.cli.text.topics_text import time_text
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.manifests.edit import format_flow_value
-from reconciler.operations.mirrors.mirror_views import (
-    MirrorError,
-    MirrorErrors,
-    MirrorList,
-    MirrorRow,
-    PartitionLag,
-)
+from reconciler.operations.mirrors.mirror_views import MirrorError, MirrorErrors, MirrorList, MirrorRow, PartitionLag
 from reconciler.planning.diff.mirror_orders import describe_legal_verbs
-from reconciler.runtime.text import counted, format_count
+from reconciler.runtime.text import format_count, pluralize
 
 if TYPE_CHECKING:
     from reconciler.operations.mirrors.link_views import LinkList, LinkRow
 
 
-_LISTED: Final = (
-    "cluster",
-    "link",
-    "mirror",
-    "source",
-    "status",
-    "since",
-    "partitions",
-    "lag",
-)
-_DESCRIBED: Final = (
-    "link",
-    "mirror",
-    "source",
-    "status",
-    "since",
-    "partition",
-    "lag",
-    "last fetched offset",
-)
+_LISTED: Final = ("cluster", "link", "mirror", "source", "status", "since", "partitions", "lag")
+_DESCRIBED: Final = ("link", "mirror", "source", "status", "since", "partition", "lag", "last fetched offset")
 _WIDEST: Final = 100
 _UNKNOWN: Final = "?"
 _NONE: Final = "-"
@@ -62,7 +38,7 @@ def mirrors_text(mirrors: MirrorList) -> list[Line]:
     return [
         *plain_table(_LISTED, rows, numbers=(6, 7), widest=_WIDEST),
         EMPTY,
-        line(f"{counted(len(mirrors.rows), 'mirror')}: {texts}"),
+        line(f"{pluralize(len(mirrors.rows), 'mirror')}: {texts}"),
         *(
             [line(Span("Not all lags were measured: describe a mirror to see its own.", Tone.QUIET))]
             if unmeasured
@@ -188,7 +164,7 @@ def links_text(links: LinkList) -> list[Line]:
         )
         for row in links.rows
     ]
-    return [*plain_table(_LINKED, rows, widest=_WIDEST), EMPTY, line(counted(len(links.rows), "link"))]
+    return [*plain_table(_LINKED, rows, widest=_WIDEST), EMPTY, line(pluralize(len(links.rows), "link"))]
 
 
 def _mirror_states(row: LinkRow) -> str:

@@ -10,7 +10,7 @@ from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table
 from reconciler.cli.text.topics_text import time_text
 from reconciler.lifecycles import MigrationState
 from reconciler.resources.address import split_name
-from reconciler.runtime.text import counted, format_bytes, format_count
+from reconciler.runtime.text import format_bytes, format_count, pluralize
 
 if TYPE_CHECKING:
     from reconciler.operations.clusters.mounts import ClusterMigration, MountList, MountRow, Release
@@ -41,7 +41,7 @@ def _mount_lines(mounts: MountList, width: int | None) -> list[Line]:
     return [
         *table,
         EMPTY,
-        line(f"{counted(len(mounts.rows), 'topic')}: {texts}"),
+        line(f"{pluralize(len(mounts.rows), 'topic')}: {texts}"),
         *([line(Span(_SIZES, Tone.QUIET))] if any(_is_older(row) for row in mounts.rows) else []),
     ]
 
@@ -75,9 +75,9 @@ def _cells(row: MountRow) -> tuple[str, ...]:
 def _narrow_lines(row: MountRow) -> Iterator[Line]:
     owner = "" if row.owner is None else f" · {_owner_text(row)}"
     yield line(Span(row.name, Tone.STRONG), f"  {_state_text(row)}{owner}")
-    amounts = [] if row.partitions is None else [counted(row.partitions, "partition")]
+    amounts = [] if row.partitions is None else [pluralize(row.partitions, "partition")]
     if row.records is not None and row.bytes is not None:
-        amounts += [counted(row.records, "record"), format_bytes(row.bytes)]
+        amounts += [pluralize(row.records, "record"), format_bytes(row.bytes)]
     if row.since_ms is not None:
         amounts.append(f"since {time_text(row.since_ms)}")
     yield line("  ", row.location)
@@ -120,7 +120,7 @@ def migration_text(underway: ClusterMigration) -> list[Line]:
             topic.full_name,
             topic.location,
             topic.mounting or "by hand",
-            "" if topic.partitions is None else counted(topic.partitions, "partition"),
+            "" if topic.partitions is None else pluralize(topic.partitions, "partition"),
         )
         for topic in migration.topics
     ]
@@ -213,5 +213,5 @@ def topic_release_text(release: Release) -> list[Line]:
 
 def _contents_text(release: Release) -> str:
     topic = release.topic
-    amounts = counted(topic.partitions, "partition"), counted(topic.records, "record"), format_bytes(topic.bytes)
+    amounts = (pluralize(topic.partitions, "partition"), pluralize(topic.records, "record"), format_bytes(topic.bytes))
     return ", ".join(amounts)

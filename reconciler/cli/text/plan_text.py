@@ -13,7 +13,7 @@ from reconciler.planning.allowances import group_allowances
 from reconciler.planning.plan import SHORT_COMMIT
 from reconciler.planning.plan_rows import format_totals
 from reconciler.resources.address import kind_of
-from reconciler.runtime.text import counted, format_count, format_elapsed
+from reconciler.runtime.text import format_count, format_elapsed, pluralize
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Plan
@@ -67,7 +67,9 @@ def plan_text(plan: Plan, reading: Reading | None = None, *, width: int | None =
             lines.append(line(Span(f"{name:<8}{format_count(len(rows))}", tone)))
             lines.extend(_section_lines(rows, width))
     if plan.unmanaged:
-        lines.append(line(Span(f"{counted(len(plan.unmanaged), 'resource')} not in the files, left alone", Tone.QUIET)))
+        lines.append(
+            line(Span(f"{pluralize(len(plan.unmanaged), 'resource')} not in the files, left alone", Tone.QUIET))
+        )
     if lines and lines[-1] != EMPTY:
         lines.append(EMPTY)
     return [*lines, *closing_lines(plan, width)]
@@ -108,7 +110,7 @@ def _alternative_lines(plan: Plan) -> list[Line]:
     if not alternatives:
         return []
     (action, yaml), more = alternatives[0], len(alternatives) - 1
-    others = f" (and {counted(more, 'more topic')} likewise)" if more else ""
+    others = f" (and {pluralize(more, 'more topic')} likewise)" if more else ""
     text = f"to keep its records in object storage declare, in place of {action.id}{others}:  {yaml}"
     return [line(Span("Safer: ", Tone.STRONG), text)]
 
@@ -137,7 +139,7 @@ def _header(plan: Plan, reading: Reading | None) -> Line:
     parts = [f"state #{plan.base.serial}" if plan.base else "no state yet"]
     parts += [f"desired {plan.git_commit[:SHORT_COMMIT]}"] if plan.git_commit and plan.back_to is None else []
     if reading is not None:
-        where = f"{counted(reading.topics, 'topic')} on {counted(reading.clusters, 'cluster')}"
+        where = f"{pluralize(reading.topics, 'topic')} on {pluralize(reading.clusters, 'cluster')}"
         parts.append(f"read {where} in {format_elapsed(reading.seconds)}")
         parts += [f"not read: {', '.join(reading.unread)}"] if reading.unread else []
     return line(Span(f"Workspace {name}", Tone.STRONG), Span("".join(f" · {part}" for part in parts), Tone.QUIET))

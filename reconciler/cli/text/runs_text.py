@@ -26,19 +26,19 @@ from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, table
 from reconciler.planning.actions import RunJob
 from reconciler.planning.plan_rows import format_done_counts
 from reconciler.runtime.text import (
-    counted,
     format_bytes,
     format_count,
     format_elapsed,
     format_estimate,
     format_rough_count,
     list_first,
+    pluralize,
     shorten_run_id,
 )
 
 if TYPE_CHECKING:
     from reconciler.applying.engine import RunResult
-    from reconciler.jobs.comparison import PartitionComparison, Side
+    from reconciler.jobs.comparison import PartitionComparison, PartitionSide
     from reconciler.operations.apply import ApplyOutcome
     from reconciler.operations.mirrors.mirror_rounds import JobOutcome, PassResult
     from reconciler.operations.plan import PlanResult
@@ -97,13 +97,13 @@ def recovery_lines(event: RunRecovered) -> list[Line]:
 
 
 def _describe_parting(event: RunRecovered) -> str:
-    doubt = f"{counted(len(event.settled), 'action')} in doubt" if event.settled else ""
-    left = f"{counted(event.left, 'action')} not begun" if event.left else ""
+    doubt = f"{pluralize(len(event.settled), 'action')} in doubt" if event.settled else ""
+    left = f"{pluralize(event.left, 'action')} not begun" if event.left else ""
     match event.parting:
         case "stopped":
             return f"was stopped: {doubt or left or 'nothing of it is left'}"
         case "detached":
-            return f"left {counted(event.left, 'action')} to others{doubt and f', and {doubt}'}"
+            return f"left {pluralize(event.left, 'action')} to others{doubt and f', and {doubt}'}"
         case None:
             return f"had not closed: {doubt or left or 'all of it is done'}"
         case _:
@@ -113,7 +113,7 @@ def _describe_parting(event: RunRecovered) -> str:
 def detached_actions_line(event: RunHandedOver) -> Line:
     """Return how many actions are left to others."""
     return line(
-        Span("Left: ", Tone.CHANGE), f"{counted(len(event.left), 'action')}. Continue with: reconciler apply --resume"
+        Span("Left: ", Tone.CHANGE), f"{pluralize(len(event.left), 'action')}. Continue with: reconciler apply --resume"
     )
 
 
@@ -132,7 +132,7 @@ _NOTABLE_S: Final = 0.1
 
 def done_line(event: ActionDone) -> Line:
     """Return a job's result."""
-    moved = f"{counted(event.records, 'record')}, {format_bytes(event.bytes)}"
+    moved = f"{pluralize(event.records, 'record')}, {format_bytes(event.bytes)}"
     ran = f", {execution_text(event.ran)}" if event.ran.engine else ""
     start = (
         f", {format_elapsed(event.ran.starting_s)} of it to start Spark" if event.ran.starting_s >= _NOTABLE_S else ""
@@ -148,7 +148,7 @@ def _rate(amount: int, seconds: float, ran: Execution) -> int:
 
 def execution_text(ran: Execution) -> str:
     """Return where tasks ran: `Spark local[*], 12 tasks`."""
-    return f"{ran.engine}, {counted(ran.spark_tasks, 'task')}" if ran.spark_tasks else ran.engine
+    return f"{ran.engine}, {pluralize(ran.spark_tasks, 'task')}" if ran.spark_tasks else ran.engine
 
 
 def progress_text(event: Progress) -> str:
@@ -265,8 +265,8 @@ def _unstarted_texts(planned: PlanResult, result: RunResult) -> Iterator[str]:
         yield f"{format_count(len(left))} not started"
         return
     jobs = sum(isinstance(action, RunJob) for action in planned.plan.actions if action.id in left)
-    after = f" and {counted(len(left) - jobs, 'action')} after it" if len(left) > jobs else ""
-    yield f"{counted(jobs, 'job')}{after} left to `apply --resume`"
+    after = f" and {pluralize(len(left) - jobs, 'action')} after it" if len(left) > jobs else ""
+    yield f"{pluralize(jobs, 'job')}{after} left to `apply --resume`"
 
 
 def _failure_lines(groups: Sequence[Alike]) -> Iterator[Line]:
@@ -297,7 +297,7 @@ def _doubt_lines(result: RunResult) -> Iterator[Line]:
 
 def _omitted_lines(reasons: Sequence[object], what: str) -> Iterator[Line]:
     if reasons:
-        more = counted(len(reasons), "more reason", "more reasons")
+        more = pluralize(len(reasons), "more reason", "more reasons")
         yield line(Span(f"  {what} for {more}: see result.json of the run", Tone.QUIET))
 
 
@@ -309,7 +309,8 @@ def upkeep_text(upkeep: PassResult, *, with_failures: bool = True) -> list[Line]
     blocks = [block for block in (_mirror_table(upkeep), _job_table(upkeep), notes, failures, ran) if block]
     others = _left_to_others(upkeep)
     if not blocks and not any(outcome.errors for outcome in upkeep.outcomes):
-        did = f"Nothing to do: {counted(len(upkeep.jobs), 'job')}, {counted(len(upkeep.synced), 'mirror')}."
+        jobs, mirrors = pluralize(len(upkeep.jobs), "job"), pluralize(len(upkeep.synced), "mirror")
+        did = f"Nothing to do: {jobs}, {mirrors}."
         return [line(f"{did} {_upkeep_left(upkeep)}".rstrip()), *others]
     blocks += [others] if others else []
     return [part for block in blocks for part in (*block, EMPTY)][:-1]
@@ -317,7 +318,7 @@ def upkeep_text(upkeep: PassResult, *, with_failures: bool = True) -> list[Line]
 
 def _upkeep_left(upkeep: PassResult) -> str:
     states = ", ".join(f"{format_count(count)} {state}" for state, count in upkeep.left.items())
-    return f"Not copied: {counted(sum(upkeep.left.values()), 'mirror')} ({states})." if states else ""
+    return f"Not copied: {pluralize(sum(upkeep.left.values()), 'mirror')} ({states})." if states else ""
 
 
 def _left_to_others(upkeep: PassResult) -> list[Line]:
@@ -329,7 +330,9 @@ def _left_to_others(upkeep: PassResult) -> list[Line]:
 
 def pass_line(upkeep: PassResult, number: int) -> Line:
     """Return one pass of the pipeline."""
-    did = [f"{counted(sum(outcome.records for outcome in upkeep.synced), 'record')} mirrored"] if upkeep.synced else []
+    did = (
+        [f"{pluralize(sum(outcome.records for outcome in upkeep.synced), 'record')} mirrored"] if upkeep.synced else []
+    )
     did += [f"{outcome.job} {_amount_text(outcome)}" for outcome in upkeep.jobs if outcome.upkept.done]
     failed = [outcome.name for outcome in upkeep.outcomes if outcome.errors]
     ran = f", {execution_text(upkeep.ran)}" if upkeep.ran.engine else ""
@@ -351,7 +354,7 @@ def _job_table(upkeep: PassResult) -> list[Line]:
         (
             outcome.job,
             outcome.cluster,
-            counted(outcome.upkept.done, outcome.upkept.unit),
+            pluralize(outcome.upkept.done, outcome.upkept.unit),
             format_count(outcome.upkept.records) if outcome.upkept.records or not outcome.upkept.bytes else "-",
             format_bytes(outcome.upkept.bytes) if outcome.upkept.bytes else "-",
             format_elapsed(outcome.seconds),
@@ -373,7 +376,7 @@ def _amount_text(outcome: JobOutcome) -> str:
     # some jobs move no bytes: a segment of one part is only marked
     size = f" ({format_bytes(upkept.bytes)})" if upkept.bytes else ""
     notes = f": {list_first(upkept.notes)}" if upkept.notes else ""
-    return f"{counted(upkept.done, upkept.unit)}{size}{notes}"
+    return f"{pluralize(upkept.done, upkept.unit)}{size}{notes}"
 
 
 def verification_text(verified: TopicComparison) -> list[Line]:
@@ -383,7 +386,7 @@ def verification_text(verified: TopicComparison) -> list[Line]:
     records = [sum(side.records for side in sides if side) for sides in zip(*map(_both_sides, partitions), strict=True)]
     how = "every record read" if verified.comparison.is_deep else "by kept digests"
     word, tone = ("Equal", Tone.ADD) if verified.is_equal else ("Different", Tone.DANGER)
-    counts = " and ".join(counted(count, "record") for count in dict.fromkeys(records)) or "no records"
+    counts = " and ".join(pluralize(count, "record") for count in dict.fromkeys(records)) or "no records"
     return [
         line(Span("left   ", Tone.QUIET), verified.left),
         line(Span("right  ", Tone.QUIET), verified.right),
@@ -391,7 +394,7 @@ def verification_text(verified: TopicComparison) -> list[Line]:
         *table(_HEADINGS, rows, numbers=_RIGHT),
         *_foreign_lines(verified.foreign),
         EMPTY,
-        line(Span(f"{word}: ", tone), f"{counted(len(partitions), 'partition')}, {counts}, {how}"),
+        line(Span(f"{word}: ", tone), f"{pluralize(len(partitions), 'partition')}, {counts}, {how}"),
     ]
 
 
@@ -412,7 +415,7 @@ def link_comparison_text(verified: LinkComparison) -> list[Line]:
         differing = [one for one in partitions if not one.is_equal]
         verdict = Span("equal", Tone.ADD)
         if differing:
-            verdict = Span(f"differs in {counted(len(differing), 'partition')}", Tone.DANGER)
+            verdict = Span(f"differs in {pluralize(len(differing), 'partition')}", Tone.DANGER)
         elif mirror.foreign:
             verdict = Span("has records from other producers", Tone.DANGER)
         rows.append((mirror.left, mirror.right, format_count(records), verdict))
@@ -443,11 +446,11 @@ _STOPPED: Final = {"promote": "it was promoted", "failover": "it was failed over
 
 def _link_verdict(verified: LinkComparison, records: int) -> Line:
     is_equal = all(mirror.is_equal for mirror in verified.mirrors)
-    missing = f"not compared: {counted(len(verified.failed), 'mirror')}" if verified.failed else ""
+    missing = f"not compared: {pluralize(len(verified.failed), 'mirror')}" if verified.failed else ""
     if not verified.mirrors:
         return line(Span(missing.capitalize(), Tone.DANGER) if missing else "Nothing to compare: no mirror follows it")
     how = "every record read" if any(mirror.comparison.is_deep for mirror in verified.mirrors) else "by kept digests"
-    counts = f"{counted(len(verified.mirrors), 'mirror')}, {counted(records, 'record')}, {how}"
+    counts = f"{pluralize(len(verified.mirrors), 'mirror')}, {pluralize(records, 'record')}, {how}"
     word = Span("Equal: ", Tone.ADD) if is_equal else Span("Different: ", Tone.DANGER)
     return line(word, counts, "; " if missing else "", Span(missing, Tone.DANGER))
 
@@ -456,7 +459,7 @@ _HEADINGS: Final = ("partition", "offsets left", "offsets right", "records left"
 _RIGHT: Final = (0, 1, 2, 3, 4)
 
 
-def _both_sides(partition: PartitionComparison) -> tuple[Side | None, Side | None]:
+def _both_sides(partition: PartitionComparison) -> tuple[PartitionSide | None, PartitionSide | None]:
     return partition.left, partition.right
 
 

@@ -19,7 +19,7 @@ from reconciler.planning.same_or_less import (
     describe_loss,
     describe_missing_action,
 )
-from reconciler.runtime.text import counted, format_bytes, format_count, shorten_run_id
+from reconciler.runtime.text import format_bytes, format_count, pluralize, shorten_run_id
 
 if TYPE_CHECKING:
     from reconciler.operations.state_edit import StateRepair
@@ -153,7 +153,7 @@ def _not_needed_lines(comparison: SameOrLess) -> list[Line]:
 
 def listing_text(listing: StateListing) -> list[Line]:
     """Return the recorded resources, and the state's location."""
-    count = counted(len(listing.resources), "resource")
+    count = pluralize(len(listing.resources), "resource")
     head = line(Span(f"State #{listing.serial}", Tone.STRONG), f" · {listing.url} · {count}")
     if not listing.resources:
         return [head]
@@ -203,7 +203,7 @@ def history_text(history: History) -> list[Line]:
         for row in history.rows
     ]
     approved = ("approved",) if is_approved else ()
-    more = f"… and {counted(history.older, 'older state')}: --limit 0 shows all"
+    more = f"… and {pluralize(history.older, 'older state')}: --limit 0 shows all"
     return [
         *table(
             ("serial", "", "began", "command", "who", "commit", *approved, "size", "run"),
@@ -269,7 +269,7 @@ def forget_question_text(rows: Sequence[tuple[Address, Recorded]]) -> list[Line]
 
 def forget_result_text(forgotten: Sequence[Address]) -> list[Line]:
     """Return the result and what follows."""
-    text = f"Forgot {counted(len(forgotten), 'resource')}; what is on the clusters stays, "
+    text = f"Forgot {pluralize(len(forgotten), 'resource')}; what is on the clusters stays, "
     return [line(text, "and this workspace does not own it. What the files still declare, the next apply adopts again")]
 
 
@@ -287,7 +287,7 @@ def _doubt_lines(doubt: UnsettledWork) -> Iterator[Line]:
         )
         yield line("  ", Span("hint: ", Tone.QUIET), "reconciler state repair")
         return
-    unbegun = f"{counted(len(doubt.left), 'action')} not begun" if doubt.left else ""
+    unbegun = f"{pluralize(len(doubt.left), 'action')} not begun" if doubt.left else ""
     if not doubt.in_doubt:
         yield line(f"Run {doubt.run} is open; {unbegun or 'nothing of it is left'}")
         return
@@ -298,7 +298,7 @@ def _doubt_lines(doubt: UnsettledWork) -> Iterator[Line]:
     )
     yield from (line(f"  {name}") for name in doubt.in_doubt[:_NAMED])
     if len(doubt.in_doubt) > _NAMED:
-        yield line(f"  … and {counted(len(doubt.in_doubt) - _NAMED, 'more action')}")
+        yield line(f"  … and {pluralize(len(doubt.in_doubt) - _NAMED, 'more action')}")
     yield line("The next apply checks them and continues:  reconciler apply")
 
 
@@ -326,14 +326,14 @@ def repair_result_text(repaired: StateRepair) -> list[Line]:
 
 def _repair_steps(repair: Repair) -> Iterator[str]:
     lockfile, base = repair.lockfile, repair.base
-    owned = counted(len(base.record), "resource")
+    owned = pluralize(len(base.record), "resource")
     by = f" of run {shorten_run_id(base.run)}" if base.run else ""
     again = f", written again as #{lockfile.serial}" if repair.body is not None and repair.rebuilt_from is None else ""
     yield f"continue from state #{base.serial}{by}, {owned}{again}"
     if repair.rebuilt_from is not None:
         yield f"add what the journal of run {shorten_run_id(repair.rebuilt_from)} says, as state #{lockfile.serial}"
-    if repair.lineage_was is not None:
-        yield f"take lineage {lockfile.lineage}, which every snapshot says, instead of {repair.lineage_was}"
+    if repair.former_lineage is not None:
+        yield f"take lineage {lockfile.lineage}, which every snapshot says, instead of {repair.former_lineage}"
     if lockfile.open_run is not None:
         yield f"leave run {shorten_run_id(lockfile.open_run.run)} open: the next apply settles what it left in doubt"
     yield f"write the lockfile again, under epoch {lockfile.lease.epoch}"
@@ -346,4 +346,4 @@ def _forgotten_run_lines(forgotten: ForgottenRun) -> Iterator[Line]:
     names = forgotten.actions
     yield from (line(f"    {name}") for name in names[:_NAMED])
     if len(names) > _NAMED:
-        yield line(f"    … and {counted(len(names) - _NAMED, 'more action')}")
+        yield line(f"    … and {pluralize(len(names) - _NAMED, 'more action')}")

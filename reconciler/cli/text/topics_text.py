@@ -12,9 +12,9 @@ from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table
 from reconciler.resources.acls import ACLS
 from reconciler.resources.address import cluster_of
 from reconciler.resources.base import format_duration
-from reconciler.resources.configs import BROKERS, DEFAULT, show_value
+from reconciler.resources.configs import BROKERS, DEFAULT, format_value
 from reconciler.resources.measures import PartitionStorage, TieringShown, TierUsage, TopicStorage
-from reconciler.runtime.text import counted, format_bytes, format_count, format_elapsed
+from reconciler.runtime.text import format_bytes, format_count, format_elapsed, pluralize
 
 if TYPE_CHECKING:
     from reconciler.embedded.check.damage import CheckFinding, CheckResult
@@ -41,13 +41,7 @@ def group_text(described: DescribedGroup) -> list[Line]:
     group = described.group
     rows = [
         (
-            *(
-                row.topic,
-                str(row.partition),
-                _count_or_dash(row.committed),
-                _count_or_dash(row.lag),
-                *_end_cells(row),
-            ),
+            *(row.topic, str(row.partition), _count_or_dash(row.committed), _count_or_dash(row.lag), *_end_cells(row)),
             *(time_text(row.at_ms), _outside_log_text(row)),
         )
         for row in group.offsets
@@ -103,7 +97,7 @@ def group_deletion_text(deletion: GroupDeletion) -> list[Line]:
 
 def reset_done_text(reset: GroupReset) -> list[Line]:
     """Return a reset's result."""
-    return [line(f"Reset {counted(len(reset.moves), 'partition')} of group {reset.group}")] if reset.moves else []
+    return [line(f"Reset {pluralize(len(reset.moves), 'partition')} of group {reset.group}")] if reset.moves else []
 
 
 def deletion_done_text(deletion: GroupDeletion) -> list[Line]:
@@ -132,7 +126,7 @@ def time_text(at_ms: int | None) -> str:
 
 def _lags_text(group: ConsumerGroup) -> str:
     shown = [f"{row.partition}: {_count_or_dash(row.lag)}" for row in group.offsets if row.lag != 0]
-    more = f", … {counted(len(shown) - _FEW, 'more partition')}" if len(shown) > _FEW else ""
+    more = f", … {pluralize(len(shown) - _FEW, 'more partition')}" if len(shown) > _FEW else ""
     return ", ".join(shown[:_FEW]) + more
 
 
@@ -156,7 +150,7 @@ def _move_cells(move: OffsetMove) -> tuple[str, str]:
     by = move.after - move.before
     return format_count(
         move.after
-    ), f"{counted(-by, 'offset')} again" if by < 0 else f"{counted(by, 'offset')} passed over"
+    ), f"{pluralize(-by, 'offset')} again" if by < 0 else f"{pluralize(by, 'offset')} passed over"
 
 
 def _count_or_dash(count: int | None) -> str:
@@ -204,7 +198,7 @@ def storages_text(storages: Storages) -> list[Line]:
     return [
         *plain_table(headings, rows, numbers=(2, 3, 4, 5)),
         EMPTY,
-        line(f"{counted(len(storages.topics), 'topic')}. {sums_text(storages.topics)}"),
+        line(f"{pluralize(len(storages.topics), 'topic')}. {sums_text(storages.topics)}"),
         *_problem_lines((topic.address, topic.problem) for topic in storages.topics),
     ]
 
@@ -225,7 +219,7 @@ def tiering_lines(topic: TopicStorage | None) -> Iterator[Line]:
     epoch = f", epoch {tiering.epoch}" if tiering.epoch else ""
     yield line(Span("  tiering  ", Tone.QUIET), f"{tiering.mode}, {tiering.state}{epoch}{paused}")
     if topic.lag is not None:
-        behind = counted(topic.lag, "offset")
+        behind = pluralize(topic.lag, "offset")
         yield line(Span("  lag      ", Tone.QUIET), f"{behind} that its source has uploaded and it does not show yet")
     yield line(Span("  location ", Tone.QUIET), tiering.location)
     if tiering.hidden is None:
@@ -310,7 +304,7 @@ def profile_text(profiled: ProfiledTopic) -> list[Line]:
 
 def _content_lines(profile: Profile) -> Iterator[Line]:
     counts, sizes = profile.counts, profile.counts.sizes
-    where = counted(len(profile.partitions), "partition")
+    where = pluralize(len(profile.partitions), "partition")
     yield _fact_line("records", f"{format_count(counts.records)} in {where}, {format_bytes(counts.bytes)} uncompressed")
     if sizes is None:
         return
@@ -322,7 +316,7 @@ def _content_lines(profile: Profile) -> Iterator[Line]:
         f", {format_count(profile.scattered_keys)} of them in several partitions" if profile.scattered_keys else ""
     )
     yield _fact_line("keys", format_count(profile.keys) + scattered)
-    tombstones = f", {counted(counts.tombstones, 'tombstone')} among them" if counts.tombstones else ""
+    tombstones = f", {pluralize(counts.tombstones, 'tombstone')} among them" if counts.tombstones else ""
     values = f"{format_count(counts.null_values)} without a value{tombstones}"
     yield _fact_line("nulls", f"{format_count(counts.null_keys)} without a key, {values}")
     if profile.skew is not None:
@@ -389,17 +383,17 @@ def _timeline_lines(timeline: Timeline) -> list[Line]:
     levels = len(_LEVELS)
     chart = "".join(_LEVELS[-(-levels * count // most) - 1] if count else " " for count in timeline.records)
     start = time_text(timeline.start_ms)
-    scale = f"one column is {format_elapsed(timeline.width_ms / 1000)}, the highest has {counted(most, 'record')}"
+    scale = f"one column is {format_elapsed(timeline.width_ms / 1000)}, the highest has {pluralize(most, 'record')}"
     return [EMPTY, line(Span(f"records from {start}", Tone.QUIET)), line(f"  {chart}"), line(f"  {scale}")]
 
 
 def _compaction_lines(profiled: ProfiledTopic) -> Iterator[Line]:
     profile, counts = profiled.profile, profiled.profile.counts
-    size = f"{counted(profile.superseded_records, 'record')}, {format_bytes(profile.superseded_bytes)}"
+    size = f"{pluralize(profile.superseded_records, 'record')}, {format_bytes(profile.superseded_bytes)}"
     yield EMPTY
     yield line(Span("Compaction", Tone.STRONG), f" would free at most {size}: newer records have the same keys")
     if profiled.retention_ms is not None:
-        size = f"{counted(counts.old_records, 'record')}, {format_bytes(counts.old_bytes)}"
+        size = f"{pluralize(counts.old_records, 'record')}, {format_bytes(counts.old_bytes)}"
         what = f"A retention of {format_duration(profiled.retention_ms)}"
         yield line(Span(what, Tone.STRONG), f" would free at most {size}: whole segments are removed")
 
@@ -422,7 +416,7 @@ def topic_text(topic: TopicDescription, *, is_whole: bool = False) -> list[Line]
     `is_whole`: with configs at their defaults.
     """
     size = "" if topic.bytes is None else f", {format_bytes(topic.bytes)}"
-    records = "" if topic.records is None else f", {counted(topic.records, 'record')}"
+    records = "" if topic.records is None else f", {pluralize(topic.records, 'record')}"
     has_brokers = any(row.leader is not None for row in topic.partitions)
     headings = ("partition", "start", "stable", "end", "leader", "replicas", "in sync")[: 7 if has_brokers else 4]
     partitions = [_partition_cells(row)[: len(headings)] for row in topic.partitions]
@@ -432,7 +426,7 @@ def topic_text(topic: TopicDescription, *, is_whole: bool = False) -> list[Line]
     readers = readers_text(topic.groups)
     return [
         line(Span(topic.address, Tone.STRONG)),
-        line(f"  {counted(len(topic.partitions), 'partition')}{records}{size}"),
+        line(f"  {pluralize(len(topic.partitions), 'partition')}{records}{size}"),
         *([line(Span("  id ", Tone.QUIET), topic.incarnation)] if topic.incarnation else []),
         *([] if topic.storage is None else [line(f"  {sums_text([topic.storage])}")]),
         *_migration_lines(topic),
@@ -476,12 +470,12 @@ def _partition_cells(row: PartitionRow) -> tuple[str | Span, ...]:
 
 def defaults_lines(hidden: int) -> list[Line]:
     """Return a line that counts hidden defaults; empty if none is hidden."""
-    return [line(Span(f"{counted(hidden, 'default')} not shown: see them with --all", Tone.QUIET))] if hidden else []
+    return [line(Span(f"{pluralize(hidden, 'default')} not shown: see them with --all", Tone.QUIET))] if hidden else []
 
 
 def _config_cells(row: ConfigRow) -> tuple[Span, ...]:
     tone = Tone.QUIET if row.origin in UNSET else Tone.PLAIN
-    return tuple(Span(text, tone) for text in (row.key, show_value(row.key, row.value), row.origin))
+    return tuple(Span(text, tone) for text in (row.key, format_value(row.key, row.value), row.origin))
 
 
 def namespaces_text(rows: Sequence[NamespaceRow]) -> list[Line]:
@@ -540,39 +534,36 @@ _MARKS: Final = {"error": "✗", "warning": "!", "note": "·"}
 def check_result_text(cluster: CheckedCluster) -> list[Line]:
     """Return what was checked and repaired, and findings, gravest first."""
     checked = cluster.checked
-    lines = [
-        line(Span(cluster.address, Tone.STRONG), f"  {cluster.url}"),
-        line(f"  {_checked_counts(checked)}"),
-    ]
+    lines = [line(Span(cluster.address, Tone.STRONG), f"  {cluster.url}"), line(f"  {_checked_counts(checked)}")]
     if cluster.mended:
         lines += [EMPTY, line(Span("MENDED", Tone.ADD))]
         lines += [line("  ", Span("✓ ", Tone.ADD), repair.what) for repair in cluster.mended]
     for _, group in groupby(checked.findings, key=lambda finding: finding.kind):
         lines += [EMPTY, *_of_kind(list(group))]
     if checked.left_out:
-        lines += [EMPTY, line(f"and {counted(checked.left_out, 'finding')} more")]
+        lines += [EMPTY, line(f"and {pluralize(checked.left_out, 'finding')} more")]
     return [*lines, EMPTY, _verdict_line(checked)]
 
 
 def _checked_counts(checked: CheckResult) -> str:
     parts = [
-        counted(checked.namespaces, "namespace"),
-        counted(checked.topics, "topic"),
-        f"{counted(checked.partitions, 'partition')} written",
-        counted(checked.parts, "part"),
-        counted(checked.records, "record"),
+        pluralize(checked.namespaces, "namespace"),
+        pluralize(checked.topics, "topic"),
+        f"{pluralize(checked.partitions, 'partition')} written",
+        pluralize(checked.parts, "part"),
+        pluralize(checked.records, "record"),
         *_remote_counts(checked),
-        counted(checked.groups, "group"),
-        counted(checked.transactions, "transaction"),
-        f"{counted(checked.objects, 'object')} of {format_bytes(checked.stored_bytes)}",
+        pluralize(checked.groups, "group"),
+        pluralize(checked.transactions, "transaction"),
+        f"{pluralize(checked.objects, 'object')} of {format_bytes(checked.stored_bytes)}",
     ]
     return ", ".join(parts)
 
 
 def _remote_counts(checked: CheckResult) -> Iterator[str]:
     if checked.segments:
-        segments = counted(checked.segments, "segment")
-        yield f"{segments} with {counted(checked.remote_records, 'record')} in object storage"
+        segments = pluralize(checked.segments, "segment")
+        yield f"{segments} with {pluralize(checked.remote_records, 'record')} in object storage"
 
 
 def _of_kind(findings: Sequence[CheckFinding]) -> Iterator[Line]:
@@ -597,7 +588,7 @@ def _place_text(finding: CheckFinding) -> str:
 
 def _verdict_line(checked: CheckResult) -> Line:
     counts = [
-        counted(number, severity)
+        pluralize(number, severity)
         for severity in _TONES
         if (number := sum(finding.severity == severity for finding in checked.findings))
     ]

@@ -16,19 +16,13 @@ from typing import Any, Final
 
 import orjson
 
-from reconciler.archives.objects import (
-    RESTORE_HINT,
-    decode_object,
-    get_gzipped,
-    put_gzipped,
-    retry_missing,
-)
+from reconciler.archives.objects import RESTORE_HINT, decode_object, get_gzipped, put_gzipped, retry_missing
 from reconciler.embedded.catalog.model import COMMIT, HEAD
 from reconciler.embedded.catalog.tables import Catalog, Draft
 from reconciler.embedded.keys import CATALOG, GROUPS, HEADS, PAGES, TRANSACTIONS, catalog_key, parse_catalog_serial
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.objectstore.base import ObjectStore, check_shape
-from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
+from reconciler.objectstore.register import Register, RegisterSnapshot, create_mark
 from reconciler.runtime.effects import log_debug
 
 # A new cluster does not have these objects.
@@ -151,7 +145,7 @@ class CatalogRegister:
         Raises:
             LostRaceError: Every attempt lost the race.
         """
-        commit_id = fresh_mark()
+        commit_id = create_mark()
         written: list[str] = []
         after, attempts = self._cached, 0
         changes: dict[str, int] = {}

@@ -24,7 +24,7 @@ from reconciler.resources.mirrors import (
     Operation,
     Peer,
     TransitionRequest,
-    status_of,
+    compute_mirror_status,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def mirror_own_mirror(draft: Draft, full_name: str, peer: Peer, begun: Operation
     """Make an ordinary topic the mirror of its own mirror; repeating an operation changes nothing."""
     topic, link = get_topic(draft, full_name), get_link(draft, peer.link)
     mirror = topic.mirror
-    status = MirrorStatus.REGULAR if mirror is None else status_of(mirror, link)
+    status = MirrorStatus.REGULAR if mirror is None else compute_mirror_status(mirror, link)
     after = mirrors.join_peer(full_name, mirror, status, (peer, link), (begun, now_ms))
     if after is not mirror:
         check_not_replica(full_name, topic, "to become a mirror")

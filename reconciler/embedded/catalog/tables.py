@@ -20,10 +20,10 @@ from reconciler.embedded.catalog.model import (
     TopicEntry,
 )
 from reconciler.errors import InvalidNamespaceError, NotFoundError, QuotaExceededError, UserError
-from reconciler.resources.address import check_full_name, split_name, tiers_of
+from reconciler.resources.address import check_full_name, list_levels, split_name
 from reconciler.resources.mirrors import LinkEntry
 from reconciler.resources.owners import Owners, ResourceOwner
-from reconciler.runtime.text import did_you_mean, nearest
+from reconciler.runtime.text import find_similar, format_suggestion
 
 # Commits check quotas of topics and partitions; planning checks quotas of bytes.
 
@@ -65,7 +65,7 @@ class CountsByNamespace:
     def update_counts(self, full_name: str, before: TopicEntry | None, after: TopicEntry | None) -> None:
         """Update the counts after a change of one topic."""
         if self._below:
-            for tier in tiers_of(split_name(full_name)[0]):
+            for tier in list_levels(split_name(full_name)[0]):
                 if tier in self._below:
                     self._below[tier] += TopicCounts.of(after) - TopicCounts.of(before)
 
@@ -85,7 +85,7 @@ def check_quotas(
     Raises:
         QuotaExceededError: Names the quota, the current and the new usage.
     """
-    for tier in tiers_of(split_name(full_name)[0]):
+    for tier in list_levels(split_name(full_name)[0]):
         entry = namespaces.get(tier)
         if entry is None or entry.quotas is None or f"{leaving}:".startswith(f"{tier}:"):
             continue
@@ -363,8 +363,8 @@ def get_topic(catalog: Catalog | Draft, full_name: str, *, known: Collection[str
     if entry is not None:
         return entry
     check_namespace_exists(catalog, full_name)
-    near = nearest(full_name, catalog.topics if known is None else known)
-    raise NotFoundError(f"topic {full_name} does not exist", hint=did_you_mean(near, otherwise="Create it first."))
+    near = find_similar(full_name, catalog.topics if known is None else known)
+    raise NotFoundError(f"topic {full_name} does not exist", hint=format_suggestion(near, otherwise="Create it first."))
 
 
 def find_topic_by_id(catalog: Catalog, topic_id: str, full_name: str) -> TopicEntry | None:

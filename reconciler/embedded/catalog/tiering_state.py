@@ -22,13 +22,13 @@ from reconciler.resources.cluster_properties import (
     ENABLED,
     MEANINGLESS,
     UPLOADS,
-    manifest_page_bytes,
+    read_manifest_page_bytes,
     read_property,
 )
 from reconciler.resources.configs import DEFAULT, canonicalize_value
 from reconciler.resources.mount import drop_origins
 from reconciler.resources.tiering_policy import SWITCHES, read_disable_policy, read_switches, read_targets
-from reconciler.runtime.text import did_you_mean, nearest
+from reconciler.runtime.text import find_similar, format_suggestion
 
 _TRUE: Final = "true"
 
@@ -53,7 +53,7 @@ def find_tiering(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> T
         serves=is_on and (is_kept or (state is TieringState.ENABLED and switches.read)),
         targets=read_targets(configs),
         max_interval_ms=None if interval_s is None else int(interval_s) * 1000,
-        spill_bytes=manifest_page_bytes(properties),
+        spill_bytes=read_manifest_page_bytes(properties),
     )
 
 
@@ -236,8 +236,8 @@ def _check_property(name: str, value: str) -> str:
         why, hint = MEANINGLESS[name]
         raise UserError(f"cluster property {name} has no meaning on an embedded cluster: {why}", hint=hint)
     if name not in EMBEDDED_PROPERTIES:
-        near = nearest(name, EMBEDDED_PROPERTIES)
-        hint = did_you_mean(near, otherwise="Correct its name: properties have Redpanda's names.")
+        near = find_similar(name, EMBEDDED_PROPERTIES)
+        hint = format_suggestion(near, otherwise="Correct its name: properties have Redpanda's names.")
         raise UserError(f"there is no cluster property {name!r}", hint=hint)
     if not value.strip():
         message = f"cluster property {name} is empty: an empty value does not reset it"

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.catalog.model import RewriteEntry, TopicEntry
 from reconciler.errors import UserError
-from reconciler.resources.address import split_name, tiers_of
+from reconciler.resources.address import list_levels, split_name
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
 from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonicalize_value
-from reconciler.resources.mirrors import LinkEntry, MirrorEntry, SourceTopic, check_own, synced_configs
+from reconciler.resources.mirrors import LinkEntry, MirrorEntry, SourceTopic, check_own_configs, list_synced_configs
 from reconciler.resources.tiering_policy import CLUSTER, apply_layer
-from reconciler.runtime.text import did_you_mean, nearest
+from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog, Draft
@@ -53,7 +53,7 @@ def find_set_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, tupl
     }
     if topic is not None:
         apply_layer(values, topic.initial, CLUSTER)
-    for tier in tiers_of(namespace):
+    for tier in list_levels(namespace):
         entry = catalog.namespaces.get(tier)
         if entry is not None:
             apply_layer(values, entry.configs, tier)
@@ -78,7 +78,7 @@ def merge_configs(where: str, before: Mapping[str, str], changes: Mapping[str, s
 def validate_config_value(where: str, key: str, value: str) -> str | None:
     """Return a config value in canonical form; `None` for `default`."""
     if key not in CONFIGS:
-        hint = did_you_mean(nearest(key, CONFIGS), otherwise="Correct its name: configs have Kafka's names.")
+        hint = format_suggestion(find_similar(key, CONFIGS), otherwise="Correct its name: configs have Kafka's names.")
         raise UserError(f"{where}: there is no config {key!r}", hint=hint)
     if value == DEFAULT:
         return None
@@ -94,7 +94,7 @@ _RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
 
 def list_synced_configs(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, ...]:
     """Return the configs that a mirror copies from its source; none if its link was deleted."""
-    synced = (synced_configs(link) for link in catalog.links.values() if link.id == mirror.link_id)
+    synced = (list_synced_configs(link) for link in catalog.links.values() if link.id == mirror.link_id)
     return next(synced, ())
 
 
@@ -116,7 +116,7 @@ def find_configs_to_sync(
     """
     inherited = _list_inherited_values(catalog, full_name)
     taken: dict[str, str | None] = {}
-    for key in synced_configs(link):
+    for key in list_synced_configs(link):
         if key in CONFIGS:
             default = CONFIGS[key].default
             pinned = default if inherited.get(key, default) != default else None
@@ -127,7 +127,7 @@ def find_configs_to_sync(
 def _list_inherited_values(catalog: Catalog | Draft, full_name: str) -> dict[str, str]:
     properties = catalog.cluster.properties
     values = {CONFIG_DEFAULTS[name]: value for name, value in properties.items() if name in CONFIG_DEFAULTS}
-    for tier in tiers_of(split_name(full_name)[0]):
+    for tier in list_levels(split_name(full_name)[0]):
         entry = catalog.namespaces.get(tier)
         if entry is not None:
             values.update(entry.configs)
@@ -136,7 +136,7 @@ def _list_inherited_values(catalog: Catalog | Draft, full_name: str) -> dict[str
 
 def check_not_synced(full_name: str, mirror: MirrorEntry, keys: Iterable[str], catalog: Catalog | Draft) -> None:
     """Refuse to set configs that a mirror copies from its source."""
-    check_own(full_name, list_synced_configs(catalog, mirror), keys)
+    check_own_configs(full_name, list_synced_configs(catalog, mirror), keys)
 
 
 # The key of the innermost namespace wins (SSE-KMS; planned by KIP-37).
@@ -149,7 +149,7 @@ def find_topic_kms_key(catalog: Catalog | Draft, full_name: str) -> str | None:
 
 def find_namespace_kms_key(catalog: Catalog | Draft, namespace: str) -> str | None:
     """Return the KMS key of a namespace or of its innermost parent with one."""
-    for tier in reversed(tiers_of(namespace)):
+    for tier in reversed(list_levels(namespace)):
         entry = catalog.namespaces.get(tier)
         if entry is not None and entry.kms_key_id is not None:
             return entry.kms_key_id

@@ -40,7 +40,7 @@ from reconciler.embedded.catalog.topic_configs import (
 )
 from reconciler.errors import BlockedError, StalePlanError, UserError
 from reconciler.lifecycles import TieringState
-from reconciler.resources.address import check_namespace, split_name, tiers_of
+from reconciler.resources.address import check_namespace, list_levels, split_name
 from reconciler.resources.cluster_properties import CREATION_DEFAULTS
 from reconciler.resources.tiering_policy import SWITCHES
 
@@ -250,7 +250,7 @@ def record_replica_state(draft: Draft, topic_id: str, partitions: int, trouble: 
 def create_namespace(draft: Draft, name: str, wanted: NamespaceEntry) -> None:
     """Create a namespace with missing parents, unless an equal one exists."""
     try:
-        tiers = tiers_of(check_namespace(name))
+        tiers = list_levels(check_namespace(name))
     except ValueError as error:
         raise UserError(f"{name!r} is {error}", hint="Example: shop:eu.") from error
     if not tiers:

@@ -113,15 +113,7 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
         remote = replace(remote, lost=owned.lost)
     at_once = _DEEP_THREADS if deep else _AT_ONCE
     with ThreadPoolExecutor(at_once, thread_name_prefix="check") as threads:
-        look = _ClusterCheck(
-            store,
-            contents,
-            stored,
-            read,
-            CallPool(threads, 4 * at_once),
-            present,
-            remote=remote,
-        )
+        look = _ClusterCheck(store, contents, stored, read, CallPool(threads, 4 * at_once), present, remote=remote)
         ends = look.check_partitions(checked, deep=deep)
         committed = look.check_groups(checked, ends)
         look.check_transactions(checked)
@@ -166,7 +158,7 @@ class _ClusterCheck:
             reader = PartContentCheck(self.store)
         look = PartitionCheck(self.store, self.stored, known, self.present.read_topics, reader, self.remote)
         ends: dict[tuple[str, int], int] = {}
-        for looked in self.threads.over(look.check_partition, self._iter_head_keys(checked)):
+        for looked in self.threads.map_calls(look.check_partition, self._iter_head_keys(checked)):
             _add_report(checked, looked)
             if looked.end is not None:
                 ends[looked.topic_id, looked.partition] = looked.end
@@ -175,11 +167,11 @@ class _ClusterCheck:
         return ends
 
     def check_transactions(self, checked: CheckResult) -> None:
-        look = TransactionCheck(self.store, self.store.clock_ms())
-        for findings in self.threads.over(look.check_transaction, self.contents.registers[TRANSACTIONS]):
+        look = TransactionCheck(self.store, self.store.read_clock_ms())
+        for findings in self.threads.map_calls(look.check_transaction, self.contents.registers[TRANSACTIONS]):
             checked.transactions += 1
             checked.add(findings)
-        for findings in self.threads.over(look.check_open_transaction, self.opened):
+        for findings in self.threads.map_calls(look.check_open_transaction, self.opened):
             checked.add(findings)
 
     def find_headless(self, committed: set[tuple[str, int]]) -> HeadlessObjects | None:
@@ -193,7 +185,7 @@ class _ClusterCheck:
 
     def check_groups(self, checked: CheckResult, ends: dict[tuple[str, int], int]) -> set[tuple[str, int]]:
         look = GroupCheck(self.store, self.present.read_topics, ends)
-        for findings in self.threads.over(look.check_group, self.contents.registers[GROUPS]):
+        for findings in self.threads.map_calls(look.check_group, self.contents.registers[GROUPS]):
             checked.groups += 1
             checked.add(findings)
         return look.headless

@@ -18,7 +18,7 @@ from reconciler.embedded.segments.groups import Group, read_group, read_partitio
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import UserError
 from reconciler.objectstore.base import ObjectStore
-from reconciler.resources.address import check_full_name, check_namespace, split_name, tiers_of
+from reconciler.resources.address import check_full_name, check_namespace, list_levels, split_name
 
 if TYPE_CHECKING:
     from reconciler.embedded.check.check_partitions import TopicIndex
@@ -105,7 +105,7 @@ def find_missing_namespaces(catalog: Catalog | Draft) -> dict[str, str]:
     homes = [(name, name) for name in catalog.namespaces]
     homes += [(name, split_name(name)[0]) for name in catalog.topics]
     for name, home in homes:
-        for tier in tiers_of(home):
+        for tier in list_levels(home):
             if tier not in catalog.namespaces:
                 missing.setdefault(tier, name)
     return missing

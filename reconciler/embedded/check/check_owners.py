@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.archives.keys import MOUNTABLE, is_mountable_key, mountable_key
+from reconciler.archives.keys import MOUNTABLE, build_mountable_key, is_mountable_key
 from reconciler.archives.ownership import Ownership, OwnershipState, read_ownership_at
 from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.embedded.catalog.migration_tables import INBOUND
@@ -283,7 +283,7 @@ def _has_objects(storage: ObjectStore, registers: Mapping[str, Ownership], findi
 
 def _get_register_key(full_name: str, topic: TopicEntry, cluster_id: str) -> str:
     location = get_topic_location(full_name, topic, cluster_id)
-    return mountable_key(location.topic, location.cluster_id, location.revision)
+    return build_mountable_key(location.topic, location.cluster_id, location.revision)
 
 
 # Any process that can access both clusters continues an unfinished operation of a mirror.

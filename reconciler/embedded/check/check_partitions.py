@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reconciler.archives.entries import Entry, PageRef
-from reconciler.archives.keys import index_key
+from reconciler.archives.keys import build_index_key
 from reconciler.archives.pages import read_page, read_pages
 from reconciler.embedded.check.check_owners import find_source_difference, find_writer_difference
 from reconciler.embedded.check.check_remote import (
@@ -92,7 +92,7 @@ class SegmentContentCheck:
     def __call__(self, entry: Entry, place: FindingPlace) -> Iterator[CheckFinding]:
         """Yield differences between a segment and its entry in the manifest. A missing index is no difference."""
         yield from PartContentCheck(self.storage, Kind.SEGMENT_MISSING, Kind.SEGMENT_DIFFERS)(entry, place)
-        key = index_key(entry.key)
+        key = build_index_key(entry.key)
         stored = self.storage.get(key)
         if stored is None:
             return
@@ -354,7 +354,7 @@ def report_unnamed_objects(
     """
     if stored.is_all_named:
         return
-    now_ms = store.clock_ms()
+    now_ms = store.read_clock_ms()
     folders: dict[str, _UnnamedFolder] = {}
     for prefix in IMMUTABLE:
         for listed in stored.find_unreferenced(store.list(prefix)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.entries import Entry, PageRef
-from reconciler.archives.keys import index_key
+from reconciler.archives.keys import build_index_key
 from reconciler.archives.manifest import NOBODY, Manifest, RemotePartition, read_manifest, remote_partition
 from reconciler.archives.pages import read_page
 from reconciler.embedded.catalog.tables import Catalog, is_closed
@@ -45,7 +45,7 @@ def find_page_differences(
         return
     entries = [item for item in below if isinstance(item, Entry)]
     pages = [item for item in below if isinstance(item, PageRef)]
-    computed = PageRef.over(page.key, pages) if pages else PageRef.of(page.key, entries)
+    computed = PageRef.from_pages(page.key, pages) if pages else PageRef.from_entries(page.key, entries)
     for item in fields(PageRef):
         stored_value, is_so = getattr(page, item.name), getattr(computed, item.name)
         if stored_value != is_so:
@@ -180,9 +180,9 @@ class SegmentCheck:
     def find_suspects(self, entries: Sequence[Entry], place: FindingPlace) -> Iterator[Suspect]:
         """Yield suspected problems of segments, oldest first; `place` is that of the manifest."""
         sizes = self.listed.find_sizes([entry.key for entry in entries])
-        indexes = self.listed.find_sizes([index_key(entry.key) for entry in entries])
+        indexes = self.listed.find_sizes([build_index_key(entry.key) for entry in entries])
         for entry, size, index in zip(entries, sizes, indexes, strict=True):
-            segment_place, index_place = replace(place, key=entry.key), replace(place, key=index_key(entry.key))
+            segment_place, index_place = replace(place, key=entry.key), replace(place, key=build_index_key(entry.key))
             if size is None:
                 yield Suspect(entry, self._report_lost(entry, Kind.SEGMENT_MISSING, "", segment_place))
                 continue
@@ -297,7 +297,7 @@ class RemoteCheck:
         count(manifest)
         yield from find_manifest_problems(manifest, head, manifest_place)
         if manifest.segments:
-            listed = list_below(self.storage, f"{partition.place}/")
+            listed = list_below(self.storage, f"{partition.key_prefix}/")
             segments = SegmentCheck(listed, head.local_start, tiering.uploads, self.deep)
             yield from self._check_segments(partition, manifest, segments, manifest_place, epoch)
 

@@ -24,7 +24,7 @@ from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.groups import Group, change_group
 from reconciler.errors import UserError
 from reconciler.objectstore.register import restore_truncated
-from reconciler.runtime.text import counted
+from reconciler.runtime.text import pluralize
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
@@ -144,12 +144,12 @@ def _create_namespaces(cluster: EmbeddedCluster, _findings: Sequence[CheckFindin
 
 def _finish_deletions(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
     done = cluster.finish_deletions()
-    return f"finished deleting {counted(done, 'topic')}" if done else None
+    return f"finished deleting {pluralize(done, 'topic')}" if done else None
 
 
 def _finish_rewrites(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
     done = cluster.finish_rewrites()
-    return f"wrote {counted(done, 'topic')} again under the key of the namespace" if done else None
+    return f"wrote {pluralize(done, 'topic')} again under the key of the namespace" if done else None
 
 
 def _finish_transactions(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
@@ -166,7 +166,7 @@ def _remove_stale_holds(cluster: EmbeddedCluster, _findings: Sequence[CheckFindi
 
 def _correct_writers(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
     done = hand_over_heads(cluster, findings)
-    return f"gave {counted(done, 'partition')} to whom the catalog lets append" if done else None
+    return f"gave {pluralize(done, 'partition')} to whom the catalog lets append" if done else None
 
 
 def _forget_unlinked_mirrors(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
@@ -187,7 +187,8 @@ def _sweep_objects(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) 
     swept = cluster.sweep()
     if not swept.objects:
         return None
-    return f"deleted {counted(swept.objects, 'object')} of {swept.bytes:,} bytes that nothing referred to for a day"
+    objects = pluralize(swept.objects, "object")
+    return f"deleted {objects} of {swept.bytes:,} bytes that nothing referred to for a day"
 
 
 def _delete_topic_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
@@ -199,7 +200,7 @@ def _delete_topic_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFindin
         if topic_id not in live:
             remove_partition(cluster.store, topic_id, partition)
             deleted += 1
-    return f"deleted {counted(deleted, 'partition')} of deleted topics" if deleted else None
+    return f"deleted {pluralize(deleted, 'partition')} of deleted topics" if deleted else None
 
 
 def _drop_deleted_offsets(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
@@ -213,13 +214,7 @@ def _drop_deleted_offsets(cluster: EmbeddedCluster, findings: Sequence[CheckFind
 
 
 _OF_THE_CATALOG: Final = frozenset(
-    {
-        Kind.CLUSTER_FILE,
-        Kind.CATALOG_LOST,
-        Kind.CATALOG_DAMAGED,
-        Kind.CATALOG_CONTRADICTION,
-        Kind.HEAD_UNKNOWN,
-    }
+    {Kind.CLUSTER_FILE, Kind.CATALOG_LOST, Kind.CATALOG_DAMAGED, Kind.CATALOG_CONTRADICTION, Kind.HEAD_UNKNOWN}
 )
 _REGISTERS: Final = frozenset(
     {Kind.CLUSTER_FILE, Kind.CATALOG_DAMAGED, Kind.HEAD_DAMAGED, Kind.GROUP_DAMAGED, Kind.TRANSACTION_DAMAGED}

@@ -24,7 +24,7 @@ from reconciler.embedded.keys import (
     parse_page_key,
     parse_part_key,
 )
-from reconciler.runtime.text import counted
+from reconciler.runtime.text import pluralize
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog
@@ -235,7 +235,7 @@ class HeadlessObjects:
                 (not left.is_shared and left.last_ms - left.first_ms > _MAX_APPEND_MS, "they were not written at once"),
             ]
             known_by = [why for is_so, why in signs if is_so]
-            objects = counted(left.objects, "object")
+            objects = pluralize(left.objects, "object")
             what = ", ".join([f"{objects} and no {head_key(topic_id, partition)}", *known_by])
             place = FindingPlace(left.first, self.headless.names[topic_id], partition)
             kind = Kind.HEAD_LOST if known_by else Kind.PARTS_WITHOUT_HEAD

@@ -31,7 +31,7 @@ from reconciler.embedded.segments.head import Head, head_register, list_heads, p
 from reconciler.embedded.tiered.remote_sweep import sweep_remote
 from reconciler.embedded.tiered.remote_tier import RemoteTier, build_remote_tier
 from reconciler.errors import UserError
-from reconciler.runtime.text import counted
+from reconciler.runtime.text import pluralize
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class SweptPartition:
     records: int
 
     def __str__(self) -> str:
-        records = counted(self.records, "record")
+        records = pluralize(self.records, "record")
         return f"deleted partition {self.number} of topic id {self.topic_id}, which was deleted: {records}"
 
 
@@ -76,7 +76,7 @@ def sweep_store(
     `unless_recent` skips a sweep within six hours of the last one, since it reads every head. The cluster's object
     `storage` is swept last.
     """
-    now_ms = store.clock_ms()
+    now_ms = store.read_clock_ms()
     if unless_recent and now_ms - _read_last_sweep_ms(store) < RECENT_MS:
         return SweepResult()
     old_ms = now_ms - MIN_AGE_MS

@@ -71,7 +71,7 @@ class PartitionStream:
         if self._batches is None:
             bounds = self.read_bounds()
             # If the log was truncated below the position, later records are new (KIP-320).
-            same_to = MAX_OFFSET if self.epoch is None else bounds.unchanged_end(self.epoch)
+            same_to = MAX_OFFSET if self.epoch is None else bounds.find_unchanged_end(self.epoch)
             if self._is_strict:
                 self._check_position(bounds.start, min(bounds.end, same_to))
             self.position = min(self.position, same_to)
@@ -121,10 +121,10 @@ class Record:
 
 def iter_current_records(log: EmbeddedLog, *, start_ms: int | None = None) -> Iterator[Record]:
     """Yield the records that are readable now, one partition after another."""
-    for partition, bounds in log.bounds().items():
+    for partition, bounds in log.read_bounds().items():
         start: int | None = bounds.start
         if start_ms is not None:
-            start = log.offset_for_time(partition, start_ms)
+            start = log.find_offset_at(partition, start_ms)
         if start is None:
             continue
         for batch in log.read(partition, OffsetRange(start, bounds.readable_end(log.isolation))):

@@ -28,7 +28,7 @@ from reconciler.embedded.segments.groups import (
 )
 from reconciler.embedded.segments.head import read_bounds
 from reconciler.errors import NotFoundError, UserError
-from reconciler.objectstore.register import fresh_mark
+from reconciler.objectstore.register import create_mark
 from reconciler.resources.groups import READING_MS, ConsumerGroup, GroupOffset, OffsetMove, Reset, plan_offset_move
 
 if TYPE_CHECKING:
@@ -68,14 +68,14 @@ class TopicBounds:
         name, partitions = self.names[topic_id]
         if topic_id not in self.bounds:
             whole, is_hiding = read_bounds(self.store, topic_id, partitions), name in self.hiding
-            self.bounds[topic_id] = {number: at.only_local() if is_hiding else at for number, at in whole.items()}
+            self.bounds[topic_id] = {number: at.limit_to_local() if is_hiding else at for number, at in whole.items()}
         offsets = group.offsets
         for partition, at in sorted(self.bounds[topic_id].items()):
             own = offsets.get((topic_id, partition))
             if own is None:
                 yield GroupOffset(name, partition, None, at.start, at.stable, at.end)
                 continue
-            committed = own.clamped(at).offset
+            committed = own.clamp(at).offset
             yield GroupOffset(name, partition, committed, at.start, at.stable, at.end, own.at_ms, own.metadata)
 
     def list_existing_topics(self, group: Group) -> list[str]:
@@ -111,7 +111,7 @@ def list_reading_groups(store: ObjectStore, *, now_ms: int) -> dict[str, tuple[s
 
     Only groups that changed recently are read.
     """
-    young = store.clock_ms() - READING_MS - _MAX_CLOCK_SKEW_MS
+    young = store.read_clock_ms() - READING_MS - _MAX_CLOCK_SKEW_MS
     names = [parse_group_key(listed.key) for listed in store.list(GROUPS) if listed.modified_ms >= young]
     if len(names) > MAX_GROUPS:
         return None
@@ -144,7 +144,7 @@ class Groups:
         """Return the groups of a cluster."""
         return cls(cluster.store, cluster.catalog, cluster.permissions, cluster.now_ms, cluster.remote)
 
-    def names(self) -> list[str]:
+    def list_names(self) -> list[str]:
         """Return the groups that the caller may describe, sorted."""
         catalog = self.catalog.read()
         return [name for name in list_groups(self.store) if self._may_describe(catalog, Kind.GROUP, name)]
@@ -164,7 +164,7 @@ class Groups:
         """Return the name unchanged."""
         return group
 
-    def of_topic(self, full_name: str) -> list[ConsumerGroup] | None:
+    def list_for_topic(self, full_name: str) -> list[ConsumerGroup] | None:
         """Return the groups with offsets in a topic, only with these; `None` if there are too many groups."""
         catalog = self._read_if_allowed(Operation.DESCRIBE, full_name, kind=Kind.TOPIC)
         topic_id = find_visible_topic(self.permissions, catalog, full_name).id
@@ -173,7 +173,7 @@ class Groups:
             return None
         return [group for group in groups if self._may_describe(catalog, Kind.GROUP, group.name)]
 
-    def reading(self) -> dict[str, tuple[str, ...]] | None:
+    def find_topic_readers(self) -> dict[str, tuple[str, ...]] | None:
         """Return the groups that read each topic, by full name; `None` if there are too many groups."""
         catalog, names_by_topic = self.catalog.read(), list_reading_groups(self.store, now_ms=self.now_ms())
         if names_by_topic is None:
@@ -200,7 +200,7 @@ class Groups:
     ) -> None:
         """Commit offsets by topic id, which a renamed topic keeps."""
         self._read_if_allowed(Operation.READ, group)
-        commit_offsets(self.store, self.catalog, group, offsets, mark=mark or fresh_mark(), now_ms=self.now_ms())
+        commit_offsets(self.store, self.catalog, group, offsets, mark=mark or create_mark(), now_ms=self.now_ms())
 
     def fetch(self, group: str, topics: Iterable[str] | None = None) -> dict[tuple[str, int], CommittedOffset]:
         """Return a group's next offsets, clamped to the logs."""
@@ -221,7 +221,7 @@ class Groups:
             if place[0] and self._may_describe(catalog, Kind.TOPIC, place[0])
         }
 
-    def committed(self, group: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+    def read_committed_offsets(self, group: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
         """Return the offsets of `fetch`, without metadata."""
         return {place: committed.offset for place, committed in self.fetch(group, topics).items()}
 
@@ -230,7 +230,7 @@ class Groups:
         self._read_if_allowed(Operation.READ, group)
         return fetch_offsets(self.store, self.catalog, group, places)
 
-    def moves(
+    def plan_reset(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> tuple[OffsetMove, ...]:
         """Return the offset changes of a reset, by default for all topics of the group.
@@ -245,7 +245,7 @@ class Groups:
         logs = SearchableLogs(self.store, self.catalog, self.remote)
         return plan_offset_moves(logs, group, reset, topic=topic, partition=partition)
 
-    def move(self, group: str, moves: Sequence[OffsetMove], *, force: bool = False) -> None:
+    def reset_offsets(self, group: str, moves: Sequence[OffsetMove], *, force: bool = False) -> None:
         """Set a group's offsets in one swap.
 
         Raises:
@@ -329,7 +329,7 @@ def plan_offset_moves(
 
 
 def _plan_move(log: EmbeddedLog, row: GroupOffset, reset: Reset) -> OffsetMove | None:
-    return plan_offset_move(row, reset, lambda at_ms: log.offset_for_time(row.partition, at_ms))
+    return plan_offset_move(row, reset, lambda at_ms: log.find_offset_at(row.partition, at_ms))
 
 
 def move_offsets(
@@ -360,7 +360,7 @@ def move_offsets(
         return before.with_own(after).limit_to_topics(topic.id for topic in known.topics.values()).to_json()
 
     if moves:
-        register.update(change, mark=fresh_mark())
+        register.update(change, mark=create_mark())
 
 
 def _key_by_place(catalog: Catalog, moves: Sequence[OffsetMove]) -> dict[Place, int]:

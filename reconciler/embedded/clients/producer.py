@@ -38,7 +38,7 @@ from reconciler.embedded.segments.gate import AppendGate, check_writer
 from reconciler.embedded.segments.head import PRODUCERS, Head, read_heads
 from reconciler.embedded.segments.parts import PartWriter
 from reconciler.errors import BrokenInvariantError, MissingObjectError, UserError
-from reconciler.objectstore.register import fresh_mark
+from reconciler.objectstore.register import create_mark
 from reconciler.records.hashes import RoundRobinPosition, split_by_partition
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA
@@ -83,7 +83,7 @@ def publish_append(
         OutOfOrderSequenceError: The batch is not the next one, nor completely stored.
         RetryableError: No attempt succeeded in time; the error says whether the batch may be stored.
     """
-    mark = fresh_mark()
+    mark = create_mark()
     offsets: OffsetRange | None = None
 
     def extend(head: Head, epoch: int) -> Head | None:
@@ -140,7 +140,7 @@ def _store_under_new_keys(append: PartitionAppend, now_ms: int) -> None:
     try:
         for position, part in enumerate(append.parts):
             key = part_key(append.gate.full_name, append.partition)
-            store.copy_in(key, store, part.key, kms_key_id=part.kms_key_id)
+            store.copy_from(key, store, part.key, kms_key_id=part.kms_key_id)
             append.parts[position] = replace(part, key=key)
     except MissingObjectError as error:
         where = append.partition_label

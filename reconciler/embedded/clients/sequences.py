@@ -196,8 +196,8 @@ class Delivery:
             try:
                 return attempt()
             except RetryableError as error:
-                if tries.is_over:
-                    raise _undelivered_error(what, tries.spent_s, error) from error
+                if tries.has_ended:
+                    raise _undelivered_error(what, tries.elapsed_s, error) from error
             tries.wait()
 
 

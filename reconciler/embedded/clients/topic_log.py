@@ -34,7 +34,7 @@ from reconciler.embedded.segments.parts import EVERYTHING, PartWriter, select_ra
 from reconciler.embedded.tiered.remote_reads import LogPiece, TopicTiers, find_piece_offset_since, read_pieces
 from reconciler.embedded.tiered.remote_tier import RemoteTier, unwrap_store
 from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
-from reconciler.objectstore.register import fresh_mark
+from reconciler.objectstore.register import create_mark
 from reconciler.records.hashes import compute_digest
 from reconciler.records.log import (
     MAX_OFFSET,
@@ -49,8 +49,8 @@ from reconciler.records.log import (
     SinkPosition,
     StagedRecords,
     TopicLog,
-    check_current,
-    check_followed,
+    check_copy_current,
+    check_source_unchanged,
 )
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class EmbeddedLog:
         if self.remote is not None and is_remote and not self._find_tiers().is_hiding:
             check_storage_shared(self.remote.storage, catalog.cluster.storage_id)
 
-    def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
+    def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
         """Return the bounds of every partition: the catalog, a listing unless `only` is set, and one GET each.
 
         Raises:
@@ -115,9 +115,9 @@ class EmbeddedLog:
         Raises:
             NotAuthorizedError: The caller may not read the topic.
         """
-        return self.select(partition, offsets, EVERYTHING)
+        return self.read_selected(partition, offsets, EVERYTHING)
 
-    def select(self, partition: int, offsets: OffsetRange, selection: Selection) -> Iterator[pa.RecordBatch]:
+    def read_selected(self, partition: int, offsets: OffsetRange, selection: Selection) -> Iterator[pa.RecordBatch]:
         """Yield `offset` and the selected columns; parts outside the selected times are not opened."""
         self._check_allowed(Operation.READ)
         looks = _RepeatedReads(self, partition, offsets)
@@ -125,14 +125,14 @@ class EmbeddedLog:
             pieces = (
                 piece
                 for piece in looks.find_pieces(since_ms=selection.since_ms)
-                if selection.may_hold(piece.entry.min_ts, piece.entry.max_ts)
+                if selection.may_contain(piece.entry.min_ts, piece.entry.max_ts)
             )
             with looks, closing(read_pieces(self.remote, pieces, partition, selection)) as batches:
                 for batch in batches:
                     yield batch
                     looks.advance_to(batch.column("offset")[-1].as_py() + 1)
 
-    def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
+    def list_extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
         """Yield one extent per part, limited to `offsets`; reads no records."""
         self._check_allowed(Operation.DESCRIBE)
         for piece in self.iter_pieces(partition, offsets):
@@ -140,7 +140,7 @@ class EmbeddedLog:
             length = entry.last + 1 - entry.base
             yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
 
-    def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
+    def read_digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
         """Yield digests that cover `offsets`; only those of parts cut by the range are computed."""
         self._check_allowed(Operation.READ)
         for piece in self.iter_pieces(partition, offsets):
@@ -150,7 +150,7 @@ class EmbeddedLog:
                 for batch in self.read(partition, piece.offsets):
                     yield compute_digest(batch, base=0)
 
-    def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
+    def find_offset_at(self, partition: int, timestamp_ms: int) -> int | None:
         """Return the first offset at or after a time; `None` if all records are older."""
         self._check_allowed(Operation.DESCRIBE)
         looks = _RepeatedReads(self, partition, OffsetRange(0, MAX_OFFSET))
@@ -298,15 +298,15 @@ class EmbeddedSink:
         topic = find_topic_by_id(self.gate.catalog.read(), self.gate.topic_id, self.gate.full_name)
         check_topic_visible(self.gate.store, self.gate.full_name, is_found=topic is not None)
 
-    def following(self, source: ObservedSource) -> EmbeddedSink:
+    def follow_source(self, source: ObservedSource) -> EmbeddedSink:
         """Return the sink for one round of copying from a source; only mirrors store the source."""
         return self if self.gate.writer == PRODUCERS else replace(self, source=source)
 
-    def ends(self) -> Mapping[int, int]:
+    def read_ends(self) -> Mapping[int, int]:
         """Return the end of each partition."""
-        return {partition: reached.end for partition, reached in self.reached().items()}
+        return {partition: reached.end for partition, reached in self.read_positions().items()}
 
-    def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
+    def read_positions(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
         """Return each partition's end and source; with `only`, heads are not listed."""
         partitions = range(self._read_topic().partitions)
         heads = read_trimmed_heads(self.gate.store, self.gate.topic_id, only)
@@ -367,11 +367,11 @@ class EmbeddedSink:
                 if after is None or self.source is None:
                     return after
                 # Another writer may have moved the end since the source was read.
-                check_current(self.gate.full_name, partition, _get_position(head), self.source)
-                check_followed(self.gate.full_name, partition, _get_position(head), self.source)
+                check_copy_current(self.gate.full_name, partition, _get_position(head), self.source)
+                check_source_unchanged(self.gate.full_name, partition, _get_position(head), self.source)
                 return replace(after, source=_build_source_document(self.source, partition, after.end))
 
-            self.gate.append_to_head(partition, extend, mark=fresh_mark())
+            self.gate.append_to_head(partition, extend, mark=create_mark())
             return publication.gained
 
         if len(by_partition) == 1:
@@ -381,7 +381,7 @@ class EmbeddedSink:
                 gained = dict(zip(by_partition, threads.map(publish, by_partition), strict=True))
         return {partition: offsets for partition, offsets in gained.items() if offsets is not None}
 
-    def complete(self) -> None:
+    def mark_complete(self) -> None:
         """Record that a mirror's first copy is complete. Repeatable."""
         topic = find_topic_by_id(self.gate.catalog.get_cached(), self.gate.topic_id, self.gate.full_name)
         if topic is not None and (topic.mirror is None or topic.mirror.first_copy_done):
@@ -397,7 +397,7 @@ class EmbeddedSink:
         key = part_key(self.gate.full_name, partition)
         kms_key_id = self.rules.kms_key_id
         try:
-            self.gate.store.copy_in(key, unwrap_store(piece.store), piece.entry.key, kms_key_id=kms_key_id)
+            self.gate.store.copy_from(key, unwrap_store(piece.store), piece.entry.key, kms_key_id=kms_key_id)
         except MissingObjectError:
             return None
         return replace(piece.entry, key=key, producer=None, txn=None, kms_key_id=kms_key_id)

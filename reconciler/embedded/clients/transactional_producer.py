@@ -53,7 +53,7 @@ from reconciler.embedded.segments.gate import AppendGate, check_writer
 from reconciler.embedded.segments.groups import Place, check_commit
 from reconciler.embedded.segments.head import PRODUCERS
 from reconciler.errors import ProducerFencedError, UserError
-from reconciler.objectstore.register import fresh_mark
+from reconciler.objectstore.register import create_mark
 from reconciler.records.hashes import RUN, RoundRobinPosition, compute_digest
 from reconciler.records.log import Digest, NumberedBatch, StagedAppend
 from reconciler.runtime.threads import run_in_parallel
@@ -213,7 +213,7 @@ class TransactionalProducer(Producer):
             if not self._partitions and not any(self._offsets.values()):
                 self._enter_phase(_Phase.READY)
                 return gained
-            self._phase, self._mark = _Phase.COMMITTING, fresh_mark()
+            self._phase, self._mark = _Phase.COMMITTING, create_mark()
         self._end_transaction(TransactionState.COMMITTING)
         return gained
 
@@ -231,7 +231,7 @@ class TransactionalProducer(Producer):
             if not self._partitions:
                 self._enter_phase(_Phase.READY)
                 return
-            self._phase, self._mark = _Phase.ABORTING, fresh_mark()
+            self._phase, self._mark = _Phase.ABORTING, create_mark()
         self._end_transaction(TransactionState.ABORTING)
 
     @contextmanager
@@ -310,7 +310,7 @@ class TransactionalProducer(Producer):
                 self._check_still_valid()
             return
         self._check_allowed(self._cluster.catalog.get_cached())
-        mark = fresh_mark()
+        mark = create_mark()
         if self._partitions:
             self._deliver(
                 lambda: add_partitions(self._cluster.store, self._identity, new, mark=mark), "adding partitions"
@@ -399,13 +399,7 @@ class EmbeddedAppends:
         topic = find_visible_topic(cluster.permissions, catalog, full_name)
         check_writer(full_name, topic, PRODUCERS)
         return cls(
-            cluster.store,
-            cluster.catalog,
-            cluster.permissions,
-            cluster.now_ms,
-            cluster.cluster_id,
-            full_name,
-            topic.id,
+            cluster.store, cluster.catalog, cluster.permissions, cluster.now_ms, cluster.cluster_id, full_name, topic.id
         )
 
     def check_shared(self) -> None:

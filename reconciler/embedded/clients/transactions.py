@@ -17,7 +17,7 @@ from reconciler.embedded.segments.groups import Place, commit_decided_offsets
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.errors import ProducerFencedError, ReconcilerError, UserError
 from reconciler.objectstore.base import ListedObject, ObjectStore, check_numbers, check_texts
-from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
+from reconciler.objectstore.register import Register, RegisterSnapshot, create_mark
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ _UNUSED_AFTER_MS: Final = 24 * 60 * 60 * 1000
 
 def build_appends_id(topic_id: str, stream: str | None) -> str:
     """Return the transactional id for a stream into a topic, or for a single write."""
-    return f"{_APPENDS}{topic_id}-{_ONCE}{fresh_mark()}" if stream is None else f"{_APPENDS}{topic_id}-{stream}"
+    return f"{_APPENDS}{topic_id}-{_ONCE}{create_mark()}" if stream is None else f"{_APPENDS}{topic_id}-{stream}"
 
 
 def read_stream_batches(store: ObjectStore, topic_id: str) -> dict[str, CommittedBatch]:
@@ -285,7 +285,7 @@ def continue_stream(store: ObjectStore, topic_id: str, stream: str, batch: Commi
 
 def _delete_unused(store: ObjectStore, catalog: CatalogRegister, idle: Sequence[ListedObject]) -> None:
     """Delete old registers of appends whose topic was deleted, or whose single write failed."""
-    old_ms = store.clock_ms() - _UNUSED_AFTER_MS
+    old_ms = store.read_clock_ms() - _UNUSED_AFTER_MS
     ids = {listed.key: parse_transaction_key(listed.key) or "" for listed in idle if listed.modified_ms < old_ms}
     appends = {key: name.removeprefix(_APPENDS) for key, name in ids.items() if name.startswith(_APPENDS)}
     if not appends:
@@ -312,7 +312,7 @@ def abort_transaction(store: ObjectStore, transactional_id: str, epoch: int) -> 
             else None
         )
 
-    register.update(change, mark=fresh_mark(), raises_epoch=True)
+    register.update(change, mark=create_mark(), raises_epoch=True)
 
 
 def finish_transaction(store: ObjectStore, catalog: CatalogRegister, transactional_id: str, *, now_ms: int) -> bool:
@@ -352,7 +352,7 @@ def complete_decision(
         transaction = parse_transaction(register, held)
         return None if transaction.state is TransactionState.EMPTY else transaction.without_open_transaction().to_json()
 
-    register.update(empty, mark=fresh_mark())
+    register.update(empty, mark=create_mark())
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,9 +385,7 @@ class _DecidedPartition:
         gate = AppendGate(self.store, self.catalog, self.written.full_name, self.written.topic_id, find_writer(topic))
         try:
             gate.append_to_head(
-                self.written.partition,
-                lambda head, _epoch: self.decided.complete_head(head, self.now_ms),
-                mark=fresh_mark(),
+                self.written.partition, lambda head, _epoch: self.decided.complete_head(head, self.now_ms), mark=create_mark()
             )
         except UserError:
             after = self._find_topic()
@@ -428,7 +426,7 @@ def claim_transactional_id(
         RetryableError: No attempt succeeded in time.
     """
     _check_timeout(timeout_ms)
-    register, mark = transaction_register(store, transactional_id), fresh_mark()
+    register, mark = transaction_register(store, transactional_id), create_mark()
     producer_id, epoch = fresh_producer_id(), 0
 
     def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:

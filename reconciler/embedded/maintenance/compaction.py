@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from reconciler.archives.keys import index_key
-from reconciler.archives.manifest import RemotePartition, check_own, read_manifest, remote_partition
+from reconciler.archives.keys import build_index_key
+from reconciler.archives.manifest import RemotePartition, check_manifest_owner, read_manifest, remote_partition
 from reconciler.archives.objects import missing_offsets_error
 from reconciler.archives.pages import iter_entries_within
 from reconciler.embedded.segments.parts import PartWriter, read_keys, read_part
@@ -252,7 +252,7 @@ def read_remote_only_entries(head: Head, place: RemotePartition | None, remote: 
     manifest = read_manifest(remote.storage, place)
     if manifest is None:
         raise missing_offsets_error(remote.storage, place.key, head.start, head.local_start - 1)
-    check_own(place, manifest, remote.cluster_id)
+    check_manifest_owner(place, manifest, remote.cluster_id)
     check_has_uploaded(manifest, head, place, place)
     return tuple(iter_entries_within(remote.storage, manifest, OffsetRange(head.start, head.local_start)))
 
@@ -493,7 +493,7 @@ class Compaction:
         if entry is None:
             return Replacement.of(group.entries, [])
         if is_alone and entry.digest.records == first.digest.records:
-            group.first.store.delete([entry.key, *([index_key(entry.key)] if group.first.is_remote else [])])
+            group.first.store.delete([entry.key, *([build_index_key(entry.key)] if group.first.is_remote else [])])
             entry = first
             if entry.horizon_ms == horizon_ms:
                 return None

@@ -10,7 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from zlib import crc32
 
-from reconciler.archives.manifest import ManifestSwap, check_own, purge, read_manifest, remote_partition
+from reconciler.archives.manifest import (
+    ManifestSwap,
+    check_manifest_owner,
+    delete_manifest_garbage,
+    read_manifest,
+    remote_partition,
+)
 from reconciler.archives.pages import iter_entries_within
 from reconciler.archives.storage import check_storage
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask, FailedChore, Job
@@ -536,9 +542,9 @@ class MergePlanner:
         manifest = read_manifest(storage, place)
         if manifest is None:
             return None, None
-        check_own(place, manifest, self._remote.cluster_id)
+        check_manifest_owner(place, manifest, self._remote.cluster_id)
         check_has_uploaded(manifest, head, place, surveyed.partition)
-        purge(ManifestSwap(storage, self._remote.cluster_id, tiering), place, manifest.garbage)
+        delete_manifest_garbage(ManifestSwap(storage, self._remote.cluster_id, tiering), place, manifest.garbage)
         limits = read_merge_limits(self._remote.properties, surveyed.policy.limits.bytes)
         high, low, settled = self._before.get(surveyed.key, [0, 0, 0])
         start = max(manifest.start, settled if (high, low) == (limits.high, limits.low) else 0)

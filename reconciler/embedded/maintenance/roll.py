@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.archives.keys import index_key
+from reconciler.archives.keys import build_index_key
 from reconciler.archives.manifest import RemotePartition, read_manifest, remote_partition
 from reconciler.archives.pages import iter_entries_within
 from reconciler.embedded.catalog.tables import Draft, is_closed, map_names_by_id
@@ -110,11 +110,11 @@ def _rewrite_partition(
 
 
 def _replace_parts(store: ObjectStore, partition: Partition, entries: Sequence[Entry], kms_key_id: str | None) -> None:
-    put_ms = store.clock_ms()
+    put_ms = store.read_clock_ms()
 
     def copy_entry(entry: Entry) -> None:
         key = part_key(partition.full_name, partition.number)
-        store.copy_in(key, store, entry.key, kms_key_id=kms_key_id)
+        store.copy_from(key, store, entry.key, kms_key_id=kms_key_id)
         done.append(Replacement.of([entry], [replace(entry, key=key, kms_key_id=kms_key_id)]))
 
     with (
@@ -123,7 +123,7 @@ def _replace_parts(store: ObjectStore, partition: Partition, entries: Sequence[E
     ):
         list(threads.map(copy_entry, entries))
     written = PartitionRewrite(partition, tuple(done), changes_key=True)
-    publish_local(store, written, put_ms=put_ms, now_ms=store.clock_ms)
+    publish_local(store, written, put_ms=put_ms, now_ms=store.read_clock_ms)
 
 
 def _record_key(store: ObjectStore, partition: Partition, seen: Head, kms_key_id: str | None) -> bool:
@@ -329,7 +329,7 @@ class SegmentMerge:
         written = writer.write_one(read_parts(storage, run, self.partition.number))
         is_same = written is not None and (written.base, written.last) == (run[0].base, run[-1].last)
         if written is None or not is_same or written.digest != merge_digests(run):
-            storage.delete([] if written is None else [written.key, index_key(written.key)])
+            storage.delete([] if written is None else [written.key, build_index_key(written.key)])
             offsets = f"{self.partition}, offsets {run[0].base} to {run[-1].last}"
             message = f"{storage.url}: {offsets}: its records do not match the digest in the manifest"
             raise UserError(

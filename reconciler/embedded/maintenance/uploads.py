@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from reconciler.archives.entries import STALE_MS
-from reconciler.archives.keys import location_prefix
+from reconciler.archives.keys import build_location_prefix
 from reconciler.archives.location import TopicTiering
-from reconciler.archives.manifest import Manifest, ManifestSwap, check_own, read_manifest, remote_partition
+from reconciler.archives.manifest import Manifest, ManifestSwap, check_manifest_owner, read_manifest, remote_partition
 from reconciler.archives.pages import iter_entries_within
 from reconciler.archives.topic_manifest import TopicManifest, write_topic_manifest
 from reconciler.embedded.catalog.tables import Catalog, is_served
@@ -100,7 +100,7 @@ class UploadJob:
         manifest = read_manifest(self.remote.storage, place)
         if manifest is None:
             return None, None
-        check_own(place, manifest, self.remote.cluster_id)
+        check_manifest_owner(place, manifest, self.remote.cluster_id)
         check_has_uploaded(manifest, head, place, surveyed.partition)
         outdated_stretches = iter_outdated(self.store, self.remote.storage, head, manifest)
         runs = (Segment(remote_run, is_closed=True) for remote_run, _ in outdated_stretches)
@@ -198,7 +198,7 @@ class UploadJob:
 
             manifest = swap(remote, begin)
         if manifest is not None:
-            check_own(remote, manifest, self.remote.cluster_id)
+            check_manifest_owner(remote, manifest, self.remote.cluster_id)
         return None if manifest is None or manifest.tiered_epoch > tiering.epoch else manifest
 
     def _update_head(self, partition: Partition, head: Head | None, manifest: Manifest, tiering: TopicTiering) -> None:
@@ -290,7 +290,7 @@ def refresh_description(remote: RemoteTier, catalog: Catalog, full_name: str) ->
         return False
     location = tiering.location
     is_kept = tiering.state is TieringState.ENABLED or tiering.policy == "retain"
-    prefix = location_prefix(location.cluster_id, location.revision)
+    prefix = build_location_prefix(location.cluster_id, location.revision)
     creates = tiering.uploads or (is_kept and next(iter(remote.storage.list(prefix)), None) is not None)
     return write_topic_manifest(
         remote.storage, build_topic_manifest(catalog, full_name, remote.cluster_id), creates=creates

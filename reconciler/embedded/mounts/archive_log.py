@@ -16,7 +16,7 @@ from reconciler.embedded.objects import check_writes_visible
 from reconciler.embedded.segments.parts import find_offset_since, read_part, select_range
 from reconciler.embedded.tiered.object_rewrites import SegmentWriter
 from reconciler.errors import BrokenInvariantError, UserError
-from reconciler.objectstore.register import fresh_mark
+from reconciler.objectstore.register import create_mark
 from reconciler.records.hashes import compute_digest
 from reconciler.records.log import (
     Bounds,
@@ -55,7 +55,7 @@ class ArchiveLog:
         """Reject an object storage that this machine does not see."""
         self.archive.check_shared()
 
-    def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
+    def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
         """Return every partition's bounds: one GET for the topic, and one per partition."""
         place = self.archive.location
         topic = read_topic_manifest(self.archive.storage, place.cluster_id, place.revision)
@@ -74,7 +74,7 @@ class ArchiveLog:
         for entry, cut in self._iter_pieces(partition, offsets):
             yield from read_part(self.archive.storage, entry, partition, cut)
 
-    def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
+    def find_offset_at(self, partition: int, timestamp_ms: int) -> int | None:
         """Return the first offset at or after a time; `None` if all records are older."""
         manifest = self._read_manifest(partition)
         whole = OffsetRange(0, 0) if manifest is None else OffsetRange(manifest.start, manifest.end)
@@ -84,13 +84,13 @@ class ArchiveLog:
                 return offset
         return None
 
-    def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
+    def list_extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
         """Yield one extent per segment, limited to `offsets`; reads no records."""
         for entry, cut in self._iter_pieces(partition, offsets):
             length = entry.last + 1 - entry.base
             yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
 
-    def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
+    def read_digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
         """Yield digests that cover `offsets`; only those of segments cut by the range are computed."""
         for entry, cut in self._iter_pieces(partition, offsets):
             if entry.is_within(cut):
@@ -100,7 +100,7 @@ class ArchiveLog:
                     yield compute_digest(batch, base=0)
 
     def _read_manifest(self, partition: int) -> Manifest | None:
-        return read_manifest(self.archive.storage, self.archive.partition(partition))
+        return read_manifest(self.archive.storage, self.archive.locate_partition(partition))
 
     def _iter_pieces(
         self, partition: int, offsets: OffsetRange, *, since_ms: int | None = None
@@ -140,11 +140,11 @@ class ArchiveSink:
         """Reject an object storage that this machine does not see."""
         self.archive.check_shared()
 
-    def ends(self) -> Mapping[int, int]:
+    def read_ends(self) -> Mapping[int, int]:
         """Return each partition's end; one GET each."""
-        return {number: one.end for number, one in self.reached().items()}
+        return {number: one.end for number, one in self.read_positions().items()}
 
-    def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
+    def read_positions(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
         """Return each partition's end; the source is unknown, since the archiver stores it."""
         numbers = [number for number in range(self.partitions) if only is None or number in only]
         manifests = map_in_parallel(self._read_manifest, numbers, name="manifests")
@@ -153,7 +153,7 @@ class ArchiveSink:
             for number, manifest in zip(numbers, manifests, strict=True)
         }
 
-    def following(self, _source: ObservedSource) -> ArchiveSink:
+    def follow_source(self, _source: ObservedSource) -> ArchiveSink:
         """Return this sink, which stores no source."""
         return self
 
@@ -161,7 +161,7 @@ class ArchiveSink:
         """Write batches of `RECORD_SCHEMA` as segments with indexes."""
         if at is None:
             raise BrokenInvariantError("an archive must keep the offsets of its source", hint="Please report this.")
-        place, archive = self.archive.partition(partition), self.archive
+        place, archive = self.archive.locate_partition(partition), self.archive
         writer = SegmentWriter(archive.storage, place, 0, compression=self.compression)
         entries = [
             replace(written, is_segment=True) for written in writer.write(select_range(batch, at) for batch in batches)
@@ -196,7 +196,7 @@ class ArchiveSink:
         gained = zip(by_partition, offsets_gained, strict=True)
         return {number: offsets for number, offsets in gained if offsets is not None}
 
-    def complete(self) -> None:
+    def mark_complete(self) -> None:
         """Do nothing: a later comparison checks that the copy is complete."""
 
     def _publish_partition(self, number: int, staged: Sequence[StagedRecords]) -> OffsetRange | None:
@@ -222,8 +222,8 @@ class ArchiveSink:
                 return None
             return replace(manifest, entries=(*manifest.entries, *added), end=end)
 
-        self.archive.swap(self.archive.partition(number), extend, mark=fresh_mark())
+        self.archive.swap(self.archive.locate_partition(number), extend, mark=create_mark())
         return OffsetRange(gained[0].start, gained[-1].stop) if gained else None
 
     def _read_manifest(self, number: int) -> Manifest | None:
-        return read_manifest(self.archive.storage, self.archive.partition(number))
+        return read_manifest(self.archive.storage, self.archive.locate_partition(number))

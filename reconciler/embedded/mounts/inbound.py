@@ -16,15 +16,15 @@ from reconciler.archives.manifest import ManifestHandover
 from reconciler.archives.ownership import (
     Ownership,
     OwnershipState,
+    check_claim_held,
     check_claimable,
     check_handover_owner,
-    check_owned,
     claim_topic,
     read_ownership,
     settle_topic,
     unclaim_topic,
 )
-from reconciler.archives.recoverable import find_topic_at, whole_partitions_of
+from reconciler.archives.recoverable import find_topic_at, read_whole_partitions
 from reconciler.archives.topic_manifest import CommittedOffset, TopicManifest, change_topic_manifest
 from reconciler.embedded.catalog.migration_tables import (
     LOGGER,
@@ -85,7 +85,7 @@ class InboundSteps:
                 )
             case MigrationState.EXECUTING:
                 self._map_topics(self._claim)
-                self._map_topics(lambda topic: whole_partitions_of(self.context.storage, self._read_source(topic)))
+                self._map_topics(lambda topic: read_whole_partitions(self.context.storage, self._read_source(topic)))
                 self._commit_state(MigrationState.EXECUTED)
             case MigrationState.CUT_OVER:
                 return self._cut_over()
@@ -206,16 +206,14 @@ class InboundSteps:
 
         def check() -> None:
             self._check_current()
-            check_owned(location, read_ownership(means.storage, location), means.cluster_id, self.migration.claim)
+            check_claim_held(location, read_ownership(means.storage, location), means.cluster_id, self.migration.claim)
 
         def take(current: Manifest) -> Manifest | None:
             return self._take_manifest(current, tiered_epoch)
 
         manifests = ManifestHandover(means.storage, location, check, means.may_go_on)(range(source.partitions), take)
         run_in_parallel(
-            lambda number: self._make_head((topic.topic_id, number), manifests[number], key),
-            manifests,
-            name="mount",
+            lambda number: self._make_head((topic.topic_id, number), manifests[number], key), manifests, name="mount"
         )
         self._check_exists(topic.topic_id, source.partitions)
         staying_out = self._restore_groups(topic.topic_id, source)

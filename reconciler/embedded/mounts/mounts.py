@@ -16,12 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from reconciler.archives.location import TopicLocation
-from reconciler.archives.ownership import (
-    Ownership,
-    check_claimable,
-    list_sound_ownerships,
-    read_ownership,
-)
+from reconciler.archives.ownership import Ownership, check_claimable, list_sound_ownerships, read_ownership
 from reconciler.archives.recoverable import find_topic_at
 from reconciler.archives.storage import check_storage
 from reconciler.embedded.acl import Kind, Operation
@@ -42,7 +37,7 @@ from reconciler.embedded.maintenance.passes import Outcome, Spread, Upkeep
 from reconciler.embedded.mounts.handover import MigrationContext
 from reconciler.errors import ReconcilerError, RetryableError, UserError
 from reconciler.lifecycles import BEFORE_EXECUTED, NEXT_VERBS, MigrationState
-from reconciler.objectstore.register import fresh_mark
+from reconciler.objectstore.register import create_mark
 from reconciler.resources.base import format_duration
 
 if TYPE_CHECKING:
@@ -130,7 +125,7 @@ class Mounts:
 
     def make_request(self, *, is_automatic: bool = True) -> MigrationRequest:
         """Return the options of a new migration, with the current time."""
-        return MigrationRequest(fresh_mark(), self.cluster.now_ms(), is_automatic)
+        return MigrationRequest(create_mark(), self.cluster.now_ms(), is_automatic)
 
     def build_mount_entry(self, mount: Mount) -> MigrantEntry:
         """Return a migration's entry for a detached topic, to be mounted under a new id.

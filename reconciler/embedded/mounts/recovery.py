@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.archives.cluster_metadata import place_of, read_stored_groups
-from reconciler.archives.keys import copied_segment_key, index_key, location_prefix
+from reconciler.archives.cluster_metadata import build_location_key, read_stored_groups
+from reconciler.archives.keys import build_copied_segment_key, build_index_key, build_location_prefix
 from reconciler.archives.location import TopicLocation, TopicTiering
 from reconciler.archives.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest, remote_partition
 from reconciler.archives.pages import iter_all_entries
@@ -29,9 +29,9 @@ from reconciler.embedded.segments.head import PRODUCERS, Head, PageWriter, head_
 from reconciler.embedded.tiered.object_rewrites import read_footer
 from reconciler.embedded.tiered.remote_tier import RemoteTier
 from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError
-from reconciler.objectstore.register import fresh_mark
+from reconciler.objectstore.register import create_mark
 from reconciler.resources.address import split_name
-from reconciler.runtime.text import counted, list_first
+from reconciler.runtime.text import list_first, pluralize
 from reconciler.runtime.threads import CallPool, Memo, run_in_parallel
 
 if TYPE_CHECKING:
@@ -43,11 +43,7 @@ if TYPE_CHECKING:
 
 
 def create_remote_head(
-    store: ObjectStore,
-    of: tuple[str, int],
-    manifest: Manifest,
-    kms_key_id: str | None,
-    fetched: Sequence[Entry] = (),
+    store: ObjectStore, of: tuple[str, int], manifest: Manifest, kms_key_id: str | None, fetched: Sequence[Entry] = ()
 ) -> None:
     """Create a partition's head with all records remote, unless it exists.
 
@@ -66,7 +62,7 @@ def create_remote_head(
         kms_key_id=kms_key_id,
         uploaded_to=end,
     )
-    spill, register, mark = PageWriter(store, topic_id, number), head_register(store, topic_id, number), fresh_mark()
+    spill, register, mark = PageWriter(store, topic_id, number), head_register(store, topic_id, number), create_mark()
     try:
         register.swap(None, spill.spill_entries(head).to_json(), epoch=epoch, mark=mark)
     except LostRaceError:
@@ -131,14 +127,14 @@ class TopicRecovery:
 
     def _copy_partition(self, number: int, own: RemotePartition) -> Manifest | None:
         """Copy a partition's objects, and publish its manifest; `None`: the source never uploaded it."""
-        present = {listed.key for listed in self.storage.list(f"{own.place}/")}
+        present = {listed.key for listed in self.storage.list(f"{own.key_prefix}/")}
         missed: set[str | None] = set()
         while True:
             manifest = read_manifest(self.storage, remote_partition(self.source, number))
             if manifest is None:
                 source = remote_partition(self.source, number)
                 check_manifest_exists(
-                    self.storage, source, (listed.key for listed in self.storage.list(f"{source.place}/"))
+                    self.storage, source, (listed.key for listed in self.storage.list(f"{source.key_prefix}/"))
                 )
                 return None
             try:
@@ -166,26 +162,26 @@ class TopicRecovery:
         live = (entry for entry in iter_all_entries(self.storage, manifest) if entry.last >= manifest.start)
 
         def copy_entry(entry: Entry) -> Entry:
-            key = copied_segment_key(
-                own.place, (entry.base, entry.last), entry.bytes, entry.epoch, of=f"{self.topic_id} {entry.key}"
+            key = build_copied_segment_key(
+                own.key_prefix, (entry.base, entry.last), entry.bytes, entry.epoch, of=f"{self.topic_id} {entry.key}"
             )
             if key not in present:
                 self.may_go_on()
                 self._copy_segment(entry, key)
                 present.add(key)
                 self.copied(entry)
-            if index_key(key) not in present:
+            if build_index_key(key) not in present:
                 self.may_go_on()
                 self._copy_index(entry, key)
-                present.add(index_key(key))
+                present.add(build_index_key(key))
             return replace(entry, key=key, kms_key_id=self.kms_key_id)
 
         with ThreadPoolExecutor(COPY_THREADS, thread_name_prefix="recover") as threads:
-            yield from CallPool(threads, _WAITING).over(copy_entry, live)
+            yield from CallPool(threads, _WAITING).map_calls(copy_entry, live)
 
     def _copy_segment(self, entry: Entry, key: str) -> None:
         try:
-            self.storage.copy_in(key, self.storage, entry.key, kms_key_id=self.kms_key_id)
+            self.storage.copy_from(key, self.storage, entry.key, kms_key_id=self.kms_key_id)
         except MissingObjectError as error:
             error.key, error.url, error.offsets = entry.key, self.storage.url, (entry.base, entry.last)
             raise
@@ -193,10 +189,12 @@ class TopicRecovery:
     def _copy_index(self, entry: Entry, key: str) -> None:
         """Copy a segment's index; rebuild a missing index from the copied segment."""
         try:
-            self.storage.copy_in(index_key(key), self.storage, index_key(entry.key), kms_key_id=self.kms_key_id)
+            self.storage.copy_from(
+                build_index_key(key), self.storage, build_index_key(entry.key), kms_key_id=self.kms_key_id
+            )
         except MissingObjectError:
             footer = read_footer(self.storage, key, entry.bytes)
-            self.storage.put(index_key(key), footer, kms_key_id=self.kms_key_id)
+            self.storage.put(build_index_key(key), footer, kms_key_id=self.kms_key_id)
 
     def _publish_copies(
         self, own: RemotePartition, source_manifest: Manifest, entries: list[Entry], present: set[str]
@@ -218,7 +216,9 @@ class TopicRecovery:
         after = read_manifest(self.storage, own)
         if after is not None:
             named = {
-                name for entry in iter_all_entries(self.storage, after) for name in (entry.key, index_key(entry.key))
+                name
+                for entry in iter_all_entries(self.storage, after)
+                for name in (entry.key, build_index_key(entry.key))
             }
             named |= {page.key for page in after.pages} | {own.key}
             self.storage.delete(sorted(present - named))
@@ -235,7 +235,7 @@ class TopicRecovery:
             for entry in self.fetch.select_newest(list(iter_all_entries(self.storage, manifest))):
                 self.may_go_on()
                 key = part_key(self.full_name, number)
-                self.store.copy_in(key, self.storage, entry.key, kms_key_id=self.kms_key_id)
+                self.store.copy_from(key, self.storage, entry.key, kms_key_id=self.kms_key_id)
                 fetched_entries.append(replace(entry, key=key, kms_key_id=self.kms_key_id))
         except BaseException:
             with suppress(Exception):  # The sweep deletes copies that stay.
@@ -304,7 +304,7 @@ class Recoveries:
                 recovery.recover_partition(number)
 
         with ThreadPoolExecutor(PARTITION_THREADS, thread_name_prefix="recovery") as threads:
-            for _ in CallPool(threads, _WAITING).over(recover, range(partitions)):
+            for _ in CallPool(threads, _WAITING).map_calls(recover, range(partitions)):
                 self.may_go_on()
         self._restore_groups(remote, full_name, topic, source.location)
         self._write_description(remote, topic)
@@ -326,7 +326,7 @@ class Recoveries:
             LOGGER.warning("topic %s: the offsets of its groups do not come along: %s", full_name, why.message)
         if stored is None:
             return
-        offsets = stored.offsets_of(place_of(source.cluster_id, source.revision))
+        offsets = stored.read_group_offsets(build_location_key(source.cluster_id, source.revision))
         bounds = {number: read_partition_bounds(self.store, (topic.id, number)) for number in range(topic.partitions)}
         spaces = self.catalog.read().namespaces
         mark, clamped = f"recover-{topic.id}", list[str]()
@@ -336,7 +336,7 @@ class Recoveries:
             offsets_brought: dict[tuple[str, int], CommittedOffset] = {}
             for number, committed in offsets[group].items():
                 if number in bounds:
-                    within = replace(committed, at_ms=None, epoch=None).clamped(bounds[number])
+                    within = replace(committed, at_ms=None, epoch=None).clamp(bounds[number])
                     offsets_brought[topic.id, number] = within
                     if within.offset < committed.offset:
                         clamped.append(f"{group}, partition {number}: {committed.offset} → {within.offset}")
@@ -350,7 +350,7 @@ class Recoveries:
             LOGGER.warning(warning, full_name, list_first(staying_out))
         if clamped:
             warning = "topic %s: %s beyond what was uploaded set back to its end: %s"
-            LOGGER.warning(warning, full_name, counted(len(clamped), "committed offset"), list_first(sorted(clamped)))
+            LOGGER.warning(warning, full_name, pluralize(len(clamped), "committed offset"), list_first(sorted(clamped)))
 
     def _write_description(self, remote: RemoteTier, topic: TopicEntry) -> None:
         now = self.catalog.read()
@@ -368,7 +368,7 @@ class Recoveries:
     def _delete_partial(self, remote: RemoteTier, topic: TopicEntry, location: TopicLocation, partitions: int) -> None:
         for number in range(partitions):
             remove_partition(self.store, topic.id, number)
-        prefix = location_prefix(location.cluster_id, location.revision)
+        prefix = build_location_prefix(location.cluster_id, location.revision)
         remote.storage.delete([listed.key for listed in remote.storage.list(prefix)])
 
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from reconciler.embedded.catalog.topic_configs import CONFIGS, find_set_configs, find_topic_kms_key
 from reconciler.errors import UserError
 from reconciler.records.schema import CREATE_TIME, INPUT_SCHEMA, LOG_APPEND_TIME, encode_name_as_text
-from reconciler.runtime.text import did_you_mean, nearest
+from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog
@@ -274,9 +274,9 @@ def _check_columns(topic: str, records: object) -> None:
         if name in _TAKEN and count > 1:
             raise UserError(f"{topic}: {count} columns are named {name}", hint="Leave out or rename all but one.")
         if name not in _TAKEN and name not in _IGNORED_COLUMNS:
-            near = nearest(name.lower(), _TAKEN)
+            near = find_similar(name.lower(), _TAKEN)
             known = f"A record has the columns {', '.join(_TAKEN)}: rename it, or leave it out."
-            raise UserError(f"{topic}: {name} is no column of a record", hint=did_you_mean(near, then=known))
+            raise UserError(f"{topic}: {name} is no column of a record", hint=format_suggestion(near, then=known))
 
 
 def _cast_column(topic: str, field: pa.Field[Any], column: pa.Array[Any]) -> pa.Array[Any]:

@@ -41,7 +41,7 @@ from reconciler.embedded.segments.head import (
 )
 from reconciler.embedded.segments.rewrites import AppendEncryption
 from reconciler.errors import UnansweredError, UserError
-from reconciler.objectstore.register import PATIENCE_S, Register, RegisterSnapshot, fresh_mark
+from reconciler.objectstore.register import PATIENCE_S, Register, RegisterSnapshot, create_mark
 
 if TYPE_CHECKING:
     from reconciler.archives.entries import PageRef
@@ -58,7 +58,7 @@ def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
             return None
         return {**held.value, "writer": NOBODY}
 
-    held = register.update(seal, mark=fresh_mark(), raises_epoch=True)
+    held = register.update(seal, mark=create_mark(), raises_epoch=True)
     if held is None:
         return
     delete_named(store, parse_head_unchecked(store, register.key, held.value))
@@ -199,12 +199,7 @@ class AppendGate:
     recent: RecentHeads = field(default_factory=RecentHeads)
 
     def append_to_head(
-        self,
-        partition: int,
-        extend: Callable[[Head, int], Head | None],
-        *,
-        mark: str,
-        patience_s: float | None = None,
+        self, partition: int, extend: Callable[[Head, int], Head | None], *, mark: str, patience_s: float | None = None
     ) -> None:
         """Append to one partition by one swap, which other threads of this process may share.
 
@@ -250,10 +245,7 @@ class AppendGate:
             return tried[-1].value
 
         held = register.update(
-            change,
-            mark=group.mark,
-            patience_s=group.patience_s,
-            known=None if recent is None else recent.held,
+            change, mark=group.mark, patience_s=group.patience_s, known=None if recent is None else recent.held
         )
         if held is not None and group.is_shared and held.value is not tried[-1].value:
             # An answer was lost, so an earlier attempt may have succeeded.
@@ -336,7 +328,7 @@ class AppendGate:
                 else None
             )
 
-        after = register.update(settle, mark=fresh_mark(), known=held)
+        after = register.update(settle, mark=create_mark(), known=held)
         if after is None or after.value is not settled or left is None:
             return None
         return RecentHead(after, replace(left.head, is_settled=True))
@@ -361,7 +353,7 @@ class _SharedSwap:
         self._wanted = wanted
         self._refused: dict[int, Exception] = {}
         """Of the last try, by position."""
-        self.mark = wanted[0].mark if len(wanted) == 1 else fresh_mark()
+        self.mark = wanted[0].mark if len(wanted) == 1 else create_mark()
         self.patience_s = min(one.patience_s for one in wanted)
 
     @property

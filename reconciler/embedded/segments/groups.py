@@ -17,7 +17,7 @@ from reconciler.embedded.catalog.tiering_state import hides_remote_records
 from reconciler.embedded.keys import GROUPS, group_key, parse_group_key
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import BlockedError, NotFoundError, UserError
-from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
+from reconciler.objectstore.register import Register, RegisterSnapshot, create_mark
 from reconciler.records.log import MAX_OFFSET, Bounds
 from reconciler.resources.groups import READING_MS
 
@@ -224,8 +224,8 @@ def fetch_offsets(
     fetched: dict[Place, CommittedOffset] = {}
     for place in sorted(key for key in wanted if key[0] in living):
         bounds = read_partition_bounds(store, place)
-        is_hiding = bounds.start < bounds.only_local().start and hides_remote_records(known, living[place[0]])
-        fetched[place] = offsets[place].clamped(bounds.only_local() if is_hiding else bounds)
+        is_hiding = bounds.start < bounds.limit_to_local().start and hides_remote_records(known, living[place[0]])
+        fetched[place] = offsets[place].clamp(bounds.limit_to_local() if is_hiding else bounds)
     return fetched
 
 
@@ -274,7 +274,7 @@ def change_group(store: ObjectStore, group: str, decide: Callable[[Group], Group
         return after.to_json() if is_changed else None
 
     register = group_register(store, group)
-    register.update(change, mark=fresh_mark())
+    register.update(change, mark=create_mark())
     return is_changed
 
 

@@ -11,7 +11,7 @@ from reconciler.archives.entries import Entry, PageRef
 from reconciler.archives.objects import damaged_error, decode_object, retry_missing
 from reconciler.archives.pages import encode_entries_page, encode_pages_page
 from reconciler.embedded.keys import HEADS, head_key, heads_prefix, is_head_key, page_key, parse_head_key
-from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
+from reconciler.objectstore.register import Register, RegisterSnapshot, create_mark
 from reconciler.records.log import Bounds
 from reconciler.resources.mirrors import NEVER_FETCHED, Position
 
@@ -344,7 +344,7 @@ def replace_writer(store: ObjectStore, partition: tuple[str, int], writer: str, 
         epochs = [epoch for epoch in held.value["epochs"] if epoch[1] < end]
         return {**held.value, "writer": writer, "is_settled": False, "epochs": [*epochs, [held.epoch + 1, end]]}
 
-    held = register.update(replace_writer, mark=fresh_mark(), raises_epoch=True)
+    held = register.update(replace_writer, mark=create_mark(), raises_epoch=True)
     return None if held is None else Head.from_json(held.value)
 
 
@@ -380,7 +380,7 @@ def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head],
         is_changed = after is not None
         return None if after is None else after.to_json()
 
-    retry_missing(lambda: register.update(apply_change, mark=fresh_mark()))
+    retry_missing(lambda: register.update(apply_change, mark=create_mark()))
     return is_changed
 
 
@@ -423,11 +423,11 @@ class PageWriter:
 
     def write_leaf(self, entries: Sequence[Entry]) -> PageRef:
         """Write a page of entries."""
-        return self._write_page(encode_entries_page(entries), lambda key: PageRef.of(key, entries))
+        return self._write_page(encode_entries_page(entries), lambda key: PageRef.from_entries(key, entries))
 
     def write_branch(self, pages: Sequence[PageRef]) -> PageRef:
         """Write a page of pages."""
-        return self._write_page(encode_pages_page(pages), lambda key: PageRef.over(key, pages))
+        return self._write_page(encode_pages_page(pages), lambda key: PageRef.from_pages(key, pages))
 
     def pack_pages(self, pages: Sequence[PageRef]) -> tuple[PageRef, ...]:
         """Return the pages, oldest first; surplus pages of a level move below a page of the next level."""

@@ -371,7 +371,7 @@ def _iter_batches(
 ) -> Iterator[pa.RecordBatch]:
     for group in find_groups_within(file.metadata, entry, offsets):
         times = file.metadata.row_group(group).column(1).statistics
-        if times is not None and times.has_min_max and not selection.may_hold(times.min, times.max):
+        if times is not None and times.has_min_max and not selection.may_contain(times.min, times.max):
             continue
         yield from file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False)
 

@@ -236,5 +236,5 @@ class AppendEncryption:
         copied = self._copies.get((entry.key, kms_key_id))
         if copied is None:
             copied = self._copies[entry.key, kms_key_id] = part_key(full_name, self._partition)
-            self._store.copy_in(copied, self._store, entry.key, kms_key_id=kms_key_id)
+            self._store.copy_from(copied, self._store, entry.key, kms_key_id=kms_key_id)
         return replace(entry, key=copied, kms_key_id=kms_key_id)

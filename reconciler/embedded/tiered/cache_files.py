@@ -25,7 +25,7 @@ from typing import Final, Literal, TypeAlias, get_args
 import xxhash
 
 from reconciler.errors import BrokenInvariantError, UserError
-from reconciler.objectstore.base import nonce
+from reconciler.objectstore.base import create_nonce
 from reconciler.resources.cluster_properties import read_property
 
 PIECE_BYTES: Final = 1 << 20
@@ -89,7 +89,7 @@ def write_cached_file(folder: str, path: str, pieces: Iterable[bytes | memoryvie
     Raises:
         OSError: The disk is full or not writable.
     """
-    draft = f"{folder}/{nonce()}"
+    draft = f"{folder}/{create_nonce()}"
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH)

@@ -16,17 +16,13 @@ from reconciler.archives.cluster_metadata import (
     PART_FORMAT,
     StoredMetadata,
     StoredPart,
-    metadata_register,
+    build_location_key,
+    open_metadata_register,
     parse_parts,
-    place_of,
     read_metadata,
     read_part,
 )
-from reconciler.archives.keys import (
-    cluster_metadata_key,
-    cluster_metadata_prefix,
-    metadata_part_key,
-)
+from reconciler.archives.keys import build_metadata_key, build_metadata_prefix, create_metadata_part_key
 from reconciler.archives.objects import MALFORMED, damaged_error, gzip_value
 from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.catalog.model import COMMIT, TopicEntry
@@ -36,7 +32,7 @@ from reconciler.embedded.keys import GROUPS, parse_group_key
 from reconciler.embedded.segments.groups import Place, read_group
 from reconciler.errors import LostRaceError, NewerFormatError, ReconcilerError, UserError
 from reconciler.objectstore.base import ListedObject, ObjectStore
-from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
+from reconciler.objectstore.register import Register, RegisterSnapshot, create_mark
 from reconciler.resources.configs import SECRET_REFERENCE
 from reconciler.resources.mirrors import ACTIVE
 from reconciler.runtime.threads import map_in_parallel
@@ -120,11 +116,11 @@ class MetadataWriter:
 
         `checks` also reads the stored parts, and replaces damaged ones.
         """
-        register = metadata_register(self.storage, self.cluster_id)
+        register = open_metadata_register(self.storage, self.cluster_id)
         held = self._read_register(
             register
         )  # The register is read first: a process that reads it later has newer contents, and its swap wins.
-        listed = {listing.key: listing.size for listing in self.storage.list(cluster_metadata_prefix(self.cluster_id))}
+        listed = {listing.key: listing.size for listing in self.storage.list(build_metadata_prefix(self.cluster_id))}
         before = {} if held is None else self._find_intact_parts(parse_parts(held), listed, checks=checks)
         done = MetadataUpdate()
         groups = {listing.key: listing for listing in self.store.list(GROUPS)}
@@ -156,7 +152,7 @@ class MetadataWriter:
             body, sha256 = gzip_value({"format": PART_FORMAT, "part": name, "content": content})
             if name not in before or before[name].sha256 != sha256:
                 self.may_go_on()
-                key = metadata_part_key(self.cluster_id, name)
+                key = create_metadata_part_key(self.cluster_id, name)
                 self.storage.put(key, body)
                 written[name] = StoredPart(key, sha256, len(body), len(content), self.now_ms())
         return written
@@ -229,7 +225,7 @@ class MetadataWriter:
 
     def _key_by_location(self, groups: Mapping[str, _GroupOffsets], catalog: Catalog) -> Json:
         places = {
-            topic.id: place_of(location.cluster_id, location.revision)
+            topic.id: build_location_key(location.cluster_id, location.revision)
             for name, topic in catalog.topics.items()
             for location in (get_topic_location(name, topic, self.cluster_id),)
         }
@@ -260,7 +256,7 @@ class MetadataWriter:
             "parts": {name: part.to_json() for name, part in sorted(parts.items())},
         }
         named = {part.key for part in parts.values()}
-        written, mark = [parts[name].key for name in done.written], fresh_mark()
+        written, mark = [parts[name].key for name in done.written], create_mark()
         self.may_go_on()
         try:
             register.swap(held, value, mark=mark)
@@ -273,7 +269,7 @@ class MetadataWriter:
         self.storage.delete(sorted(listed - named - {register.key}))
 
     def _older_catalog_error(self, serial: int, stored_serial: int) -> UserError:
-        key = cluster_metadata_key(self.cluster_id)
+        key = build_metadata_key(self.cluster_id)
         message = (
             f"{self.storage.url}: {key} was taken from commit {stored_serial:,} of the catalog, and this cluster is at "
             f"{serial:,}: its root is older than the stored metadata"

@@ -109,7 +109,7 @@ class TierHousekeeping:
                 self.state = HOUSEKEEPING.apply_verb(self.state, "stop")
 
     def _is_idle(self) -> bool:
-        return self.meter.within(self._limits.window_ms) <= self._limits.requests
+        return self.meter.count_within(self._limits.window_ms) <= self._limits.requests
 
     def _enter_state(self, state: HousekeepingState) -> None:
         if state is not self.state:

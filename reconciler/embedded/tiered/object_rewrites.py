@@ -15,8 +15,15 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from reconciler.archives.entries import STALE_REWRITE_MS, Entry, PageRef
-from reconciler.archives.keys import index_key, segment_key
-from reconciler.archives.manifest import Garbage, Manifest, ManifestSpill, ManifestSwap, RemotePartition, purge
+from reconciler.archives.keys import build_index_key, create_segment_key
+from reconciler.archives.manifest import (
+    Garbage,
+    Manifest,
+    ManifestSpill,
+    ManifestSwap,
+    RemotePartition,
+    delete_manifest_garbage,
+)
 from reconciler.archives.objects import retry_missing
 from reconciler.embedded.objects import check_writes_visible
 from reconciler.embedded.segments.head import TAIL, Head, PageWriter, Partition, swap_head
@@ -25,7 +32,7 @@ from reconciler.embedded.segments.retention import CleanupPolicy, Segment, iter_
 from reconciler.embedded.segments.rewrites import Gain, Replacement, RunReplacer
 from reconciler.errors import DamagedObjectError, UserError
 from reconciler.records.log import Digest, OffsetRange
-from reconciler.runtime.effects import this_process
+from reconciler.runtime.effects import build_process_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +70,7 @@ class RemoteRewrite:
 
 def list_object_keys(segments: Iterable[str]) -> list[str]:
     """Return the keys of remote segments and their indexes."""
-    return [name for key in segments for name in (key, index_key(key))]
+    return [name for key in segments for name in (key, build_index_key(key))]
 
 
 @contextmanager
@@ -96,7 +103,7 @@ def publish_remote(
     storage.delete([*change.list_superfluous_pages(after), *list_object_keys(dropped)])
     if after is None:
         return None
-    purge(swap, rewrite.partition, after.garbage)
+    delete_manifest_garbage(swap, rewrite.partition, after.garbage)
     return rewrite.sum_gain(holding)
 
 
@@ -127,7 +134,7 @@ class _ManifestRewrite:
 
     def list_superfluous_pages(self, after: Manifest | None) -> list[str]:
         """Return keys of pages that `after` does not reference (`None`: unchanged)."""
-        return [*(() if after is None else self._gone_pages), *self._spill.superfluous(after)]
+        return [*(() if after is None else self._gone_pages), *self._spill.list_superfluous_pages(after)]
 
     def _write_leaves(self, entries: Sequence[Entry]) -> list[PageRef]:
         pages: list[PageRef] = []
@@ -137,9 +144,9 @@ class _ManifestRewrite:
             taken.append(entry)
             size += len(orjson.dumps(entry.to_json()))
             if size >= self._rewrite.tiering.spill_bytes:
-                pages.append(self._spill.page(taken))
+                pages.append(self._spill.write_page(taken))
                 taken, size = [], 0
-        return [*pages, self._spill.page(taken)] if taken else pages
+        return [*pages, self._spill.write_page(taken)] if taken else pages
 
 
 _TAIL_BYTES: Final = 8
@@ -173,12 +180,12 @@ class SegmentWriter(PartWriter):
         return cls(storage, remote, epoch, compression=rules.compression, kms_key_id=rules.kms_key_id)
 
     def _choose_key(self, offsets: tuple[int, int], stored_bytes: int) -> str:
-        return segment_key(self._remote.place, offsets, stored_bytes, self._epoch)
+        return create_segment_key(self._remote.key_prefix, offsets, stored_bytes, self._epoch)
 
     def _put_file(self, key: str, body: memoryview) -> None:
         super()._put_file(key, body)
         footer = bytes(body[-parse_footer_length(bytes(body[-_TAIL_BYTES:])) :])
-        self._store.put(index_key(key), footer, kms_key_id=self._kms_key_id)
+        self._store.put(build_index_key(key), footer, kms_key_id=self._kms_key_id)
 
 
 def read_footer(store: ObjectStore, key: str, size: int) -> bytes:
@@ -212,7 +219,7 @@ class PartitionRewrite:
     """Remote rewrite to publish first; if that fails, nothing else is published."""
     changes_key: bool = False
     epoch: int = 0
-    written_by: str = field(default_factory=this_process, compare=False)
+    written_by: str = field(default_factory=build_process_id, compare=False)
 
     def has_key(self, kms_key_id: str | None) -> bool:
         """Whether all written objects have this KMS key."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reconciler.archives.keys import index_key
+from reconciler.archives.keys import build_index_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import Manifest, read_manifest, remote_partition
 from reconciler.archives.objects import missing_offsets_error
@@ -167,7 +167,7 @@ class OpenSegment:
 
     @property
     def _build_index_name(self) -> str:
-        return build_cache_name(self._source.store, index_key(self._source.key))
+        return build_cache_name(self._source.store, build_index_key(self._source.key))
 
     def _fetch_index(self) -> bytes:
         return self._machine.cache.get_small(self._build_index_name, self._read_index)
@@ -175,7 +175,7 @@ class OpenSegment:
     def _read_index(self) -> bytes:
         """Return the segment's index; if it is missing or invalid, the segment's footer."""
         store, key = self._source.store, self._source.key
-        stored = store.get(index_key(key))
+        stored = store.get(build_index_key(key))
         if stored is not None and _is_footer(stored.body):
             return stored.body
         return read_footer(store, key, self.size)
@@ -409,7 +409,7 @@ class TopicTiers:
 
     def limit_bounds(self, bounds: Bounds) -> Bounds:
         """Return a partition's bounds, limited to the tiers that readers see."""
-        return bounds.only_local() if self.is_hiding else bounds
+        return bounds.limit_to_local() if self.is_hiding else bounds
 
     def iter_pieces(
         self, partition: int, offsets: OffsetRange, isolation: Isolation, *, since_ms: int | None = None

@@ -19,9 +19,9 @@ from reconciler.archives.manifest import (
     ManifestSpill,
     ManifestSwap,
     RemotePartition,
-    check_own,
+    check_manifest_owner,
+    delete_manifest_garbage,
     iter_object_keys,
-    purge,
     read_manifest,
     remote_partition,
 )
@@ -99,12 +99,7 @@ class _ExpiryWalk:
 
 
 def plan_expiry(
-    manifest: Manifest,
-    policy: CleanupPolicy,
-    *,
-    start: int,
-    now_ms: int,
-    read: Callable[[PageRef], Iterable[Entry]],
+    manifest: Manifest, policy: CleanupPolicy, *, start: int, now_ms: int, read: Callable[[PageRef], Iterable[Entry]]
 ) -> Expiry:
     """Return the log's start after total retention (F-R-016).
 
@@ -175,7 +170,7 @@ def _write_small_pages(entries: Sequence[Entry], spill: ManifestSpill) -> list[P
     pages: list[PageRef] = []
     at, count = 0, _MAX_INLINE_GARBAGE
     while at < len(entries):
-        pages.append(spill.page(entries[at : at + count]))
+        pages.append(spill.write_page(entries[at : at + count]))
         at, count = at + count, 2 * count
     return pages
 
@@ -183,7 +178,7 @@ def _write_small_pages(entries: Sequence[Entry], spill: ManifestSpill) -> list[P
 def add_garbage(garbage: Garbage, pages: Sequence[PageRef], entries: Sequence[Entry], spill: ManifestSpill) -> Garbage:
     """Return the manifest's garbage with more pages and entries."""
     if len(entries) > _MAX_INLINE_GARBAGE:
-        return Garbage((*garbage.pages, *pages, spill.page(entries)), garbage.entries)
+        return Garbage((*garbage.pages, *pages, spill.write_page(entries)), garbage.entries)
     return Garbage((*garbage.pages, *pages), (*garbage.entries, *entries))
 
 
@@ -217,7 +212,7 @@ def truncate_manifest(
     after = after or read_manifest(swap.storage, place)
     if after is None or must_truncate(after, head):
         return None
-    purge(swap, place, after.garbage)
+    delete_manifest_garbage(swap, place, after.garbage)
     return after
 
 
@@ -283,7 +278,7 @@ class _ManifestTruncation:
         named = set() if after is None else {entry.key for entry in after.entries}
         unnamed = [entry for entry in self._written.values() if entry.key not in named]
         superfluous = [] if after is None else self._opened
-        self.swap.storage.delete([*self._spill.superfluous(after), *superfluous, *iter_object_keys(unnamed)])
+        self.swap.storage.delete([*self._spill.list_superfluous_pages(after), *superfluous, *iter_object_keys(unnamed)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,7 +455,7 @@ class TieredPartition:
         current = None if self.remote is None else read_manifest(self.remote.storage, self.place)
         if current is None or self.remote is None:
             return Manifest(self.tiering.location.cluster_id)
-        check_own(self.place, current, self.remote.cluster_id)
+        check_manifest_owner(self.place, current, self.remote.cluster_id)
         return current
 
     def read_agreeing_state(self, head: Head) -> tuple[Head, Manifest]:
@@ -544,7 +539,9 @@ class TieredPartition:
             return None  # The process that sealed the head also handles the manifest.
         cut = self._expire_manifest(manifest, local.start)
         after = manifest if cut is None else cut.manifest
-        is_purged = self.remote is not None and purge(self._make_swap(self.remote), self.place, after.garbage)
+        is_purged = self.remote is not None and delete_manifest_garbage(
+            self._make_swap(self.remote), self.place, after.garbage
+        )
         if cut is None and not local.segments and not is_purged:
             return None
         taken = (0, 0, 0) if cut is None else (cut.segments, cut.records, cut.bytes)
@@ -573,7 +570,7 @@ class TieredPartition:
             return None if cut is None else cut.manifest
 
         after = self._make_swap(self.remote)(self.place, remove_expired)
-        storage.delete([*spill.superfluous(after), *(() if after is None or cut is None else cut.pages)])
+        storage.delete([*spill.list_superfluous_pages(after), *(() if after is None or cut is None else cut.pages)])
         return None if after is None else cut
 
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.archives.keys import (
     MOUNTABLE,
     REMOTE_TOPICS,
-    location_of_mountable,
-    location_of_topic_manifest,
-    location_prefix,
-    partition_of_manifest,
-    remote_place_of,
-    topic_manifest_key,
+    build_location_prefix,
+    build_topic_manifest_key,
+    parse_manifest_partition,
+    parse_mountable_key,
+    parse_remote_key,
+    parse_topic_manifest_key,
 )
 from reconciler.archives.location import TopicLocation, TopicTiering
 from reconciler.archives.manifest import (
@@ -27,10 +27,10 @@ from reconciler.archives.manifest import (
     ManifestSwap,
     RemotePartition,
     delete_garbage,
+    delete_manifest_garbage,
     iter_object_keys,
     manifest_register,
     parse_manifest,
-    purge,
     read_manifest,
 )
 from reconciler.archives.objects import retry_missing
@@ -43,7 +43,7 @@ from reconciler.embedded.catalog.tiering_state import find_tiering, get_topic_lo
 from reconciler.embedded.segments.head import read_head
 from reconciler.embedded.tiered.remote_tier import RemoteTier, lacks_uploaded
 from reconciler.errors import MissingObjectError
-from reconciler.objectstore.register import fresh_mark
+from reconciler.objectstore.register import create_mark
 from reconciler.runtime.threads import map_in_parallel, run_in_parallel
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class RemoteDeletion:
         if self.storage is None or storage_id is None:
             return  # The cluster was never bound to object storage.
         check_storage(self.storage, storage_id)
-        storage, key = self.storage, topic_manifest_key(location.cluster_id, location.revision)
+        storage, key = self.storage, build_topic_manifest_key(location.cluster_id, location.revision)
         topic = read_topic_manifest(storage, location.cluster_id, location.revision)
         if topic is not None and topic.owner != self.cluster_id:
             return
@@ -96,13 +96,13 @@ class RemoteDeletion:
             manifest = replace(manifest, tiered_epoch=epoch, pages=(), entries=(), garbage=Garbage(pages, entries))
             return manifest.to_json()
 
-        register.update(empty, mark=fresh_mark())
+        register.update(empty, mark=create_mark())
         return manifest.garbage if manifest.owner == self.cluster_id else None
 
 
 def _list_partitions(storage: ObjectStore, location: TopicLocation) -> Iterator[RemotePartition]:
-    for listed in storage.list(location_prefix(location.cluster_id, location.revision)):
-        number = partition_of_manifest(listed.key)
+    for listed in storage.list(build_location_prefix(location.cluster_id, location.revision)):
+        number = parse_manifest_partition(listed.key)
         if number is not None:
             yield RemotePartition(location.cluster_id, location.revision, number)
 
@@ -143,7 +143,7 @@ def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegiste
     are deleted only if neither catalog nor object storage knows the topic; with an older copy of it, none are.
     """
     storage = remote.storage
-    old_ms = storage.clock_ms() - MIN_AGE_MS
+    old_ms = storage.read_clock_ms() - MIN_AGE_MS
     known = _KnownLocations.of(catalog.read(), remote.cluster_id)
     described: set[LocationId] = set()
     look = _FolderCheck(store, remote, known)
@@ -179,7 +179,7 @@ def _find_foreign_locations(
     """Return forgotten locations that other clusters own, whose objects may be the last copy."""
     foreign: set[LocationId] = set()
     for listed in storage.list(MOUNTABLE) if forgotten else ():
-        place = location_of_mountable(listed.key)
+        place = parse_mountable_key(listed.key)
         if place is None or place not in forgotten:
             continue
         owned = read_ownership_at(storage, listed.key)
@@ -218,7 +218,7 @@ class _KnownLocations:
 
     def list_prefixes(self, cluster_id: str) -> list[str]:
         elsewhere = sorted(location for location in self.tierings if location[0] != cluster_id)
-        return [f"{REMOTE_TOPICS}{cluster_id}/", *(location_prefix(*location) for location in elsewhere)]
+        return [f"{REMOTE_TOPICS}{cluster_id}/", *(build_location_prefix(*location) for location in elsewhere)]
 
     def must_keep(self, location: LocationId, described: set[LocationId]) -> bool:
         """Whether objects without a manifest stay at a location."""
@@ -230,8 +230,8 @@ def _iter_folders(
 ) -> Iterator[_PartitionFolder]:
     folder: _PartitionFolder | None = None
     for listed in storage.list(prefix):
-        described.update(filter(None, [location_of_topic_manifest(listed.key)]))
-        place = remote_place_of(listed.key)
+        described.update(filter(None, [parse_topic_manifest_key(listed.key)]))
+        place = parse_remote_key(listed.key)
         if place is None:
             continue
         partition = RemotePartition(*place[:3])
@@ -271,7 +271,7 @@ class _FolderCheck:
             return _FolderResult(folder, [], has_manifest=True, is_foreign=True)
         tiering = self.known.tierings.get(folder.location)
         if tiering is not None:
-            purge(
+            delete_manifest_garbage(
                 ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering), folder.partition, manifest.garbage
             )
         named = set(_iter_named_keys(self.remote.storage, manifest))

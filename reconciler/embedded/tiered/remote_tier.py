@@ -125,10 +125,10 @@ class LimitedStore(WrappedStore):
         with self.connections.hold_for_upload():
             return super().swap(key, body, expected=expected)
 
-    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
+    def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Copy an object of another store under a fresh key."""
         with self.connections.hold_for_upload():
-            super().copy_in(key, unwrap_store(source), source_key, kms_key_id=kms_key_id)
+            super().copy_from(key, unwrap_store(source), source_key, kms_key_id=kms_key_id)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, unconditionally."""

@@ -21,7 +21,7 @@ from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.head import REPLICA, Head, head_register, parse_head
 from reconciler.embedded.tiered.remote_tier import RemoteTier, find_same_log_end, has_dropped_remote
 from reconciler.errors import LostRaceError, QuotaExceededError, ReconcilerError, UserError
-from reconciler.objectstore.register import fresh_mark
+from reconciler.objectstore.register import create_mark
 from reconciler.resources.cluster_properties import ENABLED, read_property
 from reconciler.resources.mirrors import Trouble
 from reconciler.resources.mount import RecoverableTopic
@@ -146,7 +146,7 @@ class Replicas:
         if after is None:
             return False
         try:
-            register.swap(held, after.to_json(), mark=fresh_mark())
+            register.swap(held, after.to_json(), mark=create_mark())
         except LostRaceError:
             return False  # Another process changed the head, or the topic is being deleted.
         if held is None and find_topic_by_id(self.catalog.read(), topic_id, full_name) is None:

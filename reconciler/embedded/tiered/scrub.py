@@ -13,8 +13,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reconciler.archives.keys import index_key
-from reconciler.archives.manifest import Manifest, RemotePartition, check_own, read_manifest, remote_partition
+from reconciler.archives.keys import build_index_key
+from reconciler.archives.manifest import (
+    Manifest,
+    RemotePartition,
+    check_manifest_owner,
+    read_manifest,
+    remote_partition,
+)
 from reconciler.archives.pages import iter_entries_within, read_page
 from reconciler.embedded.segments.parts import read_part
 from reconciler.embedded.segments.rewrites import Replacement
@@ -101,11 +107,11 @@ class PartitionScrub:
         if manifest is None:
             # The partition may have nothing uploaded yet.
             return [self._report_short_manifest(0, head, "it is not there")] if head.uploaded_to or alone.length else []
-        check_own(self._place, manifest, self.remote.cluster_id)
+        check_manifest_owner(self._place, manifest, self.remote.cluster_id)
         if lacks_uploaded(manifest, head) and manifest.tiered_epoch <= self.tiering.epoch:
             why = f"it ends at offset {manifest.end}, and everything below {head.uploaded_to} was uploaded"
             return [self._report_short_manifest(manifest.end, head, why)]
-        sizes = {listed.key: listed.size for listed in storage.list(f"{self._place.place}/")}
+        sizes = {listed.key: listed.size for listed in storage.list(f"{self._place.key_prefix}/")}
         findings = [finding for page in manifest.pages for finding in self._check_page(page)]
         suspects = [entry for entry in _iter_entries(storage, manifest) if self._is_suspect(entry, sizes)]
         return [*findings, *self._confirm_and_repair(suspects, head)] if suspects else findings
@@ -127,7 +133,7 @@ class PartitionScrub:
         return sizes.get(entry.key) != entry.bytes or not self._has_index(entry)
 
     def _has_index(self, entry: Entry) -> bool:
-        stored = self.remote.storage.get(index_key(entry.key))
+        stored = self.remote.storage.get(build_index_key(entry.key))
         try:
             return (
                 stored is not None and pq.read_metadata(pa.BufferReader(stored.body)).num_rows == entry.digest.records
@@ -159,7 +165,7 @@ class PartitionScrub:
         return [*findings, *self._upload_again(lost, head)]
 
     def _rebuild_index(self, entry: Entry, offsets: OffsetRange) -> ScrubFinding:
-        storage, key = self.remote.storage, index_key(entry.key)
+        storage, key = self.remote.storage, build_index_key(entry.key)
         try:
             footer = read_footer(storage, entry.key, entry.bytes)
         except UserError as error:

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.entries import Entry
-from reconciler.archives.keys import index_key, segment_key
+from reconciler.archives.keys import build_index_key, create_segment_key
 from reconciler.archives.manifest import Manifest, RemotePartition, read_manifest, remote_partition
 from reconciler.archives.pages import PagedEntries, iter_entries_within
 from reconciler.embedded.segments.head import Head, Partition, read_head
@@ -34,7 +34,7 @@ from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.hashes import compute_digest
 from reconciler.records.log import Digest, OffsetRange
 from reconciler.resources.cluster_properties import read_property
-from reconciler.runtime.effects import this_process
+from reconciler.runtime.effects import build_process_id
 
 if TYPE_CHECKING:
     from reconciler.archives.location import TopicTiering
@@ -56,12 +56,12 @@ class UploadBatch:
     entries: tuple[Entry, ...]
     epochs: tuple[tuple[int, int], ...]
     tiering: TopicTiering
-    uploaded_by: str = field(default_factory=this_process, compare=False)
+    uploaded_by: str = field(default_factory=build_process_id, compare=False)
 
     @property
     def keys(self) -> list[str]:
         """Keys of all stored objects."""
-        return [key for entry in self.entries for key in (entry.key, index_key(entry.key))]
+        return [key for entry in self.entries for key in (entry.key, build_index_key(entry.key))]
 
 
 def iter_segments_to_upload(
@@ -114,7 +114,7 @@ class PartitionUpload:
             with ThreadPoolExecutor(_UPLOAD_THREADS, thread_name_prefix="upload") as threads:
                 list(threads.map(upload_segment, segments))
         except BaseException:
-            self.storage.delete([key for entry in done for key in (entry.key, index_key(entry.key))])
+            self.storage.delete([key for entry in done for key in (entry.key, build_index_key(entry.key))])
             raise
         entries = tuple(sorted(done, key=lambda entry: entry.base))
         return UploadBatch(self.partition, self.remote, offsets, entries, head.epochs, self.tiering)
@@ -128,10 +128,10 @@ class PartitionUpload:
     def copy_file(self, entry: Entry) -> Entry:
         """Store a file unchanged, with its index."""
         kms_key_id = self.rules.kms_key_id
-        key = segment_key(self.remote.place, (entry.base, entry.last), entry.bytes, entry.epoch)
+        key = create_segment_key(self.remote.key_prefix, (entry.base, entry.last), entry.bytes, entry.epoch)
         footer = read_footer(self.store, entry.key, entry.bytes)
-        self.storage.copy_in(key, self.store, entry.key, kms_key_id=kms_key_id)
-        self.storage.put(index_key(key), footer, kms_key_id=kms_key_id)
+        self.storage.copy_from(key, self.store, entry.key, kms_key_id=kms_key_id)
+        self.storage.put(build_index_key(key), footer, kms_key_id=kms_key_id)
         return replace(entry, key=key, producer=None, txn=None, is_segment=True, kms_key_id=kms_key_id)
 
     def _write_one_file(self, segment: Segment, offsets: OffsetRange) -> Entry | None:
@@ -143,7 +143,7 @@ class PartitionUpload:
         if written is None and not is_whole:
             return None
         if written is None or (is_whole and written.digest != merge_digests(segment.entries)):
-            self.storage.delete([] if written is None else [written.key, index_key(written.key)])
+            self.storage.delete([] if written is None else [written.key, build_index_key(written.key)])
             where = f"{self.partition}, offsets {segment.base} to {segment.last}"
             message = f"{self.store.url}: {where}: its records do not match the digest in the head"
             raise UserError(message, hint="Restore its parts from a copy of the store; nothing was uploaded.")

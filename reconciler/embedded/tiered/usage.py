@@ -240,7 +240,7 @@ class StorageReport:
         ids = {self.catalog.topics[name].id for name in names}
         heads = list_heads(self.store, *(ids if len(ids) == 1 else ()))
         places = [place for listed in heads if (place := parse_head_key(listed.key))[0] in ids]
-        heads_read = threads.over(lambda place: read_head(self.store, *place), places)
+        heads_read = threads.map_calls(lambda place: read_head(self.store, *place), places)
         return {place: head for place, head in zip(places, heads_read, strict=True) if head is not None}
 
     def read_manifests(self, names: Iterable[str], heads: Heads, threads: CallPool) -> Manifests:
@@ -249,7 +249,7 @@ class StorageReport:
         if storage is None or self._find_hidden_reason is not None:
             return {}
         wanted = self._list_remote_partitions(names, heads)
-        manifests_read = threads.over(lambda pair: read_manifest(storage, pair[1]), wanted)
+        manifests_read = threads.map_calls(lambda pair: read_manifest(storage, pair[1]), wanted)
         return {
             place: manifest for (place, _), manifest in zip(wanted, manifests_read, strict=True) if manifest is not None
         }
@@ -282,7 +282,7 @@ class StorageReport:
             return manifest if newer is None else find_manifest_problem(storage, partition, newer, manifest) or manifest
 
         wanted = self._list_remote_partitions(names, heads)
-        results = threads.over(check, wanted)
+        results = threads.map_calls(check, wanted)
         return {place: look for (place, _), look in zip(wanted, results, strict=True) if look is not None}
 
     def _list_remote_partitions(self, names: Iterable[str], heads: Heads) -> list[tuple[Place, RemotePartition]]:

@@ -14,9 +14,9 @@ from reconciler.objectstore.register import MEND
 from reconciler.operations.steps.observe import reject_other_cluster
 from reconciler.operations.steps.recorded import read_state
 from reconciler.operations.steps.workspace import build_store_settings
-from reconciler.providers.secrets import object_storage
+from reconciler.providers.secrets import open_object_storage
 from reconciler.resources.address import Address, cluster_address
-from reconciler.runtime.text import counted
+from reconciler.runtime.text import pluralize
 
 if TYPE_CHECKING:
     from reconciler.embedded.check.damage import CheckResult, RepairResult
@@ -64,7 +64,7 @@ def _check_and_repair(site: Site, name: str, *, repair: bool, deep: bool) -> Che
     store = _open_root(site, name)
     snapshot = _read_state_if_possible(site, is_needed=repair)
     _check_not_empty(store, name, snapshot)
-    storage = object_storage(site.clusters[name], site.edge)
+    storage = open_object_storage(site.clusters[name], site.edge)
     checked = check_cluster(store, deep=deep, storage=storage)
     mended: tuple[RepairResult, ...] = ()
     if repair:
@@ -154,7 +154,7 @@ def _check_not_empty(store: ObjectStore, name: str, snapshot: Snapshot | None) -
 def _choose_verdict(name: str, checked: CheckResult, *, is_repaired: bool) -> ReconcilerError | None:
     if not checked.errors:
         return None
-    errors = counted(checked.errors, "error")
+    errors = pluralize(checked.errors, "error")
     hint = (
         "The findings above have the remedies; nothing was hidden"
         if is_repaired

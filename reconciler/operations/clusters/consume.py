@@ -18,7 +18,7 @@ from reconciler.errors import UsageError, UserError
 from reconciler.operations.clusters.groups import parse_cluster_name
 from reconciler.operations.clusters.mounts import explain_unmounted
 from reconciler.operations.steps.workspace import Site, get_address_provider, parse_topic_address
-from reconciler.providers.protocol import Groups, Provider, Scope, groups_of
+from reconciler.providers.protocol import Groups, Provider, Scope, require_groups
 from reconciler.records.files import (
     INPUT_FORMATS,
     OUTPUT_FORMATS,
@@ -140,7 +140,7 @@ class ReadMode:
 
     def open_log(self, provider: Provider, topic: Address) -> TopicLog:
         """Return the log of a topic in this mode."""
-        return provider.log(topic, isolation=self.isolation, on_missing=self.on_missing)
+        return provider.open_log(topic, isolation=self.isolation, on_missing=self.on_missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +200,7 @@ class OffsetTracker:
     """Offsets written to the output, and offsets committed, by partition. Without a group nothing is committed."""
 
     def __init__(
-        self,
-        groups: Groups | None,
-        group: str,
-        stream: BinaryIO,
-        now_ms: Callable[[], int],
-        *,
-        is_whole: bool,
+        self, groups: Groups | None, group: str, stream: BinaryIO, now_ms: Callable[[], int], *, is_whole: bool
     ) -> None:
         self._groups = groups
         self._group = group
@@ -219,7 +213,7 @@ class OffsetTracker:
 
     def read_committed(self, topic: str) -> Mapping[TopicPartition, int]:
         """Return the group's committed offsets in a topic."""
-        return {} if self._groups is None else self._groups.committed(self._group, [topic])
+        return {} if self._groups is None else self._groups.read_committed_offsets(self._group, [topic])
 
     def record_written(self, place: TopicPartition, offset: int) -> None:
         """Record that all records below an offset were written, and commit if an interval has passed."""
@@ -294,7 +288,7 @@ class TopicReader:
             is_first = False
 
     def _read_bounds(self, log: TopicLog) -> Mapping[int, Bounds]:
-        bounds = log.bounds()
+        bounds = log.read_bounds()
         wanted = self.options.partition
         if wanted is None:
             return bounds
@@ -344,7 +338,7 @@ class TopicReader:
             return end
         if start.isdecimal():
             return _parse_offset(start)
-        offset = log.offset_for_time(partition, _parse_time(start))
+        offset = log.find_offset_at(partition, _parse_time(start))
         return end if offset is None else offset
 
 
@@ -445,7 +439,7 @@ def _open_tracker(
     if options.group is None:
         return OffsetTracker(None, "", stream, site.invocation.now_ms, is_whole=False)
     reach.check_writable(site, cluster_of(source.address) or "")
-    groups = groups_of(source.provider)
+    groups = require_groups(source.provider)
     group = groups.platform_name(options.group)
     # Brokers reject an invalid group here, before records are written.
     groups.commit(group, {})
@@ -513,12 +507,7 @@ class ProduceResult:
 
 
 def produce(
-    reach: SiteOptions,
-    address: str,
-    options: ProduceOptions,
-    *,
-    stdin: BinaryIO,
-    report: Callable[[int, int], None],
+    reach: SiteOptions, address: str, options: ProduceOptions, *, stdin: BinaryIO, report: Callable[[int, int], None]
 ) -> ProduceResult:
     """Append every record of the input. `report` receives the records and bytes so far."""
     site = reach.open_site()
@@ -526,7 +515,7 @@ def produce(
     reach.check_writable(site, cluster_of(topic) or "")
     records = size = 0
     with explain_unmounted(site, topic):
-        producer = get_address_provider(site, topic).producer(topic)
+        producer = get_address_provider(site, topic).open_producer(topic)
     with _open_input(reach.invocation, options, stdin) as records_input:
         for batch in read_input(records_input):
             producer.append(batch)

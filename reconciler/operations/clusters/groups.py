@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import BlockedError, UserError
 from reconciler.operations.steps.runner import SiteOptions, require_confirmation
-from reconciler.providers.protocol import groups_of
+from reconciler.providers.protocol import require_groups
 from reconciler.records.log import MAX_OFFSET
 from reconciler.resources.address import Address, full_name_of, kind_of
 from reconciler.resources.groups import (
@@ -82,7 +82,7 @@ class GroupDeletion:
 def list_groups(reach: SiteOptions, cluster: str) -> GroupNames:
     """Return the names of a cluster's groups."""
     name = parse_cluster_name(cluster)
-    return GroupNames(name, tuple(_open_groups(reach, name).names()))
+    return GroupNames(name, tuple(_open_groups(reach, name).list_names()))
 
 
 def describe_group(reach: SiteOptions, cluster: str, group: str) -> DescribedGroup:
@@ -101,7 +101,7 @@ def reset_group(
     reset, name, topic = parse_reset(to), parse_cluster_name(change.cluster), _parse_topic(change)
     groups = _open_groups(reach, name, is_writing=True)
     change = replace(change, group=groups.platform_name(change.group))
-    moves = tuple(groups.moves(change.group, reset, topic=topic, partition=change.partition))
+    moves = tuple(groups.plan_reset(change.group, reset, topic=topic, partition=change.partition))
     done = GroupReset(name, change.group, moves, reset.offsets if isinstance(reset, ByShift) else 0)
     if moves:
         if not change.force and any(move.before is not None for move in moves):
@@ -111,7 +111,7 @@ def reset_group(
                 consumer_group.list_recently_read(reach.invocation.now_ms()) & {move.topic for move in moves},
             )
         require_confirmation(confirm(done))
-        groups.move(change.group, moves, force=change.force)
+        groups.reset_offsets(change.group, moves, force=change.force)
     return done
 
 
@@ -168,7 +168,7 @@ def _open_groups(reach: SiteOptions, cluster: str, *, is_writing: bool = False) 
         reach.check_writable(site, cluster)
     else:
         reach.check_answers(site, cluster)
-    return groups_of(site.providers[cluster])
+    return require_groups(site.providers[cluster])
 
 
 def _parse_topic(change: GroupChange) -> str | None:

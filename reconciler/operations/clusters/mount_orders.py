@@ -20,7 +20,7 @@ from reconciler.operations.steps.orders import OrderResult, OrderRun
 from reconciler.operations.steps.workspace import Site, list_possible_clusters
 from reconciler.planning.orders import MountOrder
 from reconciler.planning.resolve.limits import describe_unsupported
-from reconciler.providers.protocol import Scope, archives_of, migrations_of
+from reconciler.providers.protocol import Scope, require_archives, require_migrations
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -29,7 +29,7 @@ from reconciler.resources.address import (
     cluster_of,
     full_name_of,
     kind_of,
-    matches,
+    matches_pattern,
 )
 from reconciler.resources.mount import Direction, MountableTopic, MountSource, Phase, RecoverableTopic
 from reconciler.resources.topic import Topic
@@ -42,10 +42,7 @@ if TYPE_CHECKING:
 MountVerb: TypeAlias = Literal["mount", "unmount"]
 
 _ANY: Final = "*"
-_OWNED: Final = {
-    "claimed": "it is being mounted on cluster {} as {}",
-    "mounted": "it is mounted on cluster {} as {}",
-}
+_OWNED: Final = {"claimed": "it is being mounted on cluster {} as {}", "mounted": "it is mounted on cluster {} as {}"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +120,7 @@ class _Candidate:
 
     def is_named_by(self, text: str) -> bool:
         place = address_of("topic", cluster_of(self.address) or "", self.location)
-        return matches(text, self.address) or matches(text, place)
+        return matches_pattern(text, self.address) or matches_pattern(text, place)
 
 
 @dataclass
@@ -215,11 +212,11 @@ class _TopicChoice:
             _Candidate(
                 address=address_of("topic", cluster, register.full_name), location=register.location, register=register
             )
-            for register in archives_of(self.site.providers[cluster]).mountable()
+            for register in require_archives(self.site.providers[cluster]).list_mountable_topics()
         ]
 
     def _find_unfinished_migrations(self, cluster: str) -> Iterator[_Candidate]:
-        for migration in migrations_of(self.site.providers[cluster]).list_unfinished(is_measured=False):
+        for migration in require_migrations(self.site.providers[cluster]).list_unfinished(is_measured=False):
             if migration.direction != self.request.direction or not is_in_progress(migration.state):
                 continue
             members = tuple(address_of("topic", cluster, topic.full_name) for topic in migration.topics)
@@ -230,14 +227,14 @@ class _TopicChoice:
     def _list_attached_topics(self, cluster: str) -> Iterator[_Candidate]:
         provider = self.site.providers[cluster]
         patterns = [text for text in self.request.texts if _ANY in text or cluster_of(Address(text)) == cluster]
-        by_jobs = migrations_of(provider).by_jobs
+        by_jobs = require_migrations(provider).job_steps
         for address, seen in sorted(provider.observe(Scope(tuple(patterns))).items()):
             if not isinstance(seen.resource, Topic) or kind_of(address) != "topic" or seen.is_internal:
                 continue
             if seen.hidden is not None:
                 self.refused[address] = seen.hidden
                 continue
-            place = by_jobs.place(full_name_of(address)) if by_jobs is not None else ""
+            place = by_jobs.find_location(full_name_of(address)) if by_jobs is not None else ""
             yield _Candidate(
                 address=address, location=seen.topic.legacy.location if seen.topic.legacy is not None else place
             )
@@ -259,13 +256,13 @@ class _TopicChoice:
         sources = {address: MountSource(candidate.location, None) for address, candidate in chosen.items()}
         if request.phase != "finish":
             topics = {full_name_of(address): source.location for address, source in sources.items()}
-            for name, error in migrations_of(provider).find_obstacles(request.direction, topics).items():
+            for name, error in require_migrations(provider).find_obstacles(request.direction, topics).items():
                 address = address_of("topic", cluster, name)
                 self.refused[address] = error
                 del sources[address]
             if request.verb == "mount":
                 locations = {address: source.location for address, source in sources.items()}
-                stored = archives_of(provider).recoverable(locations)
+                stored = require_archives(provider).find_recovery_sources(locations)
                 for address, answer in stored.items():
                     if isinstance(answer, RecoverableTopic):
                         sources[address] = MountSource(sources[address].location, answer)
@@ -319,7 +316,7 @@ class _TopicChoice:
     def _find_mount_in_progress(self, location: str, clusters: Iterable[str]) -> ClusterMigration | None:
         names = [name for name in clusters if self.site.clusters[name].spec.object_storage is not None]
         answers, _ = query_clusters(
-            names, lambda name: migrations_of(self.site.providers[name]).list_unfinished(is_measured=False)
+            names, lambda name: require_migrations(self.site.providers[name]).list_unfinished(is_measured=False)
         )
         for name in sorted(answers):
             for migration in answers[name]:

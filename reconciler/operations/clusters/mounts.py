@@ -29,7 +29,7 @@ from reconciler.operations.steps.recorded import read_state
 from reconciler.operations.steps.runner import SiteOptions, Stop, require_confirmation
 from reconciler.operations.steps.workspace import Site, build_store_settings, get_address_provider
 from reconciler.planning.situation import get_mounted_topic
-from reconciler.providers.protocol import Scope, archives_of, migrations_of
+from reconciler.providers.protocol import Scope, require_archives, require_migrations
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -37,10 +37,10 @@ from reconciler.resources.address import (
     cluster_of,
     full_name_of,
     kind_of,
-    matches,
+    matches_pattern,
 )
 from reconciler.resources.mount import Migration, MountableTopic, Mounting
-from reconciler.runtime.text import counted, did_you_mean, nearest
+from reconciler.runtime.text import find_similar, format_suggestion, pluralize
 from reconciler.runtime.threads import wait_for_all
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def change_migration(
             raise InterruptedRunError("Interrupted", hint="Nothing was started")
 
     with stop.call_on_stop(lambda: None):
-        after = migrations_of(site.providers[chosen.cluster]).ask(migration, verb, may_go_on=check_stop)
+        after = require_migrations(site.providers[chosen.cluster]).request_verb(migration, verb, may_go_on=check_stop)
     return replace(chosen, migration=after)
 
 
@@ -181,7 +181,8 @@ def _read_migrations(
         if not check_cluster_exists(site, name, recorded):
             return []
         return [
-            ClusterMigration(name, migration) for migration in migrations_of(site.providers[name]).list_unfinished()
+            ClusterMigration(name, migration)
+            for migration in require_migrations(site.providers[name]).list_unfinished()
         ]
 
     migrations, lost = query_clusters(select_clusters(site, _to_names(cluster)), read_cluster)
@@ -286,7 +287,7 @@ class MountList:
     def verdict(self) -> ReconcilerError | None:
         """Error if a register or a cluster could not be read."""
         if self.damaged:
-            what = counted(len(self.damaged), "register")
+            what = pluralize(len(self.damaged), "register")
             message = f"{what} of ownership cannot be read: who has those topics is not known"
             return UserError(message, hint=self.damaged[0].error.hint)
         return unread_clusters_error(self.lost)
@@ -303,7 +304,7 @@ def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[st
     known = (*get_args(MountableState), *(state.value for state in MigrationState if state is not MigrationState.GONE))
     for state in states:
         if state not in known:
-            hint = did_you_mean(nearest(state, known), otherwise=f"States: {', '.join(known)}; or a URL.")
+            hint = format_suggestion(find_similar(state, known), otherwise=f"States: {', '.join(known)}; or a URL.")
             raise UsageError(f"--state {state!r} is neither a state of topics nor a URL", hint=hint)
     site = reach.open_site(is_reader=True)
     names = select_clusters(site, clusters)
@@ -321,13 +322,13 @@ def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[st
             None if identity is None else identity.cluster_id,
             tuple(
                 ClusterMigration(name, migration)
-                for migration in migrations_of(provider).list_unfinished(is_measured=False)
+                for migration in require_migrations(provider).list_unfinished(is_measured=False)
             ),
         )
 
     answers, lost = query_clusters(names, read_cluster)
     listed, unlisted = query_clusters(
-        list(sharing), lambda url: list(migrations_of(site.providers[sharing[url][0]]).detached())
+        list(sharing), lambda url: list(require_migrations(site.providers[sharing[url][0]]).list_detached_topics())
     )
     for url, error in unlisted.items():
         lost |= dict.fromkeys(sharing[url], error)
@@ -438,9 +439,7 @@ def _merge_rows(rows: Sequence[MountRow]) -> tuple[MountRow, ...]:
             row
             if earlier is None
             else replace(
-                earlier,
-                clusters=(*earlier.clusters, *row.clusters),
-                migrations=(*earlier.migrations, *row.migrations),
+                earlier, clusters=(*earlier.clusters, *row.clusters), migrations=(*earlier.migrations, *row.migrations)
             )
         )
     return tuple(sorted(merged.values(), key=lambda row: (row.location, row.storage)))
@@ -497,7 +496,7 @@ def release_topic(
     if stop.is_requested:
         raise InterruptedRunError("Interrupted", hint="Nothing was started")
     with stop.call_on_stop(lambda: None):
-        released = migrations_of(site.providers[sharers[0]]).release(topic.location, request.owner)
+        released = require_migrations(site.providers[sharers[0]]).release_topic(topic.location, request.owner)
     return Release(released, release.owner, release.owner_name, release.clusters)
 
 
@@ -505,7 +504,9 @@ def _find_releasable_topic(
     site: Site, sharing: Mapping[str, Sequence[str]], request: ReleaseRequest
 ) -> tuple[Sequence[str], MountableTopic]:
     def find_topic(url: str) -> MountableTopic:
-        return migrations_of(site.providers[sharing[url][0]]).read_releasable(request.location, request.owner)
+        return require_migrations(site.providers[sharing[url][0]]).read_releasable_topic(
+            request.location, request.owner
+        )
 
     topics, lost = query_clusters(list(sharing), find_topic)
     if len(topics) > 1:
@@ -529,7 +530,7 @@ def _choose_gravest_error(lost: Mapping[str, ReconcilerError]) -> ReconcilerErro
 
 def _is_release_allowed(text: str, location: str) -> bool:
     verb, _, pattern = text.partition(":")
-    return verb == _VERB and matches(pattern, Address(location))
+    return verb == _VERB and matches_pattern(pattern, Address(location))
 
 
 def _release_blocked_error(release: Release) -> BlockedError:
@@ -638,7 +639,7 @@ def _read_record(site: Site) -> Record:
 def _find_register(site: Site, topic: Address, known: UnmountedTopic | None) -> MountableTopic | None:
     provider = get_address_provider(site, topic)
     try:
-        listed, identity = archives_of(provider).mountable(), provider.identify()
+        listed, identity = require_archives(provider).list_mountable_topics(), provider.identify()
     except ReconcilerError:
         return None
     if known is not None and known.location is not None:

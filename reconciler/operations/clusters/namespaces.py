@@ -16,18 +16,13 @@ from reconciler.operations.steps.observe import measure, read_overviews
 from reconciler.operations.steps.orders import OrderResult, OrderRun
 from reconciler.operations.steps.workspace import check_allowance
 from reconciler.planning.actions import Delete
-from reconciler.planning.orders import (
-    AlterNamespaceOrder,
-    CreateNamespaceOrder,
-    DeleteNamespaceOrder,
-    MoveTopicsOrder,
-)
+from reconciler.planning.orders import AlterNamespaceOrder, CreateNamespaceOrder, DeleteNamespaceOrder, MoveTopicsOrder
 from reconciler.planning.plan import PlanFinding
 from reconciler.resources.acls import NamespaceAcl
 from reconciler.resources.address import Address, address_of, check_namespace, cluster_of, full_name_of, split_name
 from reconciler.resources.base import UNLIMITED
 from reconciler.resources.namespace import Namespace
-from reconciler.runtime.text import counted, list_first, refusal
+from reconciler.runtime.text import explain_invalid, list_first, pluralize
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.runner import EmergencyRun, SiteOptions
@@ -64,7 +59,7 @@ def change_namespace(
     if not isinstance(order, CreateNamespaceOrder):
         for full_name in (name, order.target) if isinstance(order, MoveTopicsOrder) else (name,):
             if full_name:
-                provider.check_shown(address_of("namespace", order.cluster, full_name))
+                provider.check_visible(address_of("namespace", order.cluster, full_name))
     result = OrderRun(
         emergency=emergency,
         site=site,
@@ -93,7 +88,7 @@ def parse_access_rule(option: str, text: str, defaults: Mapping[str, object] | N
         typed = yaml.safe_load(text)
         return NamespaceAcl.model_validate({**(defaults or {}), **typed} if isinstance(typed, dict) else typed)
     except (yaml.YAMLError, ValidationError) as error:
-        why = refusal(error) if isinstance(error, ValidationError) else str(error).partition("\n")[0]
+        why = explain_invalid(error) if isinstance(error, ValidationError) else str(error).partition("\n")[0]
         example = "'{principal: User:checkout, operations: [read]}'"
         raise UsageError(f"{option} {text}: {why}", hint=f"Write it as {option} {example}") from error
 
@@ -105,10 +100,10 @@ def _warn_of_groups(plan: Plan, provider: Provider) -> Plan:
     gone = next((action.address for action in reversed(plan.actions) if isinstance(action, Delete)), None)
     if gone is None or provider.capabilities.namespaces_are_rules or provider.groups is None:
         return plan
-    groups = [name for name in provider.groups.names() if name.startswith(f"{full_name_of(gone)}:")]
+    groups = [name for name in provider.groups.list_names() if name.startswith(f"{full_name_of(gone)}:")]
     if not groups:
         return plan
-    message = f"{counted(len(groups), 'group')} named in it: {list_first(groups, _SHOWN_GROUPS, grouping='')}"
+    message = f"{pluralize(len(groups), 'group')} named in it: {list_first(groups, _SHOWN_GROUPS, grouping='')}"
     hint = f"Groups stay until they are deleted: reconciler group delete {cluster_of(gone)} {groups[0]}"
     return replace(plan, warnings=(*plan.warnings, PlanFinding(gone, None, message, hint)))
 
@@ -170,7 +165,7 @@ def list_namespaces(reach: SiteOptions, cluster: str | None, under: str | None =
                 used = compute_quota_usage(site.providers[name], address, limits, partitions)
                 rows.append(NamespaceRow(address, topics[namespace], configs, used))
         if under and under not in overview.namespaces:
-            site.providers[name].check_shown(address_of("namespace", name, under))
+            site.providers[name].check_visible(address_of("namespace", name, under))
             raise InvalidNamespaceError(
                 f"namespace {under!r} does not exist on cluster {name}",
                 hint=f"List the existing ones with: reconciler namespace list {name}",

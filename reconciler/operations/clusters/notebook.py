@@ -13,7 +13,7 @@ from reconciler.jobs.source import OPTIONS, OPTIONS_TEXT, WRITE_OPTIONS, Session
 from reconciler.operations.steps.invocation import Invocation, Select
 from reconciler.operations.steps.workspace import get_address_provider, open_work
 from reconciler.resources.address import address_of, cluster_address, full_name_of
-from reconciler.runtime.text import did_you_mean, nearest
+from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:
     from reconciler.providers.protocol import Provider, TopicAddress
@@ -43,15 +43,15 @@ class _Opener:
 
     def log(self, options: Mapping[str, str]) -> TopicLog:
         provider, address = self._resolve_topic(options, OPTIONS)
-        return provider.log(address)
+        return provider.open_log(address)
 
     def topics(self, options: Mapping[str, str]) -> Iterable[str]:
         provider = self._open_provider(options, OPTIONS, ("cluster",))
-        return [full_name_of(topic.address) for topic in provider.overview().topics]
+        return [full_name_of(topic.address) for topic in provider.read_overview().topics]
 
     def appends(self, options: Mapping[str, str]) -> AppendSink:
         provider, address = self._resolve_topic(options, WRITE_OPTIONS)
-        sink = provider.appends(address)
+        sink = provider.open_append_sink(address)
         if sink is None:
             message = f"{address}: topic-log does not write to topics of a {provider.capabilities.platform} cluster"
             hint = "Write with Spark's own format kafka; or into an embedded cluster, and mirror the topic from there."
@@ -67,7 +67,7 @@ class _Opener:
         for name in options:
             if name not in known:
                 known_text = OPTIONS_TEXT if names is OPTIONS else ", ".join(names)
-                hint = did_you_mean(nearest(name, names), otherwise=f"Options: {known_text}.")
+                hint = format_suggestion(find_similar(name, names), otherwise=f"Options: {known_text}.")
                 raise UserError(f"topic-log has no option {name}", hint=hint)
         for name in required:
             if not options.get(name):

@@ -1,4 +1,4 @@
-"""`topic list`, `describe`, `storage` and `profile`."""
+"""`topic list`, `describe`, `storage` and `compute_profile`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconciler.operations.steps.effective import AclRow, ConfigRow, list_effect
 from reconciler.operations.steps.observe import measure, read_overviews
 from reconciler.operations.steps.runner import SiteOptions, Stop, stop_jobs_on_request
 from reconciler.operations.steps.workspace import Site, get_address_provider, parse_topic_address
-from reconciler.providers.protocol import Provider, Scope, groups_of, migrations_of
+from reconciler.providers.protocol import Provider, Scope, require_groups, require_migrations
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -21,15 +21,15 @@ from reconciler.resources.address import (
     cluster_of,
     full_name_of,
     kind_of,
-    matches,
+    list_levels,
+    matches_pattern,
     split_name,
-    tiers_of,
 )
 from reconciler.resources.configs import canonicalize_value
 from reconciler.resources.inventory import Capabilities, FollowedSource, Inventory, Observed, TopicShown
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import MIGRATING, Migration
-from reconciler.runtime.text import did_you_mean, nearest
+from reconciler.runtime.text import find_similar, format_suggestion
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def list_topics(reach: SiteOptions, pattern: str | None, *, sizes: bool = False)
         for overview in read_overviews(site, names, reach.read_recorded_ids(site)).values()
         for topic in overview.topics
     ]
-    shown = sorted(topic for topic in shown if pattern is None or matches(pattern, topic.address))
+    shown = sorted(topic for topic in shown if pattern is None or matches_pattern(pattern, topic.address))
     shown.sort(key=lambda topic: kind_of(topic.address) != "topic")
     if not sizes:
         return shown
@@ -104,7 +104,7 @@ def describe_topic(reach: SiteOptions, address: str) -> TopicDescription:
     reach.check_answers(site, cluster_of(topic) or "")
     with explain_unmounted(site, topic):
         found_address, observed = find_topic(provider, topic)
-    standing = provider.standing(topic)
+    standing = provider.describe_topic(topic)
     return TopicDescription(
         address=found_address,
         incarnation=observed[found_address].incarnation,
@@ -133,7 +133,7 @@ def _find_source(seen: Observed) -> FollowedSource | None:
 
 
 def _find_migration(provider: Provider, full_name: str) -> Migration | None:
-    for migration in migrations_of(provider).list_unfinished(is_measured=False):
+    for migration in require_migrations(provider).list_unfinished(is_measured=False):
         ours = tuple(topic for topic in migration.topics if topic.full_name == full_name)
         if ours and is_in_progress(migration.state):
             return replace(migration, topics=ours)
@@ -142,7 +142,7 @@ def _find_migration(provider: Provider, full_name: str) -> Migration | None:
 
 def _read_groups(provider: Provider, full_name: str) -> tuple[ConsumerGroup, ...] | None:
     try:
-        groups = groups_of(provider).of_topic(full_name)
+        groups = require_groups(provider).list_for_topic(full_name)
     except UserError:
         return None
     return None if groups is None else tuple(groups)
@@ -152,13 +152,13 @@ def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
     """Return a topic's or mirror's address on its cluster, and an inventory with it."""
     cluster, name = cluster_of(topic) or "", full_name_of(topic)
     mirror = address_of("mirror", cluster, name)
-    tiers = tiers_of(split_name(name)[0])
+    tiers = list_levels(split_name(name)[0])
     observed: Inventory = {}
     if provider.identify() is not None:
         namespaces = (address_of("namespace", cluster, tier) for tier in tiers)
         observed = provider.observe(Scope((cluster_address(cluster), topic, mirror, *namespaces)))
         if topic not in observed and mirror not in observed:
-            # Reject callers that may not learn whether it exists.
+            provider.open_log(topic)  # Reject callers that may not learn whether it exists.
             provider.log(topic)
     for address in (topic, mirror):
         if address in observed:
@@ -186,8 +186,8 @@ def parse_wanted_configs(
     wanted = dict(sorted(typed.items()))
     for key, value in typed.items():
         if key not in capabilities.configs:
-            near = nearest(key, capabilities.configs)
-            hint = did_you_mean(near, otherwise=f"List them with: reconciler topic describe {topic}")
+            near = find_similar(key, capabilities.configs)
+            hint = format_suggestion(near, otherwise=f"List them with: reconciler topic describe {topic}")
             raise UserError(f"there is no config {key!r}", hint=hint)
         if value is not None:
             try:
@@ -241,7 +241,7 @@ def _read_named_storages(reach: SiteOptions, site: Site, addresses: Iterable[str
             reach.check_answers(site, cluster)
             answering.add(cluster)
         found_address, _ = find_topic(provider, address)
-        storages += provider.storages([found_address])
+        storages += provider.list_topic_storages([found_address])
     return storages
 
 
@@ -252,7 +252,7 @@ def _find_matching_topics(reach: SiteOptions, site: Site, patterns: Sequence[str
         for topic in overview.topics
     ]
     return sorted(
-        topic for topic in shown if not patterns or any(matches(pattern, topic.address) for pattern in patterns)
+        topic for topic in shown if not patterns or any(matches_pattern(pattern, topic.address) for pattern in patterns)
     )
 
 
@@ -273,7 +273,9 @@ def _read_storages(site: Site, addresses: Iterable[Address]) -> list[TopicStorag
     for address in addresses:
         by_cluster.setdefault(cluster_of(address) or "", []).append(address)
     items = sorted(by_cluster.items())
-    answers = map_in_parallel(lambda item: list(site.providers[item[0]].storages(item[1])), items, name="storage")
+    answers = map_in_parallel(
+        lambda item: list(site.providers[item[0]].list_topic_storages(item[1])), items, name="storage"
+    )
     return [storage for answer in answers for storage in answer]
 
 
@@ -299,13 +301,13 @@ def profile_topic(reach: SiteOptions, address: str, retention_ms: int | None, *,
     reach.check_answers(site, cluster_of(topic) or "")
     with explain_unmounted(site, topic):
         found_address, _ = find_topic(provider, topic)
-    log = provider.log(found_address)
+    log = provider.open_log(found_address)
     _check_spark(site, reach.invocation.environ)
-    from reconciler.jobs.profile import profile  # noqa: PLC0415 - imports pyspark
+    from reconciler.jobs.profile import compute_profile  # noqa: PLC0415 - imports pyspark
 
     old_before_ms = 0 if retention_ms is None else reach.invocation.now_ms() - retention_ms
     with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop_jobs_on_request(jobs, stop):
-        profiled = profile(lambda: jobs.get_session().session, log, old_before_ms=old_before_ms)
+        profiled = compute_profile(lambda: jobs.get_session().session, log, old_before_ms=old_before_ms)
     engine = site.spark.name if profiled.counts.records else None
     return ProfiledTopic(found_address, profiled, retention_ms, engine)
 

@@ -17,7 +17,7 @@ from reconciler.operations.steps.orders import OrderResult, OrderRun
 from reconciler.planning.orders import CreateLinkOrder, LinkOrder
 from reconciler.resources.address import Address, cluster_of, full_name_of
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec
-from reconciler.runtime.text import did_you_mean, nearest
+from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.runner import EmergencyRun
@@ -117,7 +117,8 @@ def _check_field_known(key: str) -> None:
         raise UsageError(f"--delete {key}: no command resets it", hint=hint)
     if key not in known:
         raise UserError(
-            f"--delete {key}: it is not a field here", hint=did_you_mean(nearest(key, known), otherwise=_FIELDS)
+            f"--delete {key}: it is not a field here",
+            hint=format_suggestion(find_similar(key, known), otherwise=_FIELDS),
         )
 
 

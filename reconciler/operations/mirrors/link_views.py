@@ -14,8 +14,8 @@ from reconciler.operations.mirrors.mirror_selection import parse_link_address, w
 from reconciler.operations.steps.observe import absent_cluster_error, check_cluster_exists
 from reconciler.operations.steps.runner import SiteOptions
 from reconciler.operations.steps.workspace import Site, list_possible_clusters
-from reconciler.resources.address import Address, address_of, cluster_of, matches
-from reconciler.runtime.text import did_you_mean, nearest_spelling
+from reconciler.resources.address import Address, address_of, cluster_of, matches_pattern
+from reconciler.runtime.text import find_similar_spelling, format_suggestion
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
@@ -97,13 +97,13 @@ def _read_rows(site: Site, cluster: str) -> tuple[LinkRow, ...]:
         return ()
     mirrors: dict[str, Counter[MirrorStatus]] = {}
     names: dict[str, list[str]] = {}
-    for mirror in links.mirrors():
+    for mirror in links.list_mirrors():
         mirrors.setdefault(mirror.link, Counter())[mirror.status] += 1
         if mirror.status is not MirrorStatus.STOPPED:
             names.setdefault(mirror.link, []).append(mirror.name)
     return tuple(
         LinkRow(cluster, seen, mirrors.get(seen.name, {}), tuple(sorted(names.get(seen.name, ()))))
-        for seen in links.links()
+        for seen in links.list_links()
     )
 
 
@@ -158,13 +158,13 @@ class _LinkIndex:
         if cluster in self.absent:
             raise absent_cluster_error(self.site.clusters[cluster])
         known = ", ".join(sorted(self.rows)) or "none"
-        hint = did_you_mean(nearest_spelling(address, self.rows), otherwise=f"Links there: {known}.")
+        hint = format_suggestion(find_similar_spelling(address, self.rows), otherwise=f"Links there: {known}.")
         raise NotFoundError(f"{address}: there is no such link", hint=hint)
 
     def _match_argument(self, text: str) -> tuple[Address, ...]:
         if _ANY not in text:
             return (Address(text),)
-        matches_of_text = tuple(address for address in sorted(self.rows) if matches(text, address))
+        matches_of_text = tuple(address for address in sorted(self.rows) if matches_pattern(text, address))
         if not matches_of_text:
             raise UserError(f"no link matches {text}: nothing was done", hint=_LIST)
         return matches_of_text

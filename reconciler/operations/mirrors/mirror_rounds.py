@@ -23,15 +23,15 @@ from reconciler.operations.steps.mirror_copy import (
     record_link_statuses,
     record_mirror_trouble,
 )
-from reconciler.providers.protocol import UpkeepResult, links_by_jobs, links_of
+from reconciler.providers.protocol import MaintenanceJobResult, require_job_links, require_links
 from reconciler.providers.protocol_links import TopicMark
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
-    from reconciler.jobs.copy import Outcome
-    from reconciler.jobs.flows import PartitionGain
+    from reconciler.jobs.copy import FlowOutcome
+    from reconciler.jobs.flows import PartitionProgress
     from reconciler.jobs.progress import JobProgress
     from reconciler.providers.protocol import Provider
     from reconciler.resources.inventory import Inventory
@@ -68,7 +68,7 @@ class CompleteMarks:
     @classmethod
     def load(cls, provider: Provider) -> CompleteMarks:
         """Load the marks that the last round stored."""
-        rows = links_by_jobs(provider).load_rows(JOB)
+        rows = require_job_links(provider).load_job_rows(JOB)
         return cls({name: row for name, row in rows.items() if _is_row(row)})
 
     def find_change(self, mirror: ObservedMirror, source: TopicMark, own: TopicMark | None) -> MirrorChange:
@@ -118,7 +118,7 @@ class CompleteMarks:
         """Store the marks if they changed."""
         rows, self._new_rows = self._new_rows, {}
         if rows != self.rows:
-            links_by_jobs(provider).store_rows(JOB, rows)
+            require_job_links(provider).store_job_rows(JOB, rows)
             self.rows = rows
 
 
@@ -194,7 +194,7 @@ class MirrorOutcome:
     bytes: int
     seconds: float
     error: ReconcilerError | None = None
-    partitions: Mapping[int, PartitionGain] = field(default_factory=dict)
+    partitions: Mapping[int, PartitionProgress] = field(default_factory=dict)
     """Copied records and lag of the partitions that were read. The others were complete."""
 
     @property
@@ -221,7 +221,7 @@ class JobOutcome:
     """A job of `run`, or `link`: sync of links; `observe`, `state`: a cluster or the state could not be read."""
     cluster: str
     seconds: float
-    upkept: UpkeepResult = field(default_factory=UpkeepResult)
+    upkept: MaintenanceJobResult = field(default_factory=MaintenanceJobResult)
     error: ReconcilerError | None = None
 
     @property
@@ -386,7 +386,7 @@ class MirrorRounds:
                         for link, seen in look.links.items()
                         if seen.declared.spec.source in self.copier.providers and (name, link) not in others.owned
                     }
-                    record_link_statuses(links_by_jobs(self._get_provider(name)), known, lost, self.now_ms())
+                    record_link_statuses(require_job_links(self._get_provider(name)), known, lost, self.now_ms())
                     self._marks_by_cluster[name].save(self._get_provider(name))
         left = Counter(status for look in looks.values() for status in look.left)
         if len(seen) > len(ordered):
@@ -396,7 +396,7 @@ class MirrorRounds:
 
     def _read_mirrors(self, name: str, is_wanted: Callable[[Address], bool], others: OtherLinks) -> _ClusterMirrors:
         provider = self._get_provider(name)
-        mirrors = links_of(provider).mirrors()
+        mirrors = require_links(provider).list_mirrors()
         idle = (mirror for mirror in mirrors if mirror.status not in FOLLOWING)
         left = tuple(
             mirror_seen.status for mirror_seen in idle if is_wanted(address_of("mirror", name, mirror_seen.name))
@@ -412,7 +412,7 @@ class MirrorRounds:
             mirror_name: error
             for mirror_name, error in {
                 **failed,
-                **links_of(provider).hidden({mirror_seen.name for mirror_seen in mirrors}),
+                **require_links(provider).find_hidden_mirrors({mirror_seen.name for mirror_seen in mirrors}),
             }.items()
             if is_wanted(address_of("mirror", name, mirror_name))
         }
@@ -429,7 +429,7 @@ class MirrorRounds:
                 chosen.append(mirror)
             else:
                 self._marks_by_cluster[name].keep_unread(mirror)
-        links = {link.name: link for link in links_of(provider).links()}
+        links = {link.name: link for link in require_links(provider).list_links()}
         used = sorted({mirror_seen.link for mirror_seen in chosen} & links.keys())
         return _ClusterMirrors(tuple(chosen), {name: links[name] for name in used}, left, hidden)
 
@@ -438,7 +438,7 @@ class MirrorRounds:
     ) -> None:
         def list_marks(name: str) -> Mapping[str, TopicMark] | ReconcilerError:
             try:
-                return links_by_jobs(self._get_provider(name)).marks()
+                return require_job_links(self._get_provider(name)).list_topic_marks()
             except ReconcilerError as error:
                 return error
 
@@ -467,7 +467,7 @@ class MirrorRounds:
 
     def _copy_due_mirrors(
         self, due: Sequence[MirrorView], started: Callable[[ObservedMirror], Callable[[JobProgress], None] | None]
-    ) -> Iterable[Outcome]:
+    ) -> Iterable[FlowOutcome]:
         if not due:
             return []
         copies = []
@@ -478,7 +478,7 @@ class MirrorRounds:
             copies.append(MirrorToCopy(view.mirror, only, None, is_followed, started(view.mirror)))
         return self.copier.copy_all(copies)
 
-    def _finish_mirror(self, view: MirrorView, outcome: Outcome | None, seconds: float) -> MirrorOutcome:
+    def _finish_mirror(self, view: MirrorView, outcome: FlowOutcome | None, seconds: float) -> MirrorOutcome:
         mirror, remembered = view.mirror, self._marks_by_cluster[view.mirror.cluster]
         error = view.error if outcome is None else outcome.error
         if view.source is None or view.change is None:
@@ -501,7 +501,7 @@ class MirrorRounds:
         trouble = None if error is None else classify_trouble(error, self.now_ms(), is_gone=view.is_gone)
         if error is None or trouble is not None:
             retry_ms = _RETRY_MS if link is None else link.declared.spec.retry_timeout
-            links = links_by_jobs(self._get_provider(view.mirror.cluster))
+            links = require_job_links(self._get_provider(view.mirror.cluster))
             record_mirror_trouble(links, view.mirror, trouble, retry_ms=retry_ms, now_ms=self.now_ms())
 
     def _get_provider(self, name: str) -> Provider:

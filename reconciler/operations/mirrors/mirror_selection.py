@@ -18,10 +18,10 @@ from reconciler.resources.address import (
     cluster_of,
     full_name_of,
     kind_of,
-    matches,
+    matches_pattern,
 )
 from reconciler.resources.mirrors import RESTORE, ObservedMirror
-from reconciler.runtime.text import did_you_mean, nearest_spelling
+from reconciler.runtime.text import find_similar_spelling, format_suggestion
 from reconciler.runtime.threads import map_in_parallel
 
 _ANY: Final = "*"
@@ -119,10 +119,7 @@ def _choose_restored_topics(mirrors: _MirrorIndex, choice: MirrorChoice, links: 
 
 
 def warn_of_absent_clusters(
-    site: Site,
-    absent: Iterable[str],
-    recorded: Callable[[], Mapping[Address, str | None]],
-    texts: Iterable[str],
+    site: Site, absent: Iterable[str], recorded: Callable[[], Mapping[Address, str | None]], texts: Iterable[str]
 ) -> None:
     """Warn of recorded clusters that patterns skip because they are absent: a root may be unmounted."""
     names = sorted(absent)
@@ -166,7 +163,7 @@ class _MirrorIndex:
             links = provider.links
             if links is None:
                 return [], []
-            return list(links.mirrors()), [address_of("link", name, link.name) for link in links.links()]
+            return list(links.list_mirrors()), [address_of("link", name, link.name) for link in links.list_links()]
 
         answers_by_cluster = dict(zip(clusters, map_in_parallel(read_cluster, clusters, name="mirrors"), strict=True))
         answers = [answer for answer in answers_by_cluster.values() if answer is not None]
@@ -179,18 +176,18 @@ class _MirrorIndex:
     def match_pattern(self, pattern: str, verb: str) -> tuple[MirrorName, ...]:
         wanted = "mirror/" + pattern.removeprefix("topic/") if pattern.startswith("topic/") else pattern
         meant = (_find_target(mirror, verb) for mirror in self._list_candidates(verb))
-        match_pattern = tuple(mirror for mirror in meant if matches(wanted, mirror.address))
+        match_pattern = tuple(mirror for mirror in meant if matches_pattern(wanted, mirror.address))
         if not match_pattern:
             what = "original source of a stopped mirror" if verb == RESTORE else "mirror"
             raise UserError(f"no {what} matches {pattern}: nothing was done", hint=_LIST)
         return match_pattern
 
     def match_link(self, link: Address, verb: str) -> tuple[ObservedMirror, ...]:
-        match_pattern = [address for address in self.links if matches(link, address)]
+        match_pattern = [address for address in self.links if matches_pattern(link, address)]
         if not match_pattern:
             known = ", ".join(self.links) or "none"
-            near = [] if _ANY in link else nearest_spelling(link, self.links)
-            hint = did_you_mean(near, otherwise=f"Links there: {known}.")
+            near = [] if _ANY in link else find_similar_spelling(link, self.links)
+            hint = format_suggestion(near, otherwise=f"Links there: {known}.")
             raise UserError(f"no link matches {link}: nothing was done", hint=hint)
         names = {(cluster_of(address), full_name_of(address)) for address in match_pattern}
         mirrors = tuple(mirror for mirror in self._list_candidates(verb) if (mirror.cluster, mirror.link) in names)

@@ -7,20 +7,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from reconciler.errors import (
-    NotFoundError,
-    ReconcilerError,
-    RetryableError,
-    UsageError,
-)
+from reconciler.errors import NotFoundError, ReconcilerError, RetryableError, UsageError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.clusters.mounts import query_clusters, unread_clusters_error
 from reconciler.operations.steps.observe import absent_cluster_error, check_cluster_exists
 from reconciler.planning.diff.mirror_orders import find_legal_verbs
-from reconciler.providers.protocol import links_of
+from reconciler.providers.protocol import require_links
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
 from reconciler.resources.mirrors import NEVER_FETCHED, ObservedLink, ObservedMirror, Position, Trouble
-from reconciler.runtime.text import did_you_mean, nearest_spelling
+from reconciler.runtime.text import find_similar_spelling, format_suggestion
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.runner import SiteOptions
@@ -60,18 +55,18 @@ def parse_mirror_addresses(texts: Iterable[str]) -> list[MirrorName]:
 def find_mirror(links: Links, named: MirrorName) -> ObservedMirror:
     """Return a mirror of its cluster. Raise `NotFoundError` with similar names if there is none."""
     try:
-        return links.mirror(named.name)
+        return links.read_mirror(named.name)
     except NotFoundError as error:
-        near = nearest_spelling(
-            named.address, [MirrorName(named.cluster, mirror.name).address for mirror in links.mirrors()]
+        near = find_similar_spelling(
+            named.address, [MirrorName(named.cluster, mirror.name).address for mirror in links.list_mirrors()]
         )
-        hint = did_you_mean(near, then=f"See the mirrors with: reconciler mirror list {named.cluster}")
+        hint = format_suggestion(near, then=f"See the mirrors with: reconciler mirror list {named.cluster}")
         raise NotFoundError(f"{named.address}: {error.message}", hint=hint) from error
 
 
 def find_other_source_cluster(site: Site, cluster: str, name: str) -> str | None:
     """Return the source cluster's present id, if it is not the id when the link was created."""
-    link = next((link for link in links_of(site.providers[cluster]).links() if link.name == name), None)
+    link = next((link for link in require_links(site.providers[cluster]).list_links() if link.name == name), None)
     if link is None or link.source_cluster_id is None:
         return None
     identity = site.providers[link.declared.spec.source].identify()
@@ -164,7 +159,7 @@ class LagReader:
 
     def measure(self, seen: ObservedMirror) -> tuple[PartitionLag, ...]:
         """Return the positions and lag of each partition of a mirror."""
-        own = links_of(self.site.providers[seen.cluster]).positions(seen.name)
+        own = require_links(self.site.providers[seen.cluster]).read_positions(seen.name)
         return compute_lags(own, {} if seen.status is MirrorStatus.STOPPED else self.read_source_positions(seen))
 
     def read_source_positions(self, seen: ObservedMirror) -> Mapping[int, Position]:
@@ -175,10 +170,10 @@ class LagReader:
             if self._is_source_replaced(seen):
                 return {}
             provider = self.site.providers[seen.source_cluster]
-            source = provider.source_topic(address_of("topic", seen.source_cluster, seen.source))
+            source = provider.read_source_topic(address_of("topic", seen.source_cluster, seen.source))
             if seen.source_topic_id not in {None, source.incarnation}:
                 return {}
-            return links_of(provider).positions(seen.source)
+            return require_links(provider).read_positions(seen.source)
         except RetryableError:
             self._unreachable.add(seen.source_cluster)
             return {}
@@ -207,7 +202,11 @@ def describe_mirrors(reach: SiteOptions, addresses: Sequence[str]) -> tuple[Mirr
     lags = LagReader(site)
     seen_mirrors = [_require_mirror(reach, site, named) for named in parse_mirror_addresses(addresses)]
     roles = {seen.cluster: site.providers[seen.cluster].capabilities.mirrors.roles for seen in seen_mirrors}
-    links = {(name, link.name): link.declared.spec for name in roles for link in links_of(site.providers[name]).links()}
+    links = {
+        (name, link.name): link.declared.spec
+        for name in roles
+        for link in require_links(site.providers[name]).list_links()
+    }
     return tuple(
         MirrorRow(
             seen,
@@ -234,8 +233,8 @@ def read_mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorEr
         its = site.providers[name].links if check_cluster_exists(site, name, recorded) else None
         if its is None:
             return []
-        links_by_cluster[name] = its.links()
-        return [*_list_link_errors(name, links_by_cluster[name]), *_list_mirror_errors(its.mirrors())]
+        links_by_cluster[name] = its.list_links()
+        return [*_list_link_errors(name, links_by_cluster[name]), *_list_mirror_errors(its.list_mirrors())]
 
     errors_by_cluster, lost = query_clusters(names, read_cluster)
     _check_links_exist(links, {name: links_by_cluster[name] for name in errors_by_cluster})
@@ -257,7 +256,7 @@ def _check_links_exist(named: Iterable[Address], links_by_cluster: Mapping[str, 
     for address in named:
         if cluster_of(address) in links_by_cluster and address not in known:
             otherwise = f"Links there: {', '.join(known) or 'none'}."
-            hint = did_you_mean(nearest_spelling(address, known), otherwise=otherwise)
+            hint = format_suggestion(find_similar_spelling(address, known), otherwise=otherwise)
             raise NotFoundError(f"{address}: there is no such link", hint=hint)
 
 
@@ -266,10 +265,7 @@ def _sort_key(error: MirrorError) -> tuple[str, str, str, str]:
 
 
 def _is_about(
-    error: MirrorError,
-    named: set[tuple[str, str]],
-    mirrors: set[Address],
-    links: set[tuple[str | None, str]],
+    error: MirrorError, named: set[tuple[str, str]], mirrors: set[Address], links: set[tuple[str | None, str]]
 ) -> bool:
     place = error.cluster, error.link
     if error.mirror is None:
@@ -305,7 +301,7 @@ def _read_mirrors(
 
     def read_cluster(name: str) -> Sequence[ObservedMirror]:
         links = site.providers[name].links if check_cluster_exists(site, name, recorded) else None
-        return [] if links is None else links.mirrors()
+        return [] if links is None else links.list_mirrors()
 
     return query_clusters(names, read_cluster)
 
@@ -319,7 +315,7 @@ def _require_mirror(reach: SiteOptions, site: Site, named: MirrorName) -> Observ
         raise verdict
     if not is_present[named.cluster]:
         raise absent_cluster_error(site.clusters[named.cluster])
-    return find_mirror(links_of(site.providers[named.cluster]), named)
+    return find_mirror(require_links(site.providers[named.cluster]), named)
 
 
 def measure_lags(site: Site, mirrors: Sequence[ObservedMirror]) -> Iterator[MirrorRow]:

@@ -34,7 +34,7 @@ from reconciler.planning.same_or_less import (
 )
 from reconciler.planning.saved_plan import PLAN_AGAIN_HINT, read_action
 from reconciler.planning.settle import settle_action
-from reconciler.runtime.text import counted, list_first, shorten_run_id
+from reconciler.runtime.text import list_first, pluralize, shorten_run_id
 from reconciler.state.journal import (
     RunFile,
     StateAdvance,
@@ -155,7 +155,7 @@ class ApprovedPlan:
             if any(Why.LOSS in change.whys for change in comparison.more):
                 hint = hint.replace(_UNDONE, f"{_UNDONE}{_STOP_FIRST}")
             named = "; ".join(f"{change.id}: {change.message}" for change in comparison.more[:_SHOWN])
-            count = counted(len(comparison.more), "action differs", "actions differ", grouping="")
+            count = pluralize(len(comparison.more), "action differs", "actions differ", grouping="")
             message = f"the current plan no longer matches the plan that was approved, {count}:\n{named}"
             raise ChangedPlanError(message, held, hint=hint)
         if not self.is_strict:
@@ -203,7 +203,7 @@ class ApprovedDigest:
         held = ApprovalCheck(compare_actions([read_action(stored) for stored in runs[0].actions], now))
         if not held.difference.is_allowed:
             more = held.difference.more
-            count = counted(len(more), "action is", "actions are", grouping="")
+            count = pluralize(len(more), "action is", "actions are", grouping="")
             message = f"{count} more than run {shorten_run_id(runs[0].run)} left of the approved plan {self.digest[:8]}"
             raise ChangedPlanError(message, held, hint=_APPROVE_AGAIN)
         _reject_repetition(self.use, runs, now, basis, store)
@@ -299,7 +299,8 @@ def check_approvers(
     approvers = sorted({name.strip().removeprefix("@").casefold() for name in names} - {""})
     if len(approvers) < required:
         who = f"{list_first(approvers)} did" if approvers else "no approver is named"
-        message = f"{counted(required, 'person', 'people')} must have approved {list_first(because, _SHOWN)}, and {who}"
+        people = pluralize(required, "person", "people")
+        message = f"{people} must have approved {list_first(because, _SHOWN)}, and {who}"
         how = "Name each who did: --approved-by NAME" if request is None else f"Have more people approve {request}"
         hint = f"guards.approvals of the workspace requires it. {how}"
         raise BlockedError(message, hint=hint, subject=NOTHING_DONE)
@@ -320,9 +321,9 @@ class ResumeFacts:
 
 def list_unfinished_actions(settled: SettledJournal) -> list[Action]:
     """Return the actions that did not happen, in plan order."""
-    outcome = settled.run.fold()
+    outcome = settled.run.compute_progress()
     absent = {name for name, verdict in settled.verdicts.items() if verdict == "absent"}
-    left = {action.id for action in outcome.left} | absent
+    left = {action.id for action in outcome.remaining} | absent
     return [action for action in settled.run.actions if action.id in left]
 
 
@@ -425,7 +426,7 @@ def _changed_error(run: str, more: Sequence[Difference], not_needed: tuple[str, 
     is_missing = any(Why.MISSING in change.whys for change in more)
     named = "\n".join(f"{change.id}: {change.message}" for change in more[:_SHOWN])
     further = f"\nand {len(more) - _SHOWN:,} more" if more[_SHOWN:] else ""
-    count = counted(len(more), "action is", "actions are", grouping="")
+    count = pluralize(len(more), "action is", "actions are", grouping="")
     message = f"{count} not what the open run {shorten_run_id(run)} had planned:\n{named}{further}"
     return ChangedPlanError(
         message, ApprovalCheck(SameOrLess(tuple(more), not_needed)), hint=_MISSING if is_missing else _CHANGED

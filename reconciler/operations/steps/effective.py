@@ -10,7 +10,7 @@ from reconciler.lifecycles import TieringState
 from reconciler.planning.actions import Action, Change, Create, Transition, Update
 from reconciler.planning.fields import CONFIGS, PROPERTIES
 from reconciler.planning.situation import is_replica
-from reconciler.resources.acls import NamespaceAcl, parse_rule, rule_path, to_rule_fields
+from reconciler.resources.acls import NamespaceAcl, build_rule_path, parse_rule, to_rule_fields
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -18,13 +18,13 @@ from reconciler.resources.address import (
     cluster_of,
     full_name_of,
     kind_of,
+    list_levels,
     split_name,
-    tiers_of,
 )
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS, CREATION_DEFAULTS, ENABLED
 from reconciler.resources.configs import BROKERS, DEFAULT
-from reconciler.resources.inventory import Capabilities, Inventory, LiveTopic, Observed, Resource, configs_of
+from reconciler.resources.inventory import Capabilities, Inventory, LiveTopic, Observed, Resource, read_own_configs
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import (
@@ -62,7 +62,7 @@ def list_effective_acls(address: Address, observed: Inventory) -> tuple[AclRow, 
             continue
         fields = list_own_rules(observed_level.resource)
         rows += (AclRow(path, parse_rule(path, fields[path]), place) for path in sorted(fields))
-        rows += (AclRow(rule_path(rule), rule, place) for rule in observed_level.undeclarable)
+        rows += (AclRow(build_rule_path(rule), rule, place) for rule in observed_level.undeclarable)
     return tuple(rows)
 
 
@@ -74,7 +74,7 @@ def list_own_rules(resource: Resource) -> Mapping[str, tuple[str, ...]]:
 def _list_acl_levels(address: Address) -> Iterator[Address]:
     cluster, name = cluster_of(address) or "", full_name_of(address)
     is_namespace = kind_of(address) == "namespace"
-    for tier in tiers_of(name if is_namespace else split_name(name)[0]):
+    for tier in list_levels(name if is_namespace else split_name(name)[0]):
         yield address_of("namespace", cluster, tier)
     if not is_namespace:
         yield address
@@ -119,7 +119,7 @@ def read_effective_configs(provider: Provider, address: Address, observed: Inven
     if mirror is None or not isinstance(mirror.resource, MirrorTopic):
         return rows
     link = address_of("link", mirror.resource.cluster, mirror.resource.link)
-    source_configs = provider.source_topic(address).configs
+    source_configs = provider.read_source_topic(address).configs
     return tuple(
         ConfigRow(row.key, source_configs[row.key], link)
         if source_configs.get(row.key, row.value) != row.value
@@ -139,7 +139,7 @@ def _list_config_layers(
     yield of_all, seen.topic.initial if seen is not None else {}
     for place in _list_config_tiers(address, capabilities):
         observed_tier = observed.get(place)
-        yield place, configs_of(observed_tier.resource) if observed_tier is not None else {}
+        yield place, read_own_configs(observed_tier.resource) if observed_tier is not None else {}
 
 
 def _list_config_tiers(address: Address, capabilities: Capabilities) -> Iterator[Address]:
@@ -147,7 +147,7 @@ def _list_config_tiers(address: Address, capabilities: Capabilities) -> Iterator
     is_namespace = kind_of(address) == "namespace"
     namespace = name if is_namespace else split_name(name)[0]
     if capabilities.inherits_configs or is_namespace:
-        yield from (address_of("namespace", cluster, tier) for tier in tiers_of(namespace))
+        yield from (address_of("namespace", cluster, tier) for tier in list_levels(namespace))
     if not is_namespace:
         yield address
 
@@ -241,7 +241,7 @@ def _read_tiering_configs(
         acting = {config: (properties[name], CLUSTER) for name, config in CONFIG_DEFAULTS.items() if name in properties}
     apply_layer(acting, seen_topic.topic.initial, CLUSTER)
     for place in (
-        *(address_of("namespace", topic.cluster, tier) for tier in tiers_of(topic.metadata.namespace)),
+        *(address_of("namespace", topic.cluster, tier) for tier in list_levels(topic.metadata.namespace)),
         address,
     ):
         seen = inventory.get(place)

@@ -16,7 +16,7 @@ from reconciler.applying.events import Execution, Progress
 from reconciler.applying.ports import DataAction, JobResult
 from reconciler.errors import BrokenInvariantError, IncompleteError, MissingRecordsError, UserError
 from reconciler.lifecycles import UNMOUNT
-from reconciler.objectstore.base import nonce
+from reconciler.objectstore.base import create_nonce
 from reconciler.operations.steps.link_pass import FinalSync
 from reconciler.operations.steps.mirror_copy import Copier, record_refused_copy
 from reconciler.operations.steps.mount_jobs import (
@@ -31,11 +31,11 @@ from reconciler.operations.steps.mount_jobs import (
 )
 from reconciler.operations.steps.transitions import CONTINUE_HINT, CatchUp, TransitionDriver, drive_transition
 from reconciler.planning.actions import Action, Estimate, RunJob, Transition
-from reconciler.providers.protocol import Costly, Provider, links_by_jobs
+from reconciler.providers.protocol import Costly, Provider, require_job_links
 from reconciler.resources.address import Address, cluster_of, full_name_of
 from reconciler.resources.mount import Mounting
 from reconciler.resources.workspace import IN_PROCESS, SparkSpec
-from reconciler.runtime.retry import go_on
+from reconciler.runtime.retry import skip_check
 
 if TYPE_CHECKING:
     from reconciler.jobs.session import RunningSpark
@@ -107,10 +107,10 @@ class SparkJobs:
 
     def _is_for_spark(self, estimate: Estimate) -> bool:
         is_empty = estimate.bytes == 0 and estimate.engine != ""
-        return estimate.bytes >= self._spec.below and not is_empty
+        return estimate.bytes >= self._spec.in_process_limit and not is_empty
 
     def run(
-        self, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = go_on
+        self, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = skip_check
     ) -> JobResult:
         """Run a job or a transition. Return what was copied."""
         engine = self.build_engine()
@@ -123,7 +123,7 @@ class SparkJobs:
                 estimate = action.estimate
                 progress(Progress(action.id, 0, estimate.records, 0, estimate.bytes, 0.0, phase="starting Spark"))
 
-        moved = self._run_action(replace(engine, before_spark=report_start), action, report, may_go_on)
+        moved = self._run_action(replace(engine, prepare_spark=report_start), action, report, may_go_on)
         return replace(moved, ran=self.get_execution(engine))
 
     def _run_action(
@@ -155,7 +155,7 @@ class SparkJobs:
         """Return an engine for one job."""
         from reconciler.jobs.stage import Engine
 
-        return Engine(lambda: self.get_session().session, lambda: self._is_stopped, self._spec.below)
+        return Engine(lambda: self.get_session().session, lambda: self._is_stopped, self._spec.in_process_limit)
 
     def get_execution(self, engine: Engine) -> Execution:
         """Return where an engine's tasks have run so far."""
@@ -165,11 +165,7 @@ class SparkJobs:
         return Execution(IN_PROCESS if used.in_process else "")
 
     def _run_transition(
-        self,
-        engine: Engine,
-        action: Transition,
-        progress: Callable[[Progress], None],
-        may_go_on: Callable[[], None],
+        self, engine: Engine, action: Transition, progress: Callable[[Progress], None], may_go_on: Callable[[], None]
     ) -> JobResult:
         copying = CopyTotals(self.build_copier(engine), action.id, progress)
         driven = drive_transition(self.build_driver(copying.copy_mirror, may_go_on), action)
@@ -186,7 +182,7 @@ class SparkJobs:
     def build_driver(
         self,
         copy: Callable[[ObservedMirror, Mapping[int, int] | None], object] | None = None,
-        may_go_on: Callable[[], None] = go_on,
+        may_go_on: Callable[[], None] = skip_check,
     ) -> TransitionDriver:
         """Return the driver of transitions, which need both clusters of a link."""
 
@@ -196,7 +192,7 @@ class SparkJobs:
             may_go_on()
 
         return TransitionDriver(
-            self._providers, copy or self.build_copier().copy, FinalSync(self._providers), nonce, check_stop
+            self._providers, copy or self.build_copier().copy, FinalSync(self._providers), create_nonce, check_stop
         )
 
     def _run_mirror(self, engine: Engine, job: RunJob, progress: Callable[[Progress], None]) -> JobResult:
@@ -204,20 +200,20 @@ class SparkJobs:
         above, below = self._get_provider(source), self._get_provider(sink)
         from reconciler.records.log import TransactionalSink
 
-        into = below.sink(sink)
-        before = {number: reached.end for number, reached in into.reached().items()}
+        into = below.open_sink(sink)
+        before = {number: reached.end for number, reached in into.read_positions().items()}
         copying = CopyTotals(self.build_copier(engine), name, progress)
-        links = links_by_jobs(below)
-        mirror = links.mirror(full_name_of(sink))
+        links = require_job_links(below)
+        mirror = links.read_mirror(full_name_of(sink))
         try:
             copying.copy_mirror(mirror)
         except UserError as error:
             record_refused_copy(links, mirror, error)
             raise
         if copying.offsets and isinstance(into, TransactionalSink):
-            check_renumbered(name, (above.log(source), below.log(sink)), into, engine)
+            check_renumbered(name, (above.open_log(source), below.open_log(sink)), into, engine)
         elif copying.offsets:
-            check_equal(name, above.log(source), below.log(sink), engine, since=before)
+            check_equal(name, above.open_log(source), below.open_log(sink), engine, since=before)
         return JobResult(copying.records, copying.bytes)
 
     @cached_property
@@ -246,12 +242,12 @@ class SparkJobs:
         stored_bytes = sum(item.bytes for item in work)
         if engine.starts_spark(stored_bytes):
             # Report a missing PySpark before the import below fails.
-            engine.spark(stored_bytes)
+            engine.start_spark(stored_bytes)
             from reconciler.jobs.compaction import run_in_spark
 
             yield from run_in_spark(engine, work, do)
         else:
-            engine.used.count(in_process=len(work))
+            engine.used.count_tasks(in_process=len(work))
             yield from run_chores_here(work, do)
 
     def stop(self) -> None:

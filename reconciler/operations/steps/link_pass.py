@@ -34,7 +34,7 @@ from reconciler.operations.steps.link_sides import (
     summarize_task,
 )
 from reconciler.operations.steps.transitions import UNDER_WAY, TransitionDriver
-from reconciler.providers.protocol import links_by_jobs, links_of
+from reconciler.providers.protocol import require_job_links, require_links
 from reconciler.resources.address import join_name, split_name
 from reconciler.resources.mirror_link import SYNC_MS, MirrorLinkSpec, filters_include, is_auto_created
 from reconciler.resources.mirrors import (
@@ -66,7 +66,7 @@ IN_USE: Final = "CONSUMER_GROUP_IN_USE_ERROR"
 def sync_groups(sides: LinkView, pace: LinkMemory) -> TaskResult:
     """Sync the groups that committed since the last sync."""
     mirrors, spec = sides.live, sides.spec
-    above, below = links_by_jobs(sides.source).syncs, links_by_jobs(sides.destination).syncs
+    above, below = require_job_links(sides.source).syncs, require_job_links(sides.destination).syncs
     versions, refused = _read_group_versions(above, spec)
     rests_on = (
         spec.prefix,
@@ -75,12 +75,12 @@ def sync_groups(sides: LinkView, pace: LinkMemory) -> TaskResult:
     )
     settled = pace.get_group_versions(sides.link.id, rests_on)
     news = [name for name, version in sorted(versions.items()) if settled.get(name) != version]
-    offsets = above.group_offsets(news) if news else {}
+    offsets = above.read_group_offsets(news) if news else {}
     return write_offsets(spec, mirrors, (offsets, below), refused, settled=(settled, versions))
 
 
 def _read_group_versions(above: SyncsByJobs, spec: MirrorLinkSpec) -> tuple[dict[str, str], dict[str, ReconcilerError]]:
-    versions = above.group_versions(lambda name: is_group_synced(spec, name))
+    versions = above.list_group_versions(lambda name: is_group_synced(spec, name))
     refused = {name: version for name, version in versions.items() if isinstance(version, ReconcilerError)}
     return {name: version for name, version in versions.items() if not isinstance(version, ReconcilerError)}, refused
 
@@ -164,7 +164,7 @@ class GroupOffsetCache:
         versions, refused = _read_group_versions(above, spec)
         news = [name for name, version in versions.items() if self._known.get((cluster, name), ("",))[0] != version]
         if news:
-            for name, offsets in above.group_offsets(sorted(news)).items():
+            for name, offsets in above.read_group_offsets(sorted(news)).items():
                 self._known[cluster, name] = versions[name], offsets
         known_groups = (name for name in sorted(versions) if (cluster, name) in self._known)
         return {name: self._known[cluster, name][1] for name in known_groups}, refused
@@ -189,7 +189,7 @@ def auto_create_mirrors(sides: LinkView, offered: Mapping[str, OfferedTopic]) ->
     }
     if not wanted:
         return TaskResult()
-    outcomes = links_by_jobs(sides.destination).syncs.make_mirrors(sides.link.name, wanted)
+    outcomes = require_job_links(sides.destination).syncs.create_mirrors(sides.link.name, wanted)
     errors = {name: error for name, error in outcomes.items() if error is not None}
     done = summarize_task(len(outcomes) - len(errors), errors)
     of_link = (
@@ -211,8 +211,8 @@ def _find_name_conflicts(sides: LinkView, sources: Collection[str]) -> dict[str,
     if not sources:
         return {}
     below, above = sides.link.declared.metadata.cluster, sides.spec.source
-    own_mirrors = {mirror.name: mirror for mirror in links_of(sides.destination).mirrors()}
-    source_mirrors = {mirror.name: mirror for mirror in links_of(sides.source).mirrors()}
+    own_mirrors = {mirror.name: mirror for mirror in require_links(sides.destination).list_mirrors()}
+    source_mirrors = {mirror.name: mirror for mirror in require_links(sides.source).list_mirrors()}
     of_link: dict[str, str] = {}
     for source in sources:
         name = _make_mirror_name(sides, source)
@@ -240,14 +240,14 @@ def _report_name_conflicts(sides: LinkView, of_link: Mapping[str, str], done: Ta
 def sync_access_rules(sides: LinkView) -> TaskResult:
     """Sync the source's access rules to mirrors and namespaces."""
     sync, name = sides.spec.acl_sync, sides.link.name
-    below = links_by_jobs(sides.destination).syncs
+    below = require_job_links(sides.destination).syncs
     if sync is None or not sync.enabled or sides.spec.prefix:
-        return TaskResult(below.protect(name))
+        return TaskResult(below.protect_mirrors(name))
     if not sync.filters:
         error = UserError(f"link {name}: acl.filters is not set", hint="List in aclSync.filters the rules to copy.")
-        return TaskResult(below.protect(name), error, MISCONFIGURATION)
-    rules = filter_rules(sync.filters, links_by_jobs(sides.source).syncs.rules())
-    return TaskResult(below.sync_rules(name, rules) + below.protect(name))
+        return TaskResult(below.protect_mirrors(name), error, MISCONFIGURATION)
+    rules = filter_rules(sync.filters, require_job_links(sides.source).syncs.list_access_rules())
+    return TaskResult(below.sync_rules(name, rules) + below.protect_mirrors(name))
 
 
 # A mirror waits for a missing or unreadable source as long as its link specifies. A source with another id or with
@@ -265,7 +265,7 @@ def sync_topics(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskRes
         if mirror.status is not MirrorStatus.PAUSED
         and _find_source_trouble(sides, mirror, offered.get(mirror.source)) is None
     }
-    return summarize_task(0, links_by_jobs(sides.destination).syncs.follow(healthy))
+    return summarize_task(0, require_job_links(sides.destination).syncs.update_mirrors(healthy))
 
 
 def record_source_troubles(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> dict[str, ReconcilerError]:
@@ -284,7 +284,7 @@ def record_source_troubles(sides: LinkView, offered: Mapping[str, OfferedTopic])
         if judgement.fails:
             ended[mirror.name] = UserError(trouble.message, hint=FAILED_HINT)
     if news:
-        links_by_jobs(sides.destination).syncs.record_troubles(news, list(ended))
+        require_job_links(sides.destination).syncs.record_troubles(news, list(ended))
     return ended
 
 
@@ -335,8 +335,8 @@ def sync_links(
     link_pass: LinkPass, driver: TransitionDriver | None = None, is_wanted: Callable[[str], bool] = lambda _name: True
 ) -> Iterator[LinkOutcome]:
     """Sync the wanted links except their groups, and yield the results."""
-    links = links_by_jobs(link_pass.providers[link_pass.cluster])
-    every, version = links.links(), ""
+    links = require_job_links(link_pass.providers[link_pass.cluster])
+    every, version = links.list_links(), ""
     mirrors: Sequence[ObservedMirror] | None = None
     for link in every:
         if not is_wanted(link.name):
@@ -344,9 +344,11 @@ def sync_links(
         if mirrors is None:
             # Read the version before the mirrors, so that the next pass notices concurrent changes.
             version = (
-                links.syncs.version() if any(every_link.status is not LinkStatus.PAUSED for every_link in every) else ""
+                links.syncs.read_metadata_version()
+                if any(every_link.status is not LinkStatus.PAUSED for every_link in every)
+                else ""
             )
-            mirrors = links.mirrors()
+            mirrors = links.list_mirrors()
             register_full_names(link_pass.providers, mirrors)
         sides = link_pass.build_view(link, mirrors)
         if sides is None:
@@ -361,9 +363,9 @@ def sync_link_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[Li
     """Sync groups to the current offsets of their mirrors, and yield the results."""
     if not names:
         return
-    links, pace = links_of(link_pass.providers[link_pass.cluster]), link_pass.pace
-    mirrors = links.mirrors()
-    for link in links.links():
+    links, pace = require_links(link_pass.providers[link_pass.cluster]), link_pass.pace
+    mirrors = links.list_mirrors()
+    for link in links.list_links():
         sides = link_pass.build_view(link, mirrors) if link.name in names else None
         if sides is None:
             continue
@@ -457,7 +459,7 @@ class _LinkTasks:
         if self._must_create_mirrors(version):
             done[AUTO_CREATE_MIRROR] = self._create_mirrors(offered, version)
             if done[AUTO_CREATE_MIRROR].count:
-                mirrors = links_of(self.sides.destination).mirrors(self.sides.link.name)
+                mirrors = require_links(self.sides.destination).list_mirrors(self.sides.link.name)
                 self.sides = replace(self.sides, mirrors=tuple(mirrors))
         if shapes:
             if self.follows:
@@ -569,10 +571,10 @@ class FinalSync:
 
     def __call__(self, mirror: ObservedMirror) -> None:
         """Sync configs and groups of a mirror."""
-        links = links_by_jobs(get_provider(self.providers, mirror.cluster))
+        links = require_job_links(get_provider(self.providers, mirror.cluster))
         source = get_provider(self.providers, mirror.source_cluster)
         register_full_names(self.providers, [mirror])
-        above, where = links_by_jobs(source).syncs, f"{mirror.source} of cluster {mirror.source_cluster}"
+        above, where = require_job_links(source).syncs, f"{mirror.source} of cluster {mirror.source_cluster}"
         seen = above.list_offered_topics(make_link_principal(mirror.link), [mirror.source]).get(mirror.source)
         if seen is None:
             hint = "Fail over to keep what the mirror has: that needs no source."
@@ -580,9 +582,9 @@ class FinalSync:
         if not seen.is_readable:
             message = f"an access rule denies reading {where} to {make_link_principal(mirror.link)}"
             raise NotAuthorizedError(message, hint="Remove the rule there; what is in progress then continues.")
-        for error in links.syncs.follow({mirror.name: seen.topic}).values():
+        for error in links.syncs.update_mirrors({mirror.name: seen.topic}).values():
             raise error
-        link = next((link for link in links.links() if link.name == mirror.link), None)
+        link = next((link for link in links.list_links() if link.name == mirror.link), None)
         if link is None:
             return
         spec = link.declared.spec

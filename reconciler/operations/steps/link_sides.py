@@ -21,7 +21,7 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.lifecycles import LinkStatus, MirrorStatus
-from reconciler.providers.protocol import links_by_jobs
+from reconciler.providers.protocol import require_job_links
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.base import UNLIMITED
 from reconciler.resources.mirrors import (
@@ -220,7 +220,7 @@ def record_task_trouble(sides: LinkView, task: str, done: TaskResult) -> None:
         trouble = Trouble(done.code or get_error_code(done.error), done.note or done.error.message, sides.now_ms)
     before = None if known is None else (known.code, known.message)
     if before != (None if trouble is None else (trouble.code, trouble.message)):
-        links_by_jobs(sides.destination).record_task_trouble(sides.link.name, task, trouble)
+        require_job_links(sides.destination).record_task_trouble(sides.link.name, task, trouble)
 
 
 # A link whose source does not answer is UNAVAILABLE. An error that a person must fix, such as wrong credentials or
@@ -253,7 +253,7 @@ def probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource | 
         return error
     _record_status(sides, LinkStatus.ACTIVE, None)
     if sides.link.source_cluster_id is None and sides.owner is None:
-        links_by_jobs(sides.destination).syncs.record_source_cluster_id(sides.link.name, source.cluster_id)
+        require_job_links(sides.destination).syncs.record_source_cluster_id(sides.link.name, source.cluster_id)
     return source
 
 
@@ -291,13 +291,13 @@ def _probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource:
         message = f"cluster {identity.cluster_id} answers as {name}, but the link was created for {known}"
         hint = f"Correct where {name} is. To follow the other cluster, delete the link and create it again."
         raise UserError(message, hint=hint)
-    above = links_by_jobs(sides.source).syncs
-    version = above.version()
+    above = require_job_links(sides.source).syncs
+    version = above.read_metadata_version()
     return LinkSource(identity.cluster_id, version, _read_offered(sides) if needs(version) else None)
 
 
 def _read_offered(sides: LinkView) -> Mapping[str, OfferedTopic]:
-    above = links_by_jobs(sides.source).syncs
+    above = require_job_links(sides.source).syncs
     offered = above.list_offered_topics(sides.principal)
     silent = sorted({mirror.source for mirror in sides.live} - offered.keys())
     return {**offered, **above.list_offered_topics(sides.principal, silent)} if silent else offered
@@ -318,7 +318,7 @@ def _record_status(sides: LinkView, status: LinkStatus, trouble: Trouble | None)
         return
     if sides.link.status is status and _make_comparable(status, known) == _make_comparable(status, trouble):
         return
-    links_by_jobs(sides.destination).record_link_trouble(sides.link.name, status, trouble)
+    require_job_links(sides.destination).record_link_trouble(sides.link.name, status, trouble)
 
 
 def _make_comparable(status: LinkStatus, trouble: Trouble | None) -> tuple[str, ...]:

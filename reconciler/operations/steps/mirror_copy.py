@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import NotAuthorizedError, ProducerFencedError, ReconcilerError, SourceChangedError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.operations.steps.link_sides import NOT_READABLE, TIMEOUT, get_provider, judge_trouble
-from reconciler.providers.protocol import links_by_jobs, links_of
+from reconciler.providers.protocol import require_job_links, require_links
 from reconciler.resources.address import address_of
 from reconciler.resources.mirrors import (
     RECORDS_REFUSED,
@@ -21,8 +21,8 @@ from reconciler.resources.mirrors import (
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
-    from reconciler.jobs.copy import Outcome
-    from reconciler.jobs.flows import Copy, Flow
+    from reconciler.jobs.copy import FlowOutcome
+    from reconciler.jobs.flows import CopyResult, Flow
     from reconciler.jobs.progress import JobProgress
     from reconciler.jobs.stage import Engine
     from reconciler.providers.protocol import Provider
@@ -60,7 +60,7 @@ class Copier:
         mirror: ObservedMirror,
         until: Mapping[int, int] | None = None,
         progress: Callable[[JobProgress], None] | None = None,
-    ) -> Copy:
+    ) -> CopyResult:
         """Copy one mirror up to `until`, by default its source's current ends.
 
         Raises:
@@ -72,24 +72,28 @@ class Copier:
             raise outcome.error
         return outcome.copy
 
-    def copy_all(self, wanted: Sequence[MirrorToCopy]) -> list[Outcome]:
+    def copy_all(self, wanted: Sequence[MirrorToCopy]) -> list[FlowOutcome]:
         """Copy mirrors in parallel. Then delete records that their sources have deleted (F-C-054)."""
-        from reconciler.jobs.copy import Outcome, mirrors
-        from reconciler.jobs.flows import Copy, Flow
+        from reconciler.jobs.copy import FlowOutcome, copy_flows
+        from reconciler.jobs.flows import CopyResult, Flow
 
         flows = list(map_in_parallel(self._try_open_flow, wanted, name="open"))
         ready = [flow for flow in flows if isinstance(flow, Flow)]
-        copied = iter(mirrors(ready, self.engine))
-        outcomes = [next(copied) if isinstance(flow, Flow) else Outcome(Copy(is_whole=False), flow) for flow in flows]
+        copied = iter(copy_flows(ready, self.engine))
+        outcomes = [
+            next(copied) if isinstance(flow, Flow) else FlowOutcome(CopyResult(is_whole=False), flow) for flow in flows
+        ]
         return list(map_in_parallel(self._delete_old_records, list(zip(wanted, outcomes, strict=True)), name="starts"))
 
-    def _delete_old_records(self, done: tuple[MirrorToCopy, Outcome]) -> Outcome:
+    def _delete_old_records(self, done: tuple[MirrorToCopy, FlowOutcome]) -> FlowOutcome:
         mirror, outcome = done[0].mirror, done[1]
         start_offsets = {number: gained.source_start for number, gained in outcome.copy.partitions.items()}
         if outcome.error is not None or not any(start_offsets.values()):
             return outcome
         try:
-            links_by_jobs(get_provider(self.providers, mirror.cluster)).delete_below_starts(mirror.name, start_offsets)
+            require_job_links(get_provider(self.providers, mirror.cluster)).delete_below_starts(
+                mirror.name, start_offsets
+            )
         except NotAuthorizedError as error:
             return replace(outcome, error=UserError(error.message, hint=error.hint))
         except ReconcilerError as error:
@@ -112,15 +116,15 @@ class Copier:
         source = address_of("topic", mirror.source_cluster, mirror.source)
         target = address_of("mirror", mirror.cluster, mirror.name)
         if not wanted.is_followed:
-            follow = links_by_jobs(below).syncs.follow({mirror.name: above.source_topic(source)})
+            follow = require_job_links(below).syncs.update_mirrors({mirror.name: above.read_source_topic(source)})
             for error in follow.values():
                 raise error
-        log = above.log(source)
+        log = above.open_log(source)
         if not mirror.first_copy_done and mirror.begins is None:
             self._set_start_offsets(below, mirror, log)
         return Flow(
             log,
-            below.sink(target),
+            below.open_sink(target),
             wanted.only,
             wanted.until,
             lambda: is_still_followed(below, mirror),
@@ -128,15 +132,15 @@ class Copier:
         )
 
     def _set_start_offsets(self, provider: Provider, mirror: ObservedMirror, log: TopicLog) -> None:
-        link = next((link for link in links_of(provider).links() if link.name == mirror.link), None)
+        link = next((link for link in require_links(provider).list_links() if link.name == mirror.link), None)
         start = "earliest" if link is None else link.declared.spec.start_offset
         if start != "earliest":
-            links_by_jobs(provider).begin(mirror.name, choose_start_offsets(log, start))
+            require_job_links(provider).record_start_offsets(mirror.name, choose_start_offsets(log, start))
 
 
 def is_still_followed(provider: Provider, mirror: ObservedMirror) -> bool:
     """Return whether a mirror still copies: it was not paused or stopped since the copy began."""
-    now = links_of(provider).mirror(mirror.name)
+    now = require_links(provider).read_mirror(mirror.name)
     is_wanted = now.status in FETCHING or now.status is mirror.status is _M.PAUSED
     same = (now.topic_id, now.link, None if now.operation is None else now.operation.id)
     return is_wanted and same == (
@@ -148,12 +152,12 @@ def is_still_followed(provider: Provider, mirror: ObservedMirror) -> bool:
 
 def choose_start_offsets(log: TopicLog, start_offset: str) -> dict[int, int]:
     """Return the offsets at which a new mirror begins, unless it begins where its source does."""
-    from reconciler.records.schema import parse_ms
+    from reconciler.records.schema import parse_time_ms
 
-    bounds = log.bounds()
+    bounds = log.read_bounds()
     if start_offset == "latest":
         return {number: partition_bounds.stable for number, partition_bounds in bounds.items()}
-    since = {number: log.offset_for_time(number, parse_ms(start_offset)) for number in bounds}
+    since = {number: log.find_offset_at(number, parse_time_ms(start_offset)) for number in bounds}
     return {number: bounds[number].stable if offset is None else offset for number, offset in since.items()}
 
 

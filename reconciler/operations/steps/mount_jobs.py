@@ -18,15 +18,9 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.lifecycles import MOUNT, MigrationState
-from reconciler.objectstore.base import nonce
-from reconciler.providers.protocol import Provider, groups_of, migrations_of, part_of
-from reconciler.providers.protocol_moves import (
-    CopyMove,
-    LiveTopic,
-    MountJob,
-    MovesByJobs,
-    add_still_sealed_hint,
-)
+from reconciler.objectstore.base import create_nonce
+from reconciler.providers.protocol import Provider, require_groups, require_migrations, require_part
+from reconciler.providers.protocol_moves import ArchivableTopic, CopyMove, MountJob, MovesByJobs, add_still_sealed_hint
 from reconciler.resources.address import address_of, cluster_of, full_name_of, split_name
 from reconciler.resources.base import UNLIMITED, InNamespace
 from reconciler.resources.mount import Direction, HandMigration, Mounting, MountingSpec, Phase
@@ -87,9 +81,9 @@ def check_equal(
     name: str, source: TopicLog, copy: TopicLog, engine: Engine, *, since: Mapping[int, int] | None = None
 ) -> None:
     """Reject a copy that differs at offsets that both have. Compacted partitions are compared from `since` on."""
-    from reconciler.jobs.verify import verify
+    from reconciler.jobs.verify import compare_logs
 
-    _check_differences(name, verify(engine, source, copy, since=since))
+    _check_differences(name, compare_logs(engine, source, copy, since=since))
 
 
 def check_renumbered(name: str, logs: tuple[TopicLog, TopicLog], into: TransactionalSink, engine: Engine) -> None:
@@ -97,7 +91,7 @@ def check_renumbered(name: str, logs: tuple[TopicLog, TopicLog], into: Transacti
     from reconciler.jobs.ordered import verify_renumbered
 
     source, copy = logs
-    _check_differences(name, verify_renumbered(engine, copy, source, into.spans(source.bounds())))
+    _check_differences(name, verify_renumbered(engine, copy, source, into.find_spans(source.read_bounds())))
 
 
 def _check_differences(name: str, comparison: Comparison) -> None:
@@ -126,11 +120,13 @@ class MountPorts:
     @property
     def by_jobs(self) -> MovesByJobs:
         """Functions of the cluster for moves by jobs."""
-        return part_of(self.provider, migrations_of(self.provider).by_jobs, "mounts and moves that jobs make")
+        return require_part(
+            self.provider, require_migrations(self.provider).job_steps, "mounts and moves that jobs make"
+        )
 
     def open_log(self, cluster: str, topic: str) -> TopicLog:
         """Return the log of a topic."""
-        return self.provider.log(address_of("topic", cluster, topic))
+        return self.provider.open_log(address_of("topic", cluster, topic))
 
     def open_archive(self, location: str) -> Archive:
         """Return the archive at a location in the cluster's object storage."""
@@ -157,7 +153,7 @@ class _MountJobRun:
             mounting=mounting.full_name,
             topic=mounting.topic_name,
             location=location,
-            claim=nonce()[:16],
+            claim=create_nonce()[:16],
             at_ms=mounts.now_ms(),
             topic_id=topic_id,
             by_hand=self.by_hand,
@@ -166,7 +162,7 @@ class _MountJobRun:
         return self._store_move(move)
 
     def _store_move(self, move: MountJob) -> MountJob:
-        self.means.by_jobs.keep(move)
+        self.means.by_jobs.store_job(move)
         return move
 
 
@@ -180,11 +176,11 @@ class Unmount(_MountJobRun):
 
     def run(self) -> JobResult:
         """Run or continue the unmount. Raises `StalePlanError` if the topic was recreated."""
-        from reconciler.archives.archive import detach, tidy
+        from reconciler.archives.archive import delete_unnamed_objects, detach_archive
 
         mounts, move = self.means.by_jobs, self._load_or_begin()
         archive = self.means.open_archive(move.location)
-        topic, done = mounts.topic(move.topic), None
+        topic, done = mounts.read_topic(move.topic), None
         if topic is not None and topic.id != move.topic_id and move.state is _S.CUT_OVER:
             topic = None
         # A producer's broker may have created this topic again.
@@ -205,10 +201,10 @@ class Unmount(_MountJobRun):
                 raise
             self._delete_topic(move)
         self.means.may_go_on()
-        tidy(archive)
+        delete_unnamed_objects(archive)
         self.means.may_go_on()
-        detach(archive, move.claim, now_ms=self.means.by_jobs.now_ms())
-        mounts.forget(move)
+        detach_archive(archive, move.claim, now_ms=self.means.by_jobs.now_ms())
+        mounts.remove_job(move)
         return JobResult(done.records if done else 0, done.bytes if done else 0, physical_name=move.location)
 
     def _load_or_begin(self) -> MountJob:
@@ -220,26 +216,26 @@ class Unmount(_MountJobRun):
                 raise UserError(message, hint="See its progress: reconciler mount status")
             return known
         check_migration_begun(mounting, self.phase)
-        topic = mounts.topic(mounting.topic_name)
+        topic = mounts.read_topic(mounting.topic_name)
         if topic is None:
             raise StalePlanError(f"topic {mounting.topic_name} was deleted after it was read", hint="Plan again.")
         if self.action.parameters.get("incarnation") not in {None, topic.id}:
             message = f"topic {mounting.topic_name} was deleted and created again after it was read"
             raise StalePlanError(message, hint="Nothing was archived. Plan again.")
-        return self._begin_move("outbound", mounts.place(mounting.topic_name), topic.id)
+        return self._begin_move("outbound", mounts.find_location(mounting.topic_name), topic.id)
 
-    def _prepare_archive(self, move: MountJob, archive: Archive, topic: LiveTopic) -> JobResult:
-        from reconciler.jobs.archive import archive_ahead
+    def _prepare_archive(self, move: MountJob, archive: Archive, topic: ArchivableTopic) -> JobResult:
+        from reconciler.jobs.archive import archive_while_written
 
         log = self.means.open_log(self.mounting.cluster, move.topic)
         move = self._open_archive(move, archive, topic, log)
-        records, stored, _ = archive_ahead(self._build_archive_job(move, archive, topic, log))
+        records, stored, _ = archive_while_written(self._build_archive_job(move, archive, topic, log))
         self.means.may_go_on()
         self._store_move(replace(move, state=_S.PREPARED))
         return JobResult(records, stored, physical_name=move.location)
 
-    def _open_archive(self, move: MountJob, archive: Archive, topic: LiveTopic, log: TopicLog) -> MountJob:
-        from reconciler.archives.archive import begin
+    def _open_archive(self, move: MountJob, archive: Archive, topic: ArchivableTopic, log: TopicLog) -> MountJob:
+        from reconciler.archives.archive import begin_archive
         from reconciler.archives.storage import create_storage
 
         if move.state is _S.PREPARED:
@@ -247,32 +243,31 @@ class Unmount(_MountJobRun):
         if move.state is not _S.PREPARING:
             return move
         self.means.may_go_on()
-        create_storage(archive.storage, nonce)
-        starts = {number: bounds.start for number, bounds in log.bounds().items()}
-        begin(archive, topic.archived, starts, move.claim)
+        create_storage(archive.storage, create_nonce)
+        starts = {number: bounds.start for number, bounds in log.read_bounds().items()}
+        begin_archive(archive, topic.archived, starts, move.claim)
         return self._store_move(replace(move, state=_S.EXECUTING))
 
     def _archive_and_cut_over(
-        self, move: MountJob, archive: Archive, topic: LiveTopic
-    ) -> tuple[MountJob, ArchiveResult]:
-        from reconciler.archives.archive import describe
-        from reconciler.jobs.archive import archive as archived
-        from reconciler.records.log import partitions_changed_since
+        self, move: MountJob, archive: Archive, topic: ArchivableTopic) -> tuple[MountJob, ArchiveResult]:
+        from reconciler.archives.archive import describe_archive
+        from reconciler.jobs.archive import archive_records as archived
+        from reconciler.records.log import find_changed_partitions
 
         mounts, log = self.means.by_jobs, self.means.open_log(self.mounting.cluster, move.topic)
         move = self._open_archive(move, archive, topic, log)
         done = archived(self._build_archive_job(move, archive, topic, log))
-        live_topic = mounts.topic(move.topic)
+        live_topic = mounts.read_topic(move.topic)
         if live_topic is None or live_topic.id != move.topic_id:
             raise self._recreated_error(move)
         self.means.may_go_on()
-        describe(archive, live_topic.archived, done.bounds)
+        describe_archive(archive, live_topic.archived, done.bounds)
         ends = {number: bounds.end for number, bounds in done.bounds.items()}
         move = self._store_move(
             replace(move, state=_S.CUT_OVER, ends={number: (end, end) for number, end in ends.items()})
         )
         self.means.may_go_on()
-        if partitions_changed_since(log, ends) or not mounts.is_refusing_producers(move.topic, str(move.topic_id)):
+        if find_changed_partitions(log, ends) or not mounts.is_refusing_producers(move.topic, str(move.topic_id)):
             message = f"topic {move.topic}: producers were allowed to write to it while it was about to be deleted"
             hint = "Leave its max.message.bytes and compression.type alone, then apply again: it continues."
             raise RetryableError(message, hint=hint)
@@ -281,7 +276,7 @@ class Unmount(_MountJobRun):
     def _delete_topic(self, move: MountJob) -> None:
         """Delete the topic. Only a refusal lets producers in again: after other errors it may still be deleted."""
         try:
-            self.means.by_jobs.remove(move.topic, str(move.topic_id))
+            self.means.by_jobs.delete_topic(move.topic, str(move.topic_id))
         except UserError as error:
             self._accept_producers(move, error)
             raise
@@ -296,7 +291,7 @@ class Unmount(_MountJobRun):
         except ReconcilerError as also:
             add_still_sealed_hint(error, also)
 
-    def _build_archive_job(self, move: MountJob, archive: Archive, topic: LiveTopic, log: TopicLog) -> ArchiveJob:
+    def _build_archive_job(self, move: MountJob, archive: Archive, topic: ArchivableTopic, log: TopicLog) -> ArchiveJob:
         from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
         from reconciler.jobs.archive import ArchiveJob
 
@@ -357,12 +352,12 @@ class Mount(_MountJobRun):
 
     def run(self) -> JobResult:
         """Run or continue the mount. Raises `OwnershipLostError` if another cluster owns the topic."""
-        from reconciler.archives.archive import check_claimed, claim, settle
+        from reconciler.archives.archive import check_claimed, claim_archive, settle_claim
 
         mounts, move = self.means.by_jobs, self._load_or_begin()
         archive = self.means.open_archive(move.location)
         self.means.may_go_on()
-        manifest = claim(archive, move.topic, move.claim, now_ms=self.means.by_jobs.now_ms())
+        manifest = claim_archive(archive, move.topic, move.claim, now_ms=self.means.by_jobs.now_ms())
         archive = replace(archive, location=manifest.location)
         move = self._create_topic(move, manifest)
         moved = JobResult(incarnation=move.topic_id, physical_name=str(manifest.location))
@@ -380,9 +375,9 @@ class Mount(_MountJobRun):
             move = self._store_move(replace(move, state=_S.CUT_OVER))
         self.means.may_go_on()
         self._check_topic_unchanged(move)
-        mounts.finish(move.topic, manifest, self._read_retention())
-        settle(archive, move.topic, move.claim, now_ms=self.means.by_jobs.now_ms())
-        mounts.forget(replace(move, location=str(manifest.location)))
+        mounts.restore_topic_configs(move.topic, manifest, self._read_retention())
+        settle_claim(archive, move.topic, move.claim, now_ms=self.means.by_jobs.now_ms())
+        mounts.remove_job(replace(move, location=str(manifest.location)))
         return moved
 
     def _load_or_begin(self) -> MountJob:
@@ -394,7 +389,7 @@ class Mount(_MountJobRun):
                 raise UserError(message, hint="See its progress: reconciler mount status")
             return known
         check_migration_begun(mounting, self.phase)
-        if mounts.topic(mounting.topic_name) is not None:
+        if mounts.read_topic(mounting.topic_name) is not None:
             message = f"topic {mounting.topic_name} exists on cluster {mounting.cluster} after it was read"
             raise StalePlanError(message, hint="Choose another name with `as`, or delete it first; then plan again.")
         return self._begin_move(
@@ -404,13 +399,13 @@ class Mount(_MountJobRun):
     def _create_topic(self, move: MountJob, manifest: TopicManifest) -> MountJob:
         if move.state is _S.PREPARING:
             self.means.may_go_on()
-            made = self.means.by_jobs.make(move.topic, manifest)
+            made = self.means.by_jobs.create_topic(move.topic, manifest)
             return self._store_move(replace(move, state=_S.EXECUTING, topic_id=made))
         self._check_topic_unchanged(move)
         return move
 
     def _check_topic_unchanged(self, move: MountJob) -> None:
-        live_topic = self.means.by_jobs.topic(move.topic)
+        live_topic = self.means.by_jobs.read_topic(move.topic)
         if live_topic is None or live_topic.id != move.topic_id:
             if move.state is _S.CUT_OVER:
                 self._store_move(replace(move, state=_S.EXECUTING))
@@ -421,19 +416,19 @@ class Mount(_MountJobRun):
 
     def _fill_topic(self, move: MountJob, archive: Archive) -> tuple[int, int]:
         from reconciler.embedded.mounts.archive_log import ArchiveLog
-        from reconciler.jobs.archive import RestoreJob, restore
+        from reconciler.jobs.archive import RestoreJob, restore_records
 
         means, source = self.means, ArchiveLog(archive)
-        begins = {number: bounds.start for number, bounds in source.bounds().items()}
+        begins = {number: bounds.start for number, bounds in source.read_bounds().items()}
         job = RestoreJob(
             f"topic {move.topic}",
             source,
-            means.by_jobs.filler(move, begins),
+            means.by_jobs.open_fill_sink(move, begins),
             means.open_log(self.mounting.cluster, move.topic),
             means.engine,
             lambda job_progress: means.progress(build_progress_event(self.action.id, job_progress)),
         )
-        copied = restore(job)
+        copied = restore_records(job)
         return copied.records, copied.bytes
 
     def _read_retention(self) -> dict[str, str]:
@@ -443,13 +438,13 @@ class Mount(_MountJobRun):
     def _set_group_offsets(self, move: MountJob, manifest: TopicManifest) -> None:
         from reconciler.jobs.archive import map_group_offsets
 
-        maps, groups = self.means.by_jobs.maps(move), groups_of(self.means.provider)
+        maps, groups = self.means.by_jobs.read_offset_maps(move), require_groups(self.means.provider)
         offsets_by_group = {
             group: {number: committed.offset for number, committed in offsets.items()}
             for group, offsets in manifest.groups.items()
         }
         wanted = map_group_offsets(
-            offsets_by_group, lambda number, offset: maps[number].target_of(offset) if number in maps else None
+            offsets_by_group, lambda number, offset: maps[number].find_target(offset) if number in maps else None
         )
         for group, offsets in wanted.items():
             if offsets:
@@ -474,7 +469,7 @@ def run_migration_phase(means: MountPorts, job: RunJob) -> JobResult:
         raise BrokenInvariantError(f"{job.id} has no topic", hint="Please report this.")
     is_mount = job.job == MOUNT.name
     migration = HandMigration(direction="inbound" if is_mount else "outbound", topics=topics, phase=phase)  # type: ignore[arg-type]  # checked above
-    carry_out = migrations_of(means.provider).carry_out
+    carry_out = require_migrations(means.provider).run_migration
     if carry_out is not None:
         carry_out(migration, means.may_go_on)
         return JobResult()
@@ -504,14 +499,14 @@ class Relocation:
 
     def fill_topic(self) -> JobResult:
         """Copy the old topic to its current end, and compare. Raises `StalePlanError` if a topic was recreated."""
-        from reconciler.jobs.copy import fill
+        from reconciler.jobs.copy import fill_topic
 
         move = self._load_move()
         if self.means.by_jobs.read_recorded_ends(move) is not None:
             return JobResult()
         self.means.may_go_on()
-        self.means.by_jobs.begin(move)
-        copied = fill(self._build_copy_job(move))
+        self.means.by_jobs.suspend_retention(move)
+        copied = fill_topic(self._build_copy_job(move))
         return JobResult(copied.records, copied.bytes)
 
     def switch_groups(self) -> JobResult:
@@ -525,7 +520,7 @@ class Relocation:
         if ends is not None:
             self.means.by_jobs.switch_groups(move, ends)
             return JobResult()
-        self.means.by_jobs.begin(move)
+        self.means.by_jobs.suspend_retention(move)
         try:
             return self._switch_all_groups(move)
         except LeaseError:
@@ -539,19 +534,19 @@ class Relocation:
             raise
 
     def _switch_all_groups(self, move: CopyMove) -> JobResult:
-        from reconciler.jobs.copy import settle
+        from reconciler.jobs.copy import finish_topic
 
         ends = self.means.by_jobs.refuse_all_producers(move.old, move.old_id, self.means.may_go_on)
-        copied = settle(self._build_copy_job(move), ends)
+        copied = finish_topic(self._build_copy_job(move), ends)
         self.means.may_go_on()
         self.means.by_jobs.switch_groups(move, ends)
         self.means.may_go_on()
-        self.means.by_jobs.end(move, ends)
+        self.means.by_jobs.finish_move(move, ends)
         return JobResult(copied.records, copied.bytes)
 
     def _load_move(self) -> CopyMove:
         incarnation = self.job.parameters.get("incarnation")
-        return self.means.by_jobs.move(
+        return self.means.by_jobs.find_copy_move(
             full_name_of(self.job.source),
             incarnation if isinstance(incarnation, str) else None,
             full_name_of(self.job.sink),
@@ -563,9 +558,9 @@ class Relocation:
 
         return TopicCopyJob(
             f"topic {move.old}",
-            self.means.provider.log(self.job.source),
-            self.means.by_jobs.sink(move),
-            self.means.provider.log(self.job.sink),
+            self.means.provider.open_log(self.job.source),
+            self.means.by_jobs.open_move_sink(move),
+            self.means.provider.open_log(self.job.sink),
             self.means.engine,
             lambda job_progress: self.means.progress(build_progress_event(self.job.id, job_progress)),
         )

@@ -30,7 +30,7 @@ from reconciler.planning.resolve.mount_sources import (
 )
 from reconciler.planning.selection import find_renamed_namespaces, guess_former_addresses
 from reconciler.planning.situation import get_mounted_topic, is_recreated
-from reconciler.providers.protocol import Provider, Scope, archives_of, groups_of, migrations_of
+from reconciler.providers.protocol import Provider, Scope, require_archives, require_groups, require_migrations
 from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Capabilities, ClusterIdentity, Desired, Inventory, Observed, Overview, Record
@@ -46,7 +46,7 @@ from reconciler.resources.mount import (
 )
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import counted, list_first
+from reconciler.runtime.text import list_first, pluralize
 from reconciler.runtime.threads import Workers, wait_for_all
 from reconciler.state.snapshots import Snapshot, read_incarnations
 
@@ -146,7 +146,7 @@ def measure(
             )
             for name, topics in sorted(by_cluster.items())
         }
-        _report_progress(futures, f"measuring {counted(len(wanted), 'topic')}: clusters", tell)
+        _report_progress(futures, f"measuring {pluralize(len(wanted), 'topic')}: clusters", tell)
         return {address: size for future in futures.values() for address, size in future.result().items()}
 
 
@@ -165,16 +165,11 @@ def _report_progress(futures: Mapping[str, Future[Any]], what: str, tell: Callab
 
 
 def measure_on(
-    provider: Provider,
-    wanted: Cuts,
-    committed: Collection[Address],
-    *,
-    with_groups: bool,
-    may_lack: bool,
+    provider: Provider, wanted: Cuts, committed: Collection[Address], *, with_groups: bool, may_lack: bool
 ) -> Measures:
     """Measure topics of one cluster. Parameters as in `measure`."""
     try:
-        sizes = provider.measure(list(wanted), wanted)
+        sizes = provider.measure_topics(list(wanted), wanted)
     except (RetryableError, UserError):
         if may_lack:
             return {}
@@ -239,7 +234,7 @@ def absent_cluster_error(cluster: Cluster) -> ReconcilerError:
 def read_committed_offsets(provider: Provider, full_name: str) -> dict[str, dict[int, int]] | None:
     """Return the next offset of each group in a topic. `None`: unknown."""
     try:
-        groups = groups_of(provider).of_topic(full_name)
+        groups = require_groups(provider).list_for_topic(full_name)
     except UserError:
         return None
     if groups is None:
@@ -255,7 +250,7 @@ def read_committed_offsets(provider: Provider, full_name: str) -> dict[str, dict
 
 def _read_groups(provider: Provider) -> Mapping[str, Sequence[str]] | None:
     try:
-        return groups_of(provider).reading()
+        return require_groups(provider).find_topic_readers()
     except UserError:
         return None
 
@@ -337,7 +332,7 @@ def _filters_groups(link: MirrorLink) -> bool:
 
 def _list_group_names(provider: Provider) -> Sequence[str] | None:
     try:
-        return groups_of(provider).names()
+        return require_groups(provider).list_names()
     except ReconcilerError:
         return None
 
@@ -383,7 +378,7 @@ def read_id_in_storage(provider: Provider, cluster_id: str) -> str:
 
     Kafka cluster ids are not UUIDs and are mapped.
     """
-    moves = migrations_of(provider).by_jobs if provider.capabilities.mountings_by_jobs else None
+    moves = require_migrations(provider).job_steps if provider.capabilities.mountings_by_jobs else None
     return cluster_id if moves is None else moves.cluster_id
 
 
@@ -522,7 +517,7 @@ class _StorageIndex:
             if is_mount and isinstance(source, MountSource) and source.unmounts is None:
                 wanted.setdefault(mountings[address].cluster, {})[address] = source.location
         for cluster, locations in sorted(wanted.items()):
-            for address, lies in archives_of(self._providers[cluster]).recoverable(locations).items():
+            for address, lies in require_archives(self._providers[cluster]).find_recovery_sources(locations).items():
                 source = filled[address]
                 if isinstance(source, MountSource):
                     filled[address] = lies if isinstance(lies, UserError) else replace(source, recoverable=lies)
@@ -628,7 +623,7 @@ class _StorageIndex:
     def _list_registers(self, cluster: str) -> Sequence[MountableTopic] | UserError:
         if cluster not in self._listed:
             try:
-                registers = archives_of(self._providers[cluster]).mountable()
+                registers = require_archives(self._providers[cluster]).list_mountable_topics()
                 named = (
                     self._cluster_ids_in_storage.get(register.owner or "", register.owner) for register in registers
                 )
@@ -700,8 +695,8 @@ def find_recoverables(providers: Mapping[str, Provider], desired: Desired, seen:
     return {
         address: source
         for cluster in sorted(wanted.keys() | replicas.keys())
-        for address, source in archives_of(providers[cluster])
-        .recoverable(wanted.get(cluster, {}), replicas.get(cluster, {}))
+        for address, source in require_archives(providers[cluster])
+        .find_recovery_sources(wanted.get(cluster, {}), replicas.get(cluster, {}))
         .items()
     }
 
@@ -773,7 +768,7 @@ def read_recorded_clusters(site: Site) -> Mapping[Address, str | None]:
 
 
 def _read_overview(site: Site, name: str, recorded: Mapping[Address, str | None]) -> Overview:
-    return site.providers[name].overview() if check_cluster_exists(site, name, recorded) else Overview()
+    return site.providers[name].read_overview() if check_cluster_exists(site, name, recorded) else Overview()
 
 
 def check_cluster_exists(site: Site, name: str, recorded: Mapping[Address, str | None]) -> bool:

@@ -8,14 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import (
-    BlockedError,
-    IncompleteError,
-    ReconcilerError,
-    RetryableError,
-    StalePlanError,
-    UserError,
-)
+from reconciler.errors import BlockedError, IncompleteError, ReconcilerError, RetryableError, StalePlanError, UserError
 from reconciler.lifecycles import MIRROR, TWO_SIDED_VERBS, MirrorStatus
 from reconciler.operations.steps.observe import (
     absent_cluster_error,
@@ -54,7 +47,7 @@ from reconciler.planning.plan import Plan, PlanFinding, PlanInput, PlanSource, S
 from reconciler.planning.resolve.mirror_sources import NOT_DECLARED, link_of
 from reconciler.planning.selection import build_other_half_address, has_two_halves
 from reconciler.planning.situation import as_mirror, get_source_topic
-from reconciler.providers.protocol import Provider, Scope, archives_of, links_of
+from reconciler.providers.protocol import Provider, Scope, require_archives, require_links
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -62,8 +55,8 @@ from reconciler.resources.address import (
     cluster_of,
     full_name_of,
     kind_of,
+    list_levels,
     split_name,
-    tiers_of,
 )
 from reconciler.resources.inventory import DeclaredResource, Observed
 from reconciler.resources.mirror_link import MirrorTopic
@@ -453,7 +446,7 @@ def _list_own_clusters(named: Address, order: Order) -> AbstractSet[str]:
 def _find_link_mirrors(site: Site, links: AbstractSet[Address]) -> Iterator[Address]:
     for cluster in sorted({cluster_of(link) or "" for link in links}):
         with suppress(ReconcilerError):
-            for mirror in links_of(site.providers[cluster]).mirrors():
+            for mirror in require_links(site.providers[cluster]).list_mirrors():
                 if address_of("link", cluster, mirror.link) in links:
                     yield address_of("mirror", cluster, mirror.name)
 
@@ -462,7 +455,7 @@ def _read_live_mirrors(site: Site, optional: Collection[str]) -> Inventory:
     def read_cluster(cluster: str) -> Sequence[ObservedMirror]:
         try:
             provider = site.providers[cluster]
-            return links_of(provider).mirrors() if provider.identify() is not None else ()
+            return require_links(provider).list_mirrors() if provider.identify() is not None else ()
         except ReconcilerError:
             return ()
 
@@ -550,7 +543,7 @@ def _find_detached(site: Site, orders: Iterable[Order]) -> Mapping[Address, str]
             return {}
         stored = (
             register
-            for register in archives_of(provider).mountable()
+            for register in require_archives(provider).list_mountable_topics()
             if register.state == "detached" and register.full_name in names[cluster]
         )
         return {address_of("topic", cluster, register.full_name): register.location for register in stored}
@@ -578,7 +571,7 @@ def _list_order_scope(order: Order, observed: Inventory, clusters: Collection[st
         case CreateTopicOrder() | AlterTopicOrder() | DeleteTopicOrder() | MountOrder():
             cluster = cluster_of(order.topic) or ""
             yield from (cluster_address(cluster), order.topic, as_mirror(order.topic))
-            levels = tiers_of(split_name(full_name_of(order.topic))[0])
+            levels = list_levels(split_name(full_name_of(order.topic))[0])
             yield from (address_of("namespace", cluster, level) for level in levels)
             seen = observed.get(as_mirror(order.topic))
             if isinstance(order, AlterTopicOrder) and seen is not None and isinstance(seen.resource, MirrorTopic):
@@ -586,7 +579,7 @@ def _list_order_scope(order: Order, observed: Inventory, clusters: Collection[st
                 yield address_of("link", cluster, seen.resource.link)
         case CreateNamespaceOrder(cluster=cluster, name=name) | AlterNamespaceOrder(cluster=cluster, name=name):
             yield cluster_address(cluster)
-            yield from (address_of("namespace", cluster, level) for level in tiers_of(name))
+            yield from (address_of("namespace", cluster, level) for level in list_levels(name))
             if isinstance(order, AlterNamespaceOrder) and order.configs:
                 yield from _list_patterns_below(cluster, name)
         case DeleteNamespaceOrder(cluster=cluster, name=name):
@@ -644,7 +637,7 @@ def _find_replaced_sources(
     for cluster in sorted({cluster_of(address) or "" for address in mirrors}):
         if cluster_address(cluster) not in observed:
             continue
-        for link in links_of(site.providers[cluster]).links():
+        for link in require_links(site.providers[cluster]).list_links():
             source = link.declared.spec.source
             seen = observed.get(cluster_address(source))
             if seen is not None and link.source_cluster_id not in {None, seen.incarnation}:
@@ -682,7 +675,7 @@ def _find_unrestorable(site: Site, plan: Plan) -> Iterator[tuple[Address, Reconc
     def check_mirror(mirror: Resource) -> tuple[Address, ReconcilerError] | None:
         if isinstance(mirror, MirrorTopic):
             try:
-                peer = links_of(site.providers[mirror.source_cluster]).mirror(mirror.source)
+                peer = require_links(site.providers[mirror.source_cluster]).read_mirror(mirror.source)
                 check_restorable(site.providers, mirror.cluster, mirror.name, peer)
             except ReconcilerError as error:
                 return mirror.address, error

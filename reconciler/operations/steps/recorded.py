@@ -19,7 +19,7 @@ from reconciler.operations.steps.observe import ObservedClusters, pause_garbage_
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.settle import list_settled_addresses, settle_action
 from reconciler.resources.address import cluster_address
-from reconciler.runtime.text import counted, explain_invalid_json, refusal, shorten_run_id
+from reconciler.runtime.text import explain_invalid, explain_invalid_json, pluralize, shorten_run_id
 from reconciler.state.journal import ActionEnded, AnyEntry, Entry, UnfinishedRun, find_outdated, read_open_run
 from reconciler.state.lease import describe_activity
 from reconciler.state.lockfile import LeaseEntry, Lockfile, read_lockfile
@@ -57,9 +57,11 @@ def _describe_interrupted(unfinished: UnfinishedRun) -> str:
 
 
 def _describe_end(unfinished: UnfinishedRun) -> str:
-    outcome = unfinished.fold()
-    doubt = f"{counted(len(outcome.in_doubt), 'action', 'actions', grouping='')} in doubt" if outcome.in_doubt else ""
-    left = f"{counted(len(outcome.left), 'action', 'actions', grouping='')} not begun" if outcome.left else ""
+    outcome = unfinished.compute_progress()
+    doubt = f"{pluralize(len(outcome.in_doubt), 'action', 'actions', grouping='')} in doubt" if outcome.in_doubt else ""
+    left = (
+        f"{pluralize(len(outcome.remaining), 'action', 'actions', grouping='')} not begun" if outcome.remaining else ""
+    )
     remainder = ", ".join(part for part in (doubt, left) if part) or "nothing of it is left"
     match unfinished.parting:
         case "stopped":
@@ -94,7 +96,7 @@ def find_copied_states(site: Site, lockfile: Lockfile | None, inventory: Invento
     me = site.make_owner(lockfile.lineage)
     seen = (inventory.get(cluster_address(name)) for name in site.clusters_to_read)
     owners = (
-        cluster_item.cluster.owners.who.get(me.lineage)
+        cluster_item.cluster.owners.workspaces.get(me.lineage)
         for cluster_item in seen
         if cluster_item is not None and cluster_item.cluster.owners is not None
     )
@@ -147,7 +149,7 @@ class RecordedState:
     def record(self) -> Record:
         """Return the record with the results from the open run's journal."""
         if self.unfinished is not None:
-            return self.unfinished.fold().record
+            return self.unfinished.compute_progress().record
         return self.snapshot.record if self.snapshot else {}
 
     def settle(self, seen: ObservedClusters) -> Record:
@@ -163,7 +165,7 @@ class RecordedState:
                     ended.append(
                         ActionEnded(id=action.id, incarnation=result.incarnation, physical_name=result.physical_name)
                     )
-        return self.unfinished.fold(further=ended).record
+        return self.unfinished.compute_progress(further=ended).record
 
 
 def read_recorded(site: Site) -> RecordedState:
@@ -181,7 +183,7 @@ def read_recorded(site: Site) -> RecordedState:
         notice = describe_open_run(site.state, lockfile, unfinished)
     if notice is not None:
         site.invocation.warn(notice)
-    return RecordedState(snapshot, unfinished, unfinished.fold().in_doubt if unfinished else ())
+    return RecordedState(snapshot, unfinished, unfinished.compute_progress().in_doubt if unfinished else ())
 
 
 # A run that cannot write to its state stores its journal entries locally, in `.reconciler/spool/<run>.json`.
@@ -268,7 +270,7 @@ def _parse_entries(body: bytes, run: str) -> Sequence[Entry]:
     try:
         return TypeAdapter(tuple[AnyEntry, ...]).validate_json(orjson.dumps(content["entries"]))
     except ValidationError as error:
-        raise ValueError(refusal(error)) from error
+        raise ValueError(explain_invalid(error)) from error
 
 
 def _compute_digest(entries: object) -> str:

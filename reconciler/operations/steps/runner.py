@@ -34,10 +34,10 @@ from reconciler.planning.plan_rows import compute_digest
 from reconciler.planning.record import list_owner_keys
 from reconciler.planning.situation import IMPLIED
 from reconciler.resources.address import Address, cluster_address, cluster_of, kind_of
-from reconciler.resources.owners import OwnerChange, ResourceOwner, owner_key_of
+from reconciler.resources.owners import OwnerChange, ResourceOwner, build_owner_key
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.lease import Claim
-from reconciler.state.lockfile import Terms
+from reconciler.state.lockfile import LeaseTerms
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
@@ -77,7 +77,7 @@ def run_under_lease(
                 spool=LocalSpool(site.edge.folder, site.invocation.warn),
                 mark_ownership=ownership.write_recorded_marks,
             )
-            caller = _build_caller(site, Terms() if keeps_state else _LONG_LEASE)
+            caller = _build_caller(site, LeaseTerms() if keeps_state else _LONG_LEASE)
             return _run_to_end(Run(setting, caller, wish).run(ownership.wrap_decide(decide)))
     finally:
         effects.close()
@@ -169,7 +169,7 @@ class OwnerMarks:
         self, cluster: str, take: Mapping[str, ResourceOwner | None], keep: frozenset[str], *, makes: bool = False
     ) -> Mapping[str, ResourceOwner]:
         lineage = "" if self._basis is None else self._basis.snapshot.lineage
-        return self._site.providers[cluster].own(OwnerChange(self._site.make_owner(lineage), take, keep, makes))
+        return self._site.providers[cluster].record_owners(OwnerChange(self._site.make_owner(lineage), take, keep, makes))
 
     def _is_recorded(self, cluster: str) -> bool:
         last = None if self._basis is None else self._basis.snapshot.record.get(cluster_address(cluster))
@@ -194,7 +194,7 @@ def _find_keys_to_take(todo: RunWork) -> dict[str, dict[str, ResourceOwner | Non
     for action in todo.actions:
         match action:
             case Create() | Update() | Adopt() | Transition():
-                key = None if IMPLIED in action.origins else owner_key_of(action.address, action.after)
+                key = None if IMPLIED in action.origins else build_owner_key(action.address, action.after)
                 if key is not None and action.cluster is not None:
                     taken.setdefault(action.cluster, {})[key] = action.owner
             case Delete() | Forget() | RunJob():
@@ -221,10 +221,10 @@ def _create_memory_state() -> ObjectStore:
     return MemoryStore()
 
 
-_LONG_LEASE: Final = Terms(lease_s=365 * 86_400)
+_LONG_LEASE: Final = LeaseTerms(lease_s=365 * 86_400)
 
 
-def _build_caller(site: Site, terms: Terms) -> Caller:
+def _build_caller(site: Site, terms: LeaseTerms) -> Caller:
     invocation = site.invocation
     return Caller(
         claim=Claim(

@@ -20,7 +20,7 @@ from reconciler.lifecycles import MIRROR, TWO_SIDED_VERBS, MirrorStatus
 from reconciler.operations.steps.link_sides import get_provider
 from reconciler.planning.actions import Action, Transition
 from reconciler.planning.resolve.mirror_sources import check_sides
-from reconciler.providers.protocol import Provider, links_by_jobs, links_of
+from reconciler.providers.protocol import Provider, require_job_links, require_links
 from reconciler.providers.protocol_links import Links, LinksByJobs
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
 from reconciler.resources.base import UNLIMITED
@@ -36,15 +36,15 @@ from reconciler.resources.mirrors import (
     DivergedPartition,
     ObservedLink,
     ObservedMirror,
+    OffsetStretch,
     Operation,
     Position,
-    Stretch,
     Trouble,
     TruncatedPartition,
     WithDiverged,
 )
-from reconciler.runtime.retry import go_on
-from reconciler.runtime.text import counted, list_first
+from reconciler.runtime.retry import skip_check
+from reconciler.runtime.text import list_first, pluralize
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 def read_mirror(links: Links, full_name: str) -> ObservedMirror | None:
     """Return the mirror with this name, also a stopped one, or `None`."""
-    return next(iter(links.mirrors(name=full_name)), None)
+    return next(iter(links.list_mirrors(name=full_name)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def find_stopped_mirrors(
     providers: Mapping[str, Provider], cluster: str, full_name: str, link_names: Collection[str] | None = None
 ) -> StoppedMirrors:
     """Return the stopped mirrors from which a topic may be restored, only over `link_names` if given."""
-    links = links_of(get_provider(providers, cluster)).links()
+    links = require_links(get_provider(providers, cluster)).list_links()
     linked = [
         link
         for link in links
@@ -123,7 +123,9 @@ def find_stopped_mirrors(
 
     def read_mirrors(link: ObservedLink) -> Sequence[ObservedMirror] | ReconcilerError:
         try:
-            source_mirrors = links_of(providers[link.declared.spec.source]).mirrors(link.name, source=full_name)
+            source_mirrors = require_links(providers[link.declared.spec.source]).list_mirrors(
+                link.name, source=full_name
+            )
         except ReconcilerError as error:
             return error
         return [
@@ -154,7 +156,7 @@ def can_swap_roles(link: ObservedLink) -> bool:
 def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: ObservedMirror) -> None:
     """Reject a stopped mirror that was not a mirror of the current topic."""
     provider = get_provider(providers, cluster)
-    topic = provider.source_topic(address_of("topic", cluster, full_name))
+    topic = provider.read_source_topic(address_of("topic", cluster, full_name))
     what = f"topic {full_name} of cluster {cluster} cannot be restored from {peer.name} of cluster {peer.cluster}"
     if peer.status is not MirrorStatus.STOPPED:
         raise UserError(
@@ -175,7 +177,7 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
             hint=f"Declare {address_of('topic', peer.cluster, peer.name)} with `partitions: {topic.partitions}`, "
             "and apply that first.",
         )
-    own = read_mirror(links_of(provider), full_name)
+    own = read_mirror(require_links(provider), full_name)
     is_of_each_other = own is not None and (own.source_cluster, own.source) == (peer.cluster, peer.name)
     is_last = own is not None and own.status is MirrorStatus.STOPPED and own.since_ms > peer.since_ms
     if own is not None and is_of_each_other and is_last and not _was_never_copied(provider, own):
@@ -184,7 +186,7 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
 
 
 def _was_never_copied(provider: Provider, own: ObservedMirror) -> bool:
-    positions = links_of(provider).positions(own.name).values()
+    positions = require_links(provider).read_positions(own.name).values()
     return own.is_untouched or all(at.is_renumbered and at.fetched == NEVER_FETCHED for at in positions)
 
 
@@ -193,21 +195,21 @@ def find_truncation_offsets(
 ) -> dict[int, int]:
     """Return the offset at which to truncate each partition of an original source: where both logs stop being equal."""
     provider, topic = get_provider(providers, cluster), address_of("topic", cluster, full_name)
-    topic_id = provider.source_topic(topic).incarnation
+    topic_id = provider.read_source_topic(topic).incarnation
     other = get_provider(providers, peer.cluster)
-    theirs, maps = links_of(other).positions(peer.name), links_by_jobs(other).offset_maps(peer.name)
+    theirs, maps = require_links(other).read_positions(peer.name), require_job_links(other).read_offset_maps(peer.name)
     if maps is None:
-        return find_agreed_ends(links_of(provider).positions(full_name), topic_id, theirs, peer.topic_id)
+        return find_agreed_ends(require_links(provider).read_positions(full_name), topic_id, theirs, peer.topic_id)
     from reconciler.jobs.ordered import find_agreed_ends_by_map  # noqa: PLC0415 - imports Arrow
 
-    logs = provider.log(topic), other.log(address_of("topic", peer.cluster, peer.name))
-    bounds = logs[0].bounds(), logs[1].bounds()
+    logs = provider.open_log(topic), other.open_log(address_of("topic", peer.cluster, peer.name))
+    bounds = logs[0].read_bounds(), logs[1].read_bounds()
     own = {number: Position(at.start, at.end, at.epochs, is_renumbered=True) for number, at in bounds[0].items()}
     ends = find_agreed_ends(own, topic_id, theirs, peer.topic_id)
-    for foreign_range in links_by_jobs(other).find_foreign_records([peer.name], is_stopped=True).get(peer.name, ()):
+    for foreign_range in require_job_links(other).find_foreign_records([peer.name], is_stopped=True).get(peer.name, ()):
         if foreign_range.partition in ends:
             ends[foreign_range.partition] = min(
-                ends[foreign_range.partition], maps[foreign_range.partition].source_of(foreign_range.start)
+                ends[foreign_range.partition], maps[foreign_range.partition].find_source(foreign_range.start)
             )
     return {**ends, **find_agreed_ends_by_map(logs, bounds, maps, {number: at for number, at in ends.items() if at})}
 
@@ -218,12 +220,12 @@ def add_diverged_records(providers: Mapping[str, Provider], actions: Iterable[Ac
     restored = [mirror for mirror in targets if isinstance(mirror, MirrorTopic)]
 
     def find_diverged(mirror: MirrorTopic) -> Sequence[DivergedPartition] | ReconcilerError | None:
-        links = links_of(providers[mirror.cluster]).by_jobs
+        links = require_links(providers[mirror.cluster]).job_steps
         try:
-            if links is None or links.diverged(mirror.name, {}) is None:
+            if links is None or links.find_diverged_records(mirror.name, {}) is None:
                 return None
-            peer = links_of(get_provider(providers, mirror.source_cluster)).mirror(mirror.source)
-            return links.diverged(mirror.name, find_truncation_offsets(providers, mirror.cluster, mirror.name, peer))
+            peer = require_links(get_provider(providers, mirror.source_cluster)).read_mirror(mirror.source)
+            return links.find_diverged_records(mirror.name, find_truncation_offsets(providers, mirror.cluster, mirror.name, peer))
         except ReconcilerError as error:
             return error
 
@@ -256,7 +258,7 @@ def check_own_records(links: LinksByJobs, mirror: ObservedMirror) -> None:
 
 def check_source(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
     """Reject a source that is missing or was recreated."""
-    topic = get_provider(providers, mirror.source_cluster).source_topic(get_source_address(mirror))
+    topic = get_provider(providers, mirror.source_cluster).read_source_topic(get_source_address(mirror))
     if mirror.source_topic_id not in {None, topic.incarnation}:
         message = f"the source {mirror.source} of mirror {mirror.name} was deleted and created again"
         hint = "Fail over to keep what the mirror has, or delete it and create it again."
@@ -265,7 +267,7 @@ def check_source(providers: Mapping[str, Provider], mirror: ObservedMirror) -> N
 
 def check_source_ends(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
     """Reject a reversal whose source is a mirror."""
-    source_mirror = read_mirror(links_of(get_provider(providers, mirror.source_cluster)), mirror.source)
+    source_mirror = read_mirror(require_links(get_provider(providers, mirror.source_cluster)), mirror.source)
     if source_mirror is not None and source_mirror.status is not MirrorStatus.STOPPED:
         message = f"mirror {mirror.name} cannot be reversed: its source is itself a mirror ({source_mirror.status})"
         raise UserError(message, hint=f"Promote or fail over {mirror.source} of cluster {mirror.source_cluster} first.")
@@ -273,7 +275,7 @@ def check_source_ends(providers: Mapping[str, Provider], mirror: ObservedMirror)
 
 def check_source_shut(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
     """Reject making a mirror writable after its source left the reversal: both sides would accept records."""
-    source_mirror = links_of(get_provider(providers, mirror.source_cluster)).mirror(mirror.source)
+    source_mirror = require_links(get_provider(providers, mirror.source_cluster)).read_mirror(mirror.source)
     if source_mirror.operation is None or mirror.operation is None or source_mirror.operation.id != mirror.operation.id:
         raise broken_reversal_error(mirror, source_mirror)
 
@@ -329,23 +331,23 @@ class TransitionDriver:
     copy: Callable[[ObservedMirror, Mapping[int, int] | None], object]
     sync: Callable[[ObservedMirror], object]
     new_id: Callable[[], str]
-    may_go_on: Callable[[], None] = field(default=go_on)
+    may_go_on: Callable[[], None] = field(default=skip_check)
 
     def promote(self, cluster: str, full_name: str) -> ObservedMirror:
         """Promote a mirror once it has all records of its source, or continue a promotion."""
         links = self._get_links(cluster)
-        mirror = links.mirror(full_name)
+        mirror = links.read_mirror(full_name)
         if not _has_begun(mirror, {PROMOTE}):
             if PROMOTE in MIRROR.list_legal_verbs(mirror.status):
                 check_source(self.providers, mirror)
-            links.ask(full_name, PROMOTE, operation=self.new_id(), may_go_on=self.may_go_on)
+            links.request_verb(full_name, PROMOTE, operation=self.new_id(), may_go_on=self.may_go_on)
         return check_stopping_verb(self.drive(cluster, full_name), {PROMOTE})
 
     def reverse(self, cluster: str, full_name: str, *, is_paused: bool = False) -> ObservedMirror:
         """Swap the roles of a mirror and its source without loss. Return the new mirror."""
         verb = "reverse-and-pause" if is_paused else "reverse-and-start"
         links = self._get_links(cluster)
-        mirror = links.mirror(full_name)
+        mirror = links.read_mirror(full_name)
         if not _has_begun(mirror, REVERSALS):
             if verb in MIRROR.list_legal_verbs(mirror.status):
                 self._check_sides(f"mirror {full_name} cannot be reversed", mirror)
@@ -355,13 +357,13 @@ class TransitionDriver:
                 self.may_go_on()
                 self.copy(mirror, None)
                 check_own_records(links, mirror)
-            links.ask(full_name, verb, operation=self.new_id(), may_go_on=self.may_go_on)
+            links.request_verb(full_name, verb, operation=self.new_id(), may_go_on=self.may_go_on)
         after = check_stopping_verb(self.drive(cluster, full_name), REVERSALS)
         if after.status is _M.ACTIVE:
             address = address_of("mirror", cluster, full_name)
             message = f"mirror {full_name} of cluster {cluster} was not reversed, and mirrors its source as before"
             raise UserError(message, hint=f"Run again: reconciler mirror reverse {address}")
-        return check_stopping_verb(self._get_links(mirror.source_cluster).mirror(mirror.source), REVERSALS)
+        return check_stopping_verb(self._get_links(mirror.source_cluster).read_mirror(mirror.source), REVERSALS)
 
     def restore(
         self,
@@ -370,7 +372,7 @@ class TransitionDriver:
         diverged: WithDiverged = "refuse",
         *,
         wanted: MirrorTopic | None = None,
-        approved: tuple[Stretch, ...] | None = None,
+        approved: tuple[OffsetStretch, ...] | None = None,
     ) -> tuple[ObservedMirror, Mapping[int, TruncatedPartition]]:
         """Make the original source of a stopped mirror its mirror, and truncate records written since.
 
@@ -387,7 +389,7 @@ class TransitionDriver:
             self._check_sides(f"topic {full_name} of cluster {cluster} cannot be restored", peer)
             self._check_approved(cluster, full_name, peer, approved)
         asked_for = Operation(operation, RESTORE, diverged=diverged, approved=approved)
-        self._get_links(cluster).join(full_name, peer, asked_for, may_go_on=self.may_go_on)
+        self._get_links(cluster).convert_to_mirror(full_name, peer, asked_for, may_go_on=self.may_go_on)
         cut: dict[int, TruncatedPartition] = {}
         return check_stopping_verb(self.drive(cluster, full_name, cut), {RESTORE}), cut
 
@@ -413,13 +415,15 @@ class TransitionDriver:
         return peer
 
     def _check_approved(
-        self, cluster: str, full_name: str, peer: ObservedMirror, approved: Sequence[Stretch] | None
+        self, cluster: str, full_name: str, peer: ObservedMirror, approved: Sequence[OffsetStretch] | None
     ) -> dict[int, int]:
         links = self._get_links(cluster)
         at = self.find_truncation_offsets(cluster, full_name, peer)
         # If the platform reports diverged records, it truncates nothing itself.
-        if approved is not None and links.diverged(full_name, {}) is None:
-            lost = list_cut_ranges(links.positions(full_name), at)
+        if (
+            approved is not None and links.find_diverged_records(full_name, {}) is None
+        ):
+            lost = list_cut_ranges(links.read_positions(full_name), at)
             check_approved((cluster, full_name), (peer.cluster, peer.link), lost, approved)
         return at
 
@@ -430,7 +434,7 @@ class TransitionDriver:
     def drive(self, cluster: str, full_name: str, cut: dict[int, TruncatedPartition] | None = None) -> ObservedMirror:
         """Take steps until a transition ends, and return the mirror. Errors are recorded on it, then raised."""
         links = self._get_links(cluster)
-        mirror = links.mirror(full_name)
+        mirror = links.read_mirror(full_name)
         while mirror.status in UNDER_WAY:
             self.may_go_on()
             try:
@@ -512,11 +516,13 @@ class TransitionDriver:
 
     def _close_source(self, mirror: ObservedMirror, operation: Operation) -> None:
         source_links = self._get_links(mirror.source_cluster)
-        source_links.join(mirror.source, mirror, Operation(operation.id, operation.verb), may_go_on=self.may_go_on)
+        source_links.convert_to_mirror(
+            mirror.source, mirror, Operation(operation.id, operation.verb), may_go_on=self.may_go_on
+        )
 
     def _open_source(self, mirror: ObservedMirror) -> None:
         source_links = self._get_links(mirror.source_cluster)
-        source_links.ask(mirror.source, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
+        source_links.request_verb(mirror.source, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
 
     def _recheck_sides(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> None:
         """Reject the swap if a side received records since. A closed mirror cannot copy them."""
@@ -553,7 +559,9 @@ class TransitionDriver:
 
     def _resume_mirror(self, links: LinksByJobs, mirror: ObservedMirror, *, is_given_up: bool) -> None:
         operation = "" if mirror.operation is None else mirror.operation.id
-        links.advance(mirror.name, _M.ACTIVE, operation=operation, is_given_up=is_given_up, may_go_on=self.may_go_on)
+        links.advance_state(
+            mirror.name, _M.ACTIVE, operation=operation, is_given_up=is_given_up, may_go_on=self.may_go_on
+        )
 
     def _finish_reversal(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
         peer = self._read_source_mirror(mirror)
@@ -561,21 +569,21 @@ class TransitionDriver:
             if peer.status not in UNDER_WAY:
                 return mirror
             self.drive(mirror.source_cluster, mirror.source)
-            return links.mirror(mirror.name)
+            return links.read_mirror(mirror.name)
         if peer.status is not _M.STOPPED or peer.stopped_by not in REVERSALS:
             raise broken_reversal_error(mirror, peer)
-        maps = self._get_links(mirror.source_cluster).offset_maps(mirror.source)
+        maps = self._get_links(mirror.source_cluster).read_offset_maps(mirror.source)
         links.record_agreement(mirror.name, peer.topic_id, self._read_bounds(mirror), operation=operation.id, maps=maps)
         return self._set_status(links, mirror, _M.PAUSED if operation.verb == "reverse-and-pause" else _M.ACTIVE)
 
     def _prepare_restore(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
         peer = self._read_source_mirror(mirror)
         check_restorable(self.providers, mirror.cluster, mirror.name, peer)
-        links.join(mirror.name, peer, operation, may_go_on=self.may_go_on)
+        links.convert_to_mirror(mirror.name, peer, operation, may_go_on=self.may_go_on)
         try:
             ends = self._check_approved(mirror.cluster, mirror.name, peer, operation.approved)
         except StalePlanError:
-            links.ask(mirror.name, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
+            links.request_verb(mirror.name, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
             raise
         mirror = links.record_end_offsets(mirror.name, operation=operation.id, ends=ends)
         return self._set_status(links, mirror, _M.PENDING_RESTORE)
@@ -584,10 +592,10 @@ class TransitionDriver:
         self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation, cut: dict[int, TruncatedPartition]
     ) -> ObservedMirror:
         # Close the topic again: another process may have reopened it late.
-        links.join(mirror.name, self._read_source_mirror(mirror), operation, may_go_on=self.may_go_on)
+        links.convert_to_mirror(mirror.name, self._read_source_mirror(mirror), operation, may_go_on=self.may_go_on)
         cut |= links.truncate(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
         source = mirror.source_topic_id or ""
-        maps = self._get_links(mirror.source_cluster).offset_maps(mirror.source)
+        maps = self._get_links(mirror.source_cluster).read_offset_maps(mirror.source)
         if maps is not None:
             # The sync of groups needs this map.
             links.record_agreement(mirror.name, source, self._read_bounds(mirror), operation=operation.id, maps=maps)
@@ -610,7 +618,7 @@ class TransitionDriver:
 
     def _copy_all(self, links: LinksByJobs, mirror: ObservedMirror, ends: Mapping[int, int]) -> None:
         self.copy(mirror, ends)
-        reached = links.positions(mirror.name)
+        reached = links.read_positions(mirror.name)
         have = {
             part: reached[part].end if part in reached else 0
             for part in ends
@@ -625,11 +633,11 @@ class TransitionDriver:
 
     def _set_status(self, links: LinksByJobs, mirror: ObservedMirror, to: MirrorStatus) -> ObservedMirror:
         operation = "" if mirror.operation is None else mirror.operation.id
-        return links.advance(mirror.name, to, operation=operation, may_go_on=self.may_go_on)
+        return links.advance_state(mirror.name, to, operation=operation, may_go_on=self.may_go_on)
 
     def _check_sides(self, what: str, mirror: ObservedMirror) -> None:
         def read_side(cluster: str) -> tuple[str, MirrorLinkSpec | None]:
-            links = self._get_links(cluster).links()
+            links = self._get_links(cluster).list_links()
             return cluster, next((link.declared.spec for link in links if link.name == mirror.link), None)
 
         refused = check_sides(what, mirror.link, read_side(mirror.cluster), read_side(mirror.source_cluster))
@@ -637,16 +645,16 @@ class TransitionDriver:
             raise UserError(refused.message, hint=refused.hint)
 
     def _read_source_mirror(self, mirror: ObservedMirror) -> ObservedMirror:
-        return self._get_links(mirror.source_cluster).mirror(mirror.source)
+        return self._get_links(mirror.source_cluster).read_mirror(mirror.source)
 
     def _get_provider(self, cluster: str) -> Provider:
         return get_provider(self.providers, cluster)
 
     def _get_links(self, cluster: str) -> LinksByJobs:
-        return links_by_jobs(self._get_provider(cluster))
+        return require_job_links(self._get_provider(cluster))
 
     def _read_bounds(self, mirror: ObservedMirror) -> Mapping[int, Bounds]:
-        return self._get_provider(mirror.source_cluster).log(get_source_address(mirror)).bounds()
+        return self._get_provider(mirror.source_cluster).open_log(get_source_address(mirror)).read_bounds()
 
     def _record_trouble(self, links: LinksByJobs, mirror: ObservedMirror, error: ReconcilerError) -> None:
         """Record an error for `mirror errors`, unless this process was stopped or lost the lease."""
@@ -705,13 +713,13 @@ def drive_transition(driver: TransitionDriver, action: Transition) -> ObservedMi
             _check_ended(restored)
         case _:
             assert_never(verb)
-    mirror = links_of(driver.providers[cluster]).mirror(name)
+    mirror = require_links(driver.providers[cluster]).read_mirror(name)
     _check_ended(mirror)
     return mirror
 
 
 def _has_ended(driver: TransitionDriver, cluster: str, name: str, verb: str) -> bool:
-    mirror = links_of(driver.providers[cluster]).mirror(name)
+    mirror = require_links(driver.providers[cluster]).read_mirror(name)
     return mirror.status is MirrorStatus.STOPPED and mirror.stopped_by == verb
 
 
@@ -731,10 +739,10 @@ _CONTINUE_HINT: Final = "Continue with: reconciler run --once --only mirror"
 def explain_interrupted(providers: Mapping[str, Provider], address: Address) -> IncompleteError | None:
     """Return the error that explains a mirror's interrupted transition, or `None`."""
     try:
-        links = links_of(providers[cluster_of(address) or ""]).by_jobs
+        links = require_links(providers[cluster_of(address) or ""]).job_steps
         mirror = None if links is None else read_mirror(links, full_name_of(address))
         source_mirror = (
-            None if mirror is None else read_mirror(links_of(providers[mirror.source_cluster]), mirror.source)
+            None if mirror is None else read_mirror(require_links(providers[mirror.source_cluster]), mirror.source)
         )
     except ReconcilerError:
         return None
@@ -808,7 +816,7 @@ class LaggingPartition:
     stable: int | None = None
 
     def __str__(self) -> str:
-        lacks = f"partition {self.partition} lacks {counted(self.lag, 'record', 'records', grouping='')}"
+        lacks = f"partition {self.partition} lacks {pluralize(self.lag, 'record', 'records', grouping='')}"
         return lacks if self.stable is None else f"{lacks}: a transaction is open there since offset {self.stable:,}"
 
 
@@ -826,8 +834,8 @@ class CatchUp:
 
         `timeout_ms` is by default the link's; -1: unlimited.
         """
-        links = links_of(self.providers[cluster])
-        mirror = links.mirror(full_name)
+        links = require_links(self.providers[cluster])
+        mirror = links.read_mirror(full_name)
         least: int | None = None
         shrunk_at = self.clock()
         while True:
@@ -847,8 +855,8 @@ class CatchUp:
     def list_lagging(self, mirror: ObservedMirror) -> list[LaggingPartition]:
         """Return the partitions of a mirror that lag."""
         source = address_of("topic", mirror.source_cluster, mirror.source)
-        bounds = self.providers[mirror.source_cluster].log(source).bounds()
-        own = links_of(self.providers[mirror.cluster]).positions(mirror.name)
+        bounds = self.providers[mirror.source_cluster].open_log(source).read_bounds()
+        own = require_links(self.providers[mirror.cluster]).read_positions(mirror.name)
         return [
             _compute_lag(partition, bound, own[partition].end if partition in own else 0)
             for partition, bound in sorted(bounds.items())
@@ -856,7 +864,7 @@ class CatchUp:
         ]
 
     def _compute_patience_ms(self, mirror: ObservedMirror) -> int:
-        links = links_of(self.providers[mirror.cluster]).links()
+        links = require_links(self.providers[mirror.cluster]).list_links()
         return next(link.declared.spec.retry_timeout for link in links if link.name == mirror.link)
 
     def _wait(self, full_name: str) -> None:
@@ -868,10 +876,7 @@ class CatchUp:
 
     def _check_stop(self, full_name: str) -> None:
         if self.is_stopped():
-            raise IncompleteError(
-                f"stopped before {full_name} had caught up: it was not promoted",
-                hint=CONTINUE_HINT,
-            )
+            raise IncompleteError(f"stopped before {full_name} had caught up: it was not promoted", hint=SAME_AGAIN)
 
 
 def _compute_lag(partition: int, bound: Bounds, end: int) -> LaggingPartition:

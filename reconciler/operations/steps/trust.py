@@ -22,7 +22,7 @@ from reconciler.manifests.load import LoadedWorkspace, load_manifests, load_work
 from reconciler.planning.allowances import CONNECT
 from reconciler.planning.checks.cluster_checks import HINT, find_plaintext_fields
 from reconciler.planning.plan import PlanFinding
-from reconciler.resources.address import matches
+from reconciler.resources.address import matches_pattern
 from reconciler.resources.cluster import Cluster, LocationSpec
 from reconciler.resources.cluster_properties import ACCESS_KEY, AZURE_KEY, SECRET_KEY, TRUST_FILE
 from reconciler.resources.configs import SECRET_REFERENCE
@@ -231,7 +231,7 @@ class Trust:
 
     def _is_allowed(self, address: str) -> bool:
         allowed = (text.partition(":") for text in self.select.allow)
-        return any(verb == CONNECT and matches(pattern, address) for verb, _, pattern in allowed)
+        return any(verb == CONNECT and matches_pattern(pattern, address) for verb, _, pattern in allowed)
 
 
 def reject_plaintext(cluster: Cluster, about: str) -> None:
@@ -243,7 +243,7 @@ def reject_plaintext(cluster: Cluster, about: str) -> None:
 def list_secrets(cluster: Cluster) -> Iterator[SentSecret]:
     """Yield the secrets of a cluster with their addresses."""
     spec = cluster.spec
-    for field, reference, to in spec.connection.secrets():
+    for field, reference, to in spec.connection.list_secrets():
         yield SentSecret(f"{spec.provider}.{field}", reference, to)
     for name in (ACCESS_KEY, SECRET_KEY, AZURE_KEY) if spec.root is not None else ():
         if SECRET_REFERENCE.fullmatch(spec.properties.get(name, "")):
@@ -258,7 +258,7 @@ def _list_storage_addresses(cluster: Cluster) -> frozenset[str]:
 def list_receiving_addresses(cluster: Cluster) -> frozenset[str]:
     """Return all addresses that may receive a cluster's secrets."""
     sent = frozenset(address for sent in list_secrets(cluster) for address in sent.to)
-    return sent | cluster.spec.connection.targets() | _list_storage_addresses(cluster)
+    return sent | cluster.spec.connection.list_secret_targets() | _list_storage_addresses(cluster)
 
 
 def _list_locations(cluster: Cluster) -> Iterator[LocationSpec]:
@@ -267,7 +267,7 @@ def _list_locations(cluster: Cluster) -> Iterator[LocationSpec]:
 
 
 def _list_files(cluster: Cluster) -> Iterator[tuple[str, str]]:
-    spec, security = cluster.spec, cluster.spec.connection.login()
+    spec, security = cluster.spec, cluster.spec.connection.find_security()
     if security is not None:
         named = {"caFile": security.ca_file, "certFile": security.cert_file, "keyFile": security.key_file}
         yield from ((f"{spec.provider}.security.{field}", path) for field, path in named.items() if path is not None)

@@ -17,7 +17,7 @@ from reconciler.manifests.load import LoadedWorkspace, load_clusters
 from reconciler.manifests.overlays import Values
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import StoreSettings
-from reconciler.objectstore.wrappers import read_only
+from reconciler.objectstore.wrappers import wrap_read_only
 from reconciler.operations.steps.invocation import (
     Invocation,
     Select,
@@ -31,7 +31,7 @@ from reconciler.planning.checks.guards import find_lowered_guards, merge_base_gu
 from reconciler.planning.plan import PlanFinding, Selection
 from reconciler.providers.protocol import Edge, Provider
 from reconciler.providers.registry import open_provider
-from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, matches
+from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, matches_pattern
 from reconciler.resources.cluster import FOLDER_PROVIDER, Cluster, LocationSpec
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.owners import ResourceOwner
@@ -78,7 +78,7 @@ def find_excluded_clusters(clusters: Iterable[str], excludes: Iterable[str]) -> 
         cluster
         for cluster in clusters
         # No name contains NUL, so a pattern that matches it matches all names.
-        if all(any(matches(pattern, f"{kind}/{cluster}/\0") for pattern in patterns) for kind in _ON_CLUSTER)
+        if all(any(matches_pattern(pattern, f"{kind}/{cluster}/\0") for pattern in patterns) for kind in _ON_CLUSTER)
     )
 
 
@@ -127,8 +127,7 @@ class Providers(Mapping[str, Provider]):
         except KeyError:
             known = ", ".join(sorted(self._clusters)) or "none"
             raise UserError(
-                f"there is no cluster {name!r} in this workspace",
-                hint=f"Clusters here: {known}. Check the address.",
+                f"there is no cluster {name!r} in this workspace", hint=f"Clusters here: {known}. Check the address."
             ) from None
 
 
@@ -148,7 +147,7 @@ class Site:
         """Store of the state. It is read-only for readers."""
         self._check_state()
         store = open_store(self.state_settings)
-        return read_only(store, self.edge.now_ms) if self.edge.is_reader else store
+        return wrap_read_only(store, self.edge.now_ms) if self.edge.is_reader else store
 
     @property
     def desired(self) -> Desired:
@@ -173,7 +172,7 @@ class Site:
 
     def make_owner(self, lineage: str) -> ResourceOwner:
         """Return this workspace as an owner of resources."""
-        return ResourceOwner.of(self.owner.workspace, self.owner.environment, lineage, self.state_settings.url)
+        return ResourceOwner.create(self.owner.workspace, self.owner.environment, lineage, self.state_settings.url)
 
     def find_relative_root(self, name: str) -> str | None:
         """Return an embedded cluster's root if the folder to which it is relative is unknown."""
@@ -309,7 +308,7 @@ def open_state(invocation: Invocation, select: Select, *, is_reader: bool = Fals
 
 def _build_state_settings(workspace: Workspace, folder: Path, select: Select) -> StoreSettings:
     state = build_store_settings(workspace.spec.state, folder)
-    return state.below(f"env/{select.environment}") if select.environment else state
+    return state.join_prefix(f"env/{select.environment}") if select.environment else state
 
 
 def open_site(invocation: Invocation, state_url: str, *, is_reader: bool = False) -> Site:
@@ -408,7 +407,7 @@ def build_store_settings(location: LocationSpec, folder: Path) -> StoreSettings:
     """Return the store settings of a location. Relative folders start at `folder`."""
     return StoreSettings(
         location.url, location.region, location.endpoint, location.force_path_style, location.kms_key_id
-    ).resolved(folder)
+    ).resolve_path(folder)
 
 
 def parse_topic_address(text: str) -> Address:

@@ -68,7 +68,7 @@ from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import did_you_mean, nearest
+from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import Capabilities
@@ -193,7 +193,7 @@ def _check_namespace_exists(cluster: str, namespace: str, situation: Situation) 
         return
     prefix = f"namespace/{cluster}/"
     known = [str(item).removeprefix(prefix) for item in situation.wanted if item.startswith(prefix)]
-    meant = did_you_mean([repr(name) for name in nearest(namespace, known)])
+    meant = format_suggestion([repr(name) for name in find_similar(namespace, known)])
     yield (
         f"namespace {namespace!r} is neither declared nor on cluster {cluster}",
         f"Declare the Namespace: namespaces are never created implicitly (InvalidNamespaceError). {meant}".rstrip(),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.planning.fields import PROPERTIES
 from reconciler.planning.plan import FieldMark, PlanFinding, PlanInput
 from reconciler.resources.address import Address, cluster_address, cluster_of
-from reconciler.resources.cluster import Cluster, is_overlapping
+from reconciler.resources.cluster import Cluster, urls_overlap
 from reconciler.resources.cluster_properties import (
     ACCESS_KEY,
     ALIASES,
@@ -21,7 +21,7 @@ from reconciler.resources.cluster_properties import (
     SECRET_KEY,
     read_property,
 )
-from reconciler.runtime.text import did_you_mean, nearest
+from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:
     from reconciler.planning.situation import Review, Situation, WantedResource
@@ -73,7 +73,7 @@ def _check_overlaps(desired: Desired) -> Iterator[PlanFinding]:
         storage = clusters[name].spec.object_storage
         for other, root in roots.items():
             # The same name at two endpoints means two buckets.
-            if storage and storage.endpoint == root.endpoint and is_overlapping(storage.url, root.url):
+            if storage and storage.endpoint == root.endpoint and urls_overlap(storage.url, root.url):
                 address = cluster_address(name)
                 what = f"its objectStorage {storage.url} and {root.url}, the root of cluster {other},"
                 message = f"{what} are the same location or one contains the other"
@@ -205,8 +205,8 @@ def _find_unknown_properties(
             why, mend = MEANINGLESS[name]
             yield f"{PROPERTIES}{name} has no meaning on an embedded cluster: {why}", mend, (name,)
             continue
-        near = nearest(name, known, likeness=likeness)
-        yield f"{PROPERTIES}{name} is not {what}", did_you_mean(near, otherwise=hint), (name,)
+        near = find_similar(name, known, likeness=likeness)
+        yield f"{PROPERTIES}{name} is not {what}", format_suggestion(near, otherwise=hint), (name,)
 
 
 def _find_contradictions(properties: Mapping[str, str]) -> Iterator[PropertyProblem]:
@@ -275,7 +275,7 @@ HINT = "Use SASL_SSL and https. Where the network is safe, write `allowPlaintext
 
 def find_plaintext_fields(cluster: Cluster) -> Iterator[tuple[str, str]]:
     """Yield (field, problem) for fields that send a password or token unencrypted."""
-    security, where = cluster.spec.connection.login(), f"spec.{cluster.spec.provider}.security"
+    security, where = cluster.spec.connection.find_security(), f"spec.{cluster.spec.provider}.security"
     if security is None or security.mechanism is None or security.allow_plaintext_passwords:
         return
     if security.protocol == "SASL_PLAINTEXT":

@@ -37,7 +37,7 @@ from reconciler.resources.address import (
     cluster_of,
     full_name_of,
     kind_of,
-    matches,
+    matches_pattern,
     split_name,
 )
 from reconciler.resources.cluster import Cluster
@@ -45,7 +45,7 @@ from reconciler.resources.cluster_properties import ENABLED, UPLOADS
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.tiering_policy import TieringPolicy, read_switches
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import counted, format_bytes, list_first
+from reconciler.runtime.text import format_bytes, list_first, pluralize
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import Desired
@@ -77,7 +77,7 @@ def warnings_of_unmountable(actions: Iterable[Action], situation: Situation) -> 
     """Yield a warning that says how to keep the records of each topic that an order deletes."""
     topics = [action.address for action in actions if isinstance(action, Delete) and _can_unmount(action, situation)]
     if topics:
-        others = f" and those of {counted(len(topics) - 1, 'more topic')}" if topics[1:] else ""
+        others = f" and those of {pluralize(len(topics) - 1, 'more topic')}" if topics[1:] else ""
         message = f"its records{others} can be kept in object storage, if it is unmounted instead"
         yield PlanFinding(topics[0], None, message, f"Declare and apply first: {format_mounting(topics[0])}")
 
@@ -192,7 +192,7 @@ def apply_order_guards(
         )
         if block is None or not (offsets or stored):
             return block
-        what = f"{counted(offsets, 'offset')} in object storage" if offsets else f"about {format_bytes(stored)}"
+        what = f"{pluralize(offsets, 'offset')} in object storage" if offsets else f"about {format_bytes(stored)}"
         return replace(block, message=f"{what} would be deleted by what it inherits there")
 
     guards: tuple[Guard, ...] = (_guard_protected, protected, _guard_only, _guard_deletion_protection, loss_by_move)
@@ -236,7 +236,7 @@ def _guard_only(action: Action, situation: Situation) -> Block | None:
         return None
     old = _find_old_address(action)
     for what, address in (("it", action.address), (f"{old}, which it is moved from,", old)):
-        if address is not None and not any(matches(pattern, address) for pattern in patterns):
+        if address is not None and not any(matches_pattern(pattern, address) for pattern in patterns):
             return Block(
                 "only", f"{what} is outside the addresses that this workspace may manage ({', '.join(patterns)})", None
             )
@@ -473,7 +473,7 @@ def warnings_of_approvals(review: Review) -> Iterator[PlanFinding]:
         yield PlanFinding(
             None,
             None,
-            f"apply asks for {counted(most, 'approver')} (guards.approvals), because of {list_first(names, 3)}",
+            f"apply asks for {pluralize(most, 'approver')} (guards.approvals), because of {list_first(names, 3)}",
             "Name each when it is applied, with --approved-by NAME, or apply what was approved in a pull request: "
             "--approved-in",
             concerns_approval=True,
@@ -508,8 +508,8 @@ def warnings_of_owners(review: Review) -> Iterator[PlanFinding]:
     situation, request = review.situation, review.situation.request
     for cluster in sorted(situation.trusted):
         seen = situation.observed.get(cluster_address(cluster))
-        if seen is not None and seen.cluster.owners is not None and seen.cluster.owners.unknown is not None:
-            message = f"the owners of its resources cannot be read: {seen.cluster.owners.unknown}"
+        if seen is not None and seen.cluster.owners is not None and seen.cluster.owners.unsupported_reason is not None:
+            message = f"the owners of its resources cannot be read: {seen.cluster.owners.unsupported_reason}"
             hint = "Allow the principal to read it, or make sure that no other workspace manages the same."
             yield PlanFinding(seen.resource.address, None, message, hint)
     reported = {action.address for action in review.actions if action.owner is not None or isinstance(action, Forget)}

@@ -20,8 +20,8 @@ from reconciler.resources.address import (
     cluster_of,
     full_name_of,
     kind_of,
+    list_levels,
     split_name,
-    tiers_of,
 )
 from reconciler.resources.base import UNLIMITED
 from reconciler.resources.cluster import Cluster
@@ -361,5 +361,5 @@ def _topic_address(address: Address) -> Address:
 
 def _list_namespaces(topic: Address) -> Iterator[Address]:
     cluster = cluster_of(topic) or ""
-    for tier in tiers_of(split_name(full_name_of(topic))[0]):
+    for tier in list_levels(split_name(full_name_of(topic))[0]):
         yield address_of("namespace", cluster, tier)

@@ -46,13 +46,13 @@ from reconciler.resources.mirrors import (
     RESTORE,
     REVERSALS,
     DivergedPartition,
+    OffsetStretch,
     Positions,
-    Stretch,
     WithDiverged,
+    build_side_topic_name,
     count_offsets,
-    side_topic_name,
 )
-from reconciler.runtime.text import did_you_mean, list_first, nearest
+from reconciler.runtime.text import find_similar, format_suggestion, list_first
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import ClusterIdentity
@@ -96,7 +96,7 @@ def _estimate_restore(
 def _estimate_failback(
     diverged: Sequence[DivergedPartition], committed: Mapping[str, Mapping[int, int]] | None, name: str, *, keeps: bool
 ) -> RoleCost:
-    beyond = tuple(Stretch(stretch.partition, stretch.start, stretch.stop) for stretch in diverged)
+    beyond = tuple(OffsetStretch(stretch.partition, stretch.start, stretch.stop) for stretch in diverged)
     starts = {stretch.partition: stretch.start for stretch in beyond}
     groups = {
         group
@@ -106,7 +106,7 @@ def _estimate_failback(
     return RoleCost(
         lost=() if keeps else beyond,
         kept=beyond if keeps else (),
-        kept_in=side_topic_name(name) if keeps and beyond else None,
+        kept_in=build_side_topic_name(name) if keeps and beyond else None,
         records=sum(stretch.records for stretch in diverged),
         since_ms=min((stretch.since_ms for stretch in diverged if stretch.since_ms is not None), default=None),
         copied_afresh=tuple(sorted(starts)),
@@ -257,7 +257,7 @@ def _make_estimate(cost: RoleCost, measure: Measure | None) -> Estimate:
     return Estimate(bytes=size, records=offsets, seconds=seconds, role=cost)
 
 
-def _estimate_bytes(measure: Measure, of: Iterable[Stretch]) -> int:
+def _estimate_bytes(measure: Measure, of: Iterable[OffsetStretch]) -> int:
     """An estimate in proportion to offsets."""
     spans = sum(max(0, at.end - at.start) for at in measure.positions.values())
     return measure.bytes * min(count_offsets(of), spans) // spans if spans else 0
@@ -427,7 +427,9 @@ def _find_unmatched_filters(
             address,
             wanted.source,
             f"{at[1]} filter {rule.name!r} ({rule.pattern_type}) takes {nothing} that is there",
-            did_you_mean(nearest(rule.name, names, most=_MAX_NAMES), then="It takes effect if and when there is one."),
+            format_suggestion(
+                find_similar(rule.name, names, most=_MAX_NAMES), then="It takes effect if and when there is one."
+            ),
             ((address, (*at, place)),),
         )
 
@@ -449,7 +451,7 @@ def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, st
         return
     if spec.source not in situation.clusters:
         declare = f"Declare a Cluster named {spec.source}."
-        near = did_you_mean(nearest(spec.source, situation.clusters), otherwise=declare)
+        near = format_suggestion(find_similar(spec.source, situation.clusters), otherwise=declare)
         yield f"its source, cluster {spec.source}, is not declared", near
     cluster, source = (situation.clusters.get(name) for name in (link.cluster, spec.source))
     if spec.mode == "bidirectional" and cluster and source and cluster.spec.provider != source.spec.provider:

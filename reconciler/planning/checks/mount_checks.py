@@ -32,7 +32,7 @@ from reconciler.resources.cluster_properties import ENABLED, UPLOADS
 from reconciler.resources.measures import Measure
 from reconciler.resources.mount import MIGRATING, Mounting, MountSource
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import counted
+from reconciler.runtime.text import pluralize
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Observed
@@ -86,7 +86,7 @@ def add_unmount_estimate(
 def _add_engine(action: Migrating, situation: Situation) -> Migrating:
     if action.parameters.get("by") != BY_JOBS:
         return action
-    engine = situation.request.spark.engine_for(action.estimate.bytes)
+    engine = situation.request.spark.choose_engine(action.estimate.bytes)
     return replace(action, estimate=replace(action.estimate, engine=engine))
 
 
@@ -212,7 +212,7 @@ def warnings_of_strangers(review: Review) -> Iterator[PlanFinding]:
 
 def _report_stranger(address: Address, topic: Address, hint: str, review: Review) -> PlanFinding:
     held = review.measure(topic, is_wish=True)
-    what = "its records could not be counted" if held is None else counted(held.records, "record")
+    what = "its records could not be counted" if held is None else pluralize(held.records, "record")
     if held is not None and held.newest_ms is not None:
         what += f", the newest of {_format_utc(held.newest_ms)}"
     wanted = review.situation.wanted.get(address)

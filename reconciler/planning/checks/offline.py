@@ -11,7 +11,7 @@ from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.cluster_values import compile_cluster
 from reconciler.planning.resolve.limits import check_beside_replica
 from reconciler.planning.selection import read_labels
-from reconciler.resources.address import Address, address_of, full_name_of, kind_of, matches, split_name
+from reconciler.resources.address import Address, address_of, full_name_of, kind_of, matches_pattern, split_name
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
@@ -33,7 +33,7 @@ def find_violations(address: Address, resource: Resource, guards: Guards) -> tup
     return tuple(
         f"{rule.message} ({broken})"
         for rule in guards.rules
-        if matches(rule.match, address)
+        if matches_pattern(rule.match, address)
         for broken in _find_broken_requirements(address, resource, rule.require)
     )
 
@@ -129,7 +129,7 @@ def check_offline(desired: Desired, guards: Guards, *, today: date | None = None
 
 def _is_exempt(address: Address, guards: Guards) -> bool:
     allowed = (allowance.action.partition(":") for allowance in guards.allow)
-    return any(verb not in {"delete", "forget"} and matches(pattern, address) for verb, _, pattern in allowed)
+    return any(verb not in {"delete", "forget"} and matches_pattern(pattern, address) for verb, _, pattern in allowed)
 
 
 def _check_resource(
@@ -139,7 +139,7 @@ def _check_resource(
     for broken in () if _is_exempt(address, guards) else find_violations(address, resource, guards):
         hint = "Follow the rule, or change it in guards.rules. A temporary exception belongs in guards.allow."
         yield PlanFinding(address, declared.source, broken, hint)
-    is_inside = not guards.only or any(matches(pattern, address) for pattern in guards.only)
+    is_inside = not guards.only or any(matches_pattern(pattern, address) for pattern in guards.only)
     if not is_inside and kind_of(address) not in {"cluster", "policy"}:
         message = f"it is outside the addresses that this workspace may manage ({', '.join(guards.only)})"
         yield PlanFinding(address, declared.source, message, "Move it to the workspace it belongs to.")

@@ -55,8 +55,8 @@ from reconciler.resources.address import (
     cluster_of,
     full_name_of,
     kind_of,
+    list_levels,
     split_name,
-    tiers_of,
 )
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
@@ -283,7 +283,7 @@ class Impact:
             return Loss()
         measured = self._measure_for(address, will)
         if measured is not None:
-            measured = measured.newest(measured.local_only_bytes)
+            measured = measured.limit_to_newest(measured.local_only_bytes)
         return compute_loss(waits, will, measured, topic.spec.partitions or 1, self._situation.request.now_ms)
 
     def _build_planned_side(self, address: Address, topic: Topic, planned: PlanResult = MappingProxyType({})) -> Side:
@@ -332,7 +332,7 @@ class Impact:
             resource = seen.resource
             if isinstance(resource, Topic):
                 topics.setdefault(cluster_address(resource.cluster), []).append((address, resource))
-                for tier in tiers_of(resource.metadata.namespace):
+                for tier in list_levels(resource.metadata.namespace):
                     topics.setdefault(address_of("namespace", resource.cluster, tier), []).append((address, resource))
         return topics
 
@@ -386,7 +386,7 @@ class Impact:
         if measure is None:
             return action
         size, records = (0, 0) if self._is_starting_at_end(action) else (measure.bytes, measure.records)
-        engine = self._situation.request.spark.engine_for(size)
+        engine = self._situation.request.spark.choose_engine(size)
         seconds = max(1, size // BYTES_A_SECOND) + (0 if engine == IN_PROCESS else SPARK_START_S)
         return replace(action, estimate=Estimate(bytes=size, records=records, seconds=seconds, engine=engine))
 

@@ -19,7 +19,7 @@ from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, ActingConfi
 from reconciler.planning.resolve.limits import describe_unsupported
 from reconciler.resources.address import Address, cluster_address, cluster_of, full_name_of, split_name
 from reconciler.resources.cluster_properties import ENABLED, UPLOADS
-from reconciler.resources.configs import EMBEDDED_CONFIGS, POLICY_KEYS, policy_path, show_value
+from reconciler.resources.configs import EMBEDDED_CONFIGS, POLICY_KEYS, format_value, policy_path
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import (
     AS_TOTAL,
@@ -38,7 +38,7 @@ from reconciler.resources.tiering_policy import (
     read_switches,
 )
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import counted, list_first
+from reconciler.runtime.text import list_first, pluralize
 
 if TYPE_CHECKING:
     from reconciler.planning.situation import Review, Situation, WantedResource
@@ -296,7 +296,7 @@ def _format_offsets(stretches: Sequence[tuple[int, int, int]]) -> str | None:
     named = [f"partition {number}: {start:,} to {stop - 1:,}" for number, start, stop in ranges[:_MAX_NAMES]]
     more = f", and of {len(ranges) - _MAX_NAMES:,} more partitions" if len(ranges) > _MAX_NAMES else ""
     count = sum(stop - start for _, start, stop in ranges)
-    return f"{counted(count, 'offset')} ({'; '.join(named)}{more})"
+    return f"{pluralize(count, 'offset')} ({'; '.join(named)}{more})"
 
 
 _FIELD: Final = ("spec", "localRetention")
@@ -397,7 +397,7 @@ def warnings_of_tiering(review: Review) -> Iterator[PlanFinding]:
         if _is_off(topic.cluster, situation, acting) and not read_switches(acting.of(topic)).is_off:
             waiting.setdefault(topic.cluster, []).append(address)
     for cluster, topics in waiting.items():
-        count = counted(len(topics), "topic asks", "topics ask")
+        count = pluralize(len(topics), "topic asks", "topics ask")
         yield PlanFinding(
             cluster_address(cluster),
             situation.wanted[cluster_address(cluster)].source,
@@ -450,7 +450,7 @@ class _TieringChecker:
         (limit, limit_origin), (whole, whole_from) = self.acting[local], self.acting[total]
         if CLUSTER in {limit_origin, whole_from} or int(whole) < 0 or int(limit) <= int(whole):
             return
-        limits = f"{show_value(local, limit)}, above {self._show_config(total)} of {show_value(total, whole)}"
+        limits = f"{format_value(local, limit)}, above {self._show_config(total)} of {format_value(total, whole)}"
         yield self._make_finding(
             f"{self._show_config(local)} is {limits}: nothing stays local that is not kept at all",
             "Lower the local target, or raise the total.",
@@ -466,8 +466,9 @@ class _TieringChecker:
         if not 0 <= int(total) < int(segment):
             return
         yield self._make_finding(
-            f"{self._show_config('retention.bytes')} is {show_value('retention.bytes', total)}, less than one segment "
-            f"of {show_value(_SEGMENT, segment)} ({_SEGMENT}): each would be removed as soon as it is uploaded",
+            f"{self._show_config('retention.bytes')} is {format_value('retention.bytes', total)}, less than one "
+            f"segment of {format_value(_SEGMENT, segment)} ({_SEGMENT}): each would be removed as soon as it is "
+            f"uploaded",
             f"Raise retention.bytes, or lower {_SEGMENT}.",
             "retention.bytes",
             _SEGMENT,

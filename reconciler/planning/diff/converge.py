@@ -27,8 +27,8 @@ from reconciler.planning.plan_rows import hash_value
 from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, SwitchReader, find_hidden_values
 from reconciler.planning.resolve.limits import FIXED, check_changes
 from reconciler.planning.situation import get_mounted_topic, is_recreated
-from reconciler.resources.acls import TopicAcl, rule_path, to_rule_fields
-from reconciler.resources.address import Address, cluster_of, kind_of, split_name, tiers_of
+from reconciler.resources.acls import TopicAcl, build_rule_path, to_rule_fields
+from reconciler.resources.address import Address, cluster_of, kind_of, list_levels, split_name
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.inventory import Capabilities, Observed, Recorded, Resource, configs_of
@@ -37,7 +37,7 @@ from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import SWITCHES, TieringPolicy, read_disable_policy, read_switches
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import counted, list_first, plain
+from reconciler.runtime.text import list_first, pluralize, to_json_types
 
 if TYPE_CHECKING:
     from reconciler.planning.situation import Situation, WantedResource
@@ -97,7 +97,7 @@ def compute_precondition(address: Address, before: Observed | None, paths: Itera
         return ""
     wanted = sorted(paths)
     seen = list_fields(before.resource) if wanted else {}
-    rests_on = {path: plain(seen.get(path)) for path in wanted}
+    rests_on = {path: to_json_types(seen.get(path)) for path in wanted}
     return hash_value({"address": address, "incarnation": before.incarnation, "observed": rests_on})
 
 
@@ -173,7 +173,7 @@ def _pick_live_values(declared: Mapping[str, str], live: Mapping[str, str]) -> d
 
 def _pick_shared_rules(declared: Sequence[Rule], live: Sequence[TopicAcl]) -> tuple[Rule, ...]:
     observed_rules = to_rule_fields(live)
-    ours = {path: rule for rule in declared if (path := rule_path(rule)) in observed_rules}
+    ours = {path: rule for rule in declared if (path := build_rule_path(rule)) in observed_rules}
     return tuple(rule.model_copy(update={"operations": observed_rules[path]}) for path, rule in ours.items())
 
 
@@ -285,7 +285,7 @@ def _list_affected_topics(
         for topic, seen in sorted(situation.observed.items()):
             if cluster_of(topic) == resource.cluster and isinstance(seen.resource, Topic):
                 namespace, _ = split_name(seen.resource.full_name)
-                if name in tiers_of(namespace):
+                if name in list_levels(namespace):
                     yield topic, seen
 
 
@@ -338,7 +338,11 @@ def _pick_recorded_rules(live: Sequence[Rule], recorded: Sequence[Rule]) -> tupl
     rules = (
         (
             rule,
-            tuple(operation for operation in rule.operations if operation in live_operations.get(rule_path(rule), ())),
+            tuple(
+                operation
+                for operation in rule.operations
+                if operation in live_operations.get(build_rule_path(rule), ())
+            ),
         )
         for rule in recorded
     )
@@ -351,7 +355,9 @@ def find_surviving_rules(before: Observed, gone: Resource) -> tuple[str, ...]:
     if not isinstance(observed, Namespace | Topic) or not isinstance(gone, Namespace | Topic):
         return ()
     taken = to_rule_fields(gone.spec.acls)
-    left = [(rule, sorted(set(rule.operations) - set(taken.get(rule_path(rule), ())))) for rule in observed.spec.acls]
+    left = [
+        (rule, sorted(set(rule.operations) - set(taken.get(build_rule_path(rule), ())))) for rule in observed.spec.acls
+    ]
     left += [(rule, list(rule.operations)) for rule in before.undeclarable]
     return tuple(
         f"{rule.principal} {rule.permission} {', '.join(operations)}" for rule, operations in left if operations
@@ -364,7 +370,7 @@ def warn_of_foreign_rules(address: Address, before: Observed, gone: Resource, de
     if not left:
         return
     on = "its prefix" if isinstance(gone, Namespace) else "its name"
-    what = counted(len(left), f"access rule on {on} is", f"access rules on {on} are", grouping="")
+    what = pluralize(len(left), f"access rule on {on} is", f"access rules on {on} are", grouping="")
     stays = "it stays" if len(left) == 1 else "they stay"
     hint = (
         f"A later principal of that name gets {'it' if len(left) == 1 else 'them'}, too. Remove rules with: "
@@ -406,7 +412,7 @@ def warn_of_kept_topics(namespace: Namespace, situation: Situation, decision: De
     strange = sum(not is_ours for is_ours in names.values())
     for count, rest in ((strange, "not managed: "), (len(names) - strange, "managed here: ")):
         if count:
-            what = counted(count, "topic with its prefix is", "topics with its prefix are")
+            what = pluralize(count, "topic with its prefix is", "topics with its prefix are")
             stays = "it stays" if count == 1 else "they stay"
             decision.warn(namespace.address, None, f"{what} {rest}{stays}", _HINT_UNTOUCHED)
 
@@ -417,7 +423,7 @@ def warn_of_kept_rules(address: Address, last: Recorded, situation: Situation, d
     if not isinstance(namespace, Namespace) or not namespace.spec.acls or not _is_rule_namespace(namespace, situation):
         return
     count = len(to_rule_fields(namespace.spec.acls))
-    what = counted(count, "access rule on its prefix stays", "access rules on its prefix stay", grouping="")
+    what = pluralize(count, "access rule on its prefix stays", "access rules on its prefix stay", grouping="")
     hint = "To delete them, too: reconciler destroy --include-adopted"
     decision.warn(address, None, f"it was adopted, and is forgotten: {what}", hint)
 
@@ -432,7 +438,7 @@ def _list_topics_below(namespace: Namespace, situation: Situation, gone: set[Add
             continue
         if kind_of(address) in {"topic", "mirror"} and isinstance(seen.resource, Topic | MirrorTopic):
             name = address.split("/", 2)[2]
-            if namespace.metadata.name in tiers_of(name.rpartition(":")[0]):
+            if namespace.metadata.name in list_levels(name.rpartition(":")[0]):
                 yield address
 
 
@@ -472,7 +478,7 @@ def plan_creation(sides: AddressView, decision: Decision, parameters: Mapping[st
     reason = Reason.DECLARED if wanted.implied_by is None else Reason.IMPLIED_BY_TIER
     if last is not None:
         reason = Reason.MISSING
-        decision.drift.append(report_drift(sides.address, "", plain(last.resource.to_json()), None))
+        decision.drift.append(report_drift(sides.address, "", to_json_types(last.resource.to_json()), None))
         if isinstance(wanted.resource, Topic) and not parameters:
             hint = f"To leave it out of the files instead: reconciler drift --accept {sides.address}"
             decision.warn(

@@ -45,7 +45,7 @@ from reconciler.planning.resolve.acting_configs import find_hidden_values
 from reconciler.planning.resolve.mirror_sources import is_two_way, link_of
 from reconciler.planning.resolve.mount_sources import is_stranger, is_unmounted
 from reconciler.planning.situation import STOPPED, Situation, as_mirror, find_taken_resources
-from reconciler.resources.address import Address, address_of, full_name_of, kind_of, matches, rank
+from reconciler.resources.address import Address, address_of, build_sort_key, full_name_of, kind_of, matches_pattern
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, is_auto_created
 from reconciler.resources.mount import Mounting
@@ -101,7 +101,7 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
     """Decide about every desired address that has no errors."""
     renamed = find_readdressed(situation)
     speaking = _find_shared_topics(situation)
-    for address in sorted(situation.wanted, key=rank):
+    for address in sorted(situation.wanted, key=build_sort_key):
         if not situation.can_plan(address):
             continue
         wanted = situation.wanted[address]
@@ -234,7 +234,10 @@ def find_unmanaged(situation: Situation) -> tuple[Address, ...]:
         and _is_strange(address, seen, situation)
     )
     return tuple(
-        sorted((item for item in addresses if not patterns or any(matches(only, item) for only in patterns)), key=rank)
+        sorted(
+            (item for item in addresses if not patterns or any(matches_pattern(only, item) for only in patterns)),
+            key=build_sort_key,
+        )
     )
 
 

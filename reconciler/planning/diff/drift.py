@@ -27,7 +27,7 @@ from reconciler.planning.fields import list_fields
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.limits import check_changes
 from reconciler.planning.situation import Review, Situation, list_altered_paths
-from reconciler.resources.address import Address, cluster_of, matches
+from reconciler.resources.address import Address, cluster_of, matches_pattern
 from reconciler.resources.mirror_link import MirrorTopic
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def build_drift_filter(guards: Guards, today: date) -> Callable[[Address, str], 
 
     def ignored(address: Address, path: str) -> str | None:
         for rule in rules:
-            if matches(rule.match, address) and matches(rule.field, path):
+            if matches_pattern(rule.match, address) and matches_pattern(rule.field, path):
                 return f"{rule.reason}, until {rule.until.isoformat()}"
         return None
 
@@ -61,7 +61,7 @@ def warnings_of_unmatched_rules(review: Review) -> Iterator[PlanFinding]:
     for rule in request.guards.ignore_drift:
         if rule.until < request.today:
             continue  # expired, which is an error
-        addresses = [address for address in _list_known_addresses(situation) if matches(rule.match, address)]
+        addresses = [address for address in _list_known_addresses(situation) if matches_pattern(rule.match, address)]
         if any(_has_field(situation, address, rule) for address in addresses):
             continue
         name = f"guards.ignoreDrift {rule.match} {rule.field}"
@@ -84,8 +84,8 @@ def _list_known_addresses(situation: Situation) -> Iterator[Address]:
 def _has_field(situation: Situation, address: Address, rule: IgnoredDrift) -> bool:
     sides = (situation.wanted.get(address), situation.recorded.get(address), situation.observed.get(address))
     return any(
-        matches(rule.field, path) for side in sides if side is not None for path in list_fields(side.resource)
-    ) or any(matches(rule.field, path) for path in _list_other_paths(situation, address))
+        matches_pattern(rule.field, path) for side in sides if side is not None for path in list_fields(side.resource)
+    ) or any(matches_pattern(rule.field, path) for path in _list_other_paths(situation, address))
 
 
 def _list_other_paths(situation: Situation, address: Address) -> Iterator[str]:

@@ -20,7 +20,7 @@ from reconciler.planning.plan_rows import hash_value
 from reconciler.planning.situation import ALTERED, WantedResource, list_altered_paths, list_unset_paths
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import plain
+from reconciler.runtime.text import to_json_types
 
 if TYPE_CHECKING:
     from reconciler.planning.resolve.acting_configs import HiddenValue
@@ -209,7 +209,7 @@ def report_drift(
     address: Address, path: str, recorded: Value, observed: Value, *, meaning: Value = None
 ) -> DriftFinding:
     """Return a drift finding; its fingerprint covers `meaning`, the observed value in canonical form."""
-    mark = hash_value([address, path, plain(observed if meaning is None else meaning)])
+    mark = hash_value([address, path, to_json_types(observed if meaning is None else meaning)])
     return DriftFinding(address, path, recorded, observed, mark)
 
 

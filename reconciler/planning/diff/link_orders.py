@@ -23,7 +23,7 @@ from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.resources.inventory import Observed, Recorded
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec
 from reconciler.resources.mirrors import FAILOVER
-from reconciler.runtime.text import counted, did_you_mean, nearest, refusal
+from reconciler.runtime.text import explain_invalid, find_similar, format_suggestion, pluralize
 
 if TYPE_CHECKING:
     from reconciler.planning.diff.converge import Decision
@@ -53,8 +53,8 @@ def decide_link(order: LinkOrder, situation: Situation, decision: Decision) -> N
     if cluster_of(link) not in situation.trusted:
         decision.refuse(link, None, f"{link}: cluster {cluster_of(link)} does not exist", _HINT_LOCATION)
     elif seen is None or not isinstance(resource := seen.resource, MirrorLink):
-        near = nearest(link, (address for address in situation.observed if kind_of(address) == "link"))
-        hint = did_you_mean(near, otherwise="See the links with: reconciler link list")
+        near = find_similar(link, (address for address in situation.observed if kind_of(address) == "link"))
+        hint = format_suggestion(near, otherwise="See the links with: reconciler link list")
         decision.refuse(link, None, f"{link}: there is no such link", hint)
     elif isinstance(order, AlterLinkOrder):
         _alter_link(order, seen, resource, situation, decision)
@@ -108,7 +108,9 @@ def _alter_link(
     try:
         spec = MirrorLinkSpec.model_validate({key: value for key, value in fields.items() if value is not None})
     except ValidationError as error:
-        decision.refuse(order.link, None, f"{order.link}: {refusal(error)}", "See the fields with: reconciler schema")
+        decision.refuse(
+            order.link, None, f"{order.link}: {explain_invalid(error)}", "See the fields with: reconciler schema"
+        )
         return
     _update_link(seen, link, spec, situation, decision)
 
@@ -165,7 +167,7 @@ def _delete_link(
         hint = f"To delete it in the files: reconciler drift --accept {order.link}"
         decision.warn(order.link, None, "the next apply creates it again if the files declare it", hint)
     if mirrors:
-        what = counted(len(mirrors), "stopped mirror forgets its source", "stopped mirrors forget their sources")
+        what = pluralize(len(mirrors), "stopped mirror forgets its source", "stopped mirrors forget their sources")
         decision.warn(order.link, None, f"{what}; the topics stay", "Restore them before, if that is still to be done.")
     ordered = {other.link for other in situation.request.orders if isinstance(other, DeleteLinkOrder)}
     if has_two_halves(link) and build_other_half_address(link) not in ordered:

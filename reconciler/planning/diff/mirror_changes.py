@@ -56,11 +56,11 @@ from reconciler.planning.situation import (
     is_mirroring,
     is_recreated,
 )
-from reconciler.resources.acls import DENIED, denial_path
+from reconciler.resources.acls import DENIED, build_denial_path
 from reconciler.resources.inventory import Observed, Recorded
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, is_auto_created
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import list_first, plain
+from reconciler.runtime.text import list_first, to_json_types
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -283,8 +283,12 @@ def _update_denials(
     if not isinstance(seen, MirrorTopic) or not is_mirroring(before) or mirror.state not in COPYING:
         return
     wanted = find_denied_principals(mirror, seen.denied, situation)
-    denials = [Change(denial_path(principal), DENIED, None) for principal in seen.denied if principal not in wanted]
-    denials += [Change(denial_path(principal), None, DENIED) for principal in wanted if principal not in seen.denied]
+    denials = [
+        Change(build_denial_path(principal), DENIED, None) for principal in seen.denied if principal not in wanted
+    ]
+    denials += [
+        Change(build_denial_path(principal), None, DENIED) for principal in wanted if principal not in seen.denied
+    ]
     if not denials:
         return
     changes = tuple(sorted(denials, key=lambda change: change.path))
@@ -589,8 +593,8 @@ def describe_released_topic(sides: AddressView, situation: Situation) -> Observe
     topic, mirror = sides.wanted.resource, seen.resource
     if not isinstance(topic, Topic) or not isinstance(mirror, MirrorTopic):
         return None
-    stopped = seen.mirror.becomes or _make_topic(topic, mirror, situation)
-    return replace(seen, resource=stopped, state=None, mirror=replace(seen.mirror, becomes=None))
+    stopped = seen.mirror.topic_if_stopped or _make_topic(topic, mirror, situation)
+    return replace(seen, resource=stopped, state=None, mirror=replace(seen.mirror, topic_if_stopped=None))
 
 
 def decide_freed_topic(sides: AddressView, stopped: Observed, situation: Situation, decision: Decision) -> None:
@@ -620,7 +624,7 @@ def find_remaining_mirrors(topic: Address, situation: Situation) -> tuple[Addres
 def refuse_empty_topic(sides: AddressView, mirrors: Sequence[Address], decision: Decision) -> None:
     """Reject an empty topic whose records only its mirrors have."""
     if sides.last is not None:
-        decision.drift.append(report_drift(sides.address, "", plain(sides.last.resource.to_json()), None))
+        decision.drift.append(report_drift(sides.address, "", to_json_types(sides.last.resource.to_json()), None))
     decision.refuse(
         sides.address,
         sides.wanted.source,

@@ -46,13 +46,13 @@ from reconciler.resources.address import (
     full_name_of,
     join_name,
     kind_of,
+    list_levels,
     split_name,
-    tiers_of,
 )
 from reconciler.resources.configs import canonicalize_value
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink, MirrorState, MirrorTopic
 from reconciler.resources.mirrors import PROMOTE, RESTORE, REVERSALS
-from reconciler.runtime.text import did_you_mean, list_first, nearest_spelling
+from reconciler.runtime.text import find_similar_spelling, format_suggestion, list_first
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action
@@ -123,7 +123,7 @@ def list_mirror_scope(order: MirrorOrder, observed: Inventory, clusters: Collect
                 if link.metadata.name == order.link:
                     source = order.source or _strip_prefix(full_name_of(address), link.spec.prefix) or ""
                     yield from _list_addresses_at_source(address_of("topic", link.spec.source, source))
-                    levels = tiers_of(split_name(source)[0])
+                    levels = list_levels(split_name(source)[0])
                     yield from (address_of("namespace", link.spec.source, level) for level in levels)
         case RoleOrder() if mirror is not None and order.verb != "pause":
             yield from _list_addresses_at_source(get_source_topic(mirror))
@@ -301,8 +301,8 @@ def _no_mirror_error(address: Address, situation: Situation) -> UserError:
     listing = f"See the mirrors with: reconciler mirror list {cluster}"
     if _find_topic(address) in situation.observed:
         return UserError(f"{address}: topic {name} is not mirrored", hint=listing)
-    near = nearest_spelling(address, (at for at in situation.observed if kind_of(at) == "mirror"))
-    return UserError(f"{address}: topic {name} does not exist", hint=did_you_mean(near, then=listing))
+    near = find_similar_spelling(address, (at for at in situation.observed if kind_of(at) == "mirror"))
+    return UserError(f"{address}: topic {name} does not exist", hint=format_suggestion(near, then=listing))
 
 
 def _check_platform(order: RoleOrder, situation: Situation) -> None:
@@ -477,8 +477,8 @@ def _make_ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> Mirr
     if order.link not in links:
         otherwise = f"Links there: {', '.join(sorted(links)) or 'none'}. Declare one, and apply that first."
         addresses = (address_of("link", cluster, link) for link in links)
-        near = nearest_spelling(address_of("link", cluster, order.link), addresses)
-        hint = did_you_mean([full_name_of(Address(link)) for link in near], otherwise=otherwise)
+        near = find_similar_spelling(address_of("link", cluster, order.link), addresses)
+        hint = format_suggestion([full_name_of(Address(link)) for link in near], otherwise=otherwise)
         raise UserError(f"{address}: there is no link {order.link!r} on cluster {cluster}", hint=hint)
     spec = links[order.link]
     seen = observed.get(address)

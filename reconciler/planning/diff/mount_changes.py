@@ -43,7 +43,7 @@ from reconciler.resources.inventory import LiveTopic, Observed, RemoteRemains
 from reconciler.resources.mount import MIGRATING, Mounting, MountSource, RecoverableTopic, RemountedTopic
 from reconciler.resources.tiering_policy import Configs, read_switches, read_targets
 from reconciler.resources.topic import Topic, TopicSpec
-from reconciler.runtime.text import counted, list_first
+from reconciler.runtime.text import list_first, pluralize
 
 _HINT_LONGER_RETENTION: Final = (
     "If it is to stay, raise retention.ms in the Topic's manifest, or retention in its TieringPolicy, before you apply."
@@ -457,12 +457,12 @@ def _warn_of_groups(sides: AddressView, stored: RecoverableTopic, decision: Deci
     if stored.groups_error is not None:
         message = f"the offsets of its consumer groups do not come along: {stored.groups_error.message}"
         decision.warn(sides.address, sides.wanted.source, message, stored.groups_error.hint)
-    clamped = stored.clamped()
+    clamped = stored.list_clamped_offsets()
     if clamped:
         named = [
             f"{offset.group}, partition {offset.partition}: {offset.committed} → {offset.offset}" for offset in clamped
         ]
-        count = counted(len(clamped), "committed offset")
+        count = pluralize(len(clamped), "committed offset")
         message = f"{count} beyond what was uploaded will be set back to its end: {list_first(named)}"
         hint = "Those groups continue from that end. Later records were lost with the cluster."
         decision.warn(sides.address, sides.wanted.source, message, hint)

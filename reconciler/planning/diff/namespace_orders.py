@@ -20,19 +20,19 @@ from reconciler.planning.fields import CONFIGS
 from reconciler.planning.resolve.acting_configs import find_changes_by_move
 from reconciler.planning.resolve.limits import check_namespace
 from reconciler.planning.situation import MOVED_BY_COMMAND
-from reconciler.resources.acls import rule_path, to_rule_fields
+from reconciler.resources.acls import build_rule_path, to_rule_fields
 from reconciler.resources.address import (
     Address,
     address_of,
+    build_sort_key,
     check_full_name,
     cluster_of,
     full_name_of,
     join_name,
     kind_of,
     list_containers,
-    rank,
+    list_levels,
     split_name,
-    tiers_of,
 )
 from reconciler.resources.base import OfNamespace
 from reconciler.resources.namespace import Namespace, NamespaceSpec
@@ -59,7 +59,7 @@ def create_namespace(order: CreateNamespaceOrder, situation: Situation, decision
         message = f"{_format_prefix(order.cluster, capabilities)}: there is nothing to create"
         decision.refuse(_namespace_address(order.cluster, order.name), None, message, _HINT_DECLARE)
         return
-    for level in tiers_of(order.name):
+    for level in list_levels(order.name):
         address = address_of("namespace", order.cluster, level)
         if address in situation.observed:
             continue
@@ -97,11 +97,11 @@ def alter_namespace(order: AlterNamespaceOrder, situation: Situation, decision: 
         spec=NamespaceSpec(configs={key: configs[key] for key in order.configs if key in configs}, acls=order.acls),
     )
     values: dict[str, Value] = {CONFIGS + key: value for key, value in order.configs.items()}
-    values |= dict.fromkeys(map(rule_path, order.removed_acls))
+    values |= dict.fromkeys(map(build_rule_path, order.removed_acls))
     values |= to_rule_fields(order.acls)
     changes = plan_changes(before, values)
-    replaced = {rule_path(rule) for rule in (*order.acls, *order.removed_acls)}
-    acls = (*(rule for rule in spec.acls if rule_path(rule) not in replaced), *order.acls)
+    replaced = {build_rule_path(rule) for rule in (*order.acls, *order.removed_acls)}
+    acls = (*(rule for rule in spec.acls if build_rule_path(rule) not in replaced), *order.acls)
     after = before.resource.model_copy(update={"spec": spec.model_copy(update={"configs": configs, "acls": acls})})
     limits = (*check_namespace(ordered, capabilities, {}), *find_tiering_problems(address, before, changes, situation))
     refusals = [(f"{address}: {message}", hint) for message, hint in limits]
@@ -126,7 +126,7 @@ def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision
         return
     nested = [] if order.is_recursive else [full_name_of(at) for at in sorted(inside) if kind_of(at) == "namespace"]
     are_rules = situation.find_capabilities(order.cluster).namespaces_are_rules
-    for address in [itself] if nested else sorted({itself, *inside}, key=rank, reverse=True):
+    for address in [itself] if nested else sorted({itself, *inside}, key=build_sort_key, reverse=True):
         seen, last = situation.observed[address], situation.recorded.get(address)
         gone = find_part_to_delete(None if last is None else last.resource, seen.resource, are_rules=are_rules)
         action = plan_deletion(address, seen, Reason.BY_COMMAND, gone=gone)

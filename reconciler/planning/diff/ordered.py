@@ -34,12 +34,12 @@ from reconciler.planning.orders import (
 )
 from reconciler.resources.address import (
     Address,
+    build_sort_key,
     cluster_of,
     full_name_of,
     kind_of,
     list_containers,
-    matches,
-    rank,
+    matches_pattern,
     split_name,
 )
 from reconciler.resources.cluster import Cluster
@@ -49,7 +49,7 @@ from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import did_you_mean, nearest
+from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:
     from reconciler.planning.diff.converge import Decision
@@ -84,7 +84,7 @@ def decide_ordered(situation: Situation, decision: Decision) -> None:
     refuse_rivals(decision)
     decision.actions += [
         Forget(address=address, reasons=(Reason.RECORD_ONLY,))
-        for address in sorted(forgotten, key=rank, reverse=True)  # contents of a namespace first
+        for address in sorted(forgotten, key=build_sort_key, reverse=True)  # contents of a namespace first
     ]
 
 
@@ -120,7 +120,7 @@ _MOVABLE: Final = ("topic", "namespace", "mounting")
 
 def suggest_recorded(address: str, record: Iterable[str]) -> str:
     """Return the nearest recorded address as a hint."""
-    return did_you_mean(nearest(address, record), otherwise="List what is with: reconciler state list")
+    return format_suggestion(find_similar(address, record), otherwise="List what is with: reconciler state list")
 
 
 def _change_record(
@@ -133,7 +133,7 @@ def _change_record(
 
 
 def _forget(order: ForgetOrder, record: Record, forgotten: dict[Address, None], decision: Decision) -> None:
-    named = {address for address in record if matches(order.pattern, address)}
+    named = {address for address in record if matches_pattern(order.pattern, address)}
     if not named:
         message = f"{order.pattern} is not recorded"
         decision.refuse(Address(order.pattern), None, message, suggest_recorded(order.pattern, record))
@@ -181,7 +181,7 @@ def explain_forbidden_move(old: Address, new: Address) -> tuple[str, str] | None
 def _plan_address_changes(record: Record, old: Address, new: Address) -> Iterator[tuple[Address, Address]]:
     yield old, new
     length = len(full_name_of(old))
-    for address in sorted(record, key=rank):
+    for address in sorted(record, key=build_sort_key):
         if old in list_containers(address):
             name = f"{full_name_of(new)}{full_name_of(address)[length:]}"
             yield address, Address(f"{kind_of(address)}/{cluster_of(old)}/{name}")

@@ -36,13 +36,13 @@ from reconciler.planning.situation import IMPLIED, STOPPED, Situation, as_mirror
 from reconciler.resources.address import (
     Address,
     address_of,
+    build_sort_key,
     cluster_address,
     cluster_of,
     full_name_of,
     kind_of,
-    rank,
+    list_levels,
     split_name,
-    tiers_of,
 )
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import MIGRATING, Mounting
@@ -63,7 +63,7 @@ def check_hidden(situation: Situation) -> Iterator[PlanFinding]:
     """Yield desired or recorded resources that are, or may be, hidden."""
     hidden = situation.request.hidden
     if hidden:
-        for address in sorted({*situation.wanted, *situation.recorded}, key=rank):
+        for address in sorted({*situation.wanted, *situation.recorded}, key=build_sort_key):
             why = hidden.get(address) or hidden.get(as_mirror(address))
             if why is not None and situation.can_plan(address):
                 wanted = situation.wanted.get(address)
@@ -87,7 +87,7 @@ def may_be_hidden(address: Address, situation: Situation) -> bool:
 def _find_possibly_hidden(situation: Situation) -> Iterator[PlanFinding]:
     if not any(situation.find_capabilities(cluster).may_hide for cluster in situation.trusted):
         return
-    for address in sorted(situation.recorded, key=rank):
+    for address in sorted(situation.recorded, key=build_sort_key):
         if address in situation.request.hidden or not may_be_hidden(address, situation):
             continue
         if situation.can_plan(address):
@@ -112,7 +112,7 @@ def decide_removed(situation: Situation, decision: Decision) -> None:
         - set(situation.topics_moved_away.values())
     )
     undeclared: Counter[str] = Counter()
-    for address in sorted(leaving, key=rank, reverse=True):
+    for address in sorted(leaving, key=build_sort_key, reverse=True):
         cluster = cluster_of(address)
         if not situation.is_chosen(address) or address in situation.request.hidden or may_be_hidden(address, situation):
             continue
@@ -351,7 +351,7 @@ class ContainerGuard:
         if cluster is None or kind in {"cluster", "link"}:
             return
         full_name = full_name_of(address)
-        tiers = tiers_of(full_name)[:-1] if kind == "namespace" else tiers_of(split_name(full_name)[0])
+        tiers = list_levels(full_name)[:-1] if kind == "namespace" else list_levels(split_name(full_name)[0])
         yield from (address_of("namespace", cluster, tier) for tier in tiers)
         item = self._situation.observed.get(address) or self._situation.wanted[address]
         resource = item.resource

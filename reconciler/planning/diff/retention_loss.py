@@ -186,7 +186,7 @@ def compute_loss(
     if measure is None or after.unknown != before.unknown:
         return Loss(is_known=False, is_compacted=is_compacted)
     until = after.expired_before(now_ms)
-    expired = 0 if until is None else measure.older_than(until)
+    expired = 0 if until is None else measure.estimate_older_bytes(until)
     # The limit is per partition, but partitions were not measured: any may exceed its share.
     excess = max(0, measure.bytes - after.bytes * partitions) if after.bytes != _FOREVER else 0
     is_beyond = measure.bytes > after.bytes

@@ -17,12 +17,12 @@ from reconciler.planning.resolve.limits import check_changes, check_partitions
 from reconciler.planning.situation import ALTERED, COPYING, STOPPED, WantedResource, as_mirror, get_source_topic
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, split_name
 from reconciler.resources.base import InNamespace
-from reconciler.resources.inventory import configs_of
+from reconciler.resources.inventory import read_own_configs
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink, MirrorTopic
 from reconciler.resources.mount import MIGRATING
 from reconciler.resources.tiering_policy import RETAIN, apply_layer, read_disable_policy, read_switches
 from reconciler.resources.topic import Topic, TopicSpec
-from reconciler.runtime.text import did_you_mean, list_first, nearest, refusal
+from reconciler.runtime.text import explain_invalid, find_similar, format_suggestion, list_first
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Value
@@ -51,7 +51,7 @@ def build_ordered_topic(order: CreateTopicOrder, decision: Decision) -> WantedRe
             None,
         )
     except ValidationError as error:
-        message = f"{order.topic}: {refusal(error)}"
+        message = f"{order.topic}: {explain_invalid(error)}"
         decision.refuse(order.topic, None, message, "Give it what a manifest could declare.")
         return None
 
@@ -145,7 +145,7 @@ def alter(
 
 
 def _set_values(resource: Resource, configs: Mapping[str, str | None], partitions: int | None) -> Resource:
-    merged: dict[str, str | None] = {**configs_of(resource), **configs}
+    merged: dict[str, str | None] = {**read_own_configs(resource), **configs}
     own = {key: value for key, value in sorted(merged.items()) if value is not None}
     if not isinstance(resource, Topic):
         return resource.model_copy(update={"configs": own})
@@ -202,7 +202,7 @@ def _compute_acting_configs(address: Address, seen: Observed, situation: Situati
     acting = ActingConfigs(situation).above(
         cluster_of(address) or "", split_name(full_name_of(address))[0], seen.topic.initial
     )
-    apply_layer(acting, configs_of(seen.resource), address)
+    apply_layer(acting, read_own_configs(seen.resource), address)
     return acting
 
 
@@ -255,5 +255,7 @@ def _report_unknown_topic(topic: Address, situation: Situation) -> tuple[str, st
     if as_mirror(topic) in observed:
         hint = f"Stop it first, and its topic stays: reconciler mirror failover {as_mirror(topic)}"
         return f"{topic} is a mirror, and takes no records of its own", hint
-    near = nearest(topic, (address for address in observed if address.startswith("topic/")))
-    return f"{topic} does not exist", did_you_mean(near, otherwise="List the existing ones with: reconciler topic list")
+    near = find_similar(topic, (address for address in observed if address.startswith("topic/")))
+    return f"{topic} does not exist", format_suggestion(
+        near, otherwise="List the existing ones with: reconciler topic list"
+    )

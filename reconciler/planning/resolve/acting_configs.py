@@ -16,13 +16,13 @@ from reconciler.resources.address import (
     cluster_address,
     cluster_of,
     full_name_of,
+    list_levels,
     split_name,
-    tiers_of,
 )
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS, CREATION_DEFAULTS
 from reconciler.resources.configs import DEFAULT, POLICY_KEYS, TIERING_CONFIGS
-from reconciler.resources.inventory import configs_of
+from reconciler.resources.inventory import read_own_configs
 from reconciler.resources.mount import drop_origins, pin_configs
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import (
@@ -105,7 +105,7 @@ class ActingConfigs:
                 config: (properties[name], CLUSTER) for name, config in CONFIG_DEFAULTS.items() if name in properties
             }
             apply_layer(acting, initial, CLUSTER)
-            for tier in tiers_of(namespace):
+            for tier in list_levels(namespace):
                 self._add_own(acting, address_of("namespace", cluster, tier))
             self._above[place] = acting
         return self._above[place]
@@ -137,7 +137,7 @@ class ActingConfigs:
 
 
 def _read_own_configs(resource: Resource) -> Mapping[str, str]:
-    return resource.spec.properties if isinstance(resource, Cluster) else configs_of(resource)
+    return resource.spec.properties if isinstance(resource, Cluster) else read_own_configs(resource)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +302,7 @@ class Inheritance:
 
     def _merge_tiers(self, cluster: str, namespace: str, capabilities: Capabilities) -> Layer:
         layers: Layer = {}
-        for tier in tiers_of(namespace):
+        for tier in list_levels(namespace):
             declared = self._desired.get(address_of("namespace", cluster, tier))
             if declared is not None and isinstance(declared.resource, Namespace):
                 layers = merge_layers(layers, self.of_namespace(declared.resource, declared, capabilities))

@@ -16,7 +16,7 @@ from reconciler.planning.resolve.cluster_values import compile_cluster
 from reconciler.planning.selection import build_other_half, build_other_half_address, has_two_halves
 from reconciler.planning.situation import IMPLIED, NO_ORIGINS, WantedResource
 from reconciler.resources.acls import TopicAcl, find_refused_rules, split_namespace_rules
-from reconciler.resources.address import Address, address_of, tiers_of
+from reconciler.resources.address import Address, address_of, list_levels
 from reconciler.resources.base import OfNamespace
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonicalize_value, explain_refused_value
@@ -156,7 +156,7 @@ class _Resolver:
         below = self._wanted[address].resource
         if not isinstance(below, Namespace):
             return
-        for tier in tiers_of(below.metadata.name)[:-1]:
+        for tier in list_levels(below.metadata.name)[:-1]:
             above = address_of("namespace", below.cluster, tier)
             if above not in self._wanted:
                 implied = Namespace(metadata=OfNamespace(name=tier, cluster=below.cluster))

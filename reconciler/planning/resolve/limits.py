@@ -13,7 +13,7 @@ from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, RECOVERY, 
 from reconciler.resources.address import Address, cluster_address, full_name_of, split_name
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import did_you_mean, nearest
+from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Change
@@ -203,7 +203,7 @@ def check_configs(configs: Mapping[str, str], capabilities: Capabilities) -> Ite
             if not is_harmless(key, configs[key], default):
                 yield describe_unsupported(capabilities, f"keep a topic in tiered storage ({key})", "tiering")
         elif key not in known:
-            hint = did_you_mean(nearest(key, known), otherwise="Remove it.")
+            hint = format_suggestion(find_similar(key, known), otherwise="Remove it.")
             yield f"configs.{key} is not a config of platform {capabilities.platform}", hint
 
 

@@ -46,7 +46,7 @@ from reconciler.resources.mirror_link import (
 from reconciler.resources.mount import Mounting, MountSource, RecoverableTopic
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import did_you_mean, nearest
+from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Value
@@ -623,10 +623,10 @@ def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
             f"{keep} A new topic of that name has another id, and makes this mirror FAILED.",
         )
     elif not has_source(mirror, situation):
-        near = nearest(mirror.source, list_cluster_topics(mirror.source_cluster, situation), most=_MAX_SUGGESTIONS)
+        near = find_similar(mirror.source, list_cluster_topics(mirror.source_cluster, situation), most=_MAX_SUGGESTIONS)
         yield (
             f"its source {get_source_topic(mirror)} is neither there nor declared",
-            did_you_mean(
+            format_suggestion(
                 near, then=f"Declare {_choose_resource_to_declare(mirror, situation)}, or correct mirrorTopics.source."
             ),
         )

@@ -15,8 +15,8 @@ from reconciler.resources.address import (
     cluster_of,
     full_name_of,
     kind_of,
+    list_levels,
     split_name,
-    tiers_of,
 )
 from reconciler.resources.cluster import FLAT_SEPARATOR
 from reconciler.resources.kafka_configs import is_internal
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 def is_flat(cluster: Cluster) -> bool:
     """Return whether a platform has no namespaces, so that topic names are flat."""
-    return cluster.spec.connection.separator() is not None
+    return cluster.spec.connection.find_separator() is not None
 
 
 def read_separator(cluster: Cluster) -> str:
     """Return the separator between tiers in a cluster's flat names."""
-    return cluster.spec.connection.separator() or FLAT_SEPARATOR
+    return cluster.spec.connection.find_separator() or FLAT_SEPARATOR
 
 
 def physical_name(cluster: Cluster, full_name: str) -> str:
@@ -159,7 +159,7 @@ class _FlatNames:
         for start in _list_prefixes(folded(prefix), folded(read_separator(self._cluster_spec))):
             for other in self._prefixes.get(start, ()):
                 is_told_there = len(start) == len(prefix) and other > name
-                if other == name or name in tiers_of(other) or other in tiers_of(name) or is_told_there:
+                if other == name or name in list_levels(other) or other in list_levels(name) or is_told_there:
                     continue
                 other_prefix = prefix_of(self._cluster_spec, other)
                 is_equal = len(start) == len(prefix)
@@ -233,7 +233,7 @@ class _FlatNames:
             if kind in {"namespace", "topic", "mirror"} and cluster_of(address) == self.cluster:
                 name = full_name_of(address)
                 homes.add(name if kind == "namespace" else split_name(name)[0])
-        tiers = sorted({tier for home in homes for tier in tiers_of(home)}, reverse=True)
+        tiers = sorted({tier for home in homes for tier in list_levels(home)}, reverse=True)
         return {prefix_of(self._cluster_spec, tier): tier for tier in tiers}
 
     @cached_property

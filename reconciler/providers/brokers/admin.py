@@ -30,7 +30,7 @@ from reconciler.providers.brokers.translate import (
     own_values,
 )
 from reconciler.providers.models import check_unchanged
-from reconciler.providers.protocol import Done, Failed, Outcome, silent
+from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome, ignore_line
 from reconciler.resources.acls import ACLS, to_rule_fields
 from reconciler.resources.address import cluster_of
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS
@@ -143,13 +143,13 @@ def _wait(left_of: Callable[[Sequence[str]], list[str]], names: Sequence[str], w
         wait = max(min(2 * wait, _MOST_S), time.monotonic() - began)
 
 
-def pending_changes(actions: Iterable[ControlAction], naming: ClusterNaming) -> Iterator[PendingChange | Failed]:
+def pending_changes(actions: Iterable[ControlAction], naming: ClusterNaming) -> Iterator[PendingChange | FailedAction]:
     """Yield the change of each action, or its failure."""
     for action in actions:
         try:
             yield to_pending_change(action, naming)
         except ReconcilerError as error:
-            yield Failed(action.id, error)
+            yield FailedAction(action.id, error)
 
 
 class TopicBatch:
@@ -159,9 +159,9 @@ class TopicBatch:
         self,
         client: KafkaClient,
         naming: ClusterNaming,
-        changes: Iterable[PendingChange | Failed],
+        changes: Iterable[PendingChange | FailedAction],
         may_go_on: Callable[[], None],
-        warn: Callable[[str], None] = silent,
+        warn: Callable[[str], None] = ignore_line,
     ) -> None:
         self._client, self._naming, self._may_go_on, self._warn = client, naming, may_go_on, warn
         self._pending = list(changes)
@@ -180,14 +180,14 @@ class TopicBatch:
             self._delete()
             self._bind_access_rules()
         for change in self._pending:
-            if isinstance(change, Failed):
+            if isinstance(change, FailedAction):
                 yield change
             elif change.error is not None:
-                creation = Done(change.id, change.incarnation, change.name) if change.is_made else None
-                yield Failed(change.id, change.error, creation)
+                creation = CompletedAction(change.id, change.incarnation, change.name) if change.is_made else None
+                yield FailedAction(change.id, change.error, creation)
             else:
                 name = None if change.is_gone else change.name
-                yield Done(change.id, change.incarnation if not change.is_gone else None, name)
+                yield CompletedAction(change.id, change.incarnation if not change.is_gone else None, name)
 
     def _read_current(self) -> None:
         """Read the topics' current state, and reject actions planned on an outdated one."""

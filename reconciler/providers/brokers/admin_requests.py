@@ -21,13 +21,13 @@ from reconciler.providers.brokers.translate import (
     bindings_of_topic,
     own_values,
 )
-from reconciler.providers.models import field_changes
-from reconciler.providers.protocol import silent
+from reconciler.providers.models import convert_changes
+from reconciler.providers.protocol import ignore_line
 from reconciler.resources.acls import AccessBinding, expand_namespace_rules, parse_rule
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic, TopicSpec
-from reconciler.runtime.retry import go_on, pause
-from reconciler.runtime.text import counted
+from reconciler.runtime.retry import pause, skip_check
+from reconciler.runtime.text import pluralize
 
 if TYPE_CHECKING:
     from reconciler.providers.brokers.dialect import Dialect
@@ -118,7 +118,7 @@ def _to_altering_change(action: Update | Transition, after: Resource, naming: Cl
         name, is_namespace = naming.physical(after.full_name), False
     else:
         raise unsupported_error(action)
-    wanted = field_changes(action.address, action.changes, platform=PLATFORM)
+    wanted = convert_changes(action.address, action.changes, platform=PLATFORM)
     if wanted.keys or (is_namespace and wanted.configs):
         raise unsupported_error(action)
     rules = [change for change in action.changes if change.path in wanted.rules]
@@ -235,7 +235,7 @@ def deletion_request(ids: Iterable[str]) -> Any:
 
 
 def create(
-    client: KafkaClient, changes: Sequence[PendingChange], may_go_on: Callable[[], None] = go_on
+    client: KafkaClient, changes: Sequence[PendingChange], may_go_on: Callable[[], None] = skip_check
 ) -> list[PendingChange]:
     """Create topics; return those that exist already."""
     existing: list[PendingChange] = []
@@ -265,7 +265,7 @@ def create(
 def grow(
     client: KafkaClient,
     changes: Sequence[PendingChange],
-    may_go_on: Callable[[], None] = go_on,
+    may_go_on: Callable[[], None] = skip_check,
     *,
     is_trial: bool = False,
 ) -> None:
@@ -287,7 +287,7 @@ def grow(
 def configure(
     client: KafkaClient,
     changes: Sequence[PendingChange],
-    may_go_on: Callable[[], None] = go_on,
+    may_go_on: Callable[[], None] = skip_check,
     *,
     is_trial: bool = False,
 ) -> None:
@@ -319,7 +319,10 @@ def is_reset_refused(client: KafkaClient, key: str) -> bool:
 
 
 def delete(
-    client: KafkaClient, changes: Sequence[PendingChange], ids: Mapping[str, str], may_go_on: Callable[[], None] = go_on
+    client: KafkaClient,
+    changes: Sequence[PendingChange],
+    ids: Mapping[str, str],
+    may_go_on: Callable[[], None] = skip_check,
 ) -> None:
     """Delete topics by id: later topics of the same name stay."""
 
@@ -452,7 +455,7 @@ def reassign(
     client: KafkaClient,
     changes: Sequence[PendingChange],
     may_go_on: Callable[[], None],
-    warn: Callable[[str], None] = silent,
+    warn: Callable[[str], None] = ignore_line,
 ) -> None:
     """Change the number of replicas, and wait until they have moved.
 
@@ -632,7 +635,7 @@ def _describe_moves(moving: Mapping[Place, Reassignment], alive: Collection[int]
     to = f" to brokers {', '.join(map(str, coming))}" if coming else ""
     dead = [str(broker) for broker in coming if broker not in alive]
     gone = f"; of these {', '.join(dead)} are not alive" if dead else ""
-    return f"replicas of {counted(len(places), 'partition')} move{to}, such as {places[0]}{gone}"
+    return f"replicas of {pluralize(len(places), 'partition')} move{to}, such as {places[0]}{gone}"
 
 
 def _count_copied_bytes(

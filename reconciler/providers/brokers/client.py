@@ -118,7 +118,7 @@ def _retry(
         else:
             connections.silent_since = None
             return answer
-        pause(_BACKOFF.after(tries))
+        pause(_BACKOFF.compute_pause(tries))
 
 
 def repeat_undone(
@@ -147,7 +147,7 @@ def repeat_undone(
         left = [item for item, _ in undone]
         if left:
             tries += 1
-            pause(_BACKOFF.after(tries))
+            pause(_BACKOFF.compute_pause(tries))
             may_go_on()
 
 
@@ -353,12 +353,7 @@ class KafkaClient:
                 self._admin = None
 
     def _describe_configs(
-        self,
-        wanted: Sequence[tuple[int, str, list[str] | None]],
-        node: int | None,
-        *,
-        doing: str,
-        is_only_once: bool,
+        self, wanted: Sequence[tuple[int, str, list[str] | None]], node: int | None, *, doing: str, is_only_once: bool
     ) -> Sequence[ConfigDescription]:
         from reconciler.providers.brokers.connection import DescribeAllConfigsRequest
 

@@ -40,7 +40,7 @@ class KafkaGroups:
     client: KafkaClient
     naming: ClusterNaming
 
-    def names(self) -> Sequence[str]:
+    def list_names(self) -> Sequence[str]:
         """Return all names, sorted, with one request per broker."""
         return sorted(self._states())
 
@@ -57,7 +57,7 @@ class KafkaGroups:
         committed = self._offsets({group: states[group]}).get(group, {})
         return self._group(group, states[group], self._rows(committed, committed))
 
-    def of_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:
+    def list_for_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:
         """Return groups with offsets of a topic, limited to it; `None`: too many to query."""
         places, states = self._places(full_name), self._states()
         if len(states) > _MAX_GROUPS:
@@ -70,7 +70,7 @@ class KafkaGroups:
             if any(place in offsets[name] for place in places)
         ]
 
-    def reading(self) -> Mapping[str, Sequence[str]] | None:
+    def find_topic_readers(self) -> Mapping[str, Sequence[str]] | None:
         """Return, by topic, groups that have offsets or read it now; `None`: unknown.
 
         Brokers do not report when an offset was committed (6.2), so all groups with offsets count.
@@ -108,7 +108,7 @@ class KafkaGroups:
             lags_of_groups += (GroupLag(group, topic, lag) for topic, lag in sorted(lags.items()))
         return lags_of_groups, len(hidden)
 
-    def committed(self, group: str, topics: Iterable[str]) -> Mapping[tuple[str, int], int]:
+    def read_committed_offsets(self, group: str, topics: Iterable[str]) -> Mapping[tuple[str, int], int]:
         """Return committed offsets; partitions without one are absent."""
         wanted = {self.naming.physical(topic): topic for topic in topics}
         group = self._broker_name(group)
@@ -126,7 +126,7 @@ class KafkaGroups:
         places = {(self.naming.physical(name), part): at for (name, part), at in offsets.items()}
         self._set(self._broker_name(group), places)
 
-    def moves(
+    def plan_reset(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> Sequence[OffsetMove]:
         """Return what a reset would change."""
@@ -146,7 +146,7 @@ class KafkaGroups:
         candidates = (plan_offset_move(row, reset, lambda at_ms, row=row: self._at_time(row, at_ms)) for row in rows)  # type: ignore[misc]
         return [move for move in candidates if move is not None]
 
-    def move(self, group: str, moves: Sequence[OffsetMove], *, force: bool = False) -> None:
+    def reset_offsets(self, group: str, moves: Sequence[OffsetMove], *, force: bool = False) -> None:
         """Set a group's offsets.
 
         Raises:

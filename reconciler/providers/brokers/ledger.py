@@ -60,12 +60,7 @@ class LedgerReader:
     """Reader of the ledger that continues at its last offset."""
 
     def __init__(
-        self,
-        settings: Mapping[str, Any],
-        cluster: str,
-        start: int = 0,
-        *,
-        is_needed: Callable[[], bool] = lambda: True,
+        self, settings: Mapping[str, Any], cluster: str, start: int = 0, *, is_needed: Callable[[], bool] = lambda: True
     ) -> None:
         self._settings, self._cluster, self._is_needed = settings, cluster, is_needed
         self._consumer: Any = None
@@ -511,10 +506,10 @@ def record_owners(ledger: Ledger, change: OwnerChange) -> Mapping[str, ResourceO
     def decide(entries: Entries) -> Changes:
         nonlocal refused
         held = parse_owners(entries)
-        changes, refused = change.on(held)
+        changes, refused = change.compute_changes(held)
         if refused:
             return {}
-        who = {} if not (changes or held.what) else change.find_changed_workspaces(held, changes)
+        who = {} if not (changes or held.lineages_by_key) else change.find_changed_workspaces(held, changes)
         return {
             **{(WORKSPACE, lineage): None if owner is None else owner.to_json() for lineage, owner in who.items()},
             **{

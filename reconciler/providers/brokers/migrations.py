@@ -49,7 +49,7 @@ from reconciler.resources.mount import (
     RecoverableTopic,
     Recoveries,
 )
-from reconciler.runtime.retry import go_on
+from reconciler.runtime.retry import skip_check
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
@@ -68,20 +68,20 @@ _CLOSED_DIRECTION: Final = "inbound"
 class KafkaMigrations:
     """Moves of one cluster; only an apply continues them, as jobs copy."""
 
-    by_jobs: KafkaMoves
-    carry_out: ClassVar[None] = None
+    job_steps: KafkaMoves
+    run_migration: ClassVar[None] = None
     """Jobs mount and unmount."""
 
     def list_unfinished(self, *, is_measured: bool = True) -> Sequence[Migration]:  # noqa: ARG002 - nothing more is known
         """Return the moves in the ledger; their ids are their start times in ms."""
-        entries = self.by_jobs.ledger.read(*KINDS, SEALED)
+        entries = self.job_steps.ledger.read(*KINDS, SEALED)
         seals = parse_seals(entries)
-        name = self.by_jobs.client.name
+        name = self.job_steps.client.name
         return [_migration(move, seals.get(move.topic_id or ""), name) for move in list_moves(entries)]
 
-    def ask(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = go_on) -> Migration:
+    def request_verb(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = skip_check) -> Migration:
         """Cancel a move: release the claim and delete what was restored, or unseal the topic; archived objects stay."""
-        moves = list_moves(self.by_jobs.ledger.read(*KINDS))
+        moves = list_moves(self.job_steps.ledger.read(*KINDS))
         move = next((move for move in moves if move.at_ms == migration), None)
         if move is None:
             message = f"migration {migration}: Data migration does not exist"
@@ -98,7 +98,7 @@ class KafkaMigrations:
 
     def find_obstacles(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:  # noqa: ARG002 - both go the same way
         """Return topics that are being mounted or unmounted."""
-        moves = {move.topic: move for move in list_moves(self.by_jobs.ledger.read(*KINDS))}
+        moves = {move.topic: move for move in list_moves(self.job_steps.ledger.read(*KINDS))}
         hint = "See how far it is: reconciler mount status"
         return {
             name: UserError(f"topic {name} is undergoing data migration {moves[name].at_ms}", hint=hint)
@@ -106,33 +106,33 @@ class KafkaMigrations:
             if name in moves
         }
 
-    def detached(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
+    def list_detached_topics(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
         """Yield the registers of the object storage."""
-        return list_registers(self.by_jobs.storage)
+        return list_registers(self.job_steps.storage)
 
-    def read_releasable(self, location: str, owner: str) -> MountableTopic:
+    def read_releasable_topic(self, location: str, owner: str) -> MountableTopic:
         """Return what a release makes mountable."""
-        return read_releasable_topic(self.by_jobs.storage, location, owner)
+        return read_releasable_topic(self.job_steps.storage, location, owner)
 
-    def release(self, location: str, owner: str) -> MountableTopic:
+    def release_topic(self, location: str, owner: str) -> MountableTopic:
         """Release a topic of a lost owner."""
-        return release_lost_topic(self.by_jobs.storage, location, owner, now_ms=self.by_jobs.now_ms())
+        return release_lost_topic(self.job_steps.storage, location, owner, now_ms=self.job_steps.now_ms())
 
     def _undo(self, move: MountJob, may_go_on: Callable[[], None]) -> None:
-        moves = self.by_jobs
+        moves = self.job_steps
         if move.direction == "inbound":
             topic_id = move.topic_id
             if topic_id is None and (made := moves.made(move.topic)) is not None:
                 topic_id = made.id  # its creator died before the ledger entry
             if topic_id is not None:
-                moves.remove(move.topic, topic_id)
+                moves.delete_topic(move.topic, topic_id)
             may_go_on()
             place = TopicLocation.parse(move.location)
-            release_claim(Archive(moves.storage, place, moves.cluster_id), move.claim, now_ms=self.by_jobs.now_ms())
+            release_claim(Archive(moves.storage, place, moves.cluster_id), move.claim, now_ms=self.job_steps.now_ms())
         elif move.topic_id is not None:
             moves.accept_producers(move.topic_id)
         may_go_on()
-        moves.forget(replace(move, topic_id=None))
+        moves.remove_job(replace(move, topic_id=None))
 
 
 def list_mountings(
@@ -254,17 +254,17 @@ class Mountings:
         hint = f"Write to it once it is whole: see `reconciler mount status {move.at_ms} --cluster {self.client.name}`."
         raise UserError(message, hint=hint)
 
-    def mountable(self) -> Sequence[MountableTopic]:
+    def list_mountable_topics(self) -> Sequence[MountableTopic]:
         """Return detached topics; this cluster as owner gets its brokers' id, which plans compare."""
         topics = list_mountable_topics(self.declared.address, self.storage)
         cluster_id = self.client.cluster().id
         mine = cluster_uuid(cluster_id)
         return [replace(topic, owner=cluster_id) if topic.owner == mine else topic for topic in topics]
 
-    def cluster(self, cluster_id: str | None = None) -> None:
+    def read_stored_cluster(self, cluster_id: str | None = None) -> None:
         """Return nothing: brokers store cluster metadata themselves."""
 
-    def recoverable(
+    def find_recovery_sources(
         self,
         topics: Mapping[Address, str | None],
         replicas: Mapping[Address, str] = NO_REPLICAS,  # noqa: ARG002 - brokers have none

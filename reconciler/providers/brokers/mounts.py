@@ -34,9 +34,9 @@ from reconciler.providers.brokers.offsets import bounds_of
 from reconciler.providers.brokers.records.copy_progress import map_of
 from reconciler.providers.brokers.seal import Seals
 from reconciler.providers.brokers.translate import OWN, ClusterNaming, TopicMetadata, own_values
-from reconciler.providers.protocol import Done, Failed, Groups, Outcome
-from reconciler.providers.protocol_moves import CopyMove, LiveTopic, MountJob, add_still_sealed_hint
-from reconciler.records.log import TopicLog, partitions_changed_since
+from reconciler.providers.protocol import CompletedAction, FailedAction, Groups, Outcome
+from reconciler.providers.protocol_moves import ArchivableTopic, CopyMove, MountJob, add_still_sealed_hint
+from reconciler.records.log import TopicLog, find_changed_partitions
 from reconciler.resources.address import Address, full_name_of
 from reconciler.resources.base import UNLIMITED
 from reconciler.resources.configs import EMBEDDED_CONFIGS
@@ -152,11 +152,11 @@ class KafkaMoves:
         """Return the move of a mounting, from the ledger."""
         return next((move for move in list_moves(self.ledger.read(*KINDS)) if move.mounting == mounting), None)
 
-    def keep(self, move: MountJob) -> None:
+    def store_job(self, move: MountJob) -> None:
         """Write a move's progress to the ledger."""
         self._write({mounting_key(move.mounting): value_of(move)}, *KINDS)
 
-    def forget(self, move: MountJob) -> None:
+    def remove_job(self, move: MountJob) -> None:
         """Remove a move and, in the same transaction, record or forget its topic's location."""
         name = self.naming.physical(move.topic)
         filled = (
@@ -170,7 +170,7 @@ class KafkaMoves:
             changes[seal_key(move.topic_id)] = None
         self._write(changes, *KINDS)
 
-    def place(self, full_name: str) -> str:
+    def find_location(self, full_name: str) -> str:
         """Return a topic's location: from its id, unless it was mounted from elsewhere."""
         seen = self.client.topic(self.naming.physical(full_name))
         if seen is None:
@@ -178,7 +178,7 @@ class KafkaMoves:
         known = parse_locations(self.ledger.read(*KINDS)).get(seen.id)
         return known or location_of(full_name, self.client.cluster().id, seen.id)
 
-    def topic(self, full_name: str) -> LiveTopic | None:
+    def read_topic(self, full_name: str) -> ArchivableTopic | None:
         """Return a topic with its configs and group offsets."""
         name = self.naming.physical(full_name)
         seen = self.client.topic(name)
@@ -198,14 +198,14 @@ class KafkaMoves:
             own = seal.opened(own)
             values = {**{key: value for key, value in values.items() if key not in seal.own}, **seal.effective}
         own, effective = archived_configs(own, values)
-        return LiveTopic(
+        return ArchivableTopic(
             seen.id,
             ArchivedTopic(
                 full_name, len(seen.replicas), len(seen.replicas[0]), own, effective, self._offsets(full_name)
             ),
         )
 
-    def make(self, full_name: str, manifest: TopicManifest) -> str:
+    def create_topic(self, full_name: str, manifest: TopicManifest) -> str:
         """Create a topic for filling, or find an empty one with the same configs."""
         name, configs = self.naming.physical(full_name), filling_configs(self.capabilities().configs)
         factor = min(manifest.replication_factor, self.capabilities().max_replication_factor)
@@ -223,11 +223,11 @@ class KafkaMoves:
         name, configs = self.naming.physical(full_name), filling_configs(self.capabilities().configs)
         topic, has = self.client.topic(name), dict(self.client.configs([name])).get(name, 0)
         own = {} if isinstance(has, int) else {key: config.value for key, config in has.items() if config.source == OWN}
-        if own != configs or any(bounds.end for bounds in self.log(full_name).bounds().values()):
+        if own != configs or any(bounds.end for bounds in self.log(full_name).read_bounds().values()):
             return None
         return topic
 
-    def finish(self, full_name: str, manifest: TopicManifest, retention: Mapping[str, str]) -> None:
+    def restore_topic_configs(self, full_name: str, manifest: TopicManifest, retention: Mapping[str, str]) -> None:
         """Restore a topic's configs in one request, with the longer of its retention and that of its manifest."""
         defaults = self.capabilities().defaults
         changes = final_configs(manifest, self.capabilities().configs, defaults)
@@ -236,7 +236,7 @@ class KafkaMoves:
                 changes[key] = value
         admin.configure(self.client, self.naming.physical(full_name), changes)
 
-    def filler(self, move: MountJob, begins: Mapping[int, int]) -> CopySink:
+    def open_fill_sink(self, move: MountJob, begins: Mapping[int, int]) -> CopySink:
         """Return a sink that writes its progress and offset maps with the records."""
         from reconciler.providers.brokers.records.copy_sink import CopySink, Target
 
@@ -246,7 +246,7 @@ class KafkaMoves:
         )
         return CopySink(target)
 
-    def maps(self, move: MountJob) -> dict[int, OffsetMap]:
+    def read_offset_maps(self, move: MountJob) -> dict[int, OffsetMap]:
         """Return the offset maps in the ledger."""
         name, entries = self.naming.physical(move.topic), self.ledger.read(PROGRESS, MAP)
         return {int(key[2]): map_of(entries, name, int(key[2])) for key in entries if key[:2] == (PROGRESS, name)}
@@ -273,11 +273,11 @@ class KafkaMoves:
         """Remove the seal."""
         self.seals.remove_seal(topic_id)
 
-    def remove(self, full_name: str, topic_id: str) -> None:
+    def delete_topic(self, full_name: str, topic_id: str) -> None:
         """Delete a topic by its id."""
         admin.delete(self.client, self.naming.physical(full_name), topic_id)
 
-    def move(self, old: str, old_id: str | None, new: str, *, is_keyed: bool) -> CopyMove:
+    def find_copy_move(self, old: str, old_id: str | None, new: str, *, is_keyed: bool) -> CopyMove:
         """Return a move between existing topics."""
         ids = [self._id(name) for name in (old, new)]
         if old_id is not None and ids[0] != old_id:
@@ -285,7 +285,7 @@ class KafkaMoves:
             raise StalePlanError(message, hint="Nothing was deleted. Plan again.")
         return CopyMove(old, ids[0], new, ids[1], is_keyed)
 
-    def begin(self, move: CopyMove) -> None:
+    def suspend_retention(self, move: CopyMove) -> None:
         """Record the new topic's own configs in the ledger, then set those for filling.
 
         Raises:
@@ -322,7 +322,7 @@ class KafkaMoves:
             self._write({(FILLED, seen.id): {**entry, "configs": configs}}, FILLED)
         return replace(action, changes=tuple(change for change in action.changes if change not in late.values()))
 
-    def sink(self, move: CopyMove) -> CopySink | KafkaRekeySink:
+    def open_move_sink(self, move: CopyMove) -> CopySink | KafkaRekeySink:
         """Return a sink that writes its progress and offset maps with the records."""
         from reconciler.providers.brokers.records.copy_sink import CopySink, Target
         from reconciler.providers.brokers.records.rekey_copy import KafkaRekeySink
@@ -338,9 +338,9 @@ class KafkaMoves:
         return KafkaRekeySink(target, move.old_id) if move.is_keyed else CopySink(target)
 
     def read_recorded_ends(self, move: CopyMove) -> Mapping[int, int] | None:
-        """Return the old topic's ends that `end` recorded; `None` if records followed."""
+        """Return the old topic's ends that `finish_move` recorded; `None` if records followed."""
         ends = self._left(move)
-        return None if ends is None or partitions_changed_since(self.log(move.old), ends) else ends
+        return None if ends is None or find_changed_partitions(self.log(move.old), ends) else ends
 
     def switch_groups(self, move: CopyMove, ends: Mapping[int, int]) -> int:
         """Commit offsets in the new topic, by the exact map, or by key so that no record is skipped.
@@ -360,8 +360,8 @@ class KafkaMoves:
         is_over = self._left(move) is not None  # ended before, but the old topic remains
         place = self._places_by_key(move) if move.is_keyed else self._places_by_map(move, ends)
         count = 0
-        for group in self.groups.names():
-            committed = self.groups.committed(group, [move.old, move.new])
+        for group in self.groups.list_names():
+            committed = self.groups.read_committed_offsets(group, [move.old, move.new])
             old = {partition: offset for (name, partition), offset in committed.items() if name == move.old}
             offsets = {(move.new, partition): offset for partition, offset in place(old).items()} if old else {}
             if is_over or group in switched:
@@ -372,7 +372,7 @@ class KafkaMoves:
                 count += 1
         return count
 
-    def end(self, move: CopyMove, ends: Mapping[int, int]) -> None:
+    def finish_move(self, move: CopyMove, ends: Mapping[int, int]) -> None:
         """Restore the new topic's configs, record the old topic's ends, and forget how the new one was filled."""
         name, entry = self.naming.physical(move.new), self.ledger.read(FILLED).get((FILLED, move.new_id))
         if entry is not None:
@@ -402,7 +402,7 @@ class KafkaMoves:
         try:
             self.seals.put(name, topic_id, may_go_on)
             ends = {int(number): end for number, (_, end) in entry["ends"].items()}
-            came = partitions_changed_since(self.log(full_name), ends)
+            came = find_changed_partitions(self.log(full_name), ends)
             if came or not self.seals.is_on(name, topic_id):
                 message = f"topic {name}: a producer wrote to it after all of it had been copied to {entry['new']}"
                 hint = "Let its producers write to the new topic, then apply again: what is new is copied first."
@@ -442,7 +442,7 @@ class KafkaMoves:
 
         def place(committed: Mapping[int, int]) -> dict[int, int]:
             targets = {
-                number: maps[number].target_of(min(offset, ends[number]))
+                number: maps[number].find_target(min(offset, ends[number]))
                 for number, offset in sorted(committed.items())
                 if number in maps
             }
@@ -478,7 +478,7 @@ class KafkaMoves:
 
     def _offsets(self, full_name: str) -> dict[str, dict[int, int]]:
         """Asks each group if there are too many for one request."""
-        groups = self.groups.of_topic(full_name)
+        groups = self.groups.list_for_topic(full_name)
         if groups is not None:
             committed = (
                 (
@@ -493,7 +493,7 @@ class KafkaMoves:
                 if not group.is_share
             )
             return {name: offsets for name, offsets in committed if offsets}
-        offsets = {name: self.groups.committed(name, [full_name]) for name in self.groups.names()}
+        offsets = {name: self.groups.read_committed_offsets(name, [full_name]) for name in self.groups.list_names()}
         return {
             name: {partition: offset for (_, partition), offset in sorted(mine.items())}
             for name, mine in offsets.items()
@@ -532,11 +532,11 @@ def apply_guarded(
         except LeaseError:
             raise
         except ReconcilerError as error:
-            yield Failed(action.id, error)
+            yield FailedAction(action.id, error)
     left = {action.id: _topic_id(action) for action in rest if deletes_copied_topic(action)}
     for outcome in do(rest) if rest else ():
         if (topic_id := left.get(outcome.id)) is not None:
-            if isinstance(outcome, Done):
+            if isinstance(outcome, CompletedAction):
                 moves.forget_left([topic_id])
             elif isinstance(outcome.error, UserError):
                 # The delete was rejected. After any other failure it may still be in progress.

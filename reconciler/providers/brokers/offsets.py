@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.providers.brokers.faults import error_of_code
-from reconciler.providers.protocol import Placement, TopicStanding
+from reconciler.providers.protocol import Placement, TopicSizes
 from reconciler.records.log import Bounds
 from reconciler.resources.measures import (
     NO_CUTS,
@@ -89,10 +89,7 @@ def bounds_of(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bound
     local = read_offsets(client, wanted, LOCAL)
     return {
         place: Bounds(
-            starts[place],
-            max(local[place], starts[place]) if place in local else None,
-            stable[place],
-            ends[place],
+            starts[place], max(local[place], starts[place]) if place in local else None, stable[place], ends[place]
         )
         for place in wanted
     }
@@ -215,12 +212,12 @@ def measure_topics(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts
     return measures
 
 
-def read_standing(client: KafkaClient, seen: TopicMetadata, address: Address) -> TopicStanding:
+def read_standing(client: KafkaClient, seen: TopicMetadata, address: Address) -> TopicSizes:
     """Return bounds and contents; markers and compaction make offsets exceed records."""
     bounds, sizes = bounds_of(client, _places(seen)), read_partition_sizes(client, [seen.name])
     storage = _storage(address, _places(seen), bounds, sizes)
     brokers = zip(seen.leaders, seen.replicas, seen.in_sync, strict=False)  # A deleted topic has no leaders.
-    return TopicStanding(
+    return TopicSizes(
         {number: bound for (_, number), bound in bounds.items()},
         None,
         storage.log_bytes,
@@ -301,7 +298,7 @@ def _tiered(place: Place, bounds: Bounds, size: int, uploaded: int) -> TieredPar
 
 
 def _first_local(bounds: Bounds) -> int:
-    return bounds.only_local().start
+    return bounds.limit_to_local().start
 
 
 def _remote(bounds: Bounds, size: int) -> int:

@@ -32,18 +32,18 @@ from reconciler.providers.brokers.translate import (
 )
 from reconciler.providers.models import check_unchanged
 from reconciler.providers.protocol import (
-    Done,
+    CompletedAction,
     Edge,
-    Failed,
+    FailedAction,
+    MaintenanceJobResult,
     MaintenancePorts,
     Outcome,
     Scope,
     TopicAddress,
-    TopicStanding,
-    UpkeepResult,
-    scope_filter,
+    TopicSizes,
+    build_scope_filter,
 )
-from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, tiers_of
+from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, list_levels
 from reconciler.resources.cluster import FLAT_SEPARATOR, Cluster
 from reconciler.resources.inventory import (
     Capabilities,
@@ -59,7 +59,7 @@ from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures, TopicStorage, Vitals
 from reconciler.resources.owners import OwnerChange, Owners, ResourceOwner
 from reconciler.resources.topic import Topic
-from reconciler.runtime.retry import go_on
+from reconciler.runtime.retry import skip_check
 
 if TYPE_CHECKING:
     from reconciler.providers.brokers.groups import KafkaGroups
@@ -168,9 +168,9 @@ class ClusterObserver:
 
     def _namespaces(self, topics: Mapping[str, TopicMetadata], rules: PlacedRules) -> Iterator[str]:
         existing = {
-            tier for name, seen in topics.items() if not seen.error for tier in tiers_of(self.naming.split(name)[0])
+            tier for name, seen in topics.items() if not seen.error for tier in list_levels(self.naming.split(name)[0])
         }
-        existing.update(tier for name in rules.namespaces for tier in tiers_of(name))
+        existing.update(tier for name in rules.namespaces for tier in list_levels(name))
         existing.update(
             full_name_of(address)
             for address in self.scope.recorded
@@ -236,8 +236,8 @@ def change_cluster(client: KafkaClient, action: Update, may_go_on: Callable[[], 
             may_go_on()
             configure_brokers(client, wanted)
     except ReconcilerError as error:
-        return Failed(action.id, _add_hint(client, error, action))
-    return Done(action.id, client.cluster().id)
+        return FailedAction(action.id, _add_hint(client, error, action))
+    return CompletedAction(action.id, client.cluster().id)
 
 
 _NEVER_RESET: Final = "min.insync.replicas"
@@ -311,7 +311,7 @@ class BrokersProvider(ABC):
         """
         look, self._look = self._look, ClusterFacts(self._client)
         self.learn_names((*scope.recorded, *map(Address, scope.patterns)))
-        cluster, wanted = self._declared.metadata.name, scope_filter(scope)
+        cluster, wanted = self._declared.metadata.name, build_scope_filter(scope)
         looking = ClusterObserver(self._client, cluster, self._naming, scope, self._known, wanted)
         topics, configs = looking.topics()
         ledger = self._read_ledger(topics, configs) if LEDGER in topics else _LedgerContents()
@@ -354,17 +354,19 @@ class BrokersProvider(ABC):
         entries = self._read_states() if LEDGER in topics else None
         return assign_bindings(self._without_denials(bindings, entries or {}), self._naming, topics).rest
 
-    def check_shown(self, address: Address) -> None:
+    def check_visible(self, address: Address) -> None:
         """Reject a principal who may not know whether a topic exists."""
         self.observe(Scope((address,)))
 
-    def overview(self) -> Overview:
+    def read_overview(self) -> Overview:
         """Return names and shapes of visible topics, from one request and the ledger."""
         every = self._client.topics()
         entries = self._read_states() if LEDGER in every else None
         return build_topic_overview(self._client.name, self._naming, every, entries)
 
-    def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
+    def apply(
+        self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = skip_check
+    ) -> Iterator[Outcome]:
         """Apply a batch, with one request per kind of change."""
         try:
             yield from self._apply_all(actions, may_go_on)
@@ -392,21 +394,21 @@ class BrokersProvider(ABC):
         failed = self._unseal(rest)
         yield from failed.values()
         kept_back = [self._defer(action, may_go_on) for action in rest if action.id not in failed]
-        yield from (outcome for outcome in kept_back if isinstance(outcome, Failed))
-        rest = [outcome for outcome in kept_back if not isinstance(outcome, Failed)]
+        yield from (outcome for outcome in kept_back if isinstance(outcome, FailedAction))
+        rest = [outcome for outcome in kept_back if not isinstance(outcome, FailedAction)]
         if rest:
             yield from apply_guarded(
                 rest,
-                lambda: self.migrations.by_jobs,
+                lambda: self.migrations.job_steps,
                 lambda actions: TopicBatch(
                     self._client, self._naming, pending_changes(actions, self._naming), may_go_on, self._edge.warn
                 ).outcomes(),
                 may_go_on,
             )
 
-    def _unseal(self, actions: Sequence[ControlAction]) -> dict[str, Failed]:
+    def _unseal(self, actions: Sequence[ControlAction]) -> dict[str, FailedAction]:
         """Remove the seals that actions lift; return failures by action id."""
-        failed: dict[str, Failed] = {}
+        failed: dict[str, FailedAction] = {}
         for action in actions:
             if isinstance(action, Update) and any(change.path == SEALED for change in action.changes):
                 from reconciler.providers.brokers.seal import Seals
@@ -416,10 +418,10 @@ class BrokersProvider(ABC):
                     if seen is not None:
                         Seals(self._client, self._ledger).remove_seal(seen.id)
                 except ReconcilerError as error:
-                    failed[action.id] = Failed(action.id, error)
+                    failed[action.id] = FailedAction(action.id, error)
         return failed
 
-    def _defer(self, action: ControlAction, may_go_on: Callable[[], None]) -> ControlAction | Failed:
+    def _defer(self, action: ControlAction, may_go_on: Callable[[], None]) -> ControlAction | FailedAction:
         """Return the part of an action to apply now; a move that fills the topic applies the rest at its end."""
         if not (isinstance(action, Update) and isinstance(action.after, Topic)):
             return action
@@ -427,11 +429,11 @@ class BrokersProvider(ABC):
             return action
         may_go_on()
         try:
-            return self.migrations.by_jobs.defer_changes(action)
+            return self.migrations.job_steps.defer_changes(action)
         except (StalePlanError, UserError) as error:
-            return Failed(action.id, error)
+            return FailedAction(action.id, error)
 
-    def measure(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
+    def measure_topics(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
         """Measure at most a thousand partitions by log folders and offsets."""
         from reconciler.providers.brokers.offsets import measure_topics
 
@@ -448,8 +450,8 @@ class BrokersProvider(ABC):
         mirrors = {address: full_name_of(address) for address in measures if mirror_key(names[address]) in entries}
         if not mirrors:
             return measures
-        following = {mirror.name for mirror in self.links.mirrors() if mirror.status is not MirrorStatus.STOPPED}
-        copied = self.links.positions_of(mirrors.values())
+        following = {mirror.name for mirror in self.links.list_mirrors() if mirror.status is not MirrorStatus.STOPPED}
+        copied = self.links.read_positions_of_topics(mirrors.values())
         newest = self.links.read_newest_timestamps(following.intersection(mirrors.values()))
         return {**measures} | {
             address: replace(
@@ -476,7 +478,7 @@ class BrokersProvider(ABC):
     @property
     def migrations(self) -> KafkaMigrations:
         """Mounts and unmounts by jobs."""
-        return self._mountings.migrations(self._naming, self.groups, lambda: self.capabilities, self.log)
+        return self._mountings.migrations(self._naming, self.groups, lambda: self.capabilities, self.open_log)
 
     @property
     def links(self) -> KafkaLinks:
@@ -484,21 +486,21 @@ class BrokersProvider(ABC):
         from reconciler.providers.brokers.links.links import KafkaLinks
 
         name = self._client.name
-        return KafkaLinks(self._site(), lambda full_name: self.log(address_of("topic", name, full_name)))
+        return KafkaLinks(self._site(), lambda full_name: self.open_log(address_of("topic", name, full_name)))
 
-    def standing(self, topic: TopicAddress) -> TopicStanding:
+    def describe_topic(self, topic: TopicAddress) -> TopicSizes:
         """Return the contents of a topic."""
         from reconciler.providers.brokers.offsets import read_standing
 
         return read_standing(self._client, self._read_topic(topic), topic)
 
-    def storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
+    def list_topic_storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
         """Yield disk usage."""
         from reconciler.providers.brokers.offsets import read_disk_storages
 
         return read_disk_storages(self._client, self._read_topics(topics))
 
-    def vitals(self) -> Vitals:
+    def read_vitals(self) -> Vitals:
         """Measure at most 1,000 topics and groups, with a dozen requests per broker."""
         from reconciler.providers.brokers.vitals import measure_cluster
 
@@ -517,7 +519,7 @@ class BrokersProvider(ABC):
             if not build_naming(self._separator, fresh).prefixes.items() <= self._naming.prefixes.items():
                 self._naming = build_naming(self._separator, self._known)
 
-    def source_topic(self, topic: TopicAddress) -> SourceTopic:
+    def read_source_topic(self, topic: TopicAddress) -> SourceTopic:
         """Return what mirrors of a topic copy besides records."""
         from reconciler.providers.brokers.links.link_site import source_topics
 
@@ -527,7 +529,7 @@ class BrokersProvider(ABC):
             raise hidden_topic_error(self._client.name, seen.name)
         return source
 
-    def log(
+    def open_log(
         self,
         topic: TopicAddress,
         *,
@@ -542,7 +544,7 @@ class BrokersProvider(ABC):
         settings = record_settings(self._declared, self._edge), admin_settings(self._declared, self._edge)
         return KafkaLog(seen.name, *settings, self._client.name, isolation, seen.id)
 
-    def producer(self, topic: TopicAddress) -> TopicProducer:
+    def open_producer(self, topic: TopicAddress) -> TopicProducer:
         """Return a producer for a topic; rejects internal ones, mirrors, and topics being mounted."""
         from reconciler.providers.brokers.records.record_producer import KafkaProducer
         from reconciler.providers.brokers.security import record_settings
@@ -555,22 +557,22 @@ class BrokersProvider(ABC):
         self._mountings.check_open(full_name_of(topic), seen.id)
         return KafkaProducer(seen.name, record_settings(self._declared, self._edge), self._client.name)
 
-    def appends(self, topic: TopicAddress) -> None:  # noqa: B027 - no platform with brokers has them
+    def open_append_sink(self, topic: TopicAddress) -> None:  # noqa: B027 - no platform with brokers has them
         """Return `None`: a Kafka transaction has one producer, and cannot include what several tasks staged."""
 
-    def sink(self, topic: TopicAddress) -> TransactionalSink:
+    def open_sink(self, topic: TopicAddress) -> TransactionalSink:
         """Return a sink for a topic; for a mirror, with its link's state."""
         from reconciler.providers.brokers.links.links import sink_of
         from reconciler.providers.brokers.security import record_settings
 
         return sink_of(self._site(), record_settings(self._declared, self._edge), full_name_of(topic))
 
-    def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], UpkeepResult]]:  # noqa: ARG002 - needs no executors
+    def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], MaintenanceJobResult]]:  # noqa: ARG002 - needs no executors
         """Return the only job: it removes throttles of a killed change of replicas."""
         from reconciler.providers.brokers.admin_requests import sweep_throttles
-        from reconciler.providers.protocol import UpkeepResult
+        from reconciler.providers.protocol import MaintenanceJobResult
 
-        return {"sweep": lambda: UpkeepResult("topics", sweep_throttles(self._client))}
+        return {"sweep": lambda: MaintenanceJobResult("topics", sweep_throttles(self._client))}
 
     @cached_property
     def _mountings(self) -> Mountings:
@@ -595,7 +597,7 @@ class BrokersProvider(ABC):
 
     @property
     def _separator(self) -> str:
-        return self._declared.spec.connection.separator() or FLAT_SEPARATOR
+        return self._declared.spec.connection.find_separator() or FLAT_SEPARATOR
 
     def _read_states(self) -> Entries | None:
         """Read the ledger; `None`: it is hidden, and no link is known."""
@@ -610,19 +612,14 @@ class BrokersProvider(ABC):
         self, topics: Mapping[str, TopicMetadata], configs: Mapping[str, Mapping[str, str]]
     ) -> _LedgerContents:
         from reconciler.providers.brokers.ledger import OWNER, STATES, WORKSPACE
-        from reconciler.providers.brokers.mount_ledger import (
-            FILLED,
-            SEALED,
-            find_effective_seals,
-            list_filled_configs,
-        )
+        from reconciler.providers.brokers.mount_ledger import FILLED, SEALED, find_effective_seals, list_filled_configs
 
         try:
             entries = self._ledger.read(*STATES, SEALED, FILLED, OWNER, WORKSPACE)
         except NotAuthorizedError as error:
             if needs_ledger(self._known):
                 raise
-            return _LedgerContents(owners=Owners(unknown=error.message))
+            return _LedgerContents(owners=Owners(unsupported_reason=error.message))
         kinds = {key[0] for key in entries}
         return _LedgerContents(
             links={key: value for key, value in entries.items() if key[0] in STATES},
@@ -644,7 +641,7 @@ class BrokersProvider(ABC):
 
         owners, naming = parse_owners(entries), self._naming
         what: dict[str, str] = {}
-        for key, lineage in owners.what.items():
+        for key, lineage in owners.lineages_by_key.items():
             kind, _, name = key.partition("/")
             match kind:
                 case "topic":
@@ -655,9 +652,9 @@ class BrokersProvider(ABC):
                     what[key] = lineage
                 case _:
                     continue  # unknown to this workspace
-        return replace(owners, what=what)
+        return replace(owners, lineages_by_key=what)
 
-    def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
+    def record_owners(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
         """Record owners in the ledger; return resources that others own."""
         from reconciler.providers.brokers.ledger import record_owners
 
@@ -710,7 +707,7 @@ def build_topic_overview(
         from reconciler.providers.brokers.links.link_states import list_shown_mirrors
 
         mirrors = list_shown_mirrors(entries, topics, cluster)
-    namespaces = {tier for name in topics for tier in tiers_of(naming.split(name)[0])}
+    namespaces = {tier for name in topics for tier in list_levels(naming.split(name)[0])}
     shown = [
         mirrors.get(name)
         or TopicShown(address_of("topic", cluster, naming.full_name(name)), len(seen.replicas), len(seen.replicas[0]))

@@ -295,7 +295,7 @@ def read_watermarks(consumer: Consumer, place: TopicPartition, settings: Mapping
                 consumer.list_topics(place.topic, _ANSWER_S)
             return consumer.get_watermark_offsets(place, _ANSWER_S)
         except KafkaException as error:
-            is_over = error.args[0].code() not in LEADERLESS or tries.is_over
+            is_over = error.args[0].code() not in LEADERLESS or tries.has_ended
             if is_over or explain_unreachable(settings, doing="", cluster="") is not None:
                 raise
         tries.wait()

@@ -129,7 +129,7 @@ class Seals:
             late = [broker for broker in brokers if not self._shows(name, broker, configs)]
             if not late:
                 return
-            if looks.is_over:
+            if looks.has_ended:
                 message = f"broker {late[0]} does not show the configs of topic {name} after {_PROPAGATION_S:.0f} s"
                 raise RetryableError(message, hint="It lags behind its controller: try again.")
             looks.wait()
@@ -154,7 +154,7 @@ class Seals:
                 message = f"cluster {self.client.name}: the principal of reconciler may not write to topic {name}"
                 hint = "Allow WRITE on it: brokers tell only a principal with WRITE whether they refuse records."
                 raise NotAuthorizedError(message, hint=hint)
-            if looks.is_over:
+            if looks.has_ended:
                 number = min(number for number, code in codes.items() if code != _TOO_LARGE)
                 message = f"partition {number} of topic {name} does not refuse records after {_PROPAGATION_S:.0f} s"
                 raise RetryableError(message, hint="Its leader lags behind, or has none: try again.")
@@ -196,7 +196,7 @@ class Seals:
             behind = [number for number, end in readable.items() if written.get(number, -1) != end]
             if not behind:
                 return readable
-            if looks.is_over:
+            if looks.has_ended:
                 message = f"partition {behind[0]} of topic {name} has records that its replicas do not have yet"
                 raise RetryableError(message, hint="Wait until its brokers have caught up, then apply again.")
             may_go_on()
@@ -235,7 +235,7 @@ class Seals:
             opened = sorted(number for (_, number), offset in stable.items() if offset < ends[number])
             if not opened:
                 return
-            if looks.is_over:
+            if looks.has_ended:
                 named = ", ".join(map(str, opened))
                 message = f"topic {name} is sealed, and transactions are still open on partitions {named}"
                 hint = "Let their producers end them, or wait for them to time out; then try again."

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError, find_root_cause
-from reconciler.providers.secrets import Secret, resolve
+from reconciler.providers.secrets import Secret, resolve_secret
 from reconciler.runtime.text import to_one_line
 
 if TYPE_CHECKING:
@@ -161,10 +161,7 @@ _PATIENT: Final = {
 def admin_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
     """Return the settings of an admin client, for `connection.open_admin`."""
     connection = _connection(declared)
-    settings: dict[str, Any] = {
-        "bootstrap_servers": list(_servers(declared)),
-        **_PATIENT,
-    }
+    settings: dict[str, Any] = {"bootstrap_servers": list(_servers(declared)), **_PATIENT}
     if connection.security is None:
         return settings
     security, where = connection.security, _where(declared)
@@ -292,7 +289,7 @@ def _endpoint(security: SecuritySpec, where: str) -> str:
 
 
 def _secret(reference: str | None, edge: Edge) -> Secret | None:
-    return None if reference is None else resolve(reference, edge.environ)
+    return None if reference is None else resolve_secret(reference, edge.environ)
 
 
 def _connection(declared: Cluster) -> BrokersConnection:

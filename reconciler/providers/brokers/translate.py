@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from reconciler.resources import kafka_configs
 from reconciler.resources.acls import OPERATIONS, TOPICS, AccessBinding, NamespaceAcl, TopicAcl, can_be_declared
-from reconciler.resources.address import Address, full_name_of, join_name, kind_of, split_name, tiers_of
+from reconciler.resources.address import Address, full_name_of, join_name, kind_of, list_levels, split_name
 from reconciler.resources.base import InNamespace, OfNamespace
 from reconciler.resources.namespace import Namespace, NamespaceSpec
 from reconciler.resources.topic import Topic, TopicSpec
@@ -117,9 +117,9 @@ def build_naming(separator: str, known: Iterable[Address]) -> ClusterNaming:
     namespaces: set[str] = set()
     for address in known:
         if kind_of(address) == "namespace":
-            namespaces.update(tiers_of(full_name_of(address)))
+            namespaces.update(list_levels(full_name_of(address)))
         elif kind_of(address) in _NAMED:
-            namespaces.update(tiers_of(split_name(full_name_of(address))[0]))
+            namespaces.update(list_levels(split_name(full_name_of(address))[0]))
     bare = ClusterNaming(separator, {})
     return ClusterNaming(separator, {bare.prefix(namespace): namespace for namespace in sorted(namespaces)})
 

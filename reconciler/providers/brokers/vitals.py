@@ -63,7 +63,7 @@ def measure_cluster(
     kafka_links = links() if LEDGER in topics else None
     mirrors = {} if kafka_links is None else _measure_mirrors(kafka_links, naming, chosen)
     shown = {name: seen for name, seen in topics.items() if not is_internal(seen)}
-    names = groups.names()
+    names = groups.list_names()
     lags, hidden = _group_lags(groups, names[:GROUPS_MEASURED], offsets)
     return Vitals(
         topics=len(shown),
@@ -123,11 +123,11 @@ class _MirrorPositions:
 def _measure_mirrors(
     links: KafkaLinks, naming: ClusterNaming, chosen: Mapping[str, TopicMetadata]
 ) -> dict[str, _MirrorPositions]:
-    every = [mirror for mirror in links.mirrors() if mirror.status is not MirrorStatus.STOPPED]
+    every = [mirror for mirror in links.list_mirrors() if mirror.status is not MirrorStatus.STOPPED]
     measured_mirrors = {mirror.name: mirror for mirror in every if naming.physical(mirror.name) in chosen}
     if not measured_mirrors:
         return {}
-    positions, newest = links.positions_of(measured_mirrors), links.read_newest_timestamps(measured_mirrors)
+    positions, newest = links.read_positions_of_topics(measured_mirrors), links.read_newest_timestamps(measured_mirrors)
     return {
         naming.physical(name): _MirrorPositions(mirror, positions[name], newest.get(name, {}))
         for name, mirror in measured_mirrors.items()
@@ -151,7 +151,7 @@ def _topic_vitals(
         sum(max(0, offsets.stable[place] - offsets.starts[place]) for place in places),
         None if sizes is None else sum(sizes.get(place, 0) for place in places),
         source,
-        stands={
+        partition_vitals={
             place[1]: stands for place in places if (stands := _partition_vitals(place, offsets, mirrored)) is not None
         },
     )

@@ -29,26 +29,31 @@ from reconciler.embedded.tiered.replicas import create_replica_topic
 from reconciler.errors import BlockedError, LeaseError, NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles import MIRROR, MOUNT, TIERING, UNMOUNT
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
-from reconciler.providers.embedded.recovery import begin, complete_recoveries, list_recoveries, list_replica_sources
-from reconciler.providers.embedded.translate import fields_of, namespace_entry, shape_of
+from reconciler.providers.embedded.recovery import (
+    begin_recovery,
+    complete_recoveries,
+    list_recoveries,
+    list_replica_sources,
+)
+from reconciler.providers.embedded.translate import read_fields, to_namespace_entry, to_topic_shape
 from reconciler.providers.models import (
     already_exists_error,
     apply_declared_changes,
     check_unchanged,
-    field_changes,
-    link_entry,
-    planned_source,
+    convert_changes,
+    create_link_spec,
+    read_planned_source,
 )
-from reconciler.providers.protocol import Done, Failed, Outcome
+from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome
 from reconciler.resources.address import Address, full_name_of, kind_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
-from reconciler.resources.mirrors import FAILOVER, ONE_SIDED, TransitionRequest, check_same_link, is_done
+from reconciler.resources.mirrors import FAILOVER, ONE_SIDED, TransitionRequest, check_same_link, is_verb_done
 from reconciler.resources.mount import Mounting, RecoverableTopic, Recoveries
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import SWITCHES, TieringPolicy
 from reconciler.resources.topic import Topic
-from reconciler.runtime.effects import log_debug, ms_since, now
+from reconciler.runtime.effects import compute_elapsed_ms, log_debug, now
 from reconciler.runtime.threads import run_in_parallel
 
 if TYPE_CHECKING:
@@ -57,14 +62,14 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Observed, Resource
 
 
-def request_once(draft: Draft, full_name: str, verb: str, now_ms: int) -> str:
+def request_verb_once(draft: Draft, full_name: str, verb: str, now_ms: int) -> str:
     """Request a verb of a mirror, once; return the id of its topic.
 
     Raises:
         UserError: The topic is no mirror, or the verb is illegal in its state.
     """
     topic, mirror = find_mirror(draft, full_name)
-    if not is_done(mirror, verb):
+    if not is_verb_done(mirror, verb):
         start_mirror_operation(draft, full_name, verb, TransitionRequest(now_ms))
     return topic.id
 
@@ -83,7 +88,7 @@ def finish_failovers(
         LeaseError: By `may_go_on`; the next producer or a repeated action finishes the rest.
     """
     names = {action.id: full_name_of(action.address) for action in actions if _is_failover(action)}
-    mine = [outcome.id for outcome in outcomes if outcome.id in names and isinstance(outcome, Done)]
+    mine = [outcome.id for outcome in outcomes if outcome.id in names and isinstance(outcome, CompletedAction)]
     if not mine:
         return list(outcomes)
     linking, errors = replace(cluster.linking, may_go_on=may_go_on), dict[str, ReconcilerError]()
@@ -97,7 +102,7 @@ def finish_failovers(
             errors[name] = error
 
     run_in_parallel(open_heads, mine, name="failover")
-    return [Failed(result.id, errors[result.id]) if result.id in errors else result for result in outcomes]
+    return [FailedAction(result.id, errors[result.id]) if result.id in errors else result for result in outcomes]
 
 
 def _is_failover(action: ControlAction) -> bool:
@@ -112,10 +117,10 @@ _KINDS: Final[Mapping[str, Kind]] = {
 }
 
 
-def hide(who: Permissions, catalog: Catalog, inventory: Inventory) -> dict[Address, Observed]:
+def hide_resources(who: Permissions, catalog: Catalog, inventory: Inventory) -> dict[Address, Observed]:
     """Mark resources that the principal may not describe; clusters and links are visible to everyone."""
 
-    def shown(address: Address, observed: Observed) -> Observed:
+    def mark_hidden(address: Address, observed: Observed) -> Observed:
         try:
             check_shown(who, catalog, address)
             if isinstance(observed.resource, Mounting):  # its topic may have another name
@@ -124,7 +129,7 @@ def hide(who: Permissions, catalog: Catalog, inventory: Inventory) -> dict[Addre
             return replace(observed, hidden=error)
         return observed
 
-    return {address: shown(address, observed) for address, observed in inventory.items()}
+    return {address: mark_hidden(address, observed) for address, observed in inventory.items()}
 
 
 def check_shown(who: Permissions, catalog: Catalog, address: Address) -> None:
@@ -156,7 +161,7 @@ def check_action(who: Permissions, draft: Draft, action: ControlAction) -> None:
             return
         case _:
             assert_never(action)
-    kind = _kind_of(resource)
+    kind = _find_acl_kind(resource)
     if kind is None:
         who.check_super_user(f"{action.verb} {action.address}")
         return
@@ -188,7 +193,7 @@ def _check_mounting(who: Permissions, draft: Draft, action: Transition, mounting
     who.check_super_user(f"{action.verb} {action.address}")
 
 
-def _kind_of(resource: Resource) -> Kind | None:
+def _find_acl_kind(resource: Resource) -> Kind | None:
     """Return the kind of ACL resource; `None`: only the super user may change it."""
     match resource:
         case Topic():
@@ -208,14 +213,14 @@ def _list_needed_operations(action: Create | Update | Delete) -> Iterator[Operat
             if isinstance(action.after, Topic | Namespace) and action.after.spec.acls:
                 yield Operation.ALTER
         case Update():
-            yield from sorted({_operation_of(change) for change in action.changes})
+            yield from sorted({_find_needed_operation(change) for change in action.changes})
         case Delete():
             yield Operation.DELETE
         case _:
             assert_never(action)
 
 
-def _operation_of(change: Change) -> Operation:
+def _find_needed_operation(change: Change) -> Operation:
     return Operation.ALTER_CONFIGS if change.path.startswith(_CONFIGS) else Operation.ALTER
 
 
@@ -241,50 +246,50 @@ class CatalogBatch:
         self._now_ms = cluster.now_ms
         self.outcomes: list[Outcome] = []
 
-    def decide(self, draft: Draft) -> None:
+    def apply_all(self, draft: Draft) -> None:
         """Apply all actions to the draft; runs again if another commit came first.
 
         Deletes and moves come first, as quotas are checked at every step.
         """
         ordered = sorted(self._actions, key=lambda action: not isinstance(action, Delete | Transition))
-        outcomes = {action.id: self._outcome(draft, action) for action in ordered}
+        outcomes = {action.id: self._try_action(draft, action) for action in ordered}
         self.outcomes = [outcomes[action.id] for action in self._actions]
 
-    def _outcome(self, draft: Draft, action: ControlAction) -> Outcome:
+    def _try_action(self, draft: Draft, action: ControlAction) -> Outcome:
         try:
             check_action(self._who, draft, action)
-            return Done(action.id, self._apply(draft, action))
+            return CompletedAction(action.id, self._apply(draft, action))
         except ReconcilerError as error:
-            return Failed(action.id, error)
+            return FailedAction(action.id, error)
 
     def _apply(self, draft: Draft, action: ControlAction) -> str | None:
         match action:
             case Create():
-                return self._create(draft, action)
+                return self._create_resource(draft, action)
             case Update():
-                return self._update(draft, action)
+                return self._update_resource(draft, action)
             case Delete():
                 self._delete(draft, action)
                 return None
             case Transition():
-                return self._transition(draft, action)
+                return self._change_role(draft, action)
             case _:
                 assert_never(action)
 
-    def _create(self, draft: Draft, action: Create) -> str | None:
+    def _create_resource(self, draft: Draft, action: Create) -> str | None:
         match action.after:
             case Namespace() as namespace:
-                create_namespace(draft, namespace.metadata.name, namespace_entry(namespace))
+                create_namespace(draft, namespace.metadata.name, to_namespace_entry(namespace))
                 return None
             case Topic() as topic:
                 source = self._recoveries.get(action.address)
                 if topic.spec.read_replica_of is not None:
                     return self._create_replica(draft, topic, source)
                 if source is not None:
-                    return begin(draft, action, topic, source, self._new_id())
+                    return begin_recovery(draft, action, topic, source, self._new_id())
                 return self._create_topic(draft, topic)
             case MirrorLink() as link:
-                create_link(draft, link.metadata.name, link_entry(link, self._new_id()))
+                create_link(draft, link.metadata.name, create_link_spec(link, self._new_id()))
                 return draft.links[link.metadata.name].id
             case MirrorTopic() as mirror:
                 return self._create_mirror(draft, mirror, action)
@@ -299,7 +304,7 @@ class CatalogBatch:
         return create_replica_topic(draft, topic.full_name, source, topic_id=self._new_id(), acls=topic.spec.acls)
 
     def _create_topic(self, draft: Draft, topic: Topic) -> str:
-        shape, existing = shape_of(topic), draft.topics.get(topic.full_name)
+        shape, existing = to_topic_shape(topic), draft.topics.get(topic.full_name)
         if existing is None:
             create_topic(draft, topic.full_name, shape, topic_id=self._new_id())
         elif (None, None, shape.partitions, shape.configs, shape.acls) != (
@@ -313,7 +318,7 @@ class CatalogBatch:
         return draft.topics[topic.full_name].id
 
     def _create_mirror(self, draft: Draft, mirror: MirrorTopic, action: Create) -> str:
-        source = planned_source(mirror.address, action.parameters)
+        source = read_planned_source(mirror.address, action.parameters)
         existing = draft.topics.get(mirror.name)
         if existing is None:
             shape = MirrorShape(link=mirror.link, source=mirror.source, configs=mirror.configs)
@@ -322,7 +327,7 @@ class CatalogBatch:
             raise already_exists_error(mirror.name)
         return draft.topics[mirror.name].id
 
-    def _update(self, draft: Draft, action: Update) -> str | None:
+    def _update_resource(self, draft: Draft, action: Update) -> str | None:
         match action.after:
             case Namespace() as namespace:
                 self._alter_namespace(draft, namespace.metadata.name, action)
@@ -339,10 +344,10 @@ class CatalogBatch:
                 assert_never(action.after)
 
     def _alter_namespace(self, draft: Draft, name: str, action: Update) -> None:
-        wanted = field_changes(action.address, action.changes, platform=_PLATFORM)
+        wanted = convert_changes(action.address, action.changes, platform=_PLATFORM)
         entry = draft.namespaces.get(name)
         if entry is not None:
-            check_unchanged(action.address, action.changes, fields_of(entry))
+            check_unchanged(action.address, action.changes, read_fields(entry))
         alter_namespace(
             draft, name, wanted.configs if entry is None else _drop_unchanged_configs(wanted.configs, entry.configs)
         )
@@ -354,8 +359,11 @@ class CatalogBatch:
             set_namespace_acls(draft, name, merge_rules(draft.namespaces[name].acls, wanted.rules))
 
     def _alter_topic(self, draft: Draft, full_name: str, action: Update | Transition) -> str:
-        wanted, entry = field_changes(action.address, action.changes, platform=_PLATFORM), get_topic(draft, full_name)
-        check_unchanged(action.address, action.changes, fields_of(entry))
+        wanted, entry = (
+            convert_changes(action.address, action.changes, platform=_PLATFORM),
+            topic_named(draft, full_name),
+        )
+        check_unchanged(action.address, action.changes, read_fields(entry))
         alter_topic(
             draft,
             full_name,
@@ -381,13 +389,13 @@ class CatalogBatch:
             case _:
                 assert_never(action.before)
 
-    def _transition(self, draft: Draft, action: Transition) -> str | None:
+    def _change_role(self, draft: Draft, action: Transition) -> str | None:
         if action.machine == TIERING.name and isinstance(action.after, Topic):
             return self._alter_topic(draft, action.after.full_name, action)
         if action.machine == MIRROR.name and action.verb in ONE_SIDED:
-            return request_once(draft, full_name_of(action.address), action.verb, self._now_ms())
+            return request_verb_once(draft, full_name_of(action.address), action.verb, self._now_ms())
         if self._mount_batch is not None and action.id in self._mount_batch.attachments:
-            return self._mount_batch.begin(draft, action.id)
+            return self._mount_batch.begin_migration(draft, action.id)
         before = action.parameters.get("from")
         if not (isinstance(action.after, Topic) and action.verb == "move" and isinstance(before, str)):
             raise _unsupported_error(action)
@@ -445,7 +453,9 @@ def turn_off_tiering(
     except ReconcilerError as error:
         failed = _find_switching_actions(actions, list_disabling_topics(cluster.catalog.read()))
         return [
-            Failed(outcome.id, error) if isinstance(outcome, Done) and outcome.id in failed else outcome
+            FailedAction(outcome.id, error)
+            if isinstance(outcome, CompletedAction) and outcome.id in failed
+            else outcome
             for outcome in outcomes
         ]
     return list(outcomes)
@@ -453,7 +463,7 @@ def turn_off_tiering(
 
 def _find_switching_actions(actions: Sequence[ControlAction], topics: Iterable[str]) -> frozenset[str]:
     """Return the ids of actions that may switch tiering of the topics, or of namespaces above them."""
-    above = {prefix for name in topics for prefix in _prefixes_of(name)}
+    above = {prefix for name in topics for prefix in _list_prefixes(name)}
     return frozenset(
         action.id for action in actions if _may_switch_tiering(action) and full_name_of(action.address) in above
     )
@@ -472,7 +482,7 @@ def _may_switch_tiering(action: ControlAction) -> bool:
             assert_never(action)
 
 
-def _prefixes_of(full_name: str) -> list[str]:
+def _list_prefixes(full_name: str) -> list[str]:
     tiers = full_name.split(":")
     return [":".join(tiers[:length]) for length in range(1, len(tiers) + 1)]
 
@@ -493,16 +503,16 @@ def run_batch(
     Raises:
         LeaseError: By `may_go_on`; the next process finishes what was begun.
     """
-    mount_batch = _mount_batch(cluster, actions)
+    mount_batch = _read_mount_batch(cluster, actions)
     batch = CatalogBatch(actions, cluster, recoveries, mount_batch)
     began = now()
-    cluster.catalog.commit(batch.decide, may_go_on=may_go_on)
-    failed = sum(isinstance(outcome, Failed) for outcome in batch.outcomes)
-    log_debug(_LOGGER, "batch", cluster=name, actions=len(actions), failed=failed, ms=ms_since(began))
+    cluster.catalog.commit(batch.apply_all, may_go_on=may_go_on)
+    failed = sum(isinstance(outcome, FailedAction) for outcome in batch.outcomes)
+    log_debug(_LOGGER, "batch", cluster=name, actions=len(actions), failed=failed, ms=compute_elapsed_ms(began))
     recovered = {f"create:{address}": full_name_of(address) for address in list_recoveries(actions)}
     opened = update_new_replicas(cluster, actions, finish_failovers(cluster, actions, batch.outcomes, may_go_on))
     outcomes = complete_recoveries(cluster, turn_off_tiering(cluster, actions, opened, may_go_on), recovered, may_go_on)
-    yield from outcomes if mount_batch is None else mount_batch.complete(outcomes, may_go_on)
+    yield from outcomes if mount_batch is None else mount_batch.complete_migrations(outcomes, may_go_on)
 
 
 def update_new_replicas(
@@ -510,22 +520,22 @@ def update_new_replicas(
 ) -> list[Outcome]:
     """Let new read replicas follow their sources at once; a failed action may be repeated."""
     names = {f"create:{address}": full_name_of(address) for address in list_replica_sources(actions)}
-    made = {outcome.id for outcome in outcomes if outcome.id in names and isinstance(outcome, Done)}
+    made = {outcome.id for outcome in outcomes if outcome.id in names and isinstance(outcome, CompletedAction)}
     if not made:
         return list(outcomes)
     followed = cluster.follow_replicas({names[action_id] for action_id in made}.__contains__)
     errors = {topic_id: error for topic_id, error in followed.items() if isinstance(error, ReconcilerError)}
     return [
-        Failed(outcome.id, errors[outcome.incarnation])
-        if isinstance(outcome, Done) and outcome.id in made and outcome.incarnation in errors
+        FailedAction(outcome.id, errors[outcome.incarnation])
+        if isinstance(outcome, CompletedAction) and outcome.id in made and outcome.incarnation in errors
         else outcome
         for outcome in outcomes
     ]
 
 
-def _mount_batch(cluster: EmbeddedCluster, actions: Sequence[ControlAction]) -> MountBatch | None:
+def _read_mount_batch(cluster: EmbeddedCluster, actions: Sequence[ControlAction]) -> MountBatch | None:
     if not any(isinstance(action, Transition) and action.machine in _ATTACHES for action in actions):
         return None
     from reconciler.providers.embedded.mounts import MountBatch, list_attachments  # noqa: PLC0415 - only mounts need it
 
-    return MountBatch.of(cluster, list_attachments(actions))
+    return MountBatch.read_batch(cluster, list_attachments(actions))

@@ -44,9 +44,9 @@ from reconciler.resources.mirrors import (
     SourceTopic,
     Trouble,
     TruncatedPartition,
-    with_trouble_start,
+    stamp_trouble,
 )
-from reconciler.runtime.retry import go_on
+from reconciler.runtime.retry import skip_check
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class EmbeddedLinks(MirrorEntries):
     name: str
 
     @property
-    def by_jobs(self) -> EmbeddedLinks:
+    def job_steps(self) -> EmbeddedLinks:
         """Links whose mirrors jobs copy."""
         return self
 
@@ -79,12 +79,12 @@ class EmbeddedLinks(MirrorEntries):
         """What links sync besides records."""
         return EmbeddedSyncs(self.cluster)
 
-    def links(self) -> Sequence[ObservedLink]:
+    def list_links(self) -> Sequence[ObservedLink]:
         """Return the links by name, from the catalog."""
         catalog = self.cluster.catalog.read()
         return [to_observed_link(name, self.name, link) for name, link in sorted(catalog.links.items())]
 
-    def mirrors(
+    def list_mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None
     ) -> Sequence[ObservedMirror]:
         """Return mirrors in order of full names, from the catalog."""
@@ -92,7 +92,7 @@ class EmbeddedLinks(MirrorEntries):
         names = sorted(catalog.topics) if name is None else [name] if name in catalog.topics else []
         entries = ((full_name, catalog.topics[full_name].mirror) for full_name in names)
         mirrors = (
-            self._seen(catalog, full_name)
+            self._to_observed(catalog, full_name)
             for full_name, mirror in entries
             if mirror is not None and source in {None, mirror.source}
         )
@@ -102,73 +102,69 @@ class EmbeddedLinks(MirrorEntries):
         """Return nothing: a mirror is deleted with its topic."""
         return ()
 
-    def hidden(
-        self,
-        shown: Collection[str],
-        link: str | None = None,
-    ) -> Mapping[str, NotAuthorizedError]:
+    def find_hidden_mirrors(self, shown: Collection[str], link: str | None = None) -> Mapping[str, NotAuthorizedError]:
         """Return nothing: the catalog shows every mirror."""
         return {}
 
-    def mirror(self, full_name: str) -> ObservedMirror:
+    def read_mirror(self, full_name: str) -> ObservedMirror:
         """Return one mirror."""
-        return self._seen(self.cluster.catalog.read(), full_name)
+        return self._to_observed(self.cluster.catalog.read(), full_name)
 
-    def positions(self, full_name: str) -> Mapping[int, Position]:
+    def read_positions(self, full_name: str) -> Mapping[int, Position]:
         """Return the position of every partition."""
-        return self._positions(self.cluster.topic(full_name))
+        return self._read_positions(self.cluster.topic(full_name))
 
-    def positions_of(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
+    def read_positions_of_topics(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
         """Return positions of many topics: a listing each and a GET per head, in parallel."""
         catalog = self.cluster.catalog.read()
         topics = {name: catalog.topics[name] for name in sorted(full_names) if name in catalog.topics}
-        return dict(zip(topics, map_in_parallel(self._positions, topics.values(), name="positions"), strict=True))
+        return dict(zip(topics, map_in_parallel(self._read_positions, topics.values(), name="positions"), strict=True))
 
-    def _positions(self, topic: TopicEntry) -> Mapping[int, Position]:
+    def _read_positions(self, topic: TopicEntry) -> Mapping[int, Position]:
         heads = read_heads(self.cluster.store, topic.id)
         return {number: get_link_position(heads.get(number)) for number in range(topic.partitions)}
 
-    def ask(
-        self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on
+    def request_verb(
+        self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = skip_check
     ) -> ObservedMirror:
         """Request a lifecycle verb, such as `pause`, for a mirror of this cluster."""
-        self._linking(may_go_on).start_operation(full_name, verb, operation=operation)
-        return self.mirror(full_name)
+        self._open_links(may_go_on).start_operation(full_name, verb, operation=operation)
+        return self.read_mirror(full_name)
 
-    def join(
-        self, full_name: str, of: ObservedMirror, operation: Operation, *, may_go_on: Callable[[], None] = go_on
+    def convert_to_mirror(
+        self, full_name: str, of: ObservedMirror, operation: Operation, *, may_go_on: Callable[[], None] = skip_check
     ) -> ObservedMirror:
         """Turn a topic into the mirror of `of`, its own mirror on the peer; a restore truncates it."""
         begun = Operation(operation.id, operation.verb, approved=operation.approved)
-        self._linking(may_go_on).mirror_own_mirror(full_name, Peer(of.link, of.name, of.topic_id), begun)
-        return self.mirror(full_name)
+        self._open_links(may_go_on).mirror_own_mirror(full_name, Peer(of.link, of.name, of.topic_id), begun)
+        return self.read_mirror(full_name)
 
-    def refuse_producers(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on) -> None:
+    def refuse_producers(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = skip_check) -> None:
         """Do nothing: producers cannot write to a mirror."""
 
-    def advance(
+    def advance_state(
         self,
         full_name: str,
         to: MirrorStatus,
         *,
         operation: str,
         is_given_up: bool = False,
-        may_go_on: Callable[[], None] = go_on,
+        may_go_on: Callable[[], None] = skip_check,
     ) -> ObservedMirror:
         """Move a mirror to the next state of its operation."""
-        self._linking(may_go_on).advance_operation(full_name, to, operation=operation, is_given_up=is_given_up)
-        return self.mirror(full_name)
+        self._open_links(may_go_on).advance_operation(full_name, to, operation=operation, is_given_up=is_given_up)
+        return self.read_mirror(full_name)
 
     def truncate(
-        self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on
+        self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = skip_check
     ) -> Mapping[int, TruncatedPartition]:
         """Truncate a mirror to the end offsets of its restore."""
-        return self._linking(may_go_on).truncate_mirror(full_name, operation=operation)
+        return self._open_links(may_go_on).truncate_mirror(full_name, operation=operation)
 
-    def diverged(self, full_name: str, cuts: Mapping[int, int]) -> None:
+    def find_diverged_records(self, full_name: str, cuts: Mapping[int, int]) -> None:
         """Return nothing: the records after the cuts diverged, offset by offset."""
 
-    def offset_maps(self, full_name: str) -> None:
+    def read_offset_maps(self, full_name: str) -> None:
         """Return nothing: mirrors have their sources' offsets."""
 
     def record_agreement(
@@ -186,10 +182,10 @@ class EmbeddedLinks(MirrorEntries):
             raise UserError(message, hint="Delete the topic, and mirror it again.")
         self.cluster.linking.record_source_match(full_name, source_topic_id, bounds, operation=operation)
 
-    def begin(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
+    def record_start_offsets(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
         """Record the source offsets at which a new mirror begins."""
-        self.cluster.linking.set_first_offsets(full_name, offsets)
-        return self.mirror(full_name)
+        self.cluster.linking.record_start_offsets(full_name, offsets)
+        return self.read_mirror(full_name)
 
     def find_foreign_records(
         self,
@@ -219,7 +215,7 @@ class EmbeddedLinks(MirrorEntries):
         """Return the time of the cluster's clock."""
         return self.cluster.now_ms()
 
-    def marks(self) -> Mapping[str, TopicMark]:
+    def list_topic_marks(self) -> Mapping[str, TopicMark]:
         """Return marks of all open topics: one listing, then the catalog."""
         heads: dict[str, dict[int, str]] = {}
         for listed in list_heads(self.cluster.store):
@@ -233,18 +229,18 @@ class EmbeddedLinks(MirrorEntries):
             if not is_closed(topic)
         }
 
-    def load_rows(self, job: str) -> Mapping[str, list[Any]]:
+    def load_job_rows(self, job: str) -> Mapping[str, list[Any]]:
         """Return what a job stored in `runner/`."""
         return load_results(self.cluster.store, job)[0]
 
-    def store_rows(self, job: str, rows: Mapping[str, list[Any]]) -> None:
+    def store_job_rows(self, job: str, rows: Mapping[str, list[Any]]) -> None:
         """Store rows in `runner/` for the next pass."""
         store_results(self.cluster.store, job, rows, {})
 
-    def _linking(self, may_go_on: Callable[[], None]) -> ClusterLinks:
+    def _open_links(self, may_go_on: Callable[[], None]) -> ClusterLinks:
         return replace(self.cluster.linking, may_go_on=may_go_on)
 
-    def _seen(self, catalog: Catalog, full_name: str) -> ObservedMirror:
+    def _to_observed(self, catalog: Catalog, full_name: str) -> ObservedMirror:
         topic, mirror = find_mirror(catalog, full_name)
         of = find_mirror_link(catalog, mirror) or (mirror.link_id, None)
         return to_observed_mirror(self.name, full_name, (topic.id, topic.partitions), of, mirror)
@@ -259,7 +255,7 @@ class EmbeddedSyncs:
 
     cluster: EmbeddedCluster
 
-    def version(self) -> str:
+    def read_metadata_version(self) -> str:
         """Return the id of the last commit."""
         return self.cluster.catalog.read().id
 
@@ -267,16 +263,16 @@ class EmbeddedSyncs:
         """Return the topics that a link reading as `principal` sees, from the catalog."""
         return list_offered_topics(self.cluster.catalog.read(), principal, only)
 
-    def group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
+    def list_group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
         """Return versions of the wanted groups."""
         versions = list_group_versions(self.cluster.store)
         return {name: version for name, version in versions.items() if is_wanted(name)}
 
-    def group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
+    def read_group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
         """Return committed offsets, one GET per group."""
         return read_group_offsets(self.cluster, groups)
 
-    def rules(self) -> AccessRules:
+    def list_access_rules(self) -> AccessRules:
         """Return all access rules, from the catalog."""
         return list_access_rules(self.cluster.catalog.read())
 
@@ -284,7 +280,7 @@ class EmbeddedSyncs:
         """Record the id of a link's source cluster."""
         self._commit(f"change link {link}", lambda draft: record_source_cluster(draft, link, source_cluster_id))
 
-    def follow(self, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError]:
+    def update_mirrors(self, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError]:
         """Update partitions and configs of mirrors to those of their sources."""
         if not sources:
             return {}
@@ -294,10 +290,10 @@ class EmbeddedSyncs:
         """Record or clear troubles of mirrors."""
         if troubles:
             now_ms = self.cluster.now_ms()
-            entries = {name: with_trouble_start(trouble, now_ms) for name, trouble in troubles.items()}
+            entries = {name: stamp_trouble(trouble, now_ms) for name, trouble in troubles.items()}
             self._commit("change mirrors", lambda draft: record_troubles(draft, entries, failed))
 
-    def make_mirrors(self, link: str, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
+    def create_mirrors(self, link: str, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
         """Create the mirrors of sources that a link's auto-create selects."""
         if not sources:
             return {}
@@ -318,7 +314,7 @@ class EmbeddedSyncs:
         """Copy a source's access rules to mirrors and namespaces."""
         return self._commit(f"change access rules for link {link}", lambda draft: copy_rules(draft, link, rules))
 
-    def protect(self, link: str) -> int:
+    def protect_mirrors(self, link: str) -> int:
         """Do nothing: producers cannot write to a mirror."""
         return 0
 

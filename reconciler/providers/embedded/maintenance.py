@@ -18,8 +18,8 @@ from reconciler.embedded.tiered.idle_work import HousekeepingTurn, TierHousekeep
 from reconciler.embedded.tiered.usage import CountingStore
 from reconciler.errors import IncompleteError, ReconcilerError, UserError
 from reconciler.objectstore.wrappers import MeteredStore, RequestMeter, strip_meter
-from reconciler.providers.embedded.recovery import recovery_result
-from reconciler.providers.protocol import MaintenancePorts, UpkeepResult
+from reconciler.providers.embedded.recovery import build_recovery_result
+from reconciler.providers.protocol import MaintenanceJobResult, MaintenancePorts
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster_properties import REPLICA_INTERVAL, read_property
 from reconciler.resources.topic import REPLICAS
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from reconciler.resources.mirrors import MirrorEntry
 
 
-def jobs_of(
+def list_jobs(
     name: str, cluster: EmbeddedCluster, means: MaintenancePorts, keeping: TierHousekeeping | None = None
-) -> Mapping[str, Callable[[], UpkeepResult]]:
+) -> Mapping[str, Callable[[], MaintenanceJobResult]]:
     """Return the maintenance jobs of one pass; consecutive jobs share what they read.
 
     Tidying waits until other requests, counted by `keeping`, leave room.
@@ -53,23 +53,23 @@ def jobs_of(
     cluster = copy(cluster)
     cluster.storage = None if counting is None else MeteredStore(counting, keeping.meter)
     upkeep = cluster.upkeep(is_wanted=is_wanted, is_stopped=means.is_stopped)
-    tidy = replace(upkeep, storage=counting, tidying=HousekeepingTurn(keeping, drains=means.is_asked))
+    tidy = replace(upkeep, storage=counting, tidying=HousekeepingTurn(keeping, drains=means.is_requested))
     jobs = {
-        "migrations": lambda: _migrate(cluster, means, is_wanted),
-        "deletions": lambda: UpkeepResult("topic", cluster.finish_deletions()),
-        "disablings": lambda: UpkeepResult("topic", cluster.finish_disablings()),
-        "recoveries": lambda: _recover(cluster, means, is_wanted),
-        "replicas": lambda: _follow(cluster, means, is_wanted),
-        "rewrites": lambda: UpkeepResult("topic", cluster.finish_rewrites(means.is_stopped)),
-        "transactions": lambda: UpkeepResult("transaction", cluster.finish_transactions()),
-        "retention": lambda: _to_upkept(upkeep.retain()),
-        "roll": lambda: _to_upkept(upkeep.roll(means.spread)),
-        "upload": lambda: _to_upkept(upkeep.upload(means.spread)),
-        "compact": lambda: _to_upkept(tidy.compact(means.spread)),
-        "merge": lambda: _to_upkept(tidy.merge(means.spread)),
-        "scrub": lambda: _scrub(tidy, means),
-        "metadata": lambda: _keep_metadata(upkeep, means),
-        "sweep": lambda: _sweep(cluster, means),
+        "migrations": lambda: _continue_migrations(cluster, means, is_wanted),
+        "deletions": lambda: MaintenanceJobResult("topic", cluster.finish_deletions()),
+        "disablings": lambda: MaintenanceJobResult("topic", cluster.finish_disablings()),
+        "recoveries": lambda: _continue_recoveries(cluster, means, is_wanted),
+        "replicas": lambda: _follow_replicas(cluster, means, is_wanted),
+        "rewrites": lambda: MaintenanceJobResult("topic", cluster.finish_rewrites(means.is_stopped)),
+        "transactions": lambda: MaintenanceJobResult("transaction", cluster.finish_transactions()),
+        "retention": lambda: _to_result(upkeep.retain()),
+        "roll": lambda: _to_result(upkeep.roll(means.spread)),
+        "upload": lambda: _to_result(upkeep.upload(means.spread)),
+        "compact": lambda: _to_result(tidy.compact(means.spread)),
+        "merge": lambda: _to_result(tidy.merge(means.spread)),
+        "scrub": lambda: _scrub_partitions(tidy, means),
+        "metadata": lambda: _store_metadata(upkeep, means),
+        "sweep": lambda: _sweep_objects(cluster, means),
     }
     if counting is None:
         return jobs
@@ -80,57 +80,63 @@ def jobs_of(
 
 
 def _count_requests(
-    do: Callable[[], UpkeepResult], taken: Iterable[Callable[[], Mapping[str, int]]]
-) -> Callable[[], UpkeepResult]:
-    def done() -> UpkeepResult:
+    do: Callable[[], MaintenanceJobResult], taken: Iterable[Callable[[], Mapping[str, int]]]
+) -> Callable[[], MaintenanceJobResult]:
+    def run_counted() -> MaintenanceJobResult:
         upkept = do()
         counts = Counter(upkept.counts)
         for take in taken:
             counts.update(take())
         return replace(upkept, counts={name: count for name, count in sorted(counts.items()) if count})
 
-    return done
+    return run_counted
 
 
-def _to_upkept(done: MaintenanceResult) -> UpkeepResult:
+def _to_result(done: MaintenanceResult) -> MaintenanceJobResult:
     errors = tuple(done.errors)
-    return UpkeepResult(
+    return MaintenanceJobResult(
         "partition", done.partitions, done.records, done.bytes, done.failed, errors, done.counts, done.levels
     )
 
 
-def _scrub(upkeep: Upkeep, means: MaintenancePorts) -> UpkeepResult:
+def _scrub_partitions(upkeep: Upkeep, means: MaintenancePorts) -> MaintenanceJobResult:
     from reconciler.embedded.maintenance.passes import scrub_cluster  # noqa: PLC0415 - brings Arrow
 
-    return _to_upkept(scrub_cluster(upkeep, is_named=means.is_named))
+    return _to_result(scrub_cluster(upkeep, is_named=means.are_jobs_named))
 
 
-def _keep_metadata(upkeep: Upkeep, means: MaintenancePorts) -> UpkeepResult:
-    written_metadata = replace(upkeep, may_go_on=_go_on("the metadata was kept", means)).store_metadata(
-        is_named=means.is_named
+def _store_metadata(upkeep: Upkeep, means: MaintenancePorts) -> MaintenanceJobResult:
+    written_metadata = replace(upkeep, may_go_on=_build_lease_check("the metadata was kept", means)).store_metadata(
+        is_named=means.are_jobs_named
     )
     errors = tuple(written_metadata.errors)
     stored = sum(written_metadata.written.values())
-    return UpkeepResult("metadata part", len(written_metadata.written), bytes=stored, failed=len(errors), errors=errors)
+    return MaintenanceJobResult(
+        "metadata part", len(written_metadata.written), bytes=stored, failed=len(errors), errors=errors
+    )
 
 
-def _recover(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> UpkeepResult:
+def _continue_recoveries(
+    cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]
+) -> MaintenanceJobResult:
     copied = list[tuple[int, int]]()
 
     def count(segment: Entry) -> None:
         copied.append((segment.digest.records, segment.bytes))
 
-    result = recovery_result(
-        cluster.finish_recoveries(is_wanted, may_go_on=_go_on("all was copied", means), copied=count)
+    result = build_recovery_result(
+        cluster.finish_recoveries(is_wanted, may_go_on=_build_lease_check("all was copied", means), copied=count)
     )
     return replace(result, records=sum(records for records, _ in copied), bytes=sum(stored for _, stored in copied))
 
 
-def _follow(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> UpkeepResult:
+def _follow_replicas(
+    cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]
+) -> MaintenanceJobResult:
     """Follow the sources of read replicas, each at its interval, or all at once on request."""
     topics = {name: topic.id for name, topic in cluster.catalog.read().topics.items() if topic.replica is not None}
     if not topics:
-        return UpkeepResult("partition")
+        return MaintenanceJobResult("partition")
     rows, _ = load_results(cluster.store, REPLICAS)
     now_ms, known = (
         cluster.now_ms(),
@@ -140,7 +146,7 @@ def _follow(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callab
 
     def is_due(full_name: str) -> bool:
         last_ms = known.get(topics.get(full_name, ""), 0)
-        return is_wanted(full_name) and (means.is_asked or not last_ms <= now_ms < last_ms + every_ms)
+        return is_wanted(full_name) and (means.is_requested or not last_ms <= now_ms < last_ms + every_ms)
 
     followed = cluster.follow_replicas(is_due, is_stopped=means.is_stopped)
     errors = tuple(result for result in followed.values() if isinstance(result, ReconcilerError))
@@ -148,15 +154,17 @@ def _follow(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callab
     if done or known.keys() != rows.keys():
         store_results(cluster.store, REPLICAS, {topic_id: [at_ms] for topic_id, at_ms in {**known, **done}.items()}, {})
     moved = sum(result for result in followed.values() if not isinstance(result, ReconcilerError))
-    return UpkeepResult("partition", moved, failed=len(errors), errors=errors)
+    return MaintenanceJobResult("partition", moved, failed=len(errors), errors=errors)
 
 
-def _migrate(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> UpkeepResult:
+def _continue_migrations(
+    cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]
+) -> MaintenanceJobResult:
     """Continue interrupted migrations; count topics of those that progressed without error."""
     before, stored = cluster.mounts.list_unfinished(), list[int]()
     if not before:
-        return UpkeepResult("topic")
-    may_go_on = _go_on("all was mounted and unmounted", means)
+        return MaintenanceJobResult("topic")
+    may_go_on = _build_lease_check("all was mounted and unmounted", means)
     mounts = replace(cluster.mounts, may_go_on=may_go_on, spread=means.spread, flushed=stored.append)
     ended = mounts.finish(is_wanted)
     left, errors = mounts.list_unfinished(), []
@@ -168,10 +176,10 @@ def _migrate(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Calla
         for number, error in ended.items()
         if error is None and number in before and (number not in left or left[number].state != before[number].state)
     )
-    return UpkeepResult("topic", done, bytes=sum(stored), failed=len(errors), errors=tuple(errors))
+    return MaintenanceJobResult("topic", done, bytes=sum(stored), failed=len(errors), errors=tuple(errors))
 
 
-def _go_on(what: str, means: MaintenancePorts) -> Callable[[], None]:
+def _build_lease_check(what: str, means: MaintenancePorts) -> Callable[[], None]:
     def go_on() -> None:
         if means.is_stopped():
             raise IncompleteError(f"stopped before {what}", hint="Continue with: reconciler run --once")
@@ -179,9 +187,9 @@ def _go_on(what: str, means: MaintenancePorts) -> Callable[[], None]:
     return go_on
 
 
-def _sweep(cluster: EmbeddedCluster, means: MaintenancePorts) -> UpkeepResult:
-    swept = cluster.sweep(unless_recent=not means.is_asked)
-    return UpkeepResult("object", swept.objects, bytes=swept.bytes, notes=tuple(map(str, swept.partitions)))
+def _sweep_objects(cluster: EmbeddedCluster, means: MaintenancePorts) -> MaintenanceJobResult:
+    swept = cluster.sweep(unless_recent=not means.is_requested)
+    return MaintenanceJobResult("object", swept.objects, bytes=swept.bytes, notes=tuple(map(str, swept.partitions)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,13 +200,13 @@ class EmbeddedTopicProducer:
     full_name: str
 
     @classmethod
-    def of(cls, cluster: EmbeddedCluster, full_name: str, *, name: str) -> Self:
+    def open(cls, cluster: EmbeddedCluster, full_name: str, *, name: str) -> Self:
         """Return the producer of a topic; `name` is the cluster's. Rejects mirrors."""
         catalog = cluster.catalog.read()
         check_may_append(cluster.permissions, catalog, full_name)
         topic = find_visible_topic(cluster.permissions, catalog, full_name)
         if topic.active_mirror is not None:
-            raise _is_mirror(catalog, name, full_name, topic.active_mirror)
+            raise _mirror_error(catalog, name, full_name, topic.active_mirror)
         check_writer(full_name, topic, PRODUCERS)
         return cls(cluster.producer(), full_name)
 
@@ -211,7 +219,7 @@ class EmbeddedTopicProducer:
         return self.producer.flush().get(self.full_name, {})
 
 
-def _is_mirror(catalog: Catalog, name: str, full_name: str, mirror: MirrorEntry) -> UserError:
+def _mirror_error(catalog: Catalog, name: str, full_name: str, mirror: MirrorEntry) -> UserError:
     source = next((link.source_cluster for link in catalog.links.values() if link.id == mirror.link_id), None)
     of = f"topic/{source}/{mirror.source}" if source is not None else mirror.source
     message = f"mirror/{name}/{full_name} is a mirror of {of}: only its link writes to it"

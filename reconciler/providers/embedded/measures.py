@@ -14,7 +14,7 @@ from reconciler.embedded.segments.groups import Group, list_groups, read_group
 from reconciler.embedded.segments.head import UNWRITTEN_BOUNDS, Head, list_heads
 from reconciler.embedded.tiered.usage import Heads, Manifests, StorageReport, get_manifest_reader, measure_topic
 from reconciler.errors import UserError
-from reconciler.providers.protocol import TopicStanding
+from reconciler.providers.protocol import TopicSizes
 from reconciler.resources.address import Address, address_of, full_name_of
 from reconciler.resources.measures import (
     GROUPS_MEASURED,
@@ -93,7 +93,7 @@ def list_topic_storages(cluster: EmbeddedCluster, topics: Sequence[Address]) -> 
     return build_storage_report(cluster, catalog).report_topics(names)
 
 
-def read_standing(cluster: EmbeddedCluster, topic: Address) -> TopicStanding:
+def read_standing(cluster: EmbeddedCluster, topic: Address) -> TopicSizes:
     """Return a topic's bounds for readers, and its contents."""
     name, catalog = full_name_of(topic), cluster.catalog.read()
     cluster.permissions.check_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
@@ -104,8 +104,8 @@ def read_standing(cluster: EmbeddedCluster, topic: Address) -> TopicStanding:
         number: heads[entry.id, number].bounds if (entry.id, number) in heads else UNWRITTEN_BOUNDS
         for number in range(entry.partitions)
     }
-    shown = {number: bound.only_local() if hides else bound for number, bound in bounds.items()}
-    return TopicStanding(shown, storage.log_records, storage.log_bytes, storage)
+    shown = {number: bound.limit_to_local() if hides else bound for number, bound in bounds.items()}
+    return TopicSizes(shown, storage.log_records, storage.log_bytes, storage)
 
 
 def build_storage_report(cluster: EmbeddedCluster, catalog: Catalog | None = None) -> StorageReport:
@@ -125,15 +125,17 @@ def measure_cluster(report: StorageReport, cluster: str) -> Vitals:
         heads = report.read_heads(chosen, threads)
         manifests = report.read_manifests(chosen, heads, threads)
         names = list_groups(store)
-        groups = list(threads.over(lambda name: _group(store, name), names[:GROUPS_MEASURED]))
-    lags = list(_lags(chosen, heads, dict(zip(names, groups, strict=False))))
+        groups = list(threads.map_calls(lambda name: _read_group(store, name), names[:GROUPS_MEASURED]))
+    lags = list(_measure_lags(chosen, heads, dict(zip(names, groups, strict=False))))
     links = {entry.id: entry.source_cluster for entry in catalog.links.values()}
     opened = {name for head in heads.values() for name in head.transactions}
     return Vitals(
         topics=len(catalog.topics),
         partitions=sum(entry.partitions for entry in catalog.topics.values()),
         measured=[
-            _topic(cluster, name, entry, links, heads)._replace(remote=_remote(report, name, heads, manifests))
+            _measure_topic(cluster, name, entry, links, heads)._replace(
+                remote=_measure_remote(report, name, heads, manifests)
+            )
             for name, entry in chosen.items()
         ],
         unmeasured=len(catalog.topics) - len(chosen),
@@ -152,12 +154,7 @@ def _choose_topics(catalog: Catalog) -> dict[str, TopicEntry]:
     return {name: catalog.topics[name] for name in names}
 
 
-def _remote(
-    report: StorageReport,
-    name: str,
-    heads: Heads,
-    manifests: Manifests,
-) -> RemoteVitals | None:
+def _measure_remote(report: StorageReport, name: str, heads: Heads, manifests: Manifests) -> RemoteVitals | None:
     topic_report = report.measure_topic(name, Address(name), heads, manifests)
     if topic_report.tiering is None or topic_report.tiering.hidden is not None:
         return None
@@ -170,14 +167,14 @@ def _remote(
     )
 
 
-def _group(store: ObjectStore, name: str) -> Group | None:
+def _read_group(store: ObjectStore, name: str) -> Group | None:
     try:
         return read_group(store, name)
     except UserError:
         return None  # reported by `cluster check`
 
 
-def _lags(
+def _measure_lags(
     chosen: Mapping[str, TopicEntry], heads: Mapping[tuple[str, int], Head], groups: Mapping[str, Group | None]
 ) -> Iterator[GroupLag]:
     names = {entry.id: name for name, entry in chosen.items()}
@@ -187,11 +184,11 @@ def _lags(
             if topic_id in names:
                 head = heads.get((topic_id, partition))
                 bounds = UNWRITTEN_BOUNDS if head is None else head.bounds
-                lags[names[topic_id]] += max(0, bounds.stable - committed.clamped(bounds).offset)
+                lags[names[topic_id]] += max(0, bounds.stable - committed.clamp(bounds).offset)
         yield from (GroupLag(group, topic, lag) for topic, lag in sorted(lags.items()))
 
 
-def _topic(
+def _measure_topic(
     cluster: str, name: str, entry: TopicEntry, links: Mapping[str, str], heads: Mapping[tuple[str, int], Head]
 ) -> TopicVitals:
     written = {number: heads[place] for number in range(entry.partitions) if (place := (entry.id, number)) in heads}
@@ -207,5 +204,5 @@ def _topic(
         sum(head.records for head in written_heads),
         sum(head.stored_bytes for head in written_heads),
         source,
-        stands={number: PartitionVitals(head.end, head.newest_ms) for number, head in written.items()},
+        partition_vitals={number: PartitionVitals(head.end, head.newest_ms) for number, head in written.items()},
     )

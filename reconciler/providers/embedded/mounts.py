@@ -15,12 +15,12 @@ from reconciler.archives.location import TopicLocation
 from reconciler.archives.ownership import (
     Ownership,
     OwnershipState,
+    check_claim_held,
     check_claimable,
-    check_owned,
     iter_ownerships,
     read_ownership,
 )
-from reconciler.archives.recoverable import find_topic_at, whole_partitions_of
+from reconciler.archives.recoverable import find_topic_at, read_whole_partitions
 from reconciler.archives.storage import check_storage
 from reconciler.embedded.acl import Kind, Operation, Permissions
 from reconciler.embedded.catalog.migration_tables import INBOUND, apply_verb, begin_mount, begin_unmount
@@ -45,10 +45,10 @@ from reconciler.providers.migration_views import (
     release_lost_topic,
     require_storage,
 )
-from reconciler.providers.protocol import Done, Failed, Outcome
+from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome
 from reconciler.resources.address import Address, address_of, cluster_of
 from reconciler.resources.mount import Direction, HandMigration, Migrant, Migration, MountableTopic, Mounting
-from reconciler.runtime.retry import go_on
+from reconciler.runtime.retry import skip_check
 from reconciler.runtime.threads import map_in_parallel as map_side_by_side
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ _MACHINES: Final = frozenset({MOUNT.name, UNMOUNT.name})
 def list_attachments(actions: Iterable[ControlAction]) -> list[Attachment]:
     """Return the mounts and unmounts of a batch."""
     return [
-        Attachment.of(action, action.after)
+        Attachment.from_action(action, action.after)
         for action in actions
         if isinstance(action, Transition) and action.machine in _MACHINES and isinstance(action.after, Mounting)
     ]
@@ -83,7 +83,7 @@ class Attachment:
     timeout_ms: int | None
 
     @classmethod
-    def of(cls, action: Transition, mounting: Mounting) -> Attachment:
+    def from_action(cls, action: Transition, mounting: Mounting) -> Attachment:
         """Return the mount or unmount that an action requests."""
         timeout_ms = action.parameters.get("timeout_ms")
         return cls(
@@ -135,7 +135,7 @@ class _MigrationIndex:
                 key = migration.direction == INBOUND, topic.mounting, topic.name
                 self.numbers.setdefault(key, []).append(number)
 
-    def of(self, attachment: Attachment) -> tuple[int, MigrantEntry] | None:
+    def find_migration(self, attachment: Attachment) -> tuple[int, MigrantEntry] | None:
         for number in self.numbers.get((attachment.is_mount, attachment.mounting.full_name, attachment.name), ()):
             migration = self.draft.migrations.get(str(number))
             for topic in () if migration is None else migration.topics:
@@ -153,16 +153,16 @@ class MountBatch:
     """By action id."""
     lookups: Mapping[str, MountLookup]
     """By action id: what a mount begins with, or who owns a topic that an unmount finds missing, or the error."""
-    begun: dict[str, int] = field(default_factory=dict)
+    migration_numbers: dict[str, int] = field(default_factory=dict)
     """Migrations to drive, by action id."""
     _index: _MigrationIndex | None = None
 
     @classmethod
-    def of(cls, cluster: EmbeddedCluster, attachments: Sequence[Attachment]) -> MountBatch:
+    def read_batch(cls, cluster: EmbeddedCluster, attachments: Sequence[Attachment]) -> MountBatch:
         """Read the state of a batch's topics in object storage: two GETs per mount, none for most unmounts."""
         topics = cluster.catalog.read().topics
 
-        def look(attachment: Attachment) -> MountLookup:
+        def look_up_topic(attachment: Attachment) -> MountLookup:
             try:
                 if attachment.is_mount:
                     return cluster.mounts.build_mount_entry(
@@ -175,28 +175,28 @@ class MountBatch:
         lookups = dict(
             zip(
                 (attachment.id for attachment in attachments),
-                map_side_by_side(look, attachments, name="mountable"),
+                map_side_by_side(look_up_topic, attachments, name="mountable"),
                 strict=True,
             )
         )
         return cls(cluster, {attachment.id: attachment for attachment in attachments}, lookups)
 
-    def begin(self, draft: Draft, action: str) -> str | None:
+    def begin_migration(self, draft: Draft, action: str) -> str | None:
         """Begin a mount or unmount, or find it begun or done; return the topic's incarnation.
 
         Raises:
             UserError: It is impossible; the draft is unchanged.
             RetryableError: Object storage could not be read.
         """
-        self.begun.pop(action, None)
+        self.migration_numbers.pop(action, None)
         if self._index is None or self._index.draft is not draft:
             self._index = _MigrationIndex(draft)
         attachment = self.attachments[action]
-        ours = self._index.of(attachment)
+        ours = self._index.find_migration(attachment)
         if ours is not None:
             number, topic = ours
             if draft.migrations[str(number)].state != MigrationState.CANCELLED:
-                self.begun[action] = number
+                self.migration_numbers[action] = number
                 return topic.topic_id if attachment.is_mount else None
             apply_verb(draft, number, "delete")  # a cancelled migration is begun again
         existing = draft.topics.get(attachment.name)
@@ -212,15 +212,15 @@ class MountBatch:
         self._unmount(draft, attachment, existing)
         return None
 
-    def complete(self, outcomes: Iterable[Outcome], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
+    def complete_migrations(self, outcomes: Iterable[Outcome], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
         """Yield outcomes; those of migrations once all have finished, in parallel."""
         ours = []
         for outcome in outcomes:
-            if outcome.id in self.begun and isinstance(outcome, Done):
+            if outcome.id in self.migration_numbers and isinstance(outcome, CompletedAction):
                 ours.append(outcome)
             else:
                 yield outcome
-        timeouts = {self.begun[outcome.id]: self.attachments[outcome.id].timeout_ms for outcome in ours}
+        timeouts = {self.migration_numbers[outcome.id]: self.attachments[outcome.id].timeout_ms for outcome in ours}
         errors = drive_in_parallel(
             replace(self.cluster.mounts, may_go_on=may_go_on),
             list(timeouts),
@@ -229,8 +229,8 @@ class MountBatch:
             ),
         )
         for outcome in ours:
-            error = errors[self.begun[outcome.id]]
-            yield outcome if error is None else Failed(outcome.id, error)
+            error = errors[self.migration_numbers[outcome.id]]
+            yield outcome if error is None else FailedAction(outcome.id, error)
 
     def _mount(self, draft: Draft, attachment: Attachment, existing: TopicEntry | None) -> str:
         if existing is not None:
@@ -239,7 +239,7 @@ class MountBatch:
         lookup = self.lookups[attachment.id]
         if isinstance(lookup, MigrantEntry):
             cluster_id = self.cluster.cluster_id
-            self.begun[attachment.id] = begin_mount(
+            self.migration_numbers[attachment.id] = begin_mount(
                 draft, [lookup], self.cluster.mounts.make_request(), cluster_id=cluster_id
             )
             return lookup.topic_id
@@ -249,7 +249,7 @@ class MountBatch:
         lookup, cluster_id = self.lookups[attachment.id], self.cluster.cluster_id
         if existing is not None:
             names = {attachment.name: attachment.mounting.full_name}
-            self.begun[attachment.id] = begin_unmount(
+            self.migration_numbers[attachment.id] = begin_unmount(
                 draft, names, self.cluster.mounts.make_request(), cluster_id=cluster_id
             )
         elif not isinstance(lookup, Ownership) or (lookup.state, lookup.owner) == (OwnershipState.MOUNTED, cluster_id):
@@ -294,7 +294,7 @@ class Migrations:
     now_ms: Callable[[], int]
     open_cluster: Callable[[], EmbeddedCluster]
 
-    by_jobs: ClassVar[None] = None
+    job_steps: ClassVar[None] = None
     """The cluster mounts, unmounts and renames topics itself."""
 
     def list_unfinished(self, *, is_measured: bool = True) -> Sequence[Migration]:
@@ -302,7 +302,7 @@ class Migrations:
         cluster = self.open_cluster()
         catalog = cluster.catalog.read()
         return [
-            self._measure(cluster, catalog, number, migration)
+            self._measure_migration(cluster, catalog, number, migration)
             if is_measured
             else _to_migration(catalog, number, migration)
             for number, migration in list_migrations(catalog).items()
@@ -311,7 +311,7 @@ class Migrations:
             )
         ]
 
-    def ask(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = go_on) -> Migration:
+    def request_verb(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = skip_check) -> Migration:
         """Request a verb; a cancellation is completed at once."""
         cluster = self.open_cluster()
         mounts = replace(cluster.mounts, may_go_on=may_go_on)
@@ -327,12 +327,12 @@ class Migrations:
         """Return why the catalog refuses to mount or unmount topics, by full name."""
         return self.open_cluster().mounts.find_obstacles(direction, topics)
 
-    def carry_out(self, request: HandMigration, may_go_on: Callable[[], None]) -> None:
+    def run_migration(self, request: HandMigration, may_go_on: Callable[[], None]) -> None:
         """Begin one migration of all topics, or continue theirs."""
         cluster = self.open_cluster()
         mounts = replace(cluster.mounts, may_go_on=may_go_on)
         if request.phase == "finish":
-            for number in _numbers_of(cluster, request):
+            for number in _find_migrations(cluster, request):
                 mounts.drive_to_end(number)
             return
         may_go_on()
@@ -341,32 +341,32 @@ class Migrations:
             wanted = [Mount(location, name) for name, location in request.topics.items()]
             number = mounts.mount(*wanted, is_automatic=is_whole)
         else:
-            _check_places(cluster, request)
+            _check_same_topics(cluster, request)
             number = mounts.unmount(*request.topics, is_automatic=is_whole)
         if is_whole:
             drive_or_undo(mounts, number)
         else:
             mounts.prepare(number)
 
-    def detached(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
+    def list_detached_topics(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
         """Yield the topics that were ever detached: one listing, one GET each."""
         self.who.check_super_user("list what can be mounted")
-        storage, is_empty = self._storage(), True
+        storage, is_empty = self._require_storage(), True
         for register in list_registers(storage):
             is_empty = False
             yield register
         if is_empty:
             check_storage(storage, self._bound_storage_id())
 
-    def read_releasable(self, location: str, owner: str) -> MountableTopic:
+    def read_releasable_topic(self, location: str, owner: str) -> MountableTopic:
         """Return a topic from its current manifests, one GET per partition."""
         self.who.check_super_user(f"release {location}")
-        return read_releasable_topic(self._storage(), location, owner)
+        return read_releasable_topic(self._require_storage(), location, owner)
 
-    def release(self, location: str, owner: str) -> MountableTopic:
+    def release_topic(self, location: str, owner: str) -> MountableTopic:
         """Release a topic: its manifests, then its register."""
         self.who.check_super_user(f"release {location}")
-        return release_lost_topic(self._storage(), location, owner, now_ms=self.now_ms())
+        return release_lost_topic(self._require_storage(), location, owner, now_ms=self.now_ms())
 
     def _bound_storage_id(self) -> str | None:
         """Return the id of the bound object storage; `None` also if the cluster is lost."""
@@ -375,16 +375,18 @@ class Migrations:
         except ReconcilerError:
             return None
 
-    def _storage(self) -> ObjectStore:
+    def _require_storage(self) -> ObjectStore:
         return require_storage(self.address, self.storage)
 
-    def _measure(self, cluster: EmbeddedCluster, catalog: Catalog, number: int, migration: MigrationEntry) -> Migration:
+    def _measure_migration(
+        self, cluster: EmbeddedCluster, catalog: Catalog, number: int, migration: MigrationEntry
+    ) -> Migration:
         state, is_inbound = MigrationState(migration.state), migration.direction == INBOUND
         left = None
         if not is_inbound and state in BEFORE_EXECUTED:
             left = sum(count_pending_bytes(cluster.store, topic.topic_id) for topic in migration.topics)
         waits = list(
-            self._inbound_waits(cluster, migration) if is_inbound else _outbound_waits(cluster, catalog, migration)
+            self._inbound_waits(cluster, migration) if is_inbound else _find_outbound_waits(cluster, catalog, migration)
         )
         if not migration.is_automatic and state in NEXT_VERBS:
             names = [address_of("topic", cluster_of(self.address) or "", topic.name) for topic in migration.topics]
@@ -402,7 +404,9 @@ class Migrations:
             try:
                 if state in _CLAIMED:
                     location = TopicLocation.parse(topic.location)
-                    check_owned(location, read_ownership(self.storage, location), cluster.cluster_id, migration.claim)
+                    check_claim_held(
+                        location, read_ownership(self.storage, location), cluster.cluster_id, migration.claim
+                    )
                 else:
                     self._check_mountable(self.storage, cluster.cluster_id, migration.claim, topic, state)
             except ReconcilerError as error:
@@ -415,10 +419,10 @@ class Migrations:
         remote_topic = find_topic_at(storage, TopicLocation.parse(topic.location))
         check_claimable(remote_topic.location, read_ownership(storage, remote_topic.location), cluster_id, claim)
         if state is _S.EXECUTING:
-            whole_partitions_of(storage, remote_topic)
+            read_whole_partitions(storage, remote_topic)
 
 
-def _numbers_of(cluster: EmbeddedCluster, request: HandMigration) -> list[int]:
+def _find_migrations(cluster: EmbeddedCluster, request: HandMigration) -> list[int]:
     """Return the migrations that a command continues; reject those with topics that its user was not shown."""
     numbers: list[int] = []
     for number, migration in list_migrations(cluster.catalog.read()).items():
@@ -438,7 +442,7 @@ def _numbers_of(cluster: EmbeddedCluster, request: HandMigration) -> list[int]:
     return numbers
 
 
-def _check_places(cluster: EmbeddedCluster, request: HandMigration) -> None:
+def _check_same_topics(cluster: EmbeddedCluster, request: HandMigration) -> None:
     """Reject topics that were deleted and created again after the user saw them."""
     topics = cluster.catalog.read().topics
     for name, location in request.topics.items():
@@ -454,7 +458,7 @@ def _unfinished_error(migration: int, error: ReconcilerError) -> IncompleteError
     return IncompleteError(message, hint=f"{before}continue with: reconciler run --once --only migrations")
 
 
-def _outbound_waits(cluster: EmbeddedCluster, catalog: Catalog, migration: MigrationEntry) -> Iterator[str]:
+def _find_outbound_waits(cluster: EmbeddedCluster, catalog: Catalog, migration: MigrationEntry) -> Iterator[str]:
     if MigrationState(migration.state) not in BEFORE_EXECUTED:
         return
     for name in sorted(map_names_by_id(catalog, {topic.topic_id for topic in migration.topics}).values()):

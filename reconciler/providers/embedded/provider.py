@@ -24,28 +24,24 @@ from reconciler.lifecycles import ROLES
 from reconciler.objectstore.wrappers import MeteredStore, RequestMeter
 from reconciler.planning.actions import Change, ControlAction, Create, Update, Value
 from reconciler.planning.fields import KEEP_DIVERGED, LINK_FEATURES, OBJECT_STORAGE, PROPERTIES
-from reconciler.providers.embedded.client import check_shown, hide, run_batch
+from reconciler.providers.embedded.client import check_shown, hide_resources, run_batch
 from reconciler.providers.embedded.measures import measure_topics
-from reconciler.providers.embedded.recovery import (
-    EmbeddedArchives,
-    list_recoveries,
-    list_replica_sources,
-)
+from reconciler.providers.embedded.recovery import EmbeddedArchives, list_recoveries, list_replica_sources
 from reconciler.providers.embedded.translate import list_mountings, list_observed
 from reconciler.providers.models import check_unchanged
 from reconciler.providers.protocol import (
-    Done,
+    CompletedAction,
     Edge,
-    Failed,
+    FailedAction,
+    MaintenanceJobResult,
     MaintenancePorts,
     Outcome,
     Scope,
     TopicAddress,
-    TopicStanding,
-    UpkeepResult,
-    scope_filter,
+    TopicSizes,
+    build_scope_filter,
 )
-from reconciler.providers.secrets import object_storage, open_location
+from reconciler.providers.secrets import open_location, open_object_storage
 from reconciler.resources.address import Address, full_name_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
@@ -64,8 +60,8 @@ from reconciler.resources.inventory import (
     TopicShown,
 )
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures, TopicStorage, Vitals
-from reconciler.resources.mirrors import LinkEntry, MirrorEntry, SourceTopic, status_of
-from reconciler.runtime.retry import go_on
+from reconciler.resources.mirrors import LinkEntry, MirrorEntry, SourceTopic, compute_mirror_status
+from reconciler.runtime.retry import skip_check
 
 if TYPE_CHECKING:
     from reconciler.embedded.clients.group_admin import Groups
@@ -141,17 +137,17 @@ def change_cluster(action: Create | Update, storage_id: str | None) -> Callable[
     """Return the catalog change of an action on the cluster itself; it is idempotent."""
     wanted = dict(_list_requested_properties(action))
 
-    def decide(draft: Draft) -> None:
+    def change_draft(draft: Draft) -> None:
         if isinstance(action, Update):
             properties = [change for change in action.changes if change.path.startswith(PROPERTIES)]
         else:  # another workspace may have created it with properties since the plan
             properties = [Change(PROPERTIES + name, None, value) for name, value in wanted.items()]
-        check_unchanged(action.address, properties, _fields_of(draft))
+        check_unchanged(action.address, properties, _read_fields(draft))
         alter_cluster(draft, wanted)
         if storage_id is not None:
             bind_storage(draft, storage_id)
 
-    return decide
+    return change_draft
 
 
 def is_binding(action: Create | Update) -> bool:
@@ -181,7 +177,7 @@ def _list_requested_properties(action: Create | Update) -> Iterator[tuple[str, s
             assert_never(action)
 
 
-def _fields_of(draft: Draft) -> dict[str, Value]:
+def _read_fields(draft: Draft) -> dict[str, Value]:
     return {PROPERTIES + name: value for name, value in draft.cluster.properties.items()}
 
 
@@ -191,7 +187,7 @@ def build_overview(catalog: Catalog, cluster: str, who: Permissions) -> Overview
     shown = [
         TopicShown(Address(f"topic/{cluster}/{name}"), entry.partitions, entry.replication_factor)
         if entry.active_mirror is None
-        else _mirror(Address(f"mirror/{cluster}/{name}"), entry.partitions, entry.active_mirror, links)
+        else _to_topic_shown(Address(f"mirror/{cluster}/{name}"), entry.partitions, entry.active_mirror, links)
         for name, entry in sorted(catalog.topics.items())
         if entry.active_mirror is None or entry.active_mirror.link_id in links
         if who.is_super_user or who.is_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
@@ -205,11 +201,11 @@ def build_overview(catalog: Catalog, cluster: str, who: Permissions) -> Overview
     return Overview(shown, namespaces, {name: quotas.to_json() for name, quotas in entries if quotas is not None})
 
 
-def _mirror(
+def _to_topic_shown(
     address: Address, partitions: int, mirror: MirrorEntry, links: Mapping[str, tuple[str, LinkEntry]]
 ) -> TopicShown:
     name, link = links[mirror.link_id]
-    following = FollowedSource(status_of(mirror, link), name, f"{link.source_cluster}/{mirror.source}")
+    following = FollowedSource(compute_mirror_status(mirror, link), name, f"{link.source_cluster}/{mirror.source}")
     return TopicShown(address, partitions, None, following=following)
 
 
@@ -251,18 +247,20 @@ class EmbeddedProvider:
         self._keeping = TierHousekeeping(RequestMeter(edge.now_ms), edge.now_ms)
 
     @classmethod
-    def of(cls, declared: Cluster, edge: Edge) -> EmbeddedProvider:
+    def open(cls, declared: Cluster, edge: Edge) -> EmbeddedProvider:
         """Return the provider of a declared cluster without reading it."""
         if declared.spec.embedded is None:
             raise UserError(
                 f"{declared.address}: spec.embedded is missing", hint="Set spec.embedded.root to its location."
             )
-        return cls(declared, open_location(declared.spec.embedded.root, edge), edge, object_storage(declared, edge))
+        return cls(
+            declared, open_location(declared.spec.embedded.root, edge), edge, open_object_storage(declared, edge)
+        )
 
     @property
     def capabilities(self) -> Capabilities:
         """Capabilities of an embedded cluster in this store."""
-        return replace(CAPABILITIES, encryption=self._store.encrypts)
+        return replace(CAPABILITIES, encryption=self._store.can_encrypt)
 
     def identify(self) -> ClusterIdentity | None:
         """Return the cluster at the root; `None` if empty or missing."""
@@ -277,8 +275,8 @@ class EmbeddedProvider:
             if self._storage is not None:
                 check_new_locations(self._store, self._storage)  # the plan reports what cannot be created
             return {}
-        cluster = self._cluster()
-        name, wanted = self._declared.metadata.name, scope_filter(scope)
+        cluster = self._open_cluster()
+        name, wanted = self._declared.metadata.name, build_scope_filter(scope)
         catalog = cluster.catalog.read()
         inventory = dict(list_observed(catalog, name, wanted, cluster_id=cluster.cluster_id))
         inventory |= list_mountings(catalog, name, wanted)
@@ -287,7 +285,7 @@ class EmbeddedProvider:
             about = replace(observed.cluster, owners=catalog.resource_owners if catalog.owners else None)
             inventory = {self._declared.address: replace(observed, cluster=about), **inventory}
         if not cluster.permissions.is_super_user:
-            inventory = hide(cluster.permissions, catalog, inventory)
+            inventory = hide_resources(cluster.permissions, catalog, inventory)
         if wanted is None:
             return inventory
         return {address: observed for address, observed in inventory.items() if wanted(address)}
@@ -296,17 +294,19 @@ class EmbeddedProvider:
         """Return nothing: all rules belong to namespaces or topics."""
         return ()
 
-    def check_shown(self, address: Address) -> None:
+    def check_visible(self, address: Address) -> None:
         """Reject a caller who may not know whether a namespace or topic exists."""
-        cluster = self._cluster()
+        cluster = self._open_cluster()
         check_shown(cluster.permissions, cluster.catalog.read(), address)
 
-    def overview(self) -> Overview:
+    def read_overview(self) -> Overview:
         """Return names and shapes of visible resources."""
-        cluster = self._cluster()
+        cluster = self._open_cluster()
         return build_overview(cluster.catalog.read(), self._declared.metadata.name, cluster.permissions)
 
-    def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
+    def apply(
+        self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = skip_check
+    ) -> Iterator[Outcome]:
         """Apply a batch in one commit, and complete its mounts, unmounts and recoveries.
 
         Deleted topics are only marked; `run` removes them.
@@ -320,20 +320,20 @@ class EmbeddedProvider:
                 case _:
                     rest.append(action)
         if rest:
-            name, cluster = self._declared.metadata.name, self._cluster()
-            sources = self.archives.recoverable(list_recoveries(rest), list_replica_sources(rest))
+            name, cluster = self._declared.metadata.name, self._open_cluster()
+            sources = self.archives.find_recovery_sources(list_recoveries(rest), list_replica_sources(rest))
             yield from run_batch(name, cluster, rest, sources, may_go_on)
 
-    def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
+    def record_owners(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
         """Record the owners of resources in one commit."""
         if change.makes_cluster:
             self._check_storage("create", is_bound=self._declared.spec.object_storage is not None)
             find_or_create_cluster(self._store, self._declared, self._edge.new_id)
         refused: dict[str, ResourceOwner] = {}
 
-        def decide(draft: Draft) -> None:
+        def change_draft(draft: Draft) -> None:
             nonlocal refused
-            changes, refused = change.on(draft.resource_owners)
+            changes, refused = change.compute_changes(draft.resource_owners)
             if refused:
                 return
             for lineage, owner in change.find_changed_workspaces(draft.resource_owners, changes).items():
@@ -341,12 +341,12 @@ class EmbeddedProvider:
             for key, owned_by in changes.items():
                 draft.put_owner(key, owned_by)
 
-        self._cluster().catalog.commit(decide)
+        self._open_cluster().catalog.commit(change_draft)
         return refused
 
-    def measure(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
+    def measure_topics(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
         """Return sizes from heads and manifests of at most a thousand partitions."""
-        return measure_topics(self._cluster(), addresses, cuts)
+        return measure_topics(self._open_cluster(), addresses, cuts)
 
     @property
     def archives(self) -> EmbeddedArchives:
@@ -360,33 +360,33 @@ class EmbeddedProvider:
         from reconciler.providers.embedded.mounts import Migrations
 
         who = Permissions.of(self._edge.principal, self._edge.host)
-        return Migrations(self._declared.address, self._storage, who, self._edge.now_ms, self._cluster)
+        return Migrations(self._declared.address, self._storage, who, self._edge.now_ms, self._open_cluster)
 
     @property
     def links(self) -> EmbeddedLinks:
         """Links into this cluster and their mirrors."""
         from reconciler.providers.embedded.links import EmbeddedLinks
 
-        return EmbeddedLinks(self._cluster(), self._declared.metadata.name)
+        return EmbeddedLinks(self._open_cluster(), self._declared.metadata.name)
 
-    def standing(self, topic: TopicAddress) -> TopicStanding:
+    def describe_topic(self, topic: TopicAddress) -> TopicSizes:
         """Return bounds and contents: one listing, and a GET per partition and manifest."""
         from reconciler.providers.embedded.measures import read_standing
 
-        return read_standing(self._cluster(), topic)
+        return read_standing(self._open_cluster(), topic)
 
-    def storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
+    def list_topic_storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
         """Yield sizes by tier: one listing, and a GET per partition and manifest."""
         from reconciler.providers.embedded.measures import list_topic_storages
 
-        return list_topic_storages(self._cluster(), topics)
+        return list_topic_storages(self._open_cluster(), topics)
 
-    def vitals(self) -> Vitals:
+    def read_vitals(self) -> Vitals:
         """Return metrics of at most 1,000 topics and groups."""
         from reconciler.embedded.tiered.cache import measure_cache_levels
         from reconciler.providers.embedded.measures import build_storage_report, measure_cluster
 
-        cluster = self._cluster()
+        cluster = self._open_cluster()
         vitals, tier = measure_cluster(build_storage_report(cluster), self._declared.metadata.name), cluster.remote
         return (
             vitals if tier is None else replace(vitals, levels=measure_cache_levels(tier.properties, tier.cache_folder))
@@ -395,16 +395,16 @@ class EmbeddedProvider:
     @property
     def groups(self) -> Groups:
         """Consumer groups of this cluster."""
-        return self._cluster().groups
+        return self._open_cluster().groups
 
     def learn_names(self, addresses: Iterable[Address]) -> None:
         """Do nothing: the catalog has full names."""
 
-    def source_topic(self, topic: TopicAddress) -> SourceTopic:
+    def read_source_topic(self, topic: TopicAddress) -> SourceTopic:
         """Return what mirrors of a topic copy besides records."""
-        return self._cluster().source_topic(full_name_of(topic))
+        return self._open_cluster().source_topic(full_name_of(topic))
 
-    def log(
+    def open_log(
         self,
         topic: TopicAddress,
         *,
@@ -412,29 +412,29 @@ class EmbeddedProvider:
         on_missing: Callable[[LostOffsets], None] | None = None,
     ) -> EmbeddedLog:
         """Return the log of a topic or mirror."""
-        return self._cluster().log(full_name_of(topic), isolation=isolation, on_missing=on_missing)
+        return self._open_cluster().log(full_name_of(topic), isolation=isolation, on_missing=on_missing)
 
-    def producer(self, topic: TopicAddress) -> EmbeddedTopicProducer:
+    def open_producer(self, topic: TopicAddress) -> EmbeddedTopicProducer:
         """Return a producer for a topic."""
         from reconciler.providers.embedded.maintenance import EmbeddedTopicProducer
 
-        return EmbeddedTopicProducer.of(self._cluster(), full_name_of(topic), name=self._declared.metadata.name)
+        return EmbeddedTopicProducer.open(self._open_cluster(), full_name_of(topic), name=self._declared.metadata.name)
 
-    def appends(self, topic: TopicAddress) -> EmbeddedAppends:
+    def open_append_sink(self, topic: TopicAddress) -> EmbeddedAppends:
         """Return a sink for staged records of many tasks."""
-        return self._cluster().appends(full_name_of(topic))
+        return self._open_cluster().appends(full_name_of(topic))
 
-    def sink(self, topic: TopicAddress) -> EmbeddedSink:
+    def open_sink(self, topic: TopicAddress) -> EmbeddedSink:
         """Return a sink for records of a topic or mirror."""
-        return self._cluster().sink(full_name_of(topic))
+        return self._open_cluster().sink(full_name_of(topic))
 
-    def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], UpkeepResult]]:
+    def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], MaintenanceJobResult]]:
         """Return the jobs of one maintenance pass."""
-        from reconciler.providers.embedded.maintenance import jobs_of
+        from reconciler.providers.embedded.maintenance import list_jobs
 
-        return jobs_of(self._declared.metadata.name, self._cluster(), means, self._keeping)
+        return list_jobs(self._declared.metadata.name, self._open_cluster(), means, self._keeping)
 
-    def _cluster(self) -> EmbeddedCluster:
+    def _open_cluster(self) -> EmbeddedCluster:
         if self._opened is None:
             cluster_id = read_cluster_id(self._store)
             if cluster_id is None:
@@ -464,11 +464,11 @@ class EmbeddedProvider:
             if isinstance(action, Create):
                 find_or_create_cluster(self._store, action.after, self._edge.new_id)
             storage_id = None if storage is None else create_storage(storage, self._edge.new_id)
-            cluster = self._cluster()
+            cluster = self._open_cluster()
             cluster.catalog.commit(change_cluster(action, storage_id), may_go_on=may_go_on)
         except (UserError, StalePlanError) as error:
-            return Failed(action.id, error)
-        return Done(action.id, cluster.cluster_id)
+            return FailedAction(action.id, error)
+        return CompletedAction(action.id, cluster.cluster_id)
 
 
 def _cache_folder(edge: Edge) -> str | None:

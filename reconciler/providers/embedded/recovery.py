@@ -6,8 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.archives.cluster_metadata import GroupOffsets, list_stored_clusters, place_of, read_stored_groups
-from reconciler.archives.keys import cluster_metadata_key, topic_manifest_key
+from reconciler.archives.cluster_metadata import (
+    OffsetsByLocation,
+    build_location_key,
+    list_stored_clusters,
+    read_stored_groups,
+)
+from reconciler.archives.keys import build_metadata_key, build_topic_manifest_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.ownership import OwnershipState, iter_ownerships
 from reconciler.archives.recoverable import check_recoverable, count_manifests, find_location
@@ -21,13 +26,20 @@ from reconciler.errors import ReconcilerError, UserError
 from reconciler.planning.actions import ControlAction, Create
 from reconciler.providers.embedded.translate import list_observed
 from reconciler.providers.models import no_storage_error, to_declared_link
-from reconciler.providers.protocol import NO_REPLICAS, Done, Failed, Outcome, StoredCluster, UpkeepResult
+from reconciler.providers.protocol import (
+    NO_REPLICAS,
+    CompletedAction,
+    FailedAction,
+    MaintenanceJobResult,
+    Outcome,
+    StoredCluster,
+)
 from reconciler.resources.address import Address, address_of, full_name_of, kind_of
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.inventory import ClusterMetadata, MetadataPart, Observed
 from reconciler.resources.mount import MountableTopic, RecoverableTopic, Recoveries
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import counted
+from reconciler.runtime.text import pluralize
 from reconciler.runtime.threads import Memo, map_in_parallel
 
 if TYPE_CHECKING:
@@ -50,19 +62,19 @@ class EmbeddedArchives:
     who: Permissions
     cluster_id: Callable[[], str | None]
 
-    def recoverable(
+    def find_recovery_sources(
         self, topics: Mapping[Address, str | None], replicas: Mapping[Address, str] = NO_REPLICAS
     ) -> Recoveries:
         """Return the sources of new topics: a GET per topic and partition, and a listing for names."""
         sources = look_up_sources(self.storage, self.cluster_id(), topics, self.who) if topics else {}
         return {**sources, **find_replica_sources(self.storage, replicas, self.who)} if replicas else sources
 
-    def cluster(self, cluster_id: str | None = None) -> StoredCluster:
+    def read_stored_cluster(self, cluster_id: str | None = None) -> StoredCluster:
         """Return all topics and metadata: a listing, and a GET per topic, partition and part."""
         topics = list_archived(self.cluster_address, self.storage, cluster_id)
         return StoredCluster(topics, read_stored_metadata(full_name_of(self.cluster_address), self.storage, cluster_id))
 
-    def mountable(self) -> Sequence[MountableTopic]:
+    def list_mountable_topics(self) -> Sequence[MountableTopic]:
         """Return all detached topics: one listing, one GET each."""
         from reconciler.providers.migration_views import list_mountable_topics  # noqa: PLC0415 - only mounts need it
 
@@ -72,7 +84,7 @@ class EmbeddedArchives:
 def find_replica_sources(storage: ObjectStore | None, replicas: Mapping[Address, str], who: Permissions) -> Recoveries:
     """Return the sources of new read replicas; only the super user may create them."""
 
-    def look(address: Address, location: str) -> RecoverableTopic | UserError:
+    def find_source(address: Address, location: str) -> RecoverableTopic | UserError:
         try:
             who.check_super_user(f"make {address} a read replica")
             if storage is None:
@@ -81,7 +93,7 @@ def find_replica_sources(storage: ObjectStore | None, replicas: Mapping[Address,
         except UserError as error:
             return error
 
-    sources = map_in_parallel(lambda item: look(*item), replicas.items(), name="replicas")
+    sources = map_in_parallel(lambda item: find_source(*item), replicas.items(), name="replicas")
     return dict(zip(replicas, sources, strict=True))
 
 
@@ -93,7 +105,7 @@ def look_up_sources(
     Only the super user may use them: object storage has no access rules.
     """
 
-    def look(address: Address, location: str | None) -> RecoverableTopic | UserError:
+    def find_source(address: Address, location: str | None) -> RecoverableTopic | UserError:
         try:
             who.check_super_user(f"{'mount' if kind_of(address) == 'mounting' else 'recover'} {address}")
             if storage is None:
@@ -113,12 +125,12 @@ def look_up_sources(
         metadata, why = groups.get(location.cluster_id, lambda: read_stored_groups(storage, location.cluster_id))
         if metadata is None:
             return replace(outcomes, groups_error=why)
-        offsets = metadata.offsets_of(place_of(location.cluster_id, location.revision))
+        offsets = metadata.read_group_offsets(build_location_key(location.cluster_id, location.revision))
         by_group = {group: {number: entry.offset for number, entry in of.items()} for group, of in offsets.items()}
         return replace(outcomes, groups=by_group, groups_error=why)
 
     groups = Memo()
-    outcomes = map_in_parallel(lambda entry: look(*entry), topics.items(), name="recoverable")
+    outcomes = map_in_parallel(lambda entry: find_source(*entry), topics.items(), name="recoverable")
     return dict(zip(topics, outcomes, strict=True))
 
 
@@ -142,7 +154,7 @@ def list_archived(
             storage, cluster_id, sorted({made_by for made_by, _ in manifests or count_manifests(storage)})
         )
     for (made_by, revision), count in manifests.items():
-        place = topic_manifest_key(made_by, revision)
+        place = build_topic_manifest_key(made_by, revision)
         try:
             manifest = read_topic_manifest(storage, made_by, revision)
             if manifest is None and count:
@@ -160,7 +172,7 @@ def _only_cluster_id(storage: ObjectStore) -> str | None:
 
 
 def _has_metadata(storage: ObjectStore, cluster_id: str | None) -> bool:
-    return cluster_id is not None and storage.get(cluster_metadata_key(cluster_id)) is not None
+    return cluster_id is not None and storage.get(build_metadata_key(cluster_id)) is not None
 
 
 def _list_foreign_mounted(cluster_id: str | None, storage: ObjectStore) -> Iterator[tuple[str, UserError]]:
@@ -194,7 +206,7 @@ def _check_chosen_cluster(storage: ObjectStore, cluster_id: str | None, made_by:
 
 
 def _missing_description_error(storage: ObjectStore, place: str, manifests: int) -> UserError:
-    count = counted(manifests, "partition", grouping="")
+    count = pluralize(manifests, "partition", grouping="")
     message = f"{storage.url} has no {place}, but manifests of {count}: which topic that was is not known"
     hint = (
         "If its cluster exists: reconciler run --once --only scrub writes it again. Else restore it from a "
@@ -217,13 +229,13 @@ def read_stored_metadata(cluster: str, storage: ObjectStore | None, cluster_id: 
     if metadata is None:
         return None
     left_out: list[tuple[str, UserError]] = []
-    inventory = _inventory_of(metadata.catalog, cluster, cluster_id, left_out)
+    inventory = _list_inventory(metadata.catalog, cluster, cluster_id, left_out)
     places: dict[str, Address] = {}
     recovering: dict[Address, str] = {}
     for name, topic in metadata.catalog.topics.items():
         location = get_topic_location(name, topic, cluster_id)
         address = address_of("topic" if topic.active_mirror is None else "mirror", cluster, name)
-        places[topic_manifest_key(location.cluster_id, location.revision)] = address
+        places[build_topic_manifest_key(location.cluster_id, location.revision)] = address
         if topic.recovering is not None:
             recovering[address] = topic.recovering
     return ClusterMetadata(
@@ -238,21 +250,21 @@ def read_stored_metadata(cluster: str, storage: ObjectStore | None, cluster_id: 
         left_out=tuple(left_out),
         places=places,
         recovering=recovering,
-        groups={group: dict(_offsets_by_key(offsets)) for group, offsets in metadata.groups.items()},
+        groups={group: dict(_key_offsets_by_location(offsets)) for group, offsets in metadata.groups.items()},
         properties=metadata.catalog.cluster.properties,
     )
 
 
-def _offsets_by_key(offsets: GroupOffsets) -> Iterator[tuple[str, Mapping[int, int]]]:
+def _key_offsets_by_location(offsets: OffsetsByLocation) -> Iterator[tuple[str, Mapping[int, int]]]:
     for place, by_partition in offsets.items():
         made_by, _, revision = place.rpartition("/")
         yield (
-            topic_manifest_key(made_by, int(revision)),
+            build_topic_manifest_key(made_by, int(revision)),
             {number: offset.offset for number, offset in by_partition.items()},
         )
 
 
-def _inventory_of(
+def _list_inventory(
     catalog: Catalog, cluster: str, cluster_id: str, left_out: list[tuple[str, UserError]]
 ) -> dict[Address, Observed]:
     """Return a catalog's resources by address; those that cannot be declared are added to `left_out`."""
@@ -273,7 +285,7 @@ def _inventory_of(
     return {
         address: observed
         for address, observed in resources
-        if kind_of(address) != "mirror" or observed.mirror.becomes is not None  # a stopped mirror is a topic
+        if kind_of(address) != "mirror" or observed.mirror.topic_if_stopped is not None  # a stopped mirror is a topic
     }
 
 
@@ -301,7 +313,9 @@ def list_replica_sources(actions: Iterable[ControlAction]) -> dict[Address, str]
     }
 
 
-def begin(draft: Draft, action: Create, topic: Topic, source: RecoverableTopic | UserError, topic_id: str) -> str:
+def begin_recovery(
+    draft: Draft, action: Create, topic: Topic, source: RecoverableTopic | UserError, topic_id: str
+) -> str:
     """Create the topic that a recovery fills, or find it created earlier; return its id."""
     if isinstance(source, UserError):
         raise source
@@ -323,15 +337,12 @@ def begin(draft: Draft, action: Create, topic: Topic, source: RecoverableTopic |
 
 
 def complete_recoveries(
-    cluster: EmbeddedCluster,
-    outcomes: Iterable[Outcome],
-    names: Mapping[str, str],
-    may_go_on: Callable[[], None],
+    cluster: EmbeddedCluster, outcomes: Iterable[Outcome], names: Mapping[str, str], may_go_on: Callable[[], None]
 ) -> Iterator[Outcome]:
     """Yield outcomes; those of topics in `names` after their recovery."""
     begun = []
     for outcome in outcomes:
-        if outcome.id in names and isinstance(outcome, Done):
+        if outcome.id in names and isinstance(outcome, CompletedAction):
             begun.append(outcome)
         else:
             yield outcome
@@ -339,10 +350,10 @@ def complete_recoveries(
     errors = cluster.finish_recoveries(wanted.__contains__, may_go_on=may_go_on) if begun else {}
     for outcome in begun:
         error = errors.get(outcome.incarnation or "")
-        yield outcome if error is None else Failed(outcome.id, error)
+        yield outcome if error is None else FailedAction(outcome.id, error)
 
 
-def recovery_result(results: Mapping[str, ReconcilerError | None]) -> UpkeepResult:
+def build_recovery_result(results: Mapping[str, ReconcilerError | None]) -> MaintenanceJobResult:
     """Return the result of the recovery job from each topic's error."""
     errors = tuple(error for error in results.values() if error is not None)
-    return UpkeepResult("topic", len(results) - len(errors), failed=len(errors), errors=errors)
+    return MaintenanceJobResult("topic", len(results) - len(errors), failed=len(errors), errors=errors)

@@ -19,7 +19,7 @@ from reconciler.resources.acls import to_rule_fields
 from reconciler.resources.address import Address, address_of, split_name
 from reconciler.resources.base import InNamespace, OfNamespace
 from reconciler.resources.inventory import LiveMirror, LiveTopic, Observed, RemoteRemains
-from reconciler.resources.mirrors import link_status, status_of
+from reconciler.resources.mirrors import compute_link_status, compute_mirror_status
 from reconciler.resources.mount import MIGRATING, Mounting, MountingSpec
 from reconciler.resources.namespace import Encryption, Namespace, NamespaceSpec, Quotas
 from reconciler.resources.topic import FOLLOWING, Topic, TopicSpec
@@ -36,7 +36,7 @@ class TopicModels:
         self._pattern = Topic(metadata=InNamespace(name="t", cluster=cluster), spec=TopicSpec(partitions=1))
         self._specs: dict[object, TopicSpec] = {}
 
-    def of(self, full_name: str, entry: TopicEntry) -> Topic:
+    def build_topic(self, full_name: str, entry: TopicEntry) -> Topic:
         """Return a topic with its own configs only."""
         namespace, name = split_name(full_name)
         replica_of = None if entry.replica is None else entry.replica.location
@@ -75,14 +75,14 @@ def list_observed(
     if is_wanted is not None:
         catalog = _filter_catalog(catalog, cluster, is_wanted)
     for name, namespace in catalog.namespaces.items():
-        yield address_of("namespace", cluster, name), Observed(_namespace(name, cluster, namespace))
+        yield address_of("namespace", cluster, name), Observed(_to_namespace(name, cluster, namespace))
     models = TopicModels(cluster)
-    yield from _topics(catalog, cluster, legacies, models)
+    yield from _list_topics(catalog, cluster, legacies, models)
     links = {entry.id: (name, entry) for name, entry in catalog.links.items()}
     for name, link in links.values():
         yield (
             address_of("link", cluster, name),
-            Observed(to_declared_link(name, cluster, link), link.id, state=link_status(link)),
+            Observed(to_declared_link(name, cluster, link), link.id, state=compute_link_status(link)),
         )
     for full_name, topic in catalog.topics.items():
         if topic.mirror is not None and topic.mirror.link_id in links:
@@ -94,10 +94,10 @@ def list_observed(
                 Observed(
                     resource,
                     topic.id,
-                    state=status_of(topic.mirror, links[topic.mirror.link_id][1]),
+                    state=compute_mirror_status(topic.mirror, links[topic.mirror.link_id][1]),
                     topic=LiveTopic(legacy=legacies.get(full_name)),
-                    mirror=LiveMirror.of(
-                        topic.mirror, None if topic.active_mirror is None else models.of(full_name, topic)
+                    mirror=LiveMirror.from_entry(
+                        topic.mirror, None if topic.active_mirror is None else models.build_topic(full_name, topic)
                     ),
                 ),
             )
@@ -108,28 +108,28 @@ def _filter_catalog(catalog: Catalog, cluster: str, is_wanted: Callable[[str], b
     topics = {
         name: entry
         for name, entry in catalog.topics.items()
-        if any(is_wanted(f"{kind}/{cluster}/{name}") for kind in _kinds(entry))
+        if any(is_wanted(f"{kind}/{cluster}/{name}") for kind in _list_kinds(entry))
     }
     return replace(catalog, namespaces=namespaces, topics=topics)
 
 
-def _kinds(entry: TopicEntry) -> tuple[str, ...]:
+def _list_kinds(entry: TopicEntry) -> tuple[str, ...]:
     """Return the kinds of a topic's resources; a stopped mirror is also a topic."""
     mirror, topic = entry.mirror is not None, entry.active_mirror is None
     return (*(["mirror"] if mirror else []), *(["topic"] if topic else []))
 
 
-def _topics(
+def _list_topics(
     catalog: Catalog, cluster: str, legacies: Mapping[str, RemoteRemains], models: TopicModels
 ) -> Iterator[tuple[Address, Observed]]:
     for full_name, entry in catalog.topics.items():
         if entry.active_mirror is None:
             log = LiveTopic(entry.initial, legacies.get(full_name))
-            seen = Observed(models.of(full_name, entry), entry.id, state=_state(entry), topic=log)
+            seen = Observed(models.build_topic(full_name, entry), entry.id, state=_find_state(entry), topic=log)
             yield Address(f"topic/{cluster}/{full_name}"), seen
 
 
-def _state(entry: TopicEntry) -> str | None:
+def _find_state(entry: TopicEntry) -> str | None:
     if entry.recovering is not None:
         return RECOVERING
     if entry.hold is not None:
@@ -139,7 +139,7 @@ def _state(entry: TopicEntry) -> str | None:
     return None if entry.tiering is None else entry.tiering.state
 
 
-def _namespace(name: str, cluster: str, entry: NamespaceEntry) -> Namespace:
+def _to_namespace(name: str, cluster: str, entry: NamespaceEntry) -> Namespace:
     quotas, key = entry.quotas, entry.kms_key_id
     spec = NamespaceSpec(
         configs=dict(entry.configs),
@@ -152,7 +152,7 @@ def _namespace(name: str, cluster: str, entry: NamespaceEntry) -> Namespace:
     return Namespace(metadata=OfNamespace(name=name, cluster=cluster), spec=spec)
 
 
-def namespace_entry(namespace: Namespace) -> NamespaceEntry:
+def to_namespace_entry(namespace: Namespace) -> NamespaceEntry:
     """Return a namespace's catalog entry."""
     spec = namespace.spec
     return NamespaceEntry(
@@ -165,7 +165,7 @@ def namespace_entry(namespace: Namespace) -> NamespaceEntry:
     )
 
 
-def shape_of(topic: Topic) -> TopicShape:
+def to_topic_shape(topic: Topic) -> TopicShape:
     """Return the shape of a new topic; its partitions must be declared."""
     if topic.spec.partitions is None:
         raise UserError(f"{topic.address}: spec.partitions is missing", hint="Set spec.partitions.")
@@ -177,26 +177,21 @@ def shape_of(topic: Topic) -> TopicShape:
     )
 
 
-def fields_of(entry: TopicEntry | NamespaceEntry) -> dict[str, Value]:
+def read_fields(entry: TopicEntry | NamespaceEntry) -> dict[str, Value]:
     """Return an entry's fields, by the paths of changes."""
     fields: dict[str, Value] = {CONFIGS + key: value for key, value in entry.configs.items()}
     fields.update(to_rule_fields(to_namespace_acls(entry.acls)))
     match entry:
         case TopicEntry():
             replica = {} if entry.replica is None else {READ_REPLICA: entry.replica.location}
-            return {
-                **fields,
-                **replica,
-                "partitions": entry.partitions,
-                "replicationFactor": entry.replication_factor,
-            }
+            return {**fields, **replica, "partitions": entry.partitions, "replicationFactor": entry.replication_factor}
         case NamespaceEntry():
-            return {**fields, **dict(_limits_of(entry))}
+            return {**fields, **dict(_list_limits(entry))}
         case _:
             assert_never(entry)
 
 
-def _limits_of(entry: NamespaceEntry) -> Iterator[tuple[str, str | int]]:
+def _list_limits(entry: NamespaceEntry) -> Iterator[tuple[str, str | int]]:
     limits = {} if entry.quotas is None else entry.quotas.to_json()
     yield from ((QUOTAS + word, limit) for word, limit in limits.items() if limit is not None)
     if entry.kms_key_id is not None:
@@ -214,12 +209,12 @@ def list_mountings(
             address = address_of("mounting", cluster, migrant.mounting or migrant.name)
             if is_wanted is None or is_wanted(address):
                 state = "mounted" if migration.direction == INBOUND else "unmounted"
-                mounting = _mounting(cluster, migrant, state)
+                mounting = _to_mounting(cluster, migrant, state)
                 mountings[address] = Observed(mounting, state=migration.state, is_by_hand=not migration.is_automatic)
     return mountings
 
 
-def _mounting(cluster: str, migrant: MigrantEntry, state: str) -> Mounting:
+def _to_mounting(cluster: str, migrant: MigrantEntry, state: str) -> Mounting:
     namespace, name = split_name(migrant.mounting or migrant.name)
     topic = split_name(migrant.name)[1]
     spec = {"state": state, "source": migrant.location, "as": None if topic == name else topic}

@@ -17,7 +17,7 @@ from reconciler.operations.steps.invocation import Invocation, Select
 from reconciler.operations.steps.recorded import LocalSpool
 from reconciler.operations.steps.runner import Stop, _run_to_end
 from reconciler.planning.actions import ControlAction
-from reconciler.providers.protocol import Done
+from reconciler.providers.protocol import CompletedAction
 from reconciler.resources.inventory import Capabilities
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.lease import Claim
@@ -32,8 +32,8 @@ class Instant:
 
     capabilities: Capabilities = field(default_factory=lambda: Capabilities(platform="test", batch=10_000))
 
-    def apply(self, actions: Sequence[ControlAction], **_: object) -> list[Done]:
-        return [Done(action.id, incarnation="0f2a6c1e", physical_name=action.address) for action in actions]
+    def apply(self, actions: Sequence[ControlAction], **_: object) -> list[CompletedAction]:
+        return [CompletedAction(action.id, incarnation="0f2a6c1e", physical_name=action.address) for action in actions]
 
 
 folder = Path(sys.argv[1])
@@ -52,10 +52,7 @@ setting = RunContext(
     stop=stop,
     spool=LocalSpool(folder, print),
 )
-caller = Caller(
-    claim=Claim(owner=Owner("bench"), run="run-1", who="bench", lineage="bench"),
-    new_run=lambda: "run-2",
-)
+caller = Caller(claim=Claim(owner=Owner("bench"), run="run-1", who="bench", lineage="bench"), new_run=lambda: "run-2")
 began = time.perf_counter()
 ended = _run_to_end(
     Run(setting, caller, RunRequest(command="apply")).run(lambda _basis: RunWork(planned.actions, planned.digest))

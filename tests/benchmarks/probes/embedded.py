@@ -40,7 +40,7 @@ def cluster_in(folder: Path) -> EmbeddedCluster:
 
 def fill(sink: StagedSink, records: int) -> None:
     """Write so many records of 100 random bytes, as many to each partition."""
-    partitions = sorted(sink.ends())
+    partitions = sorted(sink.read_ends())
     each = records // len(partitions)
     for partition in partitions:
         sink.publish([sink.stage(partition, batches(partition, each), at=None)])

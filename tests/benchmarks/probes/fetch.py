@@ -117,7 +117,7 @@ def requests_of_a_point_read(segments: int) -> int:
     cluster.upkeep().upload()
     lengthen(cluster, "t", segments)
     for listed in list(store.list("topics/")):  # That is what each of the segments names, in both tiers.
-        storage.copy_in(listed.key, store, listed.key)
+        storage.copy_from(listed.key, store, listed.key)
     evict(cluster, "t")
     log = cluster.log("t")
     middle = segments // 2 * batch.num_rows

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.jobs.verify import verify
+from reconciler.jobs.verify import compare_logs
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.mirrors.mirror_rounds import MirrorRounds
 from reconciler.operations.steps.mirror_copy import Copier
@@ -72,21 +72,21 @@ with subprocess.Popen(command) as producer:
         time.sleep(interval)
         # What readers of the mirror miss at worst is what it lacks right before a round ends.
         (one,) = follower.run_round(["east"]).synced
-        ends = [log.bounds() for log in (west.log(TOPIC), east.log(TOPIC))]
+        ends = [log.read_bounds() for log in (west.log(TOPIC), east.log(TOPIC))]
         lags.append(sum(bound.end for bound in ends[0].values()) - sum(bound.end for bound in ends[1].values()))
         rates.append(one.records / max(one.seconds, 0.001))
         peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / KIB_OF_MIB)
     if producer.wait():
         sys.exit("the producer failed")
 follower.run_round(["east"])
-if not verify(here(), west.log(TOPIC), east.log(TOPIC)).is_equal:
+if not compare_logs(here(), west.log(TOPIC), east.log(TOPIC)).is_equal:
     sys.exit("the copy differs")
 third = len(peaks) // 3
 print(
     json.dumps(
         {
             "lag": max(lags),
-            "records": sum(b.end for b in east.log(TOPIC).bounds().values()),
+            "records": sum(b.end for b in east.log(TOPIC).read_bounds().values()),
             "early": peaks[third],
             "late": peaks[-1],
             "rate": max(rates),

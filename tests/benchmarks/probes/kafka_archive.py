@@ -14,12 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kafkabare import PARTITIONS, TOPIC, consume, fill
-from reconciler.archives.archive import Archive, ArchivedTopic, begin
+from reconciler.archives.archive import Archive, ArchivedTopic, begin_archive
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.storage import create_storage, read_storage_id
 from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
-from reconciler.jobs.archive import ArchiveJob, archive
-from reconciler.jobs.copy import mirror
+from reconciler.jobs.archive import ArchiveJob, archive_records
+from reconciler.jobs.copy import copy_log
 from reconciler.jobs.session import start_session
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.resources.workspace import SparkSpec
@@ -36,20 +36,20 @@ def place(name: str) -> Archive:
     storage = DirectoryStore(folder / name)
     create_storage(storage, lambda: uuid.uuid4().hex)
     found = Archive(storage, TopicLocation(TOPIC, CLUSTER, 1), CLUSTER, read_storage_id(storage))
-    begin(found, ArchivedTopic(TOPIC, PARTITIONS, 1, {}, {}, {}), dict.fromkeys(range(PARTITIONS), 0), "bench")
+    begin_archive(found, ArchivedTopic(TOPIC, PARTITIONS, 1, {}, {}, {}), dict.fromkeys(range(PARTITIONS), 0), "bench")
     return found
 
 
 def copied(kafka: Kafka, name: str) -> int:
-    return mirror(on(spark.session), kafka_log(kafka, TOPIC), ArchiveSink(place(name), PARTITIONS)).records
+    return copy_log(on(spark.session), kafka_log(kafka, TOPIC), ArchiveSink(place(name), PARTITIONS)).records
 
 
 def compared(kafka: Kafka, name: str) -> int:
     there = place(name)
     sink, copy = ArchiveSink(there, PARTITIONS), ArchiveLog(there)
     log = kafka_log(kafka, TOPIC)
-    ends = {number: bounds.end for number, bounds in log.bounds().items()}
-    return archive(ArchiveJob(TOPIC, log, sink, copy, on(spark.session), lambda: ends)).records
+    ends = {number: bounds.end for number, bounds in log.read_bounds().items()}
+    return archive_records(ArchiveJob(TOPIC, log, sink, copy, on(spark.session), lambda: ends)).records
 
 
 took: dict[str, list[float]] = {"floor": [], "copied": [], "compared": []}

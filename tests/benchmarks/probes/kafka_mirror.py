@@ -15,7 +15,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from mirrormaker import EXACTLY_ONCE, TUNED, seconds_for
-from reconciler.jobs.copy import mirror
+from reconciler.jobs.copy import copy_log
 from reconciler.jobs.session import start_session
 from reconciler.providers.brokers.records.copy_sink import CopySink, Target
 from reconciler.resources.workspace import SparkSpec
@@ -66,7 +66,7 @@ def mirrored(west: Kafka, east: Kafka, name: str) -> float:
     make_topic(east, name, partitions=PARTITIONS)
     target = Target(record_settings(east), "east", name, None, PARTITIONS, "bench")
     began = time.perf_counter()
-    copy = mirror(on(spark.session), kafka_log(west, TOPIC), CopySink(target))
+    copy = copy_log(on(spark.session), kafka_log(west, TOPIC), CopySink(target))
     if copy.records != records:
         sys.exit(f"{copy.records} records were copied, not {records}")
     return time.perf_counter() - began

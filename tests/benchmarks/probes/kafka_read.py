@@ -18,7 +18,7 @@ records, repetitions = int(sys.argv[1]), int(sys.argv[2])
 
 def ours(kafka: Kafka) -> int:
     log = kafka_log(kafka, TOPIC)
-    ends = {number: bounds.end for number, bounds in log.bounds().items()}
+    ends = {number: bounds.end for number, bounds in log.read_bounds().items()}
     return sum(batch.num_rows for number, end in ends.items() for batch in log.read(number, OffsetRange(0, end)))
 
 

@@ -72,10 +72,7 @@ def in_a_bucket(store: ObjectStore, server: S3Server, batches: int) -> dict[str,
     def put(key: str, body: bytes) -> None:
         client.put_object(Bucket=bucket, Key=f"floor/{key}", Body=body)
 
-    return {
-        "floor": lambda: put_objects(put, table, batches),
-        "ours": lambda: append(cluster, 0, batch, batches),
-    }
+    return {"floor": lambda: put_objects(put, table, batches), "ours": lambda: append(cluster, 0, batch, batches)}
 
 
 def reading(folder: Path, batches: int) -> dict[str, Callable[[], object]]:
@@ -83,7 +80,7 @@ def reading(folder: Path, batches: int) -> dict[str, Callable[[], object]]:
     cluster.create_topic("t")
     append(cluster, 0, one_batch(), batches)
     log = cluster.log("t")
-    end = log.bounds()[0].end
+    end = log.read_bounds()[0].end
     return {
         "floor": lambda: read(folder / "topics"),
         "ours": lambda: sum(batch.num_rows for batch in log.read(0, OffsetRange(0, end))),
@@ -146,7 +143,7 @@ def append(cluster: EmbeddedCluster, partition: int, batch: pa.RecordBatch, time
 
 def read_last(cluster: EmbeddedCluster, name: str) -> int:
     log = cluster.log(name)
-    end = log.bounds()[0].end
+    end = log.read_bounds()[0].end
     return sum(batch.num_rows for batch in log.read(0, OffsetRange(end - 1, end)))
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from probes.embedded import fill, providers, topic
-from reconciler.jobs.copy import mirror
+from reconciler.jobs.copy import copy_log
 from reconciler.jobs.session import start_session
 from reconciler.jobs.stage import Engine
 from reconciler.resources.workspace import SparkSpec
@@ -27,8 +27,8 @@ WARMING = 100_000
 
 clusters = providers(folder)
 west, east = clusters["west"], clusters["east"]
-fill(west.sink(topic("west", "events")), records)
-fill(west.sink(topic("west", "few")), WARMING)
+fill(west.open_sink(topic("west", "events")), records)
+fill(west.open_sink(topic("west", "few")), WARMING)
 
 
 def copied(*options: str) -> float:
@@ -49,7 +49,9 @@ def settled(seconds: float) -> float:
 def mirrored(number: int) -> float:
     """Mirror `events` once; return the seconds it took."""
     began = time.perf_counter()
-    copy = mirror(on(spark.session), west.log(topic("west", "events")), east.sink(topic("east", f"copy-{number}")))
+    copy = copy_log(
+        on(spark.session), west.open_log(topic("west", "events")), east.open_sink(topic("east", f"copy-{number}"))
+    )
     if copy.records != records:
         sys.exit(f"{copy.records} records were copied, not {records}")
     return time.perf_counter() - began
@@ -60,11 +62,11 @@ def caught_up(number: int) -> float:
 
     As `run` does it: so little is copied without Spark.
     """
-    fill(west.sink(topic("west", "events")), records // 100)
+    fill(west.open_sink(topic("west", "events")), records // 100)
     settled(0)
     began = time.perf_counter()
     engine = Engine(lambda: spark.session)
-    copy = mirror(engine, west.log(topic("west", "events")), east.sink(topic("east", f"copy-{number}")))
+    copy = copy_log(engine, west.open_log(topic("west", "events")), east.open_sink(topic("east", f"copy-{number}")))
     took = time.perf_counter() - began
     if copy.records != records // 100:
         sys.exit(f"{copy.records} records were copied, not {records // 100}")
@@ -75,7 +77,9 @@ took: dict[str, list[float]] = {"ours": [], "floor": [], "synced": []}
 turns = deque(took)
 news: list[float] = []
 with start_session(SparkSpec(), environ=os.environ) as spark:
-    mirror(on(spark.session), west.log(topic("west", "few")), east.sink(topic("east", f"copy-{repetitions}")))
+    copy_log(
+        on(spark.session), west.open_log(topic("west", "few")), east.open_sink(topic("east", f"copy-{repetitions}"))
+    )
     settled(0)
     for number in range(repetitions):
         do = {"ours": partial(mirrored, number), "floor": copied, "synced": partial(copied, "--sync")}

@@ -22,8 +22,8 @@ from reconciler.resources.workspace import SparkSpec
 folder, records, repetitions = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 west = providers(folder)["west"]
 events = topic("west", "events")
-fill(west.sink(events), records)
-log = west.log(events)
+fill(west.open_sink(events), records)
+log = west.open_log(events)
 
 
 def body_of(batch: pa.RecordBatch) -> str:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.functions import col
 
 from probes.embedded import cluster_in, fill
-from reconciler.jobs.rekey import rekey
+from reconciler.jobs.rekey import copy_by_key
 from reconciler.jobs.session import start_session
 from reconciler.records.log import Digest, ObservedSource, Written
 from reconciler.records.schema import RECORD_SCHEMA
@@ -49,10 +49,10 @@ class Files:
     def check_shared(self) -> None:
         """Return: all is on this machine."""
 
-    def following(self, _source: ObservedSource) -> Files:
+    def follow_source(self, _source: ObservedSource) -> Files:
         return self
 
-    def reached(self) -> Mapping[int, Mapping[int, int]]:
+    def read_positions(self) -> Mapping[int, Mapping[int, int]]:
         return {number: self._through(number) for number in range(self.partitions)}
 
     def write(self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]) -> Iterator[Written]:
@@ -66,7 +66,7 @@ class Files:
         (place / "through.json").write_text(json.dumps({**self._through(partition), **through}), encoding="utf-8")
         yield Written(partition, count, path.stat().st_size)
 
-    def written(self) -> Digest:
+    def read_written_digest(self) -> Digest:
         raise NotImplementedError
 
     def _through(self, partition: int) -> dict[int, int]:
@@ -98,8 +98,8 @@ def main() -> None:
     parts = [str(path) for path in (folder / "west").rglob("*.parquet")]
 
     def ours(session: SparkSession, target: Path) -> None:
-        until = {number: bounds.stable for number, bounds in log.bounds().items()}
-        done = rekey(on(session), log, Files(target), until=until)
+        until = {number: bounds.stable for number, bounds in log.read_bounds().items()}
+        done = copy_by_key(on(session), log, Files(target), until=until)
         if done.records != records:
             sys.exit(f"{done.records} records were copied, not {records}")
 

@@ -22,7 +22,7 @@ from reconciler.resources.workspace import SparkSpec
 WARMING = 3
 folder, records, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 west = providers(folder)["west"]
-log, sink = west.log(topic("west", "events")), west.appends(topic("west", "events"))
+log, sink = west.open_log(topic("west", "events")), west.open_append_sink(topic("west", "events"))
 rows = folder / "rows"
 rows.mkdir()
 files = [f"{number:03}.parquet" for number in range(WARMING + count)]
@@ -46,7 +46,7 @@ with start_session(SparkSpec(), environ=os.environ) as running:
     took["ours"] = [each["durationMs"]["triggerExecution"] / 1000 for each in progress]
     if len(progress) != len(files):
         sys.exit(f"{len(progress)} batches were written, not {len(files)}")
-written = sum(bounds.end for bounds in log.bounds().values())
+written = sum(bounds.end for bounds in log.read_bounds().values())
 if written != records * len(files):
     sys.exit(f"{written} records were written, not {records * len(files)}")
 print(json.dumps({name: statistics.median(each[WARMING:]) for name, each in took.items()}))

@@ -26,7 +26,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.s3_client import arrow_filesystem
-from reconciler.providers.embedded.maintenance import jobs_of
+from reconciler.providers.embedded.maintenance import list_jobs
 from reconciler.providers.protocol import MaintenancePorts
 from tests.embedded.stores import WatchedStore
 from tests.servers.weed import S3Server
@@ -93,11 +93,13 @@ def requests_of_idle_passes(partitions: int) -> int:
     with cluster.producer() as producer:
         values = pa.array([b"x"] * partitions, pa.binary())
         producer.append("t", pa.RecordBatch.from_pydict({"value": values, "partition": numbers}))
-    means = MaintenancePorts(lambda work, do: iter([do(work)]), lambda _address: True, lambda: False, is_asked=False)
+    means = MaintenancePorts(
+        lambda work, do: iter([do(work)]), lambda _address: True, lambda: False, is_requested=False
+    )
     for _ in range(3):  # Merging leaves out the first: it waits until object storage is idle.
         store.calls.clear()
         storage.calls.clear()
-        for do in jobs_of("west", cluster, means).values():
+        for do in list_jobs("west", cluster, means).values():
             do()
     return len(store.calls) + len(storage.calls)
 

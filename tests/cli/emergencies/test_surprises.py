@@ -85,8 +85,7 @@ def test_a_restore_that_would_lose_more_than_was_shown_is_refused(
     twins.said(*FAILOVER, "--yes")
     twins.produce("topic/west/shop:orders", "shown")
     code, shown = on_terminal(
-        *("mirror", "restore", RESTORED),
-        types=yes_after(lambda: twins.produce("topic/west/shop:orders", "unseen")),
+        *("mirror", "restore", RESTORED), types=yes_after(lambda: twins.produce("topic/west/shop:orders", "unseen"))
     )
     assert (code, WEST(twins)) == (6, None), shown
     assert twins.values("topic/west/shop:orders") == ["a", "b", "c", "shown", "unseen"]
@@ -148,7 +147,7 @@ def mortal(whole):
         return whole(store, *given, **named)
     return write
 
-for name in ("put", "swap", "copy_in", "delete"):
+for name in ("put", "swap", "copy_from", "delete"):
     setattr(DirectoryStore, name, mortal(getattr(DirectoryStore, name)))
 sys.exit(main(typed))
 """

@@ -11,7 +11,7 @@ import pytest
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
 from reconciler.resources.configs import canonicalize_value
-from reconciler.resources.kafka_configs import kafka_configs
+from reconciler.resources.kafka_configs import build_kafka_catalog
 from tests.cli.kafka.conftest import TOPIC_CONFIGS, Desk
 
 pytestmark = pytest.mark.thorough
@@ -151,7 +151,7 @@ def test_every_limit_of_the_catalog_is_the_brokers_own(either: Desk) -> None:
     either.apply()
     name = f"{either.prefix}.orders"
     listed = either.sources(name)
-    catalog = kafka_configs(listed, either.kafka.version)
+    catalog = build_kafka_catalog(listed, either.kafka.version)
     assert listed.keys() - catalog.keys() == set()
     wrong = []
     for key in catalog.values():

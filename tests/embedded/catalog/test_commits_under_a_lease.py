@@ -10,7 +10,7 @@ from reconciler.errors import LeaseError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.planning.actions import Create
 from reconciler.providers.embedded.provider import EmbeddedProvider
-from reconciler.providers.protocol import Done, Edge, Scope
+from reconciler.providers.protocol import CompletedAction, Edge, Scope
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.topic import Topic
 from tests.embedded.samples import NOW, ids
@@ -66,7 +66,7 @@ def test_a_lease_lost_while_others_were_faster_ends_the_commit(
     count: int, west: Cluster, store: MemoryStore, tmp_path: Path
 ) -> None:
     ours, theirs = provider_of(west, store, tmp_path), provider_of(west, store, tmp_path)
-    assert isinstance(next(ours.apply([Create(address=west.address, after=west)])), Done)
+    assert isinstance(next(ours.apply([Create(address=west.address, after=west)])), CompletedAction)
     wanted = topics(*(f"ours-{number}" for number in range(count)))
     with pytest.raises(LeaseError):
         list(ours.apply(wanted, may_go_on=Lost(after=2, meanwhile=theirs)))
@@ -78,7 +78,7 @@ def test_a_lease_lost_while_others_were_faster_ends_the_commit(
 
 def test_a_lease_that_lasts_is_asked_once_an_attempt(west: Cluster, store: MemoryStore, tmp_path: Path) -> None:
     ours, theirs = provider_of(west, store, tmp_path), provider_of(west, store, tmp_path)
-    assert isinstance(next(ours.apply([Create(address=west.address, after=west)])), Done)
+    assert isinstance(next(ours.apply([Create(address=west.address, after=west)])), CompletedAction)
     asked = []
 
     def may_go_on() -> None:
@@ -86,6 +86,6 @@ def test_a_lease_that_lasts_is_asked_once_an_attempt(west: Cluster, store: Memor
         if len(asked) < 3:
             list(theirs.apply(topics(f"theirs-{len(asked)}")))
 
-    assert all(isinstance(outcome, Done) for outcome in ours.apply(topics("ours"), may_go_on=may_go_on))
+    assert all(isinstance(outcome, CompletedAction) for outcome in ours.apply(topics("ours"), may_go_on=may_go_on))
     assert len(asked) == 3
     assert len(theirs.observe(Scope())) == 4

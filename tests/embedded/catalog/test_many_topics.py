@@ -11,7 +11,7 @@ from reconciler.embedded.tiered.topic_deletion import finish_deletions
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.planning.actions import Change, Create, Delete, Update
 from reconciler.providers.embedded.provider import EmbeddedProvider
-from reconciler.providers.protocol import Done, Edge, Scope
+from reconciler.providers.protocol import CompletedAction, Edge, Scope
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.topic import Topic
 from tests.embedded.samples import NOW, ids
@@ -28,7 +28,7 @@ def store() -> WatchedStore:
 def provider_of(store: WatchedStore, folder: Path) -> EmbeddedProvider:
     west = Cluster.model_validate({"metadata": {"name": "west"}, "spec": {"embedded": {"root": "memory://west"}}})
     provider = EmbeddedProvider(west, store, Edge(folder=folder, environ={}, new_id=ids(), now_ms=lambda: NOW))
-    assert isinstance(next(provider.apply([Create(address=west.address, after=west)])), Done)
+    assert isinstance(next(provider.apply([Create(address=west.address, after=west)])), CompletedAction)
     return provider
 
 
@@ -50,7 +50,7 @@ def test_many_topics_are_made_changed_observed_and_deleted_in_a_few_requests(
 
     store.calls.clear()
     made = list(provider.apply([Create(address=topic.address, after=topic) for topic in topics]))
-    assert all(isinstance(outcome, Done) for outcome in made)
+    assert all(isinstance(outcome, CompletedAction) for outcome in made)
     assert (store.count("swap"), store.count("put")) == (1, 1)
     assert len(list(store.list(""))) == 3
 

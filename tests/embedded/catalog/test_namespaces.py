@@ -333,7 +333,7 @@ def test_moving_a_topic_keeps_records_offsets_and_id(cluster: EmbeddedCluster, s
     assert keys(store, "topics/") == parts
     produce(cluster, "eu:orders", "c")
     assert contents(cluster.log("eu:orders")) == [(0, b"a"), (1, b"b"), (2, b"c")]
-    assert log.bounds()[0].end == 3
+    assert log.read_bounds()[0].end == 3
     with pytest.raises(UserError, match="us:orders does not exist"):
         cluster.log("us:orders")
     cluster.create_topic("us:orders")
@@ -362,7 +362,7 @@ def test_a_second_move_keeps_where_the_topic_was_made(cluster: EmbeddedCluster) 
 def test_partitions_only_grow(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("orders", partitions=2)
     cluster.alter_topic("orders", partitions=4)
-    assert sorted(cluster.log("orders").bounds()) == [0, 1, 2, 3]
+    assert sorted(cluster.log("orders").read_bounds()) == [0, 1, 2, 3]
     for fewer in (3, 0, -1):
         with pytest.raises(UserError):
             cluster.alter_topic("orders", partitions=fewer)
@@ -378,7 +378,7 @@ def test_a_deleted_topic_made_anew_is_empty_and_its_old_log_is_gone(cluster: Emb
     assert not cluster.delete_topic("orders")
     cluster.create_topic("orders")
     assert read(cluster.log("orders")) == []
-    for look in (old.bounds, lambda: read(old)):
+    for look in (old.read_bounds, lambda: read(old)):
         with pytest.raises(UserError, match="orders was deleted or unmounted"):
             look()
 

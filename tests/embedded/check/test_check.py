@@ -328,9 +328,7 @@ DAMAGES = {
         lambda c: c.store.delete([head_of(c, ORDERS)]), (Kind.HEAD_LOST, Kind.GROUP_BEYOND), says="has pages"
     ),
     "head lost of a topic with a new name": Damage(
-        move_and_lose_head,
-        (Kind.HEAD_LOST, Kind.GROUP_BEYOND),
-        says="a group has read from it",
+        move_and_lose_head, (Kind.HEAD_LOST, Kind.GROUP_BEYOND), says="a group has read from it"
     ),
     "head lost of a topic that was written once": Damage(
         lambda c: c.store.delete([head_of(c, CLICKS)]), (Kind.PARTS_WITHOUT_HEAD,), says="1 object and no heads/"
@@ -353,8 +351,7 @@ DAMAGES = {
         on_head(lambda head: head.update(start=9)), (Kind.HEAD_CONTRADICTION, Kind.HEAD_CONTRADICTION)
     ),
     "epochs go back": Damage(
-        on_head(lambda head: head.update(epochs=[[3, 0], [2, 1]])),
-        (Kind.HEAD_CONTRADICTION,) * 3,
+        on_head(lambda head: head.update(epochs=[[3, 0], [2, 1]])), (Kind.HEAD_CONTRADICTION,) * 3
     ),
     "parts overlap": Damage(
         on_head(lambda head: head.update(entries=[*head["entries"], {**head["entries"][0], "key": "topics/x"}])),
@@ -390,7 +387,7 @@ DAMAGES = {
         says="copied to offset 99, and ends at",
     ),
     "partition beyond the topic": Damage(
-        lambda c: c.store.copy_in(head_key(c.topic(CLICKS).id, 7), c.store, head_of(c, CLICKS, 1)),
+        lambda c: c.store.copy_from(head_key(c.topic(CLICKS).id, 7), c.store, head_of(c, CLICKS, 1)),
         (Kind.HEAD_BEYOND, Kind.PART_SHARED, Kind.PART_SHARED),
         gone=(OffsetRange(0, 2),),
     ),
@@ -666,7 +663,7 @@ def test_only_partitions_that_were_written_cost_a_request() -> None:
 
 def test_a_transaction_that_goes_on_is_no_fault(busy: EmbeddedCluster) -> None:
     leave_open(busy)
-    edit(busy.store, transaction_key(CHECKOUT), lambda found: found.update(began_ms=busy.store.clock_ms()))
+    edit(busy.store, transaction_key(CHECKOUT), lambda found: found.update(began_ms=busy.store.read_clock_ms()))
     assert check_cluster(busy.store).findings == []
 
 
@@ -750,8 +747,8 @@ def test_what_nobody_names_is_swept_once_it_is_a_day_old(busy: EmbeddedCluster) 
 class Aged(WatchedStore):
     """A store two days on."""
 
-    def clock_ms(self) -> int:
-        return self.inner.clock_ms() + 2 * 24 * 3_600_000
+    def read_clock_ms(self) -> int:
+        return self.inner.read_clock_ms() + 2 * 24 * 3_600_000
 
 
 def opened(store: ObjectStore) -> EmbeddedCluster:

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from reconciler.archives.archive import release
-from reconciler.archives.keys import mountable_key
+from reconciler.archives.archive import release_archive
+from reconciler.archives.keys import build_mountable_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.ownership import Ownership, OwnershipState, claim_topic, read_ownership, unclaim_topic
 from reconciler.embedded.catalog.model import HoldEntry
@@ -52,7 +52,7 @@ def mended(bucket: Bucket, cluster: str = "west") -> list[str]:
 
 def change_register(bucket: Bucket, location: str, change: Callable[[dict[str, Any]], object]) -> str:
     place = TopicLocation.parse(location)
-    key = mountable_key(place.topic, place.cluster_id, place.revision)
+    key = build_mountable_key(place.topic, place.cluster_id, place.revision)
     stored = bucket.storage.get(key)
     assert stored is not None
     value = orjson.loads(stored.body)
@@ -161,7 +161,7 @@ def test_a_hold_stays_where_object_storage_says_that_the_topic_was_let_go_of(buc
     location = bucket.filled()
     bucket.west.upkeep().upload()
     bucket.east  # noqa: B018 - it is made
-    release(bucket.storage, TopicLocation.parse(location), bucket.west.cluster_id, now_ms=bucket.clock())
+    release_archive(bucket.storage, TopicLocation.parse(location), bucket.west.cluster_id, now_ms=bucket.clock())
     hold(bucket, HoldEntry(77, is_closed=True))
     assert sorted(found(bucket)) == [Kind.HOLD_STALE, Kind.OWNERSHIP_LOST]
     assert mended(bucket) == []
@@ -208,7 +208,7 @@ def test_a_topic_that_was_released_is_told_once_with_what_to_do_and_can_be_delet
     with bucket.west.producer() as producer:
         for number in range(4):
             producer.send(CLICKS, b"late", partition=number)
-    release(bucket.storage, TopicLocation.parse(location), bucket.west.cluster_id, now_ms=bucket.clock())
+    release_archive(bucket.storage, TopicLocation.parse(location), bucket.west.cluster_id, now_ms=bucket.clock())
     finding = one(bucket, Kind.OWNERSHIP_LOST)
     assert finding.what == f"{location} was released: it is detached, and no cluster owns it"
     assert "delete the topic here" in finding.rule.advice
@@ -247,7 +247,7 @@ def test_a_claim_that_was_taken_away_from_a_mount_under_way_is_told(bucket: Buck
         mounts.ask(number, verb)
         mounts.drive(number)
     assert found(bucket, "east") == [Kind.MIGRATION_WAITS]
-    release(bucket.storage, TopicLocation.parse(location), bucket.east.cluster_id, now_ms=bucket.clock())
+    release_archive(bucket.storage, TopicLocation.parse(location), bucket.east.cluster_id, now_ms=bucket.clock())
     assert found(bucket, "east") == [Kind.OWNERSHIP_LOST, Kind.MIGRATION_WAITS]
     mounts.cancel(number)
     bucket.east.finish_deletions()
@@ -334,7 +334,7 @@ def test_a_mounted_topic_that_was_deleted_and_kept_in_object_storage_is_a_note(b
         bucket.east.delete_topic(name)
         bucket.east.finish_deletions()
         assert found(bucket, "east") == ([] if deletes == "true" else [Kind.OWNED_WITHOUT_TOPIC])
-    release(bucket.storage, TopicLocation.parse(location), bucket.east.cluster_id, now_ms=bucket.clock())
+    release_archive(bucket.storage, TopicLocation.parse(location), bucket.east.cluster_id, now_ms=bucket.clock())
     assert found(bucket, "east") == []
     bucket.mounted(location, "shop:back", cluster="west")
     assert len(bucket.values("shop:back")) == 3

@@ -100,7 +100,7 @@ def test_a_repair_that_hands_a_head_over_holds_groups_to_what_was_mirrored() -> 
     assert mended(linked) == ["gave 1 partition to whom the catalog lets append"]
     for number in range(4):
         linked.produce("east", f"own {number}")
-    assert linked.east.groups.committed("checkout", [ORDERS]) == {(ORDERS, 0): 10}
+    assert linked.east.groups.read_committed_offsets("checkout", [ORDERS]) == {(ORDERS, 0): 10}
 
 
 def test_a_partition_that_holds_a_copy_of_another_topic_is_told() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.archives.keys import index_key
+from reconciler.archives.keys import build_index_key
 from reconciler.archives.manifest import Garbage, Manifest, ManifestSwap, manifest_register
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import CheckFinding, Kind
@@ -169,7 +169,7 @@ def test_garbage_is_a_note_and_run_deletes_it() -> None:
     it = evicted()
     before = held(it.opened())
     (newest,) = it.manifest().entries[-1:]
-    left = Garbage((), (replace(newest, key=f"{it.remote().place}/left.parquet"),))
+    left = Garbage((), (replace(newest, key=f"{it.remote().key_prefix}/left.parquet"),))
     change_manifest(it, lambda manifest: replace(manifest, garbage=left))
     (finding,) = found(it)
     assert (finding.kind, finding.objects) == (Kind.GARBAGE_LEFT, 1)
@@ -255,7 +255,7 @@ def test_bytes_that_are_not_those_that_were_uploaded_are_told_by_a_deep_check_al
 
 def test_an_index_that_is_gone_or_none_is_a_warning_for_nothing_is_lost_with_it() -> None:
     it = evicted()
-    keys = [index_key(entry.key) for entry in it.segments()]
+    keys = [build_index_key(entry.key) for entry in it.segments()]
     it.storage.delete(keys[1:3])
     swapped(it, keys[5], b"")
     swapped(it, keys[8], b"is no index at all")
@@ -274,13 +274,13 @@ def test_a_segment_that_others_replace_while_it_is_looked_at_is_no_fault() -> No
     gone = it.segments()[-1]
 
     def replaced(_call: object) -> None:
-        key = f"{it.remote().place}/again.parquet"
+        key = f"{it.remote().key_prefix}/again.parquet"
         if it.storage.get(key) is None:
             it.storage.put(key, body_of(it, gone.key))
-            it.storage.put(index_key(key), body_of(it, index_key(gone.key)))
+            it.storage.put(build_index_key(key), body_of(it, build_index_key(gone.key)))
             anew = replace(gone, key=key)
             change_manifest(it, lambda held: replace(held, entries=(*held.entries[:-1], anew)))
-            it.storage.delete([gone.key, index_key(gone.key)])
+            it.storage.delete([gone.key, build_index_key(gone.key)])
 
     class Overtaken(MemoryStore):
         def list(self, prefix: str) -> Iterator[ListedObject]:

@@ -67,7 +67,7 @@ def send(cluster: EmbeddedCluster, topic: str) -> None:
 
 READS: dict[str, Act] = {
     "observe": observe,
-    "look by time": lambda cluster: cluster.log("shop:orders").offset_for_time(0, NOW),
+    "look by time": lambda cluster: cluster.log("shop:orders").find_offset_at(0, NOW),
     "describe a group": lambda cluster: cluster.groups.describe("readers"),
     "measure": lambda cluster: measure_topic(cluster.store, cluster.topic("shop:orders").id),
     "check": lambda cluster: check_cluster(cluster.store, deep=True),

@@ -79,7 +79,7 @@ def test_what_an_executor_wrote_into_a_copy_of_the_folder_is_not_published(clust
     ):
         with pytest.raises(UserError, match="is not visible to the executor on worker-7: it wrote topics/orders_"):
             publish()
-    assert [bounds.end for bounds in cluster.log(TOPIC).bounds().values()] == [1, 1]
+    assert [bounds.end for bounds in cluster.log(TOPIC).read_bounds().values()] == [1, 1]
 
 
 def test_what_tasks_staged_is_readable_in_their_order_once_it_is_published(cluster: EmbeddedCluster) -> None:

@@ -179,7 +179,7 @@ def test_without_a_group_nothing_is_committed(orders: EmbeddedCluster) -> None:
     for refused in (consumer.commit, consumer.committed):
         with pytest.raises(UserError, match="without a group"):
             refused()
-    assert orders.groups.names() == []
+    assert orders.groups.list_names() == []
 
 
 def test_new_partitions_join_and_a_topic_made_anew_is_read_from_its_beginning(orders: EmbeddedCluster) -> None:

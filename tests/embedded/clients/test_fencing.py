@@ -69,7 +69,7 @@ def test_a_zombie_writes_nothing_any_more(orders: EmbeddedCluster, partition: in
     with pytest.raises(ProducerFencedError):
         old.flush()
     assert uncommitted(orders, partition) == []
-    assert orders.log("orders").bounds()[partition].stable == orders.log("orders").bounds()[partition].end
+    assert orders.log("orders").read_bounds()[partition].stable == orders.log("orders").read_bounds()[partition].end
 
 
 @pytest.mark.parametrize("was_written", [True, False])
@@ -177,7 +177,7 @@ def test_lost_answers_change_nothing(*, retries: bool) -> None:
         else:
             producer.commit()
     assert [value for _, value in seen(cluster)] == [value for _, value in seen(cluster, 1)] == [b"0", b"2"]
-    assert cluster.groups.committed("readers", ["orders"]) == {("orders", 0): 2}
+    assert cluster.groups.read_committed_offsets("readers", ["orders"]) == {("orders", 0): 2}
     assert state(cluster) is TransactionState.EMPTY
 
 

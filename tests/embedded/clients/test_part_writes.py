@@ -92,7 +92,7 @@ def test_what_is_hashed_while_it_is_written_has_the_digest_of_its_records(rows: 
         producer.append("orders", values(*[os.urandom(500) for _ in range(rows)]))
     log = cluster.log("orders")
     read = [compute_digest(batch, base=0) for batch in log.read(0, OffsetRange(0, rows))]
-    found = list(log.digests(0, OffsetRange(0, rows)))
+    found = list(log.read_digests(0, OffsetRange(0, rows)))
     assert len(found) >= 1
     assert sum(found[1:], found[0]) == sum(read[1:], read[0])
 

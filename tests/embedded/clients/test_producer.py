@@ -16,7 +16,7 @@ from reconciler.embedded.segments import parts
 from reconciler.embedded.segments import parts as parts_module
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import LostRaceError, RetryableError, UserError
-from reconciler.records.hashes import RoundRobinPosition, partitions_of
+from reconciler.records.hashes import RoundRobinPosition, assign_partitions
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA
 from reconciler.resources.mirrors import LinkEntry, SourceTopic
@@ -50,7 +50,7 @@ def test_keys_decide_the_partition_and_keep_their_order(cluster: EmbeddedCluster
     keys = [b"k%d" % (number % 37) for number in range(500)]
     batch = values(*[f"v{number}" for number in range(500)], key=keys)
     append(cluster, batch)
-    expected = partitions_of(batch.column("key"), 5, state=RoundRobinPosition()).to_pylist()
+    expected = assign_partitions(batch.column("key"), 5, state=RoundRobinPosition()).to_pylist()
     log = cluster.log("orders")
     for partition in range(5):
         mine = [(key, b"v%d" % number) for number, key in enumerate(keys) if expected[number] == partition]
@@ -63,7 +63,7 @@ def test_records_without_a_key_take_turns_across_flushes(cluster: EmbeddedCluste
     for _ in range(3):
         producer.append("orders", values(*["x"] * 1_000))
         producer.flush()
-    assert [bounds.end for bounds in cluster.log("orders").bounds().values()] == [1_000, 1_000, 1_000]
+    assert [bounds.end for bounds in cluster.log("orders").read_bounds().values()] == [1_000, 1_000, 1_000]
 
 
 def test_a_record_may_name_its_partition(cluster: EmbeddedCluster) -> None:
@@ -73,10 +73,10 @@ def test_a_record_may_name_its_partition(cluster: EmbeddedCluster) -> None:
         with pytest.raises(UserError, match=f"partition {missing}: the topic does not have it"):
             append(cluster, values("d", partition=pa.array([missing], pa.int32())))
     log = cluster.log("orders")
-    chosen = partitions_of(pa.array([b"k"]), 3, state=RoundRobinPosition()).to_pylist()[0]
+    chosen = assign_partitions(pa.array([b"k"]), 3, state=RoundRobinPosition()).to_pylist()[0]
     assert b"a" in [row["value"] for row in read(log, 2)]
     assert b"b" in [row["value"] for row in read(log, chosen)]
-    assert sum(bounds.end for bounds in log.bounds().values()) == 3
+    assert sum(bounds.end for bounds in log.read_bounds().values()) == 3
 
 
 def test_text_is_taken_as_utf8_and_what_records_that_were_read_have_besides_is_left_out(
@@ -219,7 +219,7 @@ def test_an_empty_batch_appends_nothing(cluster: EmbeddedCluster) -> None:
     producer = cluster.producer()
     producer.append("orders", values())
     assert producer.flush() == {}
-    assert cluster.log("orders").bounds()[0].end == 0
+    assert cluster.log("orders").read_bounds()[0].end == 0
 
 
 def test_many_records_are_written_before_the_end(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +227,7 @@ def test_many_records_are_written_before_the_end(cluster: EmbeddedCluster, monke
     monkeypatch.setattr(producing, "FLUSH_BYTES", 2_000)
     producer = cluster.producer()
     producer.append("orders", values(*["x" * 100] * 200))
-    written = cluster.log("orders").bounds()[0].end
+    written = cluster.log("orders").read_bounds()[0].end
     assert 150 < written <= 200
     assert producer.flush()["orders"] == {0: OffsetRange(0, 200)}
 
@@ -241,7 +241,7 @@ def test_many_single_records_are_written_before_the_end(
     producer = cluster.producer()
     for number in range(25):
         producer.send("orders", str(number))
-    assert cluster.log("orders").bounds()[0].end == 20
+    assert cluster.log("orders").read_bounds()[0].end == 20
     assert producer.flush() == {"orders": {0: OffsetRange(0, 25)}}
     assert [value for _, value in contents(cluster.log("orders"))] == [b"%d" % number for number in range(25)]
 
@@ -254,9 +254,9 @@ def test_large_single_records_are_written_before_they_fill_the_memory(
     producer = cluster.producer()
     for fields in ({"value": "x" * 900}, {"key": "x" * 900}, {"headers": {"h": "x" * 300}}):
         producer.send("orders", **fields)
-    assert cluster.log("orders").bounds()[0].end == 3
+    assert cluster.log("orders").read_bounds()[0].end == 3
     producer.send("orders", "x" * 900)
-    assert cluster.log("orders").bounds()[0].end == 3
+    assert cluster.log("orders").read_bounds()[0].end == 3
     assert producer.flush() == {"orders": {0: OffsetRange(0, 4)}}
 
 
@@ -320,7 +320,7 @@ def test_the_first_offset_at_or_after_a_time_is_found(cluster: EmbeddedCluster) 
     for first in (0, 10, 20):
         append(cluster, values("a", "b", "c", timestamp_ms=[first + 3, first + 1, first + 5]))
     log = cluster.log("orders")
-    found = [log.offset_for_time(0, time) for time in (0, 2, 4, 5, 6, 12, 25, 26)]
+    found = [log.find_offset_at(0, time) for time in (0, 2, 4, 5, 6, 12, 25, 26)]
     assert found == [0, 0, 2, 2, 3, 3, 8, None]
     assert [record.offset for record in cluster.consume("orders", start_ms=14)] == [5, 6, 7, 8]
     assert list(cluster.consume("orders", start_ms=26)) == []
@@ -401,7 +401,7 @@ def test_a_stretch_of_a_large_part_is_read_without_the_rest(
     log = cluster.log("orders")
     for start, stop in ((0, 1), (499, 501), (1_200, 2_600), (4_999, 6_000)):
         assert read(log, 0, start, stop) == numbered(start, min(stop, 5_000) - start).to_pylist()
-    assert log.offset_for_time(0, NOW + 3_210) == 3_210
+    assert log.find_offset_at(0, NOW + 3_210) == 3_210
 
 
 # -- gates
@@ -544,7 +544,7 @@ def test_parts_older_than_an_hour_are_put_again_under_new_names(
     store = Sleepy(orders, ms)
     plain(awake(store), "a", "b")
     assert seen(orders) == [(0, b"first"), (1, b"a"), (2, b"b")]
-    assert store.count("copy_in", "topics/") == int(is_put_again)
+    assert store.count("copy_from", "topics/") == int(is_put_again)
     put = next(key for what, key in store.calls if what == "put")
     assert (put in {entry.key for entry in head(orders).entries}) is not is_put_again
 

@@ -162,7 +162,7 @@ def test_a_commit_that_died_is_whole_or_nothing_and_holds_nothing_up(prepared: P
         is_whole = written(cluster) == WHOLE
         assert is_whole or written(cluster) == {b"before"}
         assert is_whole or not is_decided
-        assert cluster.groups.committed("readers", ["orders"]) == ({("orders", 0): 2} if is_whole else {})
+        assert cluster.groups.read_committed_offsets("readers", ["orders"]) == ({("orders", 0): 2} if is_whole else {})
         assert found(cluster) == found(cluster, "read_uncommitted")
         assert nothing_is_open(cluster)
         fill(writer(cluster), "next")
@@ -182,7 +182,7 @@ def test_an_abort_that_died_is_nothing_at_all(prepared: Prepared) -> None:
         assert written(cluster) == {b"before"}
         assert found(cluster) == found(cluster, "read_uncommitted")
         assert nothing_is_open(cluster)
-        assert cluster.groups.committed("readers", ["orders"]) == {}
+        assert cluster.groups.read_committed_offsets("readers", ["orders"]) == {}
         fill(writer(cluster), "next")
         assert found(cluster)["orders", 0][-1][1] == b"next"
     assert left > 25
@@ -190,9 +190,7 @@ def test_an_abort_that_died_is_nothing_at_all(prepared: Prepared) -> None:
 
 @pytest.mark.parametrize(("finish", "again"), [(by_takeover, by_time_out), (by_time_out, by_takeover)])
 def test_who_takes_over_may_die_too(
-    prepared: Prepared,
-    finish: Callable[[ObjectStore], None],
-    again: Callable[[ObjectStore], None],
+    prepared: Prepared, finish: Callable[[ObjectStore], None], again: Callable[[ObjectStore], None]
 ) -> None:
     left = 0
     for store in crashes(prepared(began), lambda cluster: finish(cluster.store)):
@@ -224,7 +222,7 @@ def test_who_finishes_a_commit_may_die_too(prepared: Prepared) -> None:
         by_takeover(store)
         cluster = opened(store)
         assert written(cluster) == WHOLE
-        assert cluster.groups.committed("readers", ["orders"]) == {("orders", 0): 2}
+        assert cluster.groups.read_committed_offsets("readers", ["orders"]) == {("orders", 0): 2}
         assert nothing_is_open(cluster)
     assert left > 8
 

@@ -80,7 +80,7 @@ def test_readers_of_committed_records_wait_and_others_do_not(orders: EmbeddedClu
     producer.send("orders", "b", partition=0)
     producer.flush()
     plain(orders, "c")
-    bounds = orders.log("orders").bounds()[0]
+    bounds = orders.log("orders").read_bounds()[0]
     assert (bounds.stable, bounds.end) == (1, 3)
     assert seen(orders) == [(0, b"a")]
     assert uncommitted(orders) == [(0, b"a"), (1, b"b"), (2, b"c")]
@@ -431,17 +431,17 @@ def test_everything_said_of_a_log_holds_around_what_was_aborted(
     log = orders.log("orders")
     rows = read(log)
     assert [row["offset"] for row in rows] == [0, 1, 5, 6, 10, 11, 15, 16]
-    assert (log.bounds()[0].stable, log.bounds()[0].end) == (20, 20)
+    assert (log.read_bounds()[0].stable, log.read_bounds()[0].end) == (20, 20)
     assert (head(orders).records, len(list(orders.store.list("topics/")))) == (8, 4)
     for start, stop in itertools.combinations((0, 1, 2, 4, 5, 8, 10, 16, 17, 20), 2):
         offsets = OffsetRange(start, stop)
         wanted = [row for row in rows if start <= row["offset"] < stop]
         assert read(log, 0, start, stop) == wanted
-        assert sum(extent.records for extent in log.extents(0, offsets)) == len(wanted)
+        assert sum(extent.records for extent in log.list_extents(0, offsets)) == len(wanted)
         digests = (compute_digest(batch, base=0) for batch in log.read(0, offsets))
-        assert sum(log.digests(0, offsets), Digest()) == sum(digests, Digest())
-    assert log.offset_for_time(0, NOW) == 0
-    assert log.offset_for_time(0, NOW + 1) is None
+        assert sum(log.read_digests(0, offsets), Digest()) == sum(digests, Digest())
+    assert log.find_offset_at(0, NOW) == 0
+    assert log.find_offset_at(0, NOW + 1) is None
 
 
 def test_a_copy_stops_at_the_stable_offset_and_carries_the_gaps(orders: EmbeddedCluster) -> None:
@@ -474,9 +474,9 @@ def test_offsets_are_committed_with_the_records_or_not_at_all(orders: EmbeddedCl
         producer.send("orders", ending, partition=1)
         producer.flush()
         producer.send_offsets("readers", {("orders", 0): 2})
-        assert orders.groups.committed("readers", ["orders"]) == {}
+        assert orders.groups.read_committed_offsets("readers", ["orders"]) == {}
         getattr(producer, ending)()
-        assert orders.groups.committed("readers", ["orders"]) == expected
+        assert orders.groups.read_committed_offsets("readers", ["orders"]) == expected
     assert seen(orders, 1) == [(1, b"commit")]
 
 
@@ -496,8 +496,8 @@ def test_offsets_alone_are_a_transaction(orders: EmbeddedCluster) -> None:
     with writer(orders).transaction() as producer:
         producer.send_offsets("readers", {("orders", 0): 1, ("orders", 1): 0})
         producer.send_offsets("others", {("orders", 0): 1})
-    assert orders.groups.committed("readers", ["orders"]) == {("orders", 0): 1, ("orders", 1): 0}
-    assert orders.groups.committed("others", ["orders"]) == {("orders", 0): 1}
+    assert orders.groups.read_committed_offsets("readers", ["orders"]) == {("orders", 0): 1, ("orders", 1): 0}
+    assert orders.groups.read_committed_offsets("others", ["orders"]) == {("orders", 0): 1}
 
 
 @pytest.mark.parametrize(
@@ -528,4 +528,4 @@ def test_offsets_of_a_topic_that_goes_are_dropped(orders: EmbeddedCluster) -> No
     producer.send_offsets("readers", {("other", 0): 0, ("orders", 0): 0})
     orders.delete_topic("other")
     producer.commit()
-    assert orders.groups.committed("readers", ["orders"]) == {("orders", 0): 0}
+    assert orders.groups.read_committed_offsets("readers", ["orders"]) == {("orders", 0): 0}

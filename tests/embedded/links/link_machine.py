@@ -158,7 +158,7 @@ def rivals(
 def mirrors_of(linked: Linked) -> Iterator[ObservedMirror]:
     """Yield all mirrors of all clusters, stopped ones too."""
     for name in linked.stores:
-        yield from linked.provider(name).links.mirrors()
+        yield from linked.provider(name).links.list_mirrors()
 
 
 def finish(linked: Linked) -> None:
@@ -184,7 +184,8 @@ def digests(linked: Linked, name: str, full_name: str = ORDERS) -> dict[int, tup
     """Return the end and the digest of each partition."""
     log = linked.cluster(name).log(full_name)
     return {
-        number: (bounds.end, sum(log.digests(number, EVERYTHING), Digest())) for number, bounds in log.bounds().items()
+        number: (bounds.end, sum(log.read_digests(number, EVERYTHING), Digest()))
+        for number, bounds in log.read_bounds().items()
     }
 
 
@@ -368,7 +369,7 @@ class LinkModel:
         """Return from where on all of them have what there is."""
         found: dict[int, int] = {}
         for name in names:
-            for number, bounds in self.linked.cluster(name).log(ORDERS).bounds().items():
+            for number, bounds in self.linked.cluster(name).log(ORDERS).read_bounds().items():
                 found[number] = max(found.get(number, 0), bounds.start)
         return found
 
@@ -390,7 +391,7 @@ class LinkModel:
         self.look()
         for seen in list(mirrors_of(self.linked)):
             if seen.status in UNDER_WAY or (seen.status == "PAUSED" and seen.operation is not None):
-                self.linked.provider(seen.cluster).links.ask(seen.name, "failover")
+                self.linked.provider(seen.cluster).links.request_verb(seen.name, "failover")
         self.look()
         for seen in list(mirrors_of(self.linked)):
             if seen.status in {"ACTIVE", "SOURCE_UNAVAILABLE"}:
@@ -408,11 +409,7 @@ names = st.sampled_from(CLUSTERS)
 partitions = st.integers(0, PARTITIONS - 1)
 hows = st.sampled_from(["dies before", "dies after", "no answer"])
 troubles = st.one_of(
-    st.none(),
-    st.none(),
-    st.builds(Fault, st.integers(0, 4), hows),
-    st.builds(Fault, st.integers(0, 20), hows),
-    names,
+    st.none(), st.none(), st.builds(Fault, st.integers(0, 4), hows), st.builds(Fault, st.integers(0, 20), hows), names
 )
 """A death, an answer that is lost, or a cluster that does not answer."""
 VERBS = ("pause", "resume", "failover", "promote", "reverse-and-start", "reverse-and-pause", "truncate-and-restore")
@@ -625,7 +622,7 @@ class LinkMachine(LinkModel, RuleBasedStateMachine):
                 self.does(lambda it: it.driver().drive(name, ORDERS), fault)
                 self._taint(name)
             case _:
-                self.does(lambda it: it.provider(name).links.ask(ORDERS, verb), fault)
+                self.does(lambda it: it.provider(name).links.request_verb(ORDERS, verb), fault)
         self.look()
 
     def _promise(self, name: str) -> None:
@@ -760,7 +757,7 @@ def _joins_late(self: Driver, links: Any, here: ObservedMirror, operation: Opera
     here = links.record_end_offsets(here.name, operation=operation.id, ends=ends)
     self._copy_all(links, here, ends)
     there = self._get_links(here.source_cluster)
-    there.join(here.source, here, Operation(operation.id, operation.verb), may_go_on=self.may_go_on)
+    there.convert_to_mirror(here.source, here, Operation(operation.id, operation.verb), may_go_on=self.may_go_on)
     return self._set_status(links, here, transitions.MirrorStatus.PENDING_STOPPED)
 
 
@@ -803,7 +800,7 @@ VARIANTS: Final[Mapping[str, Broken]] = {
     "a mirror opens though its source was rescued": Broken(
         "west rescued", ((transitions, "check_source_shut", _nothing), (Driver, "_recheck_sides", _nothing))
     ),
-    "what was looked at long ago is published": Broken("late copy", ((topic_log, "check_current", _nothing),)),
+    "what was looked at long ago is published": Broken("late copy", ((topic_log, "check_copy_current", _nothing),)),
     "whatever has offsets is the same": Broken("restore died", ((measures, "_find_copied_end", _all_fetched),)),
     "a first append is refused after it is there": Broken(
         "first append", ((AppendGate, "_confirm_topic", _confirms_nothing),)

@@ -17,12 +17,12 @@ from reconciler.embedded.restore_cut import truncate_topic
 from reconciler.embedded.segments.head import Partition
 from reconciler.embedded.segments.retention import iter_live_entries, iter_segments, read_cleanup_policy
 from reconciler.embedded.tiered.remote_retention import evict_segments
-from reconciler.jobs.flows import missing_ranges
+from reconciler.jobs.flows import find_missing_ranges
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.transitions import TransitionDriver
 from reconciler.providers.embedded.provider import EmbeddedProvider
-from reconciler.providers.models import link_entry
+from reconciler.providers.models import create_link_spec
 from reconciler.providers.protocol import Edge
 from reconciler.providers.protocol_links import Links
 from reconciler.records.log import ObservedSource, OffsetRange
@@ -103,7 +103,7 @@ class Linked:
     def half(self, here: str, there: str, name: str = LINK, **spec: Any) -> None:
         asked = {"source": there, "mode": "bidirectional", **spec}
         declared = MirrorLink.model_validate({"metadata": {"name": name, "cluster": here}, "spec": asked})
-        self.cluster(here).create_link(name, link_entry(declared, self.new_id()))
+        self.cluster(here).create_link(name, create_link_spec(declared, self.new_id()))
 
     def mirror(
         self, destination: str, source: str, full_name: str = ORDERS, link: str = LINK, *, name: str | None = None
@@ -126,11 +126,11 @@ class Linked:
         """Bring the records of a mirror to these ends, or to its source's."""
         self.sync(mirror)
         source = self.cluster(mirror.source_cluster).log(mirror.source)
-        bounds = source.bounds()
-        sink = self.cluster(mirror.cluster).sink(mirror.name).following(ObservedSource(source.topic_id, bounds))
-        for partition, offsets in missing_ranges(bounds, sink.ends(), ends).items():
+        bounds = source.read_bounds()
+        sink = self.cluster(mirror.cluster).sink(mirror.name).follow_source(ObservedSource(source.topic_id, bounds))
+        for partition, offsets in find_missing_ranges(bounds, sink.read_ends(), ends).items():
             sink.publish([sink.stage_copy(partition, source, offsets)])
-        sink.complete()
+        sink.mark_complete()
 
     def catch_up(self, cluster: str, full_name: str = ORDERS) -> None:
         """Bring the records of a mirror to its source's end."""
@@ -138,13 +138,13 @@ class Linked:
 
     def seen(self, cluster: str, full_name: str = ORDERS) -> ObservedMirror:
         """Return a mirror as its cluster has it."""
-        return self.provider(cluster).links.mirror(full_name)
+        return self.provider(cluster).links.read_mirror(full_name)
 
     def status(self, cluster: str, full_name: str = ORDERS) -> str:
         return self.seen(cluster, full_name).status.value
 
     def positions(self, cluster: str, full_name: str = ORDERS) -> Mapping[int, Position]:
-        return self.provider(cluster).links.positions(full_name)
+        return self.provider(cluster).links.read_positions(full_name)
 
     def produce(self, cluster: str, *values: str, full_name: str = ORDERS, partition: int = 0) -> None:
         with self.cluster(cluster).producer() as producer:
@@ -213,7 +213,7 @@ def _active(_: Linked) -> Placed:
 
 
 def _paused(linked: Linked) -> Placed:
-    east_of(linked).ask(ORDERS, "pause")
+    east_of(linked).request_verb(ORDERS, "pause")
     return Placed(linked)
 
 
@@ -238,38 +238,38 @@ def _failed(linked: Linked) -> Placed:
 
 
 def _pending_stopped(linked: Linked) -> Placed:
-    east_of(linked).ask(ORDERS, "promote", operation=OPERATION)
+    east_of(linked).request_verb(ORDERS, "promote", operation=OPERATION)
     return Placed(linked)
 
 
 def _pending_synchronize(linked: Linked) -> Placed:
-    east_of(linked).ask(ORDERS, "reverse-and-start", operation=OPERATION)
+    east_of(linked).request_verb(ORDERS, "reverse-and-start", operation=OPERATION)
     return Placed(linked)
 
 
 def _pending_mirror(linked: Linked) -> Placed:
     _pending_synchronize(linked)
     there = linked.provider("west").links
-    there.join(ORDERS, linked.seen("east"), Operation(OPERATION, "reverse-and-start"))
+    there.convert_to_mirror(ORDERS, linked.seen("east"), Operation(OPERATION, "reverse-and-start"))
     return Placed(linked, "west")
 
 
 def _stopped(linked: Linked) -> Placed:
-    east_of(linked).ask(ORDERS, "failover")
+    east_of(linked).request_verb(ORDERS, "failover")
     return Placed(linked)
 
 
 def _setting_up(linked: Linked) -> Placed:
     _stopped(linked)
     there = linked.provider("west").links
-    there.join(ORDERS, linked.seen("east"), Operation(OPERATION, "truncate-and-restore"))
+    there.convert_to_mirror(ORDERS, linked.seen("east"), Operation(OPERATION, "truncate-and-restore"))
     return Placed(linked, "west")
 
 
 def _restoring(linked: Linked) -> Placed:
     placed = _setting_up(linked)
     placed.links.record_end_offsets(ORDERS, operation=OPERATION, ends={0: 10})
-    placed.links.advance(ORDERS, _M.PENDING_RESTORE, operation=OPERATION)
+    placed.links.advance_state(ORDERS, _M.PENDING_RESTORE, operation=OPERATION)
     return placed
 
 
@@ -321,7 +321,7 @@ def cut(it: Tiered, at: int, *, partition: int = 0, operation: str = CUT_ID) -> 
 
 def mirror_more(it: Tiered, count: int, *, partition: int = 0) -> None:
     sink = it.opened().sink(TOPIC)
-    at = OffsetRange(end := sink.ends()[partition], end + count)
+    at = OffsetRange(end := sink.read_ends()[partition], end + count)
     assert sink.publish([sink.stage(partition, [numbered(end, count, partition=partition)], at=at)]) == {partition: at}
 
 

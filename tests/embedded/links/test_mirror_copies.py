@@ -11,9 +11,9 @@ import pytest
 from reconciler.embedded.link_side import raise_mirror_starts
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.errors import SourceChangedError
-from reconciler.jobs.copy import mirror, mirrors
-from reconciler.jobs.flows import Copy, Flow
-from reconciler.jobs.verify import verify
+from reconciler.jobs.copy import copy_flows, copy_log
+from reconciler.jobs.flows import CopyResult, Flow
+from reconciler.jobs.verify import compare_logs
 from reconciler.records.log import OffsetRange, StagedRecords, TopicLog
 from reconciler.resources.mirror_link import ALWAYS_SYNCED
 from tests.embedded.links.linked import (
@@ -41,16 +41,16 @@ def linked() -> Linked:
     return mirrored()
 
 
-def copy(linked: Linked) -> Copy:
+def copy(linked: Linked) -> CopyResult:
     linked.sync(linked.seen("east"))
-    return mirror(here(), linked.west.log(ORDERS), linked.east.sink(ORDERS))
+    return copy_log(here(), linked.west.log(ORDERS), linked.east.sink(ORDERS))
 
 
 def same(linked: Linked) -> bool:
     """Compare every field of every record, and what the logs say of themselves."""
     sides = linked.west.log(ORDERS), linked.east.log(ORDERS)
-    ours, theirs = ([read(log, number) for number in log.bounds()] for log in sides)
-    return ours == theirs and verify(here(), *sides, deep=True).is_equal
+    ours, theirs = ([read(log, number) for number in log.read_bounds()] for log in sides)
+    return ours == theirs and compare_logs(here(), *sides, deep=True).is_equal
 
 
 def parts(linked: Linked, cluster: str) -> list[bytes]:
@@ -131,7 +131,7 @@ def test_what_was_staged_before_the_machine_slept_for_days_is_copied_again(linke
         swept_later(linked.stores["east"], linked.clock)
 
     sink = Sleeping(linked.east.sink(ORDERS), sleep)
-    copied = mirror(here(clock=lambda: slept[0]), linked.west.log(ORDERS), sink)
+    copied = copy_log(here(clock=lambda: slept[0]), linked.west.log(ORDERS), sink)
     assert (copied.records, sink.nights) == (1, 0)
     assert same(linked)
 
@@ -196,7 +196,7 @@ def test_heads_say_which_log_they_were_copied_from(linked: Linked) -> None:
     copy(linked)
     found = linked.positions("east")[0]
     assert found.source_topic_id == linked.west.topic(ORDERS).id
-    assert (found.source_epochs, found.fetched, found.end) == (linked.west.log(ORDERS).bounds()[0].epochs, 11, 11)
+    assert (found.source_epochs, found.fetched, found.end) == (linked.west.log(ORDERS).read_bounds()[0].epochs, 11, 11)
 
 
 def refused(linked: Linked) -> str:
@@ -243,7 +243,7 @@ def test_a_source_that_was_cut_and_written_again_beyond_its_mirror_is_another_lo
     cut(split, 7)
     for value in "abcdef":
         split.produce("west", value)
-    assert split.west.log(ORDERS).bounds()[0].end > 10
+    assert split.west.log(ORDERS).read_bounds()[0].end > 10
     assert refused(split) == "UNEXPECTED_TRUNCATION"
 
 
@@ -273,7 +273,7 @@ def test_a_source_of_the_same_name_made_anew_is_another_log(split: Linked) -> No
     # Also where nobody looked at the catalog: the head itself knows.
     before = split.read("east")
     with pytest.raises(SourceChangedError, match="its topic id changed"):
-        mirror(here(), split.west.log(ORDERS), split.east.sink(ORDERS))
+        copy_log(here(), split.west.log(ORDERS), split.east.sink(ORDERS))
     assert split.read("east") == before
 
 
@@ -287,7 +287,7 @@ def test_a_source_that_is_cut_while_it_is_copied_is_found_by_the_next_round(spli
         return True
 
     flow = Flow(split.west.log(ORDERS), split.east.sink(ORDERS), is_wanted=cut_meanwhile)
-    (outcome,) = mirrors([flow], here())
+    (outcome,) = copy_flows([flow], here())
     # What was staged is the log as it was when the round began, and is published as that.
     assert (outcome.error, split.read("east")[-1]) == (None, (10, "x"))
     assert refused(split) == "UNEXPECTED_TRUNCATION"
@@ -343,7 +343,7 @@ def test_the_mirrors_own_retention_leaves_it_alone_until_mirroring_is_over() -> 
     assert linked.east.upkeep().retain().partitions == 0
     assert starts(linked) == {0: 0}
     assert linked.west.upkeep().retain().partitions == 1
-    bounds = linked.west.log(ORDERS).bounds()
+    bounds = linked.west.log(ORDERS).read_bounds()
     linked.provider("east").links.delete_below_starts(ORDERS, {0: bounds[0].start})
     assert starts(linked) == {0: 12}
     linked.produce("west", "last")

@@ -7,7 +7,7 @@ import pytest
 from reconciler.embedded.catalog.mirror_tables import alter_link
 from reconciler.errors import BlockedError, UserError
 from reconciler.lifecycles import MIRROR, LinkStatus, MirrorStatus
-from reconciler.providers.models import link_entry
+from reconciler.providers.models import create_link_spec
 from tests.embedded.links.linked import (
     LINK,
     ORDERS,
@@ -67,11 +67,11 @@ def test_it_is_consumed_in_every_state(state: MirrorStatus) -> None:
 def test_a_cluster_does_what_the_table_says_and_refuses_the_rest(state: MirrorStatus, verb: str) -> None:
     placed = to_declared_mirror(state)
     if verb in MIRROR.list_legal_verbs(state):
-        seen = placed.links.ask(ORDERS, verb, operation="operation-2")
+        seen = placed.links.request_verb(ORDERS, verb, operation="operation-2")
         assert seen.status == MIRROR.apply_verb(state, verb)
         return
     with pytest.raises(UserError) as refused:
-        placed.links.ask(ORDERS, verb, operation="operation-2")
+        placed.links.request_verb(ORDERS, verb, operation="operation-2")
     assert state.value in refused.value.message
     assert all(legal in refused.value.hint for legal in MIRROR.list_legal_verbs(state))
     assert placed.status == state
@@ -106,7 +106,7 @@ def test_a_failover_works_in_every_state_without_the_other_cluster(state: Mirror
     placed = to_declared_mirror(state)
     for other in set(placed.linked.stores) - {placed.cluster}:
         del placed.linked.stores[other]
-    assert placed.links.ask(ORDERS, "failover").status == "STOPPED"
+    assert placed.links.request_verb(ORDERS, "failover").status == "STOPPED"
     placed.linked.produce(placed.cluster, "own")
     assert values(placed) == [*VALUES, "own"]
 
@@ -117,11 +117,11 @@ def test_a_failover_works_without_the_link_and_what_lost_its_link_hides_no_other
     placed = to_declared_mirror(state)
     cluster = placed.linked.cluster(placed.cluster)
     cluster.catalog.commit(lambda draft: draft.put_link(LINK, None))
-    (seen,) = placed.links.mirrors()
-    assert seen == placed.links.mirror(ORDERS)
+    (seen,) = placed.links.list_mirrors()
+    assert seen == placed.links.read_mirror(ORDERS)
     shown = state if state in {MirrorStatus.FAILED, *BECOMING} or state.startswith("PENDING") else "LINK_FAILED"
     assert (seen.name, seen.status, seen.source_cluster) == (ORDERS, shown, "")
-    assert placed.links.ask(ORDERS, "failover").status == "STOPPED"
+    assert placed.links.request_verb(ORDERS, "failover").status == "STOPPED"
     placed.linked.produce(placed.cluster, "own")
     assert values(placed) == [*VALUES, "own"]
 
@@ -132,29 +132,29 @@ def test_a_paused_link_is_shown_on_all_its_mirrors_and_each_is_again_what_it_was
     for name in ("shop:clicks", "shop:users"):
         linked.west.create_topic(name, partitions=1)
         linked.mirror("east", "west", name)
-    east_of(linked).ask("shop:clicks", "pause")
-    east_of(linked).ask("shop:users", "failover")
+    east_of(linked).request_verb("shop:clicks", "pause")
+    east_of(linked).request_verb("shop:users", "failover")
     pause_link(linked, paused=True)
-    assert [(seen.name, seen.status) for seen in east_of(linked).mirrors()] == [
+    assert [(seen.name, seen.status) for seen in east_of(linked).list_mirrors()] == [
         ("shop:clicks", "LINK_PAUSED"),
         (ORDERS, "LINK_PAUSED"),
         ("shop:users", "STOPPED"),
     ]
-    assert [link.status for link in east_of(linked).links()] == [LinkStatus.PAUSED]
+    assert [link.status for link in east_of(linked).list_links()] == [LinkStatus.PAUSED]
     pause_link(linked, paused=False)
-    assert [seen.status.value for seen in east_of(linked).mirrors()] == ["PAUSED", "ACTIVE", "STOPPED"]
+    assert [seen.status.value for seen in east_of(linked).list_mirrors()] == ["PAUSED", "ACTIVE", "STOPPED"]
 
 
 @pytest.mark.fact("F-C-068", "F-C-091")
 def test_what_is_stopped_is_remembered_until_its_link_goes_and_stays_a_topic() -> None:
     linked = mirrored()
     linked.clock.now_ms += 5
-    east_of(linked).ask(ORDERS, "failover")
+    east_of(linked).request_verb(ORDERS, "failover")
     linked.produce("east", "own")
     seen = linked.seen("east")
     assert (seen.status, seen.since_ms, linked.positions("east")[0].fetched) == ("STOPPED", linked.clock.now_ms, 10)
     assert linked.east.delete_link(LINK)
-    assert east_of(linked).mirrors() == []
+    assert east_of(linked).list_mirrors() == []
     assert linked.east.topic(ORDERS).mirror is None
     assert linked.read("east")[-1] == (10, "own")
 
@@ -166,7 +166,7 @@ def test_a_link_with_a_mirror_that_is_not_stopped_stays(state: MirrorStatus) -> 
     with pytest.raises(BlockedError, match=f"link {LINK} has mirrors that are not stopped: {ORDERS}"):
         placed.linked.cluster(placed.cluster).delete_link(LINK)
     assert placed.status == state
-    assert placed.links.ask(ORDERS, "failover").status == "STOPPED"
+    assert placed.links.request_verb(ORDERS, "failover").status == "STOPPED"
     assert placed.linked.cluster(placed.cluster).delete_link(LINK)
 
 
@@ -192,16 +192,16 @@ def auto_create(linked: Linked, asked: dict[str, object]) -> None:
 def test_why_a_transition_does_not_end_is_told_by_code_until_it_is_mended() -> None:
     linked = mirrored()
     linked.produce("west", "late")
-    (half,) = linked.provider("west").links.links()
+    (half,) = linked.provider("west").links.list_links()
     linked.west.delete_link(LINK)
-    east_of(linked).ask(ORDERS, "reverse-and-start", operation="operation-1")
+    east_of(linked).request_verb(ORDERS, "reverse-and-start", operation="operation-1")
     with pytest.raises(UserError, match=f"link {LINK} does not exist"):
         linked.driver().drive("east", ORDERS)
     seen = linked.seen("east")
     assert (seen.status, seen.trouble and seen.trouble.code) == ("PENDING_SYNCHRONIZE", "INVALID_REQUEST_ERROR")
     assert seen.trouble is not None
     assert "does not exist" in seen.trouble.message
-    linked.west.create_link(LINK, link_entry(half.declared, "link-again"))
+    linked.west.create_link(LINK, create_link_spec(half.declared, "link-again"))
     linked.driver().drive("east", ORDERS)
     assert (linked.status("east"), linked.status("west")) == ("STOPPED", "ACTIVE")
     assert linked.seen("east").trouble is None

@@ -88,7 +88,7 @@ def test_a_copy_is_the_destinations_own(west: EmbeddedCluster, cluster: Embedded
 def test_following_grows_and_syncs_and_leaves_own_configs_alone(
     west: EmbeddedCluster, cluster: EmbeddedCluster, sink: EmbeddedSink
 ) -> None:
-    assert sink.ends() == {0: 0, 1: 0}
+    assert sink.read_ends() == {0: 0, 1: 0}
     cluster.alter_topic("orders", {"segment.ms": "1h"})
     west.alter_topic("orders", {"retention.ms": None, "cleanup.policy": "compact"}, partitions=5)
     before = cluster.catalog.read().serial
@@ -100,7 +100,7 @@ def test_following_grows_and_syncs_and_leaves_own_configs_alone(
 
 
 def test_what_follows_the_source_is_not_set_on_the_mirror(cluster: EmbeddedCluster, sink: EmbeddedSink) -> None:
-    assert sink.ends() != {}
+    assert sink.read_ends() != {}
     with pytest.raises(UserError, match=r"mirror orders follows its source in retention\.ms"):
         cluster.alter_topic("orders", {"retention.ms": "1d", "segment.ms": "1h"})
     with pytest.raises(UserError, match="follows its source in partitions"):
@@ -127,7 +127,7 @@ def test_a_link_made_anew_does_not_write_what_the_old_one_did(
 
 
 def test_mirrors_and_moves_are_read_back_by_others(store: ObjectStore, sink: EmbeddedSink) -> None:
-    assert sink.ends() != {}
+    assert sink.read_ends() != {}
     cluster = cluster_in(store)
     cluster.create_topic("first", configs={"retention.ms": "1d"})
     cluster.move_topic("first", "second")
@@ -236,7 +236,7 @@ def test_a_mirror_made_by_hand_has_configs_of_its_own() -> None:
 @pytest.mark.fact("F-C-012")
 def test_a_bidirectional_link_has_two_halves_and_a_topic_goes_one_way() -> None:
     linked = mirrored()
-    halves = [linked.provider(name).links.links()[0] for name in ("west", "east")]
+    halves = [linked.provider(name).links.list_links()[0] for name in ("west", "east")]
     assert [(half.name, half.declared.spec.source) for half in halves] == [(LINK, "east"), (LINK, "west")]
     assert halves[0].id != halves[1].id
     with pytest.raises(UserError, match="exists"):
@@ -257,9 +257,9 @@ def test_failing_one_over_leaves_the_links_of_chains_and_fans_as_they_are() -> N
         linked.mirror(cluster, source, link=link)
         linked.catch_up(cluster)
         assert linked.read(cluster) == linked.read("west")
-    before = {name: linked.provider(name).links.links() for name in ("south", "north")}
+    before = {name: linked.provider(name).links.list_links() for name in ("south", "north")}
 
-    linked.provider("east").links.ask(ORDERS, "failover")
+    linked.provider("east").links.request_verb(ORDERS, "failover")
     linked.produce("west", "of west")
     linked.produce("east", "of east")
     for cluster in ("south", "north"):
@@ -267,7 +267,7 @@ def test_failing_one_over_leaves_the_links_of_chains_and_fans_as_they_are() -> N
         assert linked.status(cluster) == "ACTIVE"
     assert linked.read("south") == linked.read("west")
     assert linked.read("north") == linked.read("east")
-    assert {name: linked.provider(name).links.links() for name in before} == before
+    assert {name: linked.provider(name).links.list_links() for name in before} == before
 
 
 # Mirrors on a cluster with object storage: tiered where their own cluster says so, whatever their source is.

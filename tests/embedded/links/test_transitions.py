@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from reconciler.errors import IncompleteError, RetryableError, UserError
-from reconciler.jobs.flows import missing_ranges
+from reconciler.jobs.flows import find_missing_ranges
 from reconciler.providers.embedded.links import EmbeddedLinks
 from reconciler.records.log import ObservedSource
 from reconciler.resources.mirrors import Operation, Position
@@ -100,11 +100,11 @@ def test_a_failover_that_died_at_any_write_holds_groups_to_what_was_fetched() ->
     before.sync(before.seen("east"))
     before.produce("west", "lost", partition=PARTITIONS)
     before.east.groups.commit("never", {(ORDERS, PARTITIONS): 1})
-    for left in deaths(before, lambda it: it.provider("east").links.ask(ORDERS, "failover")):
+    for left in deaths(before, lambda it: it.provider("east").links.request_verb(ORDERS, "failover")):
         points += 1
         del left.stores["west"]
         if left.status("east") == "ACTIVE":
-            left.provider("east").links.ask(ORDERS, "failover")
+            left.provider("east").links.request_verb(ORDERS, "failover")
         for partition in range(PARTITIONS + 1):
             left.produce("east", *"abcdefgh", partition=partition)
         assert values(left, "east") == sorted([*_ten(0), *_ten(1), *"abcdefgh" * (PARTITIONS + 1)])
@@ -133,7 +133,7 @@ def test_a_reversal_that_died_at_any_write_is_finished_by_the_next(*, is_paused:
         for partition in range(PARTITIONS):
             left.produce("east", "own", partition=partition)
         if is_paused:
-            left.provider("west").links.ask(ORDERS, "resume")
+            left.provider("west").links.request_verb(ORDERS, "resume")
         left.catch_up("west")
         assert equal(left, "west", "east")
         check_whole(left)
@@ -143,7 +143,7 @@ def test_a_reversal_that_died_at_any_write_is_finished_by_the_next(*, is_paused:
 def diverged() -> Linked:
     """Return clusters of which each has records that the other never had, after a failover."""
     linked = lagging()
-    linked.provider("east").links.ask(ORDERS, "failover")
+    linked.provider("east").links.request_verb(ORDERS, "failover")
     linked.produce("east", "own")
     linked.produce("west", "more", partition=1)
     linked.west.groups.commit("readers", {(ORDERS, 0): 12, (ORDERS, 1): 5})
@@ -257,7 +257,7 @@ def restore(it: Linked) -> object:
 
 
 def failover(name: str) -> Do:
-    return lambda it: refusal(lambda: it.provider(name).links.ask(ORDERS, "failover"))
+    return lambda it: refusal(lambda: it.provider(name).links.request_verb(ORDERS, "failover"))
 
 
 @pytest.mark.thorough
@@ -569,7 +569,7 @@ def test_what_a_producer_is_told_whom_a_transition_overtakes_before_any_write_is
 
 
 def fail_over(linked: Linked, name: str) -> None:
-    linked.provider(name).links.ask(ORDERS, "failover")
+    linked.provider(name).links.request_verb(ORDERS, "failover")
 
 
 @pytest.mark.fact("F-C-001", "F-C-080")
@@ -577,10 +577,11 @@ def test_a_copy_of_what_was_cut_since_is_not_published_into_the_next_life_of_the
     linked = mirrored()
     linked.produce("west", "never fetched", "nor this")
     source = linked.west.log(ORDERS)
-    bounds = source.bounds()
-    sink = linked.east.sink(ORDERS).following(ObservedSource(source.topic_id, bounds))
+    bounds = source.read_bounds()
+    sink = linked.east.sink(ORDERS).follow_source(ObservedSource(source.topic_id, bounds))
     staged = [
-        sink.stage_copy(number, source, offsets) for number, offsets in missing_ranges(bounds, sink.ends()).items()
+        sink.stage_copy(number, source, offsets)
+        for number, offsets in find_missing_ranges(bounds, sink.read_ends()).items()
     ]
 
     fail_over(linked, "east")
@@ -599,15 +600,15 @@ def test_a_copy_of_what_was_cut_since_is_not_published_into_the_next_life_of_the
 def test_a_partition_of_the_mirror_that_its_cluster_does_not_show_yet_counts_as_empty(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    linked, real = mirrored(partitions=2), EmbeddedLinks.positions
+    linked, real = mirrored(partitions=2), EmbeddedLinks.read_positions
 
     def unshown(links: EmbeddedLinks, full_name: str) -> Mapping[int, Position]:
         return {number: at for number, at in real(links, full_name).items() if number == 0}
 
-    monkeypatch.setattr(EmbeddedLinks, "positions", unshown)
+    monkeypatch.setattr(EmbeddedLinks, "read_positions", unshown)
     with pytest.raises(IncompleteError, match=r"partition 1 .* lacks 10 records"):
         linked.driver().promote("east", ORDERS)
-    monkeypatch.setattr(EmbeddedLinks, "positions", real)
+    monkeypatch.setattr(EmbeddedLinks, "read_positions", real)
     linked.driver().drive("east", ORDERS)
     assert linked.status("east") == "STOPPED"
 
@@ -622,19 +623,19 @@ def test_a_suspended_reversal_stays_read_only_on_both_sides_and_goes_on_when_res
     linked = mirrored()
     suspended_at(linked, 3)
     east = linked.provider("east").links
-    east.ask(ORDERS, "pause")
+    east.request_verb(ORDERS, "pause")
     assert (linked.status("east"), linked.status("west")) == ("PAUSED", "PENDING_MIRROR")
     for name in ("east", "west"):
         with pytest.raises(UserError, match="Cannot append records"):
             linked.produce(name, "no")
     for verb in ("promote", "reverse-and-start", "pause"):
         with pytest.raises(UserError, match=r"PAUSED|suspended"):
-            east.ask(ORDERS, verb, operation="another")
+            east.request_verb(ORDERS, verb, operation="another")
     with pytest.raises(UserError, match="PAUSED"):
         linked.driver().reverse("east", ORDERS)
     linked.driver().drive("west", ORDERS)
     assert (linked.status("east"), linked.status("west")) == ("PAUSED", "PENDING_MIRROR")
-    east.ask(ORDERS, "resume")
+    east.request_verb(ORDERS, "resume")
     assert linked.status("east") == "PENDING_SYNCHRONIZE"
     linked.driver().drive("east", ORDERS)
     assert (linked.status("east"), linked.status("west")) == ("STOPPED", "ACTIVE")
@@ -667,11 +668,11 @@ def test_after_a_reversal_that_was_broken_off_each_side_can_be_restored_from_the
 def test_what_was_failed_over_is_not_begun_again_by_a_driver_that_knew_it_before(verb: str) -> None:
     linked = mirrored()
     peer, west = linked.seen("east"), linked.provider("west").links
-    west.join(ORDERS, peer, Operation("operation-1", verb))
+    west.convert_to_mirror(ORDERS, peer, Operation("operation-1", verb))
     fail_over(linked, "west")
     linked.produce("west", "rescued")
     with pytest.raises(UserError, match="that operation is over"):
-        west.join(ORDERS, peer, Operation("operation-1", verb))
+        west.convert_to_mirror(ORDERS, peer, Operation("operation-1", verb))
     assert linked.status("west") == "STOPPED"
     linked.produce("west", "again")
 
@@ -717,7 +718,9 @@ def test_of_two_that_are_restored_from_each_other_at_once_neither_is_cut() -> No
     before = {name: values(linked, name) for name in ("east", "west")}
     peers = {"east": linked.seen("west"), "west": linked.seen("east")}
     for name, peer in peers.items():
-        linked.provider(name).links.join(ORDERS, peer, Operation(f"restore {name}", "truncate-and-restore"))
+        linked.provider(name).links.convert_to_mirror(
+            ORDERS, peer, Operation(f"restore {name}", "truncate-and-restore")
+        )
     assert {linked.status(name) for name in ("east", "west")} == {"PENDING_SETUP_FOR_RESTORE"}
     for name in ("east", "west"):
         with pytest.raises(UserError, match="accepts no records itself"):

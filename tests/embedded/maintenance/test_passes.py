@@ -25,7 +25,7 @@ from reconciler.embedded.tiered.upload import (
 from reconciler.jobs.flows import Budget, deal_to_tasks, iter_rounds
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.providers.embedded.maintenance import jobs_of
+from reconciler.providers.embedded.maintenance import list_jobs
 from reconciler.providers.protocol import MaintenancePorts
 from tests.embedded.maintenance.tiny_segments import (
     DAY,
@@ -60,8 +60,10 @@ def written(partitions: int) -> tuple[Tiered, WatchedStore, WatchedStore]:
 
 
 def all_jobs(tier: Tiered) -> None:
-    means = MaintenancePorts(lambda work, do: iter([do(work)]), lambda _address: True, lambda: False, is_asked=False)
-    for do in jobs_of("west", tier.opened(), means).values():
+    means = MaintenancePorts(
+        lambda work, do: iter([do(work)]), lambda _address: True, lambda: False, is_requested=False
+    )
+    for do in list_jobs("west", tier.opened(), means).values():
         assert do().failed == 0
 
 
@@ -78,7 +80,7 @@ def test_from_the_second_round_on_nothing_to_do_is_one_listing_and_a_few_request
     all_jobs(tier)
     assert Counter(key for what, key in store.calls if what == "list" and key.startswith("heads/")) == {"heads/": 1}
     found = asked(store, storage)
-    assert found["put"] + found["swap"] + found["delete"] + found["copy_in"] == 0
+    assert found["put"] + found["swap"] + found["delete"] + found["copy_from"] == 0
     assert found["get"] < 50
     assert found["list"] <= 3
     assert sum(found.values()) < 55
@@ -280,9 +282,9 @@ class BusyStore(WatchedStore):
         with self._under_way(key, is_upload=True):
             return super().swap(key, body, expected=expected)
 
-    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
+    def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         with self._under_way(key, is_upload=True):
-            super().copy_in(key, source, source_key, kms_key_id=kms_key_id)
+            super().copy_from(key, source, source_key, kms_key_id=kms_key_id)
 
     @contextmanager
     def _under_way(self, key: str, *, is_upload: bool) -> Iterator[None]:

@@ -66,7 +66,8 @@ def test_of_every_range_the_digest_is_as_before() -> None:
 
     def digests() -> list[object]:
         return [
-            sum((digest.total + digest.weighted for digest in log.digests(0, OffsetRange(start, stop))), 0) % (1 << 128)
+            sum((digest.total + digest.weighted for digest in log.read_digests(0, OffsetRange(start, stop))), 0)
+            % (1 << 128)
             for start in range(18)
             for stop in range(start, 19)
         ]
@@ -244,8 +245,8 @@ def test_a_copy_under_way_reads_what_was_rolled_meanwhile() -> None:
     class Rolling(MemoryStore):
         """A destination during whose first copy the source is rolled."""
 
-        def copy_in(self, key: str, source: object, source_key: str, *, kms_key_id: str | None = None) -> None:
-            super().copy_in(key, source, source_key, kms_key_id=kms_key_id)  # type: ignore[arg-type]  # a store
+        def copy_from(self, key: str, source: object, source_key: str, *, kms_key_id: str | None = None) -> None:
+            super().copy_from(key, source, source_key, kms_key_id=kms_key_id)  # type: ignore[arg-type]  # a store
             if not copied:
                 west.upkeep().roll()
             copied.append(key)

@@ -72,7 +72,7 @@ def pairs_of(rows: Iterable[dict[str, Any]]) -> list[tuple[int, bytes | None, by
 
 
 def digest_in(cluster: EmbeddedCluster, partition: int = 0) -> Digest:
-    return sum(cluster.log(TOPIC).digests(partition, ALL), Digest())
+    return sum(cluster.log(TOPIC).read_digests(partition, ALL), Digest())
 
 
 def parts_in(store: ObjectStore) -> set[str]:
@@ -92,8 +92,8 @@ class LateStore:
         self._inner = inner
         self._later_ms = later_ms
 
-    def clock_ms(self) -> int:
-        return self._inner.clock_ms() + self._later_ms
+    def read_clock_ms(self) -> int:
+        return self._inner.read_clock_ms() + self._later_ms
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

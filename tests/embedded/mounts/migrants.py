@@ -255,17 +255,17 @@ EXPECTED: Final[dict[str, Rows]] = {
 def rows(cluster: EmbeddedCluster, full_name: str) -> Rows:
     """Return what is readable, by partition, offset and value."""
     log = cluster.log(full_name)
-    return [(number, *row) for number in sorted(log.bounds()) for row in contents(log, number)]
+    return [(number, *row) for number in sorted(log.read_bounds()) for row in contents(log, number)]
 
 
 def digests(cluster: EmbeddedCluster, full_name: str) -> dict[int, Digest]:
     """Return what is readable of each partition as heads and manifests have it; each object they name is there."""
     log, found = cluster.log(full_name), {}
-    for number, bounds in log.bounds().items():
+    for number, bounds in log.read_bounds().items():
         whole = OffsetRange(bounds.start, bounds.readable_end("read_committed"))
         for piece in log.iter_pieces(number, whole):
             assert piece.store.get(piece.entry.key) is not None
-        found[number] = sum(log.digests(number, whole), Digest())
+        found[number] = sum(log.read_digests(number, whole), Digest())
     return found
 
 
@@ -349,9 +349,9 @@ def check_mounted(bucket: Bucket, locations: list[str], cluster: str = "east") -
         assert owner_of(bucket, location) == cluster
         assert manifest_owners(bucket, location, PARTITIONS) == {cluster}
         last = topics[full_name].partitions - 1
-        before = opened.log(full_name).bounds()[last].end
+        before = opened.log(full_name).read_bounds()[last].end
         send(opened, full_name, "after", partition=last)
-        assert opened.log(full_name).bounds()[last].end == before + 1
+        assert opened.log(full_name).read_bounds()[last].end == before + 1
     fetched = opened.groups.fetch(GROUP)
     assert {place: each.offset for place, each in fetched.items()} == {(CLICKS, 0): 2, (ORDERS, 0): 1}
     for name in bucket.stores:

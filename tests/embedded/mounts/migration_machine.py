@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from reconciler.archives import archive, ownership
-from reconciler.archives.archive import release
+from reconciler.archives.archive import release_archive
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import ManifestHandover
-from reconciler.archives.ownership import ownership_register, read_ownership
+from reconciler.archives.ownership import open_ownership_register, read_ownership
 from reconciler.embedded.catalog import migration_tables
 from reconciler.embedded.catalog.migration_tables import complete_state
 from reconciler.embedded.catalog.tables import is_closed
@@ -327,7 +327,7 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
         full_name = None if name is None else self.named(name, location)
         if name is None or full_name is None:
             return
-        offset = min(offset, self.bucket.cluster(name).log(full_name).bounds()[0].end)
+        offset = min(offset, self.bucket.cluster(name).log(full_name).read_bounds()[0].end)
         said = self.does(name, lambda it: it.groups.commit(GROUP, {(full_name, 0): offset}), fault)
         kept = self.kept[location]
         if said is None:
@@ -443,7 +443,7 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
 
         def released(cluster: EmbeddedCluster) -> None:
             assert cluster.storage is not None
-            release(cluster.storage, where, owner_id, now_ms=cluster.now_ms())
+            release_archive(cluster.storage, where, owner_id, now_ms=cluster.now_ms())
 
         said = self.does("south", released, fault)
         if said is not None and owner_of(self.bucket, location) is not None:
@@ -549,10 +549,10 @@ def _nothing(*_asked: Any, **_named: Any) -> None:
 
 def _reads_and_puts(storage: Any, location: Any, change: Any, *, mark: str) -> None:
     """Write what was decided over whatever is there by then."""
-    storage.clock_ms()
+    storage.read_clock_ms()
     ahead = _Ahead(storage)
     _update(ahead, location, change, mark=mark)
-    key = ownership_register(storage, location).key
+    key = open_ownership_register(storage, location).key
     if ahead.body is not None:
         storage.put(key, ahead.body)
 
@@ -603,10 +603,7 @@ def _removes_first(self: OutboundSteps, state: MigrationState) -> None:
     here = self._list_attached_topics()
     catalog = self.context.catalog.read()
     self._commit_state(_S.FINISHED)
-    with (
-        patch.object(self.context.catalog, "read", lambda: catalog),
-        patch.object(OutboundSteps, "_check_current", _nothing),
-    ):
+    with patch.object(self.context.catalog, "read", lambda: catalog), patch.object(OutboundSteps, "_check_current", _nothing):
         for topic in here:
             _detach(self, topic)
 

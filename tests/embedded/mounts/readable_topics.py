@@ -15,7 +15,7 @@ def seen(bucket: Bucket, full_name: str = CLICKS, cluster: str = "west") -> dict
     topic, log = opened.topics()[full_name], opened.log(full_name)
     tiering = find_tiering(opened.catalog.read(), full_name, opened.cluster_id)
     assert tiering is not None
-    bounds = log.bounds()
+    bounds = log.read_bounds()
     return {
         "partitions": topic.partitions,
         "replication": topic.replication_factor,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from reconciler.archives.keys import index_key
+from reconciler.archives.keys import build_index_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest
 from reconciler.archives.pages import iter_all_entries
@@ -93,7 +93,7 @@ def begun(storage: ObjectStore, location: str, store: ObjectStore | None = None,
 
 def records_in(cluster: EmbeddedCluster, full_name: str = TOPIC) -> dict[int, list[dict[str, Any]]]:
     log = cluster.log(full_name)
-    return {partition: read(log, partition) for partition in log.bounds()}
+    return {partition: read(log, partition) for partition in log.read_bounds()}
 
 
 def contents_of(store: ObjectStore, prefix: str = "") -> Mapping[str, bytes]:
@@ -137,7 +137,7 @@ def drop_first(cluster: EmbeddedCluster, count: int) -> None:
         partition, lambda held: replace(held, entries=rest, start=rest[0].base)
     )
     gone = found.entries[:count]
-    cluster.storage.delete([key for entry in gone for key in (entry.key, index_key(entry.key))])
+    cluster.storage.delete([key for entry in gone for key in (entry.key, build_index_key(entry.key))])
 
 
 class Fuse:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.archives.archive import release
-from reconciler.archives.keys import location_prefix
+from reconciler.archives.archive import release_archive
+from reconciler.archives.keys import build_location_prefix
 from reconciler.archives.location import TopicLocation
 from reconciler.embedded.catalog.model import RewriteEntry
 from reconciler.embedded.maintenance.passes import Upkeep, scrub_cluster
@@ -28,14 +28,7 @@ SMALL = {"segment.bytes": "14", "retention.ms": "-1"}
 EXPIRING = {**SMALL, "retention.bytes": "1", "retention.local.target.bytes": "1"}
 COMPACTED = {**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 ROLLED = {"segment.bytes": "1500", "retention.ms": "-1"}
-CONFIGS = {
-    "retention": EXPIRING,
-    "roll": ROLLED,
-    "upload": SMALL,
-    "compact": COMPACTED,
-    "merge": SMALL,
-    "scrub": SMALL,
-}
+CONFIGS = {"retention": EXPIRING, "roll": ROLLED, "upload": SMALL, "compact": COMPACTED, "merge": SMALL, "scrub": SMALL}
 """Under which each job has something to do with a topic."""
 JOBS: dict[str, Callable[[Upkeep], MaintenanceResult]] = {
     "retention": lambda upkeep: upkeep.retain(),
@@ -146,7 +139,7 @@ def test_objects_of_a_closed_topic_are_written_anew_once_it_is_open(bucket: Buck
 def test_the_sweep_takes_nothing_of_a_closed_topic(bucket: Bucket) -> None:
     number = closed(bucket, "upload")
     place = TopicLocation.parse(bucket.location())
-    orphan = f"{location_prefix(place.cluster_id, place.revision)}00000/9-9-9-1-v1-orphan00.parquet"
+    orphan = f"{build_location_prefix(place.cluster_id, place.revision)}00000/9-9-9-1-v1-orphan00.parquet"
     bucket.storage.put(orphan, b"x")
     aged(bucket)
     bucket.west.sweep()
@@ -162,8 +155,8 @@ def aged(bucket: Bucket) -> None:
     inner = bucket.storage
 
     class Later(WatchedStore):
-        def clock_ms(self) -> int:
-            return self.inner.clock_ms() + 10 * MIN_AGE_MS
+        def read_clock_ms(self) -> int:
+            return self.inner.read_clock_ms() + 10 * MIN_AGE_MS
 
     bucket.storage = Later(inner)
 
@@ -180,7 +173,7 @@ def test_no_upkeep_of_any_cluster_touches_what_lies_detached(bucket: Bucket, los
     bucket.unmounted()
     bucket.west.finish_deletions()
     bucket.east  # noqa: B018 - it is made
-    prefix = location_prefix(location.cluster_id, location.revision)
+    prefix = build_location_prefix(location.cluster_id, location.revision)
     gone = {"nothing": (), "manifests": ("manifest.json",)}.get(lost, ("manifest.json", "topic.json"))
     bucket.storage.delete(
         [listed.key for listed in bucket.storage.list(prefix) if listed.key.endswith(gone)] if gone else []
@@ -197,7 +190,7 @@ def test_the_first_owner_never_touches_what_is_mounted_elsewhere_and_the_new_one
     location = TopicLocation.parse(bucket.filled(CLICKS, 6, configs=SMALL))
     bucket.unmounted()
     bucket.mounted(str(location))
-    orphan = f"{location_prefix(location.cluster_id, location.revision)}00000/9-9-9-1-v1-orphan00.parquet"
+    orphan = f"{build_location_prefix(location.cluster_id, location.revision)}00000/9-9-9-1-v1-orphan00.parquet"
     bucket.storage.put(orphan, b"x")
     before = contents(bucket.storage)
     aged(bucket)
@@ -211,7 +204,7 @@ def released(bucket: Bucket, configs: dict[str, str], *, is_mounted: bool) -> To
     """Make a topic of `west` that was taken from it, and written to since."""
     location = TopicLocation.parse(bucket.filled(CLICKS, 6, partitions=4, configs=configs))
     bucket.west.upkeep().upload()
-    release(bucket.storage, location, bucket.west.cluster_id, now_ms=bucket.clock())
+    release_archive(bucket.storage, location, bucket.west.cluster_id, now_ms=bucket.clock())
     if is_mounted:
         bucket.mounted(str(location))
     with bucket.west.producer() as producer:

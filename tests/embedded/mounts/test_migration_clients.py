@@ -216,7 +216,7 @@ def test_a_reader_that_is_open_across_the_cut_reads_the_whole_or_is_told() -> No
         error = found
     assert got == whole[: len(got)]
     assert got == whole or error is not None
-    for read in (lambda: list(log.read(0, OffsetRange(0, 100))), log.bounds, lambda: log.bounds_of(0)):
+    for read in (lambda: list(log.read(0, OffsetRange(0, 100))), log.read_bounds, lambda: log.bounds_of(0)):
         assert isinstance(refusal(read), UserError), read
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.archives.archive import release
+from reconciler.archives.archive import release_archive
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.ownership import read_ownership
 from reconciler.errors import OwnershipLostError, ReconcilerError, RetryableError, UserError
@@ -298,7 +298,7 @@ def _released(bucket: Bucket, location: str, owner: str) -> ReconcilerError | No
 
 def _release(cluster: EmbeddedCluster, location: str, owner: str) -> None:
     assert cluster.storage is not None
-    release(cluster.storage, TopicLocation.parse(location), owner, now_ms=cluster.now_ms())
+    release_archive(cluster.storage, TopicLocation.parse(location), owner, now_ms=cluster.now_ms())
 
 
 def _settled(left: Bucket, locations: list[str], *, is_released: bool) -> None:

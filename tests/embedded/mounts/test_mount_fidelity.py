@@ -86,11 +86,7 @@ def travelled(bucket: Bucket, full_name: str = CLICKS) -> None:
 
 @pytest.mark.parametrize("timestamps", ["CreateTime", "LogAppendTime"])
 def test_every_field_of_every_record_comes_back(bucket: Bucket, timestamps: str) -> None:
-    bucket.west.create_topic(
-        CLICKS,
-        partitions=2,
-        configs={**BOTH, "message.timestamp.type": timestamps},
-    )
+    bucket.west.create_topic(CLICKS, partitions=2, configs={**BOTH, "message.timestamp.type": timestamps})
     with bucket.west.producer() as producer:
         producer.send(CLICKS, None, key="gone", partition=0)
         producer.send(CLICKS, b"", key=b"", partition=0)
@@ -161,7 +157,7 @@ def test_what_object_storage_has_not_compacted_yet_is_compacted_where_it_is_moun
     for job in ("upload", "roll", "compact"):
         getattr(bucket.west.upkeep(), job)()
     assert b"old" not in {row["value"] for row in seen(bucket)["rows"][0]}
-    assert bucket.west.log(CLICKS).bounds()[0].compacted_to == 6
+    assert bucket.west.log(CLICKS).read_bounds()[0].compacted_to == 6
     travelled(bucket)
     for number in range(4):
         with bucket.east.producer() as producer:
@@ -296,9 +292,9 @@ def test_groups_go_on_where_they_were_own_offsets_before_synced_and_nobody_is_re
     travelled(bucket)
     east = bucket.east
     assert east.groups.fetch("billing", [CLICKS]) == {(CLICKS, 0): CommittedOffset(2, "a note")}
-    assert east.groups.committed("audit", [CLICKS]) == {(CLICKS, 0): 1, (CLICKS, 1): 3}
-    assert east.groups.reading() == {}
-    assert east.groups.committed("billing", ["shop:other"]) == {("shop:other", 0): 0}
+    assert east.groups.read_committed_offsets("audit", [CLICKS]) == {(CLICKS, 0): 1, (CLICKS, 1): 3}
+    assert east.groups.find_topic_readers() == {}
+    assert east.groups.read_committed_offsets("billing", ["shop:other"]) == {("shop:other", 0): 0}
 
 
 def test_a_group_without_a_namespace_stays_out_which_is_said_and_comes_back_with_the_topic(
@@ -308,14 +304,14 @@ def test_a_group_without_a_namespace_stays_out_which_is_said_and_comes_back_with
     bucket.west.create_namespace("ops")
     bucket.west.groups.commit("ops:audit", {(CLICKS, 0): 2})
     travelled(bucket)
-    assert bucket.east.groups.names() == []
+    assert bucket.east.groups.list_names() == []
     assert "its groups ops:audit have no namespace here" in caplog.text
     bucket.east.groups.commit("billing", {(CLICKS, 0): 1})
     bucket.east.alter_topic(CLICKS, {"retention.ms": "9d"})
     bucket.east.upkeep().upload()
     bucket.mounted(bucket.unmounted(cluster="east"), cluster="west")
-    assert bucket.west.groups.committed("ops:audit", [CLICKS]) == {(CLICKS, 0): 2}
-    assert bucket.west.groups.committed("billing", [CLICKS]) == {(CLICKS, 0): 1}
+    assert bucket.west.groups.read_committed_offsets("ops:audit", [CLICKS]) == {(CLICKS, 0): 2}
+    assert bucket.west.groups.read_committed_offsets("billing", [CLICKS]) == {(CLICKS, 0): 1}
 
 
 def test_a_group_of_another_platform_whose_name_none_can_have_here_stays_with_the_topic(
@@ -327,7 +323,7 @@ def test_a_group_of_another_platform_whose_name_none_can_have_here_stays_with_th
     place = TopicLocation.parse(location)
     change_topic_manifest(bucket.storage, place, lambda found: found and replace(found, groups=strange), "archived")
     bucket.mounted(location)
-    assert bucket.east.groups.names() == ["billing"]
+    assert bucket.east.groups.list_names() == ["billing"]
     assert "a name that none can have here" in caplog.text
     bucket.unmounted(cluster="east")
     kept = find_topic_at(bucket.storage, place).groups
@@ -345,7 +341,7 @@ def test_an_offset_is_committed_before_the_cut_or_refused(bucket: Bucket) -> Non
         bucket.west.groups.commit("billing", {(CLICKS, 0): 3})
     at_state(mounts, number, "finish")
     bucket.mounted(str(bucket.east.mounts.list_detached()[0].location))
-    assert bucket.east.groups.committed("billing", [CLICKS]) == {(CLICKS, 0): 2}
+    assert bucket.east.groups.read_committed_offsets("billing", [CLICKS]) == {(CLICKS, 0): 2}
 
 
 # -- transactions
@@ -378,8 +374,8 @@ def test_offsets_travel_that_a_transaction_had_committed_and_later_ones_are_refu
     bucket.west.finish_transactions()
     bucket.mounted(str(bucket.east.mounts.list_detached()[0].location))
     assert [value for _, _, value in bucket.values("shop:out")] == [b"billing"]
-    assert bucket.east.groups.committed("billing", [CLICKS]) == {(CLICKS, 0): 3}
-    assert bucket.east.groups.committed("audit", [CLICKS]) == {(CLICKS, 0): 1}
+    assert bucket.east.groups.read_committed_offsets("billing", [CLICKS]) == {(CLICKS, 0): 3}
+    assert bucket.east.groups.read_committed_offsets("audit", [CLICKS]) == {(CLICKS, 0): 1}
 
 
 @pytest.mark.fact("F-R-108")
@@ -432,7 +428,7 @@ def test_every_mount_has_an_epoch_of_its_own_and_the_place_stays(bucket: Bucket)
         with bucket.cluster(to).producer() as producer:
             producer.send(CLICKS, f"on {to}", partition=0)
         cluster = to
-        bounds = bucket.cluster(to).log(CLICKS).bounds()[0]
+        bounds = bucket.cluster(to).log(CLICKS).read_bounds()[0]
         assert bounds.epochs == tuple((epoch, epoch) for epoch in range(number + 2))
     assert [offset for _, offset, _ in bucket.values(cluster="east")] == list(range(5))
     bucket.east.finish_deletions()

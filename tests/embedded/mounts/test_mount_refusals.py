@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from reconciler.archives.archive import release
+from reconciler.archives.archive import release_archive
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.recoverable import check_recoverable
 from reconciler.embedded.catalog.model import QuotaEntry
@@ -194,7 +194,7 @@ def leaving(bucket: Bucket, _location: str) -> None:
 
 
 def released(bucket: Bucket, location: str) -> None:
-    release(bucket.storage, TopicLocation.parse(location), bucket.west.cluster_id, now_ms=bucket.clock())
+    release_archive(bucket.storage, TopicLocation.parse(location), bucket.west.cluster_id, now_ms=bucket.clock())
 
 
 def going(bucket: Bucket, location: str) -> None:
@@ -450,9 +450,9 @@ class Refusing(LossyStore):
         self._refuse(key)
         return self.inner.swap(key, body, expected=expected)
 
-    def copy_in(self, key: str, *args: Any, **named: Any) -> Any:
+    def copy_from(self, key: str, *args: Any, **named: Any) -> Any:
         self._refuse(key)
-        return self.inner.copy_in(key, *args, **named)
+        return self.inner.copy_from(key, *args, **named)
 
     def delete(self, keys: Any) -> None:
         for key in keys:

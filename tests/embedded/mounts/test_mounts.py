@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.archives.archive import release
+from reconciler.archives.archive import release_archive
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import Manifest, manifest_register, remote_partition
 from reconciler.archives.recoverable import count_manifests
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
-from reconciler.jobs.verify import verify
+from reconciler.jobs.verify import compare_logs
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
 from tests.embedded.maintenance.tiny_segments import DAY, TWO_PARTS, copied, swept_later
@@ -79,7 +79,7 @@ def test_a_reader_that_was_under_way_does_not_take_the_end_of_the_topic_for_the_
     bucket.filled()
     west = bucket.west
     log = west.log(CLICKS)
-    assert log.bounds()[0].end == 3
+    assert log.read_bounds()[0].end == 3
     bucket.unmounted()
     west.finish_deletions()
     with pytest.raises(UserError, match="was deleted or unmounted"):
@@ -108,7 +108,7 @@ def test_mounting_10_gib_takes_as_many_requests_as_mounting_1_mib() -> None:
         assert Manifest.from_json(held.value).stored_bytes == stored_bytes
     assert asked[0] == asked[1]
     assert sum(asked[0].values()) < 100
-    assert not {"get_range", "put", "copy_in", "delete"} & asked[0].keys()
+    assert not {"get_range", "put", "copy_from", "delete"} & asked[0].keys()
 
 
 @pytest.mark.thorough
@@ -147,13 +147,13 @@ def test_an_unmount_uploads_only_what_is_not_there_yet() -> None:
     it = Counted()
     location = it.detached(3)
     it.bucket.mounted(location)
-    written = {"put", "copy_in"}
+    written = {"put", "copy_from"}
     assert not written & it.asked(lambda: it.bucket.unmounted(cluster="east")).keys()
     it.bucket.mounted(location)
     with it.bucket.east.producer() as producer:
         producer.send(CLICKS, b"one more", partition=1)
     again = it.asked(lambda: it.bucket.unmounted(cluster="east"))
-    assert again["put"] + again["copy_in"] == 2  # A segment and its index.
+    assert again["put"] + again["copy_from"] == 2  # A segment and its index.
 
 
 # -- side by side
@@ -263,7 +263,7 @@ def test_1000_partitions_in_one_migration_take_seconds(tmp_path: Path) -> None:
     assert max(took.values()) < 120, took
 
 
-# West, object storage, east under an alias, object storage, west: compared by `verify`, on stores of every kind.
+# West, object storage, east under an alias, object storage, west: compared by `compare_logs`, on stores of every kind.
 
 
 ALIAS = "archive:clicks-2025"
@@ -327,7 +327,7 @@ def test_a_round_trip_under_an_alias_changes_nothing(stored: Bucket) -> None:
         assert {**seen(stored, ALIAS, "east")} == before[name]
         assert stored.unmounted(ALIAS, "east") == location
         stored.mounted(location, name, "west")
-        assert verify(here(), was.log(name), stored.west.log(name), deep=True).is_equal
+        assert compare_logs(here(), was.log(name), stored.west.log(name), deep=True).is_equal
         assert seen(stored, name) == before[name]
     stored.west.finish_deletions()
     assert check_cluster(stored.west.store, deep=True, storage=stored.storage).findings == []
@@ -342,7 +342,7 @@ def test_a_topic_of_a_hundred_partitions_travels_whole(bucket: Bucket) -> None:
     bucket.mounted(location, ALIAS)
     bucket.unmounted(ALIAS, "east")
     bucket.mounted(location, cluster="west")
-    assert verify(here(), was.log(CLICKS), bucket.west.log(CLICKS), deep=True).is_equal
+    assert compare_logs(here(), was.log(CLICKS), bucket.west.log(CLICKS), deep=True).is_equal
     assert seen(bucket) == before
 
 
@@ -430,6 +430,6 @@ def test_a_released_topic_whose_tiering_was_off_is_read_as_before(bucket: Bucket
     bucket.west.finish_disablings()
     bucket.west.upkeep().upload()
     bucket.clock.now_ms += DAY
-    release(bucket.storage, TopicLocation.parse(location), bucket.west.cluster_id, now_ms=bucket.clock())
+    release_archive(bucket.storage, TopicLocation.parse(location), bucket.west.cluster_id, now_ms=bucket.clock())
     bucket.mounted(location)
     assert [value for _, _, value in bucket.values(cluster="east")] == [b"v0", b"v1", b"v2"]

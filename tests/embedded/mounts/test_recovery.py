@@ -95,7 +95,7 @@ def test_partitions_that_the_source_got_since_the_recovery_began_are_not_taken(s
 
 def digests_in(cluster: EmbeddedCluster) -> list[Digest]:
     log = cluster.log(TOPIC)
-    return [sum(log.digests(partition, ALL), Digest()) for partition in sorted(log.bounds())]
+    return [sum(log.read_digests(partition, ALL), Digest()) for partition in sorted(log.read_bounds())]
 
 
 @pytest.mark.fact("F-R-006")
@@ -108,7 +108,7 @@ def test_a_topic_is_recovered_with_all_it_had_and_its_source_is_untouched(storag
     assert digests_in(east) == digests_in(west)
     assert {key: body for key, body in contents_of(storage).items() if key in before} == before
     assert remote_objects(storage) == named_objects(east, 3)
-    assert {number: bounds.end for number, bounds in east.log(TOPIC).bounds().items()} == {0: 12, 1: 12, 2: 12}
+    assert {number: bounds.end for number, bounds in east.log(TOPIC).read_bounds().items()} == {0: 12, 1: 12, 2: 12}
 
 
 def test_the_cluster_that_wrote_it_may_be_gone() -> None:
@@ -130,7 +130,7 @@ def test_what_came_after_the_last_upload_is_lost_and_writing_goes_on_where_that_
     assert [row["offset"] for row in records_in(east)[0]] == list(range(12))
     fill(east, 2, first=12)
     assert records_in(east)[0][:12] == records_in(west)[0][:12]
-    bounds = east.log(TOPIC).bounds()[0]
+    bounds = east.log(TOPIC).read_bounds()[0]
     assert (bounds.start, bounds.local_start, bounds.end, bounds.epochs) == (0, 12, 20, ((0, 0), (1, 12)))
     archive(east, TOPIC)
     assert [entry.epoch for entry in manifest_of(east).entries] == [0, 0, 0, 1, 1]
@@ -182,10 +182,10 @@ def test_what_the_new_namespace_says_alike_stays_its_word() -> None:
 def test_an_archive_gives_no_records_from_there_and_recovery_restores_them() -> None:
     storage = MemoryStore()
     west = source_in(storage, **{"remote.read": "false"})
-    assert west.log(TOPIC).bounds()[0].start == 0  # what is local is readable
+    assert west.log(TOPIC).read_bounds()[0].start == 0  # what is local is readable
     east = another(storage)
     east.recover_topic(TOPIC, location_in(west))
-    assert east.log(TOPIC).bounds()[0].start == 12  # write-only itself: nothing is fetched
+    assert east.log(TOPIC).read_bounds()[0].start == 12  # write-only itself: nothing is fetched
     assert records_in(east)[0] == []
     north = another(storage, cluster_id="00000000-0000-4000-a000-000000000000")
     north.recover_topic(TOPIC, location_in(west), configs={"remote.read": "true"})
@@ -252,7 +252,7 @@ def test_the_newest_segments_are_brought_down_as_initial_local_retention_says(
     west = source_in(storage, parts=5)
     east = another(storage, store, at_ms=NOW + 105)
     east.recover_topic(TOPIC, location_in(west), configs=configs)
-    assert east.log(TOPIC).bounds()[0].local_start == local_start
+    assert east.log(TOPIC).read_bounds()[0].local_start == local_start
     assert len(contents_of(store, "topics/")) == (20 - local_start) // 4
     assert records_in(east) == records_in(west)
 
@@ -266,7 +266,7 @@ def test_a_compacted_topic_stays_as_far_compacted_as_it_was() -> None:
     ManifestSwap(storage, west.cluster_id, tiering)(place, lambda held: replace(held, compacted_to=8))
     east = another(storage)
     east.recover_topic(TOPIC, location_in(west))
-    assert (manifest_of(east).compacted_to, east.log(TOPIC).bounds()[0].compacted_to) == (8, 8)
+    assert (manifest_of(east).compacted_to, east.log(TOPIC).read_bounds()[0].compacted_to) == (8, 8)
 
 
 def test_objects_lie_under_the_key_of_the_new_namespace() -> None:
@@ -293,8 +293,8 @@ def test_a_topic_that_is_deleted_while_it_recovers_leaves_nothing(when: str) -> 
 
     def delete_soon(what: str, _key: str) -> None:
         nonlocal copies
-        copies += what == "copy_in"
-        if (what, copies) == ("copy_in", 3):
+        copies += what == "copy_from"
+        if (what, copies) == ("copy_from", 3):
             east.delete_topic(TOPIC)
 
     if when == "before":
@@ -331,14 +331,14 @@ def test_an_object_that_the_source_deletes_meanwhile_is_left_out_as_its_manifest
 
     def expire(what: str, _key: str) -> None:
         nonlocal expired
-        if what == "copy_in" and not expired:
+        if what == "copy_from" and not expired:
             expired = True
             drop_first(west, 2)
 
     east = another(WatchedStore(storage, before=expire))
     east.recover_topic(TOPIC, location_in(west))
     assert records_in(east)[0] == records[8:]
-    assert east.log(TOPIC).bounds()[0].start == 8
+    assert east.log(TOPIC).read_bounds()[0].start == 8
     assert remote_objects(storage) == named_objects(east)
 
 
@@ -410,7 +410,7 @@ def test_a_recovery_goes_on_after_dying_before_and_after_each_of_its_writes() ->
             watched = WatchedStore(storage)
             east = another(watched, store)
             assert set(east.finish_recoveries().values()) <= {None}
-            assert not present & {key for what, key in watched.calls if what == "copy_in"}
+            assert not present & {key for what, key in watched.calls if what == "copy_from"}
             assert records_in(east) == records_in(west)
             assert remote_objects(storage) == named_objects(east, 2)
             fill(east, 1, first=8)

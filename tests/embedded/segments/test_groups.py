@@ -70,7 +70,7 @@ def test_what_is_committed_is_fetched_again_with_its_note(shop: EmbeddedCluster)
     }
     assert shop.groups.fetch(GROUP, [ORDERS]).keys() == {(ORDERS, 0), (ORDERS, 1)}
     assert shop.groups.fetch(GROUP, []) == {}
-    assert shop.groups.names() == [GROUP]
+    assert shop.groups.list_names() == [GROUP]
 
 
 def test_a_later_commit_changes_only_the_partitions_it_names(shop: EmbeddedCluster) -> None:
@@ -82,7 +82,7 @@ def test_a_later_commit_changes_only_the_partitions_it_names(shop: EmbeddedClust
 def test_a_group_that_never_committed_has_nothing_and_is_not_listed(shop: EmbeddedCluster) -> None:
     assert shop.groups.fetch(GROUP) == {}
     shop.groups.commit(GROUP, {})
-    assert shop.groups.names() == []
+    assert shop.groups.list_names() == []
     with pytest.raises(UserError, match="group shop:checkout does not exist"):
         shop.groups.describe(GROUP)
 
@@ -118,7 +118,7 @@ def test_offsets_of_a_topic_deleted_in_the_meantime_are_dropped(shop: EmbeddedCl
     topic_id = shop.topic(ORDERS).id
     shop.delete_topic(ORDERS)
     shop.groups.commit_places(GROUP, {(topic_id, 0): 4})
-    assert shop.groups.names() == []
+    assert shop.groups.list_names() == []
 
 
 def test_an_offset_outside_the_log_is_read_as_its_nearest_end(shop: EmbeddedCluster) -> None:
@@ -145,7 +145,7 @@ def test_a_group_needs_its_namespace_and_none_is_made_for_it(shop: EmbeddedClust
         shop.groups.commit("bank:audit", {(ORDERS, 0): 1})
     assert shop.namespaces() == ["shop"]
     shop.groups.commit("audit", {(ORDERS, 0): 1})
-    assert shop.groups.names() == ["audit"]
+    assert shop.groups.list_names() == ["audit"]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_what_cannot_be_committed_is_refused_whole(
 ) -> None:
     with pytest.raises(UserError, match=why):
         shop.groups.commit(GROUP, {(ORDERS, 1): 0, place: given})
-    assert shop.groups.names() == []
+    assert shop.groups.list_names() == []
 
 
 @pytest.mark.parametrize(
@@ -186,10 +186,10 @@ def test_what_cannot_be_committed_is_refused_whole(
 )
 def test_a_group_may_be_called_anything(shop: EmbeddedCluster, name: str) -> None:
     shop.groups.commit(name, {(ORDERS, 0): 3})
-    assert shop.groups.names() == [name]
+    assert shop.groups.list_names() == [name]
     assert offsets(shop, name) == {(ORDERS, 0): 3}
     assert later(shop, DAY).groups.delete(name)
-    assert shop.groups.names() == []
+    assert shop.groups.list_names() == []
 
 
 @pytest.mark.parametrize("name", ["", "x" * 250, "ø" * 42, "shop:\ud800"])
@@ -205,14 +205,14 @@ def test_the_longest_legal_name_fits(shop: EmbeddedCluster) -> None:
     name = ":".join(["t" * 60] * 3) + ":" + "g" * 66
     assert len(name) == 249
     shop.groups.commit(name, {(ORDERS, 0): 3})
-    assert shop.groups.names() == [name]
+    assert shop.groups.list_names() == [name]
 
 
 def test_what_else_lies_among_the_groups_is_no_group(shop: EmbeddedCluster) -> None:
     for key in ("groups/a%2fb.json", "groups/%ff.json", "groups/x/y.json", "groups/.json"):
         shop.store.put(key, b"{}")
     shop.groups.commit(GROUP, {(ORDERS, 0): 3})
-    assert shop.groups.names() == [GROUP]
+    assert shop.groups.list_names() == [GROUP]
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"format": "reconciler.head/2"}', b'{"format": "reconciler.group/2"}'])
@@ -270,7 +270,7 @@ def test_a_death_at_any_write_leaves_all_or_nothing_and_the_next_try_finishes(
             case "commit":
                 groups.commit(GROUP, {(ORDERS, 0): 9})
             case "reset":
-                groups.move(GROUP, groups.moves(GROUP, ToEarliest()))
+                groups.reset_offsets(GROUP, groups.plan_reset(GROUP, ToEarliest()))
             case "delete":
                 groups.delete(GROUP)
             case _:
@@ -351,7 +351,7 @@ def test_a_topic_has_its_groups_each_with_its_own_lag(shop: EmbeddedCluster) -> 
     shop.groups.commit(GROUP, {(ORDERS, 0): 4})
     shop.groups.commit("audit", {(ORDERS, 0): 10, ("shop:other", 0): 0})
     shop.groups.commit("elsewhere", {("shop:other", 0): 0})
-    found = shop.groups.of_topic(ORDERS)
+    found = shop.groups.list_for_topic(ORDERS)
     assert found is not None
     assert [(group.name, group.lag, {row.topic for row in group.offsets}) for group in found] == [
         ("audit", 0, {ORDERS}),
@@ -363,8 +363,8 @@ def test_who_is_reading_is_told_by_topic_and_only_of_groups_written_lately(shop:
     shop.create_topic("shop:other")
     shop.groups.commit(GROUP, {(ORDERS, 0): 4})
     shop.groups.commit("audit", {(ORDERS, 0): 10, ("shop:other", 0): 0})
-    assert shop.groups.reading() == {ORDERS: ("audit", GROUP), "shop:other": ("audit",)}
-    assert later(shop, DAY).groups.reading() == {}
+    assert shop.groups.find_topic_readers() == {ORDERS: ("audit", GROUP), "shop:other": ("audit",)}
+    assert later(shop, DAY).groups.find_topic_readers() == {}
 
 
 def test_a_thousand_groups_are_told_and_more_are_too_many() -> None:
@@ -375,12 +375,12 @@ def test_a_thousand_groups_are_told_and_more_are_too_many() -> None:
     assert stored is not None
     for number in range(1, 1000):
         cluster.store.put(f"groups/g{number}.json", stored.body)
-    assert len(cluster.groups.names()) == 1000
-    assert len(cluster.groups.of_topic("orders") or ()) == 1000
-    assert len((cluster.groups.reading() or {})["orders"]) == 1000
+    assert len(cluster.groups.list_names()) == 1000
+    assert len(cluster.groups.list_for_topic("orders") or ()) == 1000
+    assert len((cluster.groups.find_topic_readers() or {})["orders"]) == 1000
     cluster.store.put("groups/one-more.json", stored.body)
-    assert cluster.groups.of_topic("orders") is None
-    assert cluster.groups.reading() is None
+    assert cluster.groups.list_for_topic("orders") is None
+    assert cluster.groups.find_topic_readers() is None
 
 
 def test_listing_opens_nothing_and_describing_reads_each_partition_once(store: ObjectStore) -> None:
@@ -391,9 +391,9 @@ def test_listing_opens_nothing_and_describing_reads_each_partition_once(store: O
         cluster.groups.commit(f"g{number}", {("orders", 0): 0})
     append(cluster, "orders", 4)
     watched.calls.clear()
-    assert len(cluster.groups.names()) == 5
+    assert len(cluster.groups.list_names()) == 5
     assert watched.count("get", "groups/") == 0
-    cluster.groups.of_topic("orders")
+    cluster.groups.list_for_topic("orders")
     assert (watched.count("get", "heads/"), watched.count("get", "groups/")) == (1, 5)
 
 
@@ -432,28 +432,28 @@ sys.exit("pyarrow" in sys.modules)
 def test_a_reset_says_what_it_moves_and_moves_that(shop: EmbeddedCluster, reset: object, after: int) -> None:
     shop.groups.commit(GROUP, {(ORDERS, 0): 4})
     idle = later(shop, DAY)
-    moves = idle.groups.moves(GROUP, reset, partition=0)  # type: ignore[arg-type]  # parametrized
+    moves = idle.groups.plan_reset(GROUP, reset, partition=0)  # type: ignore[arg-type]  # parametrized
     assert moves == (OffsetMove(ORDERS, 0, 4, after),)
     assert offsets(shop) == {(ORDERS, 0): 4}
-    idle.groups.move(GROUP, moves)
+    idle.groups.reset_offsets(GROUP, moves)
     assert offsets(shop) == {(ORDERS, 0): after}
-    assert idle.groups.moves(GROUP, reset, partition=0) == () or isinstance(reset, ByShift)  # type: ignore[arg-type]  # as above
+    assert idle.groups.plan_reset(GROUP, reset, partition=0) == () or isinstance(reset, ByShift)  # type: ignore[arg-type]  # as above
 
 
 def test_a_reset_is_no_reading(shop: EmbeddedCluster) -> None:
     shop.groups.commit(GROUP, {(ORDERS, 0): 4})
     idle = later(shop, DAY)
-    idle.groups.move(GROUP, idle.groups.moves(GROUP, ToEarliest()))
+    idle.groups.reset_offsets(GROUP, idle.groups.plan_reset(GROUP, ToEarliest()))
     found = idle.groups.describe(GROUP)
     assert (found.is_reading, found.last_commit_ms) == (False, NOW)
 
 
 def test_a_reset_gives_a_new_group_its_first_offsets_where_the_topic_is_named(shop: EmbeddedCluster) -> None:
     with pytest.raises(UserError, match="group shop:new does not exist"):
-        shop.groups.moves("shop:new", ToLatest())
-    moves = shop.groups.moves("shop:new", ToLatest(), topic=ORDERS)
+        shop.groups.plan_reset("shop:new", ToLatest())
+    moves = shop.groups.plan_reset("shop:new", ToLatest(), topic=ORDERS)
     assert moves == (OffsetMove(ORDERS, 0, None, 10), OffsetMove(ORDERS, 1, None, 0))
-    shop.groups.move("shop:new", moves)
+    shop.groups.reset_offsets("shop:new", moves)
     assert offsets(shop, "shop:new") == {(ORDERS, 0): 10, (ORDERS, 1): 0}
     assert not shop.groups.describe("shop:new").is_reading
 
@@ -461,28 +461,28 @@ def test_a_reset_gives_a_new_group_its_first_offsets_where_the_topic_is_named(sh
 def test_a_reset_of_a_partition_or_topic_that_is_not_there_is_refused(shop: EmbeddedCluster) -> None:
     shop.groups.commit(GROUP, {(ORDERS, 0): 4})
     with pytest.raises(UserError, match="partition 9"):
-        shop.groups.moves(GROUP, ToLatest(), partition=9)
+        shop.groups.plan_reset(GROUP, ToLatest(), partition=9)
     with pytest.raises(UserError, match="topic shop:none does not exist"):
-        shop.groups.moves(GROUP, ToLatest(), topic="shop:none")
-    moves = later(shop, DAY).groups.moves(GROUP, ToLatest())
+        shop.groups.plan_reset(GROUP, ToLatest(), topic="shop:none")
+    moves = later(shop, DAY).groups.plan_reset(GROUP, ToLatest())
     shop.delete_topic(ORDERS)
     with pytest.raises(UserError, match="topic shop:orders does not exist"):
-        later(shop, DAY).groups.move(GROUP, moves)
+        later(shop, DAY).groups.reset_offsets(GROUP, moves)
 
 
 def test_a_group_that_is_reading_is_neither_reset_nor_deleted_unless_it_is_forced(shop: EmbeddedCluster) -> None:
     shop.create_topic("shop:other")
     shop.groups.commit(GROUP, {(ORDERS, 0): 4})
-    moves = shop.groups.moves(GROUP, ToEarliest())
+    moves = shop.groups.plan_reset(GROUP, ToEarliest())
     for refused in (
-        lambda: shop.groups.move(GROUP, moves),
+        lambda: shop.groups.reset_offsets(GROUP, moves),
         lambda: shop.groups.delete(GROUP),
         lambda: shop.groups.delete(GROUP, ORDERS),
     ):
         with pytest.raises(BlockedError, match="group shop:checkout is reading"):
             refused()
-    shop.groups.move(GROUP, shop.groups.moves(GROUP, ToLatest(), topic="shop:other"))
-    shop.groups.move(GROUP, moves, force=True)
+    shop.groups.reset_offsets(GROUP, shop.groups.plan_reset(GROUP, ToLatest(), topic="shop:other"))
+    shop.groups.reset_offsets(GROUP, moves, force=True)
     assert offsets(shop) == {(ORDERS, 0): 0, (ORDERS, 1): 0, ("shop:other", 0): 0}
     assert shop.groups.delete(GROUP, force=True)
     assert not shop.groups.delete(GROUP)
@@ -491,10 +491,10 @@ def test_a_group_that_is_reading_is_neither_reset_nor_deleted_unless_it_is_force
 def test_a_commit_between_the_look_and_the_reset_blocks_it(shop: EmbeddedCluster) -> None:
     shop.groups.commit(GROUP, {(ORDERS, 0): 4})
     idle = later(shop, DAY)
-    moves = idle.groups.moves(GROUP, ToEarliest())
+    moves = idle.groups.plan_reset(GROUP, ToEarliest())
     idle.groups.commit(GROUP, {(ORDERS, 0): 6})
     with pytest.raises(BlockedError):
-        idle.groups.move(GROUP, moves)
+        idle.groups.reset_offsets(GROUP, moves)
     assert offsets(shop) == {(ORDERS, 0): 6}
 
 
@@ -546,16 +546,16 @@ def test_each_operation_needs_its_permission(shop: EmbeddedCluster) -> None:
     )
     reader.commit(GROUP, {(ORDERS, 0): 5})
     assert reader.fetch(GROUP)[ORDERS, 0].offset == 5
-    assert viewer.names() == [GROUP]
+    assert viewer.list_names() == [GROUP]
     assert viewer.describe(GROUP).offsets == ()
-    assert nobody.names() == []
+    assert nobody.list_names() == []
     for refused in (
         lambda: viewer.commit(GROUP, {(ORDERS, 0): 5}),
         lambda: viewer.fetch(GROUP),
-        lambda: viewer.move(GROUP, [OffsetMove(ORDERS, 0, 4, 0)]),
+        lambda: viewer.reset_offsets(GROUP, [OffsetMove(ORDERS, 0, 4, 0)]),
         lambda: reader.delete(GROUP),
         lambda: nobody.describe(GROUP),
-        lambda: nobody.of_topic(ORDERS),
+        lambda: nobody.list_for_topic(ORDERS),
     ):
         with pytest.raises(NotAuthorizedError):
             refused()

@@ -117,7 +117,7 @@ def test_what_is_not_stable_is_not_read(store: ObjectStore, cluster: EmbeddedClu
     assert held is not None
     register.swap(held, held.value | {"transactions": {"t": {"epoch": 1, "base": 2}}})
     assert contents(cluster.log("orders")) == [(0, b"a"), (1, b"b")]
-    assert cluster.log("orders").bounds()[0].stable == 2
+    assert cluster.log("orders").read_bounds()[0].stable == 2
 
 
 # -- pages
@@ -150,9 +150,9 @@ def test_older_entries_go_to_pages_and_are_read_from_there(
     assert read(log) == numbered(0, 120).to_pylist()
     for start, stop in ((0, 1), (5, 30), (50, 120), (119, 120)):
         assert read(log, 0, start, stop) == numbered(start, stop - start).to_pylist()
-        digest = sum(log.digests(0, OffsetRange(start, stop)), Digest())
+        digest = sum(log.read_digests(0, OffsetRange(start, stop)), Digest())
         assert digest == compute_digest(numbered(start, stop - start), base=0)
-    assert log.offset_for_time(0, NOW + 33) == 33
+    assert log.find_offset_at(0, NOW + 33) == 33
 
 
 def test_only_the_pages_of_a_range_are_read(store: ObjectStore, paged: str) -> None:
@@ -268,7 +268,7 @@ def test_a_part_that_was_replaced_meanwhile_is_read_from_its_new_place(
     held = register.read()
     assert held is not None
     old = held.value["entries"][1]["key"]
-    store.copy_in("topics/orders_0/rolled.parquet", store, old)
+    store.copy_from("topics/orders_0/rolled.parquet", store, old)
     held.value["entries"][1]["key"] = "topics/orders_0/rolled.parquet"
     register.swap(held, held.value)
     store.delete([old])
@@ -293,7 +293,7 @@ def test_a_part_of_other_records_is_not_taken_for_ours(
     produce(cluster, "b", "c")
     first, second = head(store, orders).entries
     store.delete([first.key])
-    store.copy_in(first.key, store, second.key)
+    store.copy_from(first.key, store, second.key)
     with pytest.raises(UserError, match=f"{first.key}"):
         read(cluster.log("orders"))
 
@@ -626,7 +626,7 @@ def flipped(body: bytes, at: int, count: int = 8) -> bytes:
 @pytest.mark.parametrize("damage", ["a page", "the footer", "all of it", "cut short"])
 @pytest.mark.parametrize(
     "ask",
-    [lambda log: list(log.read(1, OffsetRange(0, 3))), lambda log: log.offset_for_time(1, 0)],
+    [lambda log: list(log.read(1, OffsetRange(0, 3))), lambda log: log.find_offset_at(1, 0)],
     ids=["read", "search by time"],
 )
 def test_a_damaged_part_is_told_with_topic_partition_offsets_and_object(

@@ -14,7 +14,7 @@ from reconciler.objectstore.s3_store import S3Store
 from reconciler.objectstore.settings import StoreSettings
 from reconciler.planning.actions import Change, Create, Update
 from reconciler.planning.fields import list_fields
-from reconciler.providers.protocol import Done, Edge, Failed, Scope
+from reconciler.providers.protocol import CompletedAction, Edge, FailedAction, Scope
 from reconciler.providers.registry import open_provider
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.namespace import Namespace
@@ -29,7 +29,7 @@ REGION, BUCKET = "eu-central-1", "clusters"
 class DatedStore(S3Store):
     """A bucket whose answers are dated: those of the stand-in are not."""
 
-    def clock_ms(self) -> int:
+    def read_clock_ms(self) -> int:
         return NOW
 
 
@@ -95,13 +95,13 @@ def test_a_plan_sets_changes_and_removes_the_key_of_a_namespace(aws: Any, tmp_pa
         Create(address=declared.address, after=declared),
         Create(address=namespace.address, after=namespace),
     ):
-        assert [type(outcome) for outcome in provider.apply([action])] == [Done]
+        assert [type(outcome) for outcome in provider.apply([action])] == [CompletedAction]
     for before, after in (("alias/a", "alias/b"), ("alias/b", None), (None, "alias/c")):
         seen = provider.observe(Scope())[namespace.address].resource
         assert list_fields(seen).get("encryption.kmsKeyId") == before
         change = Change("encryption.kmsKeyId", before, after)
         update = Update(address=namespace.address, before=seen, after=namespace, changes=(change,))
-        assert [type(outcome) for outcome in provider.apply([update])] == [Done]
+        assert [type(outcome) for outcome in provider.apply([update])] == [CompletedAction]
     stale = Update(
         address=namespace.address,
         before=namespace,
@@ -109,5 +109,5 @@ def test_a_plan_sets_changes_and_removes_the_key_of_a_namespace(aws: Any, tmp_pa
         changes=(Change("encryption.kmsKeyId", "alias/a", "alias/d"),),
     )
     (outcome,) = provider.apply([stale])
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedAction)
     assert "encryption.kmsKeyId is 'alias/c' now, not 'alias/a'" in outcome.error.message

@@ -246,7 +246,7 @@ def test_a_transaction_that_ends_while_its_parts_are_copied_stays_ended(store: K
     cluster.move_topic("eu:orders", "us:orders")
 
     def commit(what: str, _key: str) -> None:
-        if what == "copy_in":
+        if what == "copy_from":
             watched.after = lambda _what, _key: None
             producer.commit()
 
@@ -366,7 +366,7 @@ def test_a_segment_rolled_under_an_old_key_is_not_published(cluster: EmbeddedClu
         rolled = PartWriter.of(store, rules, 0).write_one(cluster.log("eu:orders").read(0, OffsetRange(0, 3)))
         assert rolled is not None
         written = PartitionRewrite(partition, (Replacement.of(head.entries, [rolled]),))
-        gained = publish_local(store, written, put_ms=store.clock_ms(), now_ms=store.clock_ms)
+        gained = publish_local(store, written, put_ms=store.read_clock_ms(), now_ms=store.read_clock_ms)
         assert (gained is not None) == is_published
         assert store.keys_below() == {"key-new"}
     assert len(store.parts()) == 1

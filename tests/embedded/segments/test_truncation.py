@@ -24,7 +24,7 @@ from reconciler.embedded.segments.head import Head, Partition, build_link_writer
 from reconciler.embedded.segments.retention import iter_live_entries, iter_segments, read_cleanup_policy
 from reconciler.embedded.tiered.remote_retention import evict_segments
 from reconciler.errors import UserError
-from reconciler.jobs.verify import verify
+from reconciler.jobs.verify import compare_logs
 from reconciler.records.log import OffsetRange
 from reconciler.resources.mirrors import TruncatedPartition
 from tests.contracts.lossy import LossyStore
@@ -347,14 +347,14 @@ def test_a_mirror_compacts_by_itself_and_is_no_different_from_its_source(compact
                 assert linked.cluster(name).upkeep().compact().records
         after = {name: {offset for offset, _ in linked.read(name)} for name in ("west", "east")}
         assert all(after[name] <= before[name] for name in after)
-        assert verify(here(), linked.west.log(ORDERS), linked.east.log(ORDERS), deep=False).is_equal
-        assert verify(here(), linked.west.log(ORDERS), linked.east.log(ORDERS), deep=True).is_equal
+        assert compare_logs(here(), linked.west.log(ORDERS), linked.east.log(ORDERS), deep=False).is_equal
+        assert compare_logs(here(), linked.west.log(ORDERS), linked.east.log(ORDERS), deep=True).is_equal
 
 
 def copy(source: Tiered, mirror: Tiered) -> None:
     """Bring the mirror to the end of its source."""
     log, sink = source.opened().log(TOPIC), mirror.opened().sink(TOPIC)
-    at = OffsetRange(sink.ends()[0], log.bounds()[0].end)
+    at = OffsetRange(sink.read_ends()[0], log.read_bounds()[0].end)
     assert sink.publish([sink.stage_copy(0, log, at)])
 
 

@@ -45,7 +45,7 @@ def main() -> None:
             assert cluster.upkeep().retain().errors == []
         case "read":
             log = cluster.log(TOPIC)
-            bounds = log.bounds()[0]
+            bounds = log.read_bounds()[0]
             assert bounds.local_start > bounds.end // 2
             read = sum(batch.num_rows for batch in log.read(0, OffsetRange(0, bounds.local_start)))
             assert read == bounds.local_start

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.archives.keys import index_key
+from reconciler.archives.keys import build_index_key
 from reconciler.archives.manifest import read_manifest
 from reconciler.embedded.tiered.cache import (
     get_machine_cache,
@@ -158,7 +158,7 @@ def test_chunks_lie_beside_each_other_under_the_segments_name_and_their_first_by
     folders = {path.parent for path in case.chunk_files().values()}
     assert [str(folder).endswith(f"/{segment}_chunks") for folder in folders] == [True]
     assert sorted(case.chunk_files()) == sorted(start for _, start, _ in case.storage.ranges)
-    assert [str(path).endswith(index_key(segment)) for path in case.files(".index")] == [True]
+    assert [str(path).endswith(build_index_key(segment)) for path in case.files(".index")] == [True]
 
 
 def test_what_was_read_once_is_read_from_the_disk(case: Case) -> None:
@@ -173,11 +173,11 @@ def test_chunks_of_any_size_give_the_same_records(tmp_path: Path, chunk: str) ->
     case = Case(tmp_path / "cache", segments=3, cache_chunk_size=chunk)
     assert case.is_right()
     assert read(case.log, start=999, stop=1002) == case.rows[999:1002]
-    assert case.log.offset_for_time(0, case.rows[777]["timestamp_ms"]) == 777
+    assert case.log.find_offset_at(0, case.rows[777]["timestamp_ms"]) == 777
 
 
 def test_a_search_by_time_fetches_the_chunk_that_has_it(case: Case) -> None:
-    assert case.log.offset_for_time(0, case.rows[777]["timestamp_ms"]) == 777
+    assert case.log.find_offset_at(0, case.rows[777]["timestamp_ms"]) == 777
     assert len(case.storage.ranges) == 1
 
 
@@ -248,7 +248,7 @@ def test_what_was_used_least_recently_goes_first_and_its_index_with_it(tmp_path:
     assert read(case.log, start=3000) == case.rows[3000:]
     assert [len(case.chunk_files(segment)) for segment in (one, two, four)] == [0, CHUNKS, CHUNKS]
     assert len(case.chunk_files(three)) in {0, CHUNKS}
-    assert not any(index_key(one) in str(path) for path in case.files())
+    assert not any(build_index_key(one) in str(path) for path in case.files())
 
 
 def test_a_trim_takes_what_an_earlier_one_listed_and_lists_anew_where_that_is_not_enough(tmp_path: Path) -> None:
@@ -534,9 +534,9 @@ def test_a_segment_that_was_cached_while_it_was_damaged_is_read_right_once_it_is
         case.is_right()
     since_ms = case.rows[500]["timestamp_ms"]
     with pytest.raises(DamagedObjectError, match="cannot be read"):
-        case.log.offset_for_time(0, since_ms)
+        case.log.find_offset_at(0, since_ms)
     case.storage.put(key, body)
-    assert case.log.offset_for_time(0, since_ms) == 500
+    assert case.log.find_offset_at(0, since_ms) == 500
     assert case.is_right()
     assert case.is_right()
     assert case.storage.ranges == []
@@ -780,8 +780,7 @@ def test_a_directory_that_is_no_full_path_is_refused(declared: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "size"),
-    [("/c/topics/u/1/00000/0-9-4711-3-v1-abcdef12", 4711), ("/c/topics/u/1/00000/anything", 0)],
+    ("path", "size"), [("/c/topics/u/1/00000/0-9-4711-3-v1-abcdef12", 4711), ("/c/topics/u/1/00000/anything", 0)]
 )
 def test_the_size_of_a_segment_stands_in_its_name(path: str, size: int) -> None:
     assert parse_stored_bytes(path) == size

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
-from reconciler.archives.archive import release
-from reconciler.archives.cluster_metadata import list_stored_clusters, place_of
-from reconciler.archives.keys import cluster_metadata_key, cluster_metadata_prefix
+from reconciler.archives.archive import release_archive
+from reconciler.archives.cluster_metadata import build_location_key, list_stored_clusters
+from reconciler.archives.keys import build_metadata_key, build_metadata_prefix
 from reconciler.archives.location import TopicLocation
 from reconciler.embedded.catalog.model import AclEntry, QuotaEntry
 from reconciler.embedded.keys import group_key
@@ -87,8 +87,8 @@ def offsets_in(kept: EmbeddedMetadata) -> dict[str, dict[str, dict[int, int]]]:
 
 
 def part_objects(storage: ObjectStore, cluster: EmbeddedCluster) -> set[str]:
-    prefix = cluster_metadata_prefix(cluster.cluster_id)
-    return {listed.key for listed in storage.list(prefix)} - {cluster_metadata_key(cluster.cluster_id)}
+    prefix = build_metadata_prefix(cluster.cluster_id)
+    return {listed.key for listed in storage.list(prefix)} - {build_metadata_key(cluster.cluster_id)}
 
 
 def check_whole(storage: ObjectStore, cluster: EmbeddedCluster) -> EmbeddedMetadata:
@@ -111,7 +111,7 @@ def test_everything_beside_segments_is_kept_and_comes_back(storage: ObjectStore)
     assert kept.catalog.topics == catalog.topics
     assert kept.catalog.cluster == catalog.cluster
     assert kept.catalog.links == {"from-east": replace(catalog.links["from-east"], trouble=None)}
-    orders, plain = (place_of(west.cluster_id, catalog.topics[name].revision) for name in (TOPIC, "plain"))
+    orders, plain = (build_location_key(west.cluster_id, catalog.topics[name].revision) for name in (TOPIC, "plain"))
     assert offsets_in(kept) == {GROUP: {orders: {0: 8}}, PLAIN: {orders: {0: 5}, plain: {2: 0}}}
     assert {part.written_ms for part in kept.parts.values()} == {NOW}
 
@@ -287,7 +287,7 @@ def test_a_part_of_another_form_is_refused(content: dict[str, object], why: str)
     storage = MemoryStore()
     west = source_in(storage)
     keeper(west).keep()
-    register, key = cluster_metadata_key(west.cluster_id), "metadata/hand-written.json.gz"
+    register, key = build_metadata_key(west.cluster_id), "metadata/hand-written.json.gz"
     body = gzip.compress(orjson.dumps(content), mtime=0)
     storage.put(key, body)
     said = orjson.loads(contents_of(storage)[register])
@@ -304,7 +304,7 @@ def test_a_damaged_register_is_refused_and_a_living_cluster_writes_it_anew(body:
     storage = MemoryStore()
     west = source_in(storage)
     keeper(west).keep()
-    key = cluster_metadata_key(west.cluster_id)
+    key = build_metadata_key(west.cluster_id)
     storage.delete([key])
     storage.put(key, body)
     with pytest.raises(UserError, match=r"metadata\.json cannot be read"):
@@ -315,7 +315,7 @@ def test_a_damaged_register_is_refused_and_a_living_cluster_writes_it_anew(body:
 
 def test_what_a_newer_version_wrote_stays(storage: ObjectStore) -> None:
     west = source_in(storage)
-    key, body = cluster_metadata_key(west.cluster_id), b'{"format": "reconciler.cluster-metadata/2"}'
+    key, body = build_metadata_key(west.cluster_id), b'{"format": "reconciler.cluster-metadata/2"}'
     storage.put(key, body)
     with pytest.raises(NewerFormatError):
         keeper(west).keep()
@@ -423,9 +423,9 @@ def test_groups_go_on_with_a_recovered_topic_within_what_it_holds(
     east.groups.commit(GROUP, {("mine", 0): 0})
     with caplog.at_level(logging.WARNING, LOGGED):
         east.recover_topic(TOPIC, location_in(west))
-    assert east.groups.committed(GROUP, [TOPIC, "mine"]) == {(TOPIC, 0): 8, ("mine", 0): 0}
-    assert east.groups.committed(PLAIN, [TOPIC]) == {(TOPIC, 0): 12}
-    assert east.groups.names() == sorted([GROUP, PLAIN])
+    assert east.groups.read_committed_offsets(GROUP, [TOPIC, "mine"]) == {(TOPIC, 0): 8, ("mine", 0): 0}
+    assert east.groups.read_committed_offsets(PLAIN, [TOPIC]) == {(TOPIC, 0): 12}
+    assert east.groups.list_names() == sorted([GROUP, PLAIN])
     assert "groups ops:audit have no namespace here" in caplog.text
     assert (
         "1 committed offset beyond what was uploaded set back to its end: reports, partition 0: 99 → 12" in caplog.text
@@ -448,11 +448,11 @@ def test_a_recovery_that_dies_at_any_write_brings_groups_once(at: int, *, done: 
         dying.finish_recoveries()
     again = another(storage, store)
     assert not any(again.finish_recoveries().values())
-    assert again.groups.committed(GROUP, [TOPIC]) == {(TOPIC, 0): 8}
-    assert again.groups.committed(PLAIN, [TOPIC]) == {(TOPIC, 0): 12}
+    assert again.groups.read_committed_offsets(GROUP, [TOPIC]) == {(TOPIC, 0): 8}
+    assert again.groups.read_committed_offsets(PLAIN, [TOPIC]) == {(TOPIC, 0): 12}
     again.groups.commit(PLAIN, {(TOPIC, 0): 3})
     assert not again.finish_recoveries()
-    assert again.groups.committed(PLAIN, [TOPIC]) == {(TOPIC, 0): 3}
+    assert again.groups.read_committed_offsets(PLAIN, [TOPIC]) == {(TOPIC, 0): 3}
 
 
 def test_a_copy_on_the_cluster_that_made_the_topic_has_no_groups(storage: ObjectStore) -> None:
@@ -460,7 +460,7 @@ def test_a_copy_on_the_cluster_that_made_the_topic_has_no_groups(storage: Object
     west.groups.commit(GROUP, {(TOPIC, 0): 8})
     keeper(west).keep()
     west.recover_topic("shop:copy", location_in(west))
-    assert west.groups.committed(GROUP, [TOPIC, "shop:copy"]) == {(TOPIC, 0): 8}
+    assert west.groups.read_committed_offsets(GROUP, [TOPIC, "shop:copy"]) == {(TOPIC, 0): 8}
 
 
 def test_a_topic_comes_back_where_what_was_kept_of_its_groups_is_damaged(
@@ -474,8 +474,8 @@ def test_a_topic_comes_back_where_what_was_kept_of_its_groups_is_damaged(
     with caplog.at_level(logging.WARNING, LOGGED):
         east.recover_topic(TOPIC, location_in(west))
     assert "the offsets of its groups do not come along" in caplog.text
-    assert east.log(TOPIC).bounds()[0].end == 12
-    assert east.groups.names() == []
+    assert east.log(TOPIC).read_bounds()[0].end == 12
+    assert east.groups.list_names() == []
     assert east.cluster_id == OTHER_ID
 
 
@@ -492,10 +492,10 @@ def test_a_transaction_that_was_open_is_gone_and_its_id_begins_anew() -> None:
     it.upload()
     keeper(it.cluster).keep()
     say(it.cluster, SMALL)
-    decided = it.cluster.log(SMALL).bounds()[0].stable
+    decided = it.cluster.log(SMALL).read_bounds()[0].stable
     east = another(it.storage)
     east.recover_topic(SMALL, location_in(it.cluster, SMALL))
-    bounds = east.log(SMALL).bounds()[0]
+    bounds = east.log(SMALL).read_bounds()[0]
     assert 0 < bounds.end <= decided
     again = east.producer("till-7")
     again.init_transactions()
@@ -516,10 +516,10 @@ def test_groups_of_a_lost_owner_travel_with_a_topic_that_is_released(storage: Ob
         released(storage, location, west.cluster_id)
     east = another(storage)
     east.mounts.drive(east.mounts.mount(Mount(location, TOPIC)))
-    assert east.groups.committed(GROUP, [TOPIC]) == {(TOPIC, 0): 8}
-    assert east.groups.committed(PLAIN, [TOPIC]) == {(TOPIC, 0): 12}
+    assert east.groups.read_committed_offsets(GROUP, [TOPIC]) == {(TOPIC, 0): 8}
+    assert east.groups.read_committed_offsets(PLAIN, [TOPIC]) == {(TOPIC, 0): 12}
 
 
 def released(storage: ObjectStore, location: str, owner: str) -> None:
     with suppress(UserError):  # The second time it is nobody's.
-        release(storage, TopicLocation.parse(location), owner, now_ms=NOW)
+        release_archive(storage, TopicLocation.parse(location), owner, now_ms=NOW)

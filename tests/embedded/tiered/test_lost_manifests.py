@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.archives.archive import release
-from reconciler.archives.keys import mountable_key, topic_manifest_key
+from reconciler.archives.archive import release_archive
+from reconciler.archives.keys import build_mountable_key, build_topic_manifest_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.ownership import OwnershipState
 from reconciler.archives.recoverable import find_topic_at
@@ -245,18 +245,18 @@ def test_without_its_register_a_mounted_topic_is_its_that_topic_json_says(bucket
     location = bucket.unmounted()
     bucket.mounted(location)
     place = TopicLocation.parse(location)
-    bucket.storage.delete([mountable_key(place.topic, place.cluster_id, place.revision)])
+    bucket.storage.delete([build_mountable_key(place.topic, place.cluster_id, place.revision)])
     west, east = bucket.west.cluster_id, bucket.east.cluster_id
     with pytest.raises(UserError, match=f"is owned by cluster {east}, not by {west}"):
-        release(bucket.storage, place, west, now_ms=bucket.clock())
-    assert release(bucket.storage, place, east, now_ms=bucket.clock()).state is OwnershipState.DETACHED
+        release_archive(bucket.storage, place, west, now_ms=bucket.clock())
+    assert release_archive(bucket.storage, place, east, now_ms=bucket.clock()).state is OwnershipState.DETACHED
     bucket.mounted(location, cluster="west")
 
 
 def test_a_detached_topic_without_topic_json_says_which_object_is_missing(bucket: Bucket) -> None:
     bucket.filled()
     place = TopicLocation.parse(bucket.unmounted())
-    lost = topic_manifest_key(place.cluster_id, place.revision)
+    lost = build_topic_manifest_key(place.cluster_id, place.revision)
     bucket.storage.delete([lost])
     with pytest.raises(UserError, match="there is no topic at") as refused:
         find_topic_at(bucket.storage, place)

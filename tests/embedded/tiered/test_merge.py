@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.archives.entries import STALE_REWRITE_MS, Entry
-from reconciler.archives.keys import index_key
+from reconciler.archives.keys import build_index_key
 from reconciler.archives.manifest import ManifestSwap
 from reconciler.embedded.maintenance.passes import scrub_cluster
 from reconciler.embedded.maintenance.roll import MergeLimits, iter_runs_to_merge, read_merge_limits
@@ -69,7 +69,7 @@ def digest_of(found: Tiered) -> Digest:
 
 def is_tidy(found: Tiered) -> bool:
     """Tell whether exactly the objects that are named are there, each with its index."""
-    named = {key for entry in found.segments() for key in (entry.key, index_key(entry.key))}
+    named = {key for entry in found.segments() for key in (entry.key, build_index_key(entry.key))}
     return found.objects() == named and not found.manifest().garbage
 
 
@@ -122,7 +122,7 @@ def test_the_index_is_the_footer_of_the_object() -> None:
     found = small()
     found.cluster.upkeep().merge()
     (entry,) = found.segments()
-    body, index = found.storage.get(entry.key), found.storage.get(index_key(entry.key))
+    body, index = found.storage.get(entry.key), found.storage.get(build_index_key(entry.key))
     assert body is not None
     assert index is not None
     assert body.body.endswith(index.body)
@@ -510,7 +510,7 @@ def rows_after_crash(it: Tiered) -> list[dict[str, Any]]:
 
 
 def has_only_what_is_named(it: Tiered) -> bool:
-    named = {key for entry in it.segments() for key in (entry.key, index_key(entry.key))}
+    named = {key for entry in it.segments() for key in (entry.key, build_index_key(entry.key))}
     pages = {listed.key for listed in it.storage.list("topics/") if "/pages/" in listed.key}
     return it.objects() == named and pages == {page.key for page in it.manifest().pages} and not it.manifest().garbage
 
@@ -690,7 +690,7 @@ def test_whoever_reads_an_object_that_was_merged_away_reads_the_manifest_again()
 def test_a_scrub_that_died_is_done_by_the_next(*, done: bool) -> None:
     it = filled(evicts=False)
     lost, unindexed = it.segments()[1], it.segments()[2]
-    it.storage.delete([lost.key, index_key(unindexed.key)])
+    it.storage.delete([lost.key, build_index_key(unindexed.key)])
     rows = held(it.cluster)
     points = 0
     for at in itertools.count():
@@ -722,7 +722,7 @@ def test_every_kind_of_storage_is_merged_and_scrubbed(storage: ObjectStore) -> N
     done = it.cluster.upkeep().merge()
     assert (done.partitions, done.failed) == (1, 0)
     assert len(it.segments()) < count
-    it.storage.delete([index_key(it.segments()[0].key)])
+    it.storage.delete([build_index_key(it.segments()[0].key)])
     assert not scrub_cluster(it.cluster.upkeep(), is_named=True).failed
     assert held(it.cluster) == rows
     assert has_only_what_is_named(it)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.archives.keys import index_key, topic_manifest_key
+from reconciler.archives.keys import build_index_key, build_topic_manifest_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import ManifestSwap, manifest_register, remote_partition
 from reconciler.embedded.catalog.model import QuotaEntry
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 COPY = "copies"
-WRITES = {"put", "swap", "copy_in", "delete"}
+WRITES = {"put", "swap", "copy_from", "delete"}
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Pair:
         return found
 
     def end(self, partition: int = 0) -> int:
-        return self.east.log(COPY).bounds()[partition].end
+        return self.east.log(COPY).read_bounds()[partition].end
 
     def offsets(self, partition: int = 0, start: int = 0) -> list[int]:
         """Return the offsets that are read of the replica; each record is the one that the source wrote there."""
@@ -88,13 +88,7 @@ def pair_in(store: ObjectStore, storage: ObjectStore, **configs: str) -> Pair:
     west.switch_on(spillover_manifest_size="1024")
     west.cluster.create_topic(TOPIC, partitions=2, configs={**BOTH, "segment.bytes": "14", **configs})
     watched = WatchedStore(storage)
-    east = EmbeddedCluster.create(
-        MemoryStore(),
-        "follower",
-        now_ms=west.clock,
-        new_id=ids(),
-        storage=watched,
-    )
+    east = EmbeddedCluster.create(MemoryStore(), "follower", now_ms=west.clock, new_id=ids(), storage=watched)
     east.alter_cluster({"cloud_storage_enabled": "true"})
     watched.calls.clear()
     return Pair(west, east, watched)
@@ -119,10 +113,10 @@ def test_it_shows_what_was_uploaded_and_follows_without_writing_there(pair: Pair
     pair.east.replicate_topic(COPY, pair.location)
     source = pair.west.cluster.log(TOPIC)
     shown = pair.end()
-    assert 0 < shown < source.bounds()[0].end
+    assert 0 < shown < source.read_bounds()[0].end
     assert read(pair.east.log(COPY)) == read(source, stop=shown)
-    assert [extent.offsets for extent in pair.east.log(COPY).extents(0, OffsetRange(0, 99))] == [
-        extent.offsets for extent in source.extents(0, OffsetRange(0, shown))
+    assert [extent.offsets for extent in pair.east.log(COPY).list_extents(0, OffsetRange(0, 99))] == [
+        extent.offsets for extent in source.list_extents(0, OffsetRange(0, shown))
     ]
     pair.upload(6)
     assert (pair.end(), pair.follow()) == (shown, 1)
@@ -177,7 +171,7 @@ def test_partitions_for_which_a_namespace_has_no_room_keep_no_other_from_its_sou
     found = quick.follow()
     assert isinstance(found, QuotaExceededError)
     assert "namespace shop may hold 2 partitions" in str(found)
-    assert quick.east.log(name).bounds()[0].end == quick.west.manifest().end
+    assert quick.east.log(name).read_bounds()[0].end == quick.west.manifest().end
     assert quick.east.topic(name).partitions == 2
 
 
@@ -362,7 +356,7 @@ def test_what_the_source_lets_go_of_is_skipped_and_then_shown_as_gone(pair: Pair
     assert 0 < start <= pair.end()
     assert pair.offsets() == list(range(start, pair.end()))
     assert pair.follow() == 1
-    bounds = pair.east.log(COPY).bounds()[0]
+    bounds = pair.east.log(COPY).read_bounds()[0]
     assert (bounds.start, bounds.end) == (start, pair.west.manifest().end)
     assert pair.offsets() == list(range(start, pair.end()))
 
@@ -398,7 +392,7 @@ def test_a_source_whose_description_comes_back_is_followed_again(quick: Pair) ->
     quick.upload(4)
     quick.east.replicate_topic(COPY, quick.location)
     where = TopicLocation.parse(quick.location)
-    key = topic_manifest_key(where.cluster_id, where.revision)
+    key = build_topic_manifest_key(where.cluster_id, where.revision)
     there = quick.west.storage.get(key)
     assert there is not None
     quick.west.storage.delete([key])
@@ -419,7 +413,7 @@ def test_a_source_that_comes_back_is_not_called_deleted_though_there_is_no_room_
     quick.west.cluster.alter_topic(TOPIC, partitions=4)
     quick.upload(4)
     where = TopicLocation.parse(quick.location)
-    key = topic_manifest_key(where.cluster_id, where.revision)
+    key = build_topic_manifest_key(where.cluster_id, where.revision)
     there = quick.west.storage.get(key)
     assert there is not None
     quick.west.storage.delete([key])
@@ -564,7 +558,7 @@ def test_readers_get_the_right_records_or_an_error_whatever_the_source_does(quic
     def look() -> None:
         while not is_over.is_set():
             log = quick.east.log(COPY)
-            bounds = log.bounds()[0]
+            bounds = log.read_bounds()[0]
             with suppress(MissingObjectError):
                 rows = read(log, 0, bounds.start, bounds.end)
                 next(reads)
@@ -653,7 +647,7 @@ def test_its_heads_belong_to_no_client(quick: Pair) -> None:
 def test_a_missing_index_is_made_up_for(quick: Pair) -> None:
     quick.upload(6)
     quick.east.replicate_topic(COPY, quick.location)
-    quick.west.storage.delete([index_key(entry.key) for entry in quick.west.segments()])
+    quick.west.storage.delete([build_index_key(entry.key) for entry in quick.west.segments()])
     assert quick.offsets() == list(range(quick.end()))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.archives.keys import index_key
+from reconciler.archives.keys import build_index_key
 from reconciler.archives.manifest import read_manifest
 from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.catalog.tiering_state import finish_disabling
@@ -18,7 +18,7 @@ from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import Digest, LostOffsets, OffsetRange
 from reconciler.resources.groups import ToTime
-from reconciler.runtime.effects import this_host
+from reconciler.runtime.effects import read_host_name
 from tests.embedded.samples import NOW, numbered, read, rows_of
 from tests.embedded.stores import WatchedStore
 from tests.embedded.tiered.tiered_cluster import (
@@ -32,9 +32,7 @@ from tests.embedded.tiered.tiered_cluster import (
     storage_of,
     tiered_cluster,
 )
-from tests.embedded.tiered.tiered_cluster import (
-    archived_head as head_of,
-)
+from tests.embedded.tiered.tiered_cluster import archived_head as head_of
 
 if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
@@ -85,7 +83,7 @@ def test_every_offset_is_readable_after_local_eviction_the_same_bytes(local_star
     archive(cluster, TOPIC)
     evict(cluster, TOPIC, to=local_start)
     log = cluster.log(TOPIC)
-    bounds = log.bounds()[0]
+    bounds = log.read_bounds()[0]
     assert (bounds.start, bounds.local_start, bounds.end) == (0, local_start, 60)
     assert read(log) == before == rows_of([numbered(0, 60)])
     for start, stop in [(0, 1), (5, 25), (29, 31), (25, 60), (59, 60)]:
@@ -107,27 +105,27 @@ def test_an_object_that_no_manifest_names_is_never_read() -> None:
     storage = storage_of(cluster)
     body = storage.get(segments(cluster)[0])
     assert body is not None
-    storage.put(f"{place_of(cluster, TOPIC).place}/0-9-{len(body.body)}-0-v1-00000000.parquet", b"half a segment")
+    storage.put(f"{place_of(cluster, TOPIC).key_prefix}/0-9-{len(body.body)}-0-v1-00000000.parquet", b"half a segment")
     assert read(cluster.log(TOPIC)) == rows_of([numbered(0, 60)])
 
 
 def test_extents_and_digests_are_those_of_a_local_log() -> None:
     cluster = filled()
     log = cluster.log(TOPIC)
-    before = list(log.extents(0, ALL)), sum(log.digests(0, ALL), Digest())
-    cut = sum(log.digests(0, OffsetRange(7, 44)), Digest())
+    before = list(log.list_extents(0, ALL)), sum(log.read_digests(0, ALL), Digest())
+    cut = sum(log.read_digests(0, OffsetRange(7, 44)), Digest())
     archive(cluster, TOPIC)
     evict(cluster, TOPIC, to=30)
-    assert (list(log.extents(0, ALL)), sum(log.digests(0, ALL), Digest())) == before
-    assert sum(log.digests(0, OffsetRange(7, 44)), Digest()) == cut
+    assert (list(log.list_extents(0, ALL)), sum(log.read_digests(0, ALL), Digest())) == before
+    assert sum(log.read_digests(0, OffsetRange(7, 44)), Digest()) == cut
 
 
 def test_a_search_by_time_looks_in_both_tiers() -> None:
     cluster = half_remote()
     log = cluster.log(TOPIC)
     for offset in (0, 9, 10, 29, 30, 59):
-        assert log.offset_for_time(0, NOW + offset) == offset
-    assert log.offset_for_time(0, NOW + 60) is None
+        assert log.find_offset_at(0, NOW + offset) == offset
+    assert log.find_offset_at(0, NOW + 60) is None
 
 
 def test_a_log_travels_and_is_read_elsewhere() -> None:
@@ -166,11 +164,11 @@ def test_with_reads_off_the_log_begins_at_its_local_start_for_everybody() -> Non
     cluster.groups.commit("g", {(TOPIC, 0): 5})
     cluster.alter_topic(TOPIC, {"remote.read": "false"})
     log = cluster.log(TOPIC)
-    assert log.bounds()[0].start == 30
+    assert log.read_bounds()[0].start == 30
     assert read(log) == rows_of([numbered(30, 30)])
     assert read(log, stop=30) == []
-    assert list(log.extents(0, OffsetRange(0, 30))) == []
-    assert log.offset_for_time(0, NOW) == 30
+    assert list(log.list_extents(0, OffsetRange(0, 30))) == []
+    assert log.find_offset_at(0, NOW) == 30
     assert cluster.groups.fetch("g") == {(TOPIC, 0): CommittedOffset(30, "", NOW)}
     (row,) = cluster.groups.describe("g").offsets
     assert (row.committed, row.start) == (30, 30)
@@ -219,7 +217,7 @@ def test_delete_refuses_what_is_remote_at_once_and_lets_reads_under_way_end(*, i
     else:
         cluster.catalog.commit(lambda draft: alter_topic(draft, TOPIC, off))
     log = cluster.log(TOPIC)
-    assert log.bounds()[0].start == 30
+    assert log.read_bounds()[0].start == 30
     assert read(log) == rows_of([numbered(30, 30)])
     rows = rows_of([*found, *under_way])
     assert [row["offset"] for row in rows] in ([*range(60)], [*range(10), *range(30, 60)])
@@ -247,7 +245,7 @@ def test_an_executor_that_does_not_see_the_object_storage_is_named_before_the_fi
     cluster.storage = elsewhere = MemoryStore()
     with pytest.raises(UserError, match="holds nothing of it") as raised:
         cluster.log(TOPIC).check_shared()
-    seen = f"If {elsewhere.url} is as it was, the executor on {this_host()} does not see it"
+    seen = f"If {elsewhere.url} is as it was, the executor on {read_host_name()} does not see it"
     assert raised.value.hint.startswith(f"{seen}: put it on storage that every executor sees. Otherwise: Set ")
 
 
@@ -286,7 +284,7 @@ def test_a_read_goes_on_after_what_is_gone_only_when_asked(which: str, first: in
     offsets = [row["offset"] for row in read(log)]
     assert offsets == [*range(first), *range(last + 1, 60)]
     assert lost == [LostOffsets(TOPIC, 0, first, last, key, storage_of(cluster).url)]
-    assert log.offset_for_time(0, NOW + first) == last + 1
+    assert log.find_offset_at(0, NOW + first) == last + 1
     consumer = cluster.consumer(topics=[TOPIC], on_missing=lost.append)
     polled = [record.offset for _ in range(9) for fetched in consumer.poll() for record in fetched]
     assert polled == offsets
@@ -310,7 +308,7 @@ def test_a_read_goes_on_after_what_is_damaged_only_when_asked(
     storage, key = storage_of(cluster), segments(cluster)[1]
     stored = storage.get(key)
     assert stored is not None
-    storage.delete([key] if is_indexed else [key, index_key(key)])
+    storage.delete([key] if is_indexed else [key, build_index_key(key)])
     storage.put(key, stored.body[:harm] if harm else bytes(len(stored.body)))
     with pytest.raises(DamagedObjectError, match="offsets 1000 to 1999 cannot be read") as raised:
         read(cluster.log(TOPIC))
@@ -324,18 +322,18 @@ def test_a_read_goes_on_after_what_is_damaged_only_when_asked(
     assert (one.first, one.last, one.key) == (first, 1999, key)
     said = f"{TOPIC}, partition 0: offsets {first} to 1999 cannot be read: {storage.url}: object {key} is damaged: "
     assert str(one).startswith(said)
-    assert log.offset_for_time(0, NOW + 999) == 999
+    assert log.find_offset_at(0, NOW + 999) == 999
 
 
 def test_a_missing_or_damaged_index_is_made_up_for_by_the_segment() -> None:
     cluster = half_remote()
     one, two, three = segments(cluster)[:3]
     storage = storage_of(cluster)
-    storage.delete([index_key(each) for each in (one, two, three)])
-    storage.put(index_key(two), b"no index")
-    other = storage.get(index_key(segments(cluster)[3]))
+    storage.delete([build_index_key(each) for each in (one, two, three)])
+    storage.put(build_index_key(two), b"no index")
+    other = storage.get(build_index_key(segments(cluster)[3]))
     assert other is not None
-    storage.put(index_key(three), other.body)
+    storage.put(build_index_key(three), other.body)
     assert read(cluster.log(TOPIC)) == rows_of([numbered(0, 60)])
 
 
@@ -368,7 +366,7 @@ def test_a_copy_that_begins_within_a_remote_segment_reads_it() -> None:
 def test_a_group_is_reset_to_a_time_that_lies_in_the_remote_tier() -> None:
     cluster = half_remote()
     cluster.groups.commit("g", {(TOPIC, 0): 60})
-    (move,) = cluster.groups.moves("g", ToTime(NOW + 12))
+    (move,) = cluster.groups.plan_reset("g", ToTime(NOW + 12))
     assert move.after == 12
 
 

@@ -519,7 +519,7 @@ def segment(number: int, size: int = 10, age_ms: int = 0) -> Entry:
 def manifest_of(segments: Sequence[Entry], storage: WatchedStore | None = None, *, paged: int = 0) -> Manifest:
     """Return a manifest of segments, the first `paged` in pages of three."""
     spill = ManifestSpill(storage or MemoryStore(), PLACE, 1024)
-    pages = [spill.page(segments[at : min(at + 3, paged)]) for at in range(0, paged, 3)]
+    pages = [spill.write_page(segments[at : min(at + 3, paged)]) for at in range(0, paged, 3)]
     return Manifest(
         "west", 0, 1, segments[0].base, segments[-1].last + 1, pages=tuple(pages), entries=tuple(segments[paged:])
     )
@@ -653,7 +653,7 @@ def test_a_large_page_is_cut_at_the_price_of_a_small_one() -> None:
     storage = WatchedStore(MemoryStore())
     segments = [segment(number) for number in range(5_000)]
     spill = ManifestSpill(storage, PLACE, 1024)
-    manifest = Manifest("west", 0, 1, 0, 50_000, pages=(spill.page(segments),))
+    manifest = Manifest("west", 0, 1, 0, 50_000, pages=(spill.write_page(segments),))
     written = 0
     for number in range(400):
         fresh = ManifestSpill(storage, PLACE, 1024)
@@ -670,7 +670,9 @@ def test_much_garbage_goes_to_a_page_and_the_manifest_stays_small() -> None:
     storage = MemoryStore()
     segments = [segment(number) for number in range(500)]
     spill = ManifestSpill(storage, PLACE, 1024)
-    manifest = Manifest("west", 0, 1, 0, 5_000, pages=(spill.page(segments[:400]),), entries=tuple(segments[400:]))
+    manifest = Manifest(
+        "west", 0, 1, 0, 5_000, pages=(spill.write_page(segments[:400]),), entries=tuple(segments[400:])
+    )
     cut = expire_below(storage, manifest, 3_000, spill)
     assert cut is not None
     assert cut.manifest.garbage.entries == ()

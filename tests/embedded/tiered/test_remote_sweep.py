@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.archives.keys import index_key, location_prefix, topic_manifest_key
+from reconciler.archives.keys import build_index_key, build_location_prefix, build_topic_manifest_key
 from reconciler.archives.manifest import Garbage, ManifestSwap, manifest_register
 from reconciler.embedded.check.sweep import SweepResult
 from reconciler.embedded.cluster import EmbeddedCluster
@@ -19,7 +19,7 @@ from reconciler.lifecycles import HousekeepingState
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.wrappers import MeteredStore, RequestMeter
-from reconciler.providers.embedded.maintenance import jobs_of
+from reconciler.providers.embedded.maintenance import list_jobs
 from reconciler.providers.protocol import MaintenancePorts
 from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, Clock, LateStore, append, append_parts, held
 from tests.embedded.samples import ids
@@ -61,8 +61,8 @@ def there(it: Tiered) -> set[str]:
 def test_only_what_no_manifest_names_goes_once_it_is_a_day_old() -> None:
     it = filled()
     before, known = held(it.opened()), there(it)
-    put(it, it.remote().place)
-    others = put(it, it.remote().place, "notes.txt", "mine/0-1.parquet")
+    put(it, it.remote().key_prefix)
+    others = put(it, it.remote().key_prefix, "notes.txt", "mine/0-1.parquet")
     assert sweep(it, 0) == SweepResult()
     assert sweep(it, DAY - 60_000) == SweepResult()
     assert sweep(it) == SweepResult(objects=3, bytes=300)
@@ -74,7 +74,7 @@ def test_only_what_no_manifest_names_goes_once_it_is_a_day_old() -> None:
 
 def test_the_age_is_told_by_the_storage_itself() -> None:
     it = filled()
-    put(it, it.remote().place)
+    put(it, it.remote().key_prefix)
     it.clock.now_ms += 100 * DAY
     late: Any = LateStore(it.store, LATER_MS)
     assert it.opened(late).sweep() == SweepResult()
@@ -86,7 +86,7 @@ def test_a_manifest_or_page_that_cannot_be_read_stops_it_and_nothing_is_deleted(
     with it.cluster.producer() as producer:
         producer.send("aaa", "x", partition=0)
     it.upload()
-    orphans = put(it, f"{location_prefix(it.cluster.cluster_id, it.cluster.topic('aaa').revision)}00000")
+    orphans = put(it, f"{build_location_prefix(it.cluster.cluster_id, it.cluster.topic('aaa').revision)}00000")
     for key in (it.manifest().pages[0].key, it.remote().key):
         body = it.storage.get(key)
         assert body is not None
@@ -109,7 +109,7 @@ def test_other_clusters_locations_are_never_touched() -> None:
     it = filled()
     theirs = EmbeddedCluster.create(MemoryStore(), "somebody-else", now_ms=it.clock, new_id=ids(), storage=it.storage)
     theirs.alter_cluster({"cloud_storage_enabled": "true"})
-    orphans = put(it, f"{location_prefix('somebody-else', 1)}00000")
+    orphans = put(it, f"{build_location_prefix('somebody-else', 1)}00000")
     assert sweep(it) == SweepResult()
     assert set(orphans) <= there(it)
 
@@ -120,8 +120,8 @@ def test_a_location_of_ours_that_another_cluster_owns_by_now_is_left_alone() -> 
     kept = register.read()
     assert kept is not None
     register.swap(kept, {**kept.value, "owner": "somebody"})
-    put(it, it.remote().place)
-    put(it, f"{location_prefix(it.cluster.cluster_id, it.tiering().location.revision)}00007")
+    put(it, it.remote().key_prefix)
+    put(it, f"{build_location_prefix(it.cluster.cluster_id, it.tiering().location.revision)}00007")
     before = there(it)
     assert sweep(it) == SweepResult()
     assert there(it) == before
@@ -130,7 +130,7 @@ def test_a_location_of_ours_that_another_cluster_owns_by_now_is_left_alone() -> 
 def test_what_is_kept_on_purpose_stays_and_only_orphans_beside_it_go() -> None:
     it = filled()
     it.cluster.alter_topic(TOPIC, {"remote.delete": "false"})
-    place, known = it.remote().place, there(it)
+    place, known = it.remote().key_prefix, there(it)
     it.cluster.delete_topic(TOPIC)
     put(it, place)
     assert sweep(it).objects == 3
@@ -148,14 +148,14 @@ def test_objects_without_a_manifest_stay_where_anybody_knows_their_topic() -> No
     it.cluster.delete_topic(TOPIC)
     assert sweep(it) == SweepResult()
     assert there(it) == before
-    it.storage.delete([topic_manifest_key(it.cluster.cluster_id, revision)])
+    it.storage.delete([build_topic_manifest_key(it.cluster.cluster_id, revision)])
     assert sweep(it).objects == len(before) - 2
     assert there(it) == {"storage.json"}
 
 
 def test_what_a_deletion_never_named_is_swept_once_the_topic_is_gone() -> None:
     it = filled()
-    put(it, it.remote().place)
+    put(it, it.remote().key_prefix)
     it.cluster.delete_topic(TOPIC)
     assert len(there(it)) == 4
     assert sweep(it, 0) == SweepResult()
@@ -166,7 +166,7 @@ def test_what_a_deletion_never_named_is_swept_once_the_topic_is_gone() -> None:
 def test_garbage_that_somebody_left_goes_at_once() -> None:
     it = filled()
     before = held(it.opened())
-    lost = put(it, it.remote().place, "7-7-100-0-v1-76543210.parquet")
+    lost = put(it, it.remote().key_prefix, "7-7-100-0-v1-76543210.parquet")
     (newest,) = it.manifest().entries[-1:]
     left = replace(newest, key=lost[0])
 
@@ -197,14 +197,14 @@ def test_what_is_named_while_it_runs_stays() -> None:
                 it.upload()
             return iter(found)
 
-    orphans = put(it, it.remote().place)
+    orphans = put(it, it.remote().key_prefix)
     busy: tuple[Any, Any] = (
         LateStore(it.store, LATER_MS),
         LateStore(Busy(it.storage.url.removeprefix("memory://")), LATER_MS),
     )
     assert it.opened(*busy).sweep().objects == len(orphans)
     assert listings
-    assert it.objects() == {key for entry in it.segments() for key in (entry.key, index_key(entry.key))}
+    assert it.objects() == {key for entry in it.segments() for key in (entry.key, build_index_key(entry.key))}
     assert len(held(it.opened())) == 6 + 4 * len(listings)
 
 
@@ -354,14 +354,14 @@ def test_every_kind_of_request_is_counted_and_the_store_travels_without_its_mete
     store = MeteredStore(MemoryStore(), meter)
     store.put("a", b"1")
     store.swap("b", b"2", expected=None)
-    store.copy_in("c", store, "a")
+    store.copy_from("c", store, "a")
     assert store.get("c") is not None
     assert store.get_range("a", 0, 1) == b"1"
     assert [listed.key for listed in store.list("")] == ["a", "b", "c"]
     store.delete(["a"])
-    store.clock_ms()
-    assert not store.probe()
-    assert meter.within(1_000) == 9
+    store.read_clock_ms()
+    assert not store.find_violated_conditions()
+    assert meter.count_within(1_000) == 9
     folder = DirectoryStore(tmp_path)
     there = pickle.loads(pickle.dumps(MeteredStore(folder, meter)))  # noqa: S301 - just pickled
     assert isinstance(there, DirectoryStore)
@@ -370,7 +370,7 @@ def test_every_kind_of_request_is_counted_and_the_store_travels_without_its_mete
 def jobs_at_interval(keeping: TierHousekeeping, cluster: EmbeddedCluster, *, is_asked: bool = False) -> Any:
     """Return the jobs of a pass of `run --interval`, which nobody waits for."""
     means = MaintenancePorts(lambda work, do: iter([do(work)]), lambda _address: True, lambda: False, is_asked)
-    return jobs_of("west", cluster, means, keeping)
+    return list_jobs("west", cluster, means, keeping)
 
 
 def fragmented() -> Tiered:
@@ -393,7 +393,7 @@ def test_a_pass_at_an_interval_merges_only_while_nobody_else_uses_object_storage
     assert len(it.segments()) == 8
     it.clock.now_ms += 11_000
     assert jobs_at_interval(keeping, cluster)["merge"]().done == 1
-    assert keeping.meter.within(10_000) <= 10
+    assert keeping.meter.count_within(10_000) <= 10
     assert keeping.state is IDLE
 
 
@@ -418,7 +418,7 @@ def test_new_traffic_between_two_looks_leaves_the_rest_to_the_next_pass() -> Non
     def busy(what: str, key: str) -> None:
         if what == "put" and key.endswith(".parquet"):
             for _ in range(20):
-                keeping.meter.note()
+                keeping.meter.count_request()
 
     watched = WatchedStore(it.storage, before=busy)
     upkeep = replace(it.opened(storage=watched).upkeep(), tidying=HousekeepingTurn(keeping, drains=False))
@@ -434,6 +434,6 @@ def test_what_lies_here_alone_is_compacted_whoever_uses_object_storage() -> None
     it.upload()
     keeping = TierHousekeeping(RequestMeter(it.clock), it.clock)
     for _ in range(20):
-        keeping.meter.note()
+        keeping.meter.count_request()
     upkeep = replace(it.cluster.upkeep(), tidying=HousekeepingTurn(keeping, drains=False))
     assert upkeep.compact().partitions == 1

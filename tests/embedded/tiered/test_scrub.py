@@ -7,7 +7,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from reconciler.archives.keys import index_key, topic_manifest_key
+from reconciler.archives.keys import build_index_key, build_topic_manifest_key
 from reconciler.archives.topic_manifest import TopicManifest, read_topic_manifest
 from reconciler.embedded.catalog.tiering_state import build_topic_manifest
 from reconciler.embedded.maintenance.passes import SCRUB_INTERVAL_MS, scrub_cluster
@@ -50,7 +50,7 @@ def test_a_lost_segment_that_lies_here_too_is_put_again() -> None:
     assert scrubbed(it) == MaintenanceResult(partitions=1)
     it.cluster.upkeep().retain()
     assert held(it.cluster) == rows
-    assert it.objects() == {key for entry in it.segments() for key in (entry.key, index_key(entry.key))}
+    assert it.objects() == {key for entry in it.segments() for key in (entry.key, build_index_key(entry.key))}
 
 
 def test_of_a_lost_segment_that_lay_nowhere_else_its_offsets_are_told_and_it_stays_named() -> None:
@@ -108,7 +108,7 @@ def test_a_segment_of_another_size_is_told_and_put_again_where_it_lies_here(*, e
 @pytest.mark.parametrize("garbled", [None, b"", b"no footer", b"PAR1"])
 def test_a_missing_or_garbled_index_is_made_from_its_segment(garbled: bytes | None) -> None:
     it = uploaded(evicts=True)
-    key = index_key(it.segments()[3].key)
+    key = build_index_key(it.segments()[3].key)
     before = it.storage.get(key)
     it.storage.delete([key])
     if garbled is not None:
@@ -128,12 +128,12 @@ def test_the_index_of_another_segment_is_none() -> None:
     it.upload()
     first, *_, last = it.segments()
     assert first.digest.records != last.digest.records
-    other = it.storage.get(index_key(last.key))
+    other = it.storage.get(build_index_key(last.key))
     assert other is not None
-    it.storage.delete([index_key(first.key)])
-    it.storage.put(index_key(first.key), other.body)
+    it.storage.delete([build_index_key(first.key)])
+    it.storage.put(build_index_key(first.key), other.body)
     scrubbed(it)
-    mended = it.storage.get(index_key(first.key))
+    mended = it.storage.get(build_index_key(first.key))
     assert mended is not None
     assert mended.body != other.body
 
@@ -158,16 +158,16 @@ def test_a_lost_page_is_told_with_its_offsets_and_the_rest_is_looked_at() -> Non
     it.fill(81)
     it.upload()
     page, entry = it.manifest().pages[0], it.manifest().entries[-1]
-    it.storage.delete([page.key, index_key(entry.key)])
+    it.storage.delete([page.key, build_index_key(entry.key)])
     done = scrubbed(it)
     (error,) = done.errors
     assert f"offsets {page.base} to {page.last} cannot be read: {page.key}: a page" in error.message
-    assert it.storage.get(index_key(entry.key)) is not None
+    assert it.storage.get(build_index_key(entry.key)) is not None
 
 
 def test_objects_that_nobody_names_are_left_to_the_sweep() -> None:
     it = uploaded()
-    key = f"{it.remote().place}/900-999-10-0-v1-abcdefgh.parquet"
+    key = f"{it.remote().key_prefix}/900-999-10-0-v1-abcdefgh.parquet"
     it.storage.put(key, b"left over")
     assert scrubbed(it) == MaintenanceResult(partitions=1)
     assert it.storage.get(key) is not None
@@ -229,7 +229,7 @@ def described(it: Tiered) -> TopicManifest | None:
 def describe_as(it: Tiered, body: bytes | None) -> str:
     """Put other bytes in place of a topic's description, or nothing."""
     location = it.tiering().location
-    key = topic_manifest_key(location.cluster_id, location.revision)
+    key = build_topic_manifest_key(location.cluster_id, location.revision)
     it.storage.delete([key])
     if body is not None:
         it.storage.put(key, body)

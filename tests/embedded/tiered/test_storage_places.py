@@ -13,7 +13,7 @@ from reconciler.embedded.objects import create_cluster, read_cluster_id
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.resources.cluster import is_overlapping
+from reconciler.resources.cluster import urls_overlap
 from tests.embedded.maintenance.tiny_segments import DAY, LateStore
 from tests.embedded.samples import ids
 
@@ -106,8 +106,8 @@ def test_a_file_is_no_place_for_anything(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_one_place_or_lies_in_another_is_known(one: str, other: str) -> None:
-    assert is_overlapping(one, other)
-    assert is_overlapping(other, one)
+    assert urls_overlap(one, other)
+    assert urls_overlap(other, one)
 
 
 @pytest.mark.parametrize(
@@ -122,5 +122,5 @@ def test_what_is_one_place_or_lies_in_another_is_known(one: str, other: str) -> 
     ],
 )
 def test_what_lies_apart_is_known(one: str, other: str) -> None:
-    assert not is_overlapping(one, other)
-    assert not is_overlapping(other, one)
+    assert not urls_overlap(one, other)
+    assert not urls_overlap(other, one)

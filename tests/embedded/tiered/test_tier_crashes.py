@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.archives.keys import index_key
+from reconciler.archives.keys import build_index_key
 from reconciler.archives.manifest import RemotePartition, read_manifest, remote_partition
 from reconciler.archives.pages import iter_all_entries
 from reconciler.embedded.catalog.tiering_state import find_tiering
@@ -77,7 +77,7 @@ def names_what_is_there(it: Tiered) -> None:
     head, manifest = head_of(it.opened()), it.manifest()
     assert head.start <= head.local_start <= head.end
     live = [entry for entry in it.segments() if entry.last >= head.start]
-    assert {key for entry in live for key in (entry.key, index_key(entry.key))} <= it.objects()
+    assert {key for entry in live for key in (entry.key, build_index_key(entry.key))} <= it.objects()
     assert manifest.start <= head.start or not live
     assert named_in(it.opened()) <= parts_in(it.store) | it.objects()
     remote = [offset for entry in live for offset in range(entry.base, entry.last + 1)]
@@ -87,7 +87,7 @@ def names_what_is_there(it: Tiered) -> None:
 def is_swept_clean(it: Tiered) -> None:
     late: tuple[Any, Any] = LateStore(it.store, DAY + 60_000), LateStore(it.storage, DAY + 60_000)
     it.opened(*late).sweep()
-    assert it.objects() == {key for entry in it.segments() for key in (entry.key, index_key(entry.key))}
+    assert it.objects() == {key for entry in it.segments() for key in (entry.key, build_index_key(entry.key))}
     pages = {listed.key for listed in it.storage.list("topics/") if "/pages/" in listed.key}
     assert pages == {page.key for page in it.manifest().pages}
     assert len(parts_in(it.store)) == head_of(it.opened()).records - _dead(it)
@@ -245,9 +245,9 @@ def test_nothing_of_another_topic_goes_with_a_deletion_that_died() -> None:
             producer.send("other", str(number), partition=0)
     it.upload()
     other = remote_partition(_location(it, "other"), 0)
-    before = {listed.key for listed in it.storage.list(other.place)}
+    before = {listed.key for listed in it.storage.list(other.key_prefix)}
     for left in deaths(it, lambda cluster: cluster.delete_topic(TOPIC), every=5):
-        assert {listed.key for listed in left.storage.list(other.place)} == before
+        assert {listed.key for listed in left.storage.list(other.key_prefix)} == before
 
 
 def _location(it: Tiered, name: str) -> Any:

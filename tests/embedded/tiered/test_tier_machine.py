@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from reconciler.embedded.segments import head as head_module
-from reconciler.objectstore.base import ObjectStore, nonce
+from reconciler.objectstore.base import ObjectStore, create_nonce
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.tiered.tier_machine import TieredMachine
@@ -48,7 +48,7 @@ def test_in_memory() -> None:
 
 @pytest.mark.soak
 def test_in_folders(tmp_path: Path) -> None:
-    run(lambda: DirectoryStore(tmp_path / nonce()), examples=3, steps=15)
+    run(lambda: DirectoryStore(tmp_path / create_nonce()), examples=3, steps=15)
 
 
 @pytest.mark.soak

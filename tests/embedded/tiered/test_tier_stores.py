@@ -76,7 +76,7 @@ def test_a_topic_lives_on_two_tiers_and_goes_from_both(it: Tiered) -> None:
     assert [head_of(it.cluster, partition).start for partition in range(2)] == [6, 5]
     assert [values(it, partition) for partition in range(2)] == [before[0][6:], before[1][5:]]
     assert check_cluster(it.store, deep=True, storage=it.storage).findings == []
-    it.storage.put(f"{it.remote().place}/0-0-1-0-v1-01234567.parquet", b"x")
+    it.storage.put(f"{it.remote().key_prefix}/0-0-1-0-v1-01234567.parquet", b"x")
     late: tuple[Any, Any] = LateStore(it.store, DAY + 60_000), LateStore(it.storage, DAY + 60_000)
     assert it.opened(*late).sweep().objects == 1
     assert [values(it, partition) for partition in range(2)] == [before[0][6:], before[1][5:]]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from reconciler.archives.keys import topic_manifest_key
+from reconciler.archives.keys import build_topic_manifest_key
 from reconciler.archives.manifest import manifest_register
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.tiered.remote_sweep import RemoteDeletion
@@ -42,7 +42,7 @@ def location(it: Tiered) -> str:
 @pytest.mark.fact("F-R-008")
 def test_all_objects_of_a_topic_go_with_it() -> None:
     it = uploaded()
-    assert it.storage.get(topic_manifest_key(it.cluster.cluster_id, it.tiering().location.revision)) is not None
+    assert it.storage.get(build_topic_manifest_key(it.cluster.cluster_id, it.tiering().location.revision)) is not None
     it.cluster.delete_topic(TOPIC)
     assert left(it) == []
     assert it.cluster.catalog.read().deletions == {}
@@ -129,7 +129,7 @@ def test_a_partition_that_belongs_to_another_cluster_by_now_is_left_alone() -> N
     held = register.read()
     assert held is not None
     register.swap(held, {**held.value, "owner": "somebody"})
-    theirs = [key for key in left(it) if key.startswith(place.place)]
+    theirs = [key for key in left(it) if key.startswith(place.key_prefix)]
     it.cluster.delete_topic(TOPIC)
     assert left(it) == theirs
 

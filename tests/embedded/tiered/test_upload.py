@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import BufferReader
 
-from reconciler.archives.keys import index_key
+from reconciler.archives.keys import build_index_key
 from reconciler.archives.manifest import Manifest, ManifestSwap, read_manifest
 from reconciler.archives.pages import iter_all_entries
 from reconciler.archives.topic_manifest import read_topic_manifest, write_topic_manifest
@@ -90,7 +90,7 @@ def test_closed_segments_are_uploaded_and_the_open_one_is_not(storage: ObjectSto
     assert ends_of(tier) == [(0, 3), (4, 7)]
     assert (manifest.start, manifest.end, head_of(tier.cluster).uploaded_to) == (0, 8, 8)
     for entry in manifest.entries:
-        stored, index = tier.storage.get(entry.key), tier.storage.get(index_key(entry.key))
+        stored, index = tier.storage.get(entry.key), tier.storage.get(build_index_key(entry.key))
         assert stored is not None
         assert index is not None
         assert len(stored.body) == entry.bytes
@@ -297,7 +297,7 @@ def test_a_compacted_topic_is_uploaded_raw_first_and_compacted_after() -> None:
     rows = [row for entry in tier.segments() for row in rows_of(read_part(tier.storage, entry, 0, ALL))]
     assert rows == [row for row in held(tier.cluster) if row["offset"] < compacted_to]
     assert len(rows) == 3
-    assert tier.objects() == {key for entry in tier.segments() for key in (entry.key, index_key(entry.key))}
+    assert tier.objects() == {key for entry in tier.segments() for key in (entry.key, build_index_key(entry.key))}
     assert tier.upload() == MaintenanceResult()
 
 
@@ -502,14 +502,14 @@ def check(tier: Tiered, rows: dict[int, list[dict[str, Any]]]) -> None:
 def remote_rows(tier: Tiered, manifest: Manifest, partition: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for entry in iter_all_entries(tier.storage, manifest):
-        assert tier.storage.get(index_key(entry.key)) is not None
+        assert tier.storage.get(build_index_key(entry.key)) is not None
         rows += rows_of(read_part(tier.storage, entry, partition, ALL))
     return rows
 
 
 def named(tier: Tiered) -> set[str]:
     entries = [entry for partition in range(2) for entry in tier.segments(partition)]
-    return {key for entry in entries for key in (entry.key, index_key(entry.key))}
+    return {key for entry in entries for key in (entry.key, build_index_key(entry.key))}
 
 
 def swept(tier: Tiered) -> None:

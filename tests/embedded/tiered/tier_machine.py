@@ -18,7 +18,7 @@ from unittest.mock import patch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from reconciler.archives.keys import index_key, location_prefix
+from reconciler.archives.keys import build_index_key, build_location_prefix
 from reconciler.archives.location import TopicTiering
 from reconciler.archives.manifest import (
     Manifest,
@@ -109,11 +109,7 @@ class TieredModel:
         self.deaths = 0
         """How many processes have died."""
         self._begin(self.make_store())
-        self.cluster.create_topic(
-            TOPIC,
-            partitions=PARTITIONS,
-            configs=CONFIGS,
-        )
+        self.cluster.create_topic(TOPIC, partitions=PARTITIONS, configs=CONFIGS)
 
     def _begin(self, store: ObjectStore) -> None:
         self.store = store
@@ -157,10 +153,10 @@ class TieredModel:
 
     def _found(self, log: EmbeddedLog, number: int) -> tuple[Bounds, list[Row]]:
         """Return a partition's bounds and all that is read; threads of whoever is overtaken may be at work in it."""
-        bounds = log.bounds()[number]
+        bounds = log.read_bounds()[number]
         while True:
             found = [(row["offset"], row["timestamp_ms"], row["value"]) for row in rows_of(log.read(number, ALL))]
-            before, bounds = bounds, log.bounds()[number]
+            before, bounds = bounds, log.read_bounds()[number]
             if before == bounds:
                 return bounds, found
 
@@ -175,7 +171,9 @@ class TieredModel:
             # Nobody uploads any more.
             assert manifest.end <= self.ended.setdefault(number, manifest.end)
         there = {listed.key for listed in self.storage.list("topics/")}
-        is_there = all({entry.key, index_key(entry.key)} <= there for entry in iter_all_entries(self.storage, manifest))
+        is_there = all(
+            {entry.key, build_index_key(entry.key)} <= there for entry in iter_all_entries(self.storage, manifest)
+        )
         assert is_there or manifest != read_manifest(self.storage, remote_partition(tiering.location, number))
 
     def _state(self) -> TieringState:
@@ -251,7 +249,9 @@ class TieredModel:
         found = check_cluster(self.store, deep=True, storage=self.storage)
         assert found.errors == 0, found.findings
         location = self.tiering().location
-        there = {listed.key for listed in self.storage.list(location_prefix(location.cluster_id, location.revision))}
+        there = {
+            listed.key for listed in self.storage.list(build_location_prefix(location.cluster_id, location.revision))
+        }
         named = {key for number in range(PARTITIONS) for key in self._named(remote_partition(location, number))}
         assert {key for key in there if key.endswith((".parquet", ".index")) or "/pages/" in key} == named
 
@@ -274,7 +274,7 @@ SWITCHES = {
     "off, delete": {**OFF, "remote.log.disable.policy": "delete"},
     "on": BOTH,
 }
-WRITES = {"put": ("put", "copy_in"), "swap": ("swap",), "delete": ("delete",)}
+WRITES = {"put": ("put", "copy_from"), "swap": ("swap",), "delete": ("delete",)}
 
 partition = st.integers(0, PARTITIONS - 1)
 hows = st.sampled_from(["dies before", "dies after"])
@@ -300,7 +300,7 @@ class TieredMachine(TieredModel, RuleBasedStateMachine):
             with self.cluster.producer() as producer:
                 for value in values:
                     producer.send(TOPIC, value, partition=partition, timestamp_ms=self.now_ms)
-            end = self.cluster.log(TOPIC).bounds()[partition].end
+            end = self.cluster.log(TOPIC).read_bounds()[partition].end
             self.log[partition] += [(end - len(values) + at, self.now_ms, value) for at, value in enumerate(values)]
 
     @precondition(lambda self: self.open is None)
@@ -313,7 +313,7 @@ class TieredMachine(TieredModel, RuleBasedStateMachine):
         value = self._value()
         producer.send(TOPIC, value, partition=partition, timestamp_ms=self.now_ms)
         producer.flush()
-        end = self.cluster.log(TOPIC).bounds()[partition].end
+        end = self.cluster.log(TOPIC).read_bounds()[partition].end
         self.open = Open(producer, partition, (end - 1, self.now_ms, value))
 
     @precondition(lambda self: self.open is not None)

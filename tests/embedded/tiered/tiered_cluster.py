@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reconciler.archives.keys import index_key, segment_key
+from reconciler.archives.keys import build_index_key, create_segment_key
 from reconciler.archives.location import TopicTiering
 from reconciler.archives.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest, remote_partition
 from reconciler.archives.pages import iter_all_entries
@@ -184,7 +184,7 @@ def expire(cluster: EmbeddedCluster, full_name: str, partition: int = 0, *, to: 
     tiering = find_tiering(cluster.catalog.read(), full_name, cluster.cluster_id)
     assert tiering is not None
     ManifestSwap(storage, cluster.cluster_id, tiering)(place, expired)
-    storage.delete([*gone, *map(index_key, gone)])
+    storage.delete([*gone, *map(build_index_key, gone)])
 
 
 def cached_in(folder: Path, *, chunk: str = "16384", **properties: str) -> dict[str, str | None]:
@@ -247,9 +247,9 @@ def segment_of(batches: Sequence[pa.RecordBatch]) -> tuple[bytes, Entry]:
 
 
 def _named(storage: ObjectStore, place: RemotePartition, entry: Entry, body: bytes) -> Entry:
-    key = segment_key(place.place, (entry.base, entry.last), len(body), entry.epoch)
+    key = create_segment_key(place.key_prefix, (entry.base, entry.last), len(body), entry.epoch)
     storage.put(key, body)
-    storage.put(index_key(key), footer_of(body))
+    storage.put(build_index_key(key), footer_of(body))
     return replace(entry, key=key, is_segment=True)
 
 
@@ -296,9 +296,11 @@ def put_remote(it: Tiered, upto: int, *, partition: int = 0) -> tuple[Entry, ...
     copies: list[Entry] = []
     for entry in head_of(it.cluster, partition).entries:
         if entry.last < upto:
-            key = segment_key(it.remote(partition).place, (entry.base, entry.last), entry.bytes, entry.epoch)
-            it.storage.copy_in(key, it.store, entry.key)
-            it.storage.put(index_key(key), b"footer")
+            key = create_segment_key(
+                it.remote(partition).key_prefix, (entry.base, entry.last), entry.bytes, entry.epoch
+            )
+            it.storage.copy_from(key, it.store, entry.key)
+            it.storage.put(build_index_key(key), b"footer")
             copies.append(replace(entry, key=key, is_segment=True))
     return tuple(copies)
 

@@ -17,7 +17,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from reconciler.jobs.copy import mirror
+from reconciler.jobs.copy import copy_log
 from reconciler.providers.brokers.ledger import CONFIGS, MAP, PROGRESS, TOPIC, Ledger
 from reconciler.providers.brokers.records.copy_progress import map_of
 from reconciler.providers.brokers.records.copy_sink import CopySink, Limits, Target
@@ -27,7 +27,7 @@ from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import until_known
 
 if TYPE_CHECKING:
-    from reconciler.jobs.flows import Copy
+    from reconciler.jobs.flows import CopyResult
     from reconciler.records.log import TopicLog
     from reconciler.records.offset_map import OffsetMap
 
@@ -74,15 +74,15 @@ class Place:
         gone = TopicPartition(topic, 0, offset)
         admin.delete_records([gone])[gone].result(30)
 
-    def log(self, topic: str) -> KafkaLog:
+    def open_log(self, topic: str) -> KafkaLog:
         return KafkaLog(topic, self.settings, {"bootstrap_servers": self.kafka.bootstrap().split(",")}, "west")
 
     def sink(self, topic: str, *, limits: Limits | None = None, owner: str = "link", **more: Any) -> CopySink:
         """Return a sink with an identity as a link has one."""
         self.create_ledger()
-        log = self.log(topic)
+        log = self.open_log(topic)
         wanted = limits or Limits()
-        partitions = len(log.bounds())
+        partitions = len(log.read_bounds())
         target = Target(self.settings, "east", topic, log.topic_id, partitions, owner, "link", limits=wanted, **more)
         return CopySink(target)
 
@@ -178,8 +178,8 @@ def shape(number: int) -> dict[str, Any]:
     }
 
 
-def copied(source: TopicLog, sink: CopySink, **options: Any) -> Copy:
-    return mirror(here(), source, sink, **options)
+def copied(source: TopicLog, sink: CopySink, **options: Any) -> CopyResult:
+    return copy_log(here(), source, sink, **options)
 
 
 def assert_copied(place: Place, source: str, target: str) -> int:
@@ -190,6 +190,6 @@ def assert_copied(place: Place, source: str, target: str) -> int:
     }
     for number, found in ours.items():
         offsets = place.map(target, number)
-        told = [offsets.target_of(offset) for offset, _ in found]
+        told = [offsets.find_target(offset) for offset, _ in found]
         assert told == [offset for offset, _ in theirs[number]]
     return sum(map(len, ours.values()))

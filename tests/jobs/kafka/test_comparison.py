@@ -14,10 +14,10 @@ from confluent_kafka.admin import AdminClient
 from pyspark import cloudpickle
 
 from reconciler.errors import SourceChangedError, UserError
-from reconciler.jobs.copy import TopicCopyJob, fill, mirror, settle
+from reconciler.jobs.copy import TopicCopyJob, copy_log, fill_topic, finish_topic
 from reconciler.jobs.ordered import make_whole_spans, verify_renumbered
 from reconciler.jobs.progress import JobProgress
-from reconciler.jobs.verify import verify
+from reconciler.jobs.verify import compare_logs
 from reconciler.operations.verify import compare_renumbered
 from reconciler.providers.brokers.records.copy_sink import Limits
 from reconciler.providers.brokers.records.record_log import KafkaLog
@@ -41,13 +41,13 @@ def test_a_kafka_topic_is_mirrored_to_an_embedded_cluster_at_the_same_offsets(
     source = place.create("orders", 2)
     produce(place, source, 200, partitions=2, each=30)
     east.create_topic(TOPIC, partitions=2)
-    copy = mirror(here(), place.log(source), east.sink(TOPIC))
-    ends = {number: bounds.stable for number, bounds in place.log(source).bounds().items()}
-    assert {number: bounds.end for number, bounds in east.log(TOPIC).bounds().items()} == ends
-    comparison = verify(here(), place.log(source), east.log(TOPIC), deep=True)
+    copy = copy_log(here(), place.open_log(source), east.sink(TOPIC))
+    ends = {number: bounds.stable for number, bounds in place.open_log(source).read_bounds().items()}
+    assert {number: bounds.end for number, bounds in east.log(TOPIC).read_bounds().items()} == ends
+    comparison = compare_logs(here(), place.open_log(source), east.log(TOPIC), deep=True)
     assert comparison.is_equal
     assert sum(each.left.records for each in comparison.partitions if each.left) == copy.records
-    assert verify(here(), place.log(source), east.log(TOPIC)).is_equal
+    assert compare_logs(here(), place.open_log(source), east.log(TOPIC)).is_equal
 
 
 @pytest.mark.fact("F-C-094")
@@ -57,7 +57,7 @@ def test_an_embedded_mirror_takes_nothing_of_what_takes_the_place_of_its_source_
 ) -> None:
     source = place.create("orders")
     produce(place, source, 200)
-    log = replace(place.log(source), id=place.log(source).topic_id)
+    log = replace(place.open_log(source), id=place.open_log(source).topic_id)
     east.create_topic(TOPIC, partitions=1)
     real = KafkaLog.read
 
@@ -68,32 +68,34 @@ def test_an_embedded_mirror_takes_nothing_of_what_takes_the_place_of_its_source_
 
     monkeypatch.setattr(KafkaLog, "read", late)
     with pytest.raises(SourceChangedError, match="deleted and created again"):
-        mirror(here(), log, east.sink(TOPIC))
-    assert east.log(TOPIC).bounds()[0].end == 0
+        copy_log(here(), log, east.sink(TOPIC))
+    assert east.log(TOPIC).read_bounds()[0].end == 0
 
 
 def test_a_copy_is_equal_though_markers_moved_its_records(place: Place) -> None:
     source, target = place.create("orders", 2), place.create("copy", 2)
     produce(place, source, 200, partitions=2, each=30)
     sink = place.sink(target, limits=Limits(records=50))
-    copied(place.log(source), sink)
-    bounds = place.log(source).bounds()
+    copied(place.open_log(source), sink)
+    bounds = place.open_log(source).read_bounds()
     seen: list[JobProgress] = []
-    spans = sink.spans(bounds)
-    comparison = verify_renumbered(here(), place.log(target), place.log(source), spans, progress=seen.append)
+    spans = sink.find_spans(bounds)
+    comparison = verify_renumbered(here(), place.open_log(target), place.open_log(source), spans, progress=seen.append)
     assert comparison.is_equal
     assert seen[-1].records == sum(each.right.records for each in comparison.partitions if each.right) > 0
     assert [each.left.end for each in comparison.partitions if each.left] != [each.stable for each in bounds.values()]
-    whole = make_whole_spans(place.log(target).bounds(), bounds)
-    assert verify_renumbered(here(), place.log(target), place.log(source), whole).is_equal
+    whole = make_whole_spans(place.open_log(target).read_bounds(), bounds)
+    assert verify_renumbered(here(), place.open_log(target), place.open_log(source), whole).is_equal
 
 
 def test_of_a_copy_that_is_behind_it_is_told_how_far_its_source_goes(place: Place) -> None:
     source, target = place.create("orders", 1), place.create("copy", 1)
     sink = place.sink(target)
     produce(place, source, 5, partitions=1)
-    bounds = place.log(source).bounds()
-    (found,) = compare_renumbered(here(), (place.log(target), place.log(source)), sink.spans(bounds)).partitions
+    bounds = place.open_log(source).read_bounds()
+    (found,) = compare_renumbered(
+        here(), (place.open_log(target), place.open_log(source)), sink.find_spans(bounds)
+    ).partitions
     assert found.differences == ("end",)
     assert found.left is not None
     assert found.right is not None
@@ -105,9 +107,9 @@ def test_spark_reads_both_in_many_pieces_and_finds_the_same(place: Place, spark:
     source, target = place.create("orders", 3), place.create("copy", 3)
     produce(place, source, 300, partitions=3)
     sink = place.sink(target)
-    copied(place.log(source), sink)
-    logs = place.log(target), place.log(source)
-    assert verify_renumbered(on(spark), *logs, sink.spans(logs[1].bounds())).is_equal
+    copied(place.open_log(source), sink)
+    logs = place.open_log(target), place.open_log(source)
+    assert verify_renumbered(on(spark), *logs, sink.find_spans(logs[1].read_bounds())).is_equal
 
 
 @pytest.mark.parametrize("partition", [0, 1])
@@ -115,14 +117,14 @@ def test_it_is_said_where_a_copy_begins_to_differ(place: Place, partition: int) 
     source, target = place.create("orders", 2), place.create("copy", 2)
     produce(place, source, 40, partitions=2)
     sink = place.sink(target)
-    copied(place.log(source), sink)
+    copied(place.open_log(source), sink)
     producer = Producer(place.settings)
     producer.produce(target, "not ours", partition=partition)
     assert producer.flush(60) == 0
     produce(place, source, 80, partitions=2, start=40)
-    copied(place.log(source), sink)
-    spans = sink.spans(place.log(source).bounds())
-    comparison = verify_renumbered(here(), place.log(target), place.log(source), spans)
+    copied(place.open_log(source), sink)
+    spans = sink.find_spans(place.open_log(source).read_bounds())
+    comparison = verify_renumbered(here(), place.open_log(target), place.open_log(source), spans)
     (differing,) = comparison.differing
     assert differing.partition == partition
     assert differing.differences == ("records", "digest")
@@ -139,12 +141,14 @@ def test_a_copy_that_let_go_of_all_that_its_source_has_is_not_equal(
     source, target = place.create("orders", 1), place.create("copy", 1)
     produce(place, source, 40, partitions=1)
     sink = place.sink(target)
-    copied(place.log(source), sink)
-    copy = place.log(target)
+    copied(place.open_log(source), sink)
+    copy = place.open_log(target)
     admin = AdminClient({"bootstrap.servers": place.settings["bootstrap.servers"]})
     for deleted in admin.delete_records([TopicPartition(target, 0, deleted_to)]).values():
         deleted.result()
-    found = compare_renumbered(here(), (copy, place.log(source)), sink.spans(place.log(source).bounds()), begins=begins)
+    found = compare_renumbered(
+        here(), (copy, place.open_log(source)), sink.find_spans(place.open_log(source).read_bounds()), begins=begins
+    )
     assert [each.differences for each in found.partitions] == [differences]
 
 
@@ -195,7 +199,7 @@ class Pair:
 
 
 def thinned(place: Place, topic: str, taken: Sequence[str | None]) -> Thinned:
-    log = place.log(topic)
+    log = place.open_log(topic)
     return Thinned(log.topic, log.settings, log.admin, log.cluster, taken=frozenset(taken))
 
 
@@ -214,8 +218,8 @@ def state_of(place: Place, **configs: str) -> str:
 def pair_of(place: Place, **configs: str) -> Pair:
     source, target = state_of(place, **configs), place.create("copy", **configs)
     sink = place.sink(target)
-    copied(place.log(source), sink)
-    return Pair(place, source, target, sink.spans(place.log(source).bounds()))
+    copied(place.open_log(source), sink)
+    return Pair(place, source, target, sink.find_spans(place.open_log(source).read_bounds()))
 
 
 @pytest.fixture
@@ -247,15 +251,15 @@ def test_a_compacted_topic_is_moved_though_its_broker_compacts_it_meanwhile(
     place: Place, taken: Sequence[str], *, is_equal: bool
 ) -> None:
     source, target = state_of(place, cleanup_policy="compact"), place.create("copy")
-    job = TopicCopyJob("topic state", place.log(source), place.sink(target), place.log(target), here())
-    assert fill(job).records == len(VALUES)
-    ends = {number: bounds.end for number, bounds in job.source.bounds().items()}
+    job = TopicCopyJob("topic state", place.open_log(source), place.sink(target), place.open_log(target), here())
+    assert fill_topic(job).records == len(VALUES)
+    ends = {number: bounds.end for number, bounds in job.source.read_bounds().items()}
     thinner = replace(job, source=thinned(place, source, taken))
     if is_equal:
-        assert settle(thinner, ends).records == 0
+        assert finish_topic(thinner, ends).records == 0
     else:
         with pytest.raises(UserError, match="the copy differs from it in partitions 0"):
-            settle(thinner, ends)
+            finish_topic(thinner, ends)
 
 
 @pytest.mark.parametrize(
@@ -277,10 +281,10 @@ def test_what_a_broker_compacted_after_an_embedded_cluster_had_copied_it_is_no_d
 ) -> None:
     source = state_of(place, cleanup_policy="compact", min_cleanable_dirty_ratio="1", segment_ms="604800000")
     east.create_topic(TOPIC)
-    mirror(here(), place.log(source), east.sink(TOPIC))
+    copy_log(here(), place.open_log(source), east.sink(TOPIC))
 
     def compared(*taken: str | None) -> tuple[tuple[str, ...], int]:
-        (found,) = verify(here(), east.log(TOPIC), thinned(place, source, taken), deep=is_deep).partitions
+        (found,) = compare_logs(here(), east.log(TOPIC), thinned(place, source, taken), deep=is_deep).partitions
         return found.differences, found.superseded
 
     assert compared() == ((), 0)
@@ -324,8 +328,8 @@ def write_another_and_copy_on(pair: Pair) -> None:
     last.produce(pair.source, "last", "a", partition=0)
     last.commit_transaction(60)
     sink = pair.place.sink(pair.target)
-    copied(pair.place.log(pair.source), sink)
-    pair.spans = sink.spans(pair.place.log(pair.source).bounds())
+    copied(pair.place.open_log(pair.source), sink)
+    pair.spans = sink.find_spans(pair.place.open_log(pair.source).read_bounds())
 
 
 def test_of_a_topic_that_is_never_compacted_every_record_counts(place: Place) -> None:

@@ -10,8 +10,8 @@ from confluent_kafka import OFFSET_END, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from reconciler.errors import ReconcilerError, SourceChangedError
-from reconciler.jobs.copy import mirror
-from reconciler.jobs.rekey import rekey
+from reconciler.jobs.copy import copy_log
+from reconciler.jobs.rekey import copy_by_key
 from reconciler.providers.brokers.ledger import (
     MAP,
     PROGRESS,
@@ -53,7 +53,7 @@ WAYS = pytest.mark.parametrize("limits", [SMALL, WHOLE], ids=["one-by-one", "who
 def test_a_copy_has_every_record_once_as_it_was(place: Place, limits: Limits) -> None:
     source, target = place.create("orders", 3), place.create("copy", 3)
     produce(place, source, 500, partitions=3)
-    copy = copied(place.log(source), place.sink(target, limits=limits))
+    copy = copied(place.open_log(source), place.sink(target, limits=limits))
     assert copy.is_whole
     assert copy.records == 1500
     assert assert_copied(place, source, target) == 1500
@@ -65,15 +65,15 @@ def test_a_copy_has_every_record_once_as_it_was(place: Place, limits: Limits) ->
 def test_what_was_aborted_is_not_copied_and_the_map_jumps_over_gaps_on_both_sides(place: Place, limits: Limits) -> None:
     source, target = place.create("orders"), place.create("copy")
     produce(place, source, 400, each=30)
-    copy = copied(place.log(source), place.sink(target, limits=limits))
+    copy = copied(place.open_log(source), place.sink(target, limits=limits))
     assert copy.records == assert_copied(place, source, target) < 400
-    bounds = place.log(source).bounds()[0]
+    bounds = place.open_log(source).read_bounds()[0]
     offsets = place.map(target, 0)
     kept = [offset for offset, _ in place.read(source)[0]]
     for offset in range(bounds.end + 1):
         following = next((one for one in kept if one >= offset), None)
-        expected = offsets.target_of(kept[-1]) + 1 if following is None else offsets.target_of(following)
-        assert offsets.target_of(offset) == expected
+        expected = offsets.find_target(kept[-1]) + 1 if following is None else offsets.find_target(following)
+        assert offsets.find_target(offset) == expected
 
 
 @WAYS
@@ -81,22 +81,22 @@ def test_only_what_is_new_is_copied_next_time(place: Place, limits: Limits) -> N
     source, target = place.create("orders", 2), place.create("copy", 2)
     for start, expected in ((0, 200), (100, 200), (200, 200)):
         produce(place, source, 100, partitions=2, start=start)
-        assert copied(place.log(source), place.sink(target, limits=limits)).records == expected
-        assert copied(place.log(source), place.sink(target, limits=limits)).records == 0
+        assert copied(place.open_log(source), place.sink(target, limits=limits)).records == expected
+        assert copied(place.open_log(source), place.sink(target, limits=limits)).records == 0
     assert assert_copied(place, source, target) == 600
 
 
 def test_records_that_others_write_into_the_copy_move_the_rest_and_the_map_knows(place: Place) -> None:
     source, target = place.create("orders"), place.create("copy")
     produce(place, source, 120)
-    copied(place.log(source), place.sink(target), until={0: 70})
+    copied(place.open_log(source), place.sink(target), until={0: 70})
     producer = Producer(place.settings)
     producer.produce(target, "not ours", partition=0)
     assert producer.flush(30) == 0
-    copied(place.log(source), place.sink(target))
+    copied(place.open_log(source), place.sink(target))
     offsets = place.map(target, 0)
     there = dict(place.read(target)[0])
-    assert [there[offsets.target_of(offset)] for offset, _ in place.read(source)[0]] == [
+    assert [there[offsets.find_target(offset)] for offset, _ in place.read(source)[0]] == [
         text for _, text in place.read(source)[0]
     ]
     assert len(there) == 121
@@ -111,7 +111,7 @@ def test_a_topic_of_an_embedded_cluster_is_copied_to_kafka(place: Place, west: E
     for number, printed in place.read(target).items():
         rows = [row for batch in batches[number] for row in batch.to_pylist()]
         assert [text for _, text in printed] == [text_of(row) for row in rows]
-        told = [place.map(target, number).target_of(row["offset"]) for row in rows]
+        told = [place.map(target, number).find_target(row["offset"]) for row in rows]
         assert told == [offset for offset, _ in printed]
 
 
@@ -119,7 +119,7 @@ def test_spark_copies_as_threads_do(place: Place, spark: SparkSession) -> None:
     source, target = place.create("orders", 3), place.create("copy", 3)
     produce(place, source, 300, partitions=3)
     sink = place.sink(target, limits=Limits(records=120))
-    copy = mirror(on(spark), place.log(source), sink)
+    copy = copy_log(on(spark), place.open_log(source), sink)
     assert copy.records == 900
     assert assert_copied(place, source, target) == 900
 
@@ -128,14 +128,14 @@ def test_spark_copies_as_threads_do(place: Place, spark: SparkSession) -> None:
 def test_a_copy_ends_where_it_was_told_to(place: Place, limits: Limits) -> None:
     source, target = place.create("orders", 2), place.create("copy", 2)
     produce(place, source, 100, partitions=2)
-    copied(place.log(source), place.sink(target, limits=limits), until={0: 30})
+    copied(place.open_log(source), place.sink(target, limits=limits), until={0: 30})
     assert {number: len(found) for number, found in place.read(target).items()} == {0: 30}
 
 
 def test_nobody_copies_what_is_not_wanted_any_more(place: Place) -> None:
     source, target = place.create("orders"), place.create("copy")
     produce(place, source, 10)
-    copy = copied(place.log(source), place.sink(target), is_wanted=lambda: False)
+    copy = copied(place.open_log(source), place.sink(target), is_wanted=lambda: False)
     assert not copy.is_whole
     assert place.read(target) == {}
 
@@ -150,7 +150,7 @@ def test_a_task_does_not_begin_where_a_state_was_written_since_the_driver_looked
         ledger.change(writer_of("link"), lambda entries: {mirror_key(target): {"nth": len(entries)}})
         return next(wanted)
 
-    copy = copied(place.log(source), place.sink(target), is_wanted=paused_meanwhile)
+    copy = copied(place.open_log(source), place.sink(target), is_wanted=paused_meanwhile)
     forget_links(place.kafka)
     assert not copy.is_whole
     assert place.read(target) == {}
@@ -171,11 +171,11 @@ def test_what_takes_the_place_of_the_source_while_it_is_copied_is_not_mixed_with
 ) -> None:
     source, target = place.create("orders"), place.create("copy")
     produce(place, source, 200)
-    log = place.log(source)
+    log = place.open_log(source)
     log = replace(log, id=log.topic_id if is_known else None)
     looked = place.sink(target, limits=limits)
-    looked.reached()
-    sink = looked.following(ObservedSource(log.topic_id, log.bounds()))
+    looked.read_positions()
+    sink = looked.follow_source(ObservedSource(log.topic_id, log.read_bounds()))
     going = sink.copy_range(0, log, OffsetRange(0, 100))
     assert sum(copied.records for copied in going) == 100
     before = place.read(target)
@@ -184,28 +184,28 @@ def test_what_takes_the_place_of_the_source_while_it_is_copied_is_not_mixed_with
     with pytest.raises(ReconcilerError, match=refusal):
         list(sink.copy_range(0, log, OffsetRange(100, 200)))
     assert place.read(target) == before
-    assert looked.reached()[0].end == 100
+    assert looked.read_positions()[0].end == 100
 
 
 def test_a_source_that_was_made_anew_is_not_copied_on(place: Place) -> None:
     source, target = place.create("orders"), place.create("copy")
     produce(place, source, 10)
-    copied(place.log(source), place.sink(target))
+    copied(place.open_log(source), place.sink(target))
     place.delete(source)
     place.create("orders")
     produce(place, source, 20)
     with pytest.raises(SourceChangedError, match="created again"):
-        copied(place.log(source), place.sink(target))
+        copied(place.open_log(source), place.sink(target))
     assert len(place.read(target)[0]) == 10
 
 
 def test_a_copy_that_was_deleted_and_made_anew_begins_anew(place: Place) -> None:
     source, target = place.create("orders"), place.create("copy")
     produce(place, source, 10)
-    copied(place.log(source), place.sink(target))
+    copied(place.open_log(source), place.sink(target))
     place.delete(target)
     place.create("copy")
-    copied(place.log(source), place.sink(target))
+    copied(place.open_log(source), place.sink(target))
     assert assert_copied(place, source, target) == 10
 
 
@@ -224,7 +224,7 @@ def ahead(place: Place, topic: str, by: int) -> None:
         pieces = (*chunk.pieces[:-1], Piece(last.source, last.target, last.length + by))
         progress = entries[progress_key(topic, 0)]
         return {
-            map_key(topic, 0, 0): Chunk(0, pieces).document(),
+            map_key(topic, 0, 0): Chunk(0, pieces).to_document(),
             progress_key(topic, 0): {**progress, "through": progress["through"] + by},
         }
 
@@ -237,11 +237,11 @@ def ahead(place: Place, topic: str, by: int) -> None:
 def test_nothing_is_copied_behind_a_hole_that_brokers_left_in_the_copy(place: Place, limits: Limits) -> None:
     source, target = place.create("orders"), place.create("copy")
     produce(place, source, 10)
-    copied(place.log(source), place.sink(target, limits=limits))
+    copied(place.open_log(source), place.sink(target, limits=limits))
     produce(place, source, 20, start=10)
     ahead(place, target, by=5)
     with pytest.raises(SourceChangedError, match="ends at 11, and was written up to 15") as caught:
-        copied(place.log(source), place.sink(target, limits=limits))
+        copied(place.open_log(source), place.sink(target, limits=limits))
     assert caught.value.code == "MIRROR_TRUNCATED"
     assert len(place.read(target)[0]) == 10
 
@@ -251,13 +251,13 @@ def test_nothing_is_copied_behind_a_hole_that_brokers_left_in_the_copy(place: Pl
 def test_a_copier_looks_for_a_hole_once_it_has_shut_out_the_others(place: Place, limits: Limits) -> None:
     source, target = place.create("orders"), place.create("copy")
     produce(place, source, 10)
-    copied(place.log(source), place.sink(target, limits=limits))
+    copied(place.open_log(source), place.sink(target, limits=limits))
     produce(place, source, 20, start=10)
-    log, sink = place.log(source), place.sink(target, limits=limits)
-    start = sink.reached()[0].end
+    log, sink = place.open_log(source), place.sink(target, limits=limits)
+    start = sink.read_positions()[0].end
     ahead(place, target, by=5)
     with pytest.raises(SourceChangedError, match="its brokers lost records"):
-        list(sink.copy_range(0, log, OffsetRange(start, log.bounds()[0].stable)))
+        list(sink.copy_range(0, log, OffsetRange(start, log.read_bounds()[0].stable)))
     assert len(place.read(target)[0]) == 10
 
 
@@ -267,12 +267,12 @@ def test_a_copy_that_is_cut_while_it_is_copied_gets_nothing_more(
 ) -> None:
     source, target = place.create("orders"), place.create("copy")
     produce(place, source, 10)
-    copied(place.log(source), place.sink(target, limits=limits))
+    copied(place.open_log(source), place.sink(target, limits=limits))
     produce(place, source, 20, start=10)
     ahead(place, target, by=5)
     monkeypatch.setattr(CopySink, "_check_not_truncated", lambda *_: None)  # It was whole when it was checked.
     with pytest.raises(SourceChangedError, match="its brokers lost records"):
-        copied(place.log(source), place.sink(target, limits=limits))
+        copied(place.open_log(source), place.sink(target, limits=limits))
     assert len(place.read(target)[0]) == 10
 
 
@@ -281,12 +281,12 @@ def test_a_copy_that_is_cut_while_it_is_copied_gets_nothing_more(
 def test_a_copy_whose_records_were_all_deleted_is_whole(place: Place, limits: Limits) -> None:
     source, target = place.create("orders"), place.create("copy")
     produce(place, source, 10)
-    copied(place.log(source), place.sink(target, limits=limits))
+    copied(place.open_log(source), place.sink(target, limits=limits))
     at = TopicPartition(target, 0, OFFSET_END)
     admin = AdminClient(place.settings)  # Its requests end with it.
     admin.delete_records([at])[at].result(30)
     produce(place, source, 20, start=10)
-    assert copied(place.log(source), place.sink(target, limits=limits)).records == 20
+    assert copied(place.open_log(source), place.sink(target, limits=limits)).records == 20
 
 
 def test_records_that_together_are_larger_than_the_queue_of_the_client_wait_for_room(place: Place) -> None:
@@ -295,12 +295,14 @@ def test_records_that_together_are_larger_than_the_queue_of_the_client_wait_for_
     for number in range(40):
         producer.produce(source, f"{number}".encode() * 50_000, partition=0)
     assert producer.flush(60) == 0
-    assert copied(place.log(source), place.sink(target, writing={"queue.buffering.max.kbytes": 1024})).records == 40
+    assert (
+        copied(place.open_log(source), place.sink(target, writing={"queue.buffering.max.kbytes": 1024})).records == 40
+    )
     assert assert_copied(place, source, target) == 40
 
 
 def ranges(west: EmbeddedCluster) -> dict[int, OffsetRange]:
-    return {number: OffsetRange(found.start, found.end) for number, found in west.log(TOPIC).bounds().items()}
+    return {number: OffsetRange(found.start, found.end) for number, found in west.log(TOPIC).read_bounds().items()}
 
 
 def text_of(row: dict[str, Any]) -> str:
@@ -345,7 +347,7 @@ def filled(place: Place, records: list[Raw]) -> str:
 @pytest.mark.parametrize("limits", [Limits(), SMALL, WHOLE], ids=["large", "small", "whole"])
 def test_every_record_is_copied_once_as_it_was(place: Place, records: list[Raw], limits: Limits) -> None:
     source, target = filled(place, records), place.create("copy")
-    copy = copied(place.log(source), place.sink(target, limits=limits))
+    copy = copied(place.open_log(source), place.sink(target, limits=limits))
     assert copy.records == len(records)
     assert read_raw(place.kafka, target) == records
 
@@ -354,15 +356,15 @@ def test_every_record_is_copied_once_as_it_was(place: Place, records: list[Raw],
 def test_a_topic_keeps_them_whatever_it_is_compressed_with(place: Place, codec: str) -> None:
     configs = {} if codec == "none" else {"compression_type": codec}
     source, target = filled(place, ODD), place.create("copy", **configs)
-    copied(place.log(source), place.sink(target))
+    copied(place.open_log(source), place.sink(target))
     again = place.create("again")
-    copied(place.log(target), place.sink(again))
+    copied(place.open_log(target), place.sink(again))
     assert read_raw(place.kafka, again) == ODD
 
 
 def test_they_go_to_an_embedded_cluster_and_back(place: Place, records: list[Raw], west: EmbeddedCluster) -> None:
     west.create_topic(TOPIC, partitions=1)
-    mirror(here(), place.log(filled(place, records)), west.sink(TOPIC))
+    copy_log(here(), place.open_log(filled(place, records)), west.sink(TOPIC))
     target = place.create("copy")
     copied(west.log(TOPIC), place.sink(target))
     assert read_raw(place.kafka, target) == records
@@ -371,9 +373,9 @@ def test_they_go_to_an_embedded_cluster_and_back(place: Place, records: list[Raw
 def test_they_go_where_their_keys_say(place: Place, records: list[Raw]) -> None:
     target = place.create("copy", 3)
     sink = place.sink(target, limits=Limits(records=1000))
-    source = place.log(filled(place, records))
+    source = place.open_log(filled(place, records))
     keyed = KafkaRekeySink(sink.target, source.topic_id)
-    until = {number: bounds.stable for number, bounds in source.bounds().items()}
-    assert rekey(here(), source, keyed, until=until).records == len(records)
+    until = {number: bounds.stable for number, bounds in source.read_bounds().items()}
+    assert copy_by_key(here(), source, keyed, until=until).records == len(records)
     found: list[Any] = [each for number in range(3) for each in read_raw(place.kafka, target, number)]
     assert sorted(map(repr, found)) == sorted(map(repr, records))

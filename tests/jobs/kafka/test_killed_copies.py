@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from reconciler.errors import LostRaceError, RetryableError
-from reconciler.jobs.copy import mirrors
+from reconciler.jobs.copy import copy_flows
 from reconciler.jobs.flows import Flow
 from reconciler.providers.brokers.ledger import TOPIC as LEDGER
 from reconciler.providers.brokers.records.copy_sink import CopySink, Limits
@@ -70,7 +70,7 @@ class Found:
 
 def copy_until_killed(address: str, source: str, target: str, limits: Limits = SMALL) -> None:
     place = Place(cast("Kafka", Found(address)), "")
-    copied(Slow(place.log(source)), place.sink(target, limits=limits))
+    copied(Slow(place.open_log(source)), place.sink(target, limits=limits))
 
 
 @pytest.mark.fact("F-K-090")
@@ -86,8 +86,8 @@ def test_a_copier_that_is_killed_again_and_again_copies_every_record_once(place:
         time.sleep(0.003 * killed)  # each time somewhere else in its transaction
         process.kill()
         process.join()
-    assert sink.reached()[0].end > 0
-    copied(place.log(source), place.sink(target, limits=SMALL))
+    assert sink.read_positions()[0].end > 0
+    copied(place.open_log(source), place.sink(target, limits=SMALL))
     assert assert_copied(place, source, target) == RECORDS
 
 
@@ -106,8 +106,8 @@ def test_a_copier_of_whole_batches_that_is_killed_again_and_again_copies_every_r
         time.sleep(0.005 * killed)  # each time somewhere else in its transaction
         process.kill()
         process.join()
-    assert 0 < sink.reached()[0].end < 40 * 120
-    copied(place.log(source), place.sink(target, limits=WHOLE))
+    assert 0 < sink.read_positions()[0].end < 40 * 120
+    copied(place.open_log(source), place.sink(target, limits=WHOLE))
     assert assert_copied(place, source, target) == 40 * 120
 
 
@@ -120,7 +120,7 @@ def test_of_copiers_in_both_ways_the_later_wins_and_every_record_is_there_once(p
     def copy(limits: Limits) -> None:
         for _ in range(100):
             try:
-                copied(Slow(place.log(source)), place.sink(target, limits=limits))
+                copied(Slow(place.open_log(source)), place.sink(target, limits=limits))
             except RetryableError:  # the other took over
                 continue
             return
@@ -150,8 +150,8 @@ def test_a_copier_that_is_killed_while_the_way_of_writing_changes_copies_every_r
         time.sleep(0.02 * killed)  # each time somewhere else
         process.kill()
         process.join()
-    assert 0 < sink.reached()[0].end < len(records)
-    copied(place.log(source), place.sink(target, limits=SMALL))
+    assert 0 < sink.read_positions()[0].end < len(records)
+    copied(place.open_log(source), place.sink(target, limits=SMALL))
     assert read_raw(place.kafka, target) == records
 
 
@@ -164,7 +164,7 @@ def test_of_two_copiers_of_odd_records_the_later_wins_whichever_way_each_writes(
     def copy() -> None:
         for _ in range(100):
             try:
-                copied(Slow(place.log(source)), place.sink(target, limits=SMALL))
+                copied(Slow(place.open_log(source)), place.sink(target, limits=SMALL))
             except RetryableError:  # the other took over
                 continue
             return
@@ -186,31 +186,31 @@ def test_of_two_copiers_at_once_the_later_wins_and_the_earlier_leaves_the_partit
             is_there.set()
             goes_on.wait(60)
 
-    earlier = Slow(place.log(source), 0, hold)
+    earlier = Slow(place.open_log(source), 0, hold)
     with ThreadPoolExecutor(1) as threads:
         flow = Flow(earlier, place.sink(target, limits=SMALL), only={0})
-        first = threads.submit(mirrors, [flow], here())
+        first = threads.submit(copy_flows, [flow], here())
         assert is_there.wait(60)
-        copied(place.log(source), place.sink(target, limits=SMALL), until={0: RECORDS * 3 // 4})
+        copied(place.open_log(source), place.sink(target, limits=SMALL), until={0: RECORDS * 3 // 4})
         goes_on.set()
         (outcome,) = first.result(60)
     assert isinstance(outcome.error, LostRaceError)
     assert "Nothing is lost" in (outcome.error.hint or "")
     assert outcome.copy.records < RECORDS // 2 + 40
-    copied(place.log(source), place.sink(target, limits=SMALL))
+    copied(place.open_log(source), place.sink(target, limits=SMALL))
     assert assert_copied(place, source, target) == 2 * RECORDS
 
 
 def test_what_others_finished_in_time_is_no_failure(place: Place) -> None:
     source, target = place.create("orders"), place.create("copy")
     produce(place, source, 200)
-    others = iter([lambda: copied(place.log(source), place.sink(target))])
+    others = iter([lambda: copied(place.open_log(source), place.sink(target))])
 
     def overtake(_: int) -> None:
         for do in others:
             do()
 
-    copy = copied(Slow(place.log(source), 0, overtake), place.sink(target, limits=SMALL))
+    copy = copied(Slow(place.open_log(source), 0, overtake), place.sink(target, limits=SMALL))
     assert copy.is_whole
     assert assert_copied(place, source, target) == 200
 
@@ -229,7 +229,7 @@ def test_a_broker_that_goes_and_comes_back_in_the_middle_costs_no_record(
         if offset >= RECORDS // 2:
             is_there.set()
 
-    log = Slow(place.log(source), 0.01, arrive)
+    log = Slow(place.open_log(source), 0.01, arrive)
     with ThreadPoolExecutor(1) as threads:
         copying = threads.submit(copy_again, log, lambda: place.sink(target, limits=SMALL))
         assert is_there.wait(120)
@@ -258,7 +258,7 @@ def test_a_leader_that_is_lost_while_odd_records_are_copied_costs_none(
             goes_on.wait(60)
 
     with ThreadPoolExecutor(1) as threads:
-        log = Slow(place.log(source), 0.01, hold)
+        log = Slow(place.open_log(source), 0.01, hold)
         copying = threads.submit(copy_again, log, lambda: place.sink(target, limits=SMALL))
         assert is_there.wait(120)
         leader = next(at for at, each in enumerate(kafka.brokers) if each.node.id == leader_of(kafka, target))
@@ -282,6 +282,6 @@ def copy_again(log: TopicLog, sink: Callable[[], CopySink]) -> None:
 
 
 def wait_for_more(sink: CopySink) -> None:
-    seen, until = sink.reached()[0].end, time.monotonic() + 60
-    while sink.reached()[0].end == seen:
+    seen, until = sink.read_positions()[0].end, time.monotonic() + 60
+    while sink.read_positions()[0].end == seen:
         assert time.monotonic() < until

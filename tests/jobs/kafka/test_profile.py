@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.jobs.profile import profile
+from reconciler.jobs.profile import compute_profile
 from reconciler.records.log import OffsetRange
 from tests.jobs.kafka.copies import Place, produce
 
@@ -19,10 +19,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 def test_a_kafka_topic_is_profiled_up_to_its_last_stable_offset(place: Place, spark: SparkSession) -> None:
     topic = place.create("orders", 2)
     produce(place, topic, 200, partitions=2, each=30)
-    log = place.log(topic)
-    found = profile(lambda: spark, log)
+    log = place.open_log(topic)
+    found = compute_profile(lambda: spark, log)
     batches = [
-        batch for number, at in log.bounds().items() for batch in log.read(number, OffsetRange(at.start, at.stable))
+        batch
+        for number, at in log.read_bounds().items()
+        for batch in log.read(number, OffsetRange(at.start, at.stable))
     ]
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert found.counts.records == len(rows) > 0

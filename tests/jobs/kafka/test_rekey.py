@@ -17,8 +17,8 @@ from pyspark import cloudpickle
 
 from reconciler.errors import IncompleteError, ReconcilerError, RetryableError, UserError
 from reconciler.jobs import rekey as rekey_job
-from reconciler.jobs.copy import TopicCopyJob, fill
-from reconciler.jobs.rekey import rekey
+from reconciler.jobs.copy import TopicCopyJob, fill_topic
+from reconciler.jobs.rekey import copy_by_key
 from reconciler.providers.brokers.ledger import REKEYED, Ledger, message
 from reconciler.providers.brokers.ledger import TOPIC as LEDGER
 from reconciler.providers.brokers.records.copy_sink import Limits
@@ -63,7 +63,7 @@ def sink_of(place: Place, source: TopicLog, target: str, **more: Any) -> KafkaRe
 
 
 def ends_of(log: TopicLog) -> dict[int, int]:
-    return {number: bounds.stable for number, bounds in log.bounds().items()}
+    return {number: bounds.stable for number, bounds in log.read_bounds().items()}
 
 
 def rows_in(log: TopicLog) -> dict[int, list[dict[str, Any]]]:
@@ -71,7 +71,7 @@ def rows_in(log: TopicLog) -> dict[int, list[dict[str, Any]]]:
         number: [
             row for batch in log.read(number, OffsetRange(bounds.start, bounds.stable)) for row in batch.to_pylist()
         ]
-        for number, bounds in sorted(log.bounds().items())
+        for number, bounds in sorted(log.read_bounds().items())
     }
 
 
@@ -100,7 +100,7 @@ def source(place: Place) -> TopicLog:
     name = place.create("orders", SOURCES)
     for partition in range(SOURCES):
         produce_into(place, name, partition, 300)
-    return place.log(name)
+    return place.open_log(name)
 
 
 def produce_into(place: Place, topic: str, partition: int, count: int, *, start: int = 0) -> None:
@@ -123,13 +123,13 @@ def test_each_record_is_copied_once_to_where_its_key_says(
     engine = here() if where == "here" else on(request.getfixturevalue("spark"))
     target = place.create("copy", TARGETS)
     sink, told = sink_of(place, source, target), []
-    moving = TopicCopyJob("topic orders", source, sink, place.log(target), engine, told.append)
-    assert fill(moving).records == assert_rekeyed(source, place.log(target))
+    moving = TopicCopyJob("topic orders", source, sink, place.open_log(target), engine, told.append)
+    assert fill_topic(moving).records == assert_rekeyed(source, place.open_log(target))
     assert told[-1].records > 0
     produce_into(place, source.topic, 1, 60, start=300)  # type: ignore[attr-defined]  # half of them aborted
-    assert fill(replace(moving, sink=sink_of(place, source, target))).records == 30
-    assert_rekeyed(source, place.log(target))
-    assert fill(replace(moving, sink=sink_of(place, source, target))).records == 0
+    assert fill_topic(replace(moving, sink=sink_of(place, source, target))).records == 30
+    assert_rekeyed(source, place.open_log(target))
+    assert fill_topic(replace(moving, sink=sink_of(place, source, target))).records == 0
 
 
 @pytest.mark.spark
@@ -139,9 +139,9 @@ def test_an_embedded_topic_is_rekeyed_into_a_topic_of_brokers(
     west.create_topic(TOPIC, partitions=SOURCES)
     append(west, partitions=SOURCES, count=100, parts=2)
     target, source = place.create("copy", TARGETS), west.log(TOPIC)
-    done = rekey(on(spark), source, sink_of(place, source, target), until=ends_of(source))
+    done = copy_by_key(on(spark), source, sink_of(place, source, target), until=ends_of(source))
     assert done.records == 600
-    found = sorted(content(row) for rows in rows_in(place.log(target)).values() for row in rows)
+    found = sorted(content(row) for rows in rows_in(place.open_log(target)).values() for row in rows)
     assert found == sorted(content(row) for rows in rows_in(source).values() for row in rows)
 
 
@@ -156,11 +156,11 @@ def test_what_died_in_the_middle_goes_on_and_copies_nothing_twice(
     known = sink_of(place, source, target)
     dying = Dying(known.target, known.source_id, died=tmp_path / "died", is_killed=where == "in Spark")
     with pytest.raises(RetryableError):
-        rekey(engine, source, dying, until=ends_of(source))
-    part = sum(map(len, rows_in(place.log(target)).values()))
+        copy_by_key(engine, source, dying, until=ends_of(source))
+    part = sum(map(len, rows_in(place.open_log(target)).values()))
     assert 0 < part < sum(map(len, rows_in(source).values()))
-    rest = rekey(engine, source, sink_of(place, source, target), until=ends_of(source))
-    late = assert_rekeyed(source, place.log(target)) - part - rest.records
+    rest = copy_by_key(engine, source, sink_of(place, source, target), until=ends_of(source))
+    late = assert_rekeyed(source, place.open_log(target)) - part - rest.records
     # Tasks of a failed job in Spark may still write until they are ended: what they wrote is not copied again.
     assert late == 0 or (where == "in Spark" and late > 0)
 
@@ -172,23 +172,23 @@ def test_of_two_that_copy_at_once_each_record_comes_from_one(place: Place, sourc
     def copy(sink: KafkaRekeySink) -> None:
         for _ in range(20):
             try:
-                rekey(here(), source, sink, until=ends_of(source))
+                copy_by_key(here(), source, sink, until=ends_of(source))
             except ReconcilerError:
                 continue
             return
 
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(copy, sinks))
-    assert_rekeyed(source, place.log(target))
+    assert_rekeyed(source, place.open_log(target))
 
 
 def test_what_another_process_wrote_into_the_new_topic_is_noticed(place: Place, source: TopicLog) -> None:
     target = place.create("copy", TARGETS)
-    moving = TopicCopyJob("topic orders", source, sink_of(place, source, target), place.log(target), here())
-    fill(moving)
+    moving = TopicCopyJob("topic orders", source, sink_of(place, source, target), place.open_log(target), here())
+    fill_topic(moving)
     produce(place, target, 1)
     with pytest.raises(UserError, match="the copy differs from it in its records"):
-        fill(moving)
+        fill_topic(moving)
 
 
 def test_what_an_earlier_version_had_begun_is_refused_in_a_sentence(place: Place, source: TopicLog) -> None:
@@ -199,7 +199,7 @@ def test_what_an_earlier_version_had_begun_is_refused_in_a_sentence(place: Place
     producer = Producer(place.settings)
     producer.produce(LEDGER, key=key, value=value, partition=0)
     assert producer.flush(30) == 0
-    for reads in (sink.reached, sink.written):
+    for reads in (sink.read_positions, sink.read_written_digest):
         with pytest.raises(UserError, match=f"topic {target} was begun by an earlier version of reconciler"):
             reads()
 
@@ -208,18 +208,18 @@ def test_what_was_written_into_a_topic_that_had_the_name_before_counts_for_nothi
     place: Place, source: TopicLog
 ) -> None:
     target = place.create("copy", TARGETS)
-    fill(TopicCopyJob("topic orders", source, sink_of(place, source, target), place.log(target), here()))
+    fill_topic(TopicCopyJob("topic orders", source, sink_of(place, source, target), place.open_log(target), here()))
     place.delete(target)
     assert place.create("copy", TARGETS) == target
     sink = KafkaRekeySink(place.sink(target).target, source.topic_id)  # Its transactions are larger, and so fewer.
-    moving = TopicCopyJob("topic orders", source, sink, place.log(target), here())
-    assert fill(moving).records == assert_rekeyed(source, place.log(target))
+    moving = TopicCopyJob("topic orders", source, sink, place.open_log(target), here())
+    assert fill_topic(moving).records == assert_rekeyed(source, place.open_log(target))
 
 
 def test_a_copy_that_is_stopped_says_so(place: Place, source: TopicLog) -> None:
     target = place.create("copy", TARGETS)
     with pytest.raises(IncompleteError, match="the copy was stopped"):
-        rekey(here(is_stopped=lambda: True), source, sink_of(place, source, target), until=ends_of(source))
+        copy_by_key(here(is_stopped=lambda: True), source, sink_of(place, source, target), until=ends_of(source))
 
 
 def test_a_group_finds_a_place_that_skips_nothing_and_little_before_it(
@@ -228,11 +228,11 @@ def test_a_group_finds_a_place_that_skips_nothing_and_little_before_it(
     monkeypatch.setattr(rekey_job, "_ROW_RECORDS", 4)
     target = place.create("copy", TARGETS)
     sink = replace(sink_of(place, source, target), target=place.sink(target).target)  # One transaction a partition.
-    rekey(here(), source, sink, until=ends_of(source))
-    ids = source.topic_id, place.log(target).topic_id
+    copy_by_key(here(), source, sink, until=ends_of(source))
+    ids = source.topic_id, place.open_log(target).topic_id
     rows = RekeyedEntries.of(Ledger(place.settings, "east").read(REKEYED), target, ids)
-    before, after = rows_in(source), rows_in(place.log(target))
-    ends = ends_of(place.log(target))
+    before, after = rows_in(source), rows_in(place.open_log(target))
+    ends = ends_of(place.open_log(target))
 
     def read_again(read: Mapping[int, int]) -> int:
         """See that nothing is skipped after so many records of each partition; return how many are read again."""

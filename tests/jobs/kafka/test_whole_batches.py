@@ -48,7 +48,7 @@ def test_batches_stay_as_their_first_producer_packed_them(place: Place) -> None:
     source, target = place.create("orders"), place.create("copy")
     records = [*plain(EACH), *ODD, *plain(2 * EACH, EACH)]
     fill(place, source, records)
-    copy = copied(place.log(source), place.sink(target, limits=WHOLE))
+    copy = copied(place.open_log(source), place.sink(target, limits=WHOLE))
     assert (copy.records, copy.is_whole) == (len(records), True)
     assert read_raw(place.kafka, target) == records
     assert batches_at(place, target) == batches_at(place, source)
@@ -61,7 +61,7 @@ def test_batches_stay_compressed_as_they_are(place: Place, codec: str) -> None:
     for number in range(2 * EACH):
         producer.produce(source, f"value {number}" * 10, f"k{number}", partition=0, headers={"n": str(number)})
     assert producer.flush(30) == 0
-    assert copied(place.log(source), place.sink(target, limits=WHOLE)).records == 2 * EACH
+    assert copied(place.open_log(source), place.sink(target, limits=WHOLE)).records == 2 * EACH
     assert assert_copied(place, source, target) == 2 * EACH
     assert batches_at(place, target) == batches_at(place, source)
 
@@ -70,8 +70,8 @@ def test_batches_stay_compressed_as_they_are(place: Place, codec: str) -> None:
 def test_a_copy_goes_on_in_the_middle_of_a_batch(place: Place, start: int) -> None:
     source, target = place.create("orders"), place.create("copy")
     fill(place, source, plain(4 * EACH))
-    assert copied(place.log(source), place.sink(target, limits=WHOLE), until={0: start}).records == start
-    assert copied(place.log(source), place.sink(target, limits=WHOLE)).records == 4 * EACH - start
+    assert copied(place.open_log(source), place.sink(target, limits=WHOLE), until={0: start}).records == start
+    assert copied(place.open_log(source), place.sink(target, limits=WHOLE)).records == 4 * EACH - start
     assert assert_copied(place, source, target) == 4 * EACH
 
 
@@ -80,7 +80,7 @@ def test_transactions_are_copied_whole_and_what_they_gave_up_is_not(place: Place
     fill(place, source, plain(2 * EACH))
     produce(place, source, 9 * EACH, each=EACH)
     fill(place, source, plain(2 * EACH, 2 * EACH))
-    copy = copied(place.log(source), place.sink(target, limits=WHOLE))
+    copy = copied(place.open_log(source), place.sink(target, limits=WHOLE))
     assert (copy.records, copy.is_whole) == (10 * EACH, True)
     assert assert_copied(place, source, target) == 10 * EACH
     assert batches_at(place, target) == batches_at(place, source)
@@ -99,10 +99,10 @@ def test_what_does_not_count_is_copied_past_and_opens_no_other_way(
         return open_writer(target, partition, way)
 
     monkeypatch.setattr(copy_sink, "open_writer", noted)
-    assert copied(place.log(source), place.sink(target, limits=limits)).records == 6 * EACH
+    assert copied(place.open_log(source), place.sink(target, limits=limits)).records == 6 * EACH
     assert ways == [CopyMethod.WHOLE]
     assert assert_copied(place, source, target) == 6 * EACH
-    assert copied(place.log(source), place.sink(target, limits=limits)).records == 0
+    assert copied(place.open_log(source), place.sink(target, limits=limits)).records == 0
 
 
 @dataclass
@@ -126,8 +126,8 @@ def test_what_is_removed_between_two_ways_of_copying_is_missed_aloud(place: Plac
     source, target = place.create("orders"), place.create("copy")
     fill(place, source, plain(4 * EACH))
     with pytest.raises(RetryableError, match=f"offsets 300 to {through - 1:,} were removed while they were copied"):
-        copied(cast("TopicLog", Removing(place.log(source), place, through)), place.sink(target, limits=WHOLE))
-    assert copied(place.log(source), place.sink(target, limits=WHOLE)).records == 4 * EACH - through
+        copied(cast("TopicLog", Removing(place.open_log(source), place, through)), place.sink(target, limits=WHOLE))
+    assert copied(place.open_log(source), place.sink(target, limits=WHOLE)).records == 4 * EACH - through
     assert len(read_raw(place.kafka, target)) == 5 * EACH - through
 
 
@@ -136,7 +136,7 @@ def test_a_quota_that_is_used_up_slows_a_copy_down_and_loses_nothing(place: Plac
     source, target = place.create("orders"), place.create("copy")
     fill(place, source, [Raw(NOW, b"k%d" % n, b"v" * 10_000) for n in range(1_200)], each=50)
     with place.kafka.limited(consumer_byte_rate=1_000_000):  # so one answer of some MiB uses up the next ten seconds
-        assert copied(place.log(source), place.sink(target, limits=WHOLE)).records == 1_200
+        assert copied(place.open_log(source), place.sink(target, limits=WHOLE)).records == 1_200
     assert assert_copied(place, source, target) == 1_200
 
 
@@ -144,7 +144,7 @@ def test_times_of_the_broker_are_copied_as_times_of_records(place: Place) -> Non
     source = place.create("orders", message_timestamp_type="LogAppendTime")
     target = place.create("copy")
     fill(place, source, plain(2 * EACH))
-    copied(place.log(source), place.sink(target, limits=WHOLE))
+    copied(place.open_log(source), place.sink(target, limits=WHOLE))
     assert [each.time for each in read_raw(place.kafka, target)] == [
         each.time for each in read_raw(place.kafka, source)
     ]
@@ -154,14 +154,17 @@ def test_times_of_the_broker_are_copied_as_times_of_records(place: Place) -> Non
 def test_a_topic_that_keeps_no_such_batch_gets_the_records(place: Place, configs: dict[str, str]) -> None:
     source, target = place.create("orders"), place.create("copy", **configs)
     fill(place, source, plain(2 * EACH))
-    assert copied(place.log(source), place.sink(target, limits=WHOLE, writing={"batch.size": 2000})).records == 2 * EACH
+    assert (
+        copied(place.open_log(source), place.sink(target, limits=WHOLE, writing={"batch.size": 2000})).records
+        == 2 * EACH
+    )
     assert assert_copied(place, source, target) == 2 * EACH
 
 
 def test_many_small_batches_are_copied_record_by_record(place: Place) -> None:
     source, target = place.create("orders"), place.create("copy")
     fill(place, source, plain(60), each=3)
-    copied(place.log(source), place.sink(target, limits=WHOLE))
+    copied(place.open_log(source), place.sink(target, limits=WHOLE))
     assert assert_copied(place, source, target) == 60
     assert len(batches_at(place, target)) < len(batches_at(place, source))
 
@@ -170,7 +173,7 @@ def test_what_was_removed_below_the_start_of_the_source_is_left_out(place: Place
     source, target = place.create("orders"), place.create("copy")
     fill(place, source, plain(3 * EACH))
     place.truncate(source, EACH + 1)
-    assert copied(place.log(source), place.sink(target, limits=WHOLE)).records == 2 * EACH - 1
+    assert copied(place.open_log(source), place.sink(target, limits=WHOLE)).records == 2 * EACH - 1
     assert assert_copied(place, source, target) == 2 * EACH - 1
 
 
@@ -181,6 +184,6 @@ def test_producers_of_ever_more_batches_are_followed_round_after_round(place: Pl
         for number in range(2 * EACH):
             producer.produce(source, f"{round_number} {number}", partition=0)
         assert producer.flush(30) == 0
-        assert copied(place.log(source), place.sink(target, limits=WHOLE)).records == 2 * EACH
+        assert copied(place.open_log(source), place.sink(target, limits=WHOLE)).records == 2 * EACH
     assert assert_copied(place, source, target) == 6 * EACH
     assert select_whole_batches(fetch_batches(Leader(place.settings, "east", source, 0), 0), OffsetRange(0, 6 * EACH))

@@ -101,7 +101,7 @@ class Site:
 
     @property
     def log(self) -> TopicLog:
-        return self.live.log(address_of("topic", "live", self.topic))
+        return self.live.open_log(address_of("topic", "live", self.topic))
 
     def write(self, name: str, text: str) -> None:
         text = text.replace("PREFIX", self.prefix).replace("BOOTSTRAP", self.kafka.bootstrap().replace(",", '", "'))
@@ -166,7 +166,7 @@ def read_all(log: TopicLog) -> dict[int, list[dict[str, Any]]]:
         number: [
             row for batch in log.read(number, OffsetRange(bounds.start, bounds.stable)) for row in batch.to_pylist()
         ]
-        for number, bounds in log.bounds().items()
+        for number, bounds in log.read_bounds().items()
     }
 
 

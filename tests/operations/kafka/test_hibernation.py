@@ -44,7 +44,7 @@ def test_what_was_hibernated_from_kafka_is_mounted_on_an_embedded_cluster(site: 
     site.apply()
     assert sum(map(len, before.values())) == READABLE
     assert read_all(site.cold.log(site.topic)) == before
-    assert site.cold.groups.committed("readers", [site.topic]) == {(site.topic, 0): 7, (site.topic, 2): 0}
+    assert site.cold.groups.read_committed_offsets("readers", [site.topic]) == {(site.topic, 0): 7, (site.topic, 2): 0}
 
 
 @pytest.mark.fact("F-K-090", "F-K-091")
@@ -58,7 +58,7 @@ def test_what_was_hibernated_wakes_on_kafka_and_a_stranger_reads_the_same(site: 
     after = read_all(site.log)
     assert site.seen(READABLE) == told
     assert unnumbered(after) == unnumbered(before)
-    offsets = site.live.groups.committed("readers", [site.topic])
+    offsets = site.live.groups.read_committed_offsets("readers", [site.topic])
     assert offsets == {(site.topic, number): after[number][7]["offset"] for number in before}
     described = site.kafka.topics("--describe", "--topic", site.physical)
     assert "retention.ms=-1" in described
@@ -146,7 +146,7 @@ def test_records_that_the_client_library_cannot_read_or_write_come_back_as_they_
 def test_a_topic_whose_seal_somebody_broke_is_not_deleted_and_can_be_let_be(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep = KafkaMoves.keep
+    keep = KafkaMoves.store_job
 
     def keeping(self: KafkaMoves, move: MountJob) -> None:
         keep(self, move)
@@ -154,7 +154,7 @@ def test_a_topic_whose_seal_somebody_broke_is_not_deleted_and_can_be_let_be(
             configure(self.client, site.physical, {"max.message.bytes": None, "compression.type": None})
             site.produce(3, first=90)
 
-    monkeypatch.setattr(KafkaMoves, "keep", keeping)
+    monkeypatch.setattr(KafkaMoves, "store_job", keeping)
     site.declare("live", "unmounted")
     verdict = str(site.bench.apply().verdict)
     assert "producers were allowed to write to it while it was about to be deleted" in verdict
@@ -162,7 +162,7 @@ def test_a_topic_whose_seal_somebody_broke_is_not_deleted_and_can_be_let_be(
     monkeypatch.undo()
     (move,) = site.live.migrations.list_unfinished()
     assert not ClusterMigration("live", move).continues_in_run  # `run` does nothing for it
-    assert site.live.migrations.ask(move.id, "cancel").state == "cancelled"
+    assert site.live.migrations.request_verb(move.id, "cancel").state == "cancelled"
     assert site.live.migrations.list_unfinished() == []
     site.apply()
     assert site.physical not in site.kafka.names()
@@ -177,7 +177,7 @@ def test_a_topic_that_could_not_be_deleted_and_took_records_since_is_never_said_
     def refused(*_: object) -> None:
         raise UserError("the principal may not delete topics", hint="Allow DELETE on it.")
 
-    monkeypatch.setattr(KafkaMoves, "remove", refused)
+    monkeypatch.setattr(KafkaMoves, "delete_topic", refused)
     site.declare("live", "unmounted")
     assert "may not delete topics" in str(site.bench.apply().verdict)
     monkeypatch.undo()
@@ -186,7 +186,7 @@ def test_a_topic_that_could_not_be_deleted_and_took_records_since_is_never_said_
     verdict = str(site.bench.apply().verdict)
     assert "no longer exists, and was not deleted by this unmount" in verdict
     (move,) = site.live.migrations.list_unfinished()
-    assert site.live.migrations.ask(move.id, "cancel").state == "cancelled"
+    assert site.live.migrations.request_verb(move.id, "cancel").state == "cancelled"
     assert site.live.migrations.list_unfinished() == []
 
 
@@ -255,15 +255,15 @@ def test_a_mount_that_is_cancelled_gives_the_topic_back(site: Site, monkeypatch:
     def refused(*_: object) -> None:
         raise RetryableError("the cluster is away", hint="Wait.")
 
-    monkeypatch.setattr(KafkaMoves, "finish", refused)
+    monkeypatch.setattr(KafkaMoves, "restore_topic_configs", refused)
     assert site.bench.apply().verdict is not None
     monkeypatch.undo()
     assert [each.state for each in site.cold.mounts.list_detached()] == ["claimed"]
     (move,) = site.live.migrations.list_unfinished()
     with pytest.raises(UserError, match="is being mounted from"):
-        site.live.producer(address_of("topic", "live", site.topic))
+        site.live.open_producer(address_of("topic", "live", site.topic))
     with pytest.raises(UserError, match="cannot cancel in cut_over"):
-        site.live.migrations.ask(move.id, "cancel")
+        site.live.migrations.request_verb(move.id, "cancel")
     site.apply()
     assert site.live.migrations.list_unfinished() == []
 
@@ -272,10 +272,10 @@ def test_a_mount_that_is_cancelled_right_after_its_topic_was_made_leaves_no_topi
     site.declare("live", "unmounted")
     site.apply()
     site.declare("live", "mounted")
-    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.make", 1)
+    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.create_topic", 1)
     assert site.physical in site.kafka.names()
     (move,) = site.live.migrations.list_unfinished()
-    site.live.migrations.ask(move.id, "cancel")
+    site.live.migrations.request_verb(move.id, "cancel")
     assert site.physical not in site.kafka.names()
     site.apply()
     assert len(site.seen(40)) == 40
@@ -290,12 +290,12 @@ def test_a_mounted_topic_never_keeps_less_than_its_manifest_says(site: Site, *, 
     site.declare("live", "mounted")
     site.write("topic", TOPIC.replace("infinite", "20000d"))
     if is_killed:
-        die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.make", 1)
+        die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.create_topic", 1)
     seen = []
 
     def report(event: object) -> None:
         if isinstance(event, RunRecovered) or (isinstance(event, ActionDone) and event.id.startswith("mount:")):
-            seen.append(site.live.migrations.by_jobs._own(site.physical))
+            seen.append(site.live.migrations.job_steps._own(site.physical))
 
     assert site.bench.apply(report=report).verdict is None
     assert seen == [{"retention.ms": str(20_000 * 86_400_000)}]
@@ -310,10 +310,10 @@ def test_an_unmount_is_cancelled_while_it_is_prepared_and_while_it_is_executed(
 ) -> None:
     before = read_all(site.log)
     site.declare("live", "unmounted")
-    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.keep", nth)
+    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.store_job", nth)
     (move,) = site.live.migrations.list_unfinished()
     assert move.state == state
-    site.live.migrations.ask(move.id, "cancel")
+    site.live.migrations.request_verb(move.id, "cancel")
     assert site.live.migrations.list_unfinished() == []
     site.declare("live", None)
     site.apply()
@@ -348,7 +348,7 @@ def test_another_topic_under_an_unmounted_name_is_neither_archived_nor_mounted_o
     before = unnumbered(read_all(site.log))
     site.declare("live", "unmounted")
     if is_killed:
-        die_after(site, CLUSTER, "KafkaMoves.forget", 1)
+        die_after(site, CLUSTER, "KafkaMoves.remove_job", 1)
     else:
         site.apply()
     taken(site)
@@ -399,7 +399,7 @@ def test_a_topic_that_is_created_again_once_a_mount_has_filled_it_is_not_taken_f
         site.declare("live", state)
         if state == "unmounted":
             site.apply()
-    keep = KafkaMoves.keep
+    keep = KafkaMoves.store_job
 
     def keeping(self: KafkaMoves, move: MountJob) -> None:
         keep(self, move)
@@ -407,12 +407,12 @@ def test_a_topic_that_is_created_again_once_a_mount_has_filled_it_is_not_taken_f
             site.kafka.topics("--delete", "--topic", site.physical)
             taken(site)
 
-    monkeypatch.setattr(KafkaMoves, "keep", keeping)
+    monkeypatch.setattr(KafkaMoves, "store_job", keeping)
     assert "was deleted and created again while its records were copied" in str(site.bench.apply().verdict)
     monkeypatch.undo()
     assert [each.state for each in site.cold.mounts.list_detached()] == ["claimed"]
     (move,) = site.live.migrations.list_unfinished()
-    assert site.live.migrations.ask(move.id, "cancel").state == "cancelled"
+    assert site.live.migrations.request_verb(move.id, "cancel").state == "cancelled"
     assert len(site.seen(1)) == 1  # The other topic keeps its record.
     site.kafka.topics("--delete", "--topic", site.physical)
     site.apply()
@@ -433,32 +433,32 @@ def rarely(*step: object) -> object:
 
 
 UNMOUNTING = [
-    rarely(CLUSTER, "KafkaMoves.keep", 1),
+    rarely(CLUSTER, "KafkaMoves.store_job", 1),
     rarely(WRITING, "begin", 1),
-    (CLUSTER, "KafkaMoves.keep", 2),
+    (CLUSTER, "KafkaMoves.store_job", 2),
     rarely("reconciler.embedded.mounts.archive_log", "ArchiveSink.publish", 1),
     ("reconciler.providers.brokers.ledger", "Ledger.change", 4),
     ("reconciler.providers.brokers.admin", "configure", 1),
     rarely("reconciler.providers.brokers.seal", "Seals.put", 1),
     rarely("reconciler.jobs.archive", "archive", 1),
     rarely(WRITING, "describe", 1),
-    rarely(CLUSTER, "KafkaMoves.keep", 3),
-    (CLUSTER, "KafkaMoves.remove", 1),
+    rarely(CLUSTER, "KafkaMoves.store_job", 3),
+    (CLUSTER, "KafkaMoves.delete_topic", 1),
     rarely(WRITING, "tidy", 1),
     (WRITING, "detach", 1),
-    rarely(CLUSTER, "KafkaMoves.forget", 1),
+    rarely(CLUSTER, "KafkaMoves.remove_job", 1),
 ]
 MOUNTING = [
-    rarely(CLUSTER, "KafkaMoves.keep", 1),
+    rarely(CLUSTER, "KafkaMoves.store_job", 1),
     rarely(TAKING, "claim", 1),
-    (CLUSTER, "KafkaMoves.make", 1),
-    rarely(CLUSTER, "KafkaMoves.keep", 2),
+    (CLUSTER, "KafkaMoves.create_topic", 1),
+    rarely(CLUSTER, "KafkaMoves.store_job", 2),
     ("reconciler.jobs.archive", "restore", 1),
-    rarely(CLUSTER, "KafkaMoves.keep", 3),
-    rarely(CLUSTER, "KafkaMoves.keep", 4),
-    rarely(CLUSTER, "KafkaMoves.finish", 1),
+    rarely(CLUSTER, "KafkaMoves.store_job", 3),
+    rarely(CLUSTER, "KafkaMoves.store_job", 4),
+    rarely(CLUSTER, "KafkaMoves.restore_topic_configs", 1),
     (TAKING, "settle", 1),
-    rarely(CLUSTER, "KafkaMoves.forget", 1),
+    rarely(CLUSTER, "KafkaMoves.remove_job", 1),
 ]
 
 
@@ -482,7 +482,7 @@ def test_a_topic_that_producers_made_anew_after_it_was_deleted_does_not_keep_its
 ) -> None:
     before = read_all(site.log)
     site.declare("live", "unmounted")
-    die_after(site, CLUSTER, "KafkaMoves.remove", 1)
+    die_after(site, CLUSTER, "KafkaMoves.delete_topic", 1)
     (move,) = site.live.migrations.list_unfinished()
     site.kafka.topics("--create", "--topic", site.physical)
     assert site.bench.apply().verdict is None

@@ -83,17 +83,17 @@ class Home:
 
     def read(self, name: str) -> list[str]:
         provider = open_work(self.bench.invocation, Select()).providers[self.cluster]
-        log = provider.log(address_of("topic", self.cluster, f"{self.prefix}:{name}"))
+        log = provider.open_log(address_of("topic", self.cluster, f"{self.prefix}:{name}"))
         rows = [
             row["value"]
-            for number, at in log.bounds().items()
+            for number, at in log.read_bounds().items()
             for batch in log.read(number, OffsetRange(at.start, at.stable))
             for row in batch.to_pylist()
         ]
         return sorted(value.decode().strip('"') for value in rows)
 
     def names(self) -> list[str]:
-        found = open_work(self.bench.invocation, Select()).providers[self.cluster].overview().topics
+        found = open_work(self.bench.invocation, Select()).providers[self.cluster].read_overview().topics
         return sorted(each.address for each in found if f"/{self.prefix}:" in each.address)
 
     def asked(self, verb: str, *texts: str, phase: str = "whole", to: str | None = None) -> OrderResult:

@@ -61,12 +61,12 @@ def sealed(warnings: Iterable[PlanFinding]) -> set[str]:
 
 
 def seals(site: Site) -> Seals:
-    moves = site.live.migrations.by_jobs
+    moves = site.live.migrations.job_steps
     return Seals(moves.client, moves.ledger)
 
 
 def topic_id(site: Site) -> str:
-    topic = site.live.migrations.by_jobs.topic(site.topic)
+    topic = site.live.migrations.job_steps.read_topic(site.topic)
     assert topic is not None
     return topic.id
 
@@ -89,7 +89,7 @@ def test_a_sealed_topic_takes_no_record_however_small_and_is_read_as_before(site
     ends = seals(site).put(site.physical, known, lambda: None)
     assert refused(site, **{"compression.type": compression}) == {"Broker: Message size too large"}
     assert seals(site).is_on(site.physical, known)
-    assert ends == {number: bounds.end for number, bounds in site.log.bounds().items()}
+    assert ends == {number: bounds.end for number, bounds in site.log.read_bounds().items()}
     assert read_all(site.log) == before
     seals(site).remove_seal(known)
     assert refused(site, **{"compression.type": compression}) == {"None"}
@@ -153,7 +153,7 @@ def test_a_transaction_that_is_open_when_a_topic_is_sealed_still_ends_and_is_wai
     with pytest.raises(KafkaException):
         paying.commit_transaction(30)
     paying.abort_transaction(30)
-    assert found[1] < site.log.bounds()[1].end  # The markers.
+    assert found[1] < site.log.read_bounds()[1].end  # The markers.
 
 
 @pytest.mark.soak
@@ -181,8 +181,8 @@ def test_a_seal_that_a_killed_apply_left_is_named_keeps_producers_out_and_goes_w
     assert f"topic/live/{site.topic}" in sealed(planned.warnings)
     assert planned.drift == ()
     with pytest.raises(UserError, match="is sealed"):
-        site.live.producer(address_of("topic", "live", site.topic))
-    site.live.migrations.ask(move.id, "cancel")
+        site.live.open_producer(address_of("topic", "live", site.topic))
+    site.live.migrations.request_verb(move.id, "cancel")
     assert own_configs(site) == SAID
     assert refused(site, **{"compression.type": "gzip"}) == {"None"}
 

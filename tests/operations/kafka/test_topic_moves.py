@@ -47,7 +47,7 @@ def apply(site: Site) -> None:
 
 
 def log_of(site: Site, name: str) -> TopicLog:
-    return site.live.log(address_of("topic", "live", name))
+    return site.live.open_log(address_of("topic", "live", name))
 
 
 @pytest.mark.fact("F-K-090", "F-K-091")
@@ -58,7 +58,7 @@ def test_a_topic_moves_with_its_records_and_its_groups(site: Site) -> None:
     apply(site)
     after = read_all(log_of(site, new))
     assert unnumbered(after) == unnumbered(before)
-    offsets = site.live.groups.committed("readers", [new])
+    offsets = site.live.groups.read_committed_offsets("readers", [new])
     assert offsets == {(new, number): after[number][5]["offset"] for number in before}
     assert site.physical not in site.kafka.names()
     assert "retention.ms=-1" in site.kafka.topics("--describe", "--topic", f"{site.prefix}.moved")
@@ -86,7 +86,7 @@ def test_fewer_partitions_keep_the_order_of_each_key_and_skip_nothing(site: Site
         mine = [row["value"] for row in rows if row["key"] == f"key{number}".encode()]
         assert len(mine) == 15
         assert mine == sorted(mine)
-    offsets = site.live.groups.committed("readers", [new])
+    offsets = site.live.groups.read_committed_offsets("readers", [new])
     unread = {str(one) for one in unplaced([*before[0][30:], *before[1], *before[2]])}
     read_on = {
         str(one)
@@ -104,10 +104,10 @@ def unplaced(rows: object) -> list[dict[str, object]]:
     ("module", "name", "nth"),
     [
         ("reconciler.jobs.copy", "fill", 1),
-        ("reconciler.providers.brokers.mounts", "KafkaMoves.begin", 1),
+        ("reconciler.providers.brokers.mounts", "KafkaMoves.suspend_retention", 1),
         ("reconciler.providers.brokers.mounts", "KafkaMoves.refuse_all_producers", 1),
         ("reconciler.providers.brokers.mounts", "KafkaMoves.switch_groups", 1),
-        ("reconciler.providers.brokers.mounts", "KafkaMoves.end", 1),
+        ("reconciler.providers.brokers.mounts", "KafkaMoves.finish_move", 1),
     ],
 )
 def test_a_move_that_is_killed_is_completed_by_the_next_apply(site: Site, module: str, name: str, nth: int) -> None:
@@ -126,10 +126,10 @@ def test_a_group_that_read_on_under_the_new_name_is_not_set_back_by_a_move_that_
     new = moves(site)
     allow = f"delete:topic/live/{site.topic}"
     die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.switch_groups", 1, allow=allow)
-    switched = site.live.groups.committed("readers", [new])
+    switched = site.live.groups.read_committed_offsets("readers", [new])
     site.live.groups.commit("readers", {(new, 1): switched[new, 1] + 3})
     apply(site)
-    assert site.live.groups.committed("readers", [new]) == {**switched, (new, 1): switched[new, 1] + 3}
+    assert site.live.groups.read_committed_offsets("readers", [new]) == {**switched, (new, 1): switched[new, 1] + 3}
 
 
 @pytest.mark.parametrize("partitions", [3, 2])
@@ -139,24 +139,24 @@ def test_a_move_that_is_killed_before_its_delete_ends_while_the_new_topic_is_in_
     site.live.groups.commit("readers", {(site.topic, number): 1 for number in range(3)})
     new, name = moves(site, partitions), f"{site.prefix}.moved"
     allow = f"delete:topic/live/{site.topic}"
-    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.end", 1, allow=allow)
+    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.finish_move", 1, allow=allow)
     producer = Producer({"bootstrap.servers": site.kafka.bootstrap()})
     producer.produce(name, key="k", value="written to the new name")
     assert producer.flush(30) == 0
-    ends = {(new, number): bounds.end for number, bounds in log_of(site, new).bounds().items()}
+    ends = {(new, number): bounds.end for number, bounds in log_of(site, new).read_bounds().items()}
     asked = {"bootstrap.servers": site.kafka.bootstrap(), "group.id": "readers", "enable.auto.commit": False}
     reader = Consumer(asked)
     try:
         reader.subscribe([name])
         deadline = monotonic() + 60
-        while site.live.groups.committed("readers", [new]) != ends:
+        while site.live.groups.read_committed_offsets("readers", [new]) != ends:
             assert monotonic() < deadline, ends
             if reader.poll(0.5) is None and reader.assignment():
                 reader.commit(
                     offsets=[TopicPartition(name, number, end) for (_, number), end in ends.items()], asynchronous=False
                 )
         apply(site)
-        assert site.live.groups.committed("readers", [new]) == ends
+        assert site.live.groups.read_committed_offsets("readers", [new]) == ends
     finally:
         reader.close()
     rows = [row for some in read_all(log_of(site, new)).values() for row in some]
@@ -168,7 +168,7 @@ def test_a_move_that_is_killed_before_its_delete_ends_while_the_new_topic_is_in_
 def test_a_move_whose_new_topic_is_deleted_before_the_old_one_is_copied_anew(site: Site) -> None:
     before = read_all(site.log)
     new, allow = moves(site), f"delete:topic/live/{site.topic}"
-    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.end", 1, allow=allow)
+    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.finish_move", 1, allow=allow)
     site.kafka.topics("--delete", "--topic", f"{site.prefix}.moved")
     deadline = monotonic() + 30
     while f"{site.prefix}.moved" in site.kafka.names():
@@ -181,13 +181,13 @@ def test_a_move_whose_new_topic_is_deleted_before_the_old_one_is_copied_anew(sit
 def test_a_config_that_a_plan_takes_away_while_a_move_is_interrupted_stays_away(site: Site) -> None:
     new, name = f"{site.prefix}:moved", f"{site.prefix}.moved"
     make_topic(site.kafka, name, retention_ms="3600000", segment_bytes="1048576", max_message_bytes="123456")
-    copies = site.live.migrations.by_jobs
-    move = copies.move(site.topic, None, new, is_keyed=False)
-    copies.begin(move)
+    copies = site.live.migrations.job_steps
+    move = copies.find_copy_move(site.topic, None, new, is_keyed=False)
+    copies.suspend_retention(move)
     configure(copies.client, name, {"retention.ms": None, "segment.bytes": None, "cleanup.policy": None})
     wait_for_configs(copies, name, lambda own: "segment.bytes" not in own)
-    copies.begin(move)
-    copies.end(move, {})
+    copies.suspend_retention(move)
+    copies.finish_move(move, {})
     wait_for_configs(copies, name, lambda own: own == {"max.message.bytes": "123456"})
 
 
@@ -204,13 +204,13 @@ def test_a_move_that_was_killed_ends_with_the_configs_that_its_manifest_has_by_t
     site: Site, said: str, now: str | None, after: str
 ) -> None:
     site.write("topic", MOVED.replace("COUNT", "3").replace("{retention.ms: infinite}", said))
-    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.begin", 1, allow="delete:*")
+    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.suspend_retention", 1, allow="delete:*")
     if now is not None:
         site.write("topic", MOVED.replace("COUNT", "3").replace("{retention.ms: infinite}", now))
     updates = [each for each in site.planned() if each.startswith("update:")]
     assert bool(updates) is (now is not None)
     apply(site)
-    own = site.live.migrations.by_jobs._own(f"{site.prefix}.moved")
+    own = site.live.migrations.job_steps._own(f"{site.prefix}.moved")
     wanted = {"{}": {}, "{retention.ms: infinite}": {"retention.ms": "-1"}}
     many = {"retention.ms": str(10_000 * 86_400_000)}
     assert own == wanted.get(after, {**many, **({"cleanup.policy": "compact"} if "compact" in after else {})})
@@ -221,23 +221,23 @@ def test_a_topic_that_a_killed_move_was_filling_has_its_own_configs_once_the_mov
     declared = (site.bench.folder / "manifests/topic.yaml").read_text()
     said = MOVED.replace("COUNT", "3").replace("{retention.ms: infinite}", "{retention.ms: 10000d}")
     site.write("topic", said)
-    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.begin", 1, allow="delete:*")
+    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.suspend_retention", 1, allow="delete:*")
     stays = said.replace(', movedFrom: "PREFIX:orders"', "")
     site.write("topic", f"{stays}---\n{declared}")
     site.apply()
-    own = site.live.migrations.by_jobs._own(f"{site.prefix}.moved")
+    own = site.live.migrations.job_steps._own(f"{site.prefix}.moved")
     assert own == {"retention.ms": str(10_000 * 86_400_000)}
 
 
 def test_configs_that_a_person_changes_while_a_topic_is_filled_stay_so(site: Site) -> None:
     new, name = f"{site.prefix}:moved", f"{site.prefix}.moved"
     make_topic(site.kafka, name, retention_ms="3600000", segment_bytes="1048576", max_message_bytes="123456")
-    copies = site.live.migrations.by_jobs
-    move = copies.move(site.topic, None, new, is_keyed=False)
-    copies.begin(move)
+    copies = site.live.migrations.job_steps
+    move = copies.find_copy_move(site.topic, None, new, is_keyed=False)
+    copies.suspend_retention(move)
     configure(copies.client, name, {"retention.ms": "7200000", "segment.bytes": None})
     wait_for_configs(copies, name, lambda own: "segment.bytes" not in own)
-    copies.end(move, {})
+    copies.finish_move(move, {})
     wait_for_configs(copies, name, lambda own: own == {"max.message.bytes": "123456", "retention.ms": "7200000"})
 
 
@@ -290,7 +290,7 @@ def test_why_an_old_topic_is_not_deleted_is_told_also_where_producers_cannot_be_
 
     def report(event: object) -> None:
         if isinstance(event, ActionDone) and event.id.startswith("switch-groups:"):
-            client = site.live.migrations.by_jobs.client
+            client = site.live.migrations.job_steps.client
             configure(client, site.physical, {"max.message.bytes": None, "compression.type": None})
             site.produce(3, first=100)
             monkeypatch.setattr("reconciler.providers.brokers.seal.Seals.remove_seal", say_nothing)
@@ -308,7 +308,7 @@ def test_what_is_written_to_the_old_name_keeps_it_from_being_deleted_and_sets_no
         site.bench.events.append(event)  # type: ignore[arg-type]
         if isinstance(event, ActionDone) and event.id.startswith("switch-groups:") and not written:
             written.append(event)
-            client = site.live.migrations.by_jobs.client
+            client = site.live.migrations.job_steps.client
             configure(client, site.physical, {"max.message.bytes": None, "compression.type": None})
             site.produce(3, first=100)
 
@@ -319,7 +319,7 @@ def test_what_is_written_to_the_old_name_keeps_it_from_being_deleted_and_sets_no
     site.live.groups.commit("readers", {(new, 0): 7})
     apply(site)
     assert sum(map(len, read_all(log_of(site, new)).values())) == 61
-    assert site.live.groups.committed("readers", [new]) == {(new, 0): 7}
+    assert site.live.groups.read_committed_offsets("readers", [new]) == {(new, 0): 7}
 
 
 def recreated(site: Site, name: str) -> None:
@@ -335,7 +335,7 @@ def test_a_move_refuses_a_new_topic_that_was_created_again_and_fills_one_that_is
     before = read_all(site.log)
     new, name = moves(site), f"{site.prefix}.moved"
     allow = f"delete:topic/live/{site.topic}"
-    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.end", 1, allow=allow)
+    die_after(site, "reconciler.providers.brokers.mounts", "KafkaMoves.finish_move", 1, allow=allow)
     recreated(site, name)
     (refused,) = site.plan().plan.errors
     assert refused.message.startswith("it was deleted and created again outside reconciler while ")

@@ -58,10 +58,10 @@ def test_a_share_group_is_seen_with_what_it_has_not_read_and_its_offsets_are_not
 ) -> None:
     seen = groups.describe(shared)
     assert (seen.type, seen.is_reading, seen.lag) == ("share", False, 25)
-    assert (groups.reading() or {})[shared] == (shared,)
-    assert groups.of_topic(shared) == [seen]
+    assert (groups.find_topic_readers() or {})[shared] == (shared,)
+    assert groups.list_for_topic(shared) == [seen]
     for change in (
-        lambda: groups.moves(shared, ToEarliest()),
+        lambda: groups.plan_reset(shared, ToEarliest()),
         lambda: groups.commit(shared, {(shared, 0): 1}),
         lambda: groups.delete(shared, shared),
     ):
@@ -69,7 +69,7 @@ def test_a_share_group_is_seen_with_what_it_has_not_read_and_its_offsets_are_not
             change()
     assert groups.describe(shared) == seen
     assert groups.delete(shared)
-    assert shared not in groups.names()
+    assert shared not in groups.list_names()
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -82,10 +82,10 @@ def test_a_group_that_reads_and_never_committed_is_a_reader(
         member.subscribe([kafka_prefix])
         looks = Tries(Backoff(first_s=0.05, longest_s=0.5), within_s=60)
         while not member.assignment():
-            assert not looks.is_over, "it has not joined"
+            assert not looks.has_ended, "it has not joined"
             member.poll(0.1)
-        assert (groups.reading() or {})[kafka_prefix] == (kafka_prefix,)
-    assert kafka_prefix not in (groups.reading() or {})
+        assert (groups.find_topic_readers() or {})[kafka_prefix] == (kafka_prefix,)
+    assert kafka_prefix not in (groups.find_topic_readers() or {})
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_a_group_in_a_state_that_is_not_known_may_have_members(state: str, *, ha
 def test_who_reads_cannot_be_told_where_a_group_of_an_unknown_type_has_members_and_no_offsets(
     groups: KafkaGroups, kafka_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert groups.reading() is not None
+    assert groups.find_topic_readers() is not None
     monkeypatch.setattr(
         module, "read_group_states", lambda _client: {kafka_prefix: GroupDescription("Stable", "relay")}
     )
-    assert groups.reading() is None
+    assert groups.find_topic_readers() is None

@@ -7,9 +7,9 @@ import pytest
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.topic_manifest import TopicManifest
 from reconciler.providers.brokers.mounts import final_configs
-from reconciler.resources.kafka_configs import KAFKA_CONFIGS, kafka_configs
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS, build_kafka_catalog
 
-KNOWN = kafka_configs([*KAFKA_CONFIGS, "message.downconversion.enable"], "3.9")
+KNOWN = build_kafka_catalog([*KAFKA_CONFIGS, "message.downconversion.enable"], "3.9")
 
 
 @pytest.mark.parametrize(

@@ -156,9 +156,7 @@ def test_a_topic_has_the_replicas_it_is_going_to_have() -> None:
 
 
 @pytest.mark.parametrize(
-    "shown",
-    [replace(seen(), error=29), seen((1, 2))],
-    ids=["that may not be described", "that has grown since"],
+    "shown", [replace(seen(), error=29), seen((1, 2))], ids=["that may not be described", "that has grown since"]
 )
 def test_a_topic_whose_moving_partition_does_not_show_is_as_it_shows(shown: TopicMetadata) -> None:
     assert apply_reassignments({"orders": shown}, {("orders", 1): Reassignment((3,), (1,))}) == {"orders": shown}
@@ -235,7 +233,7 @@ def test_limits_of_a_move_are_removed_after_it_and_those_of_an_operator_stay(
 def wait_until_shows(client: KafkaClient, name: str, wanted: dict[str, str]) -> None:
     looks = Tries(Backoff(first_s=0.05, longest_s=0.5), within_s=20)
     while dict(own_values(dict(client.configs([name], (LEADERS, FOLLOWERS)))[name])) != wanted:
-        assert not looks.is_over
+        assert not looks.has_ended
         looks.wait()
 
 

@@ -34,13 +34,13 @@ from reconciler.resources.mirrors import (
     REVERSALS,
     DivergedPartition,
     ObservedMirror,
+    OffsetStretch,
     Operation,
     Peer,
-    Stretch,
     TruncatedPartition,
+    build_side_topic_name,
     join_peer,
     require_operation,
-    side_topic_name,
 )
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Failback:
         entries = self.site.ledger.read(PROGRESS, MAP)
         return {number: _read_map(entries, topic, number, seen.id) for number in range(len(seen.replicas))}
 
-    def diverged(self, full_name: str, cuts: Mapping[int, int]) -> tuple[DivergedPartition, ...]:
+    def find_diverged_records(self, full_name: str, cuts: Mapping[int, int]) -> tuple[DivergedPartition, ...]:
         """Return the nonempty ranges of records from the offsets `cuts` on.
 
         Raises:
@@ -157,7 +157,7 @@ class Failback:
             raise diverged_error(self.site.cluster, full_name, ranges)
         if begun.diverged == "drop" and begun.approved is not None:
             try:
-                lost = [Stretch(diverged.partition, diverged.start, diverged.stop) for diverged in ranges]
+                lost = [OffsetStretch(diverged.partition, diverged.start, diverged.stop) for diverged in ranges]
                 check_approved((self.site.cluster, full_name), (mirror.source_cluster, link), lost, begun.approved)
             except StalePlanError:
                 self._undo_join(full_name, link, operation)
@@ -251,9 +251,9 @@ class Failback:
 
         if self.log is None:
             raise UserError(f"the records of {full_name} cannot be read", hint="Restore it without keeping them.")
-        topic, topic_id = self._ensure_side_topic(side_topic_name(full_name), partitions)
+        topic, topic_id = self._ensure_side_topic(build_side_topic_name(full_name), partitions)
         log = self.log(full_name)
-        bounds = log.bounds()
+        bounds = log.read_bounds()
         for diverged in ranges:
             # Each operation owns its copies, so that records kept by an earlier one do not count as its own.
             begins = {diverged.partition: diverged.start}
@@ -337,7 +337,9 @@ def _partition_entries(
         "chunk": chunks[-1].number if chunks else 0,
         "copy_id": topic_id,
     }
-    written: dict[Key, Mapping[str, Any]] = {map_key(topic, number, chunk.number): chunk.document() for chunk in chunks}
+    written: dict[Key, Mapping[str, Any]] = {
+        map_key(topic, number, chunk.number): chunk.to_document() for chunk in chunks
+    }
     return {**written, progress_key(topic, number): progress}
 
 

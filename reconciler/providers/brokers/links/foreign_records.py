@@ -139,7 +139,7 @@ class _Partition:
         for span in spans:
             for batch in log.read(self.number, span):
                 offsets = batch.column("offset").to_numpy()
-                for offset in offsets[self.offsets.sources_of(offsets) < 0].tolist():
+                for offset in offsets[self.offsets.find_sources(offsets) < 0].tolist():
                     if run is not None and not self._is_ours_between(run.end, offset):
                         run = ForeignRecords(self.number, run.start, offset + 1, run.records + 1)
                         continue
@@ -150,5 +150,5 @@ class _Partition:
             yield run
 
     def _is_ours_between(self, start: int, end: int) -> bool:
-        at = self.offsets.source_of(start)
-        return self.offsets.source_of(end) != at
+        at = self.offsets.find_source(start)
+        return self.offsets.find_source(end) != at

@@ -53,12 +53,13 @@ from reconciler.resources.mirrors import (
     ask,
     check_deletable,
     check_mirror_name,
-    check_own,
+    check_own_configs,
     check_unused,
-    is_done,
-    synced_configs,
+    is_verb_done,
+    list_synced_configs,
+    request_verb,
 )
-from reconciler.runtime.retry import go_on, pause
+from reconciler.runtime.retry import pause, skip_check
 
 if TYPE_CHECKING:
     from reconciler.lifecycles import MirrorStatus
@@ -126,7 +127,7 @@ class LinkChanges:
     """Changes of one destination's links and mirrors."""
 
     site: Site
-    may_go_on: Callable[[], None] = go_on
+    may_go_on: Callable[[], None] = skip_check
     """Called before every write; may raise, and the next process continues."""
 
     def ask(self, full_names: Mapping[str, str], verb: str, operation: str = "") -> dict[str, str | ReconcilerError]:
@@ -149,7 +150,7 @@ class LinkChanges:
         request = TransitionRequest(self.site.now_ms())
 
         def decide(name: str, mirror: RecordedMirror, states: States) -> RecordedMirror:
-            if is_done(mirror.entry, verb):
+            if is_verb_done(mirror.entry, verb):
                 return mirror
             return self._apply_entry(mirror, ask(name, mirror.entry, states.link_of(mirror), verb, request), verb, "")
 
@@ -333,7 +334,7 @@ class MirrorCreation:
     """Creation and deletion of one destination's mirrors."""
 
     site: Site
-    may_go_on: Callable[[], None] = go_on
+    may_go_on: Callable[[], None] = skip_check
 
     def make(self, link: str, wanted: Mapping[str, NewMirror]) -> dict[str, str | ReconcilerError]:
         """Create mirrors of a link, by full name; return topic ids, or errors. Existing mirrors are unchanged.
@@ -477,7 +478,7 @@ class MirrorCreation:
         """Return the id of an existing mirror, or `None` if it is to be created."""
         current = states.link(link)
         check_mirror_name(name, new.source, (link, current))
-        check_own(name, synced_configs(current), new.configs)
+        check_own_configs(name, list_synced_configs(current), new.configs)
         mirror = states.mirrors.get(self.site.naming.physical(name))
         if seen is None:
             return None

@@ -32,7 +32,7 @@ from reconciler.resources.acls import (
     OPERATIONS,
     AccessBinding,
     build_denial,
-    denial_path,
+    build_denial_path,
     expand_namespace_rules,
     find_denied_writers,
     parse_rule,
@@ -197,7 +197,7 @@ class _OffsetSync:
                 is_clamped = True
                 continue
             known = self._read_map(topic, number)
-            at = known.target_of(position.offset)
+            at = known.find_target(position.offset)
             if at is None:
                 at = max((piece.target_end for piece in known), default=0)
                 is_clamped = is_clamped or position.offset > known.through
@@ -491,7 +491,7 @@ def lift_denials(site: Site, mirrors: Mapping[str, RecordedMirror]) -> None:
 def _list_removed_denials(topic: str, mirror: RecordedMirror, wanted: tuple[str, ...]) -> Iterator[AccessBinding]:
     """Yield the denials to remove, except those synced from the mirror's source."""
     for who in mirror.denied:
-        if who not in wanted and "write" not in mirror.entry.rules.get(denial_path(who), ()):
+        if who not in wanted and "write" not in mirror.entry.rules.get(build_denial_path(who), ()):
             yield build_denial(topic, who)
 
 

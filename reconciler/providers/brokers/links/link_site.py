@@ -17,7 +17,7 @@ from reconciler.providers.brokers.mount_ledger import CONFIGS as SEAL
 from reconciler.providers.brokers.mount_ledger import SEALED, is_sealed, parse_seals
 from reconciler.providers.brokers.offsets import EARLIEST, LATEST, read_offsets
 from reconciler.providers.brokers.translate import ClusterNaming, ConfigState, TopicMetadata, is_internal
-from reconciler.providers.protocol import Failed
+from reconciler.providers.protocol import FailedAction
 from reconciler.providers.protocol_links import TopicMark
 from reconciler.resources.address import address_of
 from reconciler.resources.kafka_configs import TRANSIENT_CONFIGS
@@ -150,7 +150,7 @@ class Site:
 
         outcomes = TopicBatch(self.client, self.naming, changes.values(), may_go_on).outcomes()
         return {
-            name: outcome.error if isinstance(outcome, Failed) else outcome.incarnation or ""
+            name: outcome.error if isinstance(outcome, FailedAction) else outcome.incarnation or ""
             for name, outcome in zip(changes, outcomes, strict=True)
         }
 

@@ -34,9 +34,9 @@ from reconciler.resources.mirrors import (
     NamedObjects,
     Operation,
     SourceTopic,
-    link_status,
-    status_of,
-    synced_configs,
+    compute_link_status,
+    compute_mirror_status,
+    list_synced_configs,
 )
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class States:
         if mirror.opening is not None:
             return MirrorStatus.PENDING_STOPPED
         named = self.link_of(mirror)
-        return status_of(mirror.entry, None if named is None else named[1])
+        return compute_mirror_status(mirror.entry, None if named is None else named[1])
 
     def link(self, name: str) -> LinkEntry:
         """Return a link.
@@ -207,7 +207,7 @@ PINNED: Final[Mapping[str, str]] = {
 
 def synced_keys(link: LinkEntry) -> frozenset[str]:
     """Return the configs that mirrors of a link cannot set."""
-    return frozenset(synced_configs(link)) | KEPT.keys()
+    return frozenset(list_synced_configs(link)) | KEPT.keys()
 
 
 def is_declared(key: str, value: str) -> bool:
@@ -331,7 +331,7 @@ def observe_links(
     states = states_of(entries).live({name: seen.id for name, seen in topics.items()})
     observed = {
         address_of("link", cluster, name): Observed(
-            to_declared_link(name, cluster, link), link.id, state=link_status(link)
+            to_declared_link(name, cluster, link), link.id, state=compute_link_status(link)
         )
         for name, link in sorted(states.links.items())
     }
@@ -349,7 +349,7 @@ def observe_links(
             seen.id,
             topic,
             state=states.status(mirror),
-            mirror=LiveMirror.of(mirror.entry, becomes(topic) if mirror.follows else None),
+            mirror=LiveMirror.from_entry(mirror.entry, becomes(topic) if mirror.follows else None),
             hidden=hidden_topic_error(cluster, topic) if seen.error == UNAUTHORIZED else None,
         )
     return observed

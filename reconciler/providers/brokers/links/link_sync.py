@@ -34,9 +34,9 @@ from reconciler.resources.mirrors import (
     check_same_source,
     match_auto_created,
     set_mirror_trouble,
-    with_trouble_start,
+    stamp_trouble,
 )
-from reconciler.runtime.retry import go_on
+from reconciler.runtime.retry import skip_check
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class KafkaSyncs:
 
     site: Site
 
-    def version(self) -> str:
+    def read_metadata_version(self) -> str:
         """Return a digest that changes with all but records and groups."""
         return link_site.version(self.site)
 
@@ -54,15 +54,15 @@ class KafkaSyncs:
         del principal
         return link_site.list_offered_topics(self.site, only)
 
-    def group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
+    def list_group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
         """Return a digest of each wanted group, or why it may not be read."""
         return link_groups.group_versions(self.site, is_wanted)
 
-    def group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
+    def read_group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
         """Return committed offsets of groups."""
         return link_groups.group_offsets(self.site, groups)
 
-    def rules(self) -> AccessRules:
+    def list_access_rules(self) -> AccessRules:
         """Return the access rules of topics and known namespaces."""
         return link_groups.rules(self.site)
 
@@ -73,7 +73,7 @@ class KafkaSyncs:
             lambda entry: entry if entry.source_cluster_id else replace(entry, source_cluster_id=source_cluster_id),
         )
 
-    def follow(self, followed: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError]:
+    def update_mirrors(self, followed: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError]:
         """Give mirrors the partitions and configs of their sources; return errors."""
         if not followed:
             return {}
@@ -111,7 +111,7 @@ class KafkaSyncs:
         taken = {} if named_link is None else resolve_configs(source, named_link[1], self.site.capabilities(), configs)
         if is_sealed(configs):  # A sealed topic keeps the seal's configs until roles are swapped.
             taken = {key: value for key, value in taken.items() if key not in SEAL}
-        self.site.change_topic(name, (partitions, configs), (source.partitions, taken), go_on)
+        self.site.change_topic(name, (partitions, configs), (source.partitions, taken), skip_check)
         if mirror.entry.source_topic_id is None and source.incarnation is not None:
             known = source.incarnation
             LinkChanges(self.site).change(name, mirror.link, lambda entry: replace(entry, source_topic_id=known))
@@ -131,7 +131,7 @@ class KafkaSyncs:
                 mirror = mirrors.get(topic)
                 if mirror is None or not mirror.follows:
                     continue
-                trouble = with_trouble_start(troubles[mirror.name], now_ms)
+                trouble = stamp_trouble(troubles[mirror.name], now_ms)
                 after = replace(mirror, entry=set_mirror_trouble(mirror.entry, trouble, fails=mirror.name in failed))
                 changes.update({} if after == mirror else mirror_changes(topic, after))
             return changes
@@ -139,7 +139,7 @@ class KafkaSyncs:
         for link, topics in sorted(links.items()):
             self.site.ledger.change(writer_of(link), partial(decide, topics))
 
-    def make_mirrors(self, link: str, wanted: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
+    def create_mirrors(self, link: str, wanted: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
         """Create mirrors as auto-create does."""
         if not wanted:
             return {}
@@ -163,7 +163,7 @@ class KafkaSyncs:
         """Sync access rules of a source; return the number of changed mirrors and namespaces."""
         return link_groups.sync_rules(self.site, link, rules)
 
-    def protect(self, link: str) -> int:
+    def protect_mirrors(self, link: str) -> int:
         """Update the denials on a link's mirrors; return the number of changed mirrors."""
         return link_groups.protect(self.site, link)
 
@@ -205,4 +205,4 @@ def _translate_start(entries: Entries, seen: TopicMetadata, number: int, start: 
     progress = entries.get(progress_key(seen.name, number))
     if progress is None or progress.get("copy_id") not in {None, seen.id}:
         return 0
-    return map_of(entries, seen.name, number).target_below(start)
+    return map_of(entries, seen.name, number).find_target_end(start)

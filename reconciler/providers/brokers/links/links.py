@@ -41,13 +41,13 @@ from reconciler.providers.brokers.translate import TopicMetadata, own_values
 from reconciler.providers.models import (
     MirrorEntries,
     apply_declared_changes,
-    field_changes,
-    link_entry,
-    planned_source,
+    convert_changes,
+    create_link_spec,
+    read_planned_source,
     to_observed_link,
     to_observed_mirror,
 )
-from reconciler.providers.protocol import Done, Failed, Outcome
+from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome
 from reconciler.providers.protocol_links import TopicMark
 from reconciler.resources.acls import DENIED, parse_rule
 from reconciler.resources.address import full_name_of
@@ -65,12 +65,12 @@ from reconciler.resources.mirrors import (
     TransitionRequest,
     TruncatedPartition,
     alter_link_entry,
-    check_own,
+    check_own_configs,
     check_same_link,
     create_link_entry,
     set_first_offsets,
 )
-from reconciler.runtime.retry import go_on
+from reconciler.runtime.retry import skip_check
 
 if TYPE_CHECKING:
     from reconciler.providers.brokers.links.failback import Failback
@@ -89,7 +89,7 @@ class KafkaLinks(MirrorEntries):
     """Opens the log of a topic by full name; only a failback that keeps diverged records needs it."""
 
     @property
-    def by_jobs(self) -> KafkaLinks:
+    def job_steps(self) -> KafkaLinks:
         """Return this object: jobs copy its mirrors."""
         return self
 
@@ -102,7 +102,7 @@ class KafkaLinks(MirrorEntries):
 
     def change_mirror(self, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> None:
         """Replace the entry of a mirror in one ledger write."""
-        LinkChanges(self.site).change(full_name, self.mirror(full_name).link, decide)
+        LinkChanges(self.site).change(full_name, self.read_mirror(full_name).link, decide)
 
     def change_link(self, name: str, decide: Callable[[LinkEntry], LinkEntry]) -> None:
         """Replace the entry of a link in one ledger write."""
@@ -112,24 +112,24 @@ class KafkaLinks(MirrorEntries):
         """Return the local time."""
         return self.site.now_ms()
 
-    def marks(self) -> Mapping[str, TopicMark]:
+    def list_topic_marks(self) -> Mapping[str, TopicMark]:
         """Return all topics with marks that change with their partitions."""
         return marks(self.site)
 
-    def load_rows(self, job: str) -> Mapping[str, list[Any]]:  # noqa: ARG002 - nothing is kept
+    def load_job_rows(self, job: str) -> Mapping[str, list[Any]]:  # noqa: ARG002 - nothing is kept
         """Return nothing: the process of a restarted job checks every partition again."""
         return {}
 
-    def store_rows(self, job: str, rows: Mapping[str, list[Any]]) -> None:
+    def store_job_rows(self, job: str, rows: Mapping[str, list[Any]]) -> None:
         """Do nothing: a running job has its rows in memory."""
 
-    def links(self) -> Sequence[ObservedLink]:
+    def list_links(self) -> Sequence[ObservedLink]:
         """Return the links by name; reads only the ledger."""
         return [
             to_observed_link(name, self.site.cluster, link) for name, link in sorted(self.site.states().links.items())
         ]
 
-    def mirrors(
+    def list_mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None
     ) -> Sequence[ObservedMirror]:
         """Return mirrors whose topics exist, by full name; reads the ledger and makes one request."""
@@ -157,7 +157,7 @@ class KafkaLinks(MirrorEntries):
         hidden = {name for name, seen in topics.items() if seen.error == UNAUTHORIZED}
         return sorted(mirror.name for topic, mirror in of_link.items() if topic not in live and topic not in hidden)
 
-    def hidden(self, shown: Collection[str], link: str | None = None) -> Mapping[str, NotAuthorizedError]:
+    def find_hidden_mirrors(self, shown: Collection[str], link: str | None = None) -> Mapping[str, NotAuthorizedError]:
         """Return mirrors to copy that are not in `shown` and may not be described, by full name."""
         states = self.site.states()
         silent = {
@@ -171,7 +171,7 @@ class KafkaLinks(MirrorEntries):
             silent[name]: self.site.client.hidden(name) for name, seen in topics.items() if seen.error == UNAUTHORIZED
         }
 
-    def mirror(self, full_name: str) -> ObservedMirror:
+    def read_mirror(self, full_name: str) -> ObservedMirror:
         """Return one mirror.
 
         Raises:
@@ -183,15 +183,15 @@ class KafkaLinks(MirrorEntries):
             raise NotFoundError(f"topic {full_name} does not exist", hint="List the topics with: reconciler topic list")
         return _describe_mirror(self.site, states, states.mirror(topic, full_name, seen.id), seen)
 
-    def positions(self, full_name: str) -> Mapping[int, Position]:
+    def read_positions(self, full_name: str) -> Mapping[int, Position]:
         """Return the copied positions of a mirror, in source offsets; of another topic its own positions."""
-        positions = self.positions_of([full_name])
+        positions = self.read_positions_of_topics([full_name])
         if full_name not in positions:
             self.site.topic(full_name)  # raises if the topic may not be described
             raise NotFoundError(f"topic {full_name} does not exist", hint="List the topics with: reconciler topic list")
         return positions[full_name]
 
-    def positions_of(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
+    def read_positions_of_topics(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
         """Return `positions` of existing topics; reads the ledger, with a few requests per leader."""
         names = {self.site.naming.physical(full_name): full_name for full_name in full_names}
         topics = self.site.seen(sorted(names))
@@ -222,53 +222,55 @@ class KafkaLinks(MirrorEntries):
                 newest_by_topic.setdefault(names[str(topic)], {})[int(number)] = newest_ms
         return newest_by_topic
 
-    def ask(
-        self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on
+    def request_verb(
+        self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = skip_check
     ) -> ObservedMirror:
         """Request a verb for a mirror; a verb that stops it returns after its copiers are fenced."""
-        result = self._make_changes(may_go_on).ask({full_name: self.mirror(full_name).link}, verb, operation)[full_name]
+        result = self._make_changes(may_go_on).ask({full_name: self.read_mirror(full_name).link}, verb, operation)[
+            full_name
+        ]
         if isinstance(result, ReconcilerError):
             raise result
-        return self.mirror(full_name)
+        return self.read_mirror(full_name)
 
-    def join(
-        self, full_name: str, of: ObservedMirror, operation: Operation, *, may_go_on: Callable[[], None] = go_on
+    def convert_to_mirror(
+        self, full_name: str, of: ObservedMirror, operation: Operation, *, may_go_on: Callable[[], None] = skip_check
     ) -> ObservedMirror:
         """Seal a topic, and make it the mirror of `of`, its own mirror."""
         self._make_failback(may_go_on).join(full_name, of, operation)
-        return self.mirror(full_name)
+        return self.read_mirror(full_name)
 
-    def refuse_producers(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on) -> None:
+    def refuse_producers(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = skip_check) -> None:
         """Seal a mirror until an operation ends."""
         self._make_failback(may_go_on).refuse_producers(full_name, operation)
 
-    def advance(
+    def advance_state(
         self,
         full_name: str,
         to: MirrorStatus,
         *,
         operation: str,
         is_given_up: bool = False,
-        may_go_on: Callable[[], None] = go_on,
+        may_go_on: Callable[[], None] = skip_check,
     ) -> ObservedMirror:
         """Move a mirror to the next state of its operation."""
         request = TransitionRequest(self.site.now_ms(), operation, is_given_up)
-        self._make_changes(may_go_on).advance(full_name, self.mirror(full_name).link, to, request)
-        return self.mirror(full_name)
+        self._make_changes(may_go_on).advance(full_name, self.read_mirror(full_name).link, to, request)
+        return self.read_mirror(full_name)
 
     def truncate(
-        self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on
+        self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = skip_check
     ) -> Mapping[int, TruncatedPartition]:
         """Empty partitions with records that the mirror never got."""
-        return self._make_failback(may_go_on).empty(self.mirror(full_name), operation)
+        return self._make_failback(may_go_on).empty(self.read_mirror(full_name), operation)
 
-    def diverged(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[DivergedPartition]:
+    def find_diverged_records(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[DivergedPartition]:
         """Return the records that a topic's mirror never got; they are read."""
-        return self._make_failback(go_on).diverged(full_name, cuts)
+        return self._make_failback(skip_check).find_diverged_records(full_name, cuts)
 
-    def offset_maps(self, full_name: str) -> Mapping[int, OffsetMap]:
+    def read_offset_maps(self, full_name: str) -> Mapping[int, OffsetMap]:
         """Return the offset maps of a mirror, stopped or not, by partition."""
-        return self._make_failback(go_on).maps(full_name)
+        return self._make_failback(skip_check).maps(full_name)
 
     def record_agreement(
         self,
@@ -283,10 +285,12 @@ class KafkaLinks(MirrorEntries):
         if maps is None:
             message = f"mirror {full_name} cannot continue at its source's offsets: its own differ"
             raise UserError(message, hint="Delete the topic, and mirror it again.")
-        self._make_failback(go_on).record_agreement(full_name, source_topic_id, bounds, maps, operation)
-        link_groups.mark_offsets_synced(self.site, self.mirror(full_name).link, self.site.naming.physical(full_name))
+        self._make_failback(skip_check).record_agreement(full_name, source_topic_id, bounds, maps, operation)
+        link_groups.mark_offsets_synced(
+            self.site, self.read_mirror(full_name).link, self.site.naming.physical(full_name)
+        )
 
-    def begin(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
+    def record_start_offsets(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
         """Record the source offsets at which a new mirror begins, with the copiers' progress, in one write."""
         topic, seen = self.site.topic(full_name)
 
@@ -302,8 +306,8 @@ class KafkaLinks(MirrorEntries):
             started = {progress_key(topic, number): {**at_start, "through": at} for number, at in missing.items()}
             return {**started, **({} if after == mirror else mirror_changes(topic, after))}
 
-        self.site.ledger.change(writer_of(self.mirror(full_name).link), decide, LINK_ENTRY, MIRROR_ENTRY, PROGRESS)
-        return self.mirror(full_name)
+        self.site.ledger.change(writer_of(self.read_mirror(full_name).link), decide, LINK_ENTRY, MIRROR_ENTRY, PROGRESS)
+        return self.read_mirror(full_name)
 
     def find_foreign_records(
         self,
@@ -409,9 +413,9 @@ def apply_link_actions(
     for action in actions:
         outcome = results[action.id]
         if isinstance(outcome, ReconcilerError):
-            yield Failed(action.id, outcome)
+            yield FailedAction(action.id, outcome)
         else:
-            yield Done(action.id, outcome, _physical(site, action))
+            yield CompletedAction(action.id, outcome, _physical(site, action))
 
 
 def _physical(site: Site, action: ControlAction) -> str | None:
@@ -453,7 +457,7 @@ class _LinkWorker:
             try:
                 new = NewMirror(
                     mirror.source,
-                    planned_source(mirror.address, action.parameters),
+                    read_planned_source(mirror.address, action.parameters),
                     mirror.configs,
                     denied=mirror.denied,
                 )
@@ -500,7 +504,7 @@ class _LinkWorker:
     def _create_link(self, link: MirrorLink) -> str:
         """Create a link and return its id; an existing link with the same settings is unchanged."""
         name = link.metadata.name
-        new = link_entry(link, self._site.new_id())
+        new = create_link_spec(link, self._site.new_id())
 
         def decide(entries: Entries) -> Changes:
             existing = states_of(entries).links.get(name)
@@ -514,9 +518,9 @@ class _LinkWorker:
         topic, seen = self._site.topic(mirror.name)
         states = self._site.states()
         current = states.mirror(topic, mirror.name, None if seen is None else seen.id)
-        wanted = field_changes(action.address, action.changes, platform=PLATFORM)
+        wanted = convert_changes(action.address, action.changes, platform=PLATFORM)
         link = states.link(current.link)
-        check_own(mirror.name, synced_keys(link), wanted.configs)
+        check_own_configs(mirror.name, synced_keys(link), wanted.configs)
         partitions = 0 if seen is None else len(seen.replicas)
         ((_, configs),) = self._site.client.configs([topic])
         if seen is not None and isinstance(configs, int):
@@ -568,7 +572,7 @@ def sink_of(site: Site, settings: Mapping[str, Any], full_name: str) -> CopySink
 def _record_first_copy(site: Site, full_name: str) -> None:
     """Record once that a mirror's first copy is complete; all copiers read the entry again after each write."""
     links = KafkaLinks(site)
-    if not links.mirror(full_name).first_copy_done:
+    if not links.read_mirror(full_name).first_copy_done:
         links.change_mirror(full_name, lambda entry: replace(entry, first_copy_done=True))
 
 

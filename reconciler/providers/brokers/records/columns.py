@@ -31,9 +31,9 @@ from reconciler.records.schema import (
     LOG_APPEND_TIME,
     RECORD_SCHEMA,
     decode_text_as_name,
-    has_marks,
     has_nul,
-    texts_of,
+    has_private_characters,
+    to_name_column,
 )
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _headers(lots: Sequence[Sequence[Any]], rows: int) -> pa.ListArray:
     headers = list(chain.from_iterable(lots))
     counts = np.fromiter((len(headers_of_row) if headers_of_row else 0 for headers_of_row in headers), np.int32, rows)
     flat = [pair for headers_of_row in headers if headers_of_row for pair in headers_of_row]
-    names = texts_of([name for name, _ in flat])
+    names = to_name_column([name for name, _ in flat])
     values = pa.array([value for _, value in flat], pa.binary())
     pairs = pa.StructArray.from_arrays([names, values], fields=list(HEADERS.value_type))
     starts = pa.array(np.concatenate(([0], np.cumsum(counts))).astype(np.int32))
@@ -350,8 +350,8 @@ def _texts(names: pa.Array) -> pa.Array:
     try:
         texts = names.cast(pa.string())
     except pa.ArrowInvalid:  # not UTF-8
-        return texts_of(names.to_pylist())
-    return texts_of(names.to_pylist()) if has_marks(texts) else texts
+        return to_name_column(names.to_pylist())
+    return to_name_column(names.to_pylist()) if has_private_characters(texts) else texts
 
 
 def contents_of(column: pa.Array) -> list[bytes | None]:
@@ -367,7 +367,7 @@ def headers_of(column: pa.ListArray) -> list[Headers]:
         return [None] * len(column)
     texts = flat.field("key")
     names: list[Any] = texts.to_pylist()
-    if has_marks(texts) or has_nul(texts):
+    if has_private_characters(texts) or has_nul(texts):
         names = [encode_name(text) for text in names]
     pairs: list[Header] = list(zip(names, flat.field("value").to_pylist(), strict=True))
     headers: list[Headers] = []

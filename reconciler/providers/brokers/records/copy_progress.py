@@ -92,7 +92,7 @@ def ledger_messages(
     topic: str, partition: int, progress: Progress, chunks: Iterable[Chunk]
 ) -> list[tuple[bytes, bytes | None]]:
     """Return the ledger entries of a transaction."""
-    written = [message(map_key(topic, partition, chunk.number), chunk.document()) for chunk in chunks]
+    written = [message(map_key(topic, partition, chunk.number), chunk.to_document()) for chunk in chunks]
     return [*written, message(progress_key(topic, partition), progress.document())]
 
 

@@ -40,8 +40,8 @@ from reconciler.records.log import (
     SinkPosition,
     Spans,
     TopicLog,
-    check_current,
-    check_followed,
+    check_copy_current,
+    check_source_unchanged,
 )
 from reconciler.records.offset_map import make_pieces
 from reconciler.resources.mirrors import MIRROR_TRUNCATED
@@ -132,12 +132,12 @@ class CopyRange:
             SourceChangedError: The source was deleted and created again.
             RetryableError: The source ends before `stop`: its brokers lost records.
         """
-        bounds = self.source.bounds([self.partition]).get(self.partition)
+        bounds = self.source.read_bounds([self.partition]).get(self.partition)
         if bounds is None or bounds.end < stop:
             raise source_changed_error()
 
     def _check_begin(self) -> None:
-        begin = self.source.bounds([self.partition])[self.partition].start
+        begin = self.source.read_bounds([self.partition])[self.partition].start
         if begin > self.offsets.start:
             what = f"offsets {self.offsets.start:,} to {begin - 1:,} were removed while they were copied"
             hint = "Retention or a deletion of records ran in the meantime. Run the same command again."
@@ -177,7 +177,7 @@ class CopySink:
     def check_shared(self) -> None:
         """Do nothing: every process reaches the brokers, or they report an error."""
 
-    def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
+    def read_positions(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
         """Return how far each partition was copied, in offsets of its source.
 
         Raises:
@@ -197,7 +197,7 @@ class CopySink:
         self._check_not_truncated(by_partition)
         return {number: progress.reached for number, progress in by_partition.items()}
 
-    def spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:
+    def find_spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:
         """Return the ranges that both sides have according to the offset map, the copy's first.
 
         Records that the source or the copy's retention removed are excluded. A partition missing from the copy has an
@@ -212,18 +212,18 @@ class CopySink:
         for number, bounds in source.items():
             offsets = map_of(entries, target.topic, number)
             begin = starts.get((target.topic, number), 0) if self.deletes else 0
-            start = max(bounds.start, offsets.source_of(begin))
+            start = max(bounds.start, offsets.find_source(begin))
             stop = max(start, min(offsets.through, bounds.stable))
-            ends = offsets.target_of(start), offsets.target_of(stop)
+            ends = offsets.find_target(start), offsets.find_target(stop)
             both = OffsetRange(0, 0) if None in ends else OffsetRange(ends[0] or 0, ends[1] or 0)
             spans[number] = Spans(both, OffsetRange(start, stop), offsets)
         return spans
 
-    def following(self, source: ObservedSource) -> CopySink:
+    def follow_source(self, source: ObservedSource) -> CopySink:
         """Return this sink for a round over a source, whose log is recorded with each commit."""
         return replace(self, source=source)
 
-    def complete(self) -> None:
+    def mark_complete(self) -> None:
         """Record that the first copy has reached the source's end at its start."""
         if self.on_complete is not None:
             self.on_complete()
@@ -272,8 +272,8 @@ class CopySink:
         progress = self._discard_stale(ledgers.of(partition), partition)
         self._check_not_truncated({partition: progress})
         seen = self._source_seen
-        check_followed(target.topic, partition, progress.reached, seen)
-        check_current(target.topic, partition, progress.reached, seen)
+        check_source_unchanged(target.topic, partition, progress.reached, seen)
+        check_copy_current(target.topic, partition, progress.reached, seen)
         return progress
 
     def _copy_work(
@@ -341,7 +341,7 @@ class CopySink:
             cut = [place for place, least in written.items() if ends[place] < least]
             if not cut:
                 return
-            if tries.is_over:
+            if tries.has_ended:
                 break
             tries.wait()
         if client.topics([target.topic])[target.topic].id != target.topic_id:

@@ -402,7 +402,7 @@ class KafkaLog:
     def check_shared(self) -> None:
         """Do nothing: every process reaches the brokers, or reading reports an error."""
 
-    def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
+    def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
         """Return the bounds of all or some partitions, with one request per kind of offset and leader.
 
         Raises:
@@ -416,7 +416,7 @@ class KafkaLog:
         bounds = bounds_of(self._client, [(self.topic, number) for number in wanted])
         return {number: bounds[self.topic, number] for number in wanted}
 
-    def compacts(self) -> bool:
+    def may_lack_records(self) -> bool:
         """Return whether compaction may remove records.
 
         Raises:
@@ -453,15 +453,15 @@ class KafkaLog:
         """Yield stored batches, up to the first that must be read record by record."""
         return whole_batches(self._leader(partition), offsets, self.isolation)
 
-    def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
+    def find_offset_at(self, partition: int, timestamp_ms: int) -> int | None:
         """Return the first offset at or after a time, or `None` if all records are older."""
         if timestamp_ms < 0:  # Brokers read negative times as names of the log's ends.
-            bounds = self.bounds([partition])[partition]
+            bounds = self.read_bounds([partition])[partition]
             return bounds.start if bounds.start < bounds.end else None
         offset = read_offsets(self._client, [(self.topic, partition)], timestamp_ms)[self.topic, partition]
         return None if offset < 0 else offset
 
-    def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
+    def list_extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
         """Yield even stretches of `offsets`; records and bytes are estimates."""
         place = (self.topic, partition)
         start = read_offsets(self._client, [place], EARLIEST)[place]
@@ -473,7 +473,7 @@ class KafkaLog:
             cut = OffsetRange(at, min(at + step, within.stop))
             yield Extent(cut, cut.length, max(1, int(cut.length * each_bytes)))
 
-    def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
+    def read_digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
         """Yield absolute digests of `offsets`, computed by reading."""
         for batch in self.read(partition, offsets):
             yield compute_digest(batch, base=0)

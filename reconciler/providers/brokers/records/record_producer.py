@@ -16,9 +16,9 @@ from reconciler.errors import RetryableError, UserError
 from reconciler.providers.brokers.faults import translate_error
 from reconciler.providers.brokers.records.columns import contents_of, headers_of
 from reconciler.providers.brokers.security import reveal_secrets
-from reconciler.records.hashes import RoundRobinPosition, check_partitions, partitions_of
+from reconciler.records.hashes import RoundRobinPosition, assign_partitions, check_partitions
 from reconciler.records.log import OffsetRange
-from reconciler.records.schema import has_marks, has_nul
+from reconciler.records.schema import has_nul, has_private_characters
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,7 +53,11 @@ _REPORT_LIMIT_S: Final = 130.0
 def is_odd(records: pa.RecordBatch) -> bool:
     """Return whether librdkafka would alter a record: it replaces time 0 by the current time."""
     names = records.column("headers").flatten().field("key")
-    return has_marks(names) or has_nul(names) or bool(pc.any(pc.equal(records.column("timestamp_ms"), 0)).as_py())
+    return (
+        has_private_characters(names)
+        or has_nul(names)
+        or bool(pc.any(pc.equal(records.column("timestamp_ms"), 0)).as_py())
+    )
 
 
 class Sender:
@@ -208,7 +212,7 @@ class KafkaProducer:
         if partitions.null_count == 0:
             chosen = partitions
         else:
-            chosen = pc.coalesce(partitions, partitions_of(keys, self._count_partitions(), state=self._spread))
+            chosen = pc.coalesce(partitions, assign_partitions(keys, self._count_partitions(), state=self._spread))
         return cast("npt.NDArray[np.int32]", chosen.to_numpy())
 
     def _check_partitions(self, partitions: pa.Array) -> None:

@@ -24,8 +24,8 @@ from reconciler.records.log import (
     ObservedSource,
     SinkPosition,
     Written,
-    check_current,
-    check_followed,
+    check_copy_current,
+    check_source_unchanged,
 )
 
 if TYPE_CHECKING:
@@ -97,11 +97,11 @@ class KafkaRekeySink:
     def check_shared(self) -> None:
         """Do nothing: every process reaches the brokers, or they report an error."""
 
-    def following(self, source: ObservedSource) -> KafkaRekeySink:
+    def follow_source(self, source: ObservedSource) -> KafkaRekeySink:
         """Return this sink for a round over a source, whose log is recorded with each commit."""
         return replace(self, source=source)
 
-    def reached(self) -> Mapping[int, Mapping[int, int]]:
+    def read_positions(self) -> Mapping[int, Mapping[int, int]]:
         """Return the offset reached in each source partition, by target partition."""
         self.known, self.read_to = self.read_progress()
         return {number: self.known.get(number, _NO_PROGRESS).through for number in range(self.partitions)}
@@ -123,7 +123,7 @@ class KafkaRekeySink:
         finally:
             writer.close()
 
-    def written(self) -> Digest:
+    def read_written_digest(self) -> Digest:
         """Return the digest of all records ever written."""
         entries = Ledger(self.target.settings, self.target.cluster).read(REKEYED)
         return RekeyedEntries.of(entries, self.target.topic, self._ids).digest
@@ -216,8 +216,8 @@ class _PartitionWriter:
         for number, through in reached.through.items():
             epochs = reached.epochs.get(number, ())
             position = SinkPosition(through, self._sink.source_id, epochs, through)
-            check_followed(target.topic, number, position, source)
-            check_current(target.topic, number, position, source)
+            check_source_unchanged(target.topic, number, position, source)
+            check_copy_current(target.topic, number, position, source)
 
     def _commit(self) -> Iterator[Written]:
         changed = {number: to for number, to in self._through.items() if to != self._reached.through.get(number)}

@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from reconciler.planning.actions import Create, Delete, Transition
 from reconciler.providers.brokers.links.link_site import Site
 from reconciler.providers.brokers.links.links import KafkaLinks, sink_of
-from reconciler.providers.kafka import KafkaProvider
-from reconciler.providers.protocol import Done, Edge, Failed, Outcome, Provider, Scope
+from reconciler.providers.brokers.provider import KafkaProvider
+from reconciler.providers.protocol import CompletedAction, Edge, FailedAction, Outcome, Provider, Scope
 from reconciler.records.log import ObservedSource, OffsetRange
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.cluster import Cluster
@@ -74,7 +74,7 @@ class Linked:
     @property
     def link_id(self) -> str:
         """The id of the link; other tests have links on the same broker."""
-        return next(each.id for each in self.links.links() if each.name == self.link)
+        return next(each.id for each in self.links.list_links() if each.name == self.link)
 
     @property
     def mirror(self) -> str:
@@ -94,7 +94,7 @@ class Linked:
 
     @property
     def seen(self) -> ObservedMirror:
-        return self.links.mirror(self.mirror)
+        return self.links.read_mirror(self.mirror)
 
     def other(self) -> Linked:
         return Linked(
@@ -124,7 +124,7 @@ class Linked:
         return self.seen
 
     def creation(self) -> Create:
-        source = (self.source or self.west).source_topic(address_of("topic", WEST, self.topic))
+        source = (self.source or self.west).read_source_topic(address_of("topic", WEST, self.topic))
         declared = {**self.declared, "mirrorTopics": [{"source": self.topic}]}
         spec = {"source": WEST, "prefix": PREFIX, **declared}
         metadata = {"name": self.link, "cluster": EAST}
@@ -151,9 +151,9 @@ class Linked:
 
     def done(self, *actions: Any) -> None:
         for outcome in self.apply(*actions):
-            if isinstance(outcome, Failed):
+            if isinstance(outcome, FailedAction):
                 raise outcome.error
-            assert isinstance(outcome, Done)
+            assert isinstance(outcome, CompletedAction)
 
     def observe(self, *patterns: str) -> Inventory:
         return self.east.observe(Scope(patterns))
@@ -193,12 +193,12 @@ class Copier:
     """One copier: it has looked at both sides when it is made."""
 
     def __init__(self, linked: Linked) -> None:
-        self.log = linked.west.log(address_of("topic", WEST, linked.topic))
+        self.log = linked.west.open_log(address_of("topic", WEST, linked.topic))
         settings = linked.site.ledger.settings
         sink = sink_of(linked.site, settings, linked.mirror)
-        self.reached = sink.reached()
-        self.bounds = self.log.bounds()
-        self.sink = sink.following(ObservedSource(self.log.topic_id, self.bounds))
+        self.reached = sink.read_positions()
+        self.bounds = self.log.read_bounds()
+        self.sink = sink.follow_source(ObservedSource(self.log.topic_id, self.bounds))
 
     def copy(self, partition: int = 0) -> int:
         """Copy what a partition lacks, and return how many records that was."""

@@ -24,16 +24,16 @@ from reconciler.providers.brokers.client import create_bindings, delete_bindings
 from reconciler.providers.brokers.ledger import LedgerWriter
 from reconciler.providers.brokers.links import failback
 from reconciler.providers.brokers.links.links import KafkaLinks
+from reconciler.providers.brokers.provider import KafkaProvider
 from reconciler.providers.brokers.records.copy_transaction import Transactions
 from reconciler.providers.brokers.seal import Seals
 from reconciler.providers.brokers.translate import own_values
-from reconciler.providers.kafka import KafkaProvider
-from reconciler.providers.protocol import Done, Failed
+from reconciler.providers.protocol import CompletedAction, FailedAction
 from reconciler.resources.acls import AccessBinding, build_denial
 from reconciler.resources.address import address_of
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
-from reconciler.resources.mirrors import Operation, Stretch
-from reconciler.runtime.retry import go_on
+from reconciler.resources.mirrors import OffsetStretch, Operation
+from reconciler.runtime.retry import skip_check
 from tests.engines import here
 from tests.jobs.kafka.copies import Place
 from tests.providers.brokers.links.linked import provider_of
@@ -80,7 +80,7 @@ class Pair:
 
     def done(self, cluster: str, action: Any) -> None:
         (outcome,) = self.at[cluster].apply([action])
-        assert isinstance(outcome, Done), outcome
+        assert isinstance(outcome, CompletedAction), outcome
 
     @property
     def driver(self) -> TransitionDriver:
@@ -90,7 +90,7 @@ class Pair:
         """Have a topic, and its mirror, which is empty."""
         self.name = name or f"{self.prefix}-{secrets.token_hex(3)}"
         Place(self.west, self.prefix)._made(self.name, 1, {"retention.ms": "-1"})
-        source = self.at["west"].source_topic(address_of("topic", "west", self.name))
+        source = self.at["west"].read_source_topic(address_of("topic", "west", self.name))
         (mirror,) = self.link("east", "west", self.name).mirrors()
         taken = {"partitions": 1, "configs": dict(source.configs), "incarnation": source.incarnation}
         self.done("east", Create(address=mirror.address, after=mirror, parameters=taken))
@@ -105,7 +105,7 @@ class Pair:
     def failed_over(self, *, diverged: int, name: str = "") -> None:
         """Have a topic whose mirror has failed over: new records on east, and some on west that east never got."""
         self.copied(name)
-        self.at["east"].links.ask(self.name, "failover")
+        self.at["east"].links.request_verb(self.name, "failover")
         self.produce(self.west, "unmirrored", diverged)
         self.produce(self.east, "second", 4)
 
@@ -116,14 +116,14 @@ class Pair:
         assert producer.flush(60) == 0
 
     def copy(self, cluster: str) -> None:
-        Copier(self.at, here()).copy(self.at[cluster].links.mirror(self.name))
+        Copier(self.at, here()).copy(self.at[cluster].links.read_mirror(self.name))
 
     def read(self, kafka: Kafka, name: str = "") -> list[str]:
         return [text for _, text in Place(kafka, self.prefix).read(name or self.name).get(0, [])]
 
     def assert_back(self, *, kept: int) -> None:
         """See that both have the same records, once, and what diverged is kept once."""
-        assert self.at["west"].links.mirror(self.name).status is _M.ACTIVE
+        assert self.at["west"].links.read_mirror(self.name).status is _M.ACTIVE
         self.copy("west")
         ours, theirs = self.read(self.west), self.read(self.east)
         assert ours == theirs
@@ -180,17 +180,16 @@ IMPOSED = {
 def place(pair: Pair, state: MirrorStatus) -> None:
     """Let the mirror of east be in a state, whatever it was."""
     links, link = pair.at["east"].links, f"link-{pair.prefix}"
-    changing, status = links._make_changes(go_on), IMPOSED.get(state, LinkStatus.ACTIVE)
+    changing, status = links._make_changes(skip_check), IMPOSED.get(state, LinkStatus.ACTIVE)
     is_paused, kept_status = status is LinkStatus.PAUSED, LinkStatus.ACTIVE if status is LinkStatus.PAUSED else status
     changing.change_link(
-        link,
-        lambda kept: replace(kept, status=kept_status.value, declared={**kept.declared, "paused": is_paused}),
+        link, lambda kept: replace(kept, status=kept_status.value, declared={**kept.declared, "paused": is_paused})
     )
     kept_state = _M.ACTIVE if state in IMPOSED else state
     changing.change(
         pair.name, link, lambda kept: replace(kept, state=kept_state.value, operation=None, stopped_by=None)
     )
-    assert links.mirror(pair.name).status is state
+    assert links.read_mirror(pair.name).status is state
 
 
 @pytest.mark.fact("F-C-060", "F-C-065", "F-C-066", "F-C-071", "F-C-076")
@@ -202,16 +201,16 @@ def test_a_cluster_does_what_the_table_says_in_every_state_and_refuses_the_rest(
         for number, verb in enumerate(ASKED):
             place(pair, state)
             if verb in legal:
-                seen = links.ask(pair.name, verb, operation=f"{state}-{number}")
+                seen = links.request_verb(pair.name, verb, operation=f"{state}-{number}")
                 assert seen.status is MIRROR.apply_verb(state, verb), (state, verb)
                 continue
             with pytest.raises(UserError, match=state.value) as refused:
-                links.ask(pair.name, verb, operation=f"{state}-{number}")
+                links.request_verb(pair.name, verb, operation=f"{state}-{number}")
             assert all(each in refused.value.hint for each in legal), (state, verb)
-            assert links.mirror(pair.name).status is state
+            assert links.read_mirror(pair.name).status is state
         place(pair, state)
         (outcome,) = pair.at["east"].apply([Delete(address=mirror.address, before=mirror)])
-        assert isinstance(outcome, Done if "delete" in legal else Failed), (state, outcome)
+        assert isinstance(outcome, CompletedAction if "delete" in legal else FailedAction), (state, outcome)
 
 
 @pytest.mark.parametrize("diverged", [0, 3], ids=["nothing diverged", "what diverged is kept"])
@@ -230,7 +229,7 @@ def test_a_restore_that_dies_after_any_write_is_gone_on_with(
             else:
                 has_died = False
         pair.reopen()
-        if pair.at["west"].links.mirrors() == [] or _status(pair.at["west"], pair.name) is not _M.ACTIVE:
+        if pair.at["west"].links.list_mirrors() == [] or _status(pair.at["west"], pair.name) is not _M.ACTIVE:
             pair.driver.restore("west", pair.name, "keep")
         pair.assert_back(kept=diverged)
     assert nth > len({"join", "record_end_offsets", "advance", "record_agreement"})
@@ -238,7 +237,7 @@ def test_a_restore_that_dies_after_any_write_is_gone_on_with(
 
 
 def _status(provider: KafkaProvider, name: str) -> MirrorStatus | None:
-    return next((seen.status for seen in provider.links.mirrors() if seen.name == name), None)
+    return next((seen.status for seen in provider.links.list_mirrors() if seen.name == name), None)
 
 
 def test_what_diverged_is_refused_before_anything_is_begun(pair: Pair) -> None:
@@ -307,7 +306,7 @@ def test_records_written_to_the_old_side_once_a_restore_has_begun_are_not_lost_s
 
 def test_more_records_than_were_given_up_are_not_dropped(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     pair.failed_over(diverged=3)
-    approved = (Stretch(0, 6, 9),)
+    approved = (OffsetStretch(0, 6, 9),)
     with dying(monkeypatch, 1), pytest.raises(DiedError):
         pair.driver.restore("west", pair.name, "drop", approved=approved)
     pair.produce(pair.west, "late", 2)
@@ -318,7 +317,7 @@ def test_more_records_than_were_given_up_are_not_dropped(pair: Pair, monkeypatch
         pair.driver.drive("west", pair.name)
     assert _status(pair.at["west"], pair.name) is None
     assert len(pair.read(pair.west)) == 11
-    pair.driver.restore("west", pair.name, "drop", approved=(Stretch(0, 6, 11),))
+    pair.driver.restore("west", pair.name, "drop", approved=(OffsetStretch(0, 6, 11),))
     pair.assert_back(kept=0)
 
 
@@ -329,7 +328,7 @@ def test_a_restore_that_was_given_up_by_a_failover_can_be_asked_for_again(
     with dying(monkeypatch, 2), pytest.raises(DiedError):
         pair.driver.restore("west", pair.name)
     pair.reopen()
-    pair.at["west"].links.ask(pair.name, "failover")
+    pair.at["west"].links.request_verb(pair.name, "failover")
     pair.driver.restore("west", pair.name)
     pair.assert_back(kept=0)
 
@@ -373,7 +372,7 @@ def test_records_that_others_wrote_to_the_mirror_among_the_copied_reach_the_old_
     pair.produce(pair.west, "foreign", 2)
     pair.produce(pair.east, "third", 3)
     pair.copy("west")
-    pair.at["west"].links.ask(pair.name, "failover")
+    pair.at["west"].links.request_verb(pair.name, "failover")
     with pytest.raises(UserError, match="has 3 records that its mirror never got: 3 of partition 0"):
         pair.driver.restore("east", pair.name)
     pair.driver.restore("east", pair.name, "keep")
@@ -579,7 +578,7 @@ def test_what_others_write_at_any_step_of_a_promotion_that_dies_is_in_the_topic_
         pair.copied()
         strangers = Strangers(pair, nth)
         was_reached, why = strangers.see(monkeypatch, lambda: pair.driver.promote("east", pair.name), dies=True)
-        is_decided = pair.at["east"].links.mirror(pair.name).stopped_by is not None
+        is_decided = pair.at["east"].links.read_mirror(pair.name).stopped_by is not None
         assert why is None
         assert strangers.end(lambda: pair.driver.drive("east", pair.name)) is None
         if _status(pair.at["east"], pair.name) is not _M.STOPPED:
@@ -609,10 +608,10 @@ def test_a_reversal_that_is_given_up_at_any_step_leaves_no_side_shut(
                 was_reached = False
         pair.reopen()
         if _status(pair.at["west"], pair.name) is _M.PENDING_MIRROR:
-            pair.at["west"].links.ask(pair.name, "failover")
+            pair.at["west"].links.request_verb(pair.name, "failover")
             Strangers(pair, nth).end(lambda: pair.driver.drive("east", pair.name))
             if _status(pair.at["east"], pair.name) is _M.PENDING_STOPPED:  # It would have been the source soon.
-                pair.at["east"].links.ask(pair.name, "failover")
+                pair.at["east"].links.request_verb(pair.name, "failover")
             ways.add(_status(pair.at["east"], pair.name))
             for cluster in ("west", "east"):
                 assert_open(pair, cluster)
@@ -642,16 +641,16 @@ def test_a_seal_that_comes_after_its_operation_was_given_up_is_taken_off(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair.copied()
-    peer = pair.at["east"].links.mirror(pair.name)
+    peer = pair.at["east"].links.read_mirror(pair.name)
     west, whole = pair.at["west"].links, Seals.put
 
     def late(seals: Seals, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
-        provider_of(pair.west, "west").links.ask(pair.name, "failover")
+        provider_of(pair.west, "west").links.request_verb(pair.name, "failover")
         return whole(seals, name, topic_id, may_go_on)
 
     monkeypatch.setattr(Seals, "put", late)
     with pytest.raises(UserError, match="that operation is over"):
-        west.join(pair.name, peer, Operation("one", "reverse-and-start"))
+        west.convert_to_mirror(pair.name, peer, Operation("one", "reverse-and-start"))
     assert_open(pair, "west")
 
 
@@ -660,14 +659,14 @@ def test_a_mirror_that_somebody_opened_again_is_looked_at_before_roles_are_swapp
 ) -> None:
     pair.copied()
     with monkeypatch.context() as patch:
-        patch.setattr(KafkaLinks, "advance", _dies)
+        patch.setattr(KafkaLinks, "advance_state", _dies)
         with pytest.raises(DiedError):
             pair.driver.reverse("east", pair.name)
     pair.reopen()
     links = pair.at["east"].links
-    here = links.mirror(pair.name)
+    here = links.read_mirror(pair.name)
     assert here.operation is not None
-    links.advance(pair.name, _M.PENDING_STOPPED, operation=here.operation.id)
+    links.advance_state(pair.name, _M.PENDING_STOPPED, operation=here.operation.id)
     assert write(pair.east, pair.name, "stranger", 1) == []
     configure(pair.at["east"]._client, pair.name, {"max.message.bytes": "1000000"})
     while not write(pair.east, pair.name, "stranger", 1):
@@ -675,7 +674,7 @@ def test_a_mirror_that_somebody_opened_again_is_looked_at_before_roles_are_swapp
     with pytest.raises(UserError, match="another producer wrote records to it"):
         pair.driver.drive("east", pair.name)
     for cluster in ("east", "west"):
-        pair.at[cluster].links.ask(pair.name, "failover")
+        pair.at[cluster].links.request_verb(pair.name, "failover")
         assert_open(pair, cluster)
 
 
@@ -741,11 +740,11 @@ def test_what_others_write_to_the_mirror_while_its_reversal_is_suspended_is_name
     with dying(monkeypatch, 1), pytest.raises(DiedError):
         pair.driver.reverse("east", pair.name)
     links = pair.at["east"].links
-    links.ask(pair.name, "pause")
+    links.request_verb(pair.name, "pause")
     strangers = Strangers(pair, 0)
     strangers.write()
     assert (len(strangers.on_east), len(strangers.on_west)) == (20, 3)
-    links.ask(pair.name, "resume")
+    links.request_verb(pair.name, "resume")
     with pytest.raises(UserError, match=r"another producer wrote records to it \(partition 0, .*: 20 records\)"):
         pair.driver.drive("east", pair.name)
     assert_nothing_hidden(pair, "west")

@@ -18,10 +18,10 @@ from reconciler.planning.actions import Create, Delete
 from reconciler.providers.brokers.client import create_bindings, delete_bindings, read_bindings
 from reconciler.providers.brokers.ledger import MAP, MIRROR_ENTRY, PROGRESS, Entries
 from reconciler.providers.brokers.mount_ledger import is_sealed
+from reconciler.providers.brokers.provider import KafkaProvider
 from reconciler.providers.brokers.seal import Seals
 from reconciler.providers.brokers.translate import own_values
-from reconciler.providers.kafka import KafkaProvider
-from reconciler.providers.protocol import Done, Edge, Failed, Scope
+from reconciler.providers.protocol import CompletedAction, Edge, FailedAction, Scope
 from reconciler.resources.acls import AccessBinding
 from reconciler.resources.address import Address, address_of, full_name_of
 from reconciler.resources.base import InNamespace
@@ -133,9 +133,9 @@ def without(linked: Linked, denial: AccessBinding) -> Iterator[Linked]:
 @pytest.mark.parametrize(
     "look",
     [
-        pytest.param(lambda east: east.overview(), id="listing"),
+        pytest.param(lambda east: east.read_overview(), id="listing"),
         pytest.param(lambda east: east.list_unplaced_rules(), id="export"),
-        pytest.param(lambda east: east.vitals(), id="metrics"),
+        pytest.param(lambda east: east.read_vitals(), id="metrics"),
     ],
 )
 def test_who_has_no_links_looks_at_a_cluster_without_reading_the_ledger(
@@ -150,16 +150,16 @@ def test_a_group_that_may_not_be_described_is_left_out_of_metrics_and_of_what_li
         commit(linked.broker, name, linked.topic, 1)
     bind(linked, rule("groups", names[1], "describe", "deny"))
     alice = hers(linked)
-    vitals = alice.east.vitals()
+    vitals = alice.east.read_vitals()
     assert (names[0], linked.topic) in {(lag.group, lag.topic) for lag in vitals.lags}
-    assert vitals.unmeasured_groups == sum(lag_is_hidden(linked, group) for group in alice.east.groups.names())
+    assert vitals.unmeasured_groups == sum(lag_is_hidden(linked, group) for group in alice.east.groups.list_names())
     syncs = alice.links.syncs
-    versions = syncs.group_versions(names.__contains__)
+    versions = syncs.list_group_versions(names.__contains__)
     assert isinstance(versions[names[0]], str)
     assert isinstance(versions[names[1]], NotAuthorizedError)
-    assert names[0] in syncs.group_offsets(names[:1])
+    assert names[0] in syncs.read_group_offsets(names[:1])
     with pytest.raises(NotAuthorizedError, match=names[1]):
-        syncs.group_offsets(names)
+        syncs.read_group_offsets(names)
     at = {(linked.mirror, 0): GroupPosition(1)}
     brought = syncs.sync_group_offsets(dict.fromkeys(names, at))
     assert isinstance(brought[names[0]], GroupOffsetsResult)
@@ -177,16 +177,16 @@ def test_a_topic_is_not_moved_while_there_may_be_groups_that_are_not_shown(unsho
     bind(unshown, rule("groups", name, "describe", "deny"))
     east = hers(unshown).east
     unshown.make_topic(f"{unshown.topic}-new", 1)
-    copies = east.migrations.by_jobs
-    move = copies.move(unshown.topic, None, f"{unshown.topic}-new", is_keyed=False)
+    copies = east.migrations.job_steps
+    move = copies.find_copy_move(unshown.topic, None, f"{unshown.topic}-new", is_keyed=False)
     with pytest.raises(NotAuthorizedError, match="not shown every consumer group"):
-        copies.begin(move)
+        copies.suspend_retention(move)
     with pytest.raises(NotAuthorizedError, match="not shown every consumer group"):
-        east.groups.reading()
+        east.groups.find_topic_readers()
 
 
 def test_a_topic_is_not_unmounted_while_there_may_be_groups_that_are_not_shown(unshown: Linked) -> None:
-    moves = hers(unshown).east.migrations.by_jobs
+    moves = hers(unshown).east.migrations.job_steps
     topic_id = unshown.site.seen([unshown.topic])[unshown.topic].id
     with pytest.raises(NotAuthorizedError, match="not shown every consumer group"):
         moves.refuse_all_producers(unshown.topic, topic_id, lambda: None)
@@ -198,7 +198,7 @@ def test_a_topic_is_not_unmounted_while_there_may_be_groups_that_are_not_shown(u
 def test_a_mirror_that_may_not_be_described_is_not_begun_anew(hidden: Linked) -> None:
     before = kept(hidden)
     (outcome,) = hers(hidden).apply(hidden.creation())
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedAction)
     assert isinstance(outcome.error, NotAuthorizedError)
     assert kept(hidden) == before
 
@@ -206,7 +206,7 @@ def test_a_mirror_that_may_not_be_described_is_not_begun_anew(hidden: Linked) ->
 def test_a_mirror_that_may_not_be_described_is_not_called_deleted(hidden: Linked) -> None:
     before = kept(hidden)
     (outcome,) = hers(hidden).apply(hidden.deletion())
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedAction)
     assert isinstance(outcome.error, NotAuthorizedError)
     assert kept(hidden) == before
 
@@ -214,7 +214,7 @@ def test_a_mirror_that_may_not_be_described_is_not_called_deleted(hidden: Linked
 def test_a_link_is_not_deleted_while_a_mirror_of_it_may_not_be_described(hidden: Linked) -> None:
     before = kept(hidden)
     (outcome,) = hers(hidden).apply(Delete(address=hidden.resource.address, before=hidden.resource))
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedAction)
     assert kept(hidden) == before
 
 
@@ -240,9 +240,9 @@ def test_a_source_that_may_not_be_described_is_not_called_deleted(linked: Linked
 def test_a_source_whose_configs_may_not_be_described_is_not_mirrored_without_them(linked: Linked) -> None:
     bind(linked, rule("topics", linked.topic, "describe-configs", "deny"))
     west = hers(linked).west
-    assert linked.topic in west.links.marks()
+    assert linked.topic in west.links.list_topic_marks()
     with pytest.raises(NotAuthorizedError, match=linked.topic):
-        west.source_topic(address_of("topic", WEST, linked.topic))
+        west.read_source_topic(address_of("topic", WEST, linked.topic))
 
 
 def test_a_seal_is_not_forgotten_of_a_topic_that_may_not_be_described(hidden: Linked) -> None:
@@ -266,9 +266,9 @@ def test_a_link_whose_copiers_may_not_be_shut_out_fails_alone(linked: Linked) ->
     bind(linked, rule("transactional-ids", f"reconciler.{linked.link_id}", "all", "deny", is_prefix=True))
     topic = topic_like(linked)
     paused, made = hers(linked).apply(linked.transition("pause"), Create(address=topic.address, after=topic))
-    assert isinstance(paused, Failed)
+    assert isinstance(paused, FailedAction)
     assert isinstance(paused.error, NotAuthorizedError)
-    assert isinstance(made, Done)
+    assert isinstance(made, CompletedAction)
 
 
 @pytest.mark.parametrize("known", ["recorded", "named"])
@@ -299,18 +299,18 @@ def test_mirrors_that_cannot_be_paused_for_want_of_the_ledger_fail_alone(without
     topic = topic_like(without_ledger)
     pause, create = without_ledger.transition("pause"), Create(address=topic.address, after=topic)
     paused, made = hers(without_ledger).apply(pause, create)
-    assert isinstance(paused, Failed)
-    assert isinstance(made, Done)
+    assert isinstance(paused, FailedAction)
+    assert isinstance(made, CompletedAction)
 
 
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda east, topic: east.log(topic),
-        lambda east, topic: east.standing(topic),
-        lambda east, topic: list(east.storages([topic])),
+        lambda east, topic: east.open_log(topic),
+        lambda east, topic: east.describe_topic(topic),
+        lambda east, topic: list(east.list_topic_storages([topic])),
         lambda east, topic: east.groups.commit("readers", {(full_name_of(topic), 0): 1}),
-        lambda east, topic: east.links.positions(full_name_of(topic)),
+        lambda east, topic: east.links.read_positions(full_name_of(topic)),
     ],
     ids=["records", "offsets", "sizes", "groups", "positions"],
 )

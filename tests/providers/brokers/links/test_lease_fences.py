@@ -42,7 +42,7 @@ def linked(kafka_broker: Kafka, kafka_prefix: str) -> Linked:
 @pytest.mark.fact("F-K-090")
 def test_a_copier_that_looked_before_a_failover_and_comes_after_it_writes_nothing(linked: Linked) -> None:
     copier = linked.copier()
-    linked.other().links.ask(linked.mirror, "failover")
+    linked.other().links.request_verb(linked.mirror, "failover")
     assert copier.copy() == 0
     assert linked.values(linked.mirror) == []
 
@@ -57,7 +57,7 @@ def test_a_copier_in_the_middle_of_a_transaction_commits_nothing_after_a_transit
             yield batch
             if not asked:  # Its records are sent, and not committed.
                 asked.append(verb)
-                linked.other().links.ask(linked.mirror, verb)
+                linked.other().links.request_verb(linked.mirror, verb)
 
     read = module.batches_of
     module.batches_of = batches  # type: ignore[assignment]
@@ -116,7 +116,7 @@ def test_a_copier_is_shut_out_also_where_the_broker_that_is_asked_again_lags_beh
 
 
 def test_whoever_looks_after_a_failover_finds_no_mirror_to_copy_to(linked: Linked) -> None:
-    linked.links.ask(linked.mirror, "failover")
+    linked.links.request_verb(linked.mirror, "failover")
     assert linked.seen.status not in FETCHING
 
 
@@ -166,7 +166,7 @@ def _killed_at(linked: Linked, write: int) -> None:
 def test_a_promotion_that_was_killed_while_it_opened_is_finished_under_its_operation(
     linked: Linked, killed_at: int
 ) -> None:
-    linked.links.ask(linked.mirror, "promote", operation="op-1")
+    linked.links.request_verb(linked.mirror, "promote", operation="op-1")
     left = [killed_at]
 
     def may_go_on() -> None:
@@ -175,10 +175,10 @@ def test_a_promotion_that_was_killed_while_it_opened_is_finished_under_its_opera
             raise KilledError
 
     with pytest.raises(KilledError):
-        linked.other().links.advance(linked.mirror, _M.STOPPED, operation="op-1", may_go_on=may_go_on)
+        linked.other().links.advance_state(linked.mirror, _M.STOPPED, operation="op-1", may_go_on=may_go_on)
     found = linked.other().seen
     assert (found.status, found.operation is not None) == (_M.PENDING_STOPPED, True)
-    after = linked.other().links.advance(linked.mirror, _M.STOPPED, operation="op-1")
+    after = linked.other().links.advance_state(linked.mirror, _M.STOPPED, operation="op-1")
     assert (after.status, after.stopped_by, after.operation) == (_M.STOPPED, "promote", None)
 
 
@@ -212,11 +212,11 @@ def test_a_mirror_whose_maker_was_killed_is_made_by_the_next_pass_and_its_topic_
     MirrorCreation._record_ids = lambda *_given: (_ for _ in ()).throw(KilledError)  # type: ignore[method-assign,assignment]
     try:
         with pytest.raises(KilledError):
-            linked.other().links.syncs.make_mirrors(linked.link, wanted)
+            linked.other().links.syncs.create_mirrors(linked.link, wanted)
     finally:
         MirrorCreation._record_ids = real  # type: ignore[method-assign]
     assert linked.mirror in linked.site.seen()
-    assert linked.other().links.syncs.make_mirrors(linked.link, wanted) == {linked.mirror: None}
+    assert linked.other().links.syncs.create_mirrors(linked.link, wanted) == {linked.mirror: None}
     assert linked.seen.status is _M.ACTIVE
 
 
@@ -253,4 +253,4 @@ def test_a_link_is_made_once_by_two_at_a_time(linked: Linked) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len([each for each in linked.links.links() if each.name == linked.link]) == 1
+    assert len([each for each in linked.links.list_links() if each.name == linked.link]) == 1

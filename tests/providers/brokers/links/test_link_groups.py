@@ -51,7 +51,7 @@ def _commit(linked: Linked, group: str, topic: str, offset: int, metadata: str =
 
 
 def _bring(linked: Linked, group: str) -> GroupOffsetsResult:
-    offsets = linked.west.links.syncs.group_offsets([group])[group]
+    offsets = linked.west.links.syncs.read_group_offsets([group])[group]
     named: GroupOffsets = {
         (linked.mirror, number): at for (name, number), at in offsets.items() if name == linked.topic
     }
@@ -61,7 +61,7 @@ def _bring(linked: Linked, group: str) -> GroupOffsetsResult:
 
 
 def _there(linked: Linked, group: str) -> int | None:
-    return linked.east.groups.committed(group, [linked.mirror]).get((linked.mirror, 0))
+    return linked.east.groups.read_committed_offsets(group, [linked.mirror]).get((linked.mirror, 0))
 
 
 def _next(linked: Linked, topic: str, offset: int) -> list[bytes]:
@@ -105,17 +105,17 @@ def test_rules_of_an_embedded_source_are_brought_once_as_brokers_keep_them(linke
         {namespace: {"acls.allow User:a on groups,topics named billing*,pay-*": ("alter-configs", "read")}},
     )
     assert syncs.sync_rules(linked.link, wanted) == 2
-    linked.wait(lambda: namespace in syncs.rules().namespaces)
-    assert syncs.rules().namespaces[namespace] == {
+    linked.wait(lambda: namespace in syncs.list_access_rules().namespaces)
+    assert syncs.list_access_rules().namespaces[namespace] == {
         "acls.allow User:a named billing*": ("alter-configs", "read"),
         "acls.allow User:a named pay-*": ("alter-configs", "read"),
         "acls.allow User:a on groups named billing*": ("read",),
         "acls.allow User:a on groups named pay-*": ("read",),
     }
-    assert syncs.rules().topics[linked.mirror] == {"acls.allow User:b": ("read",)}
+    assert syncs.list_access_rules().topics[linked.mirror] == {"acls.allow User:b": ("read",)}
     assert syncs.sync_rules(linked.link, wanted) == 0
     assert syncs.sync_rules(linked.link, AccessRules()) == 2
-    linked.wait(lambda: namespace not in syncs.rules().namespaces)
+    linked.wait(lambda: namespace not in syncs.list_access_rules().namespaces)
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def clerk(kafka_secured: Secured, kafka_prefix: str) -> KafkaProvider:
         admin.create_acls([ACL(f"User:{user}", "*", may, ACLPermissionType.ALLOW, what) for what, may in allowed])
         looks = Tries(Backoff(first_s=0.05, longest_s=0.5), within_s=30)
         while len(admin.describe_acls(asked)[0]) < len(allowed):
-            assert not looks.is_over, "the rules do not show"
+            assert not looks.has_ended, "the rules do not show"
             looks.wait()
     make_topic(kafka_secured.kafka, kafka_prefix)
     for group in groups:
@@ -152,12 +152,12 @@ def groups_of(prefix: str) -> list[str]:
 
 def test_a_group_that_may_not_be_read_is_told_and_keeps_no_other_back(clerk: KafkaProvider, kafka_prefix: str) -> None:
     groups, syncs = groups_of(kafka_prefix), clerk.links.syncs
-    found = syncs.group_versions(groups.__contains__)
+    found = syncs.list_group_versions(groups.__contains__)
     assert sorted(found) == groups
     assert [group for group, version in found.items() if isinstance(version, ReconcilerError)] == [groups[3]]
-    assert list(syncs.group_versions(groups[:1].__contains__)) == groups[:1]
+    assert list(syncs.list_group_versions(groups[:1].__contains__)) == groups[:1]
     with pytest.raises(NotAuthorizedError, match=f"may not describe group {groups[3]}. Allow DESCRIBE on"):
-        clerk.groups.committed(groups[3], [kafka_prefix])
+        clerk.groups.read_committed_offsets(groups[3], [kafka_prefix])
 
 
 def test_bringing_twice_changes_nothing(linked: Linked) -> None:
@@ -234,7 +234,7 @@ def test_a_group_that_reads_the_mirror_is_told_and_left_alone(linked: Linked) ->
 def test_a_stopped_mirror_takes_no_offsets(linked: Linked) -> None:
     group = f"{linked.topic}-group"
     _commit(linked, group, linked.topic, 3)
-    linked.links.ask(linked.mirror, "failover")
+    linked.links.request_verb(linked.mirror, "failover")
     assert not _bring(linked, group).is_changed
     assert _there(linked, group) is None
 
@@ -242,7 +242,7 @@ def test_a_stopped_mirror_takes_no_offsets(linked: Linked) -> None:
 def test_versions_of_groups_change_with_what_they_commit(linked: Linked) -> None:
     group = f"{linked.topic}-group"
     _commit(linked, group, linked.topic, 1)
-    before = linked.west.links.syncs.group_versions(group.__eq__)[group]
-    assert linked.west.links.syncs.group_versions(group.__eq__)[group] == before
+    before = linked.west.links.syncs.list_group_versions(group.__eq__)[group]
+    assert linked.west.links.syncs.list_group_versions(group.__eq__)[group] == before
     _commit(linked, group, linked.topic, 2)
-    assert linked.west.links.syncs.group_versions(group.__eq__)[group] != before
+    assert linked.west.links.syncs.list_group_versions(group.__eq__)[group] != before

@@ -111,7 +111,7 @@ def test_nothing_is_copied_after_a_failover(either: Driven) -> None:
     _write(either, [b"a"])
     seen = linked.seen
     either.copier.copy(seen)
-    linked.links.ask(linked.mirror, "failover")
+    linked.links.request_verb(linked.mirror, "failover")
     _write(either, [b"b"])
     assert not either.copier.copy(seen).is_whole
     assert linked.values(linked.mirror) == [b"a"]
@@ -154,9 +154,9 @@ def test_a_new_mirror_begins_where_its_link_says(
 def test_a_restore_is_refused_over_a_link_of_one_direction(driven: Driven) -> None:
     linked = driven.linked
     linked.make_mirror()
-    linked.links.ask(linked.mirror, "failover")
+    linked.links.request_verb(linked.mirror, "failover")
     with pytest.raises(UserError, match="its link is not bidirectional") as raised:
-        linked.links.join(linked.topic, linked.seen, Operation("op", "truncate-and-restore"))
+        linked.links.convert_to_mirror(linked.topic, linked.seen, Operation("op", "truncate-and-restore"))
     assert "link the other way" in raised.value.hint
 
 
@@ -180,7 +180,7 @@ def test_a_pass_makes_the_mirrors_that_filters_take_and_brings_their_groups(
     group = f"{kafka_prefix}-group"
     linked.west.groups.commit(group, {(linked.topic, 0): 1})
     assert driven.bring().done == {"ConsumerOffsetSync": 1}
-    there = linked.east.groups.committed(group, [linked.mirror])[linked.mirror, 0]
+    there = linked.east.groups.read_committed_offsets(group, [linked.mirror])[linked.mirror, 0]
     assert linked.values(linked.mirror, 0, there) == [b"b"]
     assert driven.run().errors == {}
     assert driven.bring().done == {"ConsumerOffsetSync": 0}
@@ -199,7 +199,7 @@ def test_a_mirror_whose_source_was_made_anew_fails(driven: Driven) -> None:
 def test_the_source_of_a_link_is_the_cluster_it_was_made_to(driven: Driven) -> None:
     driven.linked.make_mirror()
     driven.run()
-    (link,) = [each for each in driven.linked.links.links() if each.name == driven.linked.link]
+    (link,) = [each for each in driven.linked.links.list_links() if each.name == driven.linked.link]
     identity = driven.linked.west.identify()
     assert link.source_cluster_id == identity.cluster_id
 
@@ -208,11 +208,11 @@ def test_the_source_of_a_link_is_the_cluster_it_was_made_to(driven: Driven) -> N
 def test_versions_stay_while_only_records_come(driven: Driven, prefix: str) -> None:
     driven.linked.make_mirror()
     syncs = driven.linked.links.syncs
-    before = syncs.version()
+    before = syncs.read_metadata_version()
     _write(driven, [b"a"])
-    assert syncs.version() == before
-    driven.linked.links.ask(prefix + driven.linked.topic, "pause")
-    assert syncs.version() != before
+    assert syncs.read_metadata_version() == before
+    driven.linked.links.request_verb(prefix + driven.linked.topic, "pause")
+    assert syncs.read_metadata_version() != before
 
 
 def test_access_rules_come_and_go_with_those_of_the_source(kafka_broker: Kafka, kafka_prefix: str) -> None:
@@ -224,19 +224,19 @@ def test_access_rules_come_and_go_with_those_of_the_source(kafka_broker: Kafka, 
     _bind(linked, "User:stays")
     wanted = AccessRules({linked.topic: {path: ("describe", "read")}})
     assert syncs.sync_rules(linked.link, wanted) == 1
-    linked.wait(lambda: path in syncs.rules().topics.get(linked.mirror, {}))
-    assert syncs.rules().topics[linked.mirror] == {path: ("describe", "read"), own: ("read",)}
+    linked.wait(lambda: path in syncs.list_access_rules().topics.get(linked.mirror, {}))
+    assert syncs.list_access_rules().topics[linked.mirror] == {path: ("describe", "read"), own: ("read",)}
     assert syncs.sync_rules(linked.link, wanted) == 0
     assert syncs.sync_rules(linked.link, AccessRules({linked.topic: {own: ("read",)}})) == 1
-    linked.wait(lambda: path not in syncs.rules().topics[linked.mirror])
+    linked.wait(lambda: path not in syncs.list_access_rules().topics[linked.mirror])
     assert syncs.sync_rules(linked.link, AccessRules()) == 0
-    assert syncs.rules().topics[linked.mirror] == {own: ("read",)}
+    assert syncs.list_access_rules().topics[linked.mirror] == {own: ("read",)}
 
 
 def _bind(linked: Linked, principal: str) -> None:
     binding = AccessBinding("topics", linked.mirror, False, principal, "*", "read", "allow")  # noqa: FBT003 - it has a name
     create_bindings(linked.site.client, [binding])
-    linked.wait(lambda: linked.mirror in linked.links.syncs.rules().topics)
+    linked.wait(lambda: linked.mirror in linked.links.syncs.list_access_rules().topics)
 
 
 def _write(driven: Driven, values: list[bytes]) -> None:

@@ -17,7 +17,7 @@ from reconciler.providers.brokers.links import link_changes
 from reconciler.providers.brokers.links.link_changes import LinkChanges, MirrorCreation
 from reconciler.providers.brokers.links.link_site import Site
 from reconciler.providers.brokers.seal import Seals
-from reconciler.providers.protocol import Done, Failed
+from reconciler.providers.protocol import CompletedAction, FailedAction
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirrors import Trouble
 from tests.planning.short import resource
@@ -37,7 +37,7 @@ def linked(kafka_broker: Kafka, kafka_prefix: str) -> Linked:
 def test_a_link_is_observed_as_it_was_declared(linked: Linked) -> None:
     seen = linked.observe()[linked.resource.address]
     assert seen.resource == linked.resource
-    (link,) = [each for each in linked.links.links() if each.name == linked.link]
+    (link,) = [each for each in linked.links.list_links() if each.name == linked.link]
     assert (link.status, link.id) == (LinkStatus.ACTIVE, seen.incarnation)
 
 
@@ -55,8 +55,8 @@ def test_the_ledger_is_internal_and_no_mirror_is_a_topic(linked: Linked) -> None
     assert address_of("topic", EAST, linked.mirror) not in inventory
     seen = inventory[linked.address]
     assert (seen.state, seen.physical_name, seen.mirror.first_copy_done) == (_M.ACTIVE, linked.mirror, False)
-    assert seen.mirror.becomes is not None
-    assert seen.mirror.becomes.kind == "Topic"
+    assert seen.mirror.topic_if_stopped is not None
+    assert seen.mirror.topic_if_stopped.kind == "Topic"
 
 
 def test_links_and_mirrors_are_observed_while_another_topic_is_sealed(linked: Linked) -> None:
@@ -102,7 +102,7 @@ def test_a_mirror_made_twice_is_one(linked: Linked) -> None:
 def test_a_name_that_is_taken_is_refused(linked: Linked) -> None:
     linked.make_topic(linked.mirror)
     (outcome,) = linked.apply(linked.creation())
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedAction)
     assert "exists and differs" in outcome.error.message
 
 
@@ -129,7 +129,7 @@ def test_a_topic_that_was_deleted_and_made_anew_is_no_mirror(linked: Linked) -> 
 def test_verbs_lead_where_the_table_says(linked: Linked, verbs: tuple[str, ...], state: MirrorStatus) -> None:
     linked.make_mirror()
     for verb in verbs:
-        linked.links.ask(linked.mirror, verb)
+        linked.links.request_verb(linked.mirror, verb)
     assert linked.other().seen.status is state
 
 
@@ -145,9 +145,9 @@ def test_a_mirror_takes_no_records_from_our_own_producer_until_it_is_stopped(lin
     linked.make_mirror()
     topic = Address(linked.address.replace("mirror/", "topic/", 1))
     with pytest.raises(UserError, match="only its link writes to it"):
-        linked.east.producer(topic)
-    linked.links.ask(linked.mirror, "failover")
-    assert linked.east.producer(topic).flush() == {}
+        linked.east.open_producer(topic)
+    linked.links.request_verb(linked.mirror, "failover")
+    assert linked.east.open_producer(topic).flush() == {}
 
 
 def test_a_stopped_mirror_is_an_ordinary_topic_that_has_a_record(linked: Linked) -> None:
@@ -162,30 +162,30 @@ def test_a_stopped_mirror_is_an_ordinary_topic_that_has_a_record(linked: Linked)
 def test_what_is_not_legal_says_what_is(linked: Linked) -> None:
     linked.make_mirror()
     with pytest.raises(UserError, match="is ACTIVE"):
-        linked.links.ask(linked.mirror, "resume")
-    linked.links.ask(linked.mirror, "failover")
+        linked.links.request_verb(linked.mirror, "resume")
+    linked.links.request_verb(linked.mirror, "failover")
     with pytest.raises(UserError, match="already stopped"):
-        linked.links.ask(linked.mirror, "failover")
+        linked.links.request_verb(linked.mirror, "failover")
 
 
 @pytest.mark.parametrize("verb", ["reverse-and-start", "reverse-and-pause"])
 def test_a_reversal_is_refused_with_what_to_do_instead(linked: Linked, verb: str) -> None:
     linked.make_mirror()
     with pytest.raises(UserError, match="cannot be reversed") as raised:
-        linked.links.ask(linked.mirror, verb)
+        linked.links.request_verb(linked.mirror, verb)
     assert "link the other way" in raised.value.hint
 
 
 def test_a_promotion_goes_through_its_states_and_the_first_ends_count(linked: Linked) -> None:
     linked.make_mirror()
-    linked.links.ask(linked.mirror, "promote", operation="op-1")
+    linked.links.request_verb(linked.mirror, "promote", operation="op-1")
     assert linked.seen.status is _M.PENDING_STOPPED
     linked.links.record_end_offsets(linked.mirror, operation="op-1", ends={0: 5, 1: 0})
     linked.links.record_end_offsets(linked.mirror, operation="op-1", ends={0: 9, 1: 9})
     operation = linked.seen.operation
     assert operation is not None
     assert operation.ends == {0: 5, 1: 0}
-    after = linked.links.advance(linked.mirror, _M.STOPPED, operation="op-1")
+    after = linked.links.advance_state(linked.mirror, _M.STOPPED, operation="op-1")
     assert (after.status, after.stopped_by, after.operation) == (_M.STOPPED, "promote", None)
     with pytest.raises(UserError, match="that operation is over"):
         linked.links.record_end_offsets(linked.mirror, operation="op-1", ends={0: 1})
@@ -205,7 +205,7 @@ def test_troubles_are_noted_and_over(linked: Linked) -> None:
     assert linked.seen.status is _M.SOURCE_UNAVAILABLE
     linked.links.record_link_trouble(linked.link, LinkStatus.ACTIVE, None)
     linked.links.record_task_trouble(linked.link, "AclSync", Trouble("MISCONFIGURATION_ERROR", "no filters", NOW_MS))
-    (link,) = [each for each in linked.links.links() if each.name == linked.link]
+    (link,) = [each for each in linked.links.list_links() if each.name == linked.link]
     assert link.tasks["AclSync"].code == "MISCONFIGURATION_ERROR"
     linked.links.record_trouble(linked.mirror, Trouble("SOURCE_TOPIC_ID_CHANGED", "made anew", NOW_MS), fails=True)
     assert linked.seen.status is _M.FAILED
@@ -216,7 +216,7 @@ def test_a_link_with_mirrors_is_not_deleted_and_one_whose_mirrors_stopped_is(lin
     linked.make_mirror()
     deletion = Delete(address=linked.resource.address, before=linked.resource)
     (outcome,) = linked.apply(deletion)
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedAction)
     assert isinstance(outcome.error, BlockedError)
     linked.done(linked.transition("failover"), deletion)
     inventory = linked.observe()
@@ -234,7 +234,7 @@ def test_a_deleted_mirror_is_gone_with_all_that_was_kept_of_it(linked: Linked) -
     assert not [key for key in kept if key[1] == linked.mirror]
     linked.done(linked.deletion())
     linked.make_mirror()
-    assert linked.links.positions(linked.mirror)[0].end == 0
+    assert linked.links.read_positions(linked.mirror)[0].end == 0
 
 
 @pytest.mark.fact("F-C-027")
@@ -243,15 +243,15 @@ def test_a_mirror_that_its_link_would_make_again_is_not_deleted(kafka_broker: Ka
     linked = Linked.of(kafka_broker, kafka_prefix, autoCreate=auto)
     linked.make_mirror()
     (outcome,) = linked.apply(linked.deletion())
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedAction)
     assert "autoCreate" in outcome.error.message
 
 
 def test_a_new_mirror_begins_where_it_was_told_first(linked: Linked) -> None:
     linked.make_mirror()
-    linked.links.begin(linked.mirror, {0: 7, 1: 3})
-    linked.links.begin(linked.mirror, {0: 9, 1: 9})
-    assert {number: at.end for number, at in linked.links.positions(linked.mirror).items()} == {0: 7, 1: 3}
+    linked.links.record_start_offsets(linked.mirror, {0: 7, 1: 3})
+    linked.links.record_start_offsets(linked.mirror, {0: 9, 1: 9})
+    assert {number: at.end for number, at in linked.links.read_positions(linked.mirror).items()} == {0: 7, 1: 3}
     assert linked.seen.begins == {0: 7, 1: 3}
 
 
@@ -262,11 +262,11 @@ def test_a_mirror_grows_with_its_source_and_takes_its_configs(linked: Linked) ->
     admin.create_partitions({linked.topic: 4})
     admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, linked.topic, configs={"retention.ms": "12345"})])
     address = address_of("topic", WEST, linked.topic)
-    linked.wait(lambda: linked.west.source_topic(address).partitions == 4)
-    linked.wait(lambda: linked.west.source_topic(address).configs.get("retention.ms") == "12345")
-    source = linked.west.source_topic(address)
+    linked.wait(lambda: linked.west.read_source_topic(address).partitions == 4)
+    linked.wait(lambda: linked.west.read_source_topic(address).configs.get("retention.ms") == "12345")
+    source = linked.west.read_source_topic(address)
     for _ in range(2):
-        assert linked.links.syncs.follow({linked.mirror: source}) == {}
+        assert linked.links.syncs.update_mirrors({linked.mirror: source}) == {}
     linked.wait(lambda: _config(linked, "retention.ms") == "12345")
     assert linked.seen.partitions == 4
 
@@ -282,16 +282,16 @@ def test_positions_are_those_of_the_source(linked: Linked) -> None:
     linked.produce([b"c"])
     linked.make_mirror()
     linked.copy()
-    source = linked.west.links.positions(linked.topic)
-    copy = linked.links.positions(linked.mirror)
+    source = linked.west.links.read_positions(linked.topic)
+    copy = linked.links.read_positions(linked.mirror)
     assert {number: at.end for number, at in copy.items()} == {number: at.end for number, at in source.items()}
     assert linked.values(linked.mirror) == [b"a", b"b", b"c"]
 
 
 def test_marks_change_with_records(linked: Linked) -> None:
-    before = linked.west.links.marks()[linked.topic]
+    before = linked.west.links.list_topic_marks()[linked.topic]
     linked.produce([b"a"])
-    after = linked.west.links.marks()[linked.topic]
+    after = linked.west.links.list_topic_marks()[linked.topic]
     assert (before.partitions, before.topic) == ({}, after.topic)
     assert list(after.partitions) == [0]
 
@@ -300,10 +300,10 @@ def test_flat_names_are_read_by_what_others_call_their_topics(linked: Linked) ->
     namespace, name = f"{linked.topic}.eu", f"{linked.topic}:eu:clicks"
     linked.make_topic(f"{namespace}.clicks", 1)
     stranger = provider_of(linked.broker, WEST)
-    assert name not in stranger.links.marks()
+    assert name not in stranger.links.list_topic_marks()
     stranger.learn_names([address_of("topic", WEST, name)])
-    assert f"{namespace}.clicks" not in stranger.links.marks()
-    assert stranger.links.marks()[name].topic == stranger.source_topic(address_of("topic", WEST, name))
+    assert f"{namespace}.clicks" not in stranger.links.list_topic_marks()
+    assert stranger.links.list_topic_marks()[name].topic == stranger.read_source_topic(address_of("topic", WEST, name))
     assert name in stranger.links.syncs.list_offered_topics("User:link", [name])
 
 
@@ -311,7 +311,7 @@ def test_flat_names_are_read_by_what_others_call_their_topics(linked: Linked) ->
 def test_a_topic_that_is_called_like_one_of_mirrormakers_is_a_source_as_any_other(linked: Linked, name: str) -> None:
     topic = name.format(linked.topic)
     linked.make_topic(topic, 2)
-    assert linked.west.links.marks()[topic].topic.partitions == 2
+    assert linked.west.links.list_topic_marks()[topic].topic.partitions == 2
     assert topic in linked.west.links.syncs.list_offered_topics("User:link", [topic])
     assert not linked.observe()[address_of("topic", EAST, topic)].is_internal
 
@@ -352,11 +352,13 @@ def test_a_mirror_whose_maker_was_killed_is_made_though_its_source_has_changed_s
     other = linked.other()
     (outcome,) = other.apply(linked.creation())
     if is_ours:
-        assert isinstance(outcome, Done), outcome
+        assert isinstance(outcome, CompletedAction), outcome
         assert other.seen.partitions == 3
-        assert other.west.source_topic(address_of("topic", WEST, linked.mirror)).configs["retention.ms"] == "123456"
+        assert (
+            other.west.read_source_topic(address_of("topic", WEST, linked.mirror)).configs["retention.ms"] == "123456"
+        )
     else:
-        assert isinstance(outcome, Failed)
+        assert isinstance(outcome, FailedAction)
         assert "differs from what was to be created" in outcome.error.message
 
 
@@ -370,9 +372,9 @@ def test_a_seal_that_brokers_do_not_lift_in_time_fails_alone(linked: Linked, mon
         lagging.setattr(seal, "_PROPAGATION_S", 0.0)
         lagging.setattr(Seals, "_shows", lambda *_: False)
         opened, made = linked.apply(unseal, Create(address=fresh.address, after=fresh))
-    assert isinstance(opened, Failed)
+    assert isinstance(opened, FailedAction)
     assert isinstance(opened.error, RetryableError)
-    assert isinstance(made, Done)
+    assert isinstance(made, CompletedAction)
     linked.done(unseal)
 
 
@@ -397,7 +399,7 @@ def test_a_topic_that_is_deleted_while_all_are_looked_at_stops_no_round(
     linked.wait(lambda: gone not in linked.site.seen())
     looks = iter([before])
     monkeypatch.setattr(Site, "seen", lambda site, *given: next(looks, None) or real(site, *given))
-    marked = linked.east.links.marks()
+    marked = linked.east.links.list_topic_marks()
     assert linked.topic in marked
     assert gone not in marked
 
@@ -408,7 +410,7 @@ def test_a_link_is_not_deleted_where_the_broker_that_lists_topics_does_not_show_
     linked.make_mirror()
     monkeypatch.setattr(Site, "seen", lambda *_: {})
     (outcome,) = linked.apply(Delete(address=linked.resource.address, before=linked.resource))
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedAction)
     assert isinstance(outcome.error, BlockedError)
 
 
@@ -427,7 +429,7 @@ def test_nothing_is_forgotten_of_a_mirror_that_the_broker_that_answers_does_not_
     with monkeypatch.context() as patch:
         patch.setattr(KafkaClient, "topics", lagging)
         (outcome,) = linked.other().apply(action)
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedAction)
     assert isinstance(outcome.error, RetryableError)
     linked.copy()
     assert linked.values(linked.mirror) == [b"a", b"b"]

@@ -51,7 +51,7 @@ def test_a_topic_without_a_leader_stops_no_mirror_of_others(linked: Linked) -> N
 def test_a_topic_without_a_leader_is_not_measured_and_others_are(linked: Linked) -> None:
     linked.produce([b"a"])
     lonely, other = (address_of("topic", WEST, name) for name in (LONELY, linked.topic))
-    assert set(linked.west.measure([lonely, other])) == {other}
+    assert set(linked.west.measure_topics([lonely, other])) == {other}
 
 
 def test_of_a_topic_without_a_leader_it_is_told_at_once_that_nobody_knows_its_records(linked: Linked) -> None:

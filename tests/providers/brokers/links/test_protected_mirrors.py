@@ -31,7 +31,7 @@ from reconciler.providers.brokers.links.link_site import Site
 from reconciler.providers.brokers.links.link_states import mirror_changes, states_of
 from reconciler.providers.brokers.security import principal_of
 from reconciler.providers.brokers.translate import TopicMetadata
-from reconciler.resources.acls import AccessBinding, build_denial, denial_path
+from reconciler.resources.acls import AccessBinding, build_denial, build_denial_path
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.topic import Topic
@@ -84,7 +84,7 @@ class Guarded:
         self.linked.wait(lambda: self.denied() == expected)
 
     def protect(self) -> int:
-        return self.linked.other().links.syncs.protect(self.linked.link)
+        return self.linked.other().links.syncs.protect_mirrors(self.linked.link)
 
 
 @pytest.fixture
@@ -138,10 +138,10 @@ def test_those_rules_are_shown_as_nobody_s(guarded: Guarded) -> None:
     seen = guarded.linked.observe()[guarded.linked.address]
     assert isinstance(seen.resource, MirrorTopic)
     assert seen.resource.denied == (guarded.user("app"),)
-    assert isinstance(seen.mirror.becomes, Topic)
-    assert [rule.permission for rule in seen.mirror.becomes.spec.acls] == ["allow"]
+    assert isinstance(seen.mirror.topic_if_stopped, Topic)
+    assert [rule.permission for rule in seen.mirror.topic_if_stopped.spec.acls] == ["allow"]
     assert build_denial(guarded.linked.mirror, guarded.user("app")) not in guarded.linked.east.list_unplaced_rules()
-    assert set(guarded.linked.links.syncs.rules().topics[guarded.linked.mirror]) == {
+    assert set(guarded.linked.links.syncs.list_access_rules().topics[guarded.linked.mirror]) == {
         f"acls.allow {guarded.user('app')}"
     }
 
@@ -211,7 +211,7 @@ def test_a_rule_that_lets_everyone_write_is_named_and_the_link_keeps_its_own_rig
 
 
 def test_a_plan_denies_and_allows_again_and_what_it_did_is_seen(guarded: Guarded) -> None:
-    linked, path = guarded.linked, denial_path(guarded.user("app"))
+    linked, path = guarded.linked, build_denial_path(guarded.user("app"))
     mirror = linked.creation().after
     for before, after, expected in ((None, ("write",), {guarded.user("app")}), (("write",), None, set())):
         changes = (Change(path, before, after),)
@@ -277,12 +277,7 @@ def test_what_a_killed_process_had_begun_is_finished_or_taken_back(guarded: Guar
         ({"protocol": "SSL", "certFile": "me.pem"}, None),
         ({"protocol": "SSL", "certFile": "me.pem", "principal": "User:CN=me"}, "User:CN=me"),
         (
-            {
-                "protocol": "SASL_SSL",
-                "mechanism": "PLAIN",
-                "username": "bill",
-                "password": "${env:PASSWORD}",
-            },
+            {"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "bill", "password": "${env:PASSWORD}"},
             "User:bill",
         ),
         (

@@ -37,8 +37,8 @@ def fill(linked: Linked) -> None:
 
 
 def follow(linked: Linked) -> None:
-    source = linked.west.source_topic(address_of("topic", WEST, linked.topic))
-    assert linked.links.syncs.follow({linked.mirror: source}) == {}
+    source = linked.west.read_source_topic(address_of("topic", WEST, linked.topic))
+    assert linked.links.syncs.update_mirrors({linked.mirror: source}) == {}
 
 
 def test_a_mirror_takes_every_time_its_source_took_and_shows_no_config_for_that(
@@ -49,7 +49,7 @@ def test_a_mirror_takes_every_time_its_source_took_and_shows_no_config_for_that(
     fill(linked)
     linked.make_mirror()
     linked.copy()
-    assert linked.links.positions(linked.mirror)[0].end == len(TIMES)
+    assert linked.links.read_positions(linked.mirror)[0].end == len(TIMES)
     assert configs_of(linked) == {}
 
 
@@ -60,7 +60,7 @@ def test_the_older_config_of_a_source_refuses_its_mirror_nothing(kafka_39: Kafka
     configure(linked.west._client, linked.topic, {DIFFERENCE: "3600000"})
     linked.make_mirror()
     linked.copy()
-    assert linked.links.positions(linked.mirror)[0].end == len(TIMES)
+    assert linked.links.read_positions(linked.mirror)[0].end == len(TIMES)
     assert configs_of(linked) == {}
 
 
@@ -74,7 +74,7 @@ def test_a_mirror_that_was_made_before_takes_every_time_from_the_next_look_on(
     fill(linked)
     follow(linked)
     linked.copy()
-    assert linked.links.positions(linked.mirror)[0].end == len(TIMES)
+    assert linked.links.read_positions(linked.mirror)[0].end == len(TIMES)
 
 
 @pytest.mark.parametrize("declared", ["3600000", "9223372036854775807"])

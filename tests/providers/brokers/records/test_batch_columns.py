@@ -25,7 +25,7 @@ from reconciler.providers.brokers.records.record_batches import (
 )
 from reconciler.providers.brokers.records.whole_batches import select_whole_batches
 from reconciler.records.log import OffsetRange
-from reconciler.records.schema import RECORD_SCHEMA, texts_of
+from reconciler.records.schema import RECORD_SCHEMA, to_name_column
 
 WRITER = Producer(-1, -1)
 ALL = OffsetRange(0, 1 << 40)
@@ -63,7 +63,7 @@ def read(answer: bytes | Answer, offsets: OffsetRange = ALL) -> list[dict[str, A
 
 def shown(row: Any, offset: int) -> dict[str, Any]:
     value, key, time, headers, _ = row
-    keys = texts_of([name for name, _ in headers or ()]).to_pylist()
+    keys = to_name_column([name for name, _ in headers or ()]).to_pylist()
     return {
         "partition": 3,
         "offset": offset,

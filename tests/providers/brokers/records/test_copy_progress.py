@@ -37,7 +37,7 @@ def gapped(count: int, source: int = 0) -> list[Piece]:
 
 
 def entries_of(progress: Progress, *chunks: Chunk) -> dict[Key, Mapping[str, Any]]:
-    found: dict[Key, Mapping[str, Any]] = {map_key(TOPIC, 0, each.number): each.document() for each in chunks}
+    found: dict[Key, Mapping[str, Any]] = {map_key(TOPIC, 0, each.number): each.to_document() for each in chunks}
     return {**found, progress_key(TOPIC, 0): progress.document()}
 
 
@@ -46,7 +46,7 @@ def test_a_map_has_no_piece_of_a_larger_copy_that_had_the_name_before() -> None:
     smaller, chunk = advance_progress(Progress(copy_id="there"), 9, [Piece(0, 0, 8)], SOURCE)
     found = map_of({**entries_of(larger, *chunks), **entries_of(smaller, *chunk)}, TOPIC, 0)
     assert list(found) == [Piece(0, 0, 8)]
-    assert found.target_of(9) == 8
+    assert found.find_target(9) == 8
 
 
 def test_a_restored_mirror_that_was_emptied_adds_nothing_to_the_map_it_had_before() -> None:

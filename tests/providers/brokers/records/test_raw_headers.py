@@ -31,7 +31,7 @@ RECORDS = [
 
 def headers(kafka: Kafka, topic: str) -> list[tuple[tuple[bytes, bytes | None], ...]]:
     log = kafka_log(kafka, topic)
-    batches = log.read(0, OffsetRange(0, log.bounds()[0].end))
+    batches = log.read(0, OffsetRange(0, log.read_bounds()[0].end))
     return [
         tuple((decode_text_as_name(one["key"]), one["value"]) for one in row)
         for batch in batches

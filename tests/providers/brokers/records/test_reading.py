@@ -51,7 +51,7 @@ def test_what_was_aborted_is_not_there_and_markers_are_passed(kafka: Kafka, topi
     transact(kafka, topic, ["d0"])
     log = kafka_log(kafka, topic)
     there = [(0, b"a0"), (1, b"a1"), (7, b"c0"), (8, b"d0")]
-    assert (log.bounds()[0].stable, log.bounds()[0].end) == (10, 10)
+    assert (log.read_bounds()[0].stable, log.read_bounds()[0].end) == (10, 10)
     for start, stop in itertools.combinations(range(11), 2):
         within = [one for one in there if start <= one[0] < stop]
         assert [(row["offset"], row["value"]) for row in read(log, 0, start, stop)] == within
@@ -61,12 +61,12 @@ def test_an_open_transaction_is_read_only_by_who_asks_for_it(kafka: Kafka, topic
     write(kafka, topic, ["a0"])
     opened = transact(kafka, topic, ["b0", "b1"], ends="open")
     committed, everything = kafka_log(kafka, topic), kafka_log(kafka, topic, "read_uncommitted")
-    assert (committed.bounds()[0].stable, committed.bounds()[0].end) == (1, 3)
+    assert (committed.read_bounds()[0].stable, committed.read_bounds()[0].end) == (1, 3)
     assert contents(committed) == [(0, b"a0")]
     assert contents(everything) == [(0, b"a0"), (1, b"b0"), (2, b"b1")]
     opened.commit_transaction(30)
     deadline = time.monotonic() + 30
-    while committed.bounds()[0].stable == 1:  # a commit is answered before its markers are written
+    while committed.read_bounds()[0].stable == 1:  # a commit is answered before its markers are written
         assert time.monotonic() < deadline, "the transaction stays open"
     assert contents(committed) == [(0, b"a0"), (1, b"b0"), (2, b"b1")]
 
@@ -88,7 +88,7 @@ def test_gaps_of_compaction_are_passed(kafka: Kafka, kafka_prefix: str) -> None:
         assert time.monotonic() < deadline, "the cleaner does not run"
     offsets = [row["offset"] for row in read(log)]
     assert offsets == sorted(set(offsets))
-    assert len(offsets) < written == log.bounds()[0].end
+    assert len(offsets) < written == log.read_bounds()[0].end
     assert offsets[-1] == written - 1
     for stop in range(0, written + 2, 7):  # compaction goes on meanwhile
         assert {row["offset"] for row in read(log, 0, 0, stop)} <= {offset for offset in offsets if offset < stop}
@@ -122,7 +122,7 @@ def test_a_range_that_begins_before_the_log_yields_what_is_left(kafka: Kafka, to
     write(kafka, topic, ["a", "b", "c", "d"])
     truncate(kafka, topic, 2)
     log = kafka_log(kafka, topic)
-    assert log.bounds()[0].start == 2
+    assert log.read_bounds()[0].start == 2
     assert contents(log) == [(2, b"c"), (3, b"d")]
     assert [row["offset"] for row in read(log, 0, 0, 3)] == [2]
     assert read(log, 0, 0, 2) == []
@@ -150,7 +150,7 @@ def test_a_topic_or_partition_that_is_not_there_is_said_to_be_missing(
     kafka: Kafka, topic: str, kafka_prefix: str
 ) -> None:
     missing: list[tuple[Callable[[], Any], str]] = [
-        (kafka_log(kafka, f"{kafka_prefix}.none").bounds, f"{kafka_prefix}.none"),
+        (kafka_log(kafka, f"{kafka_prefix}.none").read_bounds, f"{kafka_prefix}.none"),
         (lambda: read(kafka_log(kafka, f"{kafka_prefix}.none")), f"{kafka_prefix}.none, partition 0"),
         (lambda: read(kafka_log(kafka, topic), 7), f"{topic}, partition 7"),
     ]
