@@ -131,7 +131,7 @@ class HttpApi:
                 if answer.status == HTTPStatus.GATEWAY_TIMEOUT:
                     raise self._unanswered_error(f"{address} answers {answer.status}: {answer.message}")
                 return self._checked(answer)
-            if tries.is_over:
+            if tries.has_ended:
                 message = f"{self.name}: {'; '.join(problems)}"
                 raise RetryableError(message, hint="See whether its nodes are alive, then run the same command again.")
             tries.wait()

@@ -342,7 +342,7 @@ def _check_admin_urls(urls: tuple[str, ...]) -> tuple[str, ...]:
     for position, url in enumerate(urls):
         if not _ADMIN_URL.fullmatch(url):
             hint = "Write http://host:9644, or https://"
-            raise refusal_error(Complaint(f"{url!r} is not the address of an Admin API", hint, (position,)))
+            raise build_refusal_error(FieldProblem(f"{url!r} is not the address of an Admin API", hint, (position,)))
     return urls
 
 
@@ -363,9 +363,9 @@ class AdminSpec(Model):
     def _check_complete(self) -> AdminSpec:
         if (self.username is None) != (self.password is None):
             missing = "password" if self.password is None else "username"
-            raise refusal_error(Complaint("is required next to the other", "Add it", (missing,)))
+            raise build_refusal_error(FieldProblem("is required next to the other", "Add it", (missing,)))
         if self.token is not None and self.username is not None:
-            raise refusal_error(Complaint("does not go with username", "Keep one of the two", ("token",)))
+            raise build_refusal_error(FieldProblem("does not go with username", "Keep one of the two", ("token",)))
         return self
 
 
@@ -398,17 +398,17 @@ class RedpandaConnection(BrokersConnection):
         json_schema_extra={"enum": [".", "_", "-"]},
     )
 
-    def separator(self) -> str | None:
+    def find_separator(self) -> str | None:
         """Return the declared separator."""
         return self.namespace_separator
 
-    def targets(self) -> frozenset[str]:
+    def list_secret_targets(self) -> frozenset[str]:
         """Return the brokers, each with its protocol, and the addresses of the Admin API."""
-        return super().targets() | frozenset(self.admin_urls)
+        return super().list_secret_targets() | frozenset(self.admin_urls)
 
-    def secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
+    def list_secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
         """Yield the secrets for the brokers, and those for the Admin API."""
-        yield from super().secrets()
+        yield from super().list_secrets()
         if self.admin is not None:
             for name, reference in (("admin.password", self.admin.password), ("admin.token", self.admin.token)):
                 if reference is not None:

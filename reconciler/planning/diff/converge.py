@@ -31,7 +31,7 @@ from reconciler.resources.acls import TopicAcl, build_rule_path, to_rule_fields
 from reconciler.resources.address import Address, cluster_of, kind_of, list_levels, split_name
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import DEFAULT
-from reconciler.resources.inventory import Capabilities, Observed, Recorded, Resource, configs_of
+from reconciler.resources.inventory import Capabilities, Observed, Recorded, Resource, read_own_configs
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
@@ -589,7 +589,7 @@ def _fill_defaults(sides: AddressView, before: Observed, capabilities: Capabilit
     if not isinstance(topic, Topic):
         return before
     acting = {**capabilities.defaults, **before.topic.initial}
-    declared = configs_of(sides.wanted.resource).keys() & acting.keys()
+    declared = read_own_configs(sides.wanted.resource).keys() & acting.keys()
     configs = {**{key: acting[key] for key in declared}, **topic.spec.configs}
     spec = topic.spec.model_copy(update={"configs": dict(sorted(configs.items()))})
     return replace(before, resource=topic.model_copy(update={"spec": spec}))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from reconciler.errors import NotFoundError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.brokers.security import Tls
 from reconciler.providers.http import HttpAnswer, HttpApi
-from reconciler.providers.secrets import resolve
+from reconciler.providers.secrets import resolve_secret
 
 if TYPE_CHECKING:
     import ssl
@@ -205,11 +205,11 @@ class _Login:
     def headers(self) -> Mapping[str, str]:
         """Return the authorization; empty without a login."""
         if self._admin is not None and self._admin.token is not None:
-            return {"Authorization": f"Bearer {resolve(self._admin.token, self._edge.environ).reveal()}"}
+            return {"Authorization": f"Bearer {resolve_secret(self._admin.token, self._edge.environ).reveal()}"}
         login = self._admin if self._admin is not None else self._security
         if login is None or login.username is None or login.password is None:
             return {}
-        pair = f"{login.username}:{resolve(login.password, self._edge.environ).reveal()}"
+        pair = f"{login.username}:{resolve_secret(login.password, self._edge.environ).reveal()}"
         return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
 
     def context(self) -> ssl.SSLContext | None:
