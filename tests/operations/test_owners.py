@@ -263,7 +263,7 @@ def first_applies(bench: Bench, *names: str) -> list[Bench]:
 OWNED = ("namespace/shop", "topic/shop:orders")
 
 
-@pytest.mark.parametrize("until", ["own", "apply"])
+@pytest.mark.parametrize("until", ["record_owners", "apply"])
 def test_of_two_that_make_a_cluster_at_once_one_owns_all_and_the_other_changes_nothing(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, until: str
 ) -> None:
