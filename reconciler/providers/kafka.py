@@ -30,9 +30,9 @@ class KafkaProvider(BrokersProvider):
         super().__init__(declared, edge, DIALECT)
 
     def _read_capabilities(self) -> Capabilities:
-        from reconciler.providers.brokers.security import principal_of
+        from reconciler.providers.brokers.security import find_principal
 
-        return read_capabilities(self._look, self._declared_topics(), principal_of(self._declared))
+        return read_capabilities(self._look, self._declared_topics(), find_principal(self._declared))
 
 
 _SYSTEM_SWITCH: Final = "remote.log.storage.system.enable"
@@ -166,7 +166,7 @@ def _topic_configs(look: ClusterFacts, known: Sequence[str]) -> dict[str, str | 
     client = look.client
     by_brokers = _defaults_of_brokers(look, [_OFFSETS, *known[:_SAMPLE]])
     if not by_brokers:
-        shown = [name for name, topic in client.topics().items() if not topic.error]
+        shown = [name for name, topic in client.read_topics().items() if not topic.error]
         by_brokers = _defaults_of_brokers(look, shown[:_SAMPLE]) if shown else {}
     by_controller = _defaults_of_controller(client)
     defaults = {
@@ -194,7 +194,7 @@ def _defaults_of_brokers(look: ClusterFacts, names: Sequence[str]) -> dict[str, 
 def _defaults_of_broker(client: KafkaClient, broker: int, names: Sequence[str]) -> dict[str, str | None]:
     """Return a broker's default topic configs; empty if no topic may be described."""
     defaults: dict[str, str | None] = {}
-    for _, configs in client.configs(names, node=broker):
+    for _, configs in client.read_configs(names, node=broker):
         if not isinstance(configs, int):
             for key, config in configs.items():
                 if defaults.get(key) is None:
@@ -207,7 +207,7 @@ def _defaults_of_broker(client: KafkaClient, broker: int, names: Sequence[str]) 
 def _retention_of(client: KafkaClient, broker: int) -> dict[str, str]:
     """Return the broker's retention defaults; empty if the caller may not describe its configs."""
     try:
-        properties, _ = client.both_broker_configs(broker)
+        properties, _ = client.read_both_broker_configs(broker)
     except NotAuthorizedError:
         return {}
     retention = {}

@@ -7,7 +7,7 @@ from typing import Final
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.servers.kafka import Kafka
-from tests.servers.kafkatopics import record_settings
+from tests.servers.kafkatopics import build_record_settings
 
 PARTITIONS: Final = 6
 TOPIC: Final = "events"
@@ -24,7 +24,7 @@ _READING: Final = {
 def fill(kafka: Kafka, records: int) -> None:
     """Write records of 10 bytes of key and 200 of value, a thousand at a time to each partition."""
     sizes = {"linger.ms": 50, "batch.num.messages": 100_000, "queue.buffering.max.kbytes": 1 << 20}
-    producer = Producer({**record_settings(kafka), **sizes})
+    producer = Producer({**build_record_settings(kafka), **sizes})
     value = b"v" * 200
     for number in range(records):
         while True:
@@ -38,7 +38,7 @@ def fill(kafka: Kafka, records: int) -> None:
 
 
 def consume(kafka: Kafka, records: int) -> int:
-    consumer = Consumer({**record_settings(kafka), **_READING})
+    consumer = Consumer({**build_record_settings(kafka), **_READING})
     consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
     counted = 0
     while counted < records:

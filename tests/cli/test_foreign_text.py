@@ -21,7 +21,7 @@ from reconciler.cli.text.plan_text import plan_text
 from reconciler.forges.protocol import escape_for_comment
 from reconciler.planning.actions import Forget
 from reconciler.planning.plan import Plan, PlanFinding
-from reconciler.providers.brokers.faults import error_of_code
+from reconciler.providers.brokers.faults import translate_code
 from reconciler.resources.address import Address
 from reconciler.runtime.text import escape_commands, escape_invisible, escape_json, to_one_line
 from tests.cli import sample_results as sample_plans
@@ -130,7 +130,7 @@ def test_what_an_object_store_says(
 @pytest.mark.parametrize("words", NASTY.values(), ids=NASTY)
 def test_what_brokers_and_libraries_say(capsys: pytest.CaptureFixture[str], words: str) -> None:
     for error in (
-        error_of_code(44, words, what="topic a"),
+        translate_code(44, words, what="topic a"),
         OSError(5, words, f"file{words[:200]}"),
         ValueError(words),
     ):

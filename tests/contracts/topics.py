@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from reconciler.records.log import OffsetRange, TopicLog
 from reconciler.records.schema import INPUT_SCHEMA
 from tests.embedded.samples import cluster_in, numbered
-from tests.servers.kafkatopics import delete_topic, kafka_log, make_topic, record_settings
+from tests.servers.kafkatopics import build_record_settings, delete_topic, kafka_log, make_topic
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,7 +79,7 @@ class KafkaTopic:
     def append(self, records: pa.RecordBatch) -> None:
         from reconciler.providers.brokers.records.record_producer import KafkaProducer  # noqa: PLC0415 - brings the client
 
-        producer = KafkaProducer(self.name, record_settings(self._kafka), "west")
+        producer = KafkaProducer(self.name, build_record_settings(self._kafka), "west")
         producer.append(records)
         producer.flush()
 

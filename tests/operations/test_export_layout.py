@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from reconciler.operations.export_layout import ClusterContents, FactoredLayout, factor_layout, find_flat_namespaces
 from reconciler.planning.plan import PlanInput
 from reconciler.planning.resolve.effective import resolve_desired
-from reconciler.providers.brokers.translate import bindings_of_topic, build_naming
+from reconciler.providers.brokers.translate import build_naming, expand_topic_rules
 from reconciler.providers.kafka import KAFKA
 from reconciler.resources.acls import AccessBinding, TopicAcl, expand_namespace_rules
 from reconciler.resources.address import Address, check_full_name, check_namespace, full_name_of
@@ -66,9 +66,9 @@ def bound(made: FactoredLayout, separator: str) -> set[AccessBinding]:
     every: set[AccessBinding] = set()
     for resource in made.resources.values():
         if isinstance(resource, Namespace):
-            every |= set(expand_namespace_rules(naming.prefix(resource.metadata.name), resource.spec.acls))
+            every |= set(expand_namespace_rules(naming.to_prefix(resource.metadata.name), resource.spec.acls))
         if isinstance(resource, Topic):
-            every |= set(bindings_of_topic(naming.physical(resource.full_name), resource.spec.acls))
+            every |= set(expand_topic_rules(naming.to_physical(resource.full_name), resource.spec.acls))
     return every
 
 
@@ -309,7 +309,7 @@ def test_names_configs_and_rules_come_back_the_same(
             check_namespace(resource.metadata.name)
         if isinstance(resource, Topic):
             check_full_name(resource.full_name)
-            assert naming.full_name(naming.physical(resource.full_name)) == full_name_of(address)
+            assert naming.to_full_name(naming.to_physical(resource.full_name)) == full_name_of(address)
     shuffle.shuffle(topics)
     shuffle.shuffle(stray)
     again = factor_layout(found(topics, stray, separator=separator), at_least=at_least)

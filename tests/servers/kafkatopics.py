@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _SECONDS: Final = 30.0
 
 
-def record_settings(kafka: Kafka) -> dict[str, Any]:
+def build_record_settings(kafka: Kafka) -> dict[str, Any]:
     return {"bootstrap.servers": kafka.bootstrap()}
 
 
@@ -56,7 +56,7 @@ def forget_links(kafka: Kafka) -> None:
     """Forget every link and mirror of a broker that tests share: `run` and plans look after all there are."""
     from reconciler.providers.brokers.ledger import Ledger
 
-    ledger = Ledger(record_settings(kafka), "shared")
+    ledger = Ledger(build_record_settings(kafka), "shared")
     ledger.change("tests", dict.fromkeys)
     ledger.close()
 
@@ -64,10 +64,10 @@ def forget_links(kafka: Kafka) -> None:
 def kafka_log(kafka: Kafka, name: str, isolation: Isolation = "read_committed") -> KafkaLog:
     from reconciler.providers.brokers.records.record_log import KafkaLog
 
-    return KafkaLog(name, record_settings(kafka), {"bootstrap_servers": [kafka.bootstrap()]}, "west", isolation)
+    return KafkaLog(name, build_record_settings(kafka), {"bootstrap_servers": [kafka.bootstrap()]}, "west", isolation)
 
 
 def _admin(kafka: Kafka) -> Any:
     from confluent_kafka.admin import AdminClient
 
-    return AdminClient({**record_settings(kafka), "log_level": 0, "error_cb": lambda _: None})
+    return AdminClient({**build_record_settings(kafka), "log_level": 0, "error_cb": lambda _: None})

@@ -1,4 +1,4 @@
-"""Actions on topics: one request per kind of change, until brokers show it."""
+"""Apply changes of topics, with one request per kind of change, and wait until brokers show them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from reconciler.providers.brokers import admin_requests
 from reconciler.providers.brokers.admin_requests import (
     EXISTS,
     PendingChange,
-    alter,
-    creation_request,
-    deletion_request,
+    alter_configs,
+    build_creation_request,
+    build_deletion_request,
     drop_failed,
     to_pending_change,
 )
 from reconciler.providers.brokers.client import ABSENT, KafkaClient, read_bindings
-from reconciler.providers.brokers.faults import error_of_code
+from reconciler.providers.brokers.faults import translate_code
 from reconciler.providers.brokers.translate import (
     TOPIC,
     ClusterNaming,
     ConfigState,
     TopicMetadata,
     assign_bindings,
-    own_values,
+    select_own_configs,
 )
 from reconciler.providers.models import check_unchanged
 from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome, ignore_line
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction, Value
 
 
-# Brokers' metadata lag behind the controller's answers (6.2), and the next process must not decide on them.
+# Brokers' metadata lags behind the controller (6.2), and the next process must not decide on outdated metadata.
 
 
 _PATIENCE_S: Final = 30.0
@@ -50,21 +50,21 @@ _FIRST_S, _MOST_S = 0.005, 0.25
 def wait_until_created(client: KafkaClient, names: Sequence[str]) -> None:
     """Wait until new topics are visible and all their partitions have leaders."""
 
-    def missing(left: Sequence[str]) -> list[str]:
-        seen = client.topics(left)
+    def find_missing(left: Sequence[str]) -> list[str]:
+        seen = client.read_topics(left)
         return [name for name in left if name not in seen or seen[name].error or not seen[name].is_led]
 
-    _wait(missing, names, "new topics do not show")
+    _wait_until_empty(find_missing, names, "new topics do not show")
 
 
 def wait_until_deleted(client: KafkaClient, ids: Mapping[str, str]) -> None:
     """Wait until deleted topics, by name and id, are no longer visible."""
 
-    def left_of(names: Sequence[str]) -> list[str]:
-        seen = client.topics(names)
+    def find_existing(names: Sequence[str]) -> list[str]:
+        seen = client.read_topics(names)
         return [name for name in names if name in seen and not seen[name].error and seen[name].id == ids[name]]
 
-    _wait(left_of, sorted(ids), "deleted topics still show")
+    _wait_until_empty(find_existing, sorted(ids), "deleted topics still show")
 
 
 def wait_until_changed(client: KafkaClient, changes: Sequence[PendingChange]) -> None:
@@ -72,32 +72,34 @@ def wait_until_changed(client: KafkaClient, changes: Sequence[PendingChange]) ->
     wanted = {change.name: change for change in changes}
     keys = sorted({key for change in changes for key in change.configs})
 
-    def old(names: Sequence[str]) -> list[str]:
-        seen = client.topics(names)
-        configs = dict(client.configs(names, keys)) if keys else {}
+    def find_outdated(names: Sequence[str]) -> list[str]:
+        seen = client.read_topics(names)
+        configs = dict(client.read_configs(names, keys)) if keys else {}
         return [
             name
             for name in names
             if name in seen
-            and not _shows(wanted[name], seen[name], configs.get(name), tells_own=client.dialect.tells_own)
+            and not _shows_change(wanted[name], seen[name], configs.get(name), tells_own=client.dialect.tells_own)
         ]
 
-    _wait(old, sorted(wanted), "changed topics still show what they had")
+    _wait_until_empty(find_outdated, sorted(wanted), "changed topics still show what they had")
 
 
 def wait_until_rules_shown(client: KafkaClient, changes: Sequence[PendingChange]) -> None:
     """Wait until brokers show the requested access rules."""
-    created = {bound for change in changes for bound in change.binds}
-    deleted = {bound for change in changes for bound in change.unbinds} - created
+    created = {bound for change in changes for bound in change.new_bindings}
+    deleted = {bound for change in changes for bound in change.removed_bindings} - created
 
-    def waiting(names: Sequence[str]) -> list[str]:
+    def find_pending(names: Sequence[str]) -> list[str]:
         current = set(read_bindings(client)[0])
         return [] if created <= current and not deleted & current else list(names)
 
-    _wait(waiting, sorted({change.name for change in changes}), "brokers still report other access rules")
+    _wait_until_empty(
+        find_pending, sorted({change.name for change in changes}), "brokers still report other access rules"
+    )
 
 
-def _shows(
+def _shows_change(
     change: PendingChange,
     seen: TopicMetadata,
     configs: Mapping[str, ConfigState] | int | None,
@@ -108,42 +110,42 @@ def _shows(
         return False
     if change.replicas is not None and any(len(brokers) != change.replicas for brokers in seen.replicas):
         return False
-    own = own_values(configs) if isinstance(configs, Mapping) else {}
+    own = select_own_configs(configs) if isinstance(configs, Mapping) else {}
     shown = {key: state.value for key, state in configs.items()} if isinstance(configs, Mapping) else {}
     return all(
-        _is_same(key, own.get(key), value)
-        or (value is not None and not tells_own and _is_same(key, shown.get(key), value))
+        _is_equal_config(key, own.get(key), value)
+        or (value is not None and not tells_own and _is_equal_config(key, shown.get(key), value))
         for key, value in change.configs.items()
     )
 
 
-def _is_same(key: str, left: str | None, right: str | None) -> bool:
-    """Brokers format some values differently, such as 2.0E-4."""
+def _is_equal_config(key: str, left: str | None, right: str | None) -> bool:
+    """Compare values of a config, which brokers may format differently, such as 2.0E-4."""
     return is_equal_value(CONFIGS + key, left, right, KAFKA_CONFIGS)
 
 
-def _are_same(left: Mapping[str, str], right: Mapping[str, str]) -> bool:
-    return left.keys() == right.keys() and all(_is_same(key, value, right[key]) for key, value in left.items())
+def _are_equal_configs(left: Mapping[str, str], right: Mapping[str, str]) -> bool:
+    return left.keys() == right.keys() and all(_is_equal_config(key, value, right[key]) for key, value in left.items())
 
 
-def _wait(left_of: Callable[[Sequence[str]], list[str]], names: Sequence[str], words: str) -> None:
-    """Wait until `left_of` returns no names; each name that disappears extends the deadline."""
+def _wait_until_empty(find_remaining: Callable[[Sequence[str]], list[str]], names: Sequence[str], words: str) -> None:
+    """Wait until `find_remaining` returns no names; each name that disappears extends the deadline."""
     deadline, wait = time.monotonic() + _PATIENCE_S, _FIRST_S
-    left = left_of(names) if names else []
+    left = find_remaining(names) if names else []
     while left:
         if time.monotonic() > deadline:
             message = f"{len(left)} {words} after {_PATIENCE_S:.0f} s, such as {left[0]}"
             raise RetryableError(message, hint="The brokers lag behind their controller: plan again.")
         pause(wait)
         began, before = time.monotonic(), len(left)
-        left = left_of(left)
+        left = find_remaining(left)
         if len(left) < before:
             deadline = time.monotonic() + _PATIENCE_S
         # Slow brokers are polled less often.
         wait = max(min(2 * wait, _MOST_S), time.monotonic() - began)
 
 
-def pending_changes(actions: Iterable[ControlAction], naming: ClusterNaming) -> Iterator[PendingChange | FailedAction]:
+def to_pending_changes(actions: Iterable[ControlAction], naming: ClusterNaming) -> Iterator[PendingChange | FailedAction]:
     """Yield the change of each action, or its failure."""
     for action in actions:
         try:
@@ -167,32 +169,28 @@ class TopicBatch:
         self._pending = list(changes)
         self._changes = [change for change in self._pending if isinstance(change, PendingChange)]
 
-    def outcomes(self) -> Iterator[Outcome]:
-        """Make all changes and yield one outcome each, in order.
-
-        Raises:
-            ReconcilerError: The brokers do not answer; the caller must read what was done.
-        """
+    def apply_changes(self) -> Iterator[Outcome]:
+        """Make all changes and yield one outcome each, in order."""
         if self._changes:
             self._read_current()
-            self._create()
-            self._change()
-            self._delete()
+            self._create_topics()
+            self._change_topics()
+            self._delete_topics()
             self._bind_access_rules()
         for change in self._pending:
             if isinstance(change, FailedAction):
                 yield change
             elif change.error is not None:
-                creation = CompletedAction(change.id, change.incarnation, change.name) if change.is_made else None
+                creation = CompletedAction(change.id, change.incarnation, change.name) if change.was_created else None
                 yield FailedAction(change.id, change.error, creation)
             else:
-                name = None if change.is_gone else change.name
-                yield CompletedAction(change.id, change.incarnation if not change.is_gone else None, name)
+                name = None if change.is_deletion else change.name
+                yield CompletedAction(change.id, change.incarnation if not change.is_deletion else None, name)
 
     def _read_current(self) -> None:
         """Read the topics' current state, and reject actions planned on an outdated one."""
-        named = [change for change in self._changes if not change.is_namespace and change.new is None]
-        self._topics = self._client.topics(sorted({change.name for change in named}))
+        named = [change for change in self._changes if not change.is_namespace and change.new_spec is None]
+        self._topics = self._client.read_topics(sorted({change.name for change in named}))
         if any(change.replicas for change in named):
             self._topics = admin_requests.apply_reassignments(
                 self._topics, admin_requests.read_reassignments(self._client)
@@ -200,12 +198,14 @@ class TopicBatch:
         changed = sorted({change.name for change in named if change.changes})
         readable = [name for name in changed if (seen := self._topics.get(name)) is not None and not seen.error]
         configs = {
-            name: own_values(values) for name, values in self._client.configs(readable) if not isinstance(values, int)
+            name: select_own_configs(values)
+            for name, values in self._client.read_configs(readable)
+            if not isinstance(values, int)
         }
-        rules = self._rules() if any(_is_about_rules(change) for change in self._changes) else {}
+        rules = self._read_rules() if any(_is_about_rules(change) for change in self._changes) else {}
         for change in named:
             try:
-                self._check(change, configs.get(change.name, {}), rules.get(change.address, {}))
+                self._check_change(change, configs.get(change.name, {}), rules.get(change.address, {}))
             except ReconcilerError as error:
                 change.error = error
         for change in self._changes:
@@ -215,15 +215,15 @@ class TopicBatch:
                 except ReconcilerError as error:
                     change.error = error
 
-    def _check(self, change: PendingChange, configs: Mapping[str, str], rules: Mapping[str, Value]) -> None:
-        seen = self._topic_of(change)
+    def _check_change(self, change: PendingChange, configs: Mapping[str, str], rules: Mapping[str, Value]) -> None:
+        seen = self._find_topic(change)
         if seen is None:
-            if not change.is_gone:
+            if not change.is_deletion:
                 raise UserError(f"{change.address}: there is no topic {change.name}", hint="Plan again.")
             return
         if seen.error:
-            raise error_of_code(seen.error, "", what=str(change.address))
-        if change.is_gone:
+            raise translate_code(seen.error, "", what=str(change.address))
+        if change.is_deletion:
             if change.incarnation not in {None, seen.id}:
                 message = f"{change.address}: topic {change.name} was deleted and created again after it was read"
                 raise StalePlanError(message, hint="Plan again.")
@@ -232,7 +232,7 @@ class TopicBatch:
         current: dict[str, Value] = {CONFIGS + key: value for key, value in configs.items()}
         current |= {
             "partitions": len(seen.replicas),
-            "replicationFactor": admin_requests.replication_factor_of(seen),
+            "replicationFactor": admin_requests.count_replicas(seen),
             **rules,
         }
         check_unchanged(change.address, change.changes, current, KAFKA_CONFIGS)
@@ -240,12 +240,11 @@ class TopicBatch:
             message = f"{change.address}: a topic cannot have fewer partitions than it has ({len(seen.replicas)})"
             raise UserError(message, hint="Copy it to a new topic.")
 
-    def _topic_of(self, change: PendingChange) -> TopicMetadata | None:
+    def _find_topic(self, change: PendingChange) -> TopicMetadata | None:
         seen = self._topics.get(change.name)
         return None if seen is None or seen.error in ABSENT else seen
 
-    def _rules(self) -> dict[str, Mapping[str, Value]]:
-        """Return the access rules by address."""
+    def _read_rules(self) -> dict[str, Mapping[str, Value]]:
         bindings, code = read_bindings(self._client)
         if code:
             return {}
@@ -257,35 +256,37 @@ class TopicBatch:
             **{f"topic/{cluster}/{name}": to_rule_fields(rules) for name, rules in by_carrier.topics.items()},
         }
 
-    def _create(self) -> None:
-        new = [change for change in drop_failed(self._changes) if change.new is not None]
+    def _create_topics(self) -> None:
+        new = [change for change in drop_failed(self._changes) if change.new_spec is not None]
         if not new:
             return
         self._may_go_on()
-        existing = admin_requests.create(self._client, new, self._may_go_on)
+        existing = admin_requests.create_topics(self._client, new, self._may_go_on)
         if existing:
-            self._recognize(existing)
+            self._accept_existing(existing)
         wait_until_created(self._client, sorted(change.name for change in drop_failed(new)))
         if not self._client.dialect.tells_own:
             self._check_created(drop_failed(new))
 
     def _check_created(self, new: Sequence[PendingChange]) -> None:
         """Fail creations whose configs the brokers have ignored: they create the topic and report no error."""
-        described = dict(self._client.configs([change.name for change in new]))
+        described = dict(self._client.read_configs([change.name for change in new]))
         for change in new:
             configs = described.get(change.name)
             if not isinstance(configs, Mapping):
                 continue
             values = {key: state.value for key, state in configs.items()}
-            ignored = [key for key, value in change.spec.configs.items() if not _is_same(key, values.get(key), value)]
+            ignored = [
+                key for key, value in change.spec.configs.items() if not _is_equal_config(key, values.get(key), value)
+            ]
             if ignored:
                 message = f"topic {change.name} was created, and its brokers ignored {', '.join(sorted(ignored))}"
                 change.error = UserError(message, hint="Remove them from the files, and plan again.")
 
-    def _recognize(self, existing: Sequence[PendingChange]) -> None:
-        """Accept an existing topic that equals the requested one: the answer may have been lost."""
-        topics = self._client.topics([change.name for change in existing])
-        configs = dict(self._client.configs([change.name for change in existing]))
+    def _accept_existing(self, existing: Sequence[PendingChange]) -> None:
+        """Accept an existing topic that equals the requested one: the answer to its creation may be lost."""
+        topics = self._client.read_topics([change.name for change in existing])
+        configs = dict(self._client.read_configs([change.name for change in existing]))
         for change in existing:
             seen, current = topics.get(change.name), configs.get(change.name)
             spec = change.spec
@@ -298,37 +299,37 @@ class TopicBatch:
 
     def _has_configs(self, seen: Mapping[str, ConfigState], wanted: Mapping[str, str]) -> bool:
         if self._client.dialect.tells_own:
-            return _are_same(own_values(seen), wanted)
-        return all(key in seen and _is_same(key, seen[key].value, value) for key, value in wanted.items())
+            return _are_equal_configs(select_own_configs(seen), wanted)
+        return all(key in seen and _is_equal_config(key, seen[key].value, value) for key, value in wanted.items())
 
-    def _change(self) -> None:
-        """Validate actions of several requests first: they are done completely or not at all."""
+    def _change_topics(self) -> None:
+        """Change configs, partitions and replicas; first validate actions that need several requests."""
         changed = [change for change in drop_failed(self._changes) if change.changes and not change.is_namespace]
-        growing = [change for change in changed if change.partitions and not self._is_grown(change)]
+        growing = [change for change in changed if change.partitions and not self._has_requested_partitions(change)]
         mixed = [change for change in growing if change.configs]
-        admin_requests.configure(self._client, mixed, is_trial=True)
-        admin_requests.grow(self._client, drop_failed(mixed), is_trial=True)
-        self._do(admin_requests.configure, [change for change in changed if change.configs])
-        self._do(admin_requests.grow, growing)
+        admin_requests.alter_topic_configs(self._client, mixed, is_trial=True)
+        admin_requests.add_partitions(self._client, drop_failed(mixed), is_trial=True)
+        self._send_changes(admin_requests.alter_topic_configs, [change for change in changed if change.configs])
+        self._send_changes(admin_requests.add_partitions, growing)
         at_once = [change for change in drop_failed(changed) if change.configs or change.partitions]
-        # replicas move below
+        # Replicas are moved below.
         wait_until_changed(self._client, [replace(change, replicas=None) for change in at_once])
         moved = drop_failed([change for change in changed if change.replicas])
         if moved:
             self._may_go_on()
             if self._client.dialect.replication == "config":
                 factors = [replace(change, configs={"replication.factor": str(change.replicas)}) for change in moved]
-                admin_requests.configure(self._client, factors, self._may_go_on)
+                admin_requests.alter_topic_configs(self._client, factors, self._may_go_on)
             else:
-                admin_requests.reassign(self._client, moved, self._may_go_on, self._warn)
+                admin_requests.reassign_replicas(self._client, moved, self._may_go_on, self._warn)
             wait_until_changed(self._client, drop_failed(moved))
 
-    def _is_grown(self, change: PendingChange) -> bool:
+    def _has_requested_partitions(self, change: PendingChange) -> bool:
         """Return whether a topic already has the requested partitions: brokers reject an equal number."""
-        seen = self._topic_of(change)
+        seen = self._find_topic(change)
         return seen is not None and len(seen.replicas) == change.partitions
 
-    def _do(
+    def _send_changes(
         self,
         change: Callable[[KafkaClient, Sequence[PendingChange], Callable[[], None]], None],
         wanted: Sequence[PendingChange],
@@ -338,21 +339,23 @@ class TopicBatch:
             self._may_go_on()
             change(self._client, some, self._may_go_on)
 
-    def _delete(self) -> None:
-        gone = [change for change in drop_failed(self._changes) if change.is_gone and not change.is_namespace]
-        ids = {change.name: seen.id for change in gone if (seen := self._topic_of(change)) is not None}
+    def _delete_topics(self) -> None:
+        gone = [change for change in drop_failed(self._changes) if change.is_deletion and not change.is_namespace]
+        ids = {change.name: seen.id for change in gone if (seen := self._find_topic(change)) is not None}
         if ids:
             self._may_go_on()
-            admin_requests.delete(self._client, [change for change in gone if change.name in ids], ids, self._may_go_on)
+            admin_requests.delete_topics(
+                self._client, [change for change in gone if change.name in ids], ids, self._may_go_on
+            )
             wait_until_deleted(
                 self._client, {change.name: ids[change.name] for change in drop_failed(gone) if change.name in ids}
             )
 
     def _bind_access_rules(self) -> None:
-        bound = [change for change in drop_failed(self._changes) if change.binds or change.unbinds]
+        bound = [change for change in drop_failed(self._changes) if change.new_bindings or change.removed_bindings]
         if bound:
             self._may_go_on()
-            admin_requests.bind(self._client, bound)
+            admin_requests.apply_access_rules(self._client, bound)
             wait_until_rules_shown(self._client, drop_failed(bound))
 
 
@@ -360,26 +363,26 @@ def _is_about_rules(pending_change: PendingChange) -> bool:
     return any(change.path.startswith(ACLS) for change in pending_change.changes)
 
 
-def create(client: KafkaClient, name: str, shape: tuple[int, int], configs: Mapping[str, str]) -> str | None:
+def create_topic(client: KafkaClient, name: str, shape: tuple[int, int], configs: Mapping[str, str]) -> str | None:
     """Create a topic with numbers of partitions and replicas; return its id, or `None` if the name is taken."""
-    request = creation_request(client.dialect, [(name, *shape, configs)])
+    request = build_creation_request(client.dialect, [(name, *shape, configs)])
     (answer,) = client.send(request, doing=f"creating topic {name}").topics
     if answer.error_code == EXISTS:
         return None
     if answer.error_code:
-        raise error_of_code(answer.error_code, answer.error_message or "", what=f"topic {name}")
+        raise translate_code(answer.error_code, answer.error_message or "", what=f"topic {name}")
     wait_until_created(client, [name])
     return str(answer.topic_id)
 
 
-def configure(client: KafkaClient, name: str, configs: Mapping[str, str | None]) -> None:
+def configure_topic(client: KafkaClient, name: str, configs: Mapping[str, str | None]) -> None:
     """Set a topic's configs in one request, all or none; `None` resets one."""
-    alter(client, [(TOPIC, name, configs)], doing=f"changing configs of topic {name}", what=f"topic {name}")
+    alter_configs(client, [(TOPIC, name, configs)], doing=f"changing configs of topic {name}", what=f"topic {name}")
 
 
-def delete(client: KafkaClient, name: str, topic_id: str) -> None:
+def delete_topic(client: KafkaClient, name: str, topic_id: str) -> None:
     """Delete a topic by its id, and wait until it is no longer visible."""
-    (answer,) = client.send(deletion_request([topic_id]), doing=f"deleting topic {name}").responses
+    (answer,) = client.send(build_deletion_request([topic_id]), doing=f"deleting topic {name}").responses
     if answer.error_code and answer.error_code not in ABSENT:
-        raise error_of_code(answer.error_code, answer.error_message or "", what=f"topic {name}")
+        raise translate_code(answer.error_code, answer.error_message or "", what=f"topic {name}")
     wait_until_deleted(client, {name: topic_id})

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from reconciler.errors import BrokenInvariantError, ReconcilerError, RetryableError, UserError
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
 from reconciler.providers.brokers.client import ABSENT, KafkaClient, create_bindings, delete_bindings, repeat_undone
-from reconciler.providers.brokers.faults import TRANSIENT, error_of_code
+from reconciler.providers.brokers.faults import TRANSIENT, translate_code
 from reconciler.providers.brokers.translate import (
     BROKER,
     TOPIC,
     ClusterNaming,
     TopicMetadata,
-    bindings_of_topic,
-    own_values,
+    expand_topic_rules,
+    select_own_configs,
 )
 from reconciler.providers.models import convert_changes
 from reconciler.providers.protocol import ignore_line
@@ -53,35 +53,35 @@ class PendingChange:
     """Flat name, or name prefix of a namespace."""
     is_namespace: bool = False
     is_creation: bool = False
-    new: TopicSpec | None = None
-    is_gone: bool = False
+    new_spec: TopicSpec | None = None
+    is_deletion: bool = False
     incarnation: str | None = None
     """Topic id before a deletion, or after another change."""
     configs: Mapping[str, str | None] = field(default_factory=dict)
     partitions: int | None = None
     replicas: int | None = None
-    binds: tuple[AccessBinding, ...] = ()
-    unbinds: tuple[AccessBinding, ...] = ()
+    new_bindings: tuple[AccessBinding, ...] = ()
+    removed_bindings: tuple[AccessBinding, ...] = ()
     changes: Sequence[Change] = ()
     error: ReconcilerError | None = None
-    is_bound: bool = False
+    has_new_rules: bool = False
     """Whether any access rule was created."""
 
     @property
-    def is_made(self) -> bool:
+    def was_created(self) -> bool:
         """Whether it was created, perhaps without access rules."""
-        return self.is_creation and (self.incarnation is not None or self.is_bound)
+        return self.is_creation and (self.incarnation is not None or self.has_new_rules)
 
     @property
     def spec(self) -> TopicSpec:
         """Spec of a new topic."""
-        if self.new is None:
+        if self.new_spec is None:
             message = f"{self.address} makes no topic"
             raise BrokenInvariantError(message, hint="Please report it.")
-        return self.new
+        return self.new_spec
 
     @property
-    def is_open(self) -> bool:
+    def has_no_error(self) -> bool:
         """Whether it has not failed."""
         return self.error is None
 
@@ -91,20 +91,25 @@ def to_pending_change(action: ControlAction, naming: ClusterNaming) -> PendingCh
     of = partial(PendingChange, action.id, action.address)
     match action:
         case Create(after=Topic() as topic):
-            name = naming.physical(topic.full_name)
-            return of(name, is_creation=True, new=topic.spec, binds=tuple(bindings_of_topic(name, topic.spec.acls)))
+            name = naming.to_physical(topic.full_name)
+            return of(
+                name,
+                is_creation=True,
+                new_spec=topic.spec,
+                new_bindings=tuple(expand_topic_rules(name, topic.spec.acls)),
+            )
         case Create(after=Namespace() as namespace):
-            prefix = naming.prefix(namespace.metadata.name)
+            prefix = naming.to_prefix(namespace.metadata.name)
             rules = tuple(expand_namespace_rules(prefix, namespace.spec.acls))
-            return of(prefix, is_namespace=True, is_creation=True, binds=rules)
+            return of(prefix, is_namespace=True, is_creation=True, new_bindings=rules)
         case Delete(before=Topic() as topic):
-            name = naming.physical(topic.full_name)
-            rules = tuple(bindings_of_topic(name, topic.spec.acls))
-            return of(name, is_gone=True, incarnation=action.incarnation, unbinds=rules)
+            name = naming.to_physical(topic.full_name)
+            rules = tuple(expand_topic_rules(name, topic.spec.acls))
+            return of(name, is_deletion=True, incarnation=action.incarnation, removed_bindings=rules)
         case Delete(before=Namespace() as namespace):
-            prefix = naming.prefix(namespace.metadata.name)
+            prefix = naming.to_prefix(namespace.metadata.name)
             rules = tuple(expand_namespace_rules(prefix, namespace.spec.acls))
-            return of(prefix, is_namespace=True, is_gone=True, unbinds=rules)
+            return of(prefix, is_namespace=True, is_deletion=True, removed_bindings=rules)
         case Update() | Transition(after=Topic()):
             return _to_altering_change(action, action.after, naming)
         case _:
@@ -113,9 +118,9 @@ def to_pending_change(action: ControlAction, naming: ClusterNaming) -> PendingCh
 
 def _to_altering_change(action: Update | Transition, after: Resource, naming: ClusterNaming) -> PendingChange:
     if isinstance(after, Namespace):
-        name, is_namespace = naming.prefix(after.metadata.name), True
+        name, is_namespace = naming.to_prefix(after.metadata.name), True
     elif isinstance(after, Topic) and (action.changes or isinstance(action, Update)):
-        name, is_namespace = naming.physical(after.full_name), False
+        name, is_namespace = naming.to_physical(after.full_name), False
     else:
         raise unsupported_error(action)
     wanted = convert_changes(action.address, action.changes, platform=PLATFORM)
@@ -129,7 +134,7 @@ def _to_altering_change(action: Update | Transition, after: Resource, naming: Cl
         binding for rule in rules for binding in _make_bindings(name, rule.path, rule.after, is_namespace=is_namespace)
     }
     if rules and before == now:
-        raise unsupported_error(action)  # nothing would be sent
+        raise unsupported_error(action)  # There is no binding to change.
     return PendingChange(
         action.id,
         action.address,
@@ -138,8 +143,8 @@ def _to_altering_change(action: Update | Transition, after: Resource, naming: Cl
         configs=wanted.configs,
         partitions=wanted.partitions,
         replicas=wanted.replication_factor,
-        binds=tuple(sorted(now - before)),
-        unbinds=tuple(sorted(before - now)),
+        new_bindings=tuple(sorted(now - before)),
+        removed_bindings=tuple(sorted(before - now)),
         changes=action.changes,
     )
 
@@ -148,7 +153,7 @@ def _make_bindings(name: str, path: str, operations: object, *, is_namespace: bo
     if not isinstance(operations, tuple):
         return
     rule = parse_rule(path, operations)
-    yield from expand_namespace_rules(name, [rule]) if is_namespace else bindings_of_topic(name, [rule])
+    yield from expand_namespace_rules(name, [rule]) if is_namespace else expand_topic_rules(name, [rule])
 
 
 def unsupported_error(action: ControlAction) -> UserError:
@@ -159,7 +164,7 @@ def unsupported_error(action: ControlAction) -> UserError:
 
 def drop_failed(changes: Iterable[PendingChange]) -> list[PendingChange]:
     """Return the changes that have not failed."""
-    return [change for change in changes if change.is_open]
+    return [change for change in changes if change.has_no_error]
 
 
 _SET, _DELETE = 0, 1
@@ -185,25 +190,25 @@ def send_alterations(
     return answers
 
 
-def alter(
+def alter_configs(
     client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]], *, doing: str, what: str
 ) -> None:
     """Set and reset configs of resources; `what` names a nameless one in errors."""
     for answer in send_alterations(client, wanted, doing=doing):
         if answer.error_code:
-            raise error_of_code(answer.error_code, answer.error_message or "", what=answer.resource_name or what)
+            raise translate_code(answer.error_code, answer.error_message or "", what=answer.resource_name or what)
 
 
 TIMEOUT_MS: Final = 60_000
 EXISTS: Final = 36
 
 
-def creation_request(
+def build_creation_request(
     dialect: Dialect, topics: Iterable[tuple[str, int | None, int | None, Mapping[str, str]]], *, is_trial: bool = False
 ) -> Any:
     """Return the request that creates topics (name, partitions, replicas, configs); a trial creates none.
 
-    `None`: the brokers' default.
+    `None` means the brokers' default.
     """
     from kafka.protocol.admin import CreateTopicsRequest
 
@@ -224,7 +229,7 @@ def creation_request(
     return CreateTopicsRequest(topics=made, timeout_ms=TIMEOUT_MS, validate_only=is_trial, min_version=7)
 
 
-def deletion_request(ids: Iterable[str]) -> Any:
+def build_deletion_request(ids: Iterable[str]) -> Any:
     """Return the request that deletes topics by id: later topics of the same name stay."""
     from uuid import UUID
 
@@ -234,14 +239,14 @@ def deletion_request(ids: Iterable[str]) -> Any:
     return DeleteTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS, min_version=6)
 
 
-def create(
+def create_topics(
     client: KafkaClient, changes: Sequence[PendingChange], may_go_on: Callable[[], None] = skip_check
 ) -> list[PendingChange]:
     """Create topics; return those that exist already."""
     existing: list[PendingChange] = []
 
     def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
-        request = creation_request(
+        request = build_creation_request(
             client.dialect,
             [
                 (change.name, change.spec.partitions, change.spec.replication_factor, change.spec.configs)
@@ -252,17 +257,17 @@ def create(
         return [(change, answers[change.name]) for change in some]
 
     for some in _split_by_records(client, changes, _count_creation_records):
-        for change, answer in repeat_undone(some, ask, _code, may_go_on):
+        for change, answer in repeat_undone(some, ask, _read_code, may_go_on):
             if answer.error_code == EXISTS:
                 existing.append(change)
             elif answer.error_code:
-                change.error = _refusal(change, answer)
+                change.error = _to_error(change, answer)
             else:
                 change.incarnation = str(answer.topic_id)
     return existing
 
 
-def grow(
+def add_partitions(
     client: KafkaClient,
     changes: Sequence[PendingChange],
     may_go_on: Callable[[], None] = skip_check,
@@ -281,10 +286,10 @@ def grow(
         return [(change, answers[change.name]) for change in some]
 
     for some in _split_by_records(client, changes, lambda change: change.partitions or 0):
-        _record_refusals(repeat_undone(some, ask, _code, may_go_on))
+        _record_refusals(repeat_undone(some, ask, _read_code, may_go_on))
 
 
-def configure(
+def alter_topic_configs(
     client: KafkaClient,
     changes: Sequence[PendingChange],
     may_go_on: Callable[[], None] = skip_check,
@@ -300,16 +305,12 @@ def configure(
         return [(change, answers[change.name]) for change in some]
 
     for some in _split_by_records(client, changes, lambda change: len(change.configs)):
-        _record_refusals(repeat_undone(some, ask, _code, may_go_on))
+        _record_refusals(repeat_undone(some, ask, _read_code, may_go_on))
 
 
-def configure_brokers(client: KafkaClient, wanted: Mapping[str, str | None]) -> None:
-    """Set and reset properties of all brokers.
-
-    Raises:
-        ReconcilerError: The brokers reject one; nothing was changed.
-    """
-    alter(client, [(BROKER, "", wanted)], doing="changing properties", what=f"cluster {client.name}")
+def alter_broker_configs(client: KafkaClient, wanted: Mapping[str, str | None]) -> None:
+    """Set and reset properties of all brokers."""
+    alter_configs(client, [(BROKER, "", wanted)], doing="changing properties", what=f"cluster {client.name}")
 
 
 def is_reset_refused(client: KafkaClient, key: str) -> bool:
@@ -318,7 +319,7 @@ def is_reset_refused(client: KafkaClient, key: str) -> bool:
     return any(answer.error_code for answer in answers)
 
 
-def delete(
+def delete_topics(
     client: KafkaClient,
     changes: Sequence[PendingChange],
     ids: Mapping[str, str],
@@ -327,38 +328,40 @@ def delete(
     """Delete topics by id: later topics of the same name stay."""
 
     def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
-        request = deletion_request(ids[change.name] for change in some)
+        request = build_deletion_request(ids[change.name] for change in some)
         answers = {str(change.topic_id): change for change in client.send(request, doing="deleting topics").responses}
         return [(change, answers[ids[change.name]]) for change in some]
 
     for some in _split_by_records(client, changes, lambda _each: 1):
-        for change, answer in repeat_undone(some, ask, _code, may_go_on):
+        for change, answer in repeat_undone(some, ask, _read_code, may_go_on):
             if answer.error_code and answer.error_code not in ABSENT:
-                change.error = _refusal(change, answer)
+                change.error = _to_error(change, answer)
 
 
-def bind(client: KafkaClient, changes: Sequence[PendingChange]) -> None:
+def apply_access_rules(client: KafkaClient, changes: Sequence[PendingChange]) -> None:
     """Create and delete the access rules of changes."""
-    _bind_each(client, changes, create_bindings, lambda change: change.binds)
-    _bind_each(client, changes, delete_bindings, lambda change: change.unbinds)
+    _send_bindings(client, changes, create_bindings, lambda change: change.new_bindings)
+    _send_bindings(client, changes, delete_bindings, lambda change: change.removed_bindings)
 
 
-def _bind_each(
+def _send_bindings(
     client: KafkaClient,
     changes: Sequence[PendingChange],
     do: Callable[[KafkaClient, Sequence[AccessBinding]], list[tuple[int, str]]],
     wanted: Callable[[PendingChange], Sequence[AccessBinding]],
 ) -> None:
     for some in _split_by_records(
-        client, [change for change in changes if change.is_open and wanted(change)], lambda change: len(wanted(change))
+        client,
+        [change for change in changes if change.has_no_error and wanted(change)],
+        lambda change: len(wanted(change)),
     ):
         answers = iter(do(client, [bound for change in some for bound in wanted(change)]))
         for change in some:
             for _ in wanted(change):
                 code, message = next(answers)
-                change.is_bound |= not code
+                change.has_new_rules |= not code
                 if code and change.error is None:
-                    change.error = error_of_code(code, message, what=str(change.address))
+                    change.error = translate_code(code, message, what=str(change.address))
 
 
 def _count_creation_records(change: PendingChange) -> int:
@@ -383,40 +386,37 @@ def _split_by_records(client: KafkaClient, items: Iterable[T], records: Callable
 def _record_refusals(answered: Iterable[tuple[PendingChange, Any]]) -> None:
     for change, answer in answered:
         if answer.error_code:
-            change.error = _refusal(change, answer)
+            change.error = _to_error(change, answer)
 
 
-def _code(answer: Any) -> int:
+def _read_code(answer: Any) -> int:
     return int(answer.error_code)
 
 
-def _refusal(change: PendingChange, answer: Any) -> Any:
-    return error_of_code(answer.error_code, answer.error_message or "", what=str(change.address))
+def _to_error(change: PendingChange, answer: Any) -> Any:
+    return translate_code(answer.error_code, answer.error_message or "", what=str(change.address))
 
 
-# Replication factors change by throttled moves of replicas (6.2). They continue in the brokers after their process has
-# ended; observation counts the final replicas. Restoring the old number cancels the rest. Our limits are removed when
-# nothing moves.
+# Replication factors are changed by throttled reassignments (6.2), which brokers continue after our process has ended.
+# Observation counts the final replicas. Restoring the old factor cancels the rest.
 
 
 RATE: Final = 50 * 1024 * 1024 + 1
-"""Default rate of moving replicas in bytes per second, sent and received; not round, so that it differs from an
-operator's value, which stays.
-"""
+"""Default throttle in bytes per second; the odd byte tells it from an operator's throttle, which stays."""
 LEADERS: Final = "leader.replication.throttled.replicas"
 FOLLOWERS: Final = "follower.replication.throttled.replicas"
 _RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 MARK: Final = "0:2147483647"
-"""Separates an operator's throttled replicas from ours, which follow; no broker has this number."""
+"""Entry that separates an operator's throttled replicas from ours behind it; no broker has this id."""
 _NOTHING_MOVES: Final = 85
-"""Code: no reassignment to cancel."""
-_LOOK_S: Final = 0.5
+"""Error code: there is no reassignment to cancel."""
+_POLL_S: Final = 0.5
 _BETWEEN_LINES_S: Final = 10.0
 """Interval of progress messages and of checks of the copied bytes."""
 _STALLED_S: Final = 120.0
-"""Time without progress after which a reassignment is not awaited."""
+"""Time without progress after which we stop waiting for a reassignment."""
 _AT_ONCE: Final = 200
-"""Partitions of a topic that move at once: a config must list their replicas."""
+"""Partitions of a topic that move at once; a config of limited length lists their replicas."""
 _LONGEST: Final = 32_767
 """Limit of a config's value; brokers close the connection for longer ones."""
 
@@ -429,11 +429,11 @@ class Reassignment:
     removing: tuple[int, ...]
 
 
-STILL: Final = Reassignment((), ())
+NOT_MOVING: Final = Reassignment((), ())
 
 
-def replication_factor_of(seen: TopicMetadata) -> int:
-    """Return the number of replicas, the smallest if partitions differ: too few is the risk."""
+def count_replicas(seen: TopicMetadata) -> int:
+    """Return the smallest number of replicas of any partition."""
     return min(map(len, seen.replicas), default=1)
 
 
@@ -443,7 +443,7 @@ def apply_reassignments(
     """Return topics with their replicas after reassignments, so that these are not planned again."""
     planned = dict(topics)
     for (name, number), reassignment in moving.items():
-        # The broker hides partitions of hidden topics, and new ones.
+        # Topics that may not be described, and new ones, show fewer partitions.
         if name in planned and number < len(planned[name].replicas):
             replicas = list(planned[name].replicas)
             replicas[number] = tuple(broker for broker in replicas[number] if broker not in reassignment.removing)
@@ -451,20 +451,17 @@ def apply_reassignments(
     return planned
 
 
-def reassign(
+def reassign_replicas(
     client: KafkaClient,
     changes: Sequence[PendingChange],
     may_go_on: Callable[[], None],
     warn: Callable[[str], None] = ignore_line,
 ) -> None:
-    """Change the number of replicas, and wait until they have moved.
+    """Change the number of replicas, and wait until they have moved; a change that stalls fails.
 
-    `warn` receives progress. A change whose replicas stop moving fails.
-
-    Raises:
-        LeaseError: By `may_go_on`; brokers continue, and the next plan counts the new replicas.
+    `warn` receives progress. If `may_go_on` raises, brokers continue, and the next plan counts the new replicas.
     """
-    every, cluster = client.topics(), client.cluster()
+    every, cluster = client.read_topics(), client.describe_cluster()
     seen = {name: topic for name, topic in every.items() if not topic.error}
     moving = read_reassignments(client)
     wanted: dict[Place, list[int] | None] = {}
@@ -480,33 +477,35 @@ def reassign(
             continue
         for number, replicas in enumerate(seen[change.name].replicas):
             place = change.name, number
-            held = Replicas(replicas, seen[change.name].in_sync[number], moving.get(place, STILL))
-            if not held.will_have(factor, cluster.racks):
+            held = Replicas(replicas, seen[change.name].in_sync[number], moving.get(place, NOT_MOVING))
+            if not held.will_have_replicas(factor, cluster.racks):
                 wanted[place] = choose_brokers(held, factor, loads, cluster.racks)
     for turn in sorted({number // _AT_ONCE for _, number in wanted} or {0}):
-        names = {change.name for change in changes if change.is_open}
+        names = {change.name for change in changes if change.has_no_error}
         some = {place: of for place, of in wanted.items() if place[0] in names and place[1] // _AT_ONCE == turn}
         may_go_on()
-        throttle(client, {place: replicas or [] for place, replicas in some.items()}, seen)
-        _start(client, changes, some)
-        left = _wait(client, {change.name for change in changes if change.is_open}, may_go_on, warn)
+        throttle_moves(client, {place: replicas or [] for place, replicas in some.items()}, seen)
+        _start_moves(client, changes, some)
+        left = _await_moves(client, {change.name for change in changes if change.has_no_error}, may_go_on, warn)
         for change in changes:
             if stuck := {place: of for place, of in left.items() if place[0] == change.name}:
                 message = f"{change.address}: nothing moved for {_STALLED_S:.0f} s: "
                 change.error = RetryableError(
-                    message + _describe_moves(stuck, client.cluster().brokers), hint=_WAY_BACK
+                    message + _describe_moves(stuck, client.describe_cluster().brokers), hint=_WAY_BACK
                 )
-    unthrottle(client, sorted({change.name for change in changes if change.is_open}))
+    remove_throttles(client, sorted({change.name for change in changes if change.has_no_error}))
 
 
 def read_reassignments(client: KafkaClient) -> dict[Place, Reassignment]:
-    """Return the partitions being reassigned; empty if they are hidden."""
+    """Return the partitions being reassigned; empty if they may not be listed."""
     from kafka.protocol.admin import ListPartitionReassignmentsRequest
 
     request = ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=None)
     answer = client.send(request, doing="looking for reassignments")
     if answer.error_code in TRANSIENT:
-        raise error_of_code(answer.error_code, answer.error_message or "", what=f"cluster {client.name}: reassignments")
+        raise translate_code(
+            answer.error_code, answer.error_message or "", what=f"cluster {client.name}: reassignments"
+        )
     if answer.error_code:
         return {}
     return {
@@ -524,13 +523,13 @@ class Replicas:
 
     brokers: tuple[int, ...]
     in_sync: tuple[int, ...]
-    moving: Reassignment = STILL
+    moving: Reassignment = NOT_MOVING
 
-    def will_have(self, factor: int, alive: Collection[int]) -> bool:
+    def will_have_replicas(self, factor: int, alive: Collection[int]) -> bool:
         """Return whether the partition has `factor` replicas, or gets them by a reassignment that can finish."""
         adding, staying = self.moving.adding, set(self.brokers).difference(self.moving.removing)
         can_end = set(alive).issuperset(adding) and not staying.isdisjoint((*self.in_sync, *adding))
-        return len(staying) == factor and (self.moving == STILL or can_end)
+        return len(staying) == factor and (self.moving == NOT_MOVING or can_end)
 
 
 def choose_brokers(
@@ -541,7 +540,7 @@ def choose_brokers(
     Prefers replicas in sync, then spread over racks, then preferred leaders. `racks` has the live brokers.
     """
     before = set(held.brokers).difference(held.moving.adding)
-    if held.moving != STILL and len(before) == factor and not before.isdisjoint(held.in_sync):
+    if held.moving != NOT_MOVING and len(before) == factor and not before.isdisjoint(held.in_sync):
         return None
     chosen: list[int] = []
 
@@ -566,15 +565,19 @@ def choose_brokers(
 
 
 def sweep_throttles(client: KafkaClient) -> int:
-    """Remove throttles of moves that were not awaited; return the number of topics."""
-    configs = client.broker_configs()
+    """Remove our throttles from topics that no longer move; return the number of topics."""
+    configs = client.read_dynamic_configs()
     if not any(key in configs for key in _RATES):
-        return 0  # limits of topics, if any, are not ours
+        return 0  # Without our rate, throttles of topics are not ours.
     moving = {name for name, _ in read_reassignments(client)}
-    return unthrottle(client, sorted({name for name, seen in client.topics().items() if not seen.error} - moving))
+    return remove_throttles(
+        client, sorted({name for name, seen in client.read_topics().items() if not seen.error} - moving)
+    )
 
 
-def _start(client: KafkaClient, changes: Sequence[PendingChange], wanted: Mapping[Place, list[int] | None]) -> None:
+def _start_moves(
+    client: KafkaClient, changes: Sequence[PendingChange], wanted: Mapping[Place, list[int] | None]
+) -> None:
     from kafka.protocol.admin import AlterPartitionReassignmentsRequest as Request
 
     refused: dict[str, tuple[int, str]] = {}
@@ -596,7 +599,7 @@ def _start(client: KafkaClient, changes: Sequence[PendingChange], wanted: Mappin
     for change in changes:
         code, message = refused.get(change.name, (0, ""))
         if code and change.error is None:
-            change.error = error_of_code(code, message, what=str(change.address))
+            change.error = translate_code(code, message, what=str(change.address))
 
 
 _WAY_BACK: Final = (
@@ -605,7 +608,7 @@ _WAY_BACK: Final = (
 )
 
 
-def _wait(
+def _await_moves(
     client: KafkaClient, names: set[str], may_go_on: Callable[[], None], warn: Callable[[str], None]
 ) -> dict[Place, Reassignment]:
     """Wait until replicas of these topics have moved; return the reassignments that stalled."""
@@ -618,14 +621,14 @@ def _wait(
         may_go_on()
         now = monotonic()
         if now - warned_at > _BETWEEN_LINES_S:
-            alive = client.cluster().brokers
+            alive = client.describe_cluster().brokers
             warn(f"waiting for replicas for {now - began:.0f} s: {_describe_moves(moving, alive)}")
             copied, warned_at = _count_copied_bytes(client, moving, alive), now
         if copied is None or (moving, copied) != before:
             before, changed = (moving, copied), now
         if now - changed > _STALLED_S:
             return moving
-        pause(_LOOK_S)
+        pause(_POLL_S)
     return {}
 
 
@@ -641,7 +644,7 @@ def _describe_moves(moving: Mapping[Place, Reassignment], alive: Collection[int]
 def _count_copied_bytes(
     client: KafkaClient, moving: Mapping[Place, Reassignment], alive: Collection[int]
 ) -> int | None:
-    """Return the bytes to copy; `None`: unknown."""
+    """Return the bytes on the new replicas, or `None` if unknown."""
     from reconciler.providers.brokers.offsets import read_replica_bytes
 
     topics: dict[str, list[int]] = {}
@@ -654,7 +657,9 @@ def _count_copied_bytes(
         return None
 
 
-def throttle(client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: Mapping[str, TopicMetadata]) -> None:
+def throttle_moves(
+    client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: Mapping[str, TopicMetadata]
+) -> None:
     """Throttle moving replicas and their sources to the configured rate, or ours."""
     limits: dict[str, dict[str, list[str]]] = {}
     for (name, number), replicas in wanted.items():
@@ -665,10 +670,10 @@ def throttle(client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: M
             ours[FOLLOWERS].extend(f"{number}:{broker}" for broker in coming)
     if not limits:
         return
-    configs = client.broker_configs()
+    configs = client.read_dynamic_configs()
     if missing := {key: str(RATE) for key in _RATES if key not in configs}:
-        _set_limits(client, [(BROKER, "", missing)])
-    _set_limits(
+        _alter_limits(client, [(BROKER, "", missing)])
+    _alter_limits(
         client,
         [
             (
@@ -682,19 +687,19 @@ def throttle(client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: M
 
 
 def _read_own_limits(client: KafkaClient, names: Sequence[str]) -> Iterator[tuple[str, Mapping[str, str]]]:
-    for name, configs in client.configs(names, (LEADERS, FOLLOWERS)):
+    for name, configs in client.read_configs(names, (LEADERS, FOLLOWERS)):
         if not isinstance(configs, int):
-            yield name, own_values(configs)
+            yield name, select_own_configs(configs)
 
 
 def _add_throttled(theirs: str | None, ours: Sequence[str]) -> str | None:
-    """Return an operator's throttled replicas plus ours; `None`: all are limited, or the list gets too long."""
+    """Return an operator's throttled replicas and ours, or `None` if all are throttled or the list gets too long."""
     entries = theirs.split(",") if theirs else []
     value = ",".join([*entries, *([] if MARK in entries else [MARK]), *ours])
     return None if theirs == "*" or len(value) > _LONGEST else value
 
 
-def unthrottle(client: KafkaClient, names: Sequence[str]) -> int:
+def remove_throttles(client: KafkaClient, names: Sequence[str]) -> int:
     """Remove our throttles from topics, and our rate when nothing moves; return the number of topics."""
     limits: list[tuple[int, str, Mapping[str, str | None]]] = []
     for name, own in _read_own_limits(client, names):
@@ -702,14 +707,14 @@ def unthrottle(client: KafkaClient, names: Sequence[str]) -> int:
         if ours:
             theirs = {key: ",".join(entries[: entries.index(MARK)]) or None for key, entries in ours.items()}
             limits.append((TOPIC, name, theirs))
-    _set_limits(client, limits)
-    configs = client.broker_configs()
+    _alter_limits(client, limits)
+    configs = client.read_dynamic_configs()
     rates = {key: None for key in _RATES if (config := configs.get(key)) is not None and config.value == str(RATE)}
     if rates and not read_reassignments(client):
-        _set_limits(client, [(BROKER, "", rates)])
+        _alter_limits(client, [(BROKER, "", rates)])
     return len(limits)
 
 
-def _set_limits(client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]]) -> None:
+def _alter_limits(client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]]) -> None:
     for some in _split_by_records(client, [item for item in wanted if item[2]], lambda item: len(item[2])):
-        alter(client, some, doing="limiting moves", what="the brokers")
+        alter_configs(client, some, doing="limiting moves", what="the brokers")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UnansweredError, UserError
 from reconciler.providers.brokers.dialect import KAFKA, Dialect
-from reconciler.providers.brokers.faults import UNDONE, error_of_code, translate_error
-from reconciler.providers.brokers.security import admin_settings
+from reconciler.providers.brokers.faults import UNDONE, translate_code, translate_error
+from reconciler.providers.brokers.security import build_admin_settings
 from reconciler.providers.brokers.translate import BROKER, TOPIC, ClusterDescription, ConfigState, TopicMetadata
 from reconciler.resources.acls import AccessBinding
 from reconciler.runtime.retry import Backoff, pause
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from reconciler.resources.cluster import Cluster
 
 
-# Unsent requests and reads are retried. A change whose answer is lost is not: the caller checks its effect. Items that
-# brokers report as undone (`faults.UNDONE`) are repeated while others succeed, no faster than brokers throttle.
+# Reads and unsent requests are retried. A change whose answer is lost is not retried: the caller checks its effect.
+# Items that brokers report as undone (`faults.UNDONE`) are sent again while other items succeed.
 
 
 T = TypeVar("T")
@@ -33,15 +33,15 @@ A = TypeVar("A")
 
 READ_MS: Final = 30_000
 WRITE_MS: Final = 90_000
-"""More than the brokers' own limit, so that they report a timeout."""
-_AGAIN_SECONDS: Final = 30.0
-"""Retries since the last answer; the controller replaces a dead broker's leaders in ten seconds."""
+"""Longer than the brokers' own limit, so that brokers report the timeout."""
+_RETRY_SECONDS: Final = 30.0
+"""Limit of retries without an answer; leaders on a dead broker are replaced within ten seconds."""
 _THROTTLED_SECONDS: Final = 120.0
-"""Maximum pause of a throttled connection."""
+"""Limit of retries while brokers throttle the connection."""
 _STALLED_SECONDS: Final = 60.0
 """Time without progress after which undone items are given up."""
 _TRIES: Final = 8
-"""Tries if no broker is reachable."""
+"""Number of tries if no broker can be reached."""
 _BACKOFF: Final = Backoff(first_s=0.2, longest_s=2.0)
 _READING: Final = ("Describe", "List", "Metadata", "Find", "Fetch", "OffsetFetch", "ApiVersions")
 """Prefixes of requests that change nothing."""
@@ -52,11 +52,11 @@ def send_request(
 ) -> Any:
     """Send a request to one broker or any, and return the answer.
 
-    `is_only_once`: no retry; the caller finds the right broker again.
+    `is_only_once`: without retries; the caller looks up the broker again.
 
     Raises:
-        UnansweredError: A change whose effect is unknown.
-        ReconcilerError: It was not sent or changes nothing, and retries did not help.
+        UnansweredError: The answer to a change was lost, so that its effect is unknown.
+        ReconcilerError: All retries failed.
     """
     reads = _is_read_only(request)
     limit = READ_MS if reads else WRITE_MS
@@ -80,14 +80,10 @@ def send_request(
 
 
 def call_library(connections: Any, call: Callable[[], T], *, doing: str, cluster: str) -> T:
-    """Return the result of an idempotent call of the library.
-
-    Raises:
-        ReconcilerError: Retries did not help.
-    """
+    """Make an idempotent call of the library, with retries, and return its result."""
 
     def translate(error: Exception) -> ReconcilerError:
-        connections.cluster._coordinators.clear()  # noqa: SLF001 - the library never drops them, even when they move
+        connections.cluster._coordinators.clear()  # noqa: SLF001 - the library keeps coordinators that have moved
         return translate_error(error, doing=doing, cluster=cluster)
 
     return _retry(connections, call, lambda _error: True, translate)
@@ -109,7 +105,7 @@ def _retry(
             translated_error = translate(error)
             tries += not _is_throttled(error)
             connections.silent_since = connections.silent_since or monotonic()
-            patience = _THROTTLED_SECONDS if _is_throttled(error) else _AGAIN_SECONDS
+            patience = _THROTTLED_SECONDS if _is_throttled(error) else _RETRY_SECONDS
             if not isinstance(translated_error, RetryableError) or not may_repeat(error) or is_only_once:
                 raise translated_error from error
             is_down = tries >= _TRIES and not connections.route.is_any_up()
@@ -127,9 +123,9 @@ def repeat_undone(
     code: Callable[[A], int],
     may_go_on: Callable[[], None],
 ) -> Iterator[tuple[T, A]]:
-    """Send all items, repeat those left undone, and yield each with its last answer.
+    """Send items, send those again that brokers left undone, and yield each with its last answer.
 
-    `may_go_on` is called before every round but the first.
+    `may_go_on` is called before every retry.
     """
     left, changed, tries = list(items), monotonic(), 0
     while left:
@@ -160,16 +156,12 @@ def _is_throttled(error: BaseException) -> bool:
 
 
 def _is_unsent(error: BaseException) -> bool:
-    """Return whether a request was not sent; `connection.py` marks connections that failed before sending."""
+    """Return whether a request was not sent; `connection.py` marks errors raised before sending."""
     return type(error).__name__ == "NodeNotReadyError" or getattr(error, "is_unsent", False)
 
 
-def check_installed(*, cluster: str) -> None:
-    """Check that both client libraries are installed.
-
-    Raises:
-        UserError: One is missing.
-    """
+def check_clients_installed(*, cluster: str) -> None:
+    """Check that both client libraries are installed."""
     missing = [name for name, module in _CLIENTS.items() if find_spec(module) is None]
     if missing:
         message = f"cluster {cluster}: Apache Kafka needs {' and '.join(missing)}, not installed here"
@@ -180,13 +172,13 @@ _CLIENTS = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka"}
 
 
 _COORDINATING: Final = frozenset({14, 15, 16})
-"""Codes: a group's coordinator is loading, missing or moving."""
+"""Error codes of a group coordinator that is loading, missing or moving."""
 ABSENT: Final = frozenset({3, 100})
-"""Codes of a missing topic."""
+"""Error codes of a missing topic."""
 UNAUTHORIZED: Final = 29
-"""Code of a hidden topic, which may not exist."""
+"""Error code of a topic that may not be described, even if it does not exist."""
 _CONFIGS_AT_ONCE: Final = 5_000
-"""Topics per config request: an answer of about 10 MB."""
+"""Topics per config request; the answer has about 10 MB."""
 
 
 class KafkaClient:
@@ -198,48 +190,48 @@ class KafkaClient:
         self._opening = threading.Lock()
 
     @classmethod
-    def of(cls, declared: Cluster, edge: Edge, dialect: Dialect = KAFKA) -> Self:
+    def for_cluster(cls, declared: Cluster, edge: Edge, dialect: Dialect = KAFKA) -> Self:
         """Return the client of a cluster; secrets are resolved when it connects."""
-        return cls(declared.metadata.name, lambda: admin_settings(declared, edge), dialect)
+        return cls(declared.metadata.name, lambda: build_admin_settings(declared, edge), dialect)
 
     @property
     def admin(self) -> Any:
-        """The library's client; call its methods through `ask`, which translates errors."""
+        """The library's client; call its methods through `call_admin`, which translates errors."""
         with self._opening:
             if self._admin is None:
-                check_installed(cluster=self.name)
-                from reconciler.providers.brokers.connection import close_unused, open_admin
+                check_clients_installed(cluster=self.name)
+                from reconciler.providers.brokers.connection import close_admin, open_admin
 
                 self._admin = open_admin(self._settings(), cluster=self.name)
-                # A dropped client's thread would never end; process exit does not wait for it.
-                weakref.finalize(self, close_unused, self._admin).atexit = False
+                # Ends the library's thread, which outlives the client. Process exit need not wait for it.
+                weakref.finalize(self, close_admin, self._admin).atexit = False
             return self._admin
 
-    def ask(self, doing: str, call: Any, *arguments: Any, **options: Any) -> Any:
-        """Return the result of an idempotent call of the library; translates errors."""
+    def call_admin(self, doing: str, call: Any, *arguments: Any, **options: Any) -> Any:
+        """Call an idempotent method of the library, with retries, and translate its errors."""
         connections = self.admin._manager  # noqa: SLF001 - retries share its state
         return call_library(connections, partial(call, *arguments, **options), doing=doing, cluster=self.name)
 
-    def ask_group(self, doing: str, call: Any, *arguments: Any) -> Mapping[Any, Any]:
-        """Return the answers of a group's coordinator by item; waits for one that moves or loads.
+    def call_coordinator(self, doing: str, call: Any, *arguments: Any) -> Mapping[Any, Any]:
+        """Call a method that asks a group's coordinator, and return answers, or the library's error classes, by item.
 
-        Errors of items are values: the library's error classes.
+        Retries while the coordinator moves or loads.
         """
 
         def read_answers() -> Mapping[Any, Any]:
-            answers = {item: _error_of(answer) for item, answer in call(*arguments).items()}
+            answers = {item: _to_error_class(answer) for item, answer in call(*arguments).items()}
             for answer in answers.values():
                 if getattr(answer, "errno", 0) in _COORDINATING:
                     raise answer
             return answers
 
-        by_item: Mapping[Any, Any] = self.ask(doing, read_answers)
+        by_item: Mapping[Any, Any] = self.call_admin(doing, read_answers)
         return by_item
 
     def send(self, request: Any, *, doing: str, node: int | None = None, is_only_once: bool = False) -> Any:
         """Send a request to any broker or `node`, and return the answer.
 
-        `is_only_once`: no retry; the caller finds the right broker again.
+        `is_only_once`: without retries; the caller looks up the broker again.
         """
         connections = self.admin._manager  # noqa: SLF001 - no public method
         return send_request(connections, request, node, doing=doing, cluster=self.name, is_only_once=is_only_once)
@@ -248,23 +240,23 @@ class KafkaClient:
         """Return whether the brokers know a version of a request."""
         return bool(self.admin._manager.broker_version_data.api_version(request) >= version)  # noqa: SLF001 - as above
 
-    def cluster(self) -> ClusterDescription:
-        """Return the cluster's id, live brokers and our rights."""
+    def describe_cluster(self) -> ClusterDescription:
+        """Return the cluster's id, its live brokers, and the operations that we may use."""
         from kafka.protocol.admin import DescribeClusterRequest
 
         # the library's own call needs version 1, which Redpanda does not have
         request = DescribeClusterRequest(include_cluster_authorized_operations=True, include_fenced_brokers=True)
         answer = self.send(request, doing="describing the cluster")
         if answer.error_code:
-            raise error_of_code(answer.error_code, answer.error_message or "", what=f"cluster {self.name}")
+            raise translate_code(answer.error_code, answer.error_message or "", what=f"cluster {self.name}")
         alive = sorted(
             (broker.broker_id, broker.rack) for broker in answer.brokers if not getattr(broker, "is_fenced", False)
         )
         operations = (_OPERATIONS[code] for code in answer.authorized_operations or () if code in _OPERATIONS)
         return ClusterDescription(answer.cluster_id, dict(alive), frozenset(operations))
 
-    def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
-        """Return topics by name in one request; all visible ones without `names`."""
+    def read_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
+        """Return the named topics, or all visible ones, by name in one request."""
         from kafka.protocol.metadata import MetadataRequest
 
         wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
@@ -272,37 +264,37 @@ class KafkaClient:
             return {}
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, min_version=10)
         answer = self.send(request, doing="listing topics")
-        return {topic.name: _topic(topic) for topic in answer.topics}
+        return {topic.name: _parse_topic(topic) for topic in answer.topics}
 
-    def topic(self, name: str) -> TopicMetadata | None:
+    def read_topic(self, name: str) -> TopicMetadata | None:
         """Return a topic; `None` if it does not exist or is being deleted.
 
         Raises:
-            NotAuthorizedError: It may not be described, and may not exist.
+            NotAuthorizedError: The topic may not be described; it may not exist.
             ReconcilerError: The brokers cannot answer now, or the name is invalid.
         """
-        seen = self.topics([name]).get(name)
+        seen = self.read_topics([name]).get(name)
         if seen is None or seen.error in ABSENT:
             return None
         if seen.error == UNAUTHORIZED:
-            raise self.hidden(name)
+            raise self.build_hidden_error(name)
         if seen.error:
-            raise error_of_code(seen.error, "", what=f"topic {name} of cluster {self.name}")
+            raise translate_code(seen.error, "", what=f"topic {name} of cluster {self.name}")
         return seen
 
-    def hidden(self, name: str) -> NotAuthorizedError:
-        """Return the error for a hidden topic."""
+    def build_hidden_error(self, name: str) -> NotAuthorizedError:
+        """Return the error for a topic that may not be described."""
         message = f"cluster {self.name}: the principal of reconciler may not describe topic {name}"
         return NotAuthorizedError(message, hint="Allow DESCRIBE on it, then run the same command again.")
 
-    def configs(
+    def read_configs(
         self, names: Sequence[str], keys: Sequence[str] | None = None, *, node: int | None = None
     ) -> Iterator[tuple[str, Mapping[str, ConfigState] | int]]:
-        """Yield topics' configs as one broker knows them, or a rejection's code; `keys` limits them."""
+        """Yield each topic's name with its configs, limited to `keys`, or an error code; `node`: the broker to ask."""
         for begin in range(0, len(names), _CONFIGS_AT_ONCE):
             wire_keys = None if keys is None else [self.dialect.to_wire(key) for key in keys]
             wanted = [(TOPIC, name, wire_keys) for name in names[begin:][:_CONFIGS_AT_ONCE]]
-            # A single broker may be gone: no retries.
+            # The named broker may be down: no retries.
             is_only_once = node is not None
             for result in self._describe_configs(
                 wanted, node, doing="reading configs of topics", is_only_once=is_only_once
@@ -314,25 +306,22 @@ class KafkaClient:
             return configs
         return {self.dialect.from_wire(key): state for key, state in configs.items()}
 
-    def broker_configs(self) -> Mapping[str, ConfigState]:
-        """Return the dynamic configs of all brokers."""
-        return self._of_brokers([""])[""]
+    def read_dynamic_configs(self) -> Mapping[str, ConfigState]:
+        """Return the cluster-wide dynamic configs of brokers."""
+        return self._describe_brokers([""])[""]
 
-    def own_broker_configs(self, broker: int) -> Mapping[str, ConfigState]:
+    def read_broker_configs(self, broker: int) -> Mapping[str, ConfigState]:
         """Return one broker's configs, including its own dynamic ones."""
-        return self._of_brokers([str(broker)], broker, is_only_once=True)[str(broker)]
+        return self._describe_brokers([str(broker)], broker, is_only_once=True)[str(broker)]
 
-    def both_broker_configs(
+    def read_both_broker_configs(
         self, broker: int, *, is_only_once: bool = True
     ) -> tuple[Mapping[str, ConfigState], Mapping[str, ConfigState]]:
-        """Return one broker's configs, and the dynamic ones of all, in one request.
-
-        `is_only_once`: no retry; the caller tries another broker.
-        """
-        by_name = self._of_brokers([str(broker), ""], broker, is_only_once=is_only_once)
+        """Return one broker's configs, and the cluster-wide dynamic ones; `is_only_once` as in `send`."""
+        by_name = self._describe_brokers([str(broker), ""], broker, is_only_once=is_only_once)
         return by_name[str(broker)], by_name[""]
 
-    def _of_brokers(
+    def _describe_brokers(
         self, names: Sequence[str], node: int | None = None, *, is_only_once: bool = False
     ) -> Mapping[str, Mapping[str, ConfigState]]:
         by_name = {}
@@ -341,7 +330,7 @@ class KafkaClient:
             wanted, node, doing="reading configs of brokers", is_only_once=is_only_once
         ):
             if result.error_code:
-                raise error_of_code(result.error_code, result.error_message or "", what=f"cluster {self.name}")
+                raise translate_code(result.error_code, result.error_message or "", what=f"cluster {self.name}")
             by_name[result.resource_name] = result.configs
         return by_name
 
@@ -363,14 +352,14 @@ class KafkaClient:
         return results
 
 
-def _error_of(answer: Any) -> Any:
-    """Return an error's class, also if a call returned its name."""
+def _to_error_class(answer: Any) -> Any:
+    """Replace the name of an error class by the class."""
     from kafka import errors
 
     return getattr(errors, answer, answer) if isinstance(answer, str) else answer
 
 
-def _topic(topic: Any) -> TopicMetadata:
+def _parse_topic(topic: Any) -> TopicMetadata:
     partitions = sorted(topic.partitions, key=lambda partition: partition.partition_index)
     return TopicMetadata(
         topic.name,
@@ -386,8 +375,8 @@ def _topic(topic: Any) -> TopicMetadata:
 
 _ANY: Final = 1
 _LITERAL, _PREFIXED = 3, 4
-_TAKEN_AT_ONCE: Final = 1_000
-"""Each deletion scans all bindings: 9,000 of 10,000 timed out."""
+_DELETED_AT_ONCE: Final = 1_000
+"""Each deletion scans all bindings; deleting 9,000 of 10,000 at once timed out."""
 
 _RESOURCES: Final[Mapping[int, str]] = {
     2: "topics",
@@ -416,11 +405,11 @@ _OPERATIONS: Final[Mapping[int, str]] = {
 _PERMISSIONS: Final[Mapping[int, str]] = {2: "deny", 3: "allow"}
 
 
-def _codes(words: Mapping[int, str]) -> dict[str, int]:
+def _invert(words: Mapping[int, str]) -> dict[str, int]:
     return {word: code for code, word in words.items()}
 
 
-_RESOURCE_CODES, _OPERATION_CODES, _PERMISSION_CODES = _codes(_RESOURCES), _codes(_OPERATIONS), _codes(_PERMISSIONS)
+_RESOURCE_CODES, _OPERATION_CODES, _PERMISSION_CODES = _invert(_RESOURCES), _invert(_OPERATIONS), _invert(_PERMISSIONS)
 
 
 def read_bindings(client: KafkaClient) -> tuple[list[AccessBinding], int]:
@@ -432,7 +421,7 @@ def read_bindings(client: KafkaClient) -> tuple[list[AccessBinding], int]:
 def parse_bindings(answer: Any) -> Iterator[AccessBinding]:
     """Yield an answer's bindings; unknown codes become words such as `unknown-16`."""
     for resource in answer.resources:
-        kind = _word(_RESOURCES, resource.resource_type)
+        kind = _name_code(_RESOURCES, resource.resource_type)
         if resource.pattern_type not in {_LITERAL, _PREFIXED}:
             kind = f"{kind} by pattern type {resource.pattern_type}"
         for acl in resource.acls:
@@ -442,12 +431,12 @@ def parse_bindings(answer: Any) -> Iterator[AccessBinding]:
                 resource.pattern_type == _PREFIXED,
                 acl.principal,
                 acl.host,
-                _word(_OPERATIONS, acl.operation),
-                _word(_PERMISSIONS, acl.permission_type),
+                _name_code(_OPERATIONS, acl.operation),
+                _name_code(_PERMISSIONS, acl.permission_type),
             )
 
 
-def _word(words: Mapping[int, str], code: int) -> str:
+def _name_code(words: Mapping[int, str], code: int) -> str:
     return words.get(code, f"unknown-{code}")
 
 
@@ -472,13 +461,13 @@ def create_bindings(client: KafkaClient, bindings: Sequence[AccessBinding]) -> l
     return [
         answer
         for some in _split_evenly(bindings, client.dialect.records_at_once)
-        for answer in _create_some(client, some)
+        for answer in _create_portion(client, some)
     ]
 
 
 def delete_bindings(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
     """Delete bindings; return a code and message each, in order. Missing ones count as deleted."""
-    return [answer for some in _split_evenly(bindings, _TAKEN_AT_ONCE) for answer in _delete_some(client, some)]
+    return [answer for some in _split_evenly(bindings, _DELETED_AT_ONCE) for answer in _delete_portion(client, some)]
 
 
 def _split_evenly(bindings: Sequence[AccessBinding], limit: int | None) -> Iterator[Sequence[AccessBinding]]:
@@ -487,7 +476,7 @@ def _split_evenly(bindings: Sequence[AccessBinding], limit: int | None) -> Itera
         yield bindings[begin : begin + most]
 
 
-def _create_some(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
+def _create_portion(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
     from kafka.protocol.admin import CreateAclsRequest
 
     creations = [
@@ -506,7 +495,7 @@ def _create_some(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list
     return [(binding.error_code, binding.error_message or "") for binding in answer.results]
 
 
-def _delete_some(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
+def _delete_portion(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
     from kafka.protocol.admin import DeleteAclsRequest
 
     filters: list[Any] = [
@@ -526,7 +515,7 @@ def _delete_some(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list
 
 
 def parse_deletions(answer: Any) -> Iterator[tuple[int, str]]:
-    """Yield a code and message per filter; a filter succeeds even if deleting a matching rule fails."""
+    """Yield an error code and message per filter, also if only one of its matching rules was not deleted."""
     for result in answer.filter_results:
         refused = next((one for one in (result, *result.matching_acls) if one.error_code), result)
         yield refused.error_code, refused.error_message or ""

@@ -1,4 +1,4 @@
-"""What a cluster's brokers say of the cluster itself, read once."""
+"""Facts of a cluster, read once from its brokers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reconciler.providers.brokers.translate import ClusterDescription, ConfigSta
 from reconciler.resources.acls import AccessBinding
 
 _DYNAMIC_BROKER: Final = 2
-"""Config source: set for one broker at run time."""
+"""Source of a dynamic config of one broker."""
 
 
 @dataclass(frozen=True)
@@ -27,43 +27,43 @@ class ClusterFacts:
     @cached_property
     def cluster(self) -> ClusterDescription:
         """The cluster and its live brokers."""
-        return self.client.cluster()
+        return self.client.describe_cluster()
 
     @cached_property
     def bindings(self) -> tuple[list[AccessBinding], int]:
-        """All access rules, and the error code."""
+        """All access rules, and the error code if they may not be read."""
         return read_bindings(self.client)
 
     @cached_property
     def configs(self) -> tuple[Mapping[str, ConfigState], Mapping[str, ConfigState]] | NotAuthorizedError:
-        """Configs of one broker, and cluster-wide ones; or why they are hidden."""
+        """Configs of one broker, and cluster-wide dynamic ones, or the error if they may not be described."""
         first, *others = self.cluster.brokers
         try:
-            return self._configs_of(first, others)
+            return self._read_configs(first, others)
         except NotAuthorizedError as error:
             return error
 
-    def overrides(self, keys: AbstractSet[str]) -> Iterator[tuple[str, int, str]]:
+    def find_overrides(self, keys: AbstractSet[str]) -> Iterator[tuple[str, int, str]]:
         """Yield values of `keys` that single brokers override, with one request per broker."""
         if not keys or isinstance(self.configs, NotAuthorizedError):
             return
         first = self.configs[0]
         number = first["node.id"].value if "node.id" in first else None
         for broker in self.cluster.brokers:
-            with suppress(RetryableError):  # a dead broker serves nothing
-                own = first if str(broker) == number else self.client.own_broker_configs(broker)
+            with suppress(RetryableError):  # The broker may have died.
+                own = first if str(broker) == number else self.client.read_broker_configs(broker)
                 for key in sorted(keys & own.keys()):
                     value = own[key].value
                     if own[key].source == _DYNAMIC_BROKER and value is not None:
                         yield key, broker, value
 
-    def _configs_of(
+    def _read_configs(
         self, broker: int, others: Sequence[int]
     ) -> tuple[Mapping[str, ConfigState], Mapping[str, ConfigState]]:
-        """The next broker is queried if one has just died."""
+        """Read configs of a broker, or of the next one if it has just died."""
         try:
-            return self.client.both_broker_configs(broker, is_only_once=bool(others))
+            return self.client.read_both_broker_configs(broker, is_only_once=bool(others))
         except RetryableError:
             if not others:
                 raise
-            return self._configs_of(others[0], others[1:])
+            return self._read_configs(others[0], others[1:])

@@ -26,56 +26,57 @@ from kafka.protocol.api_header import RequestHeader
 
 from reconciler.providers.brokers.faults import translate_error
 from reconciler.providers.brokers.reachability import Route
-from reconciler.providers.brokers.security import CONNECT_MS, MskTokens, Tokens
+from reconciler.providers.brokers.security import CONNECT_MS, MskTokenSource, TokenSource
 from reconciler.providers.brokers.translate import ConfigState
 from reconciler.providers.secrets import Secret
 
 _RECEIVED_BYTES: Final = 64 << 10
 _TLS_WAITS: Final = frozenset({"SSLWantReadError", "SSLWantWriteError"})
-"""Exceptions of `ssl`, which is imported only for TLS."""
+"""Names of exceptions of `ssl`, which is imported only for TLS."""
 _log: Final = logging.getLogger("kafka")
 
 
 def open_admin(settings: Mapping[str, Any], *, cluster: str) -> Any:
-    """Return a connected client for `security.admin_settings`.
+    """Return a connected client for `security.build_admin_settings`.
 
     Raises:
         UserError: The brokers reject these settings, or do not exist.
         NotAuthorizedError: The brokers reject the credentials.
         RetryableError: No broker answers.
     """
-    # The library logs errors, with its settings: keep that off the terminal.
+    # The library logs its settings with errors: keep them off the terminal.
     _log.addHandler(logging.NullHandler())
     _log.propagate = False
-    route = Route.of(settings, cluster)
-    clear = _library_options(settings, route)
-    open_connections: list[_Connections] = []
+    route = Route.from_settings(settings, cluster)
+    clear = _build_library_options(settings, route)
+    open_connections: list[_ConnectionManager] = []
     try:
-        admin = KafkaAdminClient(**clear, kafka_client=_client_over(route, open_connections))
+        admin = KafkaAdminClient(**clear, kafka_client=_make_client_factory(route, open_connections))
     except Exception as error:
         for connections in open_connections:
-            connections.end()
-        raise route.why(doing="connecting") or translate_error(error, doing="connecting", cluster=cluster) from error
+            connections.close_all()
+        raise route.explain(doing="connecting") or translate_error(
+            error, doing="connecting", cluster=cluster
+        ) from error
     route.is_open = True
     return admin
 
 
-def close_unused(admin: Any) -> None:
-    """Close an unused client. Its own thread, which may run this finalizer, cannot wait for itself."""
+def close_admin(admin: Any) -> None:
+    """Close a client, in another thread if this finalizer runs in the client's own, which cannot wait for itself."""
     if threading.current_thread() is admin._net._io_thread:  # noqa: SLF001 - as the module says
         threading.Thread(target=admin.close, name="kafka-closing", daemon=True).start()
     else:
         admin.close()
 
 
-def _library_options(settings: Mapping[str, Any], route: Route) -> dict[str, Any]:
-    """Return the options of the library, secrets in clear."""
+def _build_library_options(settings: Mapping[str, Any], route: Route) -> dict[str, Any]:
     options: dict[str, Any] = {
         name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()
     }
     tls, tokens = options.pop("tls", None), options.pop("tokens", None)
     if tls is not None:
-        options["ssl_context"] = tls.context(where=f"cluster {route.cluster}: security")
+        options["ssl_context"] = tls.build_context(where=f"cluster {route.cluster}: security")
     if tokens is not None:
         options["sasl_mechanism"] = "OAUTHBEARER"
         options["sasl_oauth_token_provider"] = _TokenProvider(tokens)
@@ -83,24 +84,26 @@ def _library_options(settings: Mapping[str, Any], route: Route) -> dict[str, Any
 
 
 class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
-    def __init__(self, tokens: Tokens | MskTokens) -> None:
+    def __init__(self, tokens: TokenSource | MskTokenSource) -> None:
         super().__init__()
         self._tokens = tokens
 
     def token(self) -> str:
-        return self._tokens.token()
+        return self._tokens.get_token()
 
 
-def _client_over(route: Route, open_connections: list[_Connections]) -> Any:
+def _make_client_factory(route: Route, open_connections: list[_ConnectionManager]) -> Any:
     def client(**configs: Any) -> KafkaNetClient:
         net = NetworkSelector(**configs)
-        open_connections.append(_Connections(net, route, **configs))
+        open_connections.append(_ConnectionManager(net, route, **configs))
         return KafkaNetClient(net=net, manager=open_connections[-1], **configs)
 
     return client
 
 
-class _Sockets(KafkaNetSocket):  # type: ignore[misc]  # the library has no types
+class _ClosingSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has no types
+    """Socket that is closed if connecting fails."""
+
     SCHEMES = ("closing",)
 
     async def sock_connect(self, net: Any, sock: Any, sockaddr: Any, timeout_at: float | None = None) -> Any:
@@ -122,7 +125,7 @@ class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]  # as above
     def _sock_recv(self) -> tuple[bytes, Any]:
         return _receive(self._sock) or super()._sock_recv()
 
-    async def greet(self, until: float) -> None:
+    async def complete_handshake(self, until: float) -> None:
         import ssl  # noqa: PLC0415 - only TLS needs it
 
         while True:
@@ -137,10 +140,7 @@ class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]  # as above
 
 
 def _receive(sock: Any) -> tuple[bytes, Any] | None:
-    """Return arrived bytes, more than the library's 4 KiB at once; `None`: none have arrived.
-
-    A refused login and the end of the connection are reported separately: the library drops the reason.
-    """
+    """Return the received bytes and an error, which the library drops, or `None` if nothing has arrived."""
     chunks: list[bytes] = []
     try:
         while chunk := sock.recv(_RECEIVED_BYTES):
@@ -152,8 +152,8 @@ def _receive(sock: Any) -> tuple[bytes, Any] | None:
     return (b"".join(chunks), None) if chunks else None
 
 
-class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library has no types
-    """Records failures, stops hopeless retries, and never hangs."""
+class _ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # the library has no types
+    """Manager that records connection failures, stops futile retries, and limits handshakes."""
 
     def __init__(self, net: Any, route: Route, **configs: Any) -> None:
         super().__init__(net, **configs)
@@ -162,7 +162,7 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
         """Time of the first failure since the last success (`client.py`)."""
 
     def get_connection(self, node_id: Any, *args: Any, **named: Any) -> Any:
-        """Return a broker's connection; until one succeeded, raise errors that retries cannot change."""
+        """Return a broker's connection, or raise an error that retries cannot change."""
         if (failure := self.route.find_final_error()) is not None:
             raise failure
         known = self._conns.get(node_id)
@@ -174,19 +174,19 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
             connection.close_future.add_errback(lambda error: self.route.record_failure(address, error))
         return connection
 
-    def end(self) -> None:
+    def close_all(self) -> None:
         """Close all connections, and stop the reconnecting thread."""
         self.close()
         self._net.close()
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         try:
-            return await self._made(node, timeout_at)
+            return await self._open_transport(node, timeout_at)
         except Exception as error:
             error.is_unsent = True  # type: ignore[attr-defined]  # see client.py
             raise
 
-    async def _made(self, node: Any, timeout_at: float | None) -> Any:
+    async def _open_transport(self, node: Any, timeout_at: float | None) -> Any:
         until = monotonic() + CONNECT_MS / 1000
         until = until if timeout_at is None else min(until, timeout_at)
         options = self.config["socket_options"]
@@ -195,7 +195,7 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
             return _PlainTransport(self._net, sock, host=node.host)
         transport = _TlsTransport(self._net, sock, host=node.host, ssl_context=self.config["ssl_context"])
         try:
-            await transport.greet(until)
+            await transport.complete_handshake(until)
         except Exception as error:
             transport.close()
             raise theirs.KafkaConnectionError(f"Handshake failed: {error}") from error
@@ -203,22 +203,22 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
 
 
 _DIRECT: Final = "closing://"
-"""The library's scheme for `_Sockets`."""
+"""The library's scheme for `_ClosingSocket`."""
 
 
-# Brokers send all 33 keys of each topic, mostly the same: bytes equal to the previous topic's are not parsed again.
-# Objects of the library would take most of an observation's time.
+# Brokers send all 33 configs of each topic, and most topics have equal ones: equal bytes are not parsed again. The
+# library's parser would take most of an observation's time.
 
 
 VERSION: Final = 4
 """Every broker with topic ids (2.8) supports it, and `KafkaClient.topics` needs these."""
 _MORE: Final = 0x80
-"""Marks the bytes of a varint before its last."""
+"""Bit set in every byte of a varint but its last."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigDescription:
-    """Configs of a topic or broker; immutable, as equal ones are shared."""
+    """Configs of a topic or broker; immutable, because topics share equal ones."""
 
     resource_name: str
     error_code: int
@@ -227,35 +227,33 @@ class ConfigDescription:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """A parsed config and its bytes."""
-
+class _ParsedConfig:
     raw: bytes
     name: str
-    seen: ConfigState
+    state: ConfigState
 
 
-class _Answer:
+class _ConfigsResponse:
     """Response class with `ConfigDescription` results."""
 
     parse_header = DescribeConfigsResponse[VERSION].parse_header
 
     @staticmethod
-    def decode(came: Any) -> Any:
-        reading = _ResponseParser(came.read())
-        throttled = reading.number(4)
-        return DescribeConfigsResponse(throttle_time_ms=throttled, results=list(reading.results()), version=VERSION)
+    def decode(response: Any) -> Any:
+        parser = _ResponseParser(response.read())
+        throttled = parser.read_number(4)
+        return DescribeConfigsResponse(throttle_time_ms=throttled, results=list(parser.read_results()), version=VERSION)
 
 
-class _Header(RequestHeader, init=False):  # type: ignore[misc, call-arg]  # the library has no types
-    def get_response_class(self) -> type[_Answer]:
-        return _Answer
+class _ConfigsRequestHeader(RequestHeader, init=False):  # type: ignore[misc, call-arg]  # the library has no types
+    def get_response_class(self) -> type[_ConfigsResponse]:
+        return _ConfigsResponse
 
 
 class DescribeAllConfigsRequest(DescribeConfigsRequest, init=False):  # type: ignore[misc, call-arg]  # as above
     """Request for configs, with its own response parser."""
 
-    header_class = _Header
+    header_class = _ConfigsRequestHeader
 
     def __init__(self, resources: Sequence[tuple[int, str, list[str] | None]]) -> None:
         super().__init__(resources=list(resources), min_version=VERSION, max_version=VERSION)
@@ -264,19 +262,19 @@ class DescribeAllConfigsRequest(DescribeConfigsRequest, init=False):  # type: ig
 class _ResponseParser:
     def __init__(self, buffer: bytes) -> None:
         self._buffer, self._at = buffer, 0
-        self._before: list[_Entry] = []
-        """Of the previous topic."""
-        self._same: tuple[bytes, Mapping[str, ConfigState]] = (b"", {})
+        self._previous: list[_ParsedConfig] = []
+        """Configs of the previous topic."""
+        self._last_configs: tuple[bytes, Mapping[str, ConfigState]] = (b"", {})
 
-    def results(self) -> Iterator[ConfigDescription]:
-        for _ in range(self._length()):
-            code, message = self.number(2), self._text()
-            self.number(1)
-            name = self._text() or ""
-            yield ConfigDescription(name, code, message, self._configs())
+    def read_results(self) -> Iterator[ConfigDescription]:
+        for _ in range(self._read_length()):
+            code, message = self.read_number(2), self._read_text()
+            self.read_number(1)
+            name = self._read_text() or ""
+            yield ConfigDescription(name, code, message, self._read_configs())
             self._skip_tags()
 
-    def number(self, width: int) -> int:
+    def read_number(self, width: int) -> int:
         """Read a signed integer of `width` bytes."""
         begin, self._at = self._at, self._at + width
         if self._at > len(self._buffer):
@@ -284,49 +282,49 @@ class _ResponseParser:
             raise ValueError(message)
         return int.from_bytes(self._buffer[begin : self._at], "big", signed=True)
 
-    def _configs(self) -> Mapping[str, ConfigState]:
-        begin, (raw, same) = self._at, self._same
+    def _read_configs(self) -> Mapping[str, ConfigState]:
+        begin, (raw, same) = self._at, self._last_configs
         if raw and self._buffer.startswith(raw, begin):
             self._at += len(raw)
             return same
-        entries = [self._entry(place) for place in range(self._length())]
-        configs = {entry.name: entry.seen for entry in entries}
-        self._before, self._same = entries or self._before, (self._buffer[begin : self._at], configs)
+        entries = [self._read_config(place) for place in range(self._read_length())]
+        configs = {entry.name: entry.state for entry in entries}
+        self._previous, self._last_configs = entries or self._previous, (self._buffer[begin : self._at], configs)
         return configs
 
-    def _entry(self, place: int) -> _Entry:
-        if place < len(self._before):
-            before = self._before[place]
+    def _read_config(self, place: int) -> _ParsedConfig:
+        if place < len(self._previous):
+            before = self._previous[place]
             if self._buffer.startswith(before.raw, self._at):
                 self._at += len(before.raw)
                 return before
         begin = self._at
-        name, value = self._text() or "", self._text()
-        is_read_only, source, is_sensitive = bool(self.number(1)), self.number(1), bool(self.number(1))
-        for _ in range(self._length()):  # unused synonyms
-            self._text(), self._text(), self.number(1)
+        name, value = self._read_text() or "", self._read_text()
+        is_read_only, source, is_sensitive = bool(self.read_number(1)), self.read_number(1), bool(self.read_number(1))
+        for _ in range(self._read_length()):  # Synonyms are not used.
+            self._read_text(), self._read_text(), self.read_number(1)
             self._skip_tags()
-        kind = self.number(1)
-        self._text()
+        kind = self.read_number(1)
+        self._read_text()
         self._skip_tags()
         state = ConfigState(value, source, is_read_only, is_sensitive, kind)
-        return _Entry(self._buffer[begin : self._at], name, state)
+        return _ParsedConfig(self._buffer[begin : self._at], name, state)
 
-    def _text(self) -> str | None:
-        length = self._length()
+    def _read_text(self) -> str | None:
+        length = self._read_length()
         if length < 0:
             return None
         begin, self._at = self._at, self._at + length
         return self._buffer[begin : self._at].decode()
 
-    def _length(self) -> int:
-        """Return a compact length, sent plus one; -1 is null."""
+    def _read_length(self) -> int:
+        """Read a compact length, which is sent plus one; -1 means null."""
         return self._read_unsigned() - 1
 
     def _read_unsigned(self) -> int:
         value = shift = 0
         while True:
-            byte = self.number(1) & 0xFF
+            byte = self.read_number(1) & 0xFF
             value |= (byte & ~_MORE) << shift
             if not byte & _MORE:
                 return value
@@ -335,5 +333,5 @@ class _ResponseParser:
     def _skip_tags(self) -> None:
         for _ in range(self._read_unsigned()):
             self._read_unsigned()
-            size = self._read_unsigned()  # advances first
+            size = self._read_unsigned()  # advances `_at`, too
             self._at += size

@@ -99,7 +99,7 @@ REFUSED: Final = {
 
 SECURITY_DISABLED: Final = 54
 
-OURS: Final = {
+LIBRARY_TRANSIENT: Final = {
     -137: "one of its brokers went away",
     -166: "it did not answer in time",
     -185: "it did not answer in time",
@@ -110,7 +110,7 @@ OURS: Final = {
 }
 """librdkafka's own codes of temporary errors."""
 
-LOGIN: Final = {-169: "the credentials are not accepted", -181: "TLS with a broker failed"}
+LIBRARY_PERMANENT: Final = {-169: "the credentials are not accepted", -181: "TLS with a broker failed"}
 """librdkafka's own codes of permanent errors."""
 
 
@@ -133,7 +133,7 @@ def find_original_error(producer: Any, error: Any) -> Any:
 def find_cause(error: BaseException) -> Any:
     """Return the client's error behind an exception, or `None`.
 
-    A fatal error between callbacks surfaces as the cause of the next callback's failure, or as no error at all.
+    A fatal error between callbacks surfaces as a `SystemError`, perhaps without a cause.
     """
     from confluent_kafka import KafkaError, KafkaException
 
@@ -181,16 +181,16 @@ def translate_error(error: BaseException, *, doing: str, cluster: str) -> Reconc
     if isinstance(error, _ConnectionError) and isinstance(explained := error.explain(doing), ReconcilerError):
         return explained
     what = f"cluster {cluster}: {doing}"
-    if (code := _code_of(error)) is not None:
-        return error_of_code(code, _text_of(error), what=what)
+    if (code := _find_code(error)) is not None:
+        return translate_code(code, _find_text(error), what=what)
     if type(error).__name__ in {"NodeNotReadyError", "UnknownBrokerIdError"}:
-        if _text_of(error) == _NOBODY:
+        if _find_text(error) == _NO_LEADER:
             return RetryableError(f"{what}: {TRANSIENT[5]}", hint=_ALIVE)
-        if _text_of(error).isdecimal():
-            return RetryableError(f"{what}: broker {_text_of(error)} cannot be reached", hint=_ALIVE)
+        if _find_text(error).isdecimal():
+            return RetryableError(f"{what}: broker {_find_text(error)} cannot be reached", hint=_ALIVE)
     if "Timeout" in type(error).__name__:
-        return RetryableError(f"{what}: {OURS[-185]}", hint=_ALIVE)
-    return RetryableError(f"{what}: {_text_of(error) or type(error).__name__}", hint=_ALIVE)
+        return RetryableError(f"{what}: {LIBRARY_TRANSIENT[-185]}", hint=_ALIVE)
+    return RetryableError(f"{what}: {_find_text(error) or type(error).__name__}", hint=_ALIVE)
 
 
 def hidden_topic_error(cluster: str, name: str) -> NotAuthorizedError:
@@ -201,41 +201,43 @@ def hidden_topic_error(cluster: str, name: str) -> NotAuthorizedError:
     )
 
 
-def error_of_code(code: int, message: str, *, what: str) -> ReconcilerError:
-    """Translate a rejection of the brokers; `message` is theirs, if any."""
+def translate_code(code: int, message: str, *, what: str) -> ReconcilerError:
+    """Translate an error code of brokers or librdkafka; `message` is their text, if any."""
 
-    def said(meanings: Mapping[int, str]) -> str:
-        return f"{what}: {_plain(message) or meanings[code]}"
+    def describe(meanings: Mapping[int, str]) -> str:
+        return f"{what}: {_clean_message(message) or meanings[code]}"
 
     if code in TRANSIENT:
-        return RetryableError(said(TRANSIENT), hint=_HINTS.get(code, "Run the same command again."))
-    if code in OURS:
-        return RetryableError(said(OURS), hint=_HINTS.get(code, _ALIVE))
+        return RetryableError(describe(TRANSIENT), hint=_HINTS.get(code, "Run the same command again."))
+    if code in LIBRARY_TRANSIENT:
+        return RetryableError(describe(LIBRARY_TRANSIENT), hint=_HINTS.get(code, _ALIVE))
     if code in FORBIDDEN:
         may = "Allow it to the principal of reconciler, or leave it out."
-        return NotAuthorizedError(said(FORBIDDEN), hint=_HINTS.get(code, may))
-    if code in LOGIN:
+        return NotAuthorizedError(describe(FORBIDDEN), hint=_HINTS.get(code, may))
+    if code in LIBRARY_PERMANENT:
         kind = NotAuthorizedError if code == _AUTHENTICATION else UserError
-        return kind(said(LOGIN), hint=_HINTS[code])
+        return kind(describe(LIBRARY_PERMANENT), hint=_HINTS[code])
     if code in FENCED:
         return ProducerFencedError(
-            said(FENCED), hint="Another process continues it; nothing of this transaction is committed."
+            describe(FENCED), hint="Another process continues it; nothing of this transaction is committed."
         )
     if code in ABSENT:
-        return NotFoundError(said(ABSENT), hint="It was deleted after it was read. To see the rest: reconciler plan")
+        return NotFoundError(
+            describe(ABSENT), hint="It was deleted after it was read. To see the rest: reconciler plan"
+        )
     if code == SECURITY_DISABLED:
         unarmed = f"{what}: these brokers have no authorizer, so that access rules are not possible"
         return UserError(unarmed, hint="Set authorizer.class.name at the brokers, or take the rules out of the files.")
     if code in REFUSED and message.startswith(_PREFIX):
         message = ""
     fallback = REFUSED if code in REFUSED else {code: f"the brokers refuse it with code {code}"}
-    return UserError(said(fallback), hint=_HINTS.get(code, "Correct it in the files, and plan again."))
+    return UserError(describe(fallback), hint=_HINTS.get(code, "Correct it in the files, and plan again."))
 
 
-def _plain(message: str) -> str:
+def _clean_message(message: str) -> str:
     """Return the broker's message without the quoted request."""
     if any(part in message for part in _OF_LIBRDKAFKA):
-        return ""  # its own words say less than ours
+        return ""  # Our meanings say more than librdkafka's texts.
     needed = _NEEDED.fullmatch(message.strip())
     return to_one_line(f"it needs {needed[1]}" if needed else message).rstrip(".")
 
@@ -245,11 +247,11 @@ _PREFIX: Final = "Broker: "
 _OF_LIBRDKAFKA: Final = ("Local: ", "Timed out waiting for operation")
 _NEEDED: Final = re.compile(r"Request Request\(.*\) needs (.+? permission)\.?", re.DOTALL)
 _AUTHENTICATION: Final = -169
-_NOBODY: Final = "-1"
+_NO_LEADER: Final = "-1"
 
 
-def _code_of(error: BaseException) -> int | None:
-    """Return Kafka's error code; numbers of Python's own errors mean something else."""
+def _find_code(error: BaseException) -> int | None:
+    """Return Kafka's error code, or `None`; an `OSError` has numbers of another kind."""
     if isinstance(error, OSError):
         return None
     inner = error.args[0] if error.args else None
@@ -258,7 +260,7 @@ def _code_of(error: BaseException) -> int | None:
     return number if isinstance(number, int) and number not in {0, -1} else None
 
 
-def _text_of(error: BaseException) -> str:
+def _find_text(error: BaseException) -> str:
     """Return an error's text without the name and number that libraries add."""
     inner = error.args[0] if error.args else None
     text = getattr(inner, "str", None)

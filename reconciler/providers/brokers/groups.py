@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import BlockedError, NotAuthorizedError, NotFoundError, UserError
-from reconciler.providers.brokers.faults import error_of_code
-from reconciler.providers.brokers.offsets import Place, bounds_of, read_offsets
+from reconciler.providers.brokers.faults import translate_code
+from reconciler.providers.brokers.offsets import Place, read_bounds, read_offsets
 from reconciler.resources.groups import ConsumerGroup, GroupOffset, OffsetMove, Reset, plan_offset_move
 from reconciler.resources.measures import GroupLag
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415 - imported on connection only
 
 _MAX_GROUPS: Final = 1_000
-"""Limit of groups read for a plan."""
+"""Limit of groups whose offsets are read for a plan."""
 _SHARE: Final = "share"
 _IDLE: Final = frozenset({"Empty", "Dead", ""})
 """States without members; unknown states may have some."""
 _TYPES: Final = frozenset({"", "classic", "consumer", _SHARE})
 """Types of groups whose members' topics are readable."""
 _UNSUPPORTED, _GONE = 35, 69
-"""Codes: unsupported request; no such group of the type."""
+"""Error codes: unsupported request; no group of that name and type."""
 _UNAUTHORIZED: Final = 30
 
 
@@ -42,57 +42,58 @@ class KafkaGroups:
 
     def list_names(self) -> Sequence[str]:
         """Return all names, sorted, with one request per broker."""
-        return sorted(self._states())
+        return sorted(self._read_states())
 
     def platform_name(self, group: str) -> str:
-        """Return an existing name, or else the flat one, which a namespace's rules cover."""
-        return group if ":" not in group or group in self._states() else self.naming.physical(group)
+        """Return the name of an existing group, otherwise the flat name, which a namespace's rules cover."""
+        return group if ":" not in group or group in self._read_states() else self.naming.to_physical(group)
 
     def describe(self, group: str) -> ConsumerGroup:
         """Return a group's offsets, lag and whether it has members."""
-        states = self._states()
-        group = self._broker_name(group, states)
+        states = self._read_states()
+        group = self._find_broker_name(group, states)
         if group not in states:
             raise NotFoundError(f"group {group} does not exist", hint="List the groups with: reconciler group list")
-        committed = self._offsets({group: states[group]}).get(group, {})
-        return self._group(group, states[group], self._rows(committed, committed))
+        committed = self._read_all_offsets({group: states[group]}).get(group, {})
+        return self._build_group(group, states[group], self._build_rows(committed, committed))
 
     def list_for_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:
-        """Return groups with offsets of a topic, limited to it; `None`: too many to query."""
-        places, states = self._places(full_name), self._states()
+        """Return the groups with offsets of a topic, limited to it, or `None` if there are too many groups."""
+        places, states = self._list_partitions(full_name), self._read_states()
         if len(states) > _MAX_GROUPS:
             return None
-        offsets = self._offsets(states)
-        bounds = bounds_of(self.client, places)
+        offsets = self._read_all_offsets(states)
+        bounds = read_bounds(self.client, places)
         return [
-            self._group(name, states[name], [self._row(place, bounds[place], offsets[name]) for place in places])
+            self._build_group(
+                name, states[name], [self._build_row(place, bounds[place], offsets[name]) for place in places]
+            )
             for name in sorted(offsets)
             if any(place in offsets[name] for place in places)
         ]
 
     def find_topic_readers(self) -> Mapping[str, Sequence[str]] | None:
-        """Return, by topic, groups that have offsets or read it now; `None`: unknown.
+        """Return the groups with offsets or members by topic, or `None` if unknown.
 
         Brokers do not report when an offset was committed (6.2), so all groups with offsets count.
-
-        Raises:
-            NotAuthorizedError: Groups may be hidden.
         """
-        check_all_listed(self.client)
-        states = self._states()
+        check_groups_visible(self.client)
+        states = self._read_states()
         if len(states) > _MAX_GROUPS:
             return None
         busy = {name: seen for name, seen in states.items() if seen.has_members}
-        offsets, members = self._offsets(states), _topics_of_members(self.client, busy)
+        offsets, members = self._read_all_offsets(states), _read_member_topics(self.client, busy)
         if any(seen.type not in _TYPES and not offsets.get(name) for name, seen in busy.items()):
             return None
         readers: dict[str, set[str]] = defaultdict(set)
         for group in states:
             for name in {name for name, _ in offsets.get(group, ())} | members.get(group, set()):
-                readers[self.naming.full_name(name)].add(group)
+                readers[self.naming.to_full_name(name)].add(group)
         return {name: tuple(sorted(groups)) for name, groups in sorted(readers.items())}
 
-    def lags(self, groups: Collection[str], bounds: Mapping[Place, tuple[int, int]]) -> tuple[list[GroupLag], int]:
+    def measure_lags(
+        self, groups: Collection[str], bounds: Mapping[Place, tuple[int, int]]
+    ) -> tuple[list[GroupLag], int]:
         """Return lags by topic, and the number of groups that may not be described.
 
         `bounds`: first and last stable offsets of the partitions to count.
@@ -104,144 +105,145 @@ class KafkaGroups:
             for place, at in committed.items():
                 if place in bounds:
                     start, stable = bounds[place]
-                    lags[self.naming.full_name(place[0])] += max(0, stable - max(at.offset, start))
+                    lags[self.naming.to_full_name(place[0])] += max(0, stable - max(at.offset, start))
             lags_of_groups += (GroupLag(group, topic, lag) for topic, lag in sorted(lags.items()))
         return lags_of_groups, len(hidden)
 
     def read_committed_offsets(self, group: str, topics: Iterable[str]) -> Mapping[tuple[str, int], int]:
         """Return committed offsets; partitions without one are absent."""
-        wanted = {self.naming.physical(topic): topic for topic in topics}
-        group = self._broker_name(group)
-        offsets = self._committed([group]).get(group, {})
+        wanted = {self.naming.to_physical(topic): topic for topic in topics}
+        group = self._find_broker_name(group)
+        offsets = self._read_committed([group]).get(group, {})
         return {(wanted[name], part): at.offset for (name, part), at in offsets.items() if name in wanted}
 
     def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Commit offsets; rejects groups with members."""
         for topic in sorted({topic for topic, _ in offsets}):
-            known = self._places(topic)
+            known = self._list_partitions(topic)
             for name, partition in offsets:
-                if name == topic and (self.naming.physical(name), partition) not in known:
+                if name == topic and (self.naming.to_physical(name), partition) not in known:
                     message = f"group {group}: {name}, partition {partition}: there is no such partition"
                     raise NotFoundError(message, hint=f"The topic has {len(known)} partitions.")
-        places = {(self.naming.physical(name), part): at for (name, part), at in offsets.items()}
-        self._set(self._broker_name(group), places)
+        places = {(self.naming.to_physical(name), part): at for (name, part), at in offsets.items()}
+        self._commit_offsets(self._find_broker_name(group), places)
 
     def plan_reset(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> Sequence[OffsetMove]:
-        """Return what a reset would change."""
-        group = self._broker_name(group)
-        states = self._states()
-        _check_committing(group, states)
+        """Return the changes that a reset would make."""
+        group = self._find_broker_name(group)
+        states = self._read_states()
+        _check_not_share(group, states)
         if topic is None and group not in states:
             raise NotFoundError(
                 f"group {group} does not exist", hint="Name a topic to give a new group its first offsets."
             )
-        committed = self._committed([group]).get(group, {})
-        names = sorted({name for name, _ in committed}) if topic is None else [self.naming.physical(topic)]
-        places = [place for name in names for place in self._places(self.naming.full_name(name))]
-        rows = [row for row in self._rows(places, committed) if partition in {None, row.partition}]
+        committed = self._read_committed([group]).get(group, {})
+        names = sorted({name for name, _ in committed}) if topic is None else [self.naming.to_physical(topic)]
+        places = [place for name in names for place in self._list_partitions(self.naming.to_full_name(name))]
+        rows = [row for row in self._build_rows(places, committed) if partition in {None, row.partition}]
         if partition is not None and not rows:
             raise UserError(f"partition {partition}: no topic of the reset has it", hint="Partitions count from 0.")
-        candidates = (plan_offset_move(row, reset, lambda at_ms, row=row: self._at_time(row, at_ms)) for row in rows)  # type: ignore[misc]
+        candidates = (plan_offset_move(row, reset, partial(self._find_offset_at, row)) for row in rows)
         return [move for move in candidates if move is not None]
 
     def reset_offsets(self, group: str, moves: Sequence[OffsetMove], *, force: bool = False) -> None:
-        """Set a group's offsets.
-
-        Raises:
-            BlockedError: It has members. Even with `force`: brokers accept offsets from members only.
-        """
+        """Set a group's offsets."""
         if not moves:
             return
-        group = self._broker_name(group)
+        group = self._find_broker_name(group)
         self._check_idle(group, force=force)
-        self._set(group, {(self.naming.physical(move.topic), move.partition): move.after for move in moves})
+        self._commit_offsets(
+            group, {(self.naming.to_physical(move.topic), move.partition): move.after for move in moves}
+        )
 
     def delete(self, group: str, topic: str | None = None, *, force: bool = False) -> bool:
         """Delete a group without members, or its offsets of one topic; return whether there were any."""
-        group, states = self._broker_name(group), self._states()
+        group, states = self._find_broker_name(group), self._read_states()
         if group not in states:
             return False
         self._check_idle(group, force=force)
         if topic is None:
-            answers_by_group = self.client.ask_group("deleting a group", self.client.admin.delete_groups, [group])
+            answers_by_group = self.client.call_coordinator(
+                "deleting a group", self.client.admin.delete_groups, [group]
+            )
             return _check_answer(answers_by_group.get(group), f"group {group}", may_be_gone=True)
-        _check_committing(group, states)
+        _check_not_share(group, states)
         from kafka.structs import TopicPartition
 
-        places = [place for place in self._committed([group]).get(group, {}) if place[0] == self.naming.physical(topic)]
+        places = [
+            place
+            for place in self._read_committed([group]).get(group, {})
+            if place[0] == self.naming.to_physical(topic)
+        ]
         if places:
             partitions = [TopicPartition(*place) for place in places]
             admin = self.client.admin
-            answers = self.client.ask_group("deleting offsets", admin.delete_group_offsets, group, partitions)
+            answers = self.client.call_coordinator("deleting offsets", admin.delete_group_offsets, group, partitions)
             for answer in answers.values():
                 _check_answer(answer, f"group {group}")
         return bool(places)
 
-    def _broker_name(self, group: str, names: Collection[str] | None = None) -> str:
-        """Return the brokers' name of a group; the flat name counts only if it alone exists.
-
-        Links create groups under their source's names.
-        """
+    def _find_broker_name(self, group: str, names: Collection[str] | None = None) -> str:
+        """Return a group's name on brokers: its flat name if only a group of that name exists."""
         if ":" not in group:
             return group
-        names = self._states() if names is None else names
-        flat = self.naming.physical(group)
+        names = self._read_states() if names is None else names
+        flat = self.naming.to_physical(group)
         return flat if flat in names and group not in names else group
 
-    def _states(self) -> dict[str, GroupDescription]:
+    def _read_states(self) -> dict[str, GroupDescription]:
         return read_group_states(self.client)
 
-    def _offsets(self, states: Mapping[str, GroupDescription]) -> dict[str, dict[Place, Any]]:
+    def _read_all_offsets(self, states: Mapping[str, GroupDescription]) -> dict[str, dict[Place, Any]]:
         """Return committed offsets, and the first unread offsets of share groups."""
         shared = [name for name, seen in states.items() if seen.type == _SHARE]
-        offsets = self._committed(name for name in states if name not in shared)
-        return offsets | _offsets_of_share_groups(self.client, shared)
+        offsets = self._read_committed(name for name in states if name not in shared)
+        return offsets | _read_share_offsets(self.client, shared)
 
-    def _committed(self, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
+    def _read_committed(self, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
         return read_committed_offsets(self.client, groups)
 
-    def _places(self, full_name: str) -> list[Place]:
-        name = self.naming.physical(full_name)
-        seen = self.client.topic(name)
+    def _list_partitions(self, full_name: str) -> list[Place]:
+        name = self.naming.to_physical(full_name)
+        seen = self.client.read_topic(name)
         if seen is None:
             raise NotFoundError(f"topic {full_name} does not exist", hint="List the topics with: reconciler topic list")
         return [(name, number) for number in range(len(seen.replicas))]
 
-    def _rows(self, places: Iterable[Place], committed: Mapping[Place, Any]) -> list[GroupOffset]:
-        topics = self.client.topics({name for name, _ in places})
+    def _build_rows(self, places: Iterable[Place], committed: Mapping[Place, Any]) -> list[GroupOffset]:
+        topics = self.client.read_topics({name for name, _ in places})
         living = [place for place in sorted(places) if place[0] in topics and not topics[place[0]].error]
-        bounds = bounds_of(self.client, living)
-        return [self._row(place, bounds[place], committed) for place in living]
+        bounds = read_bounds(self.client, living)
+        return [self._build_row(place, bounds[place], committed) for place in living]
 
-    def _row(self, place: Place, bounds: Any, committed: Mapping[Place, Any]) -> GroupOffset:
+    def _build_row(self, place: Place, bounds: Any, committed: Mapping[Place, Any]) -> GroupOffset:
         commit = committed.get(place)
         at = None if commit is None or commit.offset < 0 else commit.offset
         name, partition = place
         metadata = "" if commit is None else commit.metadata or ""
         return GroupOffset(
-            self.naming.full_name(name), partition, at, bounds.start, bounds.stable, bounds.end, metadata=metadata
+            self.naming.to_full_name(name), partition, at, bounds.start, bounds.stable, bounds.end, metadata=metadata
         )
 
-    def _group(self, name: str, seen: GroupDescription, rows: Sequence[GroupOffset]) -> ConsumerGroup:
+    def _build_group(self, name: str, seen: GroupDescription, rows: Sequence[GroupOffset]) -> ConsumerGroup:
         return ConsumerGroup(name, seen.has_members, None, tuple(rows), seen.type or None)
 
-    def _at_time(self, row: GroupOffset, at_ms: int) -> int | None:
-        place = self.naming.physical(row.topic), row.partition
+    def _find_offset_at(self, row: GroupOffset, at_ms: int) -> int | None:
+        place = self.naming.to_physical(row.topic), row.partition
         offset = read_offsets(self.client, [place], at_ms)[place]
         return None if offset < 0 else offset
 
     def _check_idle(self, group: str, *, force: bool) -> None:
-        if (seen := self._states().get(group)) is not None and seen.has_members:
+        if (seen := self._read_states().get(group)) is not None and seen.has_members:
             why = "brokers take offsets from its members alone, --force or not" if force else "it has members"
             raise BlockedError(f"group {group} is reading: {why}", hint="Stop its consumers first.")
 
-    def _set(self, group: str, offsets: Mapping[Place, int]) -> None:
+    def _commit_offsets(self, group: str, offsets: Mapping[Place, int]) -> None:
         from kafka.structs import OffsetAndMetadata, TopicPartition
 
         wanted = {TopicPartition(*place): OffsetAndMetadata(at, "", -1) for place, at in offsets.items()}
-        answers = self.client.ask_group("setting offsets", self.client.admin.alter_group_offsets, group, wanted)
+        answers = self.client.call_coordinator("setting offsets", self.client.admin.alter_group_offsets, group, wanted)
         for answer in answers.values():
             _check_answer(answer, f"group {group}")
 
@@ -262,19 +264,19 @@ class GroupDescription:
 
 def read_group_states(client: KafkaClient) -> dict[str, GroupDescription]:
     """Return all groups by name."""
-    listing = client.ask("listing groups", client.admin.list_groups)
+    listing = client.call_admin("listing groups", client.admin.list_groups)
     words = ("group_state", "group_type", "protocol_type")
     return {row["group_id"]: GroupDescription(*(row.get(word) or "" for word in words)) for row in listing}
 
 
-def _check_committing(group: str, states: Mapping[str, GroupDescription]) -> None:
+def _check_not_share(group: str, states: Mapping[str, GroupDescription]) -> None:
     if group in states and states[group].type == _SHARE:
         message = f"group {group} is a share group: it commits no offsets that could be set or forgotten here"
         raise UserError(message, hint="Use Kafka's kafka-share-groups.sh with --reset-offsets or --delete-offsets.")
 
 
 def read_committed_offsets(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
-    """Return committed offsets by brokers' names, with one request per coordinator; rejects unreadable groups."""
+    """Return committed offsets by brokers' names, with one request per coordinator; reject unreadable groups."""
     offsets, refused = read_describable_offsets(client, tuple(groups))
     for error in refused.values():
         raise error
@@ -285,7 +287,7 @@ def _request_committed(client: KafkaClient, groups: Iterable[str]) -> dict[str, 
     wanted = dict.fromkeys(groups)
     if not wanted:
         return {}
-    answers = client.ask("reading offsets of groups", client.admin.list_group_offsets, wanted)
+    answers = client.call_admin("reading offsets of groups", client.admin.list_group_offsets, wanted)
     return {
         group: {(at.topic, at.partition): commit for at, commit in offsets.items() if commit.offset >= 0}
         for group, offsets in answers.items()
@@ -308,7 +310,7 @@ def read_describable_offsets(
 def _find_hidden_groups(client: KafkaClient, groups: Iterable[str]) -> dict[str, NotAuthorizedError]:
     from kafka.protocol.metadata import FindCoordinatorRequest
 
-    # reports each group; a request for offsets fails as a whole
+    # This request reports an error per group; a request for offsets fails as a whole.
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=sorted(groups), min_version=4)
     answer = client.send(request, doing="looking which groups may be described")
     errors = {}
@@ -320,19 +322,15 @@ def _find_hidden_groups(client: KafkaClient, groups: Iterable[str]) -> dict[str,
     return errors
 
 
-def check_all_listed(client: KafkaClient) -> None:
-    """Reject a principal that may not see all groups: brokers omit hidden ones silently.
-
-    Raises:
-        NotAuthorizedError: It may not describe the cluster.
-    """
-    if "describe" not in client.cluster().operations:
+def check_groups_visible(client: KafkaClient) -> None:
+    """Reject a principal that may not describe the cluster: brokers silently omit groups from its listing."""
+    if "describe" not in client.describe_cluster().operations:
         message = f"cluster {client.name}: the principal of reconciler is not shown every consumer group"
         raise NotAuthorizedError(message, hint="Allow DESCRIBE on the cluster, then run the same command again.")
 
 
 def _check_answer(answer: Any, what: str, *, may_be_gone: bool = False) -> bool:
-    """Return whether the item existed; `answer` is an error class, or a name."""
+    """Return whether the item existed; `answer` is an error class or its name."""
     from kafka.errors import NoError
 
     if answer in {None, NoError, "OK"}:
@@ -342,12 +340,12 @@ def _check_answer(answer: Any, what: str, *, may_be_gone: bool = False) -> bool:
         raise UserError(f"{what}: {answer}", hint="Stop its consumers, and try again.")
     if may_be_gone and code == _GONE:
         return False
-    raise error_of_code(code, getattr(answer, "description", ""), what=what)
+    raise translate_code(code, getattr(answer, "description", ""), what=what)
 
 
 @cache
-def _message(name: str) -> Any:
-    """Build messages that the library lacks: members of KIP-848 groups, and offsets of share groups."""
+def _load_request_class(name: str) -> Any:
+    """Build a request that the library lacks: for members of KIP-848 groups, or offsets of share groups."""
     from kafka.protocol.api_message import ApiMessage
 
     kind, folder = type(ApiMessage), "reconciler.providers.brokers.messages"
@@ -355,28 +353,30 @@ def _message(name: str) -> Any:
     return kind(f"{name}Request", (ApiMessage,), {"answer": answer}, load_json=folder)
 
 
-def _topics_of_members(client: KafkaClient, busy: Mapping[str, GroupDescription]) -> dict[str, set[str]]:
-    """Return the topics that members of groups read, by brokers' names."""
+def _read_member_topics(client: KafkaClient, busy: Mapping[str, GroupDescription]) -> dict[str, set[str]]:
     classic = [name for name, seen in busy.items() if seen.type in {"", "classic"} and seen.protocol == "consumer"]
-    described = client.ask("describing groups", client.admin.describe_groups, classic) if classic else {}
+    described = client.call_admin("describing groups", client.admin.describe_groups, classic) if classic else {}
     members = {name: [member["member_metadata"] for member in group["members"]] for name, group in described.items()}
     topics = {
         name: {topic for member in of if isinstance(member, Mapping) for topic in member["topics"]}
         for name, of in members.items()
     }
-    newer, ask = [name for name, seen in busy.items() if seen.type == "consumer"], _message("ConsumerGroupDescribe")
-    for name, group in _describe(client, newer, lambda names: ask(names, include_authorized_operations=False)):
+    newer, ask = (
+        [name for name, seen in busy.items() if seen.type == "consumer"],
+        _load_request_class("ConsumerGroupDescribe"),
+    )
+    for name, group in _describe_groups(client, newer, lambda names: ask(names, include_authorized_operations=False)):
         assigned = {topic.topic_name for member in group.members for topic in member.assignment.topic_partitions}
         topics[name] = assigned.union(*(member.subscribed_topic_names for member in group.members))
     return topics
 
 
-def _offsets_of_share_groups(client: KafkaClient, groups: Collection[str]) -> dict[str, dict[Place, Any]]:
-    """Return share groups' start offsets like committed offsets; -1: nothing read."""
+def _read_share_offsets(client: KafkaClient, groups: Collection[str]) -> dict[str, dict[Place, Any]]:
+    """Return share groups' start offsets like committed offsets; -1 if nothing was read."""
     from kafka.structs import OffsetAndMetadata
 
-    request, offsets = _message("DescribeShareGroupOffsets"), {}
-    for name, group in _describe(client, groups, lambda names: request([request.Group(item) for item in names])):
+    request, offsets = _load_request_class("DescribeShareGroupOffsets"), {}
+    for name, group in _describe_groups(client, groups, lambda names: request([request.Group(item) for item in names])):
         places = ((topic.topic_name, item) for topic in group.topics for item in topic.partitions)
         offsets[name] = {
             (at, item.partition_index): OffsetAndMetadata(item.start_offset, "", -1) for at, item in places
@@ -384,7 +384,7 @@ def _offsets_of_share_groups(client: KafkaClient, groups: Collection[str]) -> di
     return offsets
 
 
-def _describe(
+def _describe_groups(
     client: KafkaClient, groups: Collection[str], request: Callable[[list[str]], Any]
 ) -> Iterator[tuple[str, Any]]:
     """Yield group descriptions, without deleted groups and those of another type."""
@@ -400,8 +400,8 @@ def _describe(
         by_name = {item.group_id: item for answer in answers for item in answer.groups}
         return {name: for_code(item.error_code) if item.error_code else item for name, item in by_name.items()}
 
-    for name, answer in client.ask_group("describing groups", ask).items() if groups else ():
+    for name, answer in client.call_coordinator("describing groups", ask).items() if groups else ():
         if (code := getattr(answer, "errno", 0)) not in {0, _UNSUPPORTED, _GONE}:
-            raise error_of_code(code, "", what=f"cluster {client.name}: group {name}")
+            raise translate_code(code, "", what=f"cluster {client.name}: group {name}")
         if not code:
             yield name, answer

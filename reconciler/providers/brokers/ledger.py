@@ -1,13 +1,13 @@
 """The ledger of links and mounts: the compacted topic `__reconciler`, written in small transactions.
 
-There are no locks; processes fence each other by transactional ids:
+There are no locks. Processes fence each other by transactional ids:
 
-* A transition decides on what it reads, writes with its link's id (`writer_of`), and, once the new state is committed,
-  fences the ids of all partitions (`copier_of`). Then it acts.
+* A transition decides on what it reads, and writes with its link's id (`build_writer_id`). Once this is committed, it
+  fences the ids of all partitions (`build_copier_id`), and acts.
 * A copier initialises its id, reads the state, copies, and commits its progress together with the records.
 
-So a copier from before a transition is fenced, and a later one reads the new state. Of two transitions of a link, the
-slower one decides again. Topics have their brokers' names here.
+So a copier that began before a transition is fenced, and a later one reads the new state. Of two concurrent transitions
+of a link, the slower one decides again. Keys name topics as brokers do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ import orjson
 
 from reconciler.errors import ProducerFencedError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.brokers.faults import find_cause, find_original_error
-from reconciler.providers.brokers.reachability import LEADERLESS, check_hope, read_watermarks, translate_record_error
+from reconciler.providers.brokers.reachability import (
+    LEADERLESS,
+    check_can_recover,
+    read_watermarks,
+    translate_record_error,
+)
 from reconciler.providers.brokers.security import reveal_secrets
 from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.owners import OwnerChange, Owners, ResourceOwner
@@ -38,13 +43,13 @@ TRANSACTION_MS: Final = 60_000
 """Limit after which the cluster aborts a dead producer's transaction."""
 WAIT_S: Final = TRANSACTION_MS / 1000 + 15.0
 SLICE_S: Final = 10.0
-"""Interval of checks whether waiting still helps."""
+"""Interval at which a waiting client checks whether brokers can be reached."""
 _WRITING: Final = "writing what links keep"
 _ANSWER_S: Final = 30.0
 _POLL_S: Final = 0.1
 _MISSING: Final = -1
 _QUICKLY: Final = {"retry.backoff.ms": 20}
-"""Callers wait for these small writes."""
+"""Short backoff, because callers wait for these small writes."""
 _READING: Final = {
     "group.id": "reconciler",  # the library requires it; nothing is committed
     "enable.auto.commit": False,
@@ -53,7 +58,7 @@ _READING: Final = {
     "fetch.wait.max.ms": 1,
     **_QUICKLY,
 }
-"""Every read ends with an empty fetch, which brokers delay by default; a restore reads 30 times."""
+"""Brokers delay empty fetches by default; every read ends with one, and a restore reads 30 times."""
 
 
 class LedgerReader:
@@ -72,15 +77,15 @@ class LedgerReader:
         return self._next
 
     def read_new(self, forget: Callable[[], None]) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield new records, awaiting open transactions; calls `forget` first if the topic was recreated."""
+        """Yield new records and wait for open transactions; call `forget` first if the topic was recreated."""
         from confluent_kafka import TopicPartition
 
-        stable = self._stable()
+        stable = self._read_stable_offset()
         if self._next and stable < self._next:
             forget()
             self.close()
             self._next = 0
-            stable = self._stable()
+            stable = self._read_stable_offset()
         if stable == _MISSING:
             return
         self._consumer.assign([TopicPartition(TOPIC, 0, self._next)])
@@ -98,19 +103,19 @@ class LedgerReader:
     def _read_to_end(self) -> Iterator[tuple[bytes, bytes | None]]:
         from confluent_kafka import KafkaError
 
-        until, has_looked = monotonic() + WAIT_S, False
-        while not (has_looked and self._next >= self._end()):
+        until, has_seen_end = monotonic() + WAIT_S, False
+        while not (has_seen_end and self._next >= self._read_log_end()):
             received = self._consumer.poll(_POLL_S)
             if received is None:
                 pass
             elif (error := received.error()) is None:
-                if _is_key(received.key()):
+                if _is_ours(received.key()):
                     yield received.key(), received.value()
                 self._next, until = received.offset() + 1, monotonic() + WAIT_S
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._next, has_looked = max(self._next, received.offset()), True
+                self._next, has_seen_end = max(self._next, received.offset()), True
             elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                pass  # needlessly asked for by the library
+                pass  # The library needs no group here.
             elif not error.retriable() and error.code() not in LEADERLESS:
                 raise translate_ledger_error(error, self._settings, f"reading {TOPIC}", self._cluster)
             if monotonic() > until:
@@ -118,14 +123,14 @@ class LedgerReader:
                 hint = "A transaction is open there, or brokers are down: it ends within a minute. Try again then."
                 raise RetryableError(message, hint=hint)
 
-    def _end(self) -> int:
-        """Return the log end including uncommitted records, so that transactions just ended are awaited."""
+    def _read_log_end(self) -> int:
+        """Return the log end, including uncommitted records."""
         from confluent_kafka import TopicPartition
 
         place = TopicPartition(TOPIC, 0)
         return cast("int", self._consumer.get_watermark_offsets(place, cached=True)[1])
 
-    def _stable(self) -> int:
+    def _read_stable_offset(self) -> int:
         """Return the last stable offset; `_MISSING` if the topic does not exist."""
         from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -137,13 +142,13 @@ class LedgerReader:
         except KafkaException as error:
             missing = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
             cause = error.args[0]
-            if cause.code() in missing and (cause := self._hidden()) is None:
+            if cause.code() in missing and (cause := self._find_hidden_error()) is None:
                 self.close()  # the client caches that it is missing
                 return _MISSING
             raise translate_ledger_error(cause, self._settings, f"reading {TOPIC}", self._cluster) from error
 
-    def _hidden(self) -> Any:
-        """Return the error of a hidden ledger, which the client reports as missing."""
+    def _find_hidden_error(self) -> Any:
+        """Return the error if the ledger may not be described; the client reports it as missing."""
         from confluent_kafka import KafkaError, KafkaException
 
         if not self._is_needed():
@@ -171,7 +176,7 @@ def read_start_offsets(
 
 
 class LedgerWriter:
-    """Transactional producer; its creation fences others of its id."""
+    """Transactional producer. Creating one fences earlier producers with its id."""
 
     def __init__(
         self, settings: Mapping[str, Any], transactional_id: str, cluster: str, *, patience_s: float = WAIT_S
@@ -224,7 +229,7 @@ class LedgerWriter:
 def repeat_patiently(
     call: Callable[[], object], settings: Mapping[str, Any], *, doing: str, cluster: str, patience_s: float = WAIT_S
 ) -> None:
-    """Repeat a call of a transactional producer while that may help."""
+    """Call a transactional producer until it succeeds, fails for good, or brokers cannot be reached."""
     from confluent_kafka import KafkaException
 
     until = monotonic() + patience_s
@@ -234,7 +239,7 @@ def repeat_patiently(
         except KafkaException as error:
             if not error.args[0].retriable() or monotonic() > until:
                 raise
-            check_hope(settings, doing=doing, cluster=cluster)
+            check_can_recover(settings, doing=doing, cluster=cluster)
         else:
             return
 
@@ -242,7 +247,7 @@ def repeat_patiently(
 def is_fenced(error: Any) -> bool:
     """Return whether a newer producer of the id exists, or brokers have dropped an idle id.
 
-    After `transactional.id.expiration.ms` a new producer gets the id again.
+    A new producer gets a dropped id again.
     """
     from confluent_kafka import KafkaError
 
@@ -255,7 +260,7 @@ def is_fenced(error: Any) -> bool:
 
 
 def translate_ledger_error(error: Any, settings: Mapping[str, Any], doing: str, cluster: str) -> ReconcilerError:
-    """Translate a client's error."""
+    """Translate an error of a client of the ledger."""
     if is_fenced(error):
         message = f"{doing} on cluster {cluster}: {error.str()}"
         return ProducerFencedError(message, hint="Another process took over: run the same command again.")
@@ -271,7 +276,7 @@ CONFIGS: Final = {
     "delete.retention.ms": str(7 * 86_400_000),
 }
 REPLICAS: Final = 3
-"""Fewer if there are fewer brokers."""
+"""Replicas of the ledger, or fewer if there are fewer brokers."""
 
 LINK_ENTRY: Final = "link"
 MIRROR_ENTRY: Final = "mirror"
@@ -279,15 +284,15 @@ PROGRESS: Final = "progress"
 MAP: Final = "map"
 REKEYED: Final = "rekeyed"
 STATES: Final = (LINK_ENTRY, MIRROR_ENTRY)
-"""Kinds of links and mirrors."""
+"""Kinds of entries for links and mirrors."""
 COPIES: Final = (*STATES, PROGRESS, MAP)
-"""States and copied progress."""
+"""Kinds of entries for links, mirrors and the progress of copies."""
 OWNER: Final = "owner"
 """Kind of a resource's owner, a state: `topic/<name on the brokers>`, `namespace/<prefix>`, `link/<name>`."""
 WORKSPACE: Final = "workspace"
-"""Kind of an owning state, by its lineage."""
+"""Kind of a workspace that owns resources, by the lineage of its state."""
 OWNERS_WRITER: Final = "reconciler.owners"
-"""Transactional id of both: of two claims, one is fenced and decides again."""
+"""Transactional id for owners and workspaces: of two concurrent writers, one is fenced and decides again."""
 _LARGE: Final = frozenset({PROGRESS, MAP, REKEYED})
 """Kinds that grow with every copy; the others are cached completely."""
 
@@ -320,27 +325,23 @@ def map_key(topic: str, partition: int, chunk: int) -> Key:
     return (MAP, topic, partition, chunk)
 
 
-def writer_of(link: str) -> str:
-    """Return the transactional id for states of a link and its mirrors."""
+def build_writer_id(link: str) -> str:
+    """Return the transactional id for writing entries of a link and its mirrors."""
     return f"reconciler.link.{link}"
 
 
-def copier_of(link_id: str, topic: str, partition: int) -> str:
+def build_copier_id(link_id: str, topic: str, partition: int) -> str:
     """Return the transactional id for copying a mirror's partition."""
     return f"reconciler.{link_id}.{topic}.{partition}"
 
 
-def message(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
+def encode_entry(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
     """Return an entry as a record's key and value; `None` removes it."""
-    return _bytes(list(key)), None if value is None else _bytes(value)
+    return _encode_json(list(key)), None if value is None else _encode_json(value)
 
 
 def parse_entry(key: bytes, value: bytes | None) -> tuple[Key, Value | None]:
-    """Parse a record of the ledger.
-
-    Raises:
-        UserError: Its value was not written by reconciler.
-    """
+    """Parse a record of the ledger."""
     place = tuple(json.loads(key))
     try:
         return place, None if value is None else json.loads(value)
@@ -349,15 +350,15 @@ def parse_entry(key: bytes, value: bytes | None) -> tuple[Key, Value | None]:
 
 
 def foreign_entry_error(key: Key, error: Exception) -> UserError:
-    """Return the error for another writer's entry; only a record with the same key bytes removes it."""
-    text = _bytes(list(key)).decode()
+    """Return the error for an entry that another program wrote; removing it takes a record with the same key."""
+    text = _encode_json(list(key)).decode()
     message = f"topic {TOPIC} has an entry {text} that reconciler did not write: {error!r} in it"
     hint = f"Only reconciler may write there. Remove it by a record with the key {text} and no value."
     return UserError(message, hint=hint)
 
 
-def _is_key(key: bytes | None) -> bool:
-    """Return whether a record's key has our bytes: compaction would not replace others."""
+def _is_ours(key: bytes | None) -> bool:
+    """Return whether a key has the encoding of `encode_entry`; compaction never replaces other keys."""
     try:
         parts = orjson.loads(key or b"")
     except ValueError:
@@ -366,19 +367,17 @@ def _is_key(key: bytes | None) -> bool:
     return is_place and orjson.dumps(parts) == key
 
 
-def _bytes(document: object) -> bytes:
+def _encode_json(document: object) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 @dataclass
 class _CachedEntries:
-    """Cached entries of some kinds, and their reader."""
-
-    tail: LedgerReader
+    reader: LedgerReader
     entries: dict[Key, Value] = field(default_factory=dict)
-    begun: int = 0
+    started_reads: int = 0
     """Number of started reads."""
-    done: int = 0
+    completed_reads: int = 0
     """Number of the last completed read."""
 
 
@@ -386,8 +385,8 @@ class _CachedEntries:
 class Ledger:
     """The ledger of one cluster. Thread-safe; pickling drops the cache.
 
-    `settings` are those of confluent-kafka, with hidden secrets. `create` creates a missing topic. `is_needed`: a
-    hidden ledger is an error; otherwise it counts as empty.
+    `settings` are those of confluent-kafka, with hidden secrets. `create` creates a missing topic. A ledger that may
+    not be described is an error if `is_needed`, otherwise it counts as empty.
     """
 
     settings: Mapping[str, Any]
@@ -396,11 +395,10 @@ class Ledger:
     is_needed: Callable[[], bool] = lambda: True
     _reads: dict[frozenset[str | int], _CachedEntries] = field(default_factory=dict, repr=False, compare=False)
     _writers: dict[str, LedgerWriter] = field(default_factory=dict, repr=False, compare=False)
-    _reading: Any = field(default_factory=threading.Lock, repr=False, compare=False)
-    _writing: Any = field(default_factory=threading.Lock, repr=False, compare=False)
+    _read_lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
+    _write_lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without connections."""
         return type(self), (dict(self.settings), self.cluster)
 
     def read(self, *kinds: str) -> Entries:
@@ -408,22 +406,22 @@ class Ledger:
 
         Raises:
             RetryableError: The cluster does not answer, or a transaction stays open.
-            NotAuthorizedError: The ledger is hidden.
+            NotAuthorizedError: The ledger may not be described.
         """
         wanted = frozenset(kinds or STATES)
         large = wanted & _LARGE
         before = self._reads.get(large)
-        begun = 0 if before is None else before.begun
-        with self._reading:
+        started_reads = 0 if before is None else before.started_reads
+        with self._read_lock:
             known = self._reads.get(large)
             if known is None:
                 known = self._reads[large] = _CachedEntries(
                     LedgerReader(self.settings, self.cluster, is_needed=self.is_needed)
                 )
-            if known.done <= begun:  # else another thread has read since
-                known.begun += 1
-                self._read_on(known, _LARGE - large)
-                known.done = known.begun
+            if known.completed_reads <= started_reads:  # Otherwise another thread has just read it.
+                known.started_reads += 1
+                self._read_new_entries(known, _LARGE - large)
+                known.completed_reads = known.started_reads
             return {place: entry for place, entry in known.entries.items() if place[0] in wanted}
 
     def change(
@@ -437,10 +435,10 @@ class Ledger:
         Raises:
             RetryableError: Every race was lost, or the cluster does not answer.
         """
-        with self._writing:
+        with self._write_lock:
             for attempt in range(_ATTEMPTS):
                 if writer not in self._writers and not decide(entries := self.read(*kinds)):
-                    return entries  # nothing to fence
+                    return entries  # Without a change, no writer must be fenced.
                 self._create_topic()
                 try:
                     return self._change_once(writer, decide, kinds, patience_s)
@@ -455,13 +453,13 @@ class Ledger:
 
     def close(self) -> None:
         """Close connections until the next call."""
-        with self._writing, self._reading:
+        with self._write_lock, self._read_lock:
             self._writers.clear()
             for known in self._reads.values():
-                known.tail.close()
+                known.reader.close()
 
-    def _read_on(self, known: _CachedEntries, unwanted: AbstractSet[str | int]) -> None:
-        for key, value in known.tail.read_new(known.entries.clear):
+    def _read_new_entries(self, known: _CachedEntries, unwanted: AbstractSet[str | int]) -> None:
+        for key, value in known.reader.read_new(known.entries.clear):
             place, entry = parse_entry(key, value)
             if place[0] in unwanted:
                 continue
@@ -475,11 +473,11 @@ class Ledger:
     ) -> Entries:
         if writer not in self._writers:
             self._writers[writer] = LedgerWriter(self.settings, writer, self.cluster, patience_s=patience_s)
-        entries = self.read(*kinds)  # a later writer aborts our commit
+        entries = self.read(*kinds)  # A writer that begins after this read aborts our commit.
         changes = decide(entries)
         if not changes:
             return entries
-        self._writers[writer].write(TOPIC, [message(key, value) for key, value in changes.items()])
+        self._writers[writer].write(TOPIC, [encode_entry(key, value) for key, value in changes.items()])
         unchanged = {key: value for key, value in entries.items() if key not in changes}
         return {**unchanged, **{key: value for key, value in changes.items() if value is not None}}
 
@@ -496,11 +494,11 @@ def parse_owners(entries: Entries) -> Owners:
 
 
 _OWNERS_S: Final = 20.0
-"""As long as other requests are retried: the user waits for it before the first change."""
+"""Limit of each wait for brokers before the first change of an apply."""
 
 
 def record_owners(ledger: Ledger, change: OwnerChange) -> Mapping[str, ResourceOwner]:
-    """Record owners in one transaction. Returns resources owned by others; then nothing is written."""
+    """Record owners in one transaction. If others own some of the resources, return them and write nothing."""
     refused: dict[str, ResourceOwner] = {}
 
     def decide(entries: Entries) -> Changes:

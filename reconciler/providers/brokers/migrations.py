@@ -17,10 +17,10 @@ from reconciler.providers.brokers.mount_ledger import (
     KINDS,
     SEALED,
     Seal,
-    cluster_uuid,
     list_moves,
     parse_locations,
     parse_seals,
+    to_cluster_uuid,
 )
 from reconciler.providers.brokers.mounts import KafkaMoves
 from reconciler.providers.brokers.seal import Seals, sealed_error
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 
 _CLOSED_DIRECTION: Final = "inbound"
-"""Producers must stay away from a topic being filled; brokers do not keep them out."""
+"""Direction of moves that fill a topic, to which producers must not write, though brokers would let them."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class KafkaMigrations:
         entries = self.job_steps.ledger.read(*KINDS, SEALED)
         seals = parse_seals(entries)
         name = self.job_steps.client.name
-        return [_migration(move, seals.get(move.topic_id or ""), name) for move in list_moves(entries)]
+        return [_build_migration(move, seals.get(move.topic_id or ""), name) for move in list_moves(entries)]
 
     def request_verb(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = skip_check) -> Migration:
         """Cancel a move: release the claim and delete what was restored, or unseal the topic; archived objects stay."""
@@ -94,7 +94,7 @@ class KafkaMigrations:
             raise UserError(message, hint="The next apply finishes it; until then it can be cancelled.")
         may_go_on()
         self._undo(move, may_go_on)
-        return replace(_migration(replace(move, state=MigrationState.CANCELLED)), waits=())
+        return replace(_build_migration(replace(move, state=MigrationState.CANCELLED)), waits=())
 
     def find_obstacles(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:  # noqa: ARG002 - both go the same way
         """Return topics that are being mounted or unmounted."""
@@ -122,8 +122,8 @@ class KafkaMigrations:
         moves = self.job_steps
         if move.direction == "inbound":
             topic_id = move.topic_id
-            if topic_id is None and (made := moves.made(move.topic)) is not None:
-                topic_id = made.id  # its creator died before the ledger entry
+            if topic_id is None and (made := moves.find_made_topic(move.topic)) is not None:
+                topic_id = made.id  # The process died after creating the topic, before recording its id.
             if topic_id is not None:
                 moves.delete_topic(move.topic, topic_id)
             may_go_on()
@@ -142,10 +142,10 @@ def list_mountings(
     for move in moves:
         address = address_of("mounting", cluster, move.mounting)
         if is_wanted is None or is_wanted(address):
-            yield address, Observed(_mounting(cluster, move), state=str(move.state), is_by_hand=move.by_hand)
+            yield address, Observed(_build_mounting(cluster, move), state=str(move.state), is_by_hand=move.by_hand)
 
 
-def _mounting(cluster: str, move: MountJob) -> Mounting:
+def _build_mounting(cluster: str, move: MountJob) -> Mounting:
     namespace, name = split_name(move.mounting)
     topic = split_name(move.topic)[1]
     state = "mounted" if move.direction == "inbound" else "unmounted"
@@ -155,7 +155,7 @@ def _mounting(cluster: str, move: MountJob) -> Mounting:
     )
 
 
-def _migration(move: MountJob, seal: Seal | None = None, cluster: str = "") -> Migration:
+def _build_migration(move: MountJob, seal: Seal | None = None, cluster: str = "") -> Migration:
     mounting = None if move.by_hand else move.mounting
     migrant = Migrant(move.topic, move.location, mounting, is_closed=move.direction == _CLOSED_DIRECTION)
     goes_on = (
@@ -183,7 +183,7 @@ def _explain_seal_wait(move: MountJob, seal: Seal | None) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Mountings:
+class KafkaMountings:
     """Mounts of one cluster for its provider; nothing is read before use."""
 
     declared: Cluster
@@ -219,12 +219,12 @@ class Mountings:
         )
         return KafkaMigrations(moves)
 
-    def overlay(
+    def add_moves(
         self, inventory: Mapping[Address, Observed], is_wanted: Callable[[str], bool] | None
     ) -> dict[Address, Observed]:
-        """Return an inventory with moves in progress, and locations of mounted topics, from the ledger."""
+        """Add moves in progress and locations of mounted topics to an inventory, from the ledger."""
         overlaid = dict(inventory)
-        if self.client.topic(TOPIC) is None:
+        if self.client.read_topic(TOPIC) is None:
             return overlaid
         entries, name = self.ledger.read(*KINDS), self.declared.metadata.name
         moves, places = list(list_moves(entries)), parse_locations(entries)
@@ -239,8 +239,8 @@ class Mountings:
         return overlaid
 
     def check_open(self, full_name: str, topic_id: str) -> None:
-        """Reject producers of a topic that is sealed, or being mounted, where brokers would accept them."""
-        sealed = Seals(self.client, self.ledger).of(topic_id)
+        """Reject producers of a topic that is sealed or being mounted."""
+        sealed = Seals(self.client, self.ledger).find_seal(topic_id)
         if sealed is not None:
             raise sealed_error(sealed)
         moves = list_moves(self.ledger.read(*KINDS))
@@ -255,10 +255,10 @@ class Mountings:
         raise UserError(message, hint=hint)
 
     def list_mountable_topics(self) -> Sequence[MountableTopic]:
-        """Return detached topics; this cluster as owner gets its brokers' id, which plans compare."""
+        """Return detached topics; show this cluster's Kafka id as owner, which plans compare, not its UUID."""
         topics = list_mountable_topics(self.declared.address, self.storage)
-        cluster_id = self.client.cluster().id
-        mine = cluster_uuid(cluster_id)
+        cluster_id = self.client.describe_cluster().id
+        mine = to_cluster_uuid(cluster_id)
         return [replace(topic, owner=cluster_id) if topic.owner == mine else topic for topic in topics]
 
     def read_stored_cluster(self, cluster_id: str | None = None) -> None:
@@ -272,9 +272,9 @@ class Mountings:
         """Return the objects from which new topics can be restored; one GET per topic and partition."""
         if not topics:
             return {}
-        own_id = cluster_uuid(self.client.cluster().id)
+        own_id = to_cluster_uuid(self.client.describe_cluster().id)
 
-        def look(address: Address, location: str | None) -> RecoverableTopic | UserError:
+        def find_source(address: Address, location: str | None) -> RecoverableTopic | UserError:
             try:
                 if self.storage is None:
                     return no_storage_error()
@@ -284,5 +284,5 @@ class Mountings:
             except UserError as error:
                 return error
 
-        sources = map_in_parallel(lambda item: look(*item), topics.items(), name="recoverable")
+        sources = map_in_parallel(lambda item: find_source(*item), topics.items(), name="recoverable")
         return dict(zip(topics, sources, strict=True))

@@ -22,9 +22,9 @@ MOUNTING: Final = "mounting"
 MOUNTED: Final = "mounted"
 KINDS: Final = (MOUNTING, MOUNTED)
 FILLED: Final = "filled"
-"""Kind of a topic that a move fills: its own configs and switched groups, by topic id."""
+"""Kind of a topic being filled by a move: its own configs and switched groups, by topic id."""
 LEFT: Final = "left"
-"""Kind of a completely copied topic: its end, by topic id. It is deleted only if it still ends there."""
+"""Kind of a completely copied topic: its end offsets, by topic id. It is deleted only if they are unchanged."""
 SEALED: Final = "sealed"
 """Kind of a sealed topic: its own values of the sealing configs, by topic id."""
 WRITER: Final = "reconciler.mountings"
@@ -45,10 +45,10 @@ FILLING: Final = {
 """Configs of a topic being filled."""
 
 
-def configs_after_filling(before: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+def compute_configs_after_filling(before: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """Return a topic's configs after filling.
 
-    `before` are its own ones before filling; later changes by a plan or user win.
+    `before` are its own configs before filling. Changes made since by a plan or user are kept.
     """
     ours = {key for key, value in FILLING.items() if own.get(key) == value}
     return {
@@ -57,14 +57,14 @@ def configs_after_filling(before: Mapping[str, str], own: Mapping[str, str]) -> 
     }
 
 
-def list_filled_configs(
+def list_configs_after_filling(
     entries: Entries, topics: Mapping[str, TopicMetadata], configs: Mapping[str, Mapping[str, str]]
 ) -> dict[str, dict[str, str]]:
-    """Return the configs after filling of topics being filled, by brokers' names."""
+    """Return the configs that topics being filled get afterwards, by brokers' names."""
     stored = {str(key[1]): value["configs"] for key, value in entries.items() if key[0] == FILLED}
     ids = {name: seen.id for name, seen in topics.items() if seen.id in stored} if stored else {}
     return {
-        name: configs_after_filling(stored[topic_id], configs[name])
+        name: compute_configs_after_filling(stored[topic_id], configs[name])
         for name, topic_id in ids.items()
         if name in configs
     }
@@ -88,9 +88,9 @@ class Seal:
     own: Mapping[str, str | None]
     """Its own values; `None` if it had none."""
     effective: Mapping[str, str]
-    """Effective values that are no defaults."""
+    """Effective values other than defaults."""
 
-    def opened(self, configs: Mapping[str, str]) -> dict[str, str]:
+    def restore_configs(self, configs: Mapping[str, str]) -> dict[str, str]:
         """Return a topic's own configs without the seal."""
         others = {key: value for key, value in configs.items() if key not in self.own}
         return {**others, **{key: value for key, value in self.own.items() if value is not None}}
@@ -110,7 +110,7 @@ def parse_seals(entries: Entries) -> dict[str, Seal]:
 def find_effective_seals(
     entries: Entries, topics: Mapping[str, TopicMetadata], configs: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Seal]:
-    """Return the seals in effect, by brokers' names: those that no user has reset.
+    """Return the seals that no user has reset, by brokers' names.
 
     `configs` are the topics' own; a topic without them counts as sealed.
     """
@@ -129,7 +129,7 @@ def mounted_key(topic_id: str) -> Key:
     return (MOUNTED, topic_id)
 
 
-def value_of(move: MountJob) -> Value:
+def format_move(move: MountJob) -> Value:
     """Return a move's ledger entry."""
     return {
         "direction": move.direction,
@@ -169,10 +169,10 @@ def parse_locations(entries: Entries) -> dict[str, str]:
 
 _BYTES: Final = 16
 _REVISION_BYTES: Final = 6
-"""48 bits: ten thousand topics collide in one of five million clusters."""
+"""48 bits: two of ten thousand topics collide in one of five million clusters."""
 
 
-def cluster_uuid(cluster_id: str) -> str:
+def to_cluster_uuid(cluster_id: str) -> str:
     """Return a cluster id's UUID: 16 bytes as unpadded URL-safe base64; other ids are hashed."""
     try:
         decoded = base64.b64decode(cluster_id + "==", altchars=b"-_", validate=True)
@@ -181,11 +181,11 @@ def cluster_uuid(cluster_id: str) -> str:
     return str(UUID(bytes=decoded) if len(decoded) == _BYTES else uuid5(NAMESPACE_OID, cluster_id))
 
 
-def revision_of(topic_id: str) -> int:
+def derive_revision(topic_id: str) -> int:
     """Return a topic's initial revision, derived from its id: Kafka has no revisions."""
     return int.from_bytes(UUID(topic_id).bytes[:_REVISION_BYTES], "big")
 
 
-def location_of(full_name: str, cluster_id: str, topic_id: str) -> str:
+def build_location(full_name: str, cluster_id: str, topic_id: str) -> str:
     """Return the permanent location of a topic created on its cluster."""
-    return f"{full_name}/{cluster_uuid(cluster_id)}/{revision_of(topic_id)}"
+    return f"{full_name}/{to_cluster_uuid(cluster_id)}/{derive_revision(topic_id)}"

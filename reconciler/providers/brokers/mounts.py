@@ -12,7 +12,7 @@ from reconciler.errors import LeaseError, NotFoundError, ReconcilerError, Retrya
 from reconciler.planning.actions import ControlAction, Delete, Reason, Update
 from reconciler.planning.fields import CONFIGS, canonicalize_field, is_equal_value
 from reconciler.providers.brokers import admin
-from reconciler.providers.brokers.groups import check_all_listed
+from reconciler.providers.brokers.groups import check_groups_visible
 from reconciler.providers.brokers.ledger import MAP, PROGRESS, REKEYED, Changes, Ledger
 from reconciler.providers.brokers.mount_ledger import (
     FILLED,
@@ -20,20 +20,20 @@ from reconciler.providers.brokers.mount_ledger import (
     KINDS,
     LEFT,
     WRITER,
-    cluster_uuid,
-    configs_after_filling,
+    build_location,
+    compute_configs_after_filling,
+    format_move,
     list_moves,
-    location_of,
     mounted_key,
     mounting_key,
     parse_locations,
     seal_key,
-    value_of,
+    to_cluster_uuid,
 )
-from reconciler.providers.brokers.offsets import bounds_of
-from reconciler.providers.brokers.records.copy_progress import map_of
+from reconciler.providers.brokers.offsets import read_bounds
+from reconciler.providers.brokers.records.copy_progress import parse_offset_map
 from reconciler.providers.brokers.seal import Seals
-from reconciler.providers.brokers.translate import OWN, ClusterNaming, TopicMetadata, own_values
+from reconciler.providers.brokers.translate import OWN, ClusterNaming, TopicMetadata, select_own_configs
 from reconciler.providers.protocol import CompletedAction, FailedAction, Groups, Outcome
 from reconciler.providers.protocol_moves import ArchivableTopic, CopyMove, MountJob, add_still_sealed_hint
 from reconciler.records.log import TopicLog, find_changed_partitions
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 
-# A topic being filled must not expire, compact or restamp records: a restore is verified before the topic gets its own
-# configs (facts, 7: old records were gone within a second).
+# A topic being filled must not expire, compact or restamp records. A restore is verified before the topic gets its own
+# configs (facts, 7: old records expired within a second).
 
 
 _STORAGE_PREFIXES: Final = ("remote.", "local.retention.", "retention.local.", "initial.retention.")
@@ -71,18 +71,18 @@ _ALWAYS_KEPT: Final = (
 """Configs that a topic keeps on a cluster with other defaults."""
 
 
-def filling_configs(known: Mapping[str, ConfigKey]) -> dict[str, str]:
+def select_filling_configs(known: Mapping[str, ConfigKey]) -> dict[str, str]:
     """Return the configs of a topic being filled that these brokers know."""
     return {key: value for key, value in FILLING.items() if key in known}
 
 
-def final_configs(
+def compute_final_configs(
     manifest: TopicManifest, known: Mapping[str, ConfigKey], defaults: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """Return the changes that restore a topic's configs; `None` uses the cluster's equal default."""
-    changes: dict[str, str | None] = dict.fromkeys(filling_configs(known))
+    """Return the changes that restore a topic's configs; `None` resets one to an equal default."""
+    changes: dict[str, str | None] = dict.fromkeys(select_filling_configs(known))
     for key in sorted({*manifest.configs, *manifest.effective, *_ALWAYS_KEPT}):
-        value = manifest.configs.get(key, manifest.effective.get(key, _default(key)))
+        value = manifest.configs.get(key, manifest.effective.get(key, _find_embedded_default(key)))
         is_own = key in manifest.configs
         if key not in known or _is_storage_config(key) or value is None or not (is_own or key in KAFKA_CONFIGS):
             continue
@@ -92,13 +92,15 @@ def final_configs(
     return changes
 
 
-def _is_longer(value: str, than: str | None) -> bool:
+def _is_longer_limit(value: str, than: str | None) -> bool:
     own, other = (inf if int(limit) == UNLIMITED else int(limit) for limit in (value, than or UNLIMITED))
     return own > other
 
 
-def archived_configs(own: Mapping[str, str], effective: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return a topic's own and effective configs, without those about where records are stored."""
+def select_archived_configs(
+    own: Mapping[str, str], effective: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return a topic's own and effective configs, without those of storage tiers or set by brokers."""
 
     def select(configs: Mapping[str, str]) -> dict[str, str]:
         return {key: value for key, value in sorted(configs.items()) if not _is_storage_config(key)}
@@ -107,17 +109,16 @@ def archived_configs(own: Mapping[str, str], effective: Mapping[str, str]) -> tu
 
 
 def _is_storage_config(key: str) -> bool:
-    """Return whether a config concerns storage of records, or is set by brokers."""
     return key.startswith(_STORAGE_PREFIXES) or key in _SET_BY_BROKERS
 
 
-def _default(key: str) -> str | None:
-    """Return the default of an embedded cluster, which stores own configs only."""
+def _find_embedded_default(key: str) -> str | None:
+    """Return the default on embedded clusters, whose archives have own configs only."""
     return EMBEDDED_CONFIGS[key].default if key in EMBEDDED_CONFIGS else None
 
 
 _DEFAULT: Final = 5
-"""Config source: default (6.1)."""
+"""Source of a config with its default value (6.1)."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class KafkaMoves:
     @property
     def cluster_id(self) -> str:
         """Id of the cluster in object storage."""
-        return cluster_uuid(self.client.cluster().id)
+        return to_cluster_uuid(self.client.describe_cluster().id)
 
     @property
     def storage(self) -> ObjectStore:
@@ -154,11 +155,11 @@ class KafkaMoves:
 
     def store_job(self, move: MountJob) -> None:
         """Write a move's progress to the ledger."""
-        self._write({mounting_key(move.mounting): value_of(move)}, *KINDS)
+        self._write_entries({mounting_key(move.mounting): format_move(move)}, *KINDS)
 
     def remove_job(self, move: MountJob) -> None:
         """Remove a move and, in the same transaction, record or forget its topic's location."""
-        name = self.naming.physical(move.topic)
+        name = self.naming.to_physical(move.topic)
         filled = (
             [key for key in self.ledger.read(PROGRESS, MAP) if key[1] == name] if move.direction == "inbound" else []
         )
@@ -168,23 +169,23 @@ class KafkaMoves:
             is_here = move.direction == "inbound"
             changes[mounted_key(move.topic_id)] = {"location": move.location} if is_here else None
             changes[seal_key(move.topic_id)] = None
-        self._write(changes, *KINDS)
+        self._write_entries(changes, *KINDS)
 
     def find_location(self, full_name: str) -> str:
-        """Return a topic's location: from its id, unless it was mounted from elsewhere."""
-        seen = self.client.topic(self.naming.physical(full_name))
+        """Return a topic's location: the recorded one if it was mounted, otherwise derived from its id."""
+        seen = self.client.read_topic(self.naming.to_physical(full_name))
         if seen is None:
             raise NotFoundError(f"topic {full_name} does not exist", hint="Plan again.")
         known = parse_locations(self.ledger.read(*KINDS)).get(seen.id)
-        return known or location_of(full_name, self.client.cluster().id, seen.id)
+        return known or build_location(full_name, self.client.describe_cluster().id, seen.id)
 
     def read_topic(self, full_name: str) -> ArchivableTopic | None:
         """Return a topic with its configs and group offsets."""
-        name = self.naming.physical(full_name)
-        seen = self.client.topic(name)
+        name = self.naming.to_physical(full_name)
+        seen = self.client.read_topic(name)
         if seen is None:
             return None
-        configs = dict(self.client.configs([name]))[name]
+        configs = dict(self.client.read_configs([name]))[name]
         if isinstance(configs, int):
             message = f"{self.address}: the principal of reconciler may not read the configs of topic {name}"
             raise UserError(message, hint="Allow DESCRIBE_CONFIGS on it: they are archived with it.")
@@ -193,35 +194,40 @@ class KafkaMoves:
             for key, config in configs.items()
             if config.value is not None and config.source != _DEFAULT
         }
-        own, seal = own_values(configs), self.seals.of(seen.id)
+        own, seal = select_own_configs(configs), self.seals.find_seal(seen.id)
         if seal is not None:
-            own = seal.opened(own)
+            own = seal.restore_configs(own)
             values = {**{key: value for key, value in values.items() if key not in seal.own}, **seal.effective}
-        own, effective = archived_configs(own, values)
+        own, effective = select_archived_configs(own, values)
         return ArchivableTopic(
             seen.id,
             ArchivedTopic(
-                full_name, len(seen.replicas), len(seen.replicas[0]), own, effective, self._offsets(full_name)
+                full_name,
+                len(seen.replicas),
+                len(seen.replicas[0]),
+                own,
+                effective,
+                self._read_group_offsets(full_name),
             ),
         )
 
     def create_topic(self, full_name: str, manifest: TopicManifest) -> str:
         """Create a topic for filling, or find an empty one with the same configs."""
-        name, configs = self.naming.physical(full_name), filling_configs(self.capabilities().configs)
+        name, configs = self.naming.to_physical(full_name), select_filling_configs(self.capabilities().configs)
         factor = min(manifest.replication_factor, self.capabilities().max_replication_factor)
-        made = admin.create(self.client, name, (manifest.partitions, factor), configs)
+        made = admin.create_topic(self.client, name, (manifest.partitions, factor), configs)
         if made is not None:
             return made
-        topic = self.made(full_name)
+        topic = self.find_made_topic(full_name)
         if topic is None or len(topic.replicas) != manifest.partitions:
             message = f"topic {name} exists already, and is not the one that is to be mounted"
             raise UserError(message, hint="Choose another name with `as`, or delete the existing topic first.")
         return topic.id
 
-    def made(self, full_name: str) -> TopicMetadata | None:
-        """Return a topic as `make` creates it: empty, with the configs for filling."""
-        name, configs = self.naming.physical(full_name), filling_configs(self.capabilities().configs)
-        topic, has = self.client.topic(name), dict(self.client.configs([name])).get(name, 0)
+    def find_made_topic(self, full_name: str) -> TopicMetadata | None:
+        """Return a topic that is empty and has the configs for filling, as `make` creates it."""
+        name, configs = self.naming.to_physical(full_name), select_filling_configs(self.capabilities().configs)
+        topic, has = self.client.read_topic(name), dict(self.client.read_configs([name])).get(name, 0)
         own = {} if isinstance(has, int) else {key: config.value for key, config in has.items() if config.source == OWN}
         if own != configs or any(bounds.end for bounds in self.log(full_name).read_bounds().values()):
             return None
@@ -230,26 +236,28 @@ class KafkaMoves:
     def restore_topic_configs(self, full_name: str, manifest: TopicManifest, retention: Mapping[str, str]) -> None:
         """Restore a topic's configs in one request, with the longer of its retention and that of its manifest."""
         defaults = self.capabilities().defaults
-        changes = final_configs(manifest, self.capabilities().configs, defaults)
+        changes = compute_final_configs(manifest, self.capabilities().configs, defaults)
         for key, value in retention.items():
-            if _is_longer(value, changes.get(key) or defaults.get(key, KAFKA_CONFIGS[key].default)):
+            if _is_longer_limit(value, changes.get(key) or defaults.get(key, KAFKA_CONFIGS[key].default)):
                 changes[key] = value
-        admin.configure(self.client, self.naming.physical(full_name), changes)
+        admin.configure_topic(self.client, self.naming.to_physical(full_name), changes)
 
     def open_fill_sink(self, move: MountJob, begins: Mapping[int, int]) -> CopySink:
         """Return a sink that writes its progress and offset maps with the records."""
-        from reconciler.providers.brokers.records.copy_sink import CopySink, Target
+        from reconciler.providers.brokers.records.copy_sink import CopySink, CopyTarget
 
-        name = self.naming.physical(move.topic)
-        target = Target(
+        name = self.naming.to_physical(move.topic)
+        target = CopyTarget(
             self.ledger.settings, self.client.name, name, move.topic_id, len(begins), move.claim, begins=begins
         )
         return CopySink(target)
 
     def read_offset_maps(self, move: MountJob) -> dict[int, OffsetMap]:
         """Return the offset maps in the ledger."""
-        name, entries = self.naming.physical(move.topic), self.ledger.read(PROGRESS, MAP)
-        return {int(key[2]): map_of(entries, name, int(key[2])) for key in entries if key[:2] == (PROGRESS, name)}
+        name, entries = self.naming.to_physical(move.topic), self.ledger.read(PROGRESS, MAP)
+        return {
+            int(key[2]): parse_offset_map(entries, name, int(key[2])) for key in entries if key[:2] == (PROGRESS, name)
+        }
 
     @property
     def seals(self) -> Seals:
@@ -257,17 +265,13 @@ class KafkaMoves:
         return Seals(self.client, self.ledger)
 
     def refuse_all_producers(self, full_name: str, topic_id: str, may_go_on: Callable[[], None]) -> Mapping[int, int]:
-        """Seal a topic.
-
-        Raises:
-            NotAuthorizedError: Some groups may be hidden: their offsets would be lost.
-        """
-        check_all_listed(self.client)
-        return self.seals.put(self.naming.physical(full_name), topic_id, may_go_on)
+        """Seal a topic."""
+        check_groups_visible(self.client)
+        return self.seals.seal_topic(self.naming.to_physical(full_name), topic_id, may_go_on)
 
     def is_refusing_producers(self, full_name: str, topic_id: str) -> bool:
         """Return whether all leaders refuse records."""
-        return self.seals.is_on(self.naming.physical(full_name), topic_id)
+        return self.seals.is_refusing_records(self.naming.to_physical(full_name), topic_id)
 
     def accept_producers(self, topic_id: str) -> None:
         """Remove the seal."""
@@ -275,71 +279,67 @@ class KafkaMoves:
 
     def delete_topic(self, full_name: str, topic_id: str) -> None:
         """Delete a topic by its id."""
-        admin.delete(self.client, self.naming.physical(full_name), topic_id)
+        admin.delete_topic(self.client, self.naming.to_physical(full_name), topic_id)
 
     def find_copy_move(self, old: str, old_id: str | None, new: str, *, is_keyed: bool) -> CopyMove:
         """Return a move between existing topics."""
-        ids = [self._id(name) for name in (old, new)]
+        ids = [self._read_topic_id(name) for name in (old, new)]
         if old_id is not None and ids[0] != old_id:
             message = f"topic {old} was deleted and created again after it was read (its topic id changed)"
             raise StalePlanError(message, hint="Nothing was deleted. Plan again.")
         return CopyMove(old, ids[0], new, ids[1], is_keyed)
 
     def suspend_retention(self, move: CopyMove) -> None:
-        """Record the new topic's own configs in the ledger, then set those for filling.
-
-        Raises:
-            NotAuthorizedError: Some groups may be hidden: their offsets would be lost.
-        """
-        check_all_listed(self.client)
-        name, wanted = self.naming.physical(move.new), filling_configs(self.capabilities().configs)
-        own, key = self._own(name), (FILLED, move.new_id)
+        """Record the new topic's own configs in the ledger, then set those for filling."""
+        check_groups_visible(self.client)
+        name, wanted = self.naming.to_physical(move.new), select_filling_configs(self.capabilities().configs)
+        own, key = self._read_own_configs(name), (FILLED, move.new_id)
         entry = self.ledger.read(FILLED).get(key)
-        configs = own if entry is None else configs_after_filling(entry["configs"], own)
+        configs = own if entry is None else compute_configs_after_filling(entry["configs"], own)
         if entry is None or entry["configs"] != configs:
-            self._write({key: {**(entry or {}), "configs": configs}}, FILLED)
-        admin.configure(self.client, name, dict(wanted))
+            self._write_entries({key: {**(entry or {}), "configs": configs}}, FILLED)
+        admin.configure_topic(self.client, name, dict(wanted))
 
     def defer_changes(self, action: Update) -> Update:
         """Defer an update's changes of configs that filling overrides; return the update without them."""
-        name = self.naming.physical(full_name_of(action.address))
-        seen = self.client.topic(name)
+        name = self.naming.to_physical(full_name_of(action.address))
+        seen = self.client.read_topic(name)
         entry = None if seen is None else self.ledger.read(FILLED).get((FILLED, seen.id))
         if seen is None or entry is None:
             return action
-        own = self._own(name)
-        later_configs = configs_after_filling(entry["configs"], own)
+        own = self._read_own_configs(name)
+        later_configs = compute_configs_after_filling(entry["configs"], own)
         late = {
             change.path.removeprefix(CONFIGS): change
             for change in action.changes
             if (key := change.path.removeprefix(CONFIGS)) in FILLING and later_configs.get(key) != own.get(key)
-            # other changes were planned on the configs for filling
+            # Other changes were planned against the configs for filling.
             if is_equal_value(change.path, change.before, later_configs.get(key), KAFKA_CONFIGS)
         }
         if late:
             after = {**later_configs, **{key: change.after for key, change in late.items()}}
             configs = {key: value for key, value in after.items() if value is not None}
-            self._write({(FILLED, seen.id): {**entry, "configs": configs}}, FILLED)
+            self._write_entries({(FILLED, seen.id): {**entry, "configs": configs}}, FILLED)
         return replace(action, changes=tuple(change for change in action.changes if change not in late.values()))
 
     def open_move_sink(self, move: CopyMove) -> CopySink | KafkaRekeySink:
         """Return a sink that writes its progress and offset maps with the records."""
-        from reconciler.providers.brokers.records.copy_sink import CopySink, Target
+        from reconciler.providers.brokers.records.copy_sink import CopySink, CopyTarget
         from reconciler.providers.brokers.records.rekey_copy import KafkaRekeySink
 
-        target = Target(
+        target = CopyTarget(
             self.ledger.settings,
             self.client.name,
-            self.naming.physical(move.new),
+            self.naming.to_physical(move.new),
             move.new_id,
-            len(self._seen(move.new)),
+            len(self._read_replicas(move.new)),
             f"move.{move.old_id}",
         )
         return KafkaRekeySink(target, move.old_id) if move.is_keyed else CopySink(target)
 
     def read_recorded_ends(self, move: CopyMove) -> Mapping[int, int] | None:
         """Return the old topic's ends that `finish_move` recorded; `None` if records followed."""
-        ends = self._left(move)
+        ends = self._read_copied_ends(move)
         return None if ends is None or find_changed_partitions(self.log(move.old), ends) else ends
 
     def switch_groups(self, move: CopyMove, ends: Mapping[int, int]) -> int:
@@ -351,14 +351,14 @@ class KafkaMoves:
         entry = self.ledger.read(FILLED).get(key)
         switched = set() if entry is None else set(entry.get("switched", ()))
         try:
-            return self._switch(move, ends, switched)
+            return self._commit_switched_offsets(move, ends, switched)
         finally:
             if entry is not None and switched:
-                self._write({key: {**entry, "switched": sorted(switched)}}, FILLED)
+                self._write_entries({key: {**entry, "switched": sorted(switched)}}, FILLED)
 
-    def _switch(self, move: CopyMove, ends: Mapping[int, int], switched: set[str]) -> int:
-        is_over = self._left(move) is not None  # ended before, but the old topic remains
-        place = self._places_by_key(move) if move.is_keyed else self._places_by_map(move, ends)
+    def _commit_switched_offsets(self, move: CopyMove, ends: Mapping[int, int], switched: set[str]) -> int:
+        is_over = self._read_copied_ends(move) is not None  # `end` was called before, but the old topic still exists.
+        place = self._build_key_translator(move) if move.is_keyed else self._build_map_translator(move, ends)
         count = 0
         for group in self.groups.list_names():
             committed = self.groups.read_committed_offsets(group, [move.old, move.new])
@@ -373,37 +373,37 @@ class KafkaMoves:
         return count
 
     def finish_move(self, move: CopyMove, ends: Mapping[int, int]) -> None:
-        """Restore the new topic's configs, record the old topic's ends, and forget how the new one was filled."""
-        name, entry = self.naming.physical(move.new), self.ledger.read(FILLED).get((FILLED, move.new_id))
+        """Restore the new topic's configs, record the old topic's ends, and remove the entry of the filling."""
+        name, entry = self.naming.to_physical(move.new), self.ledger.read(FILLED).get((FILLED, move.new_id))
         if entry is not None:
-            own, before, filled = self._own(name), entry["configs"], filling_configs(self.capabilities().configs)
-            # A broker may lag behind; other values were set by a user.
+            own, before, filled = (
+                self._read_own_configs(name),
+                entry["configs"],
+                select_filling_configs(self.capabilities().configs),
+            )
+            # Brokers may show old values; a user has set any others.
             ours = {key for key, value in filled.items() if own.get(key) in {None, value, before.get(key)}}
-            admin.configure(self.client, name, {key: before.get(key) for key in sorted(ours)})
+            admin.configure_topic(self.client, name, {key: before.get(key) for key in sorted(ours)})
         kept_ends = {str(number): [end, end] for number, end in sorted(ends.items())}
         left = {"ends": kept_ends, "new": name, "new_id": move.new_id}
         changes: Changes = {(FILLED, move.new_id): None, (LEFT, move.old_id): left}
-        self._write(changes, FILLED, LEFT)
+        self._write_entries(changes, FILLED, LEFT)
 
-    def seal_left(self, full_name: str, topic_id: str | None, may_go_on: Callable[[], None]) -> None:
-        """Seal a copied topic before its deletion; reject it if records were not copied.
-
-        Raises:
-            RetryableError: Records were not copied; the seal is removed again.
-        """
-        name = self.naming.physical(full_name)
+    def seal_copied_topic(self, full_name: str, topic_id: str | None, may_go_on: Callable[[], None]) -> None:
+        """Seal a copied topic before its deletion; unseal and reject it if records were not copied."""
+        name = self.naming.to_physical(full_name)
         entry = self.ledger.read(LEFT).get((LEFT, topic_id)) if topic_id is not None else None
         if topic_id is None or entry is None:
             return
-        new = self.client.topic(entry["new"])
+        new = self.client.read_topic(entry["new"])
         if new is None or entry.get("new_id") not in {None, new.id}:
             message = f"topic {entry['new']}, to which all of topic {name} was copied, was deleted since"
             raise RetryableError(message, hint="Nothing was deleted. Apply again: it is copied again.")
         try:
-            self.seals.put(name, topic_id, may_go_on)
+            self.seals.seal_topic(name, topic_id, may_go_on)
             ends = {int(number): end for number, (_, end) in entry["ends"].items()}
             came = find_changed_partitions(self.log(full_name), ends)
-            if came or not self.seals.is_on(name, topic_id):
+            if came or not self.seals.is_refusing_records(name, topic_id):
                 message = f"topic {name}: a producer wrote to it after all of it had been copied to {entry['new']}"
                 hint = "Let its producers write to the new topic, then apply again: what is new is copied first."
                 raise RetryableError(message, hint=hint)
@@ -416,29 +416,31 @@ class KafkaMoves:
                 add_still_sealed_hint(error, also)
             raise
 
-    def unseal_left(self, topic_id: str) -> None:
+    def unseal_copied_topic(self, topic_id: str) -> None:
         """Unseal a copied topic that is not deleted."""
         self.seals.remove_seal(topic_id)
 
-    def forget_left(self, topic_ids: Iterable[str]) -> None:
-        """Remove the entries of deleted topics, and of filling the topics they moved to."""
+    def forget_copied_topics(self, topic_ids: Iterable[str]) -> None:
+        """Remove the entries of deleted topics, and of the topics that they were copied to."""
         entries = self.ledger.read(LEFT, PROGRESS, MAP, REKEYED)
         gone = {(LEFT, topic_id) for topic_id in topic_ids if (LEFT, topic_id) in entries}
         seals = [seal_key(str(key[1])) for key in sorted(gone)]
         filled = {entries[key]["new"] for key in gone}
         rest = [key for key in entries if key[0] != LEFT and key[1] in filled]
         if gone:
-            self._write(dict.fromkeys([*sorted(gone), *seals, *rest]), LEFT, PROGRESS, MAP, REKEYED)
+            self._write_entries(dict.fromkeys([*sorted(gone), *seals, *rest]), LEFT, PROGRESS, MAP, REKEYED)
 
-    def _left(self, move: CopyMove) -> dict[int, int] | None:
+    def _read_copied_ends(self, move: CopyMove) -> dict[int, int] | None:
         entry = self.ledger.read(LEFT).get((LEFT, move.old_id))
         if entry is None or entry.get("new_id") != move.new_id:
             return None
         return {int(number): end for number, (_, end) in entry["ends"].items()}
 
-    def _places_by_map(self, move: CopyMove, ends: Mapping[int, int]) -> Callable[[Mapping[int, int]], dict[int, int]]:
-        name, entries = self.naming.physical(move.new), self.ledger.read(PROGRESS, MAP)
-        maps = {number: map_of(entries, name, number) for number in ends}
+    def _build_map_translator(
+        self, move: CopyMove, ends: Mapping[int, int]
+    ) -> Callable[[Mapping[int, int]], dict[int, int]]:
+        name, entries = self.naming.to_physical(move.new), self.ledger.read(PROGRESS, MAP)
+        maps = {number: parse_offset_map(entries, name, number) for number in ends}
 
         def place(committed: Mapping[int, int]) -> dict[int, int]:
             targets = {
@@ -450,34 +452,34 @@ class KafkaMoves:
 
         return place
 
-    def _places_by_key(self, move: CopyMove) -> Callable[[Mapping[int, int]], dict[int, int]]:
+    def _build_key_translator(self, move: CopyMove) -> Callable[[Mapping[int, int]], dict[int, int]]:
         from reconciler.providers.brokers.records.rekey_copy import RekeyedEntries
 
-        name = self.naming.physical(move.new)
-        rows = RekeyedEntries.of(self.ledger.read(REKEYED), name, (move.old_id, move.new_id))
-        now = bounds_of(self.client, [(name, number) for number in range(len(self._seen(move.new)))])
+        name = self.naming.to_physical(move.new)
+        rows = RekeyedEntries.parse(self.ledger.read(REKEYED), name, (move.old_id, move.new_id))
+        now = read_bounds(self.client, [(name, number) for number in range(len(self._read_replicas(move.new)))])
         ends = {number: bounds.stable for (_, number), bounds in now.items()}
-        return lambda committed: rows.place(committed, ends)
+        return lambda committed: rows.translate_offsets(committed, ends)
 
-    def _own(self, name: str) -> dict[str, str]:
-        configs = dict(self.client.configs([name])).get(name, 0)
+    def _read_own_configs(self, name: str) -> dict[str, str]:
+        configs = dict(self.client.read_configs([name])).get(name, 0)
         if isinstance(configs, int):
             message = f"the configs of topic {name} cannot be read"
             raise StalePlanError(message, hint="Allow DESCRIBE_CONFIGS on it, and plan again.")
-        return own_values(configs)
+        return select_own_configs(configs)
 
-    def _id(self, full_name: str) -> str:
-        seen = self.client.topic(self.naming.physical(full_name))
+    def _read_topic_id(self, full_name: str) -> str:
+        seen = self.client.read_topic(self.naming.to_physical(full_name))
         if seen is None:
             raise StalePlanError(f"topic {full_name} was deleted after it was read", hint="Plan again.")
         return seen.id
 
-    def _seen(self, full_name: str) -> tuple[tuple[int, ...], ...]:
-        seen = self.client.topic(self.naming.physical(full_name))
+    def _read_replicas(self, full_name: str) -> tuple[tuple[int, ...], ...]:
+        seen = self.client.read_topic(self.naming.to_physical(full_name))
         return () if seen is None else seen.replicas
 
-    def _offsets(self, full_name: str) -> dict[str, dict[int, int]]:
-        """Asks each group if there are too many for one request."""
+    def _read_group_offsets(self, full_name: str) -> dict[str, dict[int, int]]:
+        """Return a topic's offsets by group; read group by group if there are too many for one request."""
         groups = self.groups.list_for_topic(full_name)
         if groups is not None:
             committed = (
@@ -500,7 +502,7 @@ class KafkaMoves:
             if mine
         }
 
-    def _write(self, changes: Changes, *kinds: str) -> None:
+    def _write_entries(self, changes: Changes, *kinds: str) -> None:
         self.ledger.change(WRITER, lambda _entries: changes, *kinds)
 
 
@@ -512,13 +514,13 @@ def deletes_copied_topic(action: ControlAction) -> bool:
     return isinstance(action, Delete) and isinstance(action.before, Topic) and Reason.MOVED in action.reasons
 
 
-def apply_guarded(
+def apply_protecting_copies(
     actions: Sequence[ControlAction],
     open_moves: Callable[[], KafkaMoves],
     do: ApplyActions,
     may_go_on: Callable[[], None],
 ) -> Iterator[Outcome]:
-    """Apply a batch and yield one outcome per action; copied topics with later records are not deleted."""
+    """Apply actions and yield one outcome each; keep copied topics that have received records since."""
     if not any(map(deletes_copied_topic, actions)):
         yield from do(actions)
         return
@@ -527,22 +529,22 @@ def apply_guarded(
     for action in actions:
         try:
             if deletes_copied_topic(action):
-                moves.seal_left(full_name_of(action.address), _topic_id(action), may_go_on)
+                moves.seal_copied_topic(full_name_of(action.address), _planned_topic_id(action), may_go_on)
             rest.append(action)
         except LeaseError:
             raise
         except ReconcilerError as error:
             yield FailedAction(action.id, error)
-    left = {action.id: _topic_id(action) for action in rest if deletes_copied_topic(action)}
+    left = {action.id: _planned_topic_id(action) for action in rest if deletes_copied_topic(action)}
     for outcome in do(rest) if rest else ():
         if (topic_id := left.get(outcome.id)) is not None:
             if isinstance(outcome, CompletedAction):
-                moves.forget_left([topic_id])
+                moves.forget_copied_topics([topic_id])
             elif isinstance(outcome.error, UserError):
                 # The delete was rejected. After any other failure it may still be in progress.
-                moves.unseal_left(topic_id)
+                moves.unseal_copied_topic(topic_id)
         yield outcome
 
 
-def _topic_id(action: ControlAction) -> str | None:
+def _planned_topic_id(action: ControlAction) -> str | None:
     return action.incarnation if isinstance(action, Delete) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from reconciler.providers.brokers.faults import error_of_code
+from reconciler.providers.brokers.faults import translate_code
 from reconciler.providers.protocol import Placement, TopicSizes
 from reconciler.records.log import Bounds
 from reconciler.resources.measures import (
@@ -58,7 +58,7 @@ def read_offsets(
 
 
 def read_newest_timestamps(client: KafkaClient, places: Iterable[Place]) -> dict[Place, int]:
-    """Return the latest timestamp in ms; partitions without records, or whose brokers cannot tell it, are absent."""
+    """Return the latest timestamp in ms; partitions without records or without support by brokers are absent."""
     answers = _query_offsets(client, dict.fromkeys(places, NEWEST))
     return {place: answer.timestamp for place, answer in answers.items() if answer.timestamp >= 0}
 
@@ -74,13 +74,13 @@ def _query_offsets(client: KafkaClient, specs: Mapping[Place, int], *, is_stable
     if not specs_by_partition:
         return {}
     isolation = "read_committed" if is_stable else "read_uncommitted"
-    answers = client.ask(
+    answers = client.call_admin(
         "reading offsets", client.admin.list_partition_offsets, specs_by_partition, isolation_level=isolation
     )
     return {(place.topic, place.partition): answer for place, answer in answers.items()}
 
 
-def bounds_of(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bounds]:
+def read_bounds(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bounds]:
     """Return the bounds of partitions, with four requests per leader."""
     wanted = list(places)
     starts = read_offsets(client, wanted, EARLIEST)
@@ -95,30 +95,25 @@ def bounds_of(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bound
     }
 
 
-def delete_below(client: KafkaClient, topic: TopicMetadata, offsets: Mapping[int, int]) -> None:
-    """Delete records below offsets, with one request per leader; idempotent.
-
-    Raises:
-        NotAuthorizedError: The principal may not DELETE the topic.
-        RetryableError: A broker does not answer, or no longer leads.
-    """
+def delete_records_below(client: KafkaClient, topic: TopicMetadata, offsets: Mapping[int, int]) -> None:
+    """Delete records below offsets, with one request per leader; idempotent."""
     from kafka.protocol.admin import DeleteRecordsRequest  # noqa: PLC0415 - only connecting needs it
 
-    of_leaders: dict[int, list[tuple[int, int]]] = {}
+    by_leader: dict[int, list[tuple[int, int]]] = {}
     for number, offset in sorted(offsets.items()):
-        of_leaders.setdefault(topic.leaders[number], []).append((number, offset))
-    for leader, places in sorted(of_leaders.items()):
+        by_leader.setdefault(topic.leaders[number], []).append((number, offset))
+    for leader, places in sorted(by_leader.items()):
         request = DeleteRecordsRequest(topics=[(topic.name, places)], timeout_ms=_DELETE_MS)
         answer = client.send(request, doing=f"deleting records of {topic.name}", node=leader)
         for partition in (answered for of_topic in answer.topics for answered in of_topic.partitions):
             if partition.error_code:
                 what = f"topic {topic.name}, partition {partition.partition_index}: deleting records"
-                raise error_of_code(partition.error_code, "", what=what)
+                raise translate_code(partition.error_code, "", what=what)
 
 
 def is_only_compacted(client: KafkaClient, topic: str) -> bool:
     """Return whether brokers delete none of the topic's records."""
-    ((_, configs),) = client.configs([topic], [_CLEANUP])
+    ((_, configs),) = client.read_configs([topic], [_CLEANUP])
     policy = None if isinstance(configs, int) else configs[_CLEANUP].value
     return {word.strip() for word in (policy or "").split(",")} == {"compact"}
 
@@ -128,9 +123,11 @@ def read_partition_sizes(client: KafkaClient, names: Iterable[str]) -> dict[Plac
     wanted = sorted(names)
     if not wanted:
         return {}
-    topics = {seen.name: list(range(len(seen.replicas))) for seen in client.topics(wanted).values() if not seen.error}
+    topics = {
+        seen.name: list(range(len(seen.replicas))) for seen in client.read_topics(wanted).values() if not seen.error
+    }
     sizes: dict[Place, int] = {}
-    for broker in client.ask("reading sizes", client.admin.describe_log_dirs, topics):
+    for broker in client.call_admin("reading sizes", client.admin.describe_log_dirs, topics):
         for place, size in _parse_sizes(broker["log_dirs"]):
             sizes[place] = max(size, sizes.get(place, 0))
     return sizes
@@ -138,7 +135,7 @@ def read_partition_sizes(client: KafkaClient, names: Iterable[str]) -> dict[Plac
 
 def read_replica_bytes(client: KafkaClient, partitions: Mapping[str, list[int]], brokers: list[int]) -> int:
     """Return the bytes of replicas on some brokers."""
-    folders = client.ask("reading sizes", client.admin.describe_log_dirs, partitions, brokers)
+    folders = client.call_admin("reading sizes", client.admin.describe_log_dirs, partitions, brokers)
     return sum(size for broker in folders for _, size in _parse_sizes(broker["log_dirs"]))
 
 
@@ -151,7 +148,7 @@ def _parse_sizes(folders: Iterable[Mapping[str, Any]]) -> Iterable[tuple[Place, 
 
 
 MEASURED_PARTITIONS: Final = 1_000
-"""Limit of partitions read by one `measure`; unwritten topics are free."""
+"""Limit of partitions read by one `measure`; topics without records do not count."""
 _NOTHING: Final = Measure(0, 0)
 
 
@@ -160,45 +157,45 @@ def measure_topics(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts
 
     Topics with a leaderless partition are absent. Eight requests per leader, plus one per cut.
     """
-    seen = client.topics(sorted(set(names.values())))
+    seen = client.read_topics(sorted(set(names.values())))
     led_topics = {
         address: topic
         for address, name in names.items()
         if (topic := seen.get(name)) is not None and not topic.error and topic.is_led
     }
-    bounds = bounds_of(client, [place for topic in led_topics.values() for place in _places(topic)])
-    # unwritten topics, often deleted by the hundred, need no offsets
+    bounds = read_bounds(client, [place for topic in led_topics.values() for place in _list_places(topic)])
+    # Topics without records, often deleted by the hundred, need no further requests.
     measures: dict[Address, Measure] = {
         address: _NOTHING
         for address, topic in led_topics.items()
-        if not any(bounds[partition_place].end for partition_place in _places(topic))
+        if not any(bounds[partition_place].end for partition_place in _list_places(topic))
     }
     topics = _limit_topics({address: topic for address, topic in led_topics.items() if address not in measures})
-    places = [place for topic in topics.values() for place in _places(topic)]
+    places = [place for topic in topics.values() for place in _list_places(topic)]
     if not places:
         return measures
     sizes = read_partition_sizes(client, {name for name, _ in places})
     filled = [place for place in places if bounds[place].end > bounds[place].start]
-    at = _offsets_at_cuts(client, filled, {names[address]: cuts[address] for address in topics if address in cuts})
+    at = _read_cut_offsets(client, filled, {names[address]: cuts[address] for address in topics if address in cuts})
     newest = read_newest_timestamps(client, filled)
     tiered = read_offsets(
         client, [place for place in places if _first_local(bounds[place]) > bounds[place].start], TIERED
     )
     for address, topic in topics.items():
-        topic_places = _places(topic)
+        topic_places = _list_places(topic)
         measures[address] = Measure(
-            sum(_total_bytes(bounds[place], sizes.get(place, 0)) for place in topic_places),
-            sum(_records(bounds[place]) for place in topic_places),
+            sum(_estimate_log_bytes(bounds[place], sizes.get(place, 0)) for place in topic_places),
+            sum(_count_records(bounds[place]) for place in topic_places),
             older={
                 ms: sum(
-                    _older(at[place, ms], bounds[place], sizes.get(place, 0))
+                    _estimate_older_bytes(at[place, ms], bounds[place], sizes.get(place, 0))
                     for place in topic_places
                     if (place, ms) in at
                 )
                 for ms in cuts.get(address, ())
             },
             tiered=tuple(
-                _tiered(place, bounds[place], sizes.get(place, 0), tiered[place])
+                _build_tiered_partition(place, bounds[place], sizes.get(place, 0), tiered[place])
                 for place in topic_places
                 if place in tiered
             ),
@@ -213,9 +210,9 @@ def measure_topics(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts
 
 
 def read_standing(client: KafkaClient, seen: TopicMetadata, address: Address) -> TopicSizes:
-    """Return bounds and contents; markers and compaction make offsets exceed records."""
-    bounds, sizes = bounds_of(client, _places(seen)), read_partition_sizes(client, [seen.name])
-    storage = _storage(address, _places(seen), bounds, sizes)
+    """Return the bounds, sizes and replica placement of a topic."""
+    bounds, sizes = read_bounds(client, _list_places(seen)), read_partition_sizes(client, [seen.name])
+    storage = _build_storage(address, _list_places(seen), bounds, sizes)
     brokers = zip(seen.leaders, seen.replicas, seen.in_sync, strict=False)  # A deleted topic has no leaders.
     return TopicSizes(
         {number: bound for (_, number), bound in bounds.items()},
@@ -227,14 +224,14 @@ def read_standing(client: KafkaClient, seen: TopicMetadata, address: Address) ->
 
 
 def read_disk_storages(client: KafkaClient, topics: Mapping[Address, TopicMetadata]) -> Iterator[TopicStorage]:
-    """Yield disk sizes, with six requests in total."""
-    bounds = bounds_of(client, [place for seen in topics.values() for place in _places(seen)])
+    """Yield sizes of topics on disk, with six requests in total."""
+    bounds = read_bounds(client, [place for seen in topics.values() for place in _list_places(seen)])
     sizes = read_partition_sizes(client, {seen.name for seen in topics.values()})
     for address, seen in topics.items():
-        yield _storage(address, _places(seen), bounds, sizes)
+        yield _build_storage(address, _list_places(seen), bounds, sizes)
 
 
-def _storage(
+def _build_storage(
     address: Address, places: Sequence[Place], bounds: Mapping[Place, Bounds], sizes: Mapping[Place, int]
 ) -> TopicStorage:
     partitions = tuple(
@@ -245,8 +242,8 @@ def _storage(
             end=bounds[place].end,
             local=TierUsage(sizes.get(place, 0), 0),
             remote=None,
-            log_bytes=_total_bytes(bounds[place], sizes.get(place, 0)),
-            log_records=_records(bounds[place]),
+            log_bytes=_estimate_log_bytes(bounds[place], sizes.get(place, 0)),
+            log_records=_count_records(bounds[place]),
             pending_bytes=None,
         )
         for place in places
@@ -254,15 +251,15 @@ def _storage(
     return TopicStorage(address, None, partitions)
 
 
-def _total_bytes(bounds: Bounds, size: int) -> int:
-    return size + _remote(bounds, size)
+def _estimate_log_bytes(bounds: Bounds, size: int) -> int:
+    return size + _estimate_remote_bytes(bounds, size)
 
 
-def _records(bounds: Bounds) -> int:
+def _count_records(bounds: Bounds) -> int:
     return max(0, bounds.stable - bounds.start)
 
 
-def _places(topic: TopicMetadata) -> list[Place]:
+def _list_places(topic: TopicMetadata) -> list[Place]:
     return [(topic.name, number) for number in range(len(topic.replicas))]
 
 
@@ -275,10 +272,10 @@ def _limit_topics(topics: Mapping[Address, TopicMetadata]) -> dict[Address, Topi
     return chosen
 
 
-def _offsets_at_cuts(
+def _read_cut_offsets(
     client: KafkaClient, places: Iterable[Place], cuts: Mapping[str, Sequence[int]]
 ) -> dict[tuple[Place, int], int]:
-    """Return the first offset at or after each cut; -1: the whole partition is older."""
+    """Return the first offset at or after each cut, or -1 if all records are older."""
     left = [(place, list(cuts.get(place[0], ()))) for place in places]
     offsets: dict[tuple[Place, int], int] = {}
     while specs := {place: times.pop() for place, times in left if times}:
@@ -286,28 +283,30 @@ def _offsets_at_cuts(
     return offsets
 
 
-def _older(reached: int, bounds: Bounds, size: int) -> int:
+def _estimate_older_bytes(reached: int, bounds: Bounds, size: int) -> int:
     """Return the bytes of older records, assuming even record sizes."""
     offsets = (bounds.end if reached < 0 else reached) - bounds.start
     # at least one byte: the size may be unknown
-    return max(1, _share(bounds, size, offsets)) if offsets > 0 else 0
+    return max(1, _estimate_bytes(bounds, size, offsets)) if offsets > 0 else 0
 
 
-def _tiered(place: Place, bounds: Bounds, size: int, uploaded: int) -> TieredPartition:
-    return TieredPartition(place[1], bounds.start, _first_local(bounds), uploaded + 1, _remote(bounds, size))
+def _build_tiered_partition(place: Place, bounds: Bounds, size: int, uploaded: int) -> TieredPartition:
+    return TieredPartition(
+        place[1], bounds.start, _first_local(bounds), uploaded + 1, _estimate_remote_bytes(bounds, size)
+    )
 
 
 def _first_local(bounds: Bounds) -> int:
     return bounds.limit_to_local().start
 
 
-def _remote(bounds: Bounds, size: int) -> int:
+def _estimate_remote_bytes(bounds: Bounds, size: int) -> int:
     """Return the remote bytes, assuming the average record size on disk."""
     first = _first_local(bounds)
     local = bounds.end - first
     return size * (first - bounds.start) // local if local > 0 else 0
 
 
-def _share(bounds: Bounds, size: int, offsets: int) -> int:
+def _estimate_bytes(bounds: Bounds, size: int, offsets: int) -> int:
     length = bounds.end - _first_local(bounds)
     return size * max(0, offsets) // length if length > 0 else 0

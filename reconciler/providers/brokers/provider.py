@@ -28,7 +28,7 @@ from reconciler.providers.brokers.translate import (
     assign_bindings,
     build_naming,
     is_internal,
-    own_values,
+    select_own_configs,
 )
 from reconciler.providers.models import check_unchanged
 from reconciler.providers.protocol import (
@@ -64,8 +64,8 @@ from reconciler.runtime.retry import skip_check
 if TYPE_CHECKING:
     from reconciler.providers.brokers.groups import KafkaGroups
     from reconciler.providers.brokers.ledger import Entries, Ledger
-    from reconciler.providers.brokers.links.link_site import Site
-    from reconciler.providers.brokers.migrations import KafkaMigrations, Mountings
+    from reconciler.providers.brokers.links.link_site import LinkSite
+    from reconciler.providers.brokers.migrations import KafkaMigrations, KafkaMountings
     from reconciler.providers.brokers.mount_ledger import Seal
     from reconciler.records.log import Isolation, LostOffsets, TopicLog, TopicProducer, TransactionalSink
     from reconciler.resources.acls import AccessBinding
@@ -98,22 +98,24 @@ class ClusterObserver:
 
         Invisible declared or recorded topics are requested by name, which reveals hidden ones.
         """
-        topics = apply_reassignments(self.client.topics(self._names()), read_reassignments(self.client))
+        topics = apply_reassignments(self.client.read_topics(self._names()), read_reassignments(self.client))
         known = {address for address in self.known if cluster_of(address) == self.cluster}
         names = {
-            self.naming.physical(full_name_of(address)) for address in known if kind_of(address) in {"topic", "mirror"}
+            self.naming.to_physical(full_name_of(address))
+            for address in known
+            if kind_of(address) in {"topic", "mirror"}
         }
         if needs_ledger(known):
             names.add(LEDGER)
         silent = sorted(names - topics.keys())
-        topics |= {name: seen for name, seen in self.client.topics(silent).items() if seen.error == UNAUTHORIZED}
+        topics |= {name: seen for name, seen in self.client.read_topics(silent).items() if seen.error == UNAUTHORIZED}
         shown = [name for name, seen in sorted(topics.items()) if not seen.error]
         configs: dict[str, Mapping[str, str]] = {}
-        for name, values in self.client.configs(shown):
+        for name, values in self.client.read_configs(shown):
             if isinstance(values, int):
                 topics[name] = _mark_refused(topics[name], values)
             else:
-                configs[name] = own_values(values)
+                configs[name] = select_own_configs(values)
                 if fixed := self.client.dialect.fixed_at_creation:
                     self.initial[name] = {
                         key: state.value
@@ -132,19 +134,21 @@ class ClusterObserver:
         """Yield namespaces and topics with their rules; `hidden`: mirrors that may not be described."""
         rules, models = assign_bindings(bindings, self.naming, topics.keys()), ResourceModels(self.cluster)
         for name in self._namespaces(topics, rules):
-            namespace = models.namespace(name, rules.namespaces.get(name, ()))
+            namespace = models.build_namespace(name, rules.namespaces.get(name, ()))
             others = rules.undeclarable.get(("namespace", name), ())
-            yield namespace.address, Observed(namespace, physical_name=self.naming.prefix(name), undeclarable=others)
+            yield namespace.address, Observed(namespace, physical_name=self.naming.to_prefix(name), undeclarable=others)
         for name in sorted(topics):
             seen = topics[name]
             if seen.error and seen.error != UNAUTHORIZED:
                 continue  # being deleted, or gone
-            full_name = self.naming.full_name(name)
+            full_name = self.naming.to_full_name(name)
             mirror = hidden.get(name) if hidden else None
             address = address_of("topic", self.cluster, full_name) if mirror is None else mirror.address
             if self.is_wanted is not None and not self.is_wanted(address):
                 continue
-            resource = mirror or models.topic(full_name, seen, configs.get(name, {}), rules.topics.get(full_name, ()))
+            resource = mirror or models.build_topic(
+                full_name, seen, configs.get(name, {}), rules.topics.get(full_name, ())
+            )
             yield (
                 address,
                 Observed(
@@ -164,11 +168,14 @@ class ClusterObserver:
         if not self.scope.patterns or any("*" in pattern for pattern in patterns):
             return None
         named = [Address(pattern) for pattern in patterns if pattern.startswith(("topic/", "mirror/"))]
-        return [*(self.naming.physical(full_name_of(address)) for address in named), LEDGER]
+        return [*(self.naming.to_physical(full_name_of(address)) for address in named), LEDGER]
 
     def _namespaces(self, topics: Mapping[str, TopicMetadata], rules: PlacedRules) -> Iterator[str]:
         existing = {
-            tier for name, seen in topics.items() if not seen.error for tier in list_levels(self.naming.split(name)[0])
+            tier
+            for name, seen in topics.items()
+            if not seen.error
+            for tier in list_levels(self.naming.split_namespace(name)[0])
         }
         existing.update(tier for name in rules.namespaces for tier in list_levels(name))
         existing.update(
@@ -202,13 +209,13 @@ def observe_cluster(look: ClusterFacts, declared: Cluster) -> Observed:
     else:
         properties = _select_properties(look.configs[1])
     spec = declared.spec.model_copy(update={"cluster_id": cluster_id, "properties": properties})
-    about = LiveCluster(overrides=tuple(look.overrides(declared.spec.properties.keys())))
+    about = LiveCluster(overrides=tuple(look.find_overrides(declared.spec.properties.keys())))
     return Observed(declared.model_copy(update={"spec": spec}), cluster_id, hidden=hidden, cluster=about)
 
 
 def properties_of(client: KafkaClient) -> dict[str, str]:
     """Return the brokers' dynamic properties."""
-    return _select_properties(client.broker_configs())
+    return _select_properties(client.read_dynamic_configs())
 
 
 def _select_properties(configs: Mapping[str, ConfigState]) -> dict[str, str]:
@@ -221,7 +228,7 @@ def _select_properties(configs: Mapping[str, ConfigState]) -> dict[str, str]:
 
 def change_cluster(client: KafkaClient, action: Update, may_go_on: Callable[[], None]) -> Outcome:
     """Set and reset properties in one request, completely or not at all."""
-    from reconciler.providers.brokers.admin_requests import configure_brokers
+    from reconciler.providers.brokers.admin_requests import alter_broker_configs
 
     try:
         changes = [change for change in action.changes if change.path.startswith(PROPERTIES)]
@@ -234,10 +241,10 @@ def change_cluster(client: KafkaClient, action: Update, may_go_on: Callable[[], 
         }
         if wanted:
             may_go_on()
-            configure_brokers(client, wanted)
+            alter_broker_configs(client, wanted)
     except ReconcilerError as error:
         return FailedAction(action.id, _add_hint(client, error, action))
-    return CompletedAction(action.id, client.cluster().id)
+    return CompletedAction(action.id, client.describe_cluster().id)
 
 
 _NEVER_RESET: Final = "min.insync.replicas"
@@ -274,7 +281,7 @@ class BrokersProvider(ABC):
 
     def __init__(self, declared: Cluster, edge: Edge, dialect: Dialect) -> None:
         self._declared, self._edge = declared, edge
-        self._client = KafkaClient.of(declared, edge, dialect)
+        self._client = KafkaClient.for_cluster(declared, edge, dialect)
         self._look = ClusterFacts(self._client)
         self._known: frozenset[Address] = frozenset()
         self._naming: ClusterNaming = build_naming(self._separator, ())
@@ -297,7 +304,7 @@ class BrokersProvider(ABC):
 
     def _declared_topics(self) -> list[str]:
         addresses = (address for address in sorted(self._known) if cluster_of(address) == self._client.name)
-        return [self._naming.physical(full_name_of(address)) for address in addresses if kind_of(address) == "topic"]
+        return [self._naming.to_physical(full_name_of(address)) for address in addresses if kind_of(address) == "topic"]
 
     def identify(self) -> ClusterIdentity:
         """Return the cluster's identity."""
@@ -319,7 +326,7 @@ class BrokersProvider(ABC):
         self._filled = frozenset(filled)
         for topic, seal in sealed.items():
             if topic in configs:
-                configs[topic] = seal.opened(configs[topic])
+                configs[topic] = seal.restore_configs(configs[topic])
         every, _ = look.bindings
         bindings = self._without_denials(every, links)
         inventory: dict[Address, Observed] = {}
@@ -341,7 +348,7 @@ class BrokersProvider(ABC):
                 inventory[address] = replace(observed, topic=log)
         if self._declared.spec.object_storage is not None:
             try:
-                return self._mountings.overlay(inventory, wanted)
+                return self._mountings.add_moves(inventory, wanted)
             except NotAuthorizedError:
                 if needs_ledger(self._known):
                     raise
@@ -350,7 +357,7 @@ class BrokersProvider(ABC):
     def list_unplaced_rules(self) -> Sequence[AccessBinding]:
         """Return access rules of no topic or known namespace."""
         bindings, _ = read_bindings(self._client)
-        topics = self._client.topics().keys()
+        topics = self._client.read_topics().keys()
         entries = self._read_states() if LEDGER in topics else None
         return assign_bindings(self._without_denials(bindings, entries or {}), self._naming, topics).rest
 
@@ -360,7 +367,7 @@ class BrokersProvider(ABC):
 
     def read_overview(self) -> Overview:
         """Return names and shapes of visible topics, from one request and the ledger."""
-        every = self._client.topics()
+        every = self._client.read_topics()
         entries = self._read_states() if LEDGER in every else None
         return build_topic_overview(self._client.name, self._naming, every, entries)
 
@@ -374,8 +381,8 @@ class BrokersProvider(ABC):
             self._look = ClusterFacts(self._client)  # outdated now
 
     def _apply_all(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
-        from reconciler.providers.brokers.admin import TopicBatch, pending_changes
-        from reconciler.providers.brokers.mounts import apply_guarded
+        from reconciler.providers.brokers.admin import TopicBatch, to_pending_changes
+        from reconciler.providers.brokers.mounts import apply_protecting_copies
 
         rest: list[ControlAction] = []
         for action in actions:
@@ -397,12 +404,12 @@ class BrokersProvider(ABC):
         yield from (outcome for outcome in kept_back if isinstance(outcome, FailedAction))
         rest = [outcome for outcome in kept_back if not isinstance(outcome, FailedAction)]
         if rest:
-            yield from apply_guarded(
+            yield from apply_protecting_copies(
                 rest,
                 lambda: self.migrations.job_steps,
                 lambda actions: TopicBatch(
-                    self._client, self._naming, pending_changes(actions, self._naming), may_go_on, self._edge.warn
-                ).outcomes(),
+                    self._client, self._naming, to_pending_changes(actions, self._naming), may_go_on, self._edge.warn
+                ).apply_changes(),
                 may_go_on,
             )
 
@@ -414,7 +421,7 @@ class BrokersProvider(ABC):
                 from reconciler.providers.brokers.seal import Seals
 
                 try:
-                    seen = self._client.topic(self._naming.physical(full_name_of(action.address)))
+                    seen = self._client.read_topic(self._naming.to_physical(full_name_of(action.address)))
                     if seen is not None:
                         Seals(self._client, self._ledger).remove_seal(seen.id)
                 except ReconcilerError as error:
@@ -425,7 +432,7 @@ class BrokersProvider(ABC):
         """Return the part of an action to apply now; a move that fills the topic applies the rest at its end."""
         if not (isinstance(action, Update) and isinstance(action.after, Topic)):
             return action
-        if self._naming.physical(action.after.full_name) not in self._filled:
+        if self._naming.to_physical(action.after.full_name) not in self._filled:
             return action
         may_go_on()
         try:
@@ -437,11 +444,11 @@ class BrokersProvider(ABC):
         """Measure at most a thousand partitions by log folders and offsets."""
         from reconciler.providers.brokers.offsets import measure_topics
 
-        names = {address: self._naming.physical(full_name_of(address)) for address in addresses}
+        names = {address: self._naming.to_physical(full_name_of(address)) for address in addresses}
         measures = measure_topics(self._client, names, cuts)
         if (
             not measures
-            or self._client.topics([LEDGER])[LEDGER].error in ABSENT
+            or self._client.read_topics([LEDGER])[LEDGER].error in ABSENT
             or (entries := self._read_states()) is None
         ):
             return measures
@@ -471,7 +478,7 @@ class BrokersProvider(ABC):
         return KafkaGroups(self._client, self._naming)
 
     @property
-    def archives(self) -> Mountings:
+    def archives(self) -> KafkaMountings:
         """Detached topics in the object storage."""
         return self._mountings
 
@@ -521,10 +528,10 @@ class BrokersProvider(ABC):
 
     def read_source_topic(self, topic: TopicAddress) -> SourceTopic:
         """Return what mirrors of a topic copy besides records."""
-        from reconciler.providers.brokers.links.link_site import source_topics
+        from reconciler.providers.brokers.links.link_site import read_source_topics
 
         seen = self._read_topic(topic)
-        source = source_topics(self._client, {seen.name: seen}, self._ledger).get(seen.name)
+        source = read_source_topics(self._client, {seen.name: seen}, self._ledger).get(seen.name)
         if source is None:
             raise hidden_topic_error(self._client.name, seen.name)
         return source
@@ -538,16 +545,16 @@ class BrokersProvider(ABC):
     ) -> TopicLog:
         """Return a topic's log; reading fails if brokers have lost records."""
         from reconciler.providers.brokers.records.record_log import KafkaLog
-        from reconciler.providers.brokers.security import admin_settings, record_settings
+        from reconciler.providers.brokers.security import build_admin_settings, build_record_settings
 
         seen = self._read_topic(topic)
-        settings = record_settings(self._declared, self._edge), admin_settings(self._declared, self._edge)
+        settings = build_record_settings(self._declared, self._edge), build_admin_settings(self._declared, self._edge)
         return KafkaLog(seen.name, *settings, self._client.name, isolation, seen.id)
 
     def open_producer(self, topic: TopicAddress) -> TopicProducer:
         """Return a producer for a topic; rejects internal ones, mirrors, and topics being mounted."""
         from reconciler.providers.brokers.records.record_producer import KafkaProducer
-        from reconciler.providers.brokers.security import record_settings
+        from reconciler.providers.brokers.security import build_record_settings
 
         seen = self._read_topic(topic)
         if is_internal(seen):
@@ -555,17 +562,17 @@ class BrokersProvider(ABC):
             raise UserError(message, hint="Name one of your topics: reconciler topic list")
         self._site().check_no_mirror(full_name_of(topic), seen)
         self._mountings.check_open(full_name_of(topic), seen.id)
-        return KafkaProducer(seen.name, record_settings(self._declared, self._edge), self._client.name)
+        return KafkaProducer(seen.name, build_record_settings(self._declared, self._edge), self._client.name)
 
     def open_append_sink(self, topic: TopicAddress) -> None:  # noqa: B027 - no platform with brokers has them
         """Return `None`: a Kafka transaction has one producer, and cannot include what several tasks staged."""
 
     def open_sink(self, topic: TopicAddress) -> TransactionalSink:
         """Return a sink for a topic; for a mirror, with its link's state."""
-        from reconciler.providers.brokers.links.links import sink_of
-        from reconciler.providers.brokers.security import record_settings
+        from reconciler.providers.brokers.links.links import open_sink
+        from reconciler.providers.brokers.security import build_record_settings
 
-        return sink_of(self._site(), record_settings(self._declared, self._edge), full_name_of(topic))
+        return open_sink(self._site(), build_record_settings(self._declared, self._edge), full_name_of(topic))
 
     def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], MaintenanceJobResult]]:  # noqa: ARG002 - needs no executors
         """Return the only job: it removes throttles of a killed change of replicas."""
@@ -575,25 +582,27 @@ class BrokersProvider(ABC):
         return {"sweep": lambda: MaintenanceJobResult("topics", sweep_throttles(self._client))}
 
     @cached_property
-    def _mountings(self) -> Mountings:
-        from reconciler.providers.brokers.migrations import Mountings
+    def _mountings(self) -> KafkaMountings:
+        from reconciler.providers.brokers.migrations import KafkaMountings
 
-        return Mountings(self._declared, self._edge, self._client, self._ledger)
+        return KafkaMountings(self._declared, self._edge, self._client, self._ledger)
 
     @cached_property
     def _ledger(self) -> Ledger:
         from reconciler.providers.brokers.ledger import Ledger
-        from reconciler.providers.brokers.links.link_site import make_ledger
-        from reconciler.providers.brokers.security import record_settings
+        from reconciler.providers.brokers.links.link_site import create_ledger_topic
+        from reconciler.providers.brokers.security import build_record_settings
 
-        settings = record_settings(self._declared, self._edge)
-        return Ledger(settings, self._client.name, lambda: make_ledger(self._client), lambda: needs_ledger(self._known))
+        settings = build_record_settings(self._declared, self._edge)
+        return Ledger(
+            settings, self._client.name, lambda: create_ledger_topic(self._client), lambda: needs_ledger(self._known)
+        )
 
-    def _site(self) -> Site:
-        from reconciler.providers.brokers.links.link_site import Site
+    def _site(self) -> LinkSite:
+        from reconciler.providers.brokers.links.link_site import LinkSite
 
         edge = self._edge
-        return Site(self._client, self._naming, self._ledger, edge.now_ms, edge.new_id, lambda: self.capabilities)
+        return LinkSite(self._client, self._naming, self._ledger, edge.now_ms, edge.new_id, lambda: self.capabilities)
 
     @property
     def _separator(self) -> str:
@@ -613,6 +622,8 @@ class BrokersProvider(ABC):
     ) -> _LedgerContents:
         from reconciler.providers.brokers.ledger import OWNER, STATES, WORKSPACE
         from reconciler.providers.brokers.mount_ledger import FILLED, SEALED, find_effective_seals, list_filled_configs
+            list_configs_after_filling,
+        )
 
         try:
             entries = self._ledger.read(*STATES, SEALED, FILLED, OWNER, WORKSPACE)
@@ -624,7 +635,7 @@ class BrokersProvider(ABC):
         return _LedgerContents(
             links={key: value for key, value in entries.items() if key[0] in STATES},
             sealed=find_effective_seals(entries, topics, configs) if SEALED in kinds else {},
-            filled=list_filled_configs(entries, topics, configs) if FILLED in kinds else {},
+            filled=list_configs_after_filling(entries, topics, configs) if FILLED in kinds else {},
             owners=self._find_owners(entries),
         )
 
@@ -645,7 +656,7 @@ class BrokersProvider(ABC):
             kind, _, name = key.partition("/")
             match kind:
                 case "topic":
-                    what[f"topic/{naming.full_name(name)}"] = lineage
+                    what[f"topic/{naming.to_full_name(name)}"] = lineage
                 case "namespace" if name in naming.prefixes:
                     what[f"namespace/{naming.prefixes[name]}"] = lineage
                 case "link":
@@ -667,9 +678,9 @@ class BrokersProvider(ABC):
         kind, _, name = key.partition("/")
         match kind:
             case "topic":
-                return f"topic/{self._naming.physical(name)}"
+                return f"topic/{self._naming.to_physical(name)}"
             case "namespace":
-                return f"namespace/{self._naming.prefix(name)}"
+                return f"namespace/{self._naming.to_prefix(name)}"
             case _:
                 return key
 
@@ -677,20 +688,20 @@ class BrokersProvider(ABC):
         """Return access rules without the denials that links set on mirrors."""
         if not entries:
             return bindings
-        from reconciler.providers.brokers.links.link_states import read_denials
+        from reconciler.providers.brokers.links.link_states import list_denials
 
-        ours = read_denials(entries)
+        ours = list_denials(entries)
         return [binding for binding in bindings if binding not in ours] if ours else bindings
 
     def _read_topic(self, topic: Address) -> TopicMetadata:
         return self._read_topics([topic])[topic]
 
     def _read_topics(self, topics: Sequence[Address]) -> dict[Address, TopicMetadata]:
-        names = {topic: self._naming.physical(full_name_of(topic)) for topic in topics}
-        seen = self._client.topics(sorted(set(names.values())))
+        names = {topic: self._naming.to_physical(full_name_of(topic)) for topic in topics}
+        seen = self._client.read_topics(sorted(set(names.values())))
         for topic, name in names.items():
             if name in seen and seen[name].error == UNAUTHORIZED:
-                raise self._client.hidden(name)
+                raise self._client.build_hidden_error(name)
             if name not in seen or seen[name].error:
                 message = f"{topic}: topic {full_name_of(topic)} does not exist"
                 raise NotFoundError(message, hint="List the topics with: reconciler topic list")
@@ -707,10 +718,12 @@ def build_topic_overview(
         from reconciler.providers.brokers.links.link_states import list_shown_mirrors
 
         mirrors = list_shown_mirrors(entries, topics, cluster)
-    namespaces = {tier for name in topics for tier in list_levels(naming.split(name)[0])}
+    namespaces = {tier for name in topics for tier in list_levels(naming.split_namespace(name)[0])}
     shown = [
         mirrors.get(name)
-        or TopicShown(address_of("topic", cluster, naming.full_name(name)), len(seen.replicas), len(seen.replicas[0]))
+        or TopicShown(
+            address_of("topic", cluster, naming.to_full_name(name)), len(seen.replicas), len(seen.replicas[0])
+        )
         for name, seen in sorted(topics.items())
         if seen.replicas
     ]

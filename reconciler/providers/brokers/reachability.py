@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
-from reconciler.providers.brokers.faults import LOGIN, OURS, translate_error
+from reconciler.providers.brokers.faults import LIBRARY_PERMANENT, LIBRARY_TRANSIENT, translate_error
 from reconciler.providers.brokers.security import MSK, Tls
 from reconciler.runtime.retry import Backoff, Tries
 from reconciler.runtime.text import to_one_line
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 _SECONDS: Final = 3.0
 _API_VERSIONS: Final = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
-"""Length, ApiVersions, version 0, correlation id 1, no client id: answered before login."""
+"""Request that brokers answer before login: ApiVersions, version 0, correlation id 1, no client id."""
 _ANSWER_MAX: Final = 1 << 20
 _TLS_MISSING: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING"})
 
 
-def connection_error(address: tuple[str, int], context: ssl.SSLContext | None) -> OSError | None:
+def find_connection_error(address: tuple[str, int], context: ssl.SSLContext | None) -> OSError | None:
     """Return the error of connecting to a port, with a TLS handshake if there is a `context`; `None` on success."""
     try:
         with socket.create_connection(address, _SECONDS) as plain:
@@ -73,12 +73,12 @@ Address: TypeAlias = tuple[str, int]
 _REFUSED_S: Final = 0.75
 """Time after which refused connections are final; attempts are half a second apart."""
 _HANG_UPS: Final = 3
-"""Hang-ups after a greeting that count as final."""
+"""Number of disconnections after an answer that count as final."""
 _CHECK_AWS: Final = "Allow kafka-cluster:Connect to this AWS identity, and check security.region and the clock."
 _CHECK_LISTENER: Final = "Name the port of another listener in bootstrapServers, or correct security.protocol."
 
 _ENDS: Final = ("disconnected", "reset by peer", "EOF", "Broken pipe", "KafkaConnectionError", "Invalid frame length")
-"""Words for the end of a connection; the last is a TLS alert read as a length."""
+"""Texts of errors for a closed connection; the last is a TLS alert read as a length."""
 
 _OF_CERTIFICATES: Final = {
     "certificate has expired": ("its certificate has expired", "Renew the certificate of the broker."),
@@ -90,7 +90,7 @@ _OF_CERTIFICATES: Final = {
         "Name the certificate of its issuer in security.caFile.",
     ),
 }
-"""By OpenSSL's words for a certificate, first match; explanation and hint."""
+"""Explanation and hint by OpenSSL's text about a broker's certificate; the first match counts."""
 _OF_ALERTS: Final = {
     "certificate required": "it requires a client certificate",
     "certificate expired": "our certificate has expired",
@@ -99,7 +99,7 @@ _OF_ALERTS: Final = {
     "bad certificate": "it does not accept our certificate",
     "handshake failure": "it refuses the handshake; perhaps it requires a client certificate",
 }
-"""By OpenSSL's words for a broker's alert."""
+"""Explanation by OpenSSL's text for a broker's alert."""
 
 
 @dataclass(slots=True)
@@ -112,16 +112,16 @@ class Route:
     mechanism: str | None
     username: str | None
     has_certificate: bool
-    deaths: dict[Address, BaseException] = field(default_factory=dict)
+    last_errors: dict[Address, BaseException] = field(default_factory=dict)
     greetings: dict[Address, int] = field(default_factory=dict)
     refused_since: dict[Address, float] = field(default_factory=dict)
-    now: Callable[[], float] = monotonic
+    clock: Callable[[], float] = monotonic
     is_open: bool = False
     """Whether a broker ever answered; later failures may be temporary."""
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any], cluster: str) -> Route:
-        """Return the route of `security.admin_settings`."""
+    def from_settings(cls, settings: Mapping[str, Any], cluster: str) -> Route:
+        """Return the route of `security.build_admin_settings`."""
         pairs = [server.rpartition(":") for server in settings["bootstrap_servers"]]
         return cls(
             cluster,
@@ -137,28 +137,28 @@ class Route:
         self.greetings[address] = self.greetings.get(address, 0) + 1
 
     def record_failure(self, address: Address, error: BaseException) -> None:
-        """Record a connection's error, and let it explain itself to its handler."""
-        self.deaths[address] = error
+        """Record a connection's error, and attach `explain` to it, which `faults.py` calls."""
+        self.last_errors[address] = error
         if "refused" in str(error).lower():
-            self.refused_since.setdefault(address, self.now())
+            self.refused_since.setdefault(address, self.clock())
         else:
             self.refused_since.pop(address, None)
         error.explain = lambda doing: self.explain_error(address, doing=doing)  # type: ignore[attr-defined]  # see faults.py
 
     def find_final_error(self) -> BaseException | None:
         """Return an error that no retry can change, or `None`."""
-        if self.is_open or not all(server in self.deaths for server in self.servers):
+        if self.is_open or not all(server in self.last_errors for server in self.servers):
             return None
-        if all(self._is_final(server, self.deaths[server]) for server in self.servers):
-            return self.deaths[self.servers[0]]
+        if all(self._is_final(server, self.last_errors[server]) for server in self.servers):
+            return self.last_errors[self.servers[0]]
         return None
 
     def is_any_up(self) -> bool:
         """Return whether any address accepts connections."""
-        return any(connection_error(server, None) is None for server in self.servers)
+        return any(find_connection_error(server, None) is None for server in self.servers)
 
-    def why(self, *, doing: str) -> ReconcilerError | None:
-        """Return why no broker was reached; permanent reasons first."""
+    def explain(self, *, doing: str) -> ReconcilerError | None:
+        """Return an error that tells why no broker was reached; prefer permanent reasons."""
         errors = [self.explain_error(server, doing=doing) for server in self.servers]
         explanations = [explanation for explanation in errors if explanation is not None]
         return next(
@@ -168,7 +168,7 @@ class Route:
 
     def explain_error(self, address: Address, *, doing: str) -> ReconcilerError | None:
         """Return the explanation of a broker's last error, or `None`."""
-        error = self.deaths.get(address)
+        error = self.last_errors.get(address)
         if error is None:
             return None
         if isinstance(error, ReconcilerError):
@@ -189,14 +189,14 @@ class Route:
         if "Handshake failed" in text or "DNS" in text or "SSL" in text:
             return "timed out" not in text.lower()
         if (since := self.refused_since.get(address)) is not None:
-            return self.now() - since >= _REFUSED_S
-        return self._has_hung_up(text) and (self.greetings.get(address, 0) >= _HANG_UPS or self._wants_tls(address))
+            return self.clock() - since >= _REFUSED_S
+        return self._has_hung_up(text) and (self.greetings.get(address, 0) >= _HANG_UPS or self._requires_tls(address))
 
     def _explain_login(self, where: str, error: BaseException) -> ReconcilerError | None:
         code = getattr(error, "errno", None)
         if code == _REFUSED:
             who = f"user {self.username}" if self.username is not None else "our token"
-            message = f"{where} does not accept {who} by {self.mechanism}: {_broker_words(error)}"
+            message = f"{where} does not accept {who} by {self.mechanism}: {_extract_broker_message(error)}"
             hint = "Check the credentials in `security` of the Cluster, and that the user exists."
             return NotAuthorizedError(message, hint=_CHECK_AWS if self.mechanism == MSK else hint)
         if code == _NO_MECHANISM:
@@ -209,7 +209,7 @@ class Route:
 
     def _explain_tls(self, where: str, address: Address, text: str) -> ReconcilerError | None:
         if "SSL" not in self.protocol:
-            if not self.is_open and self._has_hung_up(text) and self._wants_tls(address):
+            if not self.is_open and self._has_hung_up(text) and self._requires_tls(address):
                 message = f"{where} is a listener with TLS, and security.protocol is {self.protocol}"
                 return UserError(message, hint=_CHECK_LISTENER)
             return None
@@ -245,7 +245,7 @@ class Route:
     def _has_hung_up(text: str) -> bool:
         return any(part in text for part in _ENDS)
 
-    def _wants_tls(self, address: Address) -> bool:
+    def _requires_tls(self, address: Address) -> bool:
         return "SSL" not in self.protocol and speaks_tls(address)
 
 
@@ -254,18 +254,18 @@ _LOGIN: Final = frozenset({_REFUSED, _NO_MECHANISM, _NO_SASL})
 _ALIVE: Final = "See whether the brokers are alive and bootstrapServers names them, then run the same command again."
 
 
-def _broker_words(error: BaseException) -> str:
+def _extract_broker_message(error: BaseException) -> str:
     """Return the broker's message without the library's prefixes."""
     return to_one_line(str(error).rpartition("Error: ")[2]) or "no reason was reported"
 
 
-_WORDLESS: Final = OURS.keys() | LOGIN.keys()
+_WORDLESS: Final = LIBRARY_TRANSIENT.keys() | LIBRARY_PERMANENT.keys()
 LEADERLESS: Final = frozenset({-195, -187, -185, -137, 5, 6, 7, 8, 13, 74, 75, 78})
-"""Codes: a partition's leader has just died or changed."""
+"""Error codes after a partition's leader has died or changed."""
 _ELECTION_S: Final = 30.0
-"""Dead leaders are replaced after nine seconds."""
+"""Limit of waiting for a new leader; brokers elect one after nine seconds."""
 _ANSWER_S: Final = 10.0
-"""Limit of one answer; a hanging leader gets the request again."""
+"""Limit of one answer; a leader that does not answer gets the request again."""
 _ELECTION: Final = Backoff(first_s=0.2, longest_s=2.0)
 
 
@@ -277,15 +277,15 @@ def translate_record_error(error: Any, settings: Mapping[str, Any], *, doing: st
     return reason or translate_error(KafkaException(error), doing=doing, cluster=cluster)
 
 
-def check_hope(settings: Mapping[str, Any], *, doing: str, cluster: str) -> None:
-    """Raise a permanent reason why a waiting client cannot recover."""
+def check_can_recover(settings: Mapping[str, Any], *, doing: str, cluster: str) -> None:
+    """Raise an error if brokers cannot be reached for a permanent reason."""
     reason = explain_unreachable(settings, doing=doing, cluster=cluster)
     if reason is not None and not isinstance(reason, RetryableError):
         raise reason
 
 
 def read_watermarks(consumer: Consumer, place: TopicPartition, settings: Mapping[str, Any]) -> tuple[int, int]:
-    """Return a partition's first offset and end; waits for the election of a leader."""
+    """Return a partition's first offset and end; wait while it has no leader."""
     from confluent_kafka import KafkaException
 
     tries = Tries(_ELECTION, within_s=_ELECTION_S)
@@ -305,12 +305,12 @@ def explain_unreachable(settings: Mapping[str, Any], *, doing: str, cluster: str
     """Return why no broker accepts connections; `None` if one does."""
     protocol = settings.get("security.protocol", "PLAINTEXT")
     admin_options = {"bootstrap_servers": settings["bootstrap.servers"].split(","), "security_protocol": protocol}
-    route = Route.of(admin_options, cluster)
+    route = Route.from_settings(admin_options, cluster)
     route.is_open = True  # the settings have worked
     tls = Tls(settings.get("ssl.ca.pem"), settings.get("ssl.certificate.pem"), settings.get("ssl.key.pem"))
-    context = tls.context(where=f"cluster {cluster}: security") if protocol.endswith("SSL") else None
+    context = tls.build_context(where=f"cluster {cluster}: security") if protocol.endswith("SSL") else None
     for address in route.servers:
-        if (error := connection_error(address, context)) is None:
+        if (error := find_connection_error(address, context)) is None:
             return None
         route.record_failure(address, error)
-    return route.why(doing=doing)
+    return route.explain(doing=doing)

@@ -1,9 +1,8 @@
 """Seal a topic: brokers refuse every batch, so that its end stays final until the topic is deleted.
 
-Otherwise a record acknowledged between the last look at the end and the deletion would be lost. Brokers have no switch
-for that, and access rules do not reach every producer. With `max.message.bytes` of 80 and `compression.type` of gzip no
-batch fits (the smallest has 81 bytes), but transaction markers do (78). A limit of 0 would refuse markers too, and hang
-their producers.
+Otherwise a record acknowledged between the last read of the end and the deletion would be lost. Brokers have no such
+switch, and access rules do not reach every producer. With `max.message.bytes` of 80 and `compression.type` of gzip no
+batch fits (the smallest has 81 bytes), but transaction markers do (78). Without markers producers would hang.
 
 The ledger records the topic's own values before the first change.
 """
@@ -19,7 +18,7 @@ from reconciler.errors import NotAuthorizedError, RetryableError, StalePlanError
 from reconciler.providers.brokers import admin
 from reconciler.providers.brokers.mount_ledger import CONFIGS, SEALED, WRITER, Seal, is_sealed, parse_seals, seal_key
 from reconciler.providers.brokers.offsets import LATEST, read_offsets
-from reconciler.providers.brokers.translate import TopicMetadata, own_values
+from reconciler.providers.brokers.translate import TopicMetadata, select_own_configs
 from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _DEFAULT: Final = 5
-"""Config source: default (6.1)."""
+"""Source of a config with its default value (6.1)."""
 _PROPAGATION_S: Final = 30.0
 """Time in which all brokers must show a change."""
 _TRANSACTION_S: Final = 75.0
@@ -36,7 +35,7 @@ _TRANSACTION_S: Final = 75.0
 _BACKOFF: Final = Backoff(first_s=0.01, longest_s=0.5, spread=0)
 _TOO_LARGE, _CORRUPT, _UNAUTHORIZED = 10, 2, 29
 _ANY_REPLICA: Final = -2
-"""Replica id for reading the end of the log, not of its replicated part."""
+"""Replica id with which a leader reports its log end instead of the high watermark."""
 
 
 @dataclass(frozen=True)
@@ -46,65 +45,61 @@ class Seals:
     client: KafkaClient
     ledger: Ledger
 
-    def of(self, topic_id: str) -> Seal | None:
+    def find_seal(self, topic_id: str) -> Seal | None:
         """Return a topic's recorded seal."""
         return parse_seals(self.ledger.read(SEALED)).get(topic_id)
 
-    def put(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
-        """Seal a topic, known to brokers as `name`, and return its ends; only transaction markers may follow.
+    def seal_topic(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
+        """Seal a topic and return its end offsets, which only transaction markers may follow.
 
         On return all leaders refuse records, all records are replicated, and no earlier transaction is open. May be
         repeated.
 
         Raises:
-            StalePlanError: The topic is missing or another one.
+            StalePlanError: The topic was deleted or recreated.
             NotAuthorizedError: The principal may not write: brokers do not reveal refusals.
             RetryableError: A broker does not answer or lags, or a transaction stays open.
         """
-        self._require_same(name, topic_id)
-        seal, (own, effective) = self.of(topic_id), self._read_configs(name)
+        self._require_same_topic(name, topic_id)
+        seal, (own, effective) = self.find_seal(topic_id), self._read_configs(name)
         if seal is None or not is_sealed(own):
-            opened = {"own": own, "said": effective} if seal is None else _without_seal(seal, own, effective)
+            opened = {"own": own, "said": effective} if seal is None else _compute_unsealed_values(seal, own, effective)
             self.ledger.change(WRITER, lambda _entries: {seal_key(topic_id): {"topic": name, **opened}}, SEALED)
         may_go_on()
-        admin.configure(self.client, name, CONFIGS)
+        admin.configure_topic(self.client, name, CONFIGS)
         self._wait_until_shown(name, topic_id, CONFIGS)
         self._wait_until_refused(name, topic_id, may_go_on)
         ends = self._wait_until_replicated(name, topic_id, may_go_on)
-        self._wait_until_decided(name, ends, may_go_on)
+        self._wait_for_transactions(name, ends, may_go_on)
         return ends
 
-    def is_on(self, name: str, topic_id: str) -> bool:
+    def is_refusing_records(self, name: str, topic_id: str) -> bool:
         """Return whether all leaders refuse records."""
-        return set(self._probe_leaders(self._require_same(name, topic_id)).values()) == {_TOO_LARGE}
+        return set(self._probe_leaders(self._require_same_topic(name, topic_id)).values()) == {_TOO_LARGE}
 
     def remove_seal(self, topic_id: str) -> None:
         """Remove the seal and restore the topic's configs, except those changed since.
 
         Does nothing without a seal or topic.
-
-        Raises:
-            RetryableError: A broker does not answer.
-            UserError: The cluster rejects the configs.
         """
-        seal = self.of(topic_id)
+        seal = self.find_seal(topic_id)
         if seal is None:
             return
-        seen = self.client.topic(seal.topic)
+        seen = self.client.read_topic(seal.topic)
         if seen is not None and seen.id == topic_id:
-            own = _without_seal(seal, *self._read_configs(seal.topic))["own"]
-            admin.configure(self.client, seal.topic, own)
+            own = _compute_unsealed_values(seal, *self._read_configs(seal.topic))["own"]
+            admin.configure_topic(self.client, seal.topic, own)
             self._wait_until_shown(seal.topic, topic_id, own)
         self.ledger.change(WRITER, lambda _entries: {seal_key(topic_id): None}, SEALED)
 
     def _read_configs(self, name: str) -> tuple[dict[str, str | None], dict[str, str]]:
-        configs = dict(self.client.configs([name], sorted(CONFIGS))).get(name, _UNAUTHORIZED)
+        configs = dict(self.client.read_configs([name], sorted(CONFIGS))).get(name, _UNAUTHORIZED)
         if isinstance(configs, int):
             message = (
                 f"cluster {self.client.name}: the principal of reconciler may not read the configs of topic {name}"
             )
             raise NotAuthorizedError(message, hint="Allow DESCRIBE_CONFIGS on it.")
-        own = own_values(configs)
+        own = select_own_configs(configs)
         effective = {
             key: config.value
             for key, config in configs.items()
@@ -112,61 +107,61 @@ class Seals:
         }
         return {key: own.get(key) for key in CONFIGS}, effective
 
-    def _require_same(self, name: str, topic_id: str) -> TopicMetadata:
-        seen = self.client.topic(name)
+    def _require_same_topic(self, name: str, topic_id: str) -> TopicMetadata:
+        seen = self.client.read_topic(name)
         if seen is None or seen.id != topic_id:
             what = "is gone" if seen is None else "was deleted and created again (its topic id changed)"
             raise StalePlanError(f"topic {name} {what} after it was read", hint="Plan again.")
         return seen
 
     def _wait_until_shown(self, name: str, topic_id: str, configs: Mapping[str, str | None]) -> None:
-        """Wait until all replicas show the seal, since any of them may become leader."""
-        looks = Tries(_BACKOFF, within_s=_PROPAGATION_S)
+        """Wait until all replicas show the configs, since any of them may become leader."""
+        tries = Tries(_BACKOFF, within_s=_PROPAGATION_S)
         while True:
-            seen = self._require_same(name, topic_id)
-            alive = set(self.client.cluster().brokers)
+            seen = self._require_same_topic(name, topic_id)
+            alive = set(self.client.describe_cluster().brokers)
             brokers = sorted({broker for replicas in seen.replicas for broker in replicas} & alive)
-            late = [broker for broker in brokers if not self._shows(name, broker, configs)]
+            late = [broker for broker in brokers if not self._broker_shows(name, broker, configs)]
             if not late:
                 return
-            if looks.has_ended:
+            if tries.has_ended:
                 message = f"broker {late[0]} does not show the configs of topic {name} after {_PROPAGATION_S:.0f} s"
                 raise RetryableError(message, hint="It lags behind its controller: try again.")
-            looks.wait()
+            tries.wait()
 
-    def _shows(self, name: str, broker: int, configs: Mapping[str, str | None]) -> bool:
+    def _broker_shows(self, name: str, broker: int, configs: Mapping[str, str | None]) -> bool:
         try:
-            configs_shown = dict(self.client.configs([name], sorted(configs), node=broker)).get(name, 0)
+            configs_shown = dict(self.client.read_configs([name], sorted(configs), node=broker)).get(name, 0)
         except RetryableError:
             return False  # the next check sees whether the broker is needed
         if isinstance(configs_shown, int):
             return False
-        own = own_values(configs_shown)
+        own = select_own_configs(configs_shown)
         return all(own.get(key) == value for key, value in configs.items())
 
     def _wait_until_refused(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> None:
-        looks = Tries(_BACKOFF, within_s=_PROPAGATION_S)
+        tries = Tries(_BACKOFF, within_s=_PROPAGATION_S)
         while True:
-            codes = self._probe_leaders(self._require_same(name, topic_id))
+            codes = self._probe_leaders(self._require_same_topic(name, topic_id))
             if set(codes.values()) == {_TOO_LARGE}:
                 return
             if _UNAUTHORIZED in codes.values():
                 message = f"cluster {self.client.name}: the principal of reconciler may not write to topic {name}"
                 hint = "Allow WRITE on it: brokers tell only a principal with WRITE whether they refuse records."
                 raise NotAuthorizedError(message, hint=hint)
-            if looks.has_ended:
+            if tries.has_ended:
                 number = min(number for number, code in codes.items() if code != _TOO_LARGE)
                 message = f"partition {number} of topic {name} does not refuse records after {_PROPAGATION_S:.0f} s"
                 raise RetryableError(message, hint="Its leader lags behind, or has none: try again.")
             may_go_on()
-            looks.wait()
+            tries.wait()
 
     def _probe_leaders(self, seen: TopicMetadata) -> dict[int, int]:
-        """Probe leaders with a batch that is never written: its checksum is wrong."""
+        """Return the leaders' error codes for a batch that is never written, as its checksum is wrong."""
         from kafka.protocol.producer import ProduceRequest  # noqa: PLC0415 - only sealing needs it
 
         codes: dict[int, int] = dict.fromkeys(range(len(seen.leaders)), _CORRUPT)
-        for leader, numbers in _by_leader(seen).items():
+        for leader, numbers in _group_by_leader(seen).items():
             topic = ProduceRequest.TopicProduceData
             data = [topic.PartitionProduceData(index=number, records=_UNWRITABLE) for number in numbers]
             request = ProduceRequest(
@@ -188,25 +183,25 @@ class Seals:
 
     def _wait_until_replicated(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
         """Wait until all records are replicated; then no further record can be acknowledged."""
-        looks = Tries(_BACKOFF, within_s=_PROPAGATION_S)
+        tries = Tries(_BACKOFF, within_s=_PROPAGATION_S)
         while True:
-            seen = self._require_same(name, topic_id)
-            written, places = self._log_ends(seen), [(name, number) for number in range(len(seen.replicas))]
+            seen = self._require_same_topic(name, topic_id)
+            written, places = self._read_log_ends(seen), [(name, number) for number in range(len(seen.replicas))]
             readable = {number: end for (_, number), end in read_offsets(self.client, places, LATEST).items()}
             behind = [number for number, end in readable.items() if written.get(number, -1) != end]
             if not behind:
                 return readable
-            if looks.has_ended:
+            if tries.has_ended:
                 message = f"partition {behind[0]} of topic {name} has records that its replicas do not have yet"
                 raise RetryableError(message, hint="Wait until its brokers have caught up, then apply again.")
             may_go_on()
-            looks.wait()
+            tries.wait()
 
-    def _log_ends(self, seen: TopicMetadata) -> dict[int, int]:
+    def _read_log_ends(self, seen: TopicMetadata) -> dict[int, int]:
         from kafka.protocol.consumer import ListOffsetsRequest  # noqa: PLC0415 - only sealing needs it
 
         ends = {}
-        for leader, numbers in _by_leader(seen).items():
+        for leader, numbers in _group_by_leader(seen).items():
             topic = ListOffsetsRequest.ListOffsetsTopic
             partitions_asked = [
                 topic.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=LATEST)
@@ -228,23 +223,23 @@ class Seals:
             )
         return ends
 
-    def _wait_until_decided(self, name: str, ends: Mapping[int, int], may_go_on: Callable[[], None]) -> None:
-        looks = Tries(_BACKOFF, within_s=_TRANSACTION_S)
+    def _wait_for_transactions(self, name: str, ends: Mapping[int, int], may_go_on: Callable[[], None]) -> None:
+        tries = Tries(_BACKOFF, within_s=_TRANSACTION_S)
         while True:
             stable = read_offsets(self.client, [(name, number) for number in ends], LATEST, is_stable=True)
             opened = sorted(number for (_, number), offset in stable.items() if offset < ends[number])
             if not opened:
                 return
-            if looks.has_ended:
+            if tries.has_ended:
                 named = ", ".join(map(str, opened))
                 message = f"topic {name} is sealed, and transactions are still open on partitions {named}"
                 hint = "Let their producers end them, or wait for them to time out; then try again."
                 raise RetryableError(message, hint=hint)
             may_go_on()
-            looks.wait()
+            tries.wait()
 
 
-def _without_seal(seal: Seal, own: Mapping[str, str | None], effective: Mapping[str, str]) -> dict[str, Any]:
+def _compute_unsealed_values(seal: Seal, own: Mapping[str, str | None], effective: Mapping[str, str]) -> dict[str, Any]:
     ours = {key for key, value in CONFIGS.items() if own[key] == value}
     return {
         "own": {key: seal.own[key] if key in ours else value for key, value in own.items()},
@@ -263,7 +258,7 @@ def sealed_error(seal: Seal) -> UserError:
     return UserError(message, hint=hint)
 
 
-def _by_leader(seen: TopicMetadata) -> dict[int, list[int]]:
+def _group_by_leader(seen: TopicMetadata) -> dict[int, list[int]]:
     numbers_by_leader: dict[int, list[int]] = {}
     for number, leader in enumerate(seen.leaders):
         if leader >= 0:

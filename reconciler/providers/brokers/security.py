@@ -1,7 +1,7 @@
 """Security settings of both client libraries: TLS, SASL and tokens.
 
-They can be sent to executors. Secrets are revealed only to open a client, by `connection.py` for administration and
-`reveal_secrets` for records.
+Settings are picklable, for executors. Secrets are revealed only to open a client: by `connection.py` for
+administration, by `reveal_secrets` for records.
 """
 
 from __future__ import annotations
@@ -42,30 +42,30 @@ _CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Trusted certificates, and our certificate and key, in PEM; `None`: the system's, or none."""
+    """Trusted certificates, and our certificate and key, in PEM; without `ca`, the system's are trusted."""
 
     ca: str | None = None
     certificate: str | None = None
     key: Secret | None = None
-    """In the certificate's file unless declared."""
+    """Read from the certificate's file unless declared."""
 
     @classmethod
-    def of(cls, declared: SecuritySpec | AdminSpec, edge: Edge, *, where: str) -> Tls:
+    def read_files(cls, declared: SecuritySpec | AdminSpec, edge: Edge, *, where: str) -> Tls:
         """Read the declared files; relative paths start at the workspace folder."""
         if declared.key_file is not None and declared.cert_file is None:
             message = f"{where}.keyFile: a key without a certificate"
             raise UserError(message, hint="Name the certificate in certFile, or leave keyFile out.")
         tls = cls(
-            _certificates(declared.ca_file, edge, f"{where}.caFile"),
-            _certificates(declared.cert_file, edge, f"{where}.certFile"),
-            _key(declared.key_file or declared.cert_file, edge, f"{where}.keyFile"),
+            _read_certificates(declared.ca_file, edge, f"{where}.caFile"),
+            _read_certificates(declared.cert_file, edge, f"{where}.certFile"),
+            _read_key(declared.key_file or declared.cert_file, edge, f"{where}.keyFile"),
         )
         if tls.certificate is not None:
-            tls.context(where=where)
+            tls.build_context(where=where)
         return tls
 
-    def context(self, *, where: str) -> ssl.SSLContext:
-        """Return the `ssl` context; rejects unusable certificates and a key of another certificate."""
+    def build_context(self, *, where: str) -> ssl.SSLContext:
+        """Return an `ssl` context; reject unusable certificates, or a key of another certificate."""
         import ssl
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -75,14 +75,14 @@ class Tls:
                 context.load_default_certs()
             else:
                 context.load_verify_locations(cadata=self.ca)
-            self._identify(context)
+            self._load_key_pair(context)
         except (ssl.SSLError, ValueError) as error:
             message = f"{where}: the certificates cannot be used: {getattr(error, 'reason', None) or error}"
             hint = "See that caFile, certFile and keyFile hold PEM, and that the key is the certificate's own."
             raise UserError(message, hint=hint) from error
         return context
 
-    def _identify(self, context: ssl.SSLContext) -> None:
+    def _load_key_pair(self, context: ssl.SSLContext) -> None:
         if self.certificate is None or self.key is None:
             return
         with tempfile.TemporaryDirectory(prefix="reconciler-") as folder:  # readable by its owner only
@@ -91,7 +91,7 @@ class Tls:
             key.write_text(self.key.reveal())
             context.load_cert_chain(certificate, key, password=_reject_encrypted_key)
 
-    def of_records(self) -> dict[str, Any]:
+    def to_record_settings(self) -> dict[str, Any]:
         """Return the settings for librdkafka, with the key hidden."""
         settings = {"ssl.ca.pem": self.ca, "ssl.certificate.pem": self.certificate, "ssl.key.pem": self.key}
         return {name: text for name, text in settings.items() if text is not None}
@@ -102,20 +102,20 @@ def _reject_encrypted_key() -> str:
     raise ValueError(message)
 
 
-def _certificates(name: str | None, edge: Edge, where: str) -> str | None:
+def _read_certificates(name: str | None, edge: Edge, where: str) -> str | None:
     if name is None:
         return None
-    text = _read(name, edge, where)
+    text = _read_text(name, edge, where)
     if _CERTIFICATE not in text:
         message = f"{where}: {name} holds no certificate in PEM"
         raise UserError(message, hint=f"It must have a line {_CERTIFICATE}; convert other forms with openssl.")
     return text
 
 
-def _key(name: str | None, edge: Edge, where: str) -> Secret | None:
+def _read_key(name: str | None, edge: Edge, where: str) -> Secret | None:
     if name is None:
         return None
-    text = _read(name, edge, where)
+    text = _read_text(name, edge, where)
     if "PRIVATE KEY-----" not in text:
         message = f"{where}: {name} holds no private key in PEM"
         raise UserError(message, hint="Name the file of the key, or put the key into that of the certificate.")
@@ -125,7 +125,7 @@ def _key(name: str | None, edge: Edge, where: str) -> Secret | None:
     return Secret(text)
 
 
-def _read(name: str, edge: Edge, where: str) -> str:
+def _read_text(name: str, edge: Edge, where: str) -> str:
     path = edge.folder / name
     try:
         with path.open("rb") as file:
@@ -143,12 +143,12 @@ _BACKOFF_MAX_MS: Final = 500
 _HIGHEST_PORT: Final = 65_535
 _ANONYMOUS: Final = "User:ANONYMOUS"
 MSK: Final = "AWS_MSK_IAM"
-"""Sent as OAUTHBEARER."""
+"""Mechanism that clients send as OAUTHBEARER."""
 _CALLBACK: Final = "oauth_cb"
-"""Setting of record clients: returns a token."""
+"""Setting of record clients: a function that returns a token."""
 
 _IN_FLIGHT: Final = 1_000
-"""Requests per connection, which threads share; beyond, the library finds no available broker."""
+"""Concurrent requests per connection, which threads share; above it the library reports no available broker."""
 _PATIENT: Final = {
     "client_id": "reconciler",
     "reconnect_backoff_max_ms": _BACKOFF_MAX_MS,
@@ -158,24 +158,24 @@ _PATIENT: Final = {
 }
 
 
-def admin_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
+def build_admin_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
     """Return the settings of an admin client, for `connection.open_admin`."""
-    connection = _connection(declared)
-    settings: dict[str, Any] = {"bootstrap_servers": list(_servers(declared)), **_PATIENT}
+    connection = _require_connection(declared)
+    settings: dict[str, Any] = {"bootstrap_servers": list(_parse_servers(declared)), **_PATIENT}
     if connection.security is None:
         return settings
     security, where = connection.security, _where(declared)
     settings["security_protocol"] = security.protocol
     if security.protocol.endswith("SSL"):
-        settings["tls"] = Tls.of(security, edge, where=where)
-    return settings | _admin_login(connection, security, edge, where)
+        settings["tls"] = Tls.read_files(security, edge, where=where)
+    return settings | _build_admin_login(connection, security, edge, where)
 
 
-def record_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
+def build_record_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
     """Return the settings of a record client."""
-    connection = _connection(declared)
+    connection = _require_connection(declared)
     settings: dict[str, Any] = {
-        "bootstrap.servers": ",".join(_servers(declared)),
+        "bootstrap.servers": ",".join(_parse_servers(declared)),
         "client.id": "reconciler",
         "reconnect.backoff.max.ms": _BACKOFF_MAX_MS,
         "socket.connection.setup.timeout.ms": CONNECT_MS,
@@ -186,13 +186,13 @@ def record_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
     security, where = connection.security, _where(declared)
     settings["security.protocol"] = security.protocol
     if security.protocol.endswith("SSL"):
-        settings |= Tls.of(security, edge, where=where).of_records()
-    return settings | _record_login(connection, security, edge, where)
+        settings |= Tls.read_files(security, edge, where=where).to_record_settings()
+    return settings | _build_record_login(connection, security, edge, where)
 
 
-def principal_of(declared: Cluster) -> str | None:
-    """Return our principal; `None` if a certificate or token determines it."""
-    security = _connection(declared).security
+def find_principal(declared: Cluster) -> str | None:
+    """Return our principal, or `None` if a certificate or token determines it."""
+    security = _require_connection(declared).security
     if security is None:
         return _ANONYMOUS
     if security.principal is not None:
@@ -215,7 +215,7 @@ def to_admin_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         return options | {"sasl_mechanism": MSK, "tokens": settings[_CALLBACK]}
     mechanism = settings.get("sasl.mechanism")
     if mechanism == "OAUTHBEARER":
-        tokens = Tokens(
+        tokens = TokenSource(
             settings["sasl.oauthbearer.token.endpoint.url"],
             settings["sasl.oauthbearer.client.id"],
             settings["sasl.oauthbearer.client.secret"] or None,
@@ -230,49 +230,51 @@ def to_admin_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _admin_login(connection: BrokersConnection, security: SecuritySpec, edge: Edge, where: str) -> dict[str, Any]:
+def _build_admin_login(connection: BrokersConnection, security: SecuritySpec, edge: Edge, where: str) -> dict[str, Any]:
     if security.mechanism is None:
         return {}
     if security.mechanism == MSK:
-        return {"sasl_mechanism": MSK, "tokens": MskTokens(connection.region() or "")}
+        return {"sasl_mechanism": MSK, "tokens": MskTokenSource(connection.region() or "")}
     if security.mechanism == "OAUTHBEARER":
-        trusted = Tls(ca=Tls.of(security, edge, where=where).ca)
-        url, client_id = _endpoint(security, where), security.client_id or ""
-        tokens = Tokens(url, client_id, _secret(security.client_secret, edge), security.scope, trusted)
+        trusted = Tls(ca=Tls.read_files(security, edge, where=where).ca)
+        url, client_id = _parse_endpoint(security, where), security.client_id or ""
+        tokens = TokenSource(url, client_id, _resolve_secret(security.client_secret, edge), security.scope, trusted)
         return {"sasl_mechanism": "OAUTHBEARER", "tokens": tokens}
     return {
         "sasl_mechanism": security.mechanism,
         "sasl_plain_username": security.username,
-        "sasl_plain_password": _secret(security.password, edge),
+        "sasl_plain_password": _resolve_secret(security.password, edge),
     }
 
 
-def _record_login(connection: BrokersConnection, security: SecuritySpec, edge: Edge, where: str) -> dict[str, Any]:
+def _build_record_login(
+    connection: BrokersConnection, security: SecuritySpec, edge: Edge, where: str
+) -> dict[str, Any]:
     if security.mechanism is None:
         return {}
     if security.mechanism == MSK:
-        return {"sasl.mechanism": "OAUTHBEARER", _CALLBACK: MskTokens(connection.region() or "")}
+        return {"sasl.mechanism": "OAUTHBEARER", _CALLBACK: MskTokenSource(connection.region() or "")}
     if security.mechanism != "OAUTHBEARER":
         return {
             "sasl.mechanism": security.mechanism,
             "sasl.username": security.username,
-            "sasl.password": _secret(security.password, edge),
+            "sasl.password": _resolve_secret(security.password, edge),
         }
-    ca = Tls.of(security, edge, where=where).ca
+    ca = Tls.read_files(security, edge, where=where).ca
     options = {
-        "sasl.oauthbearer.token.endpoint.url": _endpoint(security, where),
+        "sasl.oauthbearer.token.endpoint.url": _parse_endpoint(security, where),
         "sasl.oauthbearer.client.id": security.client_id,
         # the library requires it; endpoints without secrets accept an empty one
-        "sasl.oauthbearer.client.secret": _secret(security.client_secret, edge) or "",
+        "sasl.oauthbearer.client.secret": _resolve_secret(security.client_secret, edge) or "",
         "sasl.oauthbearer.scope": security.scope,
-        "https.ca.pem": None if ca is None else ca + _system_certificates(),
+        "https.ca.pem": None if ca is None else ca + _read_system_certificates(),
     }
     present = {name: value for name, value in options.items() if value is not None}
     return {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc", **present}
 
 
-def _system_certificates() -> str:
-    """Return the system's certificates in PEM: librdkafka trusts either given ones or these, not both."""
+def _read_system_certificates() -> str:
+    """Return the system's certificates in PEM; librdkafka drops them if it is given others."""
     import ssl
 
     context = ssl.create_default_context()
@@ -280,7 +282,7 @@ def _system_certificates() -> str:
     return "".join(ssl.DER_cert_to_PEM_cert(certificate) for certificate in certificates)
 
 
-def _endpoint(security: SecuritySpec, where: str) -> str:
+def _parse_endpoint(security: SecuritySpec, where: str) -> str:
     url = security.token_endpoint_url or ""
     if urlsplit(url).scheme not in {"https", "http"} or not urlsplit(url).hostname:
         message = f"{where}.tokenEndpointUrl: {url!r} is not a web address"
@@ -288,11 +290,11 @@ def _endpoint(security: SecuritySpec, where: str) -> str:
     return url
 
 
-def _secret(reference: str | None, edge: Edge) -> Secret | None:
+def _resolve_secret(reference: str | None, edge: Edge) -> Secret | None:
     return None if reference is None else resolve_secret(reference, edge.environ)
 
 
-def _connection(declared: Cluster) -> BrokersConnection:
+def _require_connection(declared: Cluster) -> BrokersConnection:
     """Return the connection block; manifests with another one are rejected when they are read."""
     return cast("BrokersConnection", declared.spec.connection)
 
@@ -301,8 +303,8 @@ def _where(declared: Cluster) -> str:
     return f"{declared.address}: spec.{declared.spec.provider}.security"
 
 
-def _servers(declared: Cluster) -> tuple[str, ...]:
-    servers = tuple(server.strip() for server in _connection(declared).bootstrap_servers)
+def _parse_servers(declared: Cluster) -> tuple[str, ...]:
+    servers = tuple(server.strip() for server in _require_connection(declared).bootstrap_servers)
     for server in servers:
         host, _, port = server.rpartition(":")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= _HIGHEST_PORT:
@@ -329,7 +331,7 @@ def reveal_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
         name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()
     }
     if _CALLBACK in clear:
-        clear[_CALLBACK].token()  # the library would time out instead of reporting missing credentials
+        clear[_CALLBACK].get_token()  # the library would time out instead of reporting missing credentials
     return {**_BASE, **clear, "logger": _quiet}
 
 
@@ -343,12 +345,12 @@ _EARLY: Final = 0.8
 """Part of a token's life after which it is renewed."""
 _LIFE_SECONDS: Final = 300
 """Life of a token without expiry."""
-_SAID: Final = 200
+_MESSAGE_CHARS: Final = 200
 _BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
 
 
 @dataclass(slots=True)
-class Tokens:
+class TokenSource:
     """Source of one client's tokens. Picklable; each process requests its own."""
 
     url: str
@@ -356,30 +358,30 @@ class Tokens:
     client_secret: Secret | None
     scope: str | None
     tls: Tls = field(default_factory=Tls)
-    """Trusted besides the system's certificates."""
+    """Trusted in addition to the system's certificates."""
     _token: str | None = field(default=None, init=False, repr=False)
-    _until: float = field(default=0.0, init=False, repr=False)
-    _asking: Any = field(default=None, init=False, repr=False)
+    _renew_at: float = field(default=0.0, init=False, repr=False)
+    _lock: Any = field(default=None, init=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tokens, (self.url, self.client_id, self.client_secret, self.scope, self.tls)
+        return TokenSource, (self.url, self.client_id, self.client_secret, self.scope, self.tls)
 
     def __post_init__(self) -> None:
-        self._asking = threading.Lock()
+        self._lock = threading.Lock()
 
-    def token(self) -> str:
+    def get_token(self) -> str:
         """Return a valid token; requests a new one after 80 % of its life."""
-        with self._asking:
-            if self._token is None or monotonic() > self._until:
+        with self._lock:
+            if self._token is None or monotonic() > self._renew_at:
                 requested_at = monotonic()
                 self._token, life = self._request_token()
-                self._until = requested_at + life * _EARLY
+                self._renew_at = requested_at + life * _EARLY
             return self._token
 
     def _request_token(self) -> tuple[str, float]:
         import json
 
-        body = self._answer()
+        body = self._post_form()
         try:
             answer = json.loads(body)
             return str(answer["access_token"]), float(answer.get("expires_in", _LIFE_SECONDS))
@@ -387,7 +389,7 @@ class Tokens:
             message = f"{self._where}: the answer holds no access_token"
             raise UserError(message, hint="See that tokenEndpointUrl names the token endpoint itself.") from error
 
-    def _answer(self) -> bytes:
+    def _post_form(self) -> bytes:
         from urllib3.exceptions import HTTPError
 
         from reconciler.runtime.https import is_success, open_pool
@@ -395,12 +397,12 @@ class Tokens:
         form = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
         headers = {
             "Accept": "application/json",
-            "Authorization": self._basic(),
+            "Authorization": self._build_authorization(),
             "Content-Type": "application/x-www-form-urlencoded",
         }
         try:
             with (
-                open_pool(self.url, self._context(), headers) as pool,
+                open_pool(self.url, self._build_context(), headers) as pool,
                 # Without redirects: the secret is for this address only.
                 pool.request(
                     "POST", self.url, body=urlencode(form), timeout=_SECONDS, redirect=False, preload_content=False
@@ -413,24 +415,24 @@ class Tokens:
                 message, hint="Check tokenEndpointUrl, and that it can be reached from here."
             ) from error
         if not is_success(answer.status):
-            raise self._refusal(answer.status, body)
+            raise self._build_refusal(answer.status, body)
         return body
 
-    def _refusal(self, status: int, body: bytes) -> ReconcilerError:
-        text = " ".join(body.decode(errors="replace").split())[:_SAID]
+    def _build_refusal(self, status: int, body: bytes) -> ReconcilerError:
+        text = " ".join(body.decode(errors="replace").split())[:_MESSAGE_CHARS]
         message = f"{self._where} answers {status}" + (f": {text}" if text else "")
         if status in _BUSY:
             return RetryableError(message, hint="Run the same command again.")
         hint = "Check tokenEndpointUrl, clientId, clientSecret and scope in `security` of the Cluster."
         return NotAuthorizedError(message, hint=hint)
 
-    def _basic(self) -> str:
+    def _build_authorization(self) -> str:
         """Return the Basic authorization; name and secret are URL-encoded first (RFC 6749, 2.3.1)."""
         secret = "" if self.client_secret is None else self.client_secret.reveal()
         pair = f"{quote(self.client_id, safe='')}:{quote(secret, safe='')}"
         return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
-    def _context(self) -> Any:
+    def _build_context(self) -> Any:
         if urlsplit(self.url).scheme != "https":
             return None
         import ssl
@@ -450,38 +452,33 @@ _MSK_SECONDS: Final = 900
 
 
 @dataclass(frozen=True, slots=True)
-class MskTokens:
+class MskTokenSource:
     """Source of tokens for Amazon MSK: presigned requests to connect, by this machine's AWS credentials. Picklable."""
 
     region: str
 
-    def token(self) -> str:
+    def get_token(self) -> str:
         """Return a new token; raises the errors of a call of this object."""
         return self("")[0]
 
     def __call__(self, _: str) -> tuple[str, float]:
-        """Return a new token and the time it expires, in seconds since 1970.
-
-        Raises:
-            NotAuthorizedError: AWS credentials are missing, or AWS refuses new ones.
-            RetryableError: AWS does not answer.
-        """
+        """Return a new token and the time it expires, in seconds since 1970."""
         from botocore.auth import SIGV4_TIMESTAMP, SigV4QueryAuth
         from botocore.awsrequest import AWSRequest
 
         domain = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
         request = AWSRequest("GET", f"https://kafka.{self.region}.{domain}/?Action=kafka-cluster%3AConnect")
-        SigV4QueryAuth(_aws_credentials(), "kafka-cluster", self.region, expires=_MSK_SECONDS).add_auth(request)
+        SigV4QueryAuth(_find_aws_credentials(), "kafka-cluster", self.region, expires=_MSK_SECONDS).add_auth(request)
         url = f"{request.url}&User-Agent=reconciler"  # not signed, as in the signers of AWS
         signed_at = timegm(strptime(request.context["timestamp"], SIGV4_TIMESTAMP))
         return base64.urlsafe_b64encode(url.encode()).decode().rstrip("="), signed_at + _MSK_SECONDS
 
 
-def _aws_credentials() -> Any:
+def _find_aws_credentials() -> Any:
     from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError  # noqa: A004
 
     try:
-        credentials = _aws_session(os.getpid()).get_credentials()
+        credentials = _open_aws_session(os.getpid()).get_credentials()
         if credentials is not None:
             return credentials.get_frozen_credentials()
     except (ConnectionError, HTTPClientError) as error:
@@ -495,8 +492,8 @@ def _aws_credentials() -> Any:
 
 
 @lru_cache(maxsize=1)
-def _aws_session(process: int) -> Any:  # noqa: ARG001 - a fork must not share its locks
-    """Return the AWS session of a process; each session requests its own credentials, so it is kept."""
+def _open_aws_session(process: int) -> Any:  # noqa: ARG001 - a fork must not share its locks
+    """Return the AWS session of a process, cached because each session requests its own credentials."""
     import botocore.session
 
     return botocore.session.get_session()

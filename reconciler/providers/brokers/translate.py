@@ -18,7 +18,7 @@ TOPIC: Final = 2
 """Resource type of topics in configs and access rules."""
 BROKER: Final = 4
 OWN: Final = 1
-"""Source of a topic's own config (6.1); only those are declarable."""
+"""Source of a config set on the topic itself (6.1); only these are declarable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class ConfigState:
     type: int = 0
 
 
-def own_values(configs: Mapping[str, ConfigState]) -> dict[str, str]:
+def select_own_configs(configs: Mapping[str, ConfigState]) -> dict[str, str]:
     """Return a topic's own configs."""
     return {key: config.value for key, config in configs.items() if config.source == OWN and config.value is not None}
 
@@ -87,20 +87,20 @@ class ClusterNaming:
     separator: str
     prefixes: Mapping[str, str]
 
-    def physical(self, full_name: str) -> str:
+    def to_physical(self, full_name: str) -> str:
         """Return a topic's name on brokers."""
         return full_name.replace(":", self.separator)
 
-    def prefix(self, namespace: str) -> str:
+    def to_prefix(self, namespace: str) -> str:
         """Return a namespace's name prefix, with the separator."""
         return namespace.replace(":", self.separator) + self.separator if namespace else ""
 
-    def full_name(self, physical: str) -> str:
+    def to_full_name(self, physical: str) -> str:
         """Return our name of a topic."""
-        namespace, rest = self.split(physical)
+        namespace, rest = self.split_namespace(physical)
         return join_name(namespace, rest) if rest else physical
 
-    def split(self, name: str) -> tuple[str, str]:
+    def split_namespace(self, name: str) -> tuple[str, str]:
         """Split a name into the longest known namespace and the rest."""
         if self.prefixes:
             at = name.rfind(self.separator)
@@ -121,7 +121,7 @@ def build_naming(separator: str, known: Iterable[Address]) -> ClusterNaming:
         elif kind_of(address) in _NAMED:
             namespaces.update(list_levels(split_name(full_name_of(address))[0]))
     bare = ClusterNaming(separator, {})
-    return ClusterNaming(separator, {bare.prefix(namespace): namespace for namespace in sorted(namespaces)})
+    return ClusterNaming(separator, {bare.to_prefix(namespace): namespace for namespace in sorted(namespaces)})
 
 
 def is_internal(topic: TopicMetadata) -> bool:
@@ -130,14 +130,14 @@ def is_internal(topic: TopicMetadata) -> bool:
 
 
 class ResourceModels:
-    """Creates resources as copies of a validated model that share equal specs."""
+    """Factory of resources: copies of a validated model, which share equal specs."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
         self._pattern = Topic(metadata=InNamespace(name="t", cluster=cluster), spec=TopicSpec(partitions=1))
         self._specs: dict[object, TopicSpec] = {}
 
-    def topic(
+    def build_topic(
         self, full_name: str, seen: TopicMetadata, configs: Mapping[str, str], acls: tuple[TopicAcl, ...] = ()
     ) -> Topic:
         """Return a topic with its own configs."""
@@ -157,22 +157,22 @@ class ResourceModels:
         metadata = self._pattern.metadata.model_copy(update={"name": name, "namespace": namespace})
         return self._pattern.model_copy(update={"metadata": metadata, "spec": spec})
 
-    def namespace(self, name: str, acls: tuple[NamespaceAcl, ...]) -> Namespace:
-        """Return a namespace with its rules; brokers know nothing else of it."""
+    def build_namespace(self, name: str, acls: tuple[NamespaceAcl, ...]) -> Namespace:
+        """Return a namespace with its access rules, the only part that brokers store."""
         return Namespace(
             metadata=OfNamespace(name=name, cluster=self._cluster), spec=NamespaceSpec.model_construct(acls=acls)
         )
 
 
 Carrier: TypeAlias = tuple[str, str]
-"""`topic` or `namespace`, and full name."""
+"""Topic or namespace that a rule belongs to: kind and full name."""
 _Rule: TypeAlias = tuple[Any, ...]
 """Permission, principal, host, resource type and name."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedRules:
-    """Rules by namespace or topic; `rest` has neither or cannot be declared."""
+    """Access rules by namespace and topic; `rest` belongs to neither or cannot be declared."""
 
     namespaces: Mapping[str, tuple[NamespaceAcl, ...]]
     topics: Mapping[str, tuple[TopicAcl, ...]]
@@ -181,7 +181,7 @@ class PlacedRules:
     rest: tuple[AccessBinding, ...]
 
 
-def bindings_of_topic(physical: str, rules: Iterable[TopicAcl]) -> Iterator[AccessBinding]:
+def expand_topic_rules(physical: str, rules: Iterable[TopicAcl]) -> Iterator[AccessBinding]:
     """Yield the bindings of a topic's rules."""
     for rule in rules:
         place = TOPICS, physical, False, rule.principal, rule.host
@@ -202,23 +202,23 @@ def assign_bindings(bindings: Iterable[AccessBinding], naming: ClusterNaming, to
         if carrier is None or not is_declarable:
             rest.append(binding)
     return PlacedRules(
-        {name: _namespace_rules(operations) for (kind, name), operations in known.items() if kind == "namespace"},
-        {name: _topic_rules(operations) for (kind, name), operations in known.items() if kind == "topic"},
-        {carrier: _namespace_rules(operations) for carrier, operations in others.items()},
+        {name: _build_namespace_rules(operations) for (kind, name), operations in known.items() if kind == "namespace"},
+        {name: _build_topic_rules(operations) for (kind, name), operations in known.items() if kind == "topic"},
+        {carrier: _build_namespace_rules(operations) for carrier, operations in others.items()},
         tuple(rest),
     )
 
 
 def _find_carrier(binding: AccessBinding, naming: ClusterNaming, topics: Collection[str]) -> tuple[Carrier | None, str]:
-    """Return the binding's topic or namespace, or `None`, and its rule's name."""
+    """Return the topic or namespace of a binding, or `None`, and the resource name of its rule."""
     if binding.resource == TOPICS and not binding.is_prefix:
-        return (("topic", naming.full_name(binding.name)) if binding.name in topics else None), "*"
-    namespace, name = naming.split(binding.name)
+        return (("topic", naming.to_full_name(binding.name)) if binding.name in topics else None), "*"
+    namespace, name = naming.split_namespace(binding.name)
     is_inside = namespace and binding.resource in OPERATIONS and (name or binding.is_prefix)
     return (("namespace", namespace) if is_inside else None), name + "*" * binding.is_prefix
 
 
-def _namespace_rules(rules: Mapping[_Rule, Iterable[Any]]) -> tuple[NamespaceAcl, ...]:
+def _build_namespace_rules(rules: Mapping[_Rule, Iterable[Any]]) -> tuple[NamespaceAcl, ...]:
     return tuple(  # not validated: from the brokers
         NamespaceAcl.model_construct(
             permission=permission,
@@ -232,7 +232,7 @@ def _namespace_rules(rules: Mapping[_Rule, Iterable[Any]]) -> tuple[NamespaceAcl
     )
 
 
-def _topic_rules(rules: Mapping[_Rule, Iterable[Any]]) -> tuple[TopicAcl, ...]:
+def _build_topic_rules(rules: Mapping[_Rule, Iterable[Any]]) -> tuple[TopicAcl, ...]:
     return tuple(
         TopicAcl.model_construct(
             permission=permission, principal=principal, host=host, operations=tuple(sorted(operations))

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from reconciler.providers.brokers.links.links import KafkaLinks
 
 
-_LOOKS: Final = 2
-"""A topic deleted during the read fails the request; the second listing lacks it."""
+_READ_ATTEMPTS: Final = 2
+"""A topic that is deleted during the first attempt makes it fail."""
 _ONGOING: Final = "Ongoing"
 
 
@@ -49,7 +49,7 @@ class _Offsets:
     ends: Mapping[Place, int]
     newest: Mapping[Place, int]
     sizes: Mapping[Place, int] | None
-    """`None`: log folders are hidden."""
+    """`None` if log directories may not be described."""
 
 
 def measure_cluster(
@@ -64,45 +64,45 @@ def measure_cluster(
     mirrors = {} if kafka_links is None else _measure_mirrors(kafka_links, naming, chosen)
     shown = {name: seen for name, seen in topics.items() if not is_internal(seen)}
     names = groups.list_names()
-    lags, hidden = _group_lags(groups, names[:GROUPS_MEASURED], offsets)
+    lags, hidden = _measure_group_lags(groups, names[:GROUPS_MEASURED], offsets)
     return Vitals(
         topics=len(shown),
         partitions=sum(len(seen.replicas) for seen in shown.values()),
         measured=[
-            _topic_vitals(client.name, naming, seen, offsets, mirrors.get(name)) for name, seen in chosen.items()
+            _build_topic_vitals(client.name, naming, seen, offsets, mirrors.get(name)) for name, seen in chosen.items()
         ],
         unmeasured=len(shown) - len(chosen),
         groups=len(names),
         lags=lags[:LAGS_MEASURED],
         unmeasured_groups=len(names[GROUPS_MEASURED:]) + hidden,
-        open_transactions=_open_transactions(client),
+        open_transactions=_count_open_transactions(client),
     )
 
 
 def _read_topics(
     client: KafkaClient, naming: ClusterNaming
 ) -> tuple[dict[str, TopicMetadata], dict[str, TopicMetadata], _Offsets]:
-    for look in range(1, _LOOKS + 1):
-        topics = {name: seen for name, seen in client.topics().items() if not seen.error}
+    for attempt in range(1, _READ_ATTEMPTS + 1):
+        topics = {name: seen for name, seen in client.read_topics().items() if not seen.error}
         chosen = _choose_topics(topics, naming)
         places = [(name, number) for name, seen in chosen.items() for number in range(len(seen.replicas))]
         try:
-            return topics, chosen, _offsets(client, chosen, places)
+            return topics, chosen, _read_offsets(client, chosen, places)
         except NotFoundError:
-            if look == _LOOKS:
+            if attempt == _READ_ATTEMPTS:
                 raise
     raise AssertionError
 
 
 def _choose_topics(topics: Mapping[str, TopicMetadata], naming: ClusterNaming) -> dict[str, TopicMetadata]:
-    """Omit topics with a partition without leader, which would fail the request."""
-    names = {naming.full_name(name): name for name, seen in topics.items() if seen.is_led and not is_internal(seen)}
+    """Choose topics to measure, without those with a leaderless partition, which would fail the request."""
+    names = {naming.to_full_name(name): name for name, seen in topics.items() if seen.is_led and not is_internal(seen)}
     sizes = {full_name: len(topics[name].replicas) for full_name, name in names.items()}
     measured = choose_measured_names(sizes)
     return {names[full_name]: topics[names[full_name]] for full_name in measured}
 
 
-def _offsets(client: KafkaClient, chosen: Mapping[str, TopicMetadata], places: Sequence[Place]) -> _Offsets:
+def _read_offsets(client: KafkaClient, chosen: Mapping[str, TopicMetadata], places: Sequence[Place]) -> _Offsets:
     starts = read_offsets(client, places, EARLIEST)
     stable = read_offsets(client, places, LATEST, is_stable=True)
     ends = read_offsets(client, places, LATEST)
@@ -124,18 +124,18 @@ def _measure_mirrors(
     links: KafkaLinks, naming: ClusterNaming, chosen: Mapping[str, TopicMetadata]
 ) -> dict[str, _MirrorPositions]:
     every = [mirror for mirror in links.list_mirrors() if mirror.status is not MirrorStatus.STOPPED]
-    measured_mirrors = {mirror.name: mirror for mirror in every if naming.physical(mirror.name) in chosen}
+    measured_mirrors = {mirror.name: mirror for mirror in every if naming.to_physical(mirror.name) in chosen}
     if not measured_mirrors:
         return {}
     positions, newest = links.read_positions_of_topics(measured_mirrors), links.read_newest_timestamps(measured_mirrors)
     return {
-        naming.physical(name): _MirrorPositions(mirror, positions[name], newest.get(name, {}))
+        naming.to_physical(name): _MirrorPositions(mirror, positions[name], newest.get(name, {}))
         for name, mirror in measured_mirrors.items()
         if name in positions
     }
 
 
-def _topic_vitals(
+def _build_topic_vitals(
     cluster: str, naming: ClusterNaming, seen: TopicMetadata, offsets: _Offsets, mirrored: _MirrorPositions | None
 ) -> TopicVitals:
     places = [(seen.name, number) for number in range(len(seen.replicas))]
@@ -144,7 +144,7 @@ def _topic_vitals(
     if mirrored is not None and mirrored.seen.source_cluster:
         source = address_of("topic", mirrored.seen.source_cluster, mirrored.seen.source)
     return TopicVitals(
-        address_of("topic" if mirrored is None else "mirror", cluster, naming.full_name(seen.name)),
+        address_of("topic" if mirrored is None else "mirror", cluster, naming.to_full_name(seen.name)),
         len(places),
         sum(offsets.starts[place] for place in places),
         sum(offsets.ends[place] for place in places),
@@ -152,13 +152,13 @@ def _topic_vitals(
         None if sizes is None else sum(sizes.get(place, 0) for place in places),
         source,
         partition_vitals={
-            place[1]: stands for place in places if (stands := _partition_vitals(place, offsets, mirrored)) is not None
+            place[1]: stands for place in places if (stands := _measure_partition(place, offsets, mirrored)) is not None
         },
     )
 
 
-def _partition_vitals(place: Place, offsets: _Offsets, mirrored: _MirrorPositions | None) -> PartitionVitals | None:
-    """Return the vitals of a partition; `None`: nothing was written or copied."""
+def _measure_partition(place: Place, offsets: _Offsets, mirrored: _MirrorPositions | None) -> PartitionVitals | None:
+    """Return a partition's vitals, or `None` if nothing was written or copied."""
     end, number = offsets.ends[place], place[1]
     if mirrored is None:
         return PartitionVitals(end, offsets.newest.get(place)) if end else None
@@ -168,15 +168,17 @@ def _partition_vitals(place: Place, offsets: _Offsets, mirrored: _MirrorPosition
     return PartitionVitals(end, mirrored.newest_ms.get(number), position.end)
 
 
-def _group_lags(groups: KafkaGroups, names: Sequence[str], offsets: _Offsets) -> tuple[list[GroupLag], int]:
+def _measure_group_lags(groups: KafkaGroups, names: Sequence[str], offsets: _Offsets) -> tuple[list[GroupLag], int]:
     bounds = {place: (start, offsets.stable[place]) for place, start in offsets.starts.items()}
-    return groups.lags(names, bounds)
+    return groups.measure_lags(names, bounds)
 
 
-def _open_transactions(client: KafkaClient) -> int | None:
-    """Return the number of describable open transactions."""
+def _count_open_transactions(client: KafkaClient) -> int | None:
+    """Return the number of open transactions, or `None` if they may not be listed."""
     try:
-        transactions = client.ask("listing transactions", client.admin.list_transactions, state_filters=[_ONGOING])
+        transactions = client.call_admin(
+            "listing transactions", client.admin.list_transactions, state_filters=[_ONGOING]
+        )
     except NotAuthorizedError:
         return None
     return sum(len(listed) for listed in transactions.values())

@@ -216,8 +216,8 @@ class _Login:
         """Return the TLS context: the declared certificates, else the public authorities."""
         block = "admin" if self._admin is not None else "security"
         files = self._admin if self._admin is not None else self._security
-        tls = Tls() if files is None else Tls.of(files, self._edge, where=f"{self._where}.{block}")
-        return tls.context(where=f"{self._where}.{block}")
+        tls = Tls() if files is None else Tls.read_files(files, self._edge, where=f"{self._where}.{block}")
+        return tls.build_context(where=f"{self._where}.{block}")
 
 
 _MEANINGS: Final[Mapping[str, tuple[str, str]]] = {

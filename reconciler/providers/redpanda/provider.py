@@ -54,14 +54,14 @@ class RedpandaProvider(BrokersProvider):
         return identity
 
     def _read_capabilities(self) -> Capabilities:
-        from reconciler.providers.brokers.security import principal_of  # noqa: PLC0415 - imported on use
+        from reconciler.providers.brokers.security import find_principal  # noqa: PLC0415 - imported on use
 
-        return read_capabilities(self._look, self._facts, self._sample_configs(), principal_of(self._declared))
+        return read_capabilities(self._look, self._facts, self._sample_configs(), find_principal(self._declared))
 
     def _sample_configs(self) -> dict[str, str]:
         """Return the configs that brokers report for one of the topics; empty if there is none."""
-        names = [name for name, topic in self._client.topics().items() if not topic.error][:1]
-        for _, configs in self._client.configs(names) if names else ():
+        names = [name for name, topic in self._client.read_topics().items() if not topic.error][:1]
+        for _, configs in self._client.read_configs(names) if names else ():
             if not isinstance(configs, int):
                 return {key: state.value or "" for key, state in configs.items()}
         return {}

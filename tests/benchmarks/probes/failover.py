@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
 from tests.servers.kafka import Kafka
-from tests.servers.kafkatopics import record_settings
+from tests.servers.kafkatopics import build_record_settings
 
 FILES = """\
 apiVersion: reconciler/v1
@@ -74,7 +74,7 @@ def fill_folder() -> None:
 
 
 def fill_broker(kafka: Kafka) -> None:
-    producer = Producer(record_settings(kafka))
+    producer = Producer(build_record_settings(kafka))
     for name in names:
         producer.produce(name, b"late", partition=0)
     producer.flush()

@@ -17,11 +17,11 @@ from confluent_kafka import Producer
 from mirrormaker import EXACTLY_ONCE, TUNED, seconds_for
 from reconciler.jobs.copy import copy_log
 from reconciler.jobs.session import start_session
-from reconciler.providers.brokers.records.copy_sink import CopySink, Target
+from reconciler.providers.brokers.records.copy_sink import CopySink, CopyTarget
 from reconciler.resources.workspace import SparkSpec
 from tests.engines import on
 from tests.servers.kafka import Kafka
-from tests.servers.kafkatopics import kafka_log, make_topic, record_settings
+from tests.servers.kafkatopics import build_record_settings, kafka_log, make_topic
 
 PARTITIONS, TOPIC = 6, "bench"
 LOOP = str(Path(__file__).resolve().parents[1] / "floors" / "kafka_loop.py")
@@ -33,7 +33,7 @@ records = each * PARTITIONS
 def fill(kafka: Kafka, topic: str) -> None:
     """Write records of 10 bytes of key and 200 of value, so that no two batches are the same."""
     settings = {"linger.ms": 50, "batch.num.messages": 100_000, "queue.buffering.max.kbytes": 1 << 20}
-    producer = Producer({**record_settings(kafka), **settings})
+    producer = Producer({**build_record_settings(kafka), **settings})
     noise = os.urandom(4096).hex().encode()
     for number in range(records):
         at = number * 7 % 7_900
@@ -64,7 +64,7 @@ def looped(west: Kafka, east: Kafka) -> float:
 def mirrored(west: Kafka, east: Kafka, name: str) -> float:
     """Mirror once, all partitions; return the seconds it took, from being asked to the last commit."""
     make_topic(east, name, partitions=PARTITIONS)
-    target = Target(record_settings(east), "east", name, None, PARTITIONS, "bench")
+    target = CopyTarget(build_record_settings(east), "east", name, None, PARTITIONS, "bench")
     began = time.perf_counter()
     copy = copy_log(on(spark.session), kafka_log(west, TOPIC), CopySink(target))
     if copy.records != records:

@@ -60,7 +60,7 @@ def test_the_next_apply_completes_a_change_that_ended_before_its_replicas_moved(
 
     desk.topic("orders", partitions=3, replicationFactor=2, configs={"retention.ms": "8d"})
     with monkeypatch.context() as patch:
-        patch.setattr(admin_requests, "reassign", lost)
+        patch.setattr(admin_requests, "reassign_replicas", lost)
         desk.apply(code=4)
     assert (replicas(desk), retention(desk)) == ([1, 1, 1], "691200000")
     if is_reverted:

@@ -192,7 +192,7 @@ def test_what_still_moves_has_not_happened(
     fill(desk, 60)
     factor(desk, 3)
     killed(desk, HARDLY)
-    monkeypatch.setattr(admin_requests, "throttle", lambda *_: desk.by_hand(None, dict.fromkeys(RATES)))
+    monkeypatch.setattr(admin_requests, "throttle_moves", lambda *_: desk.by_hand(None, dict.fromkeys(RATES)))
     said = desk.typed("apply", "--yes", *resumed)
     assert said.code == 0, said.out + said.err
     assert "had happened, and is recorded now" not in said.out + said.err
@@ -233,7 +233,7 @@ def test_a_broker_that_dies_while_it_gets_replicas_is_replaced(desk: Desk, monke
     fill(desk, 60)
     factor(desk, 2)
     killed(desk, HARDLY)
-    monkeypatch.setattr(admin_requests, "throttle", lambda *_: desk.by_hand(None, dict.fromkeys(RATES)))
+    monkeypatch.setattr(admin_requests, "throttle_moves", lambda *_: desk.by_hand(None, dict.fromkeys(RATES)))
     desk.kafka.stop(2)
     try:
         until("it counts as alive", lambda: alive(desk) == 2)

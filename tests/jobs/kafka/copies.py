@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from reconciler.jobs.copy import copy_log
 from reconciler.providers.brokers.ledger import CONFIGS, MAP, PROGRESS, TOPIC, Ledger
-from reconciler.providers.brokers.records.copy_progress import map_of
-from reconciler.providers.brokers.records.copy_sink import CopySink, Limits, Target
+from reconciler.providers.brokers.records.copy_progress import parse_offset_map
+from reconciler.providers.brokers.records.copy_sink import CopyLimits, CopySink, CopyTarget
 from reconciler.providers.brokers.records.record_log import KafkaLog
 from tests.engines import here
 from tests.servers.kafka import Kafka
@@ -77,18 +77,18 @@ class Place:
     def open_log(self, topic: str) -> KafkaLog:
         return KafkaLog(topic, self.settings, {"bootstrap_servers": self.kafka.bootstrap().split(",")}, "west")
 
-    def sink(self, topic: str, *, limits: Limits | None = None, owner: str = "link", **more: Any) -> CopySink:
+    def sink(self, topic: str, *, limits: CopyLimits | None = None, owner: str = "link", **more: Any) -> CopySink:
         """Return a sink with an identity as a link has one."""
         self.create_ledger()
         log = self.open_log(topic)
-        wanted = limits or Limits()
+        most = limits or CopyLimits()
         partitions = len(log.read_bounds())
-        target = Target(self.settings, "east", topic, log.topic_id, partitions, owner, "link", limits=wanted, **more)
+        target = CopyTarget(self.settings, "east", topic, log.topic_id, partitions, owner, "link", limits=most, **more)
         return CopySink(target)
 
     def map(self, topic: str, partition: int) -> OffsetMap:
         entries = Ledger(self.settings, "east").read(PROGRESS, MAP)
-        return map_of(entries, topic, partition)
+        return parse_offset_map(entries, topic, partition)
 
     def read(self, topic: str) -> dict[int, list[tuple[int, str]]]:
         """Return what a bare consumer gets of each partition: offsets, and the rest as Kafka's own tool prints it."""

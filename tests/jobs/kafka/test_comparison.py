@@ -19,7 +19,7 @@ from reconciler.jobs.ordered import make_whole_spans, verify_renumbered
 from reconciler.jobs.progress import JobProgress
 from reconciler.jobs.verify import compare_logs
 from reconciler.operations.verify import compare_renumbered
-from reconciler.providers.brokers.records.copy_sink import Limits
+from reconciler.providers.brokers.records.copy_sink import CopyLimits
 from reconciler.providers.brokers.records.record_log import KafkaLog
 from reconciler.records.log import OffsetRange, Spans
 from tests.engines import here, on
@@ -75,7 +75,7 @@ def test_an_embedded_mirror_takes_nothing_of_what_takes_the_place_of_its_source_
 def test_a_copy_is_equal_though_markers_moved_its_records(place: Place) -> None:
     source, target = place.create("orders", 2), place.create("copy", 2)
     produce(place, source, 200, partitions=2, each=30)
-    sink = place.sink(target, limits=Limits(records=50))
+    sink = place.sink(target, limits=CopyLimits(records=50))
     copied(place.open_log(source), sink)
     bounds = place.open_log(source).read_bounds()
     seen: list[JobProgress] = []

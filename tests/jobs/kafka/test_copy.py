@@ -18,13 +18,13 @@ from reconciler.providers.brokers.ledger import (
     Changes,
     Entries,
     Ledger,
+    build_writer_id,
     map_key,
     mirror_key,
     progress_key,
-    writer_of,
 )
 from reconciler.providers.brokers.records import copy_sink
-from reconciler.providers.brokers.records.copy_sink import CopySink, Limits
+from reconciler.providers.brokers.records.copy_sink import CopyLimits, CopySink
 from reconciler.providers.brokers.records.rekey_copy import KafkaRekeySink
 from reconciler.records.log import ObservedSource, OffsetRange
 from reconciler.records.offset_map import Chunk, Piece, parse_chunk
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.thorough
 
 
-SMALL = Limits(records=50)
-WHOLE = Limits(records=50, whole=1)
+SMALL = CopyLimits(records=50)
+WHOLE = CopyLimits(records=50, whole=1)
 """Copies batches as they are, as far as it can."""
 WAYS = pytest.mark.parametrize("limits", [SMALL, WHOLE], ids=["one-by-one", "whole-batches"])
 
 
 @pytest.mark.fact("F-K-090")
 @WAYS
-def test_a_copy_has_every_record_once_as_it_was(place: Place, limits: Limits) -> None:
+def test_a_copy_has_every_record_once_as_it_was(place: Place, limits: CopyLimits) -> None:
     source, target = place.create("orders", 3), place.create("copy", 3)
     produce(place, source, 500, partitions=3)
     copy = copied(place.open_log(source), place.sink(target, limits=limits))
@@ -62,7 +62,9 @@ def test_a_copy_has_every_record_once_as_it_was(place: Place, limits: Limits) ->
 
 @pytest.mark.fact("F-K-091")
 @WAYS
-def test_what_was_aborted_is_not_copied_and_the_map_jumps_over_gaps_on_both_sides(place: Place, limits: Limits) -> None:
+def test_what_was_aborted_is_not_copied_and_the_map_jumps_over_gaps_on_both_sides(
+    place: Place, limits: CopyLimits
+) -> None:
     source, target = place.create("orders"), place.create("copy")
     produce(place, source, 400, each=30)
     copy = copied(place.open_log(source), place.sink(target, limits=limits))
@@ -77,7 +79,7 @@ def test_what_was_aborted_is_not_copied_and_the_map_jumps_over_gaps_on_both_side
 
 
 @WAYS
-def test_only_what_is_new_is_copied_next_time(place: Place, limits: Limits) -> None:
+def test_only_what_is_new_is_copied_next_time(place: Place, limits: CopyLimits) -> None:
     source, target = place.create("orders", 2), place.create("copy", 2)
     for start, expected in ((0, 200), (100, 200), (200, 200)):
         produce(place, source, 100, partitions=2, start=start)
@@ -118,14 +120,14 @@ def test_a_topic_of_an_embedded_cluster_is_copied_to_kafka(place: Place, west: E
 def test_spark_copies_as_threads_do(place: Place, spark: SparkSession) -> None:
     source, target = place.create("orders", 3), place.create("copy", 3)
     produce(place, source, 300, partitions=3)
-    sink = place.sink(target, limits=Limits(records=120))
+    sink = place.sink(target, limits=CopyLimits(records=120))
     copy = copy_log(on(spark), place.open_log(source), sink)
     assert copy.records == 900
     assert assert_copied(place, source, target) == 900
 
 
 @WAYS
-def test_a_copy_ends_where_it_was_told_to(place: Place, limits: Limits) -> None:
+def test_a_copy_ends_where_it_was_told_to(place: Place, limits: CopyLimits) -> None:
     source, target = place.create("orders", 2), place.create("copy", 2)
     produce(place, source, 100, partitions=2)
     copied(place.open_log(source), place.sink(target, limits=limits), until={0: 30})
@@ -147,7 +149,7 @@ def test_a_task_does_not_begin_where_a_state_was_written_since_the_driver_looked
 
     def paused_meanwhile() -> bool:
         ledger = Ledger(place.settings, "east")
-        ledger.change(writer_of("link"), lambda entries: {mirror_key(target): {"nth": len(entries)}})
+        ledger.change(build_writer_id("link"), lambda entries: {mirror_key(target): {"nth": len(entries)}})
         return next(wanted)
 
     copy = copied(place.open_log(source), place.sink(target), is_wanted=paused_meanwhile)
@@ -167,7 +169,7 @@ def test_a_task_does_not_begin_where_a_state_was_written_since_the_driver_looked
     ],
 )
 def test_what_takes_the_place_of_the_source_while_it_is_copied_is_not_mixed_with_it(
-    place: Place, limits: Limits, count: int, refusal: str, *, is_known: bool
+    place: Place, limits: CopyLimits, count: int, refusal: str, *, is_known: bool
 ) -> None:
     source, target = place.create("orders"), place.create("copy")
     produce(place, source, 200)
@@ -228,13 +230,13 @@ def ahead(place: Place, topic: str, by: int) -> None:
             progress_key(topic, 0): {**progress, "through": progress["through"] + by},
         }
 
-    Ledger(place.settings, "east").change(writer_of("link"), decide, PROGRESS, MAP)
+    Ledger(place.settings, "east").change(build_writer_id("link"), decide, PROGRESS, MAP)
 
 
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.fact("F-K-090")
 @WAYS
-def test_nothing_is_copied_behind_a_hole_that_brokers_left_in_the_copy(place: Place, limits: Limits) -> None:
+def test_nothing_is_copied_behind_a_hole_that_brokers_left_in_the_copy(place: Place, limits: CopyLimits) -> None:
     source, target = place.create("orders"), place.create("copy")
     produce(place, source, 10)
     copied(place.open_log(source), place.sink(target, limits=limits))
@@ -248,7 +250,7 @@ def test_nothing_is_copied_behind_a_hole_that_brokers_left_in_the_copy(place: Pl
 
 @pytest.mark.usefixtures("at_once")
 @WAYS
-def test_a_copier_looks_for_a_hole_once_it_has_shut_out_the_others(place: Place, limits: Limits) -> None:
+def test_a_copier_looks_for_a_hole_once_it_has_shut_out_the_others(place: Place, limits: CopyLimits) -> None:
     source, target = place.create("orders"), place.create("copy")
     produce(place, source, 10)
     copied(place.open_log(source), place.sink(target, limits=limits))
@@ -263,7 +265,7 @@ def test_a_copier_looks_for_a_hole_once_it_has_shut_out_the_others(place: Place,
 
 @WAYS
 def test_a_copy_that_is_cut_while_it_is_copied_gets_nothing_more(
-    place: Place, limits: Limits, monkeypatch: pytest.MonkeyPatch
+    place: Place, limits: CopyLimits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = place.create("orders"), place.create("copy")
     produce(place, source, 10)
@@ -278,7 +280,7 @@ def test_a_copy_that_is_cut_while_it_is_copied_gets_nothing_more(
 
 @pytest.mark.usefixtures("at_once")
 @WAYS
-def test_a_copy_whose_records_were_all_deleted_is_whole(place: Place, limits: Limits) -> None:
+def test_a_copy_whose_records_were_all_deleted_is_whole(place: Place, limits: CopyLimits) -> None:
     source, target = place.create("orders"), place.create("copy")
     produce(place, source, 10)
     copied(place.open_log(source), place.sink(target, limits=limits))
@@ -344,8 +346,8 @@ def filled(place: Place, records: list[Raw]) -> str:
 
 
 @pytest.mark.fact("F-K-090")
-@pytest.mark.parametrize("limits", [Limits(), SMALL, WHOLE], ids=["large", "small", "whole"])
-def test_every_record_is_copied_once_as_it_was(place: Place, records: list[Raw], limits: Limits) -> None:
+@pytest.mark.parametrize("limits", [CopyLimits(), SMALL, WHOLE], ids=["large", "small", "whole"])
+def test_every_record_is_copied_once_as_it_was(place: Place, records: list[Raw], limits: CopyLimits) -> None:
     source, target = filled(place, records), place.create("copy")
     copy = copied(place.open_log(source), place.sink(target, limits=limits))
     assert copy.records == len(records)
@@ -372,7 +374,7 @@ def test_they_go_to_an_embedded_cluster_and_back(place: Place, records: list[Raw
 
 def test_they_go_where_their_keys_say(place: Place, records: list[Raw]) -> None:
     target = place.create("copy", 3)
-    sink = place.sink(target, limits=Limits(records=1000))
+    sink = place.sink(target, limits=CopyLimits(records=1000))
     source = place.open_log(filled(place, records))
     keyed = KafkaRekeySink(sink.target, source.topic_id)
     until = {number: bounds.stable for number, bounds in source.read_bounds().items()}

@@ -16,7 +16,7 @@ from reconciler.errors import LostRaceError, RetryableError
 from reconciler.jobs.copy import copy_flows
 from reconciler.jobs.flows import Flow
 from reconciler.providers.brokers.ledger import TOPIC as LEDGER
-from reconciler.providers.brokers.records.copy_sink import CopySink, Limits
+from reconciler.providers.brokers.records.copy_sink import CopyLimits, CopySink
 from reconciler.records.log import OffsetRange, TopicLog
 from tests.engines import here
 from tests.jobs.kafka.copies import Place, assert_copied, copied, produce
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands
 
 
-SMALL = Limits(records=40)
-WHOLE = Limits(records=40, whole=1)
+SMALL = CopyLimits(records=40)
+WHOLE = CopyLimits(records=40, whole=1)
 RECORDS = 1200
 
 
@@ -68,7 +68,7 @@ class Found:
             yield found
 
 
-def copy_until_killed(address: str, source: str, target: str, limits: Limits = SMALL) -> None:
+def copy_until_killed(address: str, source: str, target: str, limits: CopyLimits = SMALL) -> None:
     place = Place(cast("Kafka", Found(address)), "")
     copied(Slow(place.open_log(source)), place.sink(target, limits=limits))
 
@@ -112,12 +112,14 @@ def test_a_copier_of_whole_batches_that_is_killed_again_and_again_copies_every_r
 
 
 @pytest.mark.parametrize("limits", [SMALL, WHOLE], ids=["one-by-one", "whole-batches"])
-def test_of_copiers_in_both_ways_the_later_wins_and_every_record_is_there_once(place: Place, limits: Limits) -> None:
+def test_of_copiers_in_both_ways_the_later_wins_and_every_record_is_there_once(
+    place: Place, limits: CopyLimits
+) -> None:
     source, target = place.create("orders"), place.create("copy")
     for start in range(0, 20 * 120, 120):
         produce(place, source, 120, start=start)
 
-    def copy(limits: Limits) -> None:
+    def copy(limits: CopyLimits) -> None:
         for _ in range(100):
             try:
                 copied(Slow(place.open_log(source)), place.sink(target, limits=limits))

@@ -19,9 +19,9 @@ from reconciler.errors import IncompleteError, ReconcilerError, RetryableError, 
 from reconciler.jobs import rekey as rekey_job
 from reconciler.jobs.copy import TopicCopyJob, fill_topic
 from reconciler.jobs.rekey import copy_by_key
-from reconciler.providers.brokers.ledger import REKEYED, Ledger, message
+from reconciler.providers.brokers.ledger import REKEYED, Ledger, encode_entry
 from reconciler.providers.brokers.ledger import TOPIC as LEDGER
-from reconciler.providers.brokers.records.copy_sink import Limits
+from reconciler.providers.brokers.records.copy_sink import CopyLimits
 from reconciler.providers.brokers.records.rekey_copy import KafkaRekeySink, RekeyedEntries
 from reconciler.records.log import OffsetRange, TopicLog, Written
 from tests.engines import here, on
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.thorough
 
 SOURCES, TARGETS = 3, 5
-SMALL = Limits(records=40)
+SMALL = CopyLimits(records=40)
 
 
 @dataclass
@@ -195,7 +195,7 @@ def test_what_an_earlier_version_had_begun_is_refused_in_a_sentence(place: Place
     target = place.create("copy", TARGETS)
     sink = sink_of(place, source, target)
     before = {"to": 30, "firsts": {"0": 0}, "records": 30, "total": "0" * 32}
-    key, value = message((REKEYED, target, 0, 0), before)
+    key, value = encode_entry((REKEYED, target, 0, 0), before)
     producer = Producer(place.settings)
     producer.produce(LEDGER, key=key, value=value, partition=0)
     assert producer.flush(30) == 0
@@ -230,7 +230,7 @@ def test_a_group_finds_a_place_that_skips_nothing_and_little_before_it(
     sink = replace(sink_of(place, source, target), target=place.sink(target).target)  # One transaction a partition.
     copy_by_key(here(), source, sink, until=ends_of(source))
     ids = source.topic_id, place.open_log(target).topic_id
-    rows = RekeyedEntries.of(Ledger(place.settings, "east").read(REKEYED), target, ids)
+    rows = RekeyedEntries.parse(Ledger(place.settings, "east").read(REKEYED), target, ids)
     before, after = rows_in(source), rows_in(place.open_log(target))
     ends = ends_of(place.open_log(target))
 

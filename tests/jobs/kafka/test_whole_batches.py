@@ -11,8 +11,8 @@ from confluent_kafka import Producer
 
 from reconciler.errors import RetryableError
 from reconciler.providers.brokers.records import copy_sink
-from reconciler.providers.brokers.records.copy_sink import CopyMethod, Limits, Target, open_writer
-from reconciler.providers.brokers.records.record_batches import Leader, fetch_batches, parse_heads
+from reconciler.providers.brokers.records.copy_sink import CopyLimits, CopyMethod, CopyTarget, open_writer
+from reconciler.providers.brokers.records.record_batches import LeaderConnection, fetch_batches, parse_heads
 from reconciler.providers.brokers.records.whole_batches import select_whole_batches
 from reconciler.records.log import OffsetRange, TopicLog
 from tests.jobs.kafka.copies import Place, assert_copied, copied, produce
@@ -20,7 +20,7 @@ from tests.servers.rawrecords import NOW, ODD, Raw, read_raw, write_raw
 
 pytestmark = pytest.mark.thorough
 
-WHOLE = Limits(whole=1)
+WHOLE = CopyLimits(whole=1)
 EACH = 300
 """Records of a batch: fewer than 100 are not worth a request of their own."""
 
@@ -36,10 +36,10 @@ def fill(place: Place, topic: str, records: Sequence[Raw], *, each: int = EACH) 
 
 def batches_at(place: Place, topic: str) -> list[bytes]:
     """Return the records of each batch of a topic as they are packed, of whichever producer."""
-    leader = Leader(place.settings, "east", topic, 0)
+    leader = LeaderConnection(place.settings, "east", topic, 0)
     at, batches = 0, []
     while heads := list(parse_heads(found := fetch_batches(leader, at, "read_committed"))):
-        batches += [found.batches[head.content_begin : head.end] for head in heads if head.counts]
+        batches += [found.batches[head.content_begin : head.end] for head in heads if head.is_readable]
         at = heads[-1].through  # An answer ends with its segment, and markers of now begin another.
     return batches
 
@@ -86,15 +86,15 @@ def test_transactions_are_copied_whole_and_what_they_gave_up_is_not(place: Place
     assert batches_at(place, target) == batches_at(place, source)
 
 
-@pytest.mark.parametrize("limits", [WHOLE, Limits(whole=1, seconds=0)], ids=["few-commits", "many-commits"])
+@pytest.mark.parametrize("limits", [WHOLE, CopyLimits(whole=1, seconds=0)], ids=["few-commits", "many-commits"])
 def test_what_does_not_count_is_copied_past_and_opens_no_other_way(
-    place: Place, limits: Limits, monkeypatch: pytest.MonkeyPatch
+    place: Place, limits: CopyLimits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = place.create("orders"), place.create("copy")
     produce(place, source, 9 * EACH, each=EACH)  # the last of them is given up
     ways: list[CopyMethod] = []
 
-    def noted(target: Target, partition: int, way: CopyMethod) -> Any:
+    def noted(target: CopyTarget, partition: int, way: CopyMethod) -> Any:
         ways.append(way)
         return open_writer(target, partition, way)
 
@@ -186,4 +186,5 @@ def test_producers_of_ever_more_batches_are_followed_round_after_round(place: Pl
         assert producer.flush(30) == 0
         assert copied(place.open_log(source), place.sink(target, limits=WHOLE)).records == 2 * EACH
     assert assert_copied(place, source, target) == 6 * EACH
-    assert select_whole_batches(fetch_batches(Leader(place.settings, "east", source, 0), 0), OffsetRange(0, 6 * EACH))
+    answer = fetch_batches(LeaderConnection(place.settings, "east", source, 0), 0)
+    assert select_whole_batches(answer, OffsetRange(0, 6 * EACH))

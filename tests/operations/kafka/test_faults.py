@@ -274,7 +274,7 @@ def test_a_plan_goes_on_with_two_of_three_brokers_right_after_the_third_died(rep
 
 
 @pytest.mark.parametrize(
-    "step", ["_wait_until_shown", "_wait_until_refused", "_wait_until_replicated", "_wait_until_decided"]
+    "step", ["_wait_until_shown", "_wait_until_refused", "_wait_until_replicated", "_wait_for_transactions"]
 )
 @pytest.mark.parametrize("broker", range(3))
 def test_an_unmount_goes_on_with_two_of_three_brokers(

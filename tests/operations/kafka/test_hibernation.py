@@ -15,7 +15,7 @@ from reconciler.operations.clusters.mount_orders import MountRequest, migrate_to
 from reconciler.operations.clusters.mounts import ClusterMigration, ReleaseRequest, release_topic
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions, Stop
-from reconciler.providers.brokers.admin import configure
+from reconciler.providers.brokers.admin import configure_topic
 from reconciler.providers.brokers.mounts import KafkaMoves
 from reconciler.resources.address import address_of
 from tests.operations.kafka.deaths import die_after
@@ -151,7 +151,7 @@ def test_a_topic_whose_seal_somebody_broke_is_not_deleted_and_can_be_let_be(
     def keeping(self: KafkaMoves, move: MountJob) -> None:
         keep(self, move)
         if move.state == "cut_over":
-            configure(self.client, site.physical, {"max.message.bytes": None, "compression.type": None})
+            configure_topic(self.client, site.physical, {"max.message.bytes": None, "compression.type": None})
             site.produce(3, first=90)
 
     monkeypatch.setattr(KafkaMoves, "store_job", keeping)
@@ -438,8 +438,8 @@ UNMOUNTING = [
     (CLUSTER, "KafkaMoves.store_job", 2),
     rarely("reconciler.embedded.mounts.archive_log", "ArchiveSink.publish", 1),
     ("reconciler.providers.brokers.ledger", "Ledger.change", 4),
-    ("reconciler.providers.brokers.admin", "configure", 1),
-    rarely("reconciler.providers.brokers.seal", "Seals.put", 1),
+    ("reconciler.providers.brokers.admin", "configure_topic", 1),
+    rarely("reconciler.providers.brokers.seal", "Seals.seal_topic", 1),
     rarely("reconciler.jobs.archive", "archive", 1),
     rarely(WRITING, "describe", 1),
     rarely(CLUSTER, "KafkaMoves.store_job", 3),

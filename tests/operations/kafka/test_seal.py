@@ -86,14 +86,14 @@ def refused(site: Site, **settings: Any) -> set[str]:
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
 def test_a_sealed_topic_takes_no_record_however_small_and_is_read_as_before(site: Site, compression: str) -> None:
     before, known = read_all(site.log), topic_id(site)
-    ends = seals(site).put(site.physical, known, lambda: None)
+    ends = seals(site).seal_topic(site.physical, known, lambda: None)
     assert refused(site, **{"compression.type": compression}) == {"Broker: Message size too large"}
-    assert seals(site).is_on(site.physical, known)
+    assert seals(site).is_refusing_records(site.physical, known)
     assert ends == {number: bounds.end for number, bounds in site.log.read_bounds().items()}
     assert read_all(site.log) == before
     seals(site).remove_seal(known)
     assert refused(site, **{"compression.type": compression}) == {"None"}
-    assert not seals(site).is_on(site.physical, known)
+    assert not seals(site).is_refusing_records(site.physical, known)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_a_sealed_topic_takes_no_record_however_small_and_is_read_as_before(site
 def test_a_seal_of_which_somebody_changed_one_half_gives_back_the_other_half(site: Site, key: str, value: str) -> None:
     say(site)
     known = topic_id(site)
-    seals(site).put(site.physical, known, lambda: None)
+    seals(site).seal_topic(site.physical, known, lambda: None)
     set_by_hand(site, {key: value})
-    seals(site).put(site.physical, known, lambda: None)
+    seals(site).seal_topic(site.physical, known, lambda: None)
     seals(site).remove_seal(known)
     assert own_configs(site) == {**SAID, key: value}
 
@@ -117,7 +117,7 @@ def test_a_seal_of_which_somebody_changed_one_half_gives_back_the_other_half(sit
 def test_what_somebody_set_in_place_of_a_seal_stays_when_it_is_taken_off(site: Site, changed: dict[str, str]) -> None:
     say(site)
     known = topic_id(site)
-    seals(site).put(site.physical, known, lambda: None)
+    seals(site).seal_topic(site.physical, known, lambda: None)
     set_by_hand(site, changed)
     seals(site).remove_seal(known)
     assert own_configs(site) == {**SAID, **changed}
@@ -142,7 +142,7 @@ def test_a_transaction_that_is_open_when_a_topic_is_sealed_still_ends_and_is_wai
     known, sealing, found = topic_id(site), seals(site), dict[int, int]()
     waiting = threading.Thread(target=lambda: found.update(sealing.put(site.physical, known, lambda: None)))
     waiting.start()
-    while not seals(site).is_on(site.physical, known):
+    while not seals(site).is_refusing_records(site.physical, known):
         pass
     assert not found
     paying.commit_transaction(30)
@@ -167,7 +167,7 @@ def test_a_seal_that_a_killed_apply_left_is_named_keeps_producers_out_and_goes_w
     )
     site.apply()
     site.declare("live", "unmounted")
-    die_after(site, "reconciler.providers.brokers.seal", "Seals.put", 1)
+    die_after(site, "reconciler.providers.brokers.seal", "Seals.seal_topic", 1)
     assert own_configs(site) == {**SAID, "max.message.bytes": "80", "compression.type": "gzip"}
     (move,) = site.live.migrations.list_unfinished()
     assert any("is sealed" in each for each in move.waits)
@@ -191,7 +191,7 @@ def test_an_unmount_that_is_killed_and_taken_back_keeps_the_topic_and_lets_produ
     manifests = site.bench.folder / "manifests"
     before = {file: file.read_text() for file in manifests.iterdir()}
     site.declare("live", "unmounted")
-    die_after(site, "reconciler.providers.brokers.seal", "Seals.put", 1)
+    die_after(site, "reconciler.providers.brokers.seal", "Seals.seal_topic", 1)
     for file in manifests.iterdir():
         file.write_text(before[file]) if file in before else file.unlink()
     assert [action.id for action in site.plan().plan.actions] == [f"update:topic/live/{site.topic}"]
@@ -204,7 +204,7 @@ def test_an_unmount_that_is_killed_and_taken_back_keeps_the_topic_and_lets_produ
 
 def test_a_seal_that_a_person_took_off_is_not_named_and_is_put_on_anew(site: Site) -> None:
     site.declare("live", "unmounted")
-    die_after(site, "reconciler.providers.brokers.seal", "Seals.put", 1)
+    die_after(site, "reconciler.providers.brokers.seal", "Seals.seal_topic", 1)
     say(site)
     planned = site.plan().plan
     assert f"topic/live/{site.topic}" not in sealed(planned.warnings)

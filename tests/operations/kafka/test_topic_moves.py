@@ -12,7 +12,7 @@ from reconciler.applying.events import ActionDone
 from reconciler.errors import RetryableError, UserError
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.actions import Update
-from reconciler.providers.brokers.admin import configure
+from reconciler.providers.brokers.admin import configure_topic
 from reconciler.providers.brokers.mounts import KafkaMoves
 from reconciler.resources.address import address_of
 from tests.operations.kafka.deaths import die_after
@@ -184,7 +184,7 @@ def test_a_config_that_a_plan_takes_away_while_a_move_is_interrupted_stays_away(
     copies = site.live.migrations.job_steps
     move = copies.find_copy_move(site.topic, None, new, is_keyed=False)
     copies.suspend_retention(move)
-    configure(copies.client, name, {"retention.ms": None, "segment.bytes": None, "cleanup.policy": None})
+    configure_topic(copies.client, name, {"retention.ms": None, "segment.bytes": None, "cleanup.policy": None})
     wait_for_configs(copies, name, lambda own: "segment.bytes" not in own)
     copies.suspend_retention(move)
     copies.finish_move(move, {})
@@ -235,7 +235,7 @@ def test_configs_that_a_person_changes_while_a_topic_is_filled_stay_so(site: Sit
     copies = site.live.migrations.job_steps
     move = copies.find_copy_move(site.topic, None, new, is_keyed=False)
     copies.suspend_retention(move)
-    configure(copies.client, name, {"retention.ms": "7200000", "segment.bytes": None})
+    configure_topic(copies.client, name, {"retention.ms": "7200000", "segment.bytes": None})
     wait_for_configs(copies, name, lambda own: "segment.bytes" not in own)
     copies.finish_move(move, {})
     wait_for_configs(copies, name, lambda own: own == {"max.message.bytes": "123456", "retention.ms": "7200000"})
@@ -291,7 +291,7 @@ def test_why_an_old_topic_is_not_deleted_is_told_also_where_producers_cannot_be_
     def report(event: object) -> None:
         if isinstance(event, ActionDone) and event.id.startswith("switch-groups:"):
             client = site.live.migrations.job_steps.client
-            configure(client, site.physical, {"max.message.bytes": None, "compression.type": None})
+            configure_topic(client, site.physical, {"max.message.bytes": None, "compression.type": None})
             site.produce(3, first=100)
             monkeypatch.setattr("reconciler.providers.brokers.seal.Seals.remove_seal", say_nothing)
 
@@ -309,7 +309,7 @@ def test_what_is_written_to_the_old_name_keeps_it_from_being_deleted_and_sets_no
         if isinstance(event, ActionDone) and event.id.startswith("switch-groups:") and not written:
             written.append(event)
             client = site.live.migrations.job_steps.client
-            configure(client, site.physical, {"max.message.bytes": None, "compression.type": None})
+            configure_topic(client, site.physical, {"max.message.bytes": None, "compression.type": None})
             site.produce(3, first=100)
 
     site.live.groups.commit("readers", {(site.topic, 0): 0})
@@ -349,13 +349,13 @@ def test_a_topic_is_not_deleted_whose_copy_was_created_again_meanwhile(
 ) -> None:
     before = read_all(site.log)
     new, name = moves(site), f"{site.prefix}.moved"
-    seal_left = KafkaMoves.seal_left
+    seal_copied_topic = KafkaMoves.seal_copied_topic
 
     def recreating(self: KafkaMoves, full_name: str, topic_id: str | None, may_go_on: Callable[[], None]) -> None:
         recreated(site, name)
-        seal_left(self, full_name, topic_id, may_go_on)
+        seal_copied_topic(self, full_name, topic_id, may_go_on)
 
-    monkeypatch.setattr(KafkaMoves, "seal_left", recreating)
+    monkeypatch.setattr(KafkaMoves, "seal_copied_topic", recreating)
     applied = site.bench.apply(Select(allow=(f"delete:topic/live/{site.topic}",)))
     assert f"topic {name}, to which all of topic {site.physical} was copied, was deleted since" in str(applied.verdict)
     monkeypatch.undo()

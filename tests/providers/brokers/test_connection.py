@@ -34,7 +34,7 @@ from reconciler.providers.brokers.connection import open_admin
 from reconciler.providers.brokers.reachability import Route, translate_record_error
 from reconciler.providers.brokers.records.record_log import KafkaLog
 from reconciler.providers.brokers.records.record_producer import KafkaProducer
-from reconciler.providers.brokers.security import MskTokens, Tokens, admin_settings, record_settings, reveal_secrets
+from reconciler.providers.brokers.security import TokenSource, build_admin_settings, build_record_settings
 from reconciler.providers.secrets import Secret
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA, encode_name_as_text
@@ -153,7 +153,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..
     config = tmp_path / "config"
 
     def given(profile: str = "", **environ: str) -> None:
-        security._aws_session.cache_clear()
+        security._open_aws_session.cache_clear()
         config.write_text(profile)
         for name in AWS:
             monkeypatch.delenv(name, raising=False)
@@ -163,7 +163,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..
 
     given(**AWS)
     yield given
-    security._aws_session.cache_clear()
+    security._open_aws_session.cache_clear()
 
 
 def secured_by(there: Secured, listener: str, security: dict[str, str]) -> Cluster:
@@ -174,13 +174,13 @@ def secured_by(there: Secured, listener: str, security: dict[str, str]) -> Clust
 def failed(cluster: Cluster, there: Secured) -> tuple[ReconcilerError, float]:
     begun = time.monotonic()
     with pytest.raises(ReconcilerError) as raised:
-        KafkaClient.of(cluster, there.edge()).cluster()
+        KafkaClient.for_cluster(cluster, there.edge()).describe_cluster()
     return raised.value, time.monotonic() - begun
 
 
 @pytest.mark.parametrize("way", GOOD)
 def test_administration_logs_in_by(way: str, there: Secured) -> None:
-    settings = admin_settings(secured_by(there, *GOOD[way]), there.edge())
+    settings = build_admin_settings(secured_by(there, *GOOD[way]), there.edge())
     admin = open_admin(pickle.loads(pickle.dumps(settings)), cluster="west")  # noqa: S301 - as to an executor
     assert admin.describe_cluster()["cluster_id"]
     admin.close()
@@ -188,9 +188,9 @@ def test_administration_logs_in_by(way: str, there: Secured) -> None:
 
 @pytest.mark.parametrize("way", GOOD)
 def test_records_are_reached_by(way: str, there: Secured) -> None:
-    settings = record_settings(secured_by(there, *GOOD[way]), there.edge())
+    settings = build_record_settings(secured_by(there, *GOOD[way]), there.edge())
     settings = pickle.loads(pickle.dumps(settings))  # noqa: S301 - as to an executor
-    consumer = Consumer({**reveal_secrets(settings), "group.id": "reaching"})
+    consumer = Consumer({**security.reveal_secrets(settings), "group.id": "reaching"})
     assert consumer.list_topics(timeout=SOON_SECONDS).cluster_id
     consumer.close()
 
@@ -200,7 +200,7 @@ def test_records_that_librdkafka_cannot_handle_are_written_and_read_by(
     way: str, there: Secured, kafka_prefix: str
 ) -> None:
     cluster = secured_by(there, *GOOD[way])
-    settings, admin = record_settings(cluster, there.edge()), admin_settings(cluster, there.edge())
+    settings, admin = build_record_settings(cluster, there.edge()), build_admin_settings(cluster, there.edge())
     make_topic(there.kafka, kafka_prefix, partitions=1)
     everybody = (kafka_prefix, ResourcePatternType.LITERAL, "User:*", "*", AclOperation.ALL, AclPermissionType.ALLOW)
     client = AdminClient({"bootstrap.servers": there.kafka.bootstrap()})
@@ -219,7 +219,7 @@ def test_records_that_librdkafka_cannot_handle_are_written_and_read_by(
 @pytest.mark.parametrize("way", [way for way in GOOD if GOOD[way][1]])
 def test_settings_show_no_secret(way: str, there: Secured) -> None:
     cluster = secured_by(there, *GOOD[way])
-    shown = repr(admin_settings(cluster, there.edge())) + repr(record_settings(cluster, there.edge()))
+    shown = repr(build_admin_settings(cluster, there.edge())) + repr(build_record_settings(cluster, there.edge()))
     key = (there.authority.folder / "me.key").read_text().splitlines()[1]
     assert not [secret for secret in (*ENVIRON.values(), key) if secret in shown]
 
@@ -236,7 +236,7 @@ def test_told_in_one_sentence_and_soon(what: str, there: Secured) -> None:
 
 def timed_out(cluster: Cluster, there: Secured) -> ReconcilerError:
     """Return what is told where a client of records says no more than that."""
-    settings = record_settings(cluster, there.edge())
+    settings = build_record_settings(cluster, there.edge())
     return translate_record_error(KafkaError(KafkaError._TIMED_OUT), settings, doing="copying", cluster="west")
 
 
@@ -277,7 +277,7 @@ def mute() -> Iterator[str]:
 def impatient(cluster: Cluster, there: Secured) -> ReconcilerError:
     """Return what is told after a second instead of ten."""
     begun = time.monotonic()
-    settings = {**admin_settings(cluster, there.edge()), "bootstrap_timeout_ms": 1000}
+    settings = {**build_admin_settings(cluster, there.edge()), "bootstrap_timeout_ms": 1000}
     with pytest.raises(ReconcilerError) as raised:
         open_admin(settings, cluster="west")
     assert time.monotonic() - begun < SOON_SECONDS
@@ -307,7 +307,7 @@ def test_a_host_that_is_known_nowhere(there: Secured) -> None:
 
 def test_one_address_of_several_is_enough(there: Secured) -> None:
     servers = f"no-such-host.invalid:9092,127.0.0.1:1,{there.kafka.bootstrap()}"
-    assert KafkaClient.of(declared(servers), there.edge()).cluster().id
+    assert KafkaClient.for_cluster(declared(servers), there.edge()).describe_cluster().id
 
 
 def test_a_token_endpoint_that_is_out_of_order_may_come_back(there: Secured) -> None:
@@ -319,7 +319,7 @@ def test_a_token_endpoint_that_is_out_of_order_may_come_back(there: Secured) -> 
         there.tokens.fails_with = None
     assert isinstance(error, RetryableError)
     assert "answers 503" in error.message
-    assert KafkaClient.of(cluster, there.edge()).cluster().id
+    assert KafkaClient.for_cluster(cluster, there.edge()).describe_cluster().id
 
 
 def accepted(there: Secured) -> list[tuple[str, str]]:
@@ -336,7 +336,7 @@ def test_a_token_is_signed_with_the_credentials_of_a_profile(
     (tmp_path / "session").write_text(json.dumps(session))
     aws(f"[profile west]\ncredential_process = cat {tmp_path / 'session'}\n", AWS_PROFILE="west")
     there.trust("ASIAWEST", "other")
-    assert KafkaClient.of(secured_by(there, *GOOD["AWS_MSK_IAM"]), there.edge()).cluster().id
+    assert KafkaClient.for_cluster(secured_by(there, *GOOD["AWS_MSK_IAM"]), there.edge()).describe_cluster().id
     assert accepted(there)[-1][1] == "ASIAWEST"
 
 
@@ -347,9 +347,9 @@ def test_a_token_is_signed_with_the_role_of_a_web_identity(
     token.write_text("of the pipeline")
     aws(AWS_ROLE_ARN="arn:aws:iam::123456789012:role/plan", AWS_WEB_IDENTITY_TOKEN_FILE=str(token))
     with mock_aws(config={"core": {"mock_credentials": False}}):
-        credentials = security._aws_credentials()
+        credentials = security._find_aws_credentials()
         there.trust(credentials.access_key, credentials.secret_key)
-        assert KafkaClient.of(secured_by(there, *GOOD["AWS_MSK_IAM"]), there.edge()).cluster().id
+        assert KafkaClient.for_cluster(secured_by(there, *GOOD["AWS_MSK_IAM"]), there.edge()).describe_cluster().id
     assert accepted(there)[-1][1] == credentials.access_key
 
 
@@ -358,7 +358,7 @@ def test_a_service_of_roles_that_does_not_answer_may_come_back(aws: Callable[...
     role = {"AWS_ROLE_ARN": "arn:aws:iam::123456789012:role/plan", "AWS_ENDPOINT_URL_STS": "http://127.0.0.1:1"}
     aws(**role, AWS_WEB_IDENTITY_TOKEN_FILE=str(tmp_path / "token"), AWS_MAX_ATTEMPTS="1")
     with pytest.raises(RetryableError, match="AWS_MSK_IAM: AWS does not answer: Could not connect"):
-        MskTokens(REGION).token()
+        security.MskTokenSource(REGION).get_token()
 
 
 UNSIGNED = {
@@ -395,9 +395,9 @@ def test_a_client_of_records_reports_missing_credentials_before_it_opens(
     there: Secured, aws: Callable[..., None]
 ) -> None:
     aws()
-    settings = record_settings(secured_by(there, *GOOD["AWS_MSK_IAM"]), there.edge())
+    settings = build_record_settings(secured_by(there, *GOOD["AWS_MSK_IAM"]), there.edge())
     with pytest.raises(NotAuthorizedError, match="AWS_MSK_IAM: no AWS credentials were found"):
-        reveal_secrets(settings)
+        security.reveal_secrets(settings)
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ def test_a_client_of_records_reports_missing_credentials_before_it_opens(
 )
 def test_the_region_of_a_token_is_that_in_the_names_of_the_brokers(server: str, host: str, tmp_path: Path) -> None:
     cluster = declared(f"other:9098,{server}", protocol="SASL_SSL", mechanism="AWS_MSK_IAM")
-    token = admin_settings(cluster, edge(tmp_path))["tokens"].token()
+    token = build_admin_settings(cluster, edge(tmp_path))["tokens"].get_token()
     assert base64.urlsafe_b64decode(token + "===").decode().startswith(f"https://{host}/?Action=")
 
 
@@ -424,16 +424,16 @@ def test_a_long_run_gets_new_tokens_and_the_broker_ends_no_session(
 ) -> None:
     monkeypatch.setattr(security, "_MSK_SECONDS", LIFE_SECONDS)
     cluster, before = secured_by(there, *GOOD["AWS_MSK_IAM"]), set(accepted(there))
-    settings, troubles = reveal_secrets(record_settings(cluster, there.edge())), []
-    admin = open_admin(admin_settings(cluster, there.edge()), cluster="west")
+    settings, troubles = security.reveal_secrets(build_record_settings(cluster, there.edge())), []
+    admin = open_admin(build_admin_settings(cluster, there.edge()), cluster="west")
     consumer = Consumer({**settings, "group.id": "renewing", "error_cb": troubles.append})
     with closing(admin), closing(consumer):
         admin.describe_cluster()
-        deaths, until = dict(admin._manager.route.deaths), time.monotonic() + 2 * LIFE_SECONDS
+        last_errors, until = dict(admin._manager.route.last_errors), time.monotonic() + 2 * LIFE_SECONDS
         while time.monotonic() < until:
             assert admin.describe_cluster()["cluster_id"] == consumer.list_topics(timeout=SOON_SECONDS).cluster_id
             consumer.poll(0.5)
-        assert (admin._manager.route.deaths, troubles) == (deaths, [])
+        assert (admin._manager.route.last_errors, troubles) == (last_errors, [])
     assert len(set(accepted(there)) - before) >= 2 * 2
 
 
@@ -467,13 +467,13 @@ def test_a_token_endpoint_that_names_another_address_is_not_followed() -> None:
     with TokenEndpoint() as elsewhere, TokenEndpoint() as endpoint:
         endpoint.moved_to = elsewhere.url
         with pytest.raises(NotAuthorizedError, match="answers 302"):
-            Tokens(endpoint.url, CLIENT, Secret(SECRET), None).token()
+            TokenSource(endpoint.url, CLIENT, Secret(SECRET), None).get_token()
         assert (len(endpoint.asked), elsewhere.asked) == (1, [])
 
 
 def test_ports_that_refuse_connections_are_believed_soon_if_all_do() -> None:
     now = 0.0
-    route = Route.of({"bootstrap_servers": ["one:9092", "two:9092"]}, "live")
+    route = Route.from_settings({"bootstrap_servers": ["one:9092", "two:9092"]}, "live")
     route.now = lambda: now
     one, two = route.servers
     refused = ConnectionRefusedError(111, "Connection refused")

@@ -16,7 +16,7 @@ from reconciler.errors import (
     RetryableError,
     UserError,
 )
-from reconciler.providers.brokers.faults import error_of_code, translate_error
+from reconciler.providers.brokers.faults import translate_code, translate_error
 
 TRANSIENT: Final = (5, 6, 7, 13, 14, 15, 16, 41, 56, 60, 89)
 KINDS: Final[dict[type[ReconcilerError], tuple[int, ...]]] = {
@@ -32,7 +32,7 @@ CASES: Final = [(code, kind) for kind, codes in KINDS.items() for code in codes]
 @pytest.mark.fact("F-K-084")
 @pytest.mark.parametrize(("code", "kind"), CASES)
 def test_a_code_becomes(code: int, kind: type[ReconcilerError]) -> None:
-    error = error_of_code(code, "", what="topic/west/shop:orders")
+    error = translate_code(code, "", what="topic/west/shop:orders")
     assert type(error) is kind
     assert error.message.startswith("topic/west/shop:orders: ")
     assert error.hint
@@ -54,7 +54,7 @@ def test_kafka_python_s_error_of_a_code_becomes(code: int, kind: type[Reconciler
 
 @pytest.mark.fact("F-K-085")
 def test_brokers_without_an_authorizer_are_told_apart_from_rules_they_refuse() -> None:
-    error = error_of_code(54, "", what="cluster west")
+    error = translate_code(54, "", what="cluster west")
     assert "these brokers have no authorizer" in error.message
     assert "authorizer.class.name" in error.hint
 
@@ -68,7 +68,7 @@ def test_a_record_that_is_refused_says_what_to_do_about_the_record(code: int, sa
 
 
 def test_what_a_broker_says_itself_is_passed_on_with_the_place() -> None:
-    error = error_of_code(40, "Invalid value x for configuration retention.ms.", what="topic/west/orders")
+    error = translate_code(40, "Invalid value x for configuration retention.ms.", what="topic/west/orders")
     assert error.message == "topic/west/orders: Invalid value x for configuration retention.ms"
 
 
@@ -95,4 +95,4 @@ def test_what_is_an_error_of_ours_already_stays_as_it_is() -> None:
 
 def test_what_a_broker_prints_of_a_request_is_left_out_of_what_it_lacks() -> None:
     dump = "Request Request(processor=1, header=Header(HeapByteBuffer[pos=47 lim=3]), x=(y)) needs ALTER permission."
-    assert error_of_code(31, dump, what="topic/west/orders").message == "topic/west/orders: it needs ALTER permission"
+    assert translate_code(31, dump, what="topic/west/orders").message == "topic/west/orders: it needs ALTER permission"

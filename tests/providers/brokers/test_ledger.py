@@ -15,10 +15,10 @@ from kafka import KafkaAdminClient
 from kafka.errors import TransactionalIdNotFoundError
 
 from reconciler.errors import UserError
-from reconciler.providers.brokers.ledger import TOPIC, Ledger, LedgerReader, _is_key, map_key, message, mirror_key
-from reconciler.providers.brokers.links.link_states import states_of
+from reconciler.providers.brokers.ledger import TOPIC, Ledger, LedgerReader, _is_ours, encode_entry, map_key, mirror_key
+from reconciler.providers.brokers.links.link_states import parse_states
 from tests.servers.kafka import Kafka
-from tests.servers.kafkatopics import make_topic, record_settings
+from tests.servers.kafkatopics import build_record_settings, make_topic
 
 pytestmark = pytest.mark.thorough
 
@@ -34,7 +34,7 @@ def test_threads_share_readings_and_none_misses_what_was_there_when_it_asked(
 ) -> None:
     kafka = start_kafka()
     make_topic(kafka, TOPIC)
-    ours, theirs = Ledger(record_settings(kafka), "west"), Ledger(record_settings(kafka), "west")
+    ours, theirs = Ledger(build_record_settings(kafka), "west"), Ledger(build_record_settings(kafka), "west")
     readings: list[LedgerReader] = []
     real = LedgerReader.read_new
 
@@ -64,7 +64,7 @@ def test_what_others_wrote_into_the_ledger_is_passed_over_or_removed_as_the_hint
     kafka = start_kafka()
     make_topic(kafka, TOPIC)
     producer = Producer({"bootstrap.servers": kafka.bootstrap()})
-    kept, _ = message(mirror_key("orders"), None)
+    kept, _ = encode_entry(mirror_key("orders"), None)
 
     def write(key: bytes, value: bytes | None) -> None:
         producer.produce(TOPIC, key=key, value=value, partition=0)
@@ -73,21 +73,21 @@ def test_what_others_wrote_into_the_ledger_is_passed_over_or_removed_as_the_hint
     write(b"hello", b"world")
     write(b"['mirror', 'orders']", None)
     write(kept, b'{"not": "ours"}')
-    ledger = Ledger(record_settings(kafka), "west")
+    ledger = Ledger(build_record_settings(kafka), "west")
     with pytest.raises(UserError, match="reconciler did not write") as refused:
-        states_of(ledger.read())
+        parse_states(ledger.read())
     said = re.search(r"with the key (.*) and no value", refused.value.hint or "")
     assert said is not None
     assert said[1].encode() == kept, "compaction removes what has the very same key"
     write(said[1].encode(), None)
-    assert not states_of(ledger.read()).mirrors
+    assert not parse_states(ledger.read()).mirrors
 
 
 @pytest.mark.parametrize(
     ("key", "is_ours"),
     [
-        (message(mirror_key("orders"), None)[0], True),
-        (message(map_key('größe "\x01\t\x7f\u2028\\/', 0, 12), None)[0], True),
+        (encode_entry(mirror_key("orders"), None)[0], True),
+        (encode_entry(map_key('größe "\x01\t\x7f\u2028\\/', 0, 12), None)[0], True),
         (b'["mirror", "orders"]', False),
         (b'["mirror","\\u006frders"]', False),
         (b'["mirror"]', False),
@@ -97,7 +97,7 @@ def test_what_others_wrote_into_the_ledger_is_passed_over_or_removed_as_the_hint
     ],
 )
 def test_only_a_key_as_the_ledger_writes_it_names_an_entry(key: bytes | None, *, is_ours: bool) -> None:
-    assert _is_key(key) is is_ours
+    assert _is_ours(key) is is_ours
 
 
 def test_who_wrote_nothing_for_so_long_that_brokers_forgot_its_id_writes_all_the_same(
@@ -105,7 +105,7 @@ def test_who_wrote_nothing_for_so_long_that_brokers_forgot_its_id_writes_all_the
 ) -> None:
     kafka = start_kafka(extra=FORGETFUL)
     make_topic(kafka, TOPIC)
-    ledger = Ledger(record_settings(kafka), "west")
+    ledger = Ledger(build_record_settings(kafka), "west")
     ledger.change("tests.idle", lambda _: {("count", "a"): {"n": 1}}, "count")
     with closing(KafkaAdminClient(bootstrap_servers=[kafka.bootstrap()])) as admin:
         deadline = monotonic() + 60

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.errors import LostRaceError, ProducerFencedError
 from reconciler.providers.brokers.ledger import LedgerWriter
-from reconciler.providers.brokers.records.copy_transaction import SentRecord, Transactions
+from reconciler.providers.brokers.records.copy_transaction import ClientTransactions, SentRecord
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import make_topic
 
@@ -21,10 +21,10 @@ def test_who_copies_on_after_being_fenced_is_told_who_copies_now(kafka_broker: K
     topic = f"{kafka_prefix}.copy"
     kafka_broker.topics("--create", "--topic", topic)
     settings = {"bootstrap.servers": kafka_broker.bootstrap(), "transactional.id": f"{kafka_prefix}-copier"}
-    first = Transactions(settings, (topic, 0), "east")
+    first = ClientTransactions(settings, (topic, 0), "east")
     first.take([ROW])
     first.settle()
-    second = Transactions(settings, (topic, 0), "east")
+    second = ClientTransactions(settings, (topic, 0), "east")
     told: list[str] = []
     deadline = time.monotonic() + 60
     while len(told) < 3:  # The first time the client names the reason; from then on it only says that it is fatal.

@@ -17,17 +17,17 @@ from reconciler.providers.brokers.admin_requests import (
     Reassignment,
     Replicas,
     _add_throttled,
-    _start,
-    alter,
+    _start_moves,
+    alter_configs,
     apply_reassignments,
     choose_brokers,
+    count_replicas,
     read_reassignments,
-    replication_factor_of,
-    throttle,
-    unthrottle,
+    remove_throttles,
+    throttle_moves,
 )
 from reconciler.providers.brokers.client import KafkaClient
-from reconciler.providers.brokers.translate import TOPIC, TopicMetadata, own_values
+from reconciler.providers.brokers.translate import TOPIC, TopicMetadata, select_own_configs
 from reconciler.runtime.retry import Backoff, Tries
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import make_topic
@@ -114,7 +114,7 @@ def test_a_move_that_would_leave_a_dead_replica_alone_is_turned_round() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "factor", "will_have"),
+    ("held", "factor", "will_have_replicas"),
     [
         (Replicas((1, 2), (1,)), 2, True),
         (Replicas((1, 2), (1,)), 1, False),
@@ -126,9 +126,9 @@ def test_a_move_that_would_leave_a_dead_replica_alone_is_turned_round() -> None:
     ids=["there", "too many", "moved by an operator", "to a dead broker", "to a dead replica", "coming"],
 )
 def test_a_partition_that_gets_its_replicas_by_itself_is_left_alone(
-    held: Replicas, factor: int, *, will_have: bool
+    held: Replicas, factor: int, *, will_have_replicas: bool
 ) -> None:
-    assert held.will_have(factor, RACKS) is will_have
+    assert held.will_have_replicas(factor, RACKS) is will_have_replicas
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ class Moves(KafkaClient):
 
 def test_more_partitions_than_a_controller_takes_at_once_move_in_several_requests() -> None:
     client = Moves()
-    _start(client, [], {(f"t{number % 30}", number // 30): [1, 2] for number in range(25_000)})
+    _start_moves(client, [], {(f"t{number % 30}", number // 30): [1, 2] for number in range(25_000)})
     assert sum(client.moved) == 25_000
     assert max(client.moved) <= 10_000
 
@@ -215,9 +215,9 @@ def test_limits_of_a_move_are_removed_after_it_and_those_of_an_operator_stay(
     client = KafkaClient("west", lambda: {"bootstrap_servers": [kafka_broker.bootstrap()]})
     make_topic(kafka_broker, kafka_prefix, partitions=1)
     if theirs:
-        alter(client, [(TOPIC, kafka_prefix, theirs)], doing="limiting", what=kafka_prefix)
+        alter_configs(client, [(TOPIC, kafka_prefix, theirs)], doing="limiting", what=kafka_prefix)
     many = replace(seen(*[(1,)] * 200), name=kafka_prefix)
-    throttle(client, {(kafka_prefix, number): [1, 2] for number in range(200)}, {kafka_prefix: many})
+    throttle_moves(client, {(kafka_prefix, number): [1, 2] for number in range(200)}, {kafka_prefix: many})
     ours = {LEADERS: [MARK, *(f"{number}:1" for number in range(200))]}
     ours[FOLLOWERS] = [MARK, *(f"{number}:2" for number in range(200))]
     limited = {
@@ -225,17 +225,17 @@ def test_limits_of_a_move_are_removed_after_it_and_those_of_an_operator_stay(
         for key, entries in ours.items()
     }
     wait_until_shows(client, kafka_prefix, limited)
-    assert unthrottle(client, [kafka_prefix]) == 1
+    assert remove_throttles(client, [kafka_prefix]) == 1
     wait_until_shows(client, kafka_prefix, theirs)
-    assert unthrottle(client, [kafka_prefix]) == 0
+    assert remove_throttles(client, [kafka_prefix]) == 0
 
 
 def wait_until_shows(client: KafkaClient, name: str, wanted: dict[str, str]) -> None:
     looks = Tries(Backoff(first_s=0.05, longest_s=0.5), within_s=20)
-    while dict(own_values(dict(client.configs([name], (LEADERS, FOLLOWERS)))[name])) != wanted:
+    while dict(select_own_configs(dict(client.read_configs([name], (LEADERS, FOLLOWERS)))[name])) != wanted:
         assert not looks.has_ended
         looks.wait()
 
 
 def test_a_topic_with_fewer_replicas_here_than_there_has_the_fewer() -> None:
-    assert replication_factor_of(seen((1, 2, 3), (1,), (1, 2))) == 1
+    assert count_replicas(seen((1, 2, 3), (1,), (1, 2))) == 1

@@ -14,8 +14,13 @@ from reconciler.errors import RetryableError, StalePlanError
 from reconciler.planning.actions import Change
 from reconciler.providers.brokers import admin
 from reconciler.providers.brokers.admin_requests import PendingChange
-from reconciler.providers.brokers.client import _topic
-from reconciler.providers.brokers.links.link_states import RecordedMirror, link_changes, mirror_changes, overlay_links
+from reconciler.providers.brokers.client import _parse_topic
+from reconciler.providers.brokers.links.link_states import (
+    RecordedMirror,
+    build_link_changes,
+    build_mirror_changes,
+    overlay_links,
+)
 from reconciler.providers.brokers.provider import ClusterObserver
 from reconciler.providers.brokers.translate import OWN, ClusterNaming, ConfigState, TopicMetadata
 from reconciler.providers.models import check_unchanged
@@ -43,7 +48,7 @@ def test_brokers_that_go_on_showing_more_are_waited_for_however_long_it_takes() 
         return list(left[1:])
 
     began = time.monotonic()
-    admin._wait(one_less, MANY, "new topics do not show")
+    admin._wait_until_empty(one_less, MANY, "new topics do not show")
     assert time.monotonic() - began > PATIENCE_S
 
 
@@ -52,7 +57,7 @@ def test_brokers_that_show_nothing_more_are_given_up() -> None:
         return list(left[:-1]) if len(left) > 2 else list(left)
 
     with pytest.raises(RetryableError, match="2 new topics do not show") as raised:
-        admin._wait(never_the_last_two, MANY, "new topics do not show")
+        admin._wait_until_empty(never_the_last_two, MANY, "new topics do not show")
     assert "plan again" in raised.value.hint
 
 
@@ -81,14 +86,14 @@ CONFIGS = {
     ],
 )
 def test_brokers_show_a_change_once_every_part_of_it_is_there(asked: dict[str, Any], *, shows: bool) -> None:
-    assert admin._shows(PendingChange("", Address("topic/west/orders"), "orders", **asked), SEEN, CONFIGS) is shows
+    assert admin._shows_change(PendingChange("", Address("topic/west/ours"), "ours", **asked), SEEN, CONFIGS) is shows
 
 
 def test_a_topic_is_as_it_was_asked_for_where_its_values_mean_the_same() -> None:
     own = {"min.cleanable.dirty.ratio": "2.0E-4", "cleanup.policy": "delete,compact"}
-    assert admin._are_same(own, {"min.cleanable.dirty.ratio": "0.0002", "cleanup.policy": "compact,delete"})
-    assert not admin._are_same(own, {**own, "min.cleanable.dirty.ratio": "0.0003"})
-    assert not admin._are_same(own, {**own, "segment.ms": "1"})
+    assert admin._are_equal_configs(own, {"min.cleanable.dirty.ratio": "0.0002", "cleanup.policy": "compact,delete"})
+    assert not admin._are_equal_configs(own, {**own, "min.cleanable.dirty.ratio": "0.0003"})
+    assert not admin._are_equal_configs(own, {**own, "segment.ms": "1"})
 
 
 def test_a_value_that_stands_as_wanted_already_is_no_change_made_by_others() -> None:
@@ -102,14 +107,15 @@ def test_a_value_that_stands_as_wanted_already_is_no_change_made_by_others() -> 
 def test_a_topic_that_may_not_be_described_is_not_taken_for_another_one() -> None:
     refused = Topic(error_code=29, name="orders", topic_id=UUID(int=0), is_internal=False, partitions=[])
     look = ClusterObserver(cast("KafkaClient", None), "west", ClusterNaming(".", {}), Scope(), frozenset(), None)
-    seen = dict(look.observed({"orders": _topic(refused)}, {}, []))[Address("topic/west/orders")]
+    seen = dict(look.observed({"orders": _parse_topic(refused)}, {}, []))[Address("topic/west/orders")]
     assert seen.hidden is not None
     assert seen.incarnation is None
 
 
 def test_a_mirror_has_the_mark_of_its_topic_that_may_not_be_described() -> None:
-    link, entry = LinkEntry("id", "west", {"source": "west"}), MirrorEntry("id", "orders")
-    entries = link_changes("dr", link) | mirror_changes("orders", RecordedMirror("orders", "dr", "1", entry))
+    link = LinkEntry("id", "west", {"source": "west"})
+    mirror = RecordedMirror("orders", "dr", "1", MirrorEntry("id", "orders"))
+    entries = build_link_changes("dr", link) | build_mirror_changes("orders", mirror)
     topics = {"orders": TopicMetadata("orders", "1", is_internal=False, replicas=((1,),), error=29)}
     look = ClusterObserver(cast("KafkaClient", None), "east", ClusterNaming(".", {}), Scope(), frozenset(), None)
     before = dict(look.observed(topics, {}, []))

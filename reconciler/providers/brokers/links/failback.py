@@ -1,7 +1,7 @@
 """Failback: the source of a stopped mirror becomes the mirror of that mirror.
 
-Brokers cannot cut the end of a log. Partitions with records that the mirror never got are emptied and copied again; the
-others continue by the inverted offset map.
+Brokers cannot truncate a log at its end. Partitions with records that the mirror never got are emptied and copied
+again; the others continue by the inverted offset map.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from reconciler.providers.brokers.ledger import (
     Changes,
     Entries,
     Key,
+    build_writer_id,
     map_key,
     progress_key,
-    writer_of,
 )
-from reconciler.providers.brokers.links.link_groups import protect
-from reconciler.providers.brokers.links.link_states import RecordedMirror, mirror_changes, states_of
-from reconciler.providers.brokers.offsets import bounds_of, delete_below, is_only_compacted
-from reconciler.providers.brokers.translate import own_values
+from reconciler.providers.brokers.links.link_groups import protect_mirrors
+from reconciler.providers.brokers.links.link_states import RecordedMirror, build_mirror_changes, parse_states
+from reconciler.providers.brokers.offsets import delete_records_below, is_only_compacted, read_bounds
+from reconciler.providers.brokers.translate import select_own_configs
 from reconciler.records.offset_map import Chunk, OffsetMap, Piece, append_pieces
 from reconciler.resources.measures import UndeletableError, check_approved, diverged_error
 from reconciler.resources.mirrors import (
@@ -44,107 +44,93 @@ from reconciler.resources.mirrors import (
 )
 
 if TYPE_CHECKING:
-    from reconciler.providers.brokers.links.link_site import Site
+    from reconciler.providers.brokers.links.link_site import LinkSite
     from reconciler.providers.brokers.seal import Seals
     from reconciler.providers.brokers.translate import TopicMetadata
     from reconciler.records.log import Bounds, TopicLog
 
 
 _COUNT_LIMIT: Final = 200_000
-"""Largest range that a plan counts exactly; of longer ones it reads one batch and counts offsets."""
+"""Largest range whose records a plan counts; for longer ones it reads one batch and counts offsets."""
 
 
 @dataclass(frozen=True)
 class Failback:
     """Failback of topics of one cluster."""
 
-    site: Site
+    site: LinkSite
     log: Callable[[str], TopicLog] | None
-    """Opens the records of a topic by full name; `None` if they cannot be read."""
+    """Opens the log of a topic by full name; `None` if records cannot be read."""
     may_go_on: Callable[[], None]
 
-    def join(self, full_name: str, of: ObservedMirror, begun: Operation) -> None:
-        """Make a topic the mirror of `of`, its own mirror. Idempotent per operation.
-
-        Raises:
-            UserError: The topic does not exist, is not on the link or is already a mirror, or the operation has
-            ended.
-        """
+    def make_mirror(self, full_name: str, of: ObservedMirror, begun: Operation) -> None:
+        """Make a topic the mirror of `of`, its own mirror. Idempotent per operation."""
         topic, seen = self._find_topic(full_name)
 
         def decide(entries: Entries) -> Changes:
-            states = states_of(entries)
-            link = states.link(of.link)
+            states = parse_states(entries)
+            link = states.require_link(of.link)
             mirror = states.mirrors.get(topic)
             mirror = mirror if mirror is not None and mirror.topic_id == seen.id else None
             entry = None if mirror is None else mirror.entry
-            status = MirrorStatus.REGULAR if mirror is None else states.status(mirror)
+            status = MirrorStatus.REGULAR if mirror is None else states.compute_status(mirror)
             peer = Peer(of.link, of.name, of.topic_id)
             after = join_peer(full_name, entry, status, (peer, link), (begun, self.site.now_ms()))
-            return {} if after is entry else mirror_changes(topic, RecordedMirror(full_name, of.link, seen.id, after))
+            return (
+                {}
+                if after is entry
+                else build_mirror_changes(topic, RecordedMirror(full_name, of.link, seen.id, after))
+            )
 
         self.may_go_on()
-        self.site.ledger.change(writer_of(of.link), decide)
+        self.site.ledger.change(build_writer_id(of.link), decide)
         self.refuse_producers(full_name, begun.id)
 
     def refuse_producers(self, full_name: str, operation: str) -> None:
-        """Seal a topic until an operation ends.
-
-        Raises:
-            UserError: The operation has ended; the seal is removed.
-            RetryableError: A broker does not answer, or a transaction stays open.
-        """
+        """Seal a topic until an operation ends."""
         topic, seen = self._find_topic(full_name)
         try:
-            seals_of(self.site).put(topic, seen.id, self.may_go_on)
+            open_seals(self.site).seal_topic(topic, seen.id, self.may_go_on)
         finally:
             try:
-                require_operation(full_name, self.site.states().mirror(topic, full_name, seen.id).entry, operation)
+                require_operation(
+                    full_name, self.site.read_states().require_mirror(topic, full_name, seen.id).entry, operation
+                )
             except UserError:
-                seals_of(self.site).remove_seal(seen.id)
+                open_seals(self.site).remove_seal(seen.id)
                 raise
 
-    def maps(self, full_name: str) -> Mapping[int, OffsetMap]:
+    def read_maps(self, full_name: str) -> Mapping[int, OffsetMap]:
         """Return the offset maps of a mirror, stopped or not, by partition."""
         topic, seen = self._find_topic(full_name)
         entries = self.site.ledger.read(PROGRESS, MAP)
         return {number: _read_map(entries, topic, number, seen.id) for number in range(len(seen.replicas))}
 
-    def find_diverged_records(self, full_name: str, cuts: Mapping[int, int]) -> tuple[DivergedPartition, ...]:
-        """Return the nonempty ranges of records from the offsets `cuts` on.
-
-        Raises:
-            UndeletableError: There are some, and brokers cannot delete records of the topic.
-        """
+    def find_diverged(self, full_name: str, cuts: Mapping[int, int]) -> tuple[DivergedPartition, ...]:
+        """Return the ranges with records from the offsets `cuts` on."""
         topic, seen = self._find_topic(full_name)
-        ranges = self._find_diverged(topic, seen, cuts)
+        ranges = self._find_ranges(topic, seen, cuts)
         if ranges:
             self._check_deletable(full_name, topic)
         return ranges
 
-    def _find_diverged(self, topic: str, seen: TopicMetadata, cuts: Mapping[int, int]) -> tuple[DivergedPartition, ...]:
+    def _find_ranges(self, topic: str, seen: TopicMetadata, cuts: Mapping[int, int]) -> tuple[DivergedPartition, ...]:
         places = [(topic, number) for number in range(len(seen.replicas)) if number in cuts]
         ranges = []
-        for (_, number), bounds in sorted(bounds_of(self.site.client, places).items()):
+        for (_, number), bounds in sorted(read_bounds(self.site.client, places).items()):
             start = max(bounds.start, cuts[number])
             if start < bounds.end:
                 ranges.append(self._count_diverged(topic, number, start, bounds))
         return tuple(diverged for diverged in ranges if diverged.records)
 
-    def empty(self, mirror: ObservedMirror, operation: str) -> Mapping[int, TruncatedPartition]:
-        """Empty a mirror's partitions with records that its source never got, and return what was deleted.
-
-        Raises:
-            UserError: The operation neither drops nor keeps them, or brokers refuse the deletion; the topic is
-            unchanged.
-            StalePlanError: There are more of them than were approved.
-        """
+    def empty_diverged_partitions(self, mirror: ObservedMirror, operation: str) -> Mapping[int, TruncatedPartition]:
+        """Empty a mirror's partitions with records that its source never got, and return what was deleted."""
         full_name, link = mirror.name, mirror.link
         topic, seen = self._find_topic(full_name)
-        current = self.site.states().mirror(topic, full_name, seen.id)
+        current = self.site.read_states().require_mirror(topic, full_name, seen.id)
         begun = require_operation(full_name, current.entry, operation)
         cuts = begun.ends or {}
-        ranges = self._find_diverged(topic, seen, cuts)
+        ranges = self._find_ranges(topic, seen, cuts)
         if not ranges:
             return {}
         try:
@@ -163,9 +149,9 @@ class Failback:
                 self._undo_join(full_name, link, operation)
                 raise
         if begun.diverged == "keep":
-            self._keep_diverged(full_name, ranges, partitions=len(seen.replicas), link=link, operation=operation)
+            self._copy_diverged(full_name, ranges, partitions=len(seen.replicas), link=link, operation=operation)
         self.may_go_on()
-        delete_below(self.site.client, seen, {diverged.partition: diverged.stop for diverged in ranges})
+        delete_records_below(self.site.client, seen, {diverged.partition: diverged.stop for diverged in ranges})
         return {diverged.partition: TruncatedPartition(diverged.stop, diverged.records) for diverged in ranges}
 
     def record_agreement(
@@ -182,10 +168,10 @@ class Failback:
         """
         topic, seen = self._find_topic(full_name)
         places = [(topic, number) for number in range(len(seen.replicas))]
-        own = {number: at for (_, number), at in bounds_of(self.site.client, places).items()}
+        own = {number: at for (_, number), at in read_bounds(self.site.client, places).items()}
 
         def decide(entries: Entries) -> Changes:
-            mirror = states_of(entries).mirror(topic, full_name, seen.id)
+            mirror = parse_states(entries).require_mirror(topic, full_name, seen.id)
             begun = require_operation(full_name, mirror.entry, operation)
             cuts = {} if begun.ends is None or begun.verb in REVERSALS else begun.ends
             emptied = {number for number, cut in cuts.items() if number in own and own[number].start > cut}
@@ -193,20 +179,20 @@ class Failback:
             for number in own:
                 if number in bounds:
                     turned = () if number in emptied else invert_offset_map(maps.get(number, ()), cuts.get(number))
-                    written |= _partition_entries((topic, seen.id, number), turned, source_topic_id, bounds[number])
+                    written |= _build_entries((topic, seen.id, number), turned, source_topic_id, bounds[number])
             after = replace(mirror, entry=replace(mirror.entry, first_copy_done=not emptied, begins={}))
             changes: dict[Key, Mapping[str, Any] | None] = {
                 key: None for key in entries if key[0] in {PROGRESS, MAP} and key[1] == topic and key not in written
             }
             changes |= {key: value for key, value in written.items() if entries.get(key) != value}
-            return changes if after == mirror else {**changes, **mirror_changes(topic, after)}
+            return changes if after == mirror else {**changes, **build_mirror_changes(topic, after)}
 
-        link = self.site.states().mirror(topic, full_name, seen.id).link
+        link = self.site.read_states().require_mirror(topic, full_name, seen.id).link
         self.may_go_on()
-        self.site.ledger.change(writer_of(link), decide, *COPIES)
+        self.site.ledger.change(build_writer_id(link), decide, *COPIES)
         with suppress(UserError):  # Each pass of the link reports these errors.
-            protect(self.site, link)
-        seals_of(self.site).remove_seal(seen.id)
+            protect_mirrors(self.site, link)
+        open_seals(self.site).remove_seal(seen.id)
 
     def _check_deletable(self, full_name: str, topic: str) -> None:
         if is_only_compacted(self.site.client, topic):
@@ -218,22 +204,22 @@ class Failback:
         topic, seen = self._find_topic(full_name)
 
         def decide(entries: Entries) -> Changes:
-            mirror = states_of(entries).mirror(topic, full_name, seen.id)
+            mirror = parse_states(entries).require_mirror(topic, full_name, seen.id)
             require_operation(full_name, mirror.entry, operation)
-            return mirror_changes(topic, None)
+            return build_mirror_changes(topic, None)
 
         self.may_go_on()
-        seals_of(self.site).remove_seal(seen.id)
-        self.site.ledger.change(writer_of(link), decide)
+        open_seals(self.site).remove_seal(seen.id)
+        self.site.ledger.change(build_writer_id(link), decide)
 
     def _count_diverged(self, topic: str, number: int, start: int, at: Bounds) -> DivergedPartition:
-        from reconciler.providers.brokers.records.record_log import Place, batches  # noqa: PLC0415 - imports Arrow
+        from reconciler.providers.brokers.records.record_log import PartitionSource, read_batches  # noqa: PLC0415 - imports Arrow
         from reconciler.records.log import OffsetRange  # noqa: PLC0415 - as above
 
-        place = Place(self.site.ledger.settings, self.site.cluster, topic, number, "read_committed")
+        place = PartitionSource(self.site.ledger.settings, self.site.cluster, topic, number, "read_committed")
         is_long = at.stable - start > _COUNT_LIMIT
         records, since_ms = 0, None
-        for batch in batches(place, OffsetRange(start, at.stable)):
+        for batch in read_batches(place, OffsetRange(start, at.stable)):
             times = [ms for ms in batch.column("timestamp_ms").to_pylist() if ms is not None and ms >= 0]
             since_ms = min([*times, *([] if since_ms is None else [since_ms])], default=None)
             records += batch.num_rows
@@ -242,11 +228,11 @@ class Failback:
                 break
         return DivergedPartition(number, start, at.stable, records, since_ms)
 
-    def _keep_diverged(
+    def _copy_diverged(
         self, full_name: str, ranges: Iterable[DivergedPartition], *, partitions: int, link: str, operation: str
     ) -> None:
         """Copy diverged records into another topic exactly once, also after a crash."""
-        from reconciler.providers.brokers.records.copy_sink import CopySink, Target  # noqa: PLC0415 - imports numpy
+        from reconciler.providers.brokers.records.copy_sink import CopySink, CopyTarget  # noqa: PLC0415 - imports numpy
         from reconciler.records.log import ObservedSource, OffsetRange  # noqa: PLC0415 - as above
 
         if self.log is None:
@@ -255,9 +241,9 @@ class Failback:
         log = self.log(full_name)
         bounds = log.read_bounds()
         for diverged in ranges:
-            # Each operation owns its copies, so that records kept by an earlier one do not count as its own.
+            # The operation is the owner, so that records kept by an earlier operation do not count as copied.
             begins = {diverged.partition: diverged.start}
-            target = Target(
+            target = CopyTarget(
                 self.site.ledger.settings, self.site.cluster, topic, topic_id, partitions, operation, begins=begins
             )
             self._delete_earlier_progress((topic, diverged.partition), link, diverged.start, log.topic_id)
@@ -273,18 +259,18 @@ class Failback:
 
         Its configs prevent expiry and compaction. Configs that users have set stay.
         """
-        from reconciler.providers.brokers.mounts import filling_configs  # noqa: PLC0415 - lazy import
+        from reconciler.providers.brokers.mounts import select_filling_configs  # noqa: PLC0415 - lazy import
 
-        topic, seen = self.site.topic(side)
-        wanted = filling_configs(self.site.capabilities().configs)
+        topic, seen = self.site.read_topic(side)
+        wanted = select_filling_configs(self.site.capabilities().configs)
         if seen is None:
             made = self.site.create_topics({side: (partitions, wanted)}, self.may_go_on)[side]
             if not isinstance(made, str):
                 raise made
             return topic, made
-        ((_, configs),) = self.site.client.configs([topic])
+        ((_, configs),) = self.site.client.read_configs([topic])
         if not isinstance(configs, int):
-            own, has = own_values(configs), len(seen.replicas)
+            own, has = select_own_configs(configs), len(seen.replicas)
             missing = {key: value for key, value in wanted.items() if key not in own}
             self.site.change_topic(side, (has, own), (max(has, partitions), missing), self.may_go_on)
         return topic, seen.id
@@ -298,16 +284,16 @@ class Failback:
                 return {}
             return {key: None for key in entries if key[0] in {PROGRESS, MAP} and key[1:3] == place}
 
-        self.site.ledger.change(writer_of(link), decide, PROGRESS, MAP)
+        self.site.ledger.change(build_writer_id(link), decide, PROGRESS, MAP)
 
     def _find_topic(self, full_name: str) -> tuple[str, TopicMetadata]:
-        topic, seen = self.site.topic(full_name)
+        topic, seen = self.site.read_topic(full_name)
         if seen is None:
             raise NotFoundError(f"topic {full_name} does not exist", hint="List the topics with: reconciler topic list")
         return topic, seen
 
 
-def seals_of(site: Site) -> Seals:
+def open_seals(site: LinkSite) -> Seals:
     """Return the seals of a cluster's topics."""
     from reconciler.providers.brokers.seal import Seals  # noqa: PLC0415 - lazy import
 
@@ -315,7 +301,7 @@ def seals_of(site: Site) -> Seals:
 
 
 def invert_offset_map(pieces: Iterable[Piece], cut: int | None = None) -> tuple[Piece, ...]:
-    """Invert an offset map; sources from offset `cut` on are left out."""
+    """Invert an offset map, without source offsets from `cut` on."""
     inverted = []
     for piece in pieces:
         length = piece.length if cut is None else min(piece.length, cut - piece.source)
@@ -324,7 +310,7 @@ def invert_offset_map(pieces: Iterable[Piece], cut: int | None = None) -> tuple[
     return tuple(inverted)
 
 
-def _partition_entries(
+def _build_entries(
     place: tuple[str, str, int], pieces: tuple[Piece, ...], source_topic_id: str, bounds: Bounds
 ) -> dict[Key, Mapping[str, Any]]:
     topic, topic_id, number = place
@@ -344,7 +330,7 @@ def _partition_entries(
 
 
 def _read_map(entries: Entries, topic: str, number: int, topic_id: str) -> OffsetMap:
-    from reconciler.providers.brokers.records.copy_progress import map_of  # noqa: PLC0415 - lazy import
+    from reconciler.providers.brokers.records.copy_progress import parse_offset_map  # noqa: PLC0415 - lazy import
 
     known = entries.get(progress_key(topic, number), {})
-    return map_of(entries, topic, number) if known.get("copy_id") in {None, topic_id} else OffsetMap((), 0)
+    return parse_offset_map(entries, topic, number) if known.get("copy_id") in {None, topic_id} else OffsetMap((), 0)

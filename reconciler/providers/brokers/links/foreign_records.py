@@ -1,7 +1,7 @@
 """Find records in a mirror that its link did not copy: brokers accept every producer that access rules do not stop.
 
-The offset map has the offsets that the link wrote. The others are markers, one per copying transaction, unreadable
-records of killed copiers, and foreign records.
+The offset map has the offsets that the link wrote. Other offsets belong to transaction markers, to unreadable records
+of killed copiers, or to foreign records.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError
 from reconciler.providers.brokers.ledger import COPIES, Entries, progress_key
-from reconciler.providers.brokers.links.link_states import states_of
+from reconciler.providers.brokers.links.link_states import parse_states
 from reconciler.providers.brokers.offsets import EARLIEST, LATEST, read_offsets
-from reconciler.providers.brokers.records.copy_progress import map_of
+from reconciler.providers.brokers.records.copy_progress import parse_offset_map
 from reconciler.records.log import OffsetRange, TopicLog
 from reconciler.resources.mirrors import ForeignRecords
 
 if TYPE_CHECKING:
-    from reconciler.providers.brokers.links.link_site import Site
+    from reconciler.providers.brokers.links.link_site import LinkSite
     from reconciler.records.offset_map import OffsetMap
 
 
-_READ_APART: Final = 50
+_MAX_GAP_READS: Final = 50
 """Limit of gaps of a partition that are read one by one; with more, the whole range is read."""
 
 
-def foreign_records(
-    site: Site,
+def find_foreign_records(
+    site: LinkSite,
     full_names: Collection[str],
     *,
     is_stopped: bool = False,
@@ -36,16 +36,11 @@ def foreign_records(
 ) -> dict[str, list[ForeignRecords]]:
     """Return foreign records in mirrors by full name, in order; topics that are no mirrors have none.
 
-    `is_stopped` includes stopped mirrors, up to the last copied record. `on_unknown` receives mirrors that are
-    unreadable or have no leader; without it the error is raised. Reads records only if the map does not explain all
-    offsets.
-
-    Raises:
-        RetryableError: The cluster does not answer, or a partition has no leader.
-        NotAuthorizedError: A mirror may not be read.
+    `is_stopped` includes stopped mirrors, up to the last copied record. `on_unknown` receives mirrors that cannot be
+    read; without it their error is raised. Reads records only if the map does not explain all offsets.
     """
-    names = {site.naming.physical(name): name for name in full_names}
-    topics = site.seen(sorted(names))
+    names = {site.naming.to_physical(name): name for name in full_names}
+    topics = site.read_topics(sorted(names))
     for topic in sorted(topic for topic, seen in topics.items() if not seen.is_led):
         message = f"cluster {site.cluster}: {names[topic]} has a partition without a leader"
         error = RetryableError(message, hint="See whether its brokers are alive.")
@@ -60,17 +55,17 @@ def foreign_records(
         read_offsets(site.client, places, LATEST, is_stable=True),
     )
     entries = site.ledger.read(*COPIES)
-    live = states_of(entries).live({topic: seen.id for topic, seen in topics.items()}).mirrors
+    live = parse_states(entries).select_live({topic: seen.id for topic, seen in topics.items()}).mirrors
     by_mirror: dict[str, list[ForeignRecords]] = {}
     for topic, mirror in sorted(live.items()):
         try:
-            for number in range(len(topics[topic].replicas)) if mirror.follows or is_stopped else ():
-                partition = _Partition.of(entries, topic, topics[topic].id, number)
-                end = ends[topic, number] if mirror.follows else min(ends[topic, number], partition.copied_to)
+            for number in range(len(topics[topic].replicas)) if mirror.is_mirroring or is_stopped else ():
+                partition = _Partition.from_entries(entries, topic, topics[topic].id, number)
+                end = ends[topic, number] if mirror.is_mirroring else min(ends[topic, number], partition.copied_end)
                 suspects = partition.find_suspect_gaps(OffsetRange(min(starts[topic, number], end), end))
                 if suspects:
                     log = _open_log(site, topic, topics[topic].id)
-                    by_mirror.setdefault(names[topic], []).extend(partition.read(log, suspects))
+                    by_mirror.setdefault(names[topic], []).extend(partition.find_records(log, suspects))
         except NotAuthorizedError as error:
             if on_unknown is None:
                 raise
@@ -78,7 +73,7 @@ def foreign_records(
     return {name: of for name, of in by_mirror.items() if of}
 
 
-def _open_log(site: Site, topic: str, topic_id: str) -> TopicLog:
+def _open_log(site: LinkSite, topic: str, topic_id: str) -> TopicLog:
     from reconciler.providers.brokers.records.record_log import KafkaLog  # noqa: PLC0415 - imports Arrow
     from reconciler.providers.brokers.security import to_admin_settings  # noqa: PLC0415 - as above
 
@@ -88,7 +83,7 @@ def _open_log(site: Site, topic: str, topic_id: str) -> TopicLog:
 
 @dataclass(frozen=True)
 class _Partition:
-    """One partition of a mirror, and what the link wrote to it."""
+    """A partition of a mirror, with the offsets and transactions that the link wrote."""
 
     number: int
     offsets: OffsetMap
@@ -96,34 +91,34 @@ class _Partition:
     """Transactions that left a marker; `None` if an earlier version copied without counting."""
 
     @classmethod
-    def of(cls, entries: Entries, topic: str, topic_id: str, number: int) -> _Partition:
+    def from_entries(cls, entries: Entries, topic: str, topic_id: str, number: int) -> _Partition:
         progress: Mapping[str, object] | None = entries.get(progress_key(topic, number))
         if progress is None or progress.get("copy_id") not in {None, topic_id}:
-            return cls(number, map_of({}, topic, number), 0)
+            return cls(number, parse_offset_map({}, topic, number), 0)
         commits = progress.get("commits")
-        return cls(number, map_of(entries, topic, number), commits if isinstance(commits, int) else None)
+        return cls(number, parse_offset_map(entries, topic, number), commits if isinstance(commits, int) else None)
 
     @property
-    def copied_to(self) -> int:
+    def copied_end(self) -> int:
         """Offset after the last record of the link."""
         return max((piece.target_end for piece in self.offsets), default=0)
 
     def find_suspect_gaps(self, within: OffsetRange) -> list[OffsetRange]:
         """Return the gaps of the map that may contain records, in order.
 
-        A gap of one offset is a marker if there are no more gaps than transactions. A gap at the beginning is not: a
-        marker follows copied records.
+        A gap of one offset is a marker if there are no more gaps than transactions. A gap at the beginning is no
+        marker: markers follow copied records.
         """
-        gaps = list(self._gaps(within.stop))
+        gaps = list(self._list_gaps(within.stop))
         before, between = ([gap for gap in gaps if (gap.start == 0) is is_first] for is_first in (True, False))
         if self.commits is None:
-            before = []  # an earlier version began it, perhaps on a topic with records
+            before = []  # An earlier version may have begun the copy on a topic with records.
         are_all_marked = self.commits is None or len(between) <= self.commits
         wanted = [*before, *(gap for gap in between if gap.length > 1 or not are_all_marked)]
         cut = (OffsetRange(max(gap.start, within.start), gap.stop) for gap in wanted)
         return [gap for gap in cut if gap.start < gap.stop]
 
-    def _gaps(self, end: int) -> Iterator[OffsetRange]:
+    def _list_gaps(self, end: int) -> Iterator[OffsetRange]:
         at = 0
         for piece in self.offsets:
             if at < min(piece.target, end):
@@ -132,9 +127,9 @@ class _Partition:
         if at < end:
             yield OffsetRange(at, end)
 
-    def read(self, log: TopicLog, gaps: Sequence[OffsetRange]) -> Iterator[ForeignRecords]:
+    def find_records(self, log: TopicLog, gaps: Sequence[OffsetRange]) -> Iterator[ForeignRecords]:
         """Yield runs of readable records in gaps, without records of the link in between."""
-        spans = gaps if len(gaps) <= _READ_APART else [OffsetRange(gaps[0].start, gaps[-1].stop)]
+        spans = gaps if len(gaps) <= _MAX_GAP_READS else [OffsetRange(gaps[0].start, gaps[-1].stop)]
         run: ForeignRecords | None = None
         for span in spans:
             for batch in log.read(self.number, span):

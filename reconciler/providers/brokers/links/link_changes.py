@@ -1,6 +1,6 @@
 """Create, change and delete mirrors: ledger first, copiers fenced.
 
-The end of mirroring is recorded first, so that no copier starts. The mirror is PENDING_STOPPED until all running
+The end of mirroring is recorded first, so that no new copier starts. The mirror is PENDING_STOPPED until all running
 copiers are fenced; a repeated request continues from there.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import LeaseError, ReconcilerError, RetryableError
 from reconciler.providers.brokers.client import UNAUTHORIZED
-from reconciler.providers.brokers.faults import error_of_code
+from reconciler.providers.brokers.faults import translate_code
 from reconciler.providers.brokers.ledger import (
     MAP,
     PROGRESS,
@@ -23,23 +23,23 @@ from reconciler.providers.brokers.ledger import (
     Changes,
     Entries,
     Key,
-    copier_of,
+    build_copier_id,
+    build_writer_id,
     mirror_key,
-    writer_of,
 )
 from reconciler.providers.brokers.links.link_states import (
     CREATING,
     PINNED,
+    LinkStates,
     RecordedMirror,
-    States,
-    link_changes,
-    mirror_changes,
-    resolve_configs,
-    states_of,
+    build_link_changes,
+    build_mirror_changes,
+    parse_states,
+    resolve_synced_configs,
 )
 from reconciler.providers.brokers.mount_ledger import SEALED, seal_key
-from reconciler.providers.brokers.offsets import bounds_of
-from reconciler.providers.brokers.translate import own_values
+from reconciler.providers.brokers.offsets import read_bounds
+from reconciler.providers.brokers.translate import select_own_configs
 from reconciler.providers.models import already_exists_error
 from reconciler.resources.mirrors import (
     ACTIVE,
@@ -64,7 +64,7 @@ from reconciler.runtime.retry import pause, skip_check
 if TYPE_CHECKING:
     from reconciler.lifecycles import MirrorStatus
     from reconciler.providers.brokers.client import KafkaClient
-    from reconciler.providers.brokers.links.link_site import Site
+    from reconciler.providers.brokers.links.link_site import LinkSite
     from reconciler.providers.brokers.translate import TopicMetadata
 
 
@@ -72,27 +72,22 @@ if TYPE_CHECKING:
 
 
 _MOVED: Final = frozenset({14, 15, 16})
-"""The coordinator is loading, or has moved to another broker."""
+"""Error codes of a coordinator that is loading or has moved to another broker."""
 _RETRIED: Final = _MOVED | {51}
-"""Also: the coordinator is still ending a transaction of the fenced producer."""
+"""Also of a coordinator that is still ending a transaction of the fenced producer."""
 _PAUSE_S: Final = 0.05
 
 
-def fence(client: KafkaClient, transactional_ids: Iterable[str]) -> None:
-    """Fence producers and abort their open transactions.
-
-    Raises:
-        RetryableError: A coordinator does not answer.
-        NotAuthorizedError: The principal may not write with such ids.
-    """
+def fence_producers(client: KafkaClient, transactional_ids: Iterable[str]) -> None:
+    """Fence producers and abort their open transactions."""
     left = sorted(transactional_ids)
     until = monotonic() + WAIT_S
     while left:
-        answers = client.ask("fencing copiers", _init_producers, client, left)
+        answers = client.call_admin("fencing copiers", _init_producers, client, left)
         left = [name for name, code in answers.items() if code in _RETRIED]
         for name, code in answers.items():
             if code and code not in _RETRIED:
-                raise error_of_code(code, "", what=f"transactional id {name}")
+                raise translate_code(code, "", what=f"transactional id {name}")
         if left and monotonic() > until:
             message = f"{len(left)} copiers of cluster {client.name} could not be fenced, such as {left[0]}"
             raise RetryableError(message, hint="Its transaction coordinator does not answer: try again.")
@@ -126,78 +121,76 @@ def _init_producers(client: KafkaClient, transactional_ids: list[str]) -> dict[s
 class LinkChanges:
     """Changes of one destination's links and mirrors."""
 
-    site: Site
+    site: LinkSite
     may_go_on: Callable[[], None] = skip_check
     """Called before every write; may raise, and the next process continues."""
 
-    def ask(self, full_names: Mapping[str, str], verb: str, operation: str = "") -> dict[str, str | ReconcilerError]:
-        """Request a verb for mirrors, full names to links; return topic ids, or errors. Idempotent per operation."""
+    def request(
+        self, full_names: Mapping[str, str], verb: str, operation: str = ""
+    ) -> dict[str, str | ReconcilerError]:
+        """Request a verb for mirrors, given as links by full name; return topic ids or errors. Idempotent."""
         topics = self._read_topics(full_names)
         request = TransitionRequest(self.site.now_ms(), operation)
 
-        def decide(name: str, mirror: RecordedMirror, states: States) -> RecordedMirror:
+        def decide(name: str, mirror: RecordedMirror, states: LinkStates) -> RecordedMirror:
             if verb == FAILOVER and mirror.opening is not None:
                 return mirror
             return self._apply_entry(
-                mirror, ask(name, mirror.entry, states.link_of(mirror), verb, request), verb, operation
+                mirror, ask(name, mirror.entry, states.find_link(mirror), verb, request), verb, operation
             )
 
-        return self._decide(full_names, topics, decide)
+        return self._carry_out_decisions(full_names, topics, decide)
 
     def request_once(self, full_names: Mapping[str, str], verb: str) -> dict[str, str | ReconcilerError]:
-        """Request a verb for mirrors; those that have carried it out already are unchanged."""
+        """Request a verb for mirrors, except those that have carried it out."""
         topics = self._read_topics(full_names)
         request = TransitionRequest(self.site.now_ms())
 
-        def decide(name: str, mirror: RecordedMirror, states: States) -> RecordedMirror:
+        def decide(name: str, mirror: RecordedMirror, states: LinkStates) -> RecordedMirror:
             if is_verb_done(mirror.entry, verb):
                 return mirror
-            return self._apply_entry(mirror, ask(name, mirror.entry, states.link_of(mirror), verb, request), verb, "")
+            return self._apply_entry(mirror, ask(name, mirror.entry, states.find_link(mirror), verb, request), verb, "")
 
-        return self._decide(full_names, topics, decide)
+        return self._carry_out_decisions(full_names, topics, decide)
 
-    def advance(self, full_name: str, link: str, to: MirrorStatus, request: TransitionRequest) -> None:
-        """Move a mirror to the next state of its operation; it is unsealed before it becomes ACTIVE.
-
-        Raises:
-            UserError: The mirror has another operation, or the transition is not legal.
-        """
+    def move_to_status(self, full_name: str, link: str, to: MirrorStatus, request: TransitionRequest) -> None:
+        """Move a mirror to the next state of its operation; unseal it before it becomes ACTIVE."""
         operation = request.operation
 
-        def decide(name: str, mirror: RecordedMirror, _states: States) -> RecordedMirror:
+        def decide(name: str, mirror: RecordedMirror, _states: LinkStates) -> RecordedMirror:
             if mirror.opening is not None and mirror.opening.id == operation:
                 return mirror
             return self._apply_entry(mirror, advance_mirror(name, mirror.entry, to, request), "", operation)
 
         if to == ACTIVE:
-            self._unseal({mirror_key(self.site.naming.physical(full_name))})
+            self._unseal_mirrors({mirror_key(self.site.naming.to_physical(full_name))})
         names = {full_name: link}
-        (result,) = self._decide(names, self._read_topics(names), decide).values()
+        (result,) = self._carry_out_decisions(names, self._read_topics(names), decide).values()
         if isinstance(result, ReconcilerError):
             raise result
 
-    def change(self, full_name: str, link: str, of: Callable[[MirrorEntry], MirrorEntry]) -> None:
+    def change_mirror(self, full_name: str, link: str, of: Callable[[MirrorEntry], MirrorEntry]) -> None:
         """Change the entry of a mirror without fencing copiers."""
-        topic, seen = self.site.topic(full_name)
+        topic, seen = self.site.read_topic(full_name)
 
         def decide(entries: Entries) -> Changes:
-            mirror = states_of(entries).mirror(topic, full_name, None if seen is None else seen.id)
+            mirror = parse_states(entries).require_mirror(topic, full_name, None if seen is None else seen.id)
             after = replace(mirror, entry=of(mirror.entry))
-            return {} if after == mirror else mirror_changes(topic, after)
+            return {} if after == mirror else build_mirror_changes(topic, after)
 
         self.may_go_on()
-        self.site.ledger.change(writer_of(link), decide)
+        self.site.ledger.change(build_writer_id(link), decide)
 
     def change_link(self, name: str, of: Callable[[LinkEntry], LinkEntry]) -> LinkEntry:
         """Change the entry of a link, and return it."""
 
         def decide(entries: Entries) -> Changes:
-            link = states_of(entries).link(name)
+            link = parse_states(entries).require_link(name)
             after = of(link)
-            return {} if after == link else link_changes(name, after)
+            return {} if after == link else build_link_changes(name, after)
 
         self.may_go_on()
-        return states_of(self.site.ledger.change(writer_of(name), decide)).links[name]
+        return parse_states(self.site.ledger.change(build_writer_id(name), decide)).links[name]
 
     def _apply_entry(self, mirror: RecordedMirror, entry: MirrorEntry, verb: str, operation: str) -> RecordedMirror:
         if not entry.is_stopped or mirror.entry.is_stopped:
@@ -207,18 +200,15 @@ class LinkChanges:
         return replace(mirror, entry=entry, opening=ended)
 
     def _read_topics(self, full_names: Iterable[str]) -> dict[str, TopicMetadata]:
-        return self.site.seen([self.site.naming.physical(name) for name in full_names])
+        return self.site.read_topics([self.site.naming.to_physical(name) for name in full_names])
 
-    def _decide(
+    def _carry_out_decisions(
         self,
         full_names: Mapping[str, str],
         topics: Mapping[str, TopicMetadata],
-        decide: Callable[[str, RecordedMirror, States], RecordedMirror],
+        decide: Callable[[str, RecordedMirror, LinkStates], RecordedMirror],
     ) -> dict[str, str | ReconcilerError]:
-        """Decide for mirrors, link by link, then fence copiers and open stopped mirrors.
-
-        An error of one link does not stop the others.
-        """
+        """Decide for mirrors, link by link, then fence copiers and open stopped mirrors; collect errors."""
         results: dict[str, str | ReconcilerError] = {}
         for link in sorted(set(full_names.values())):
             names = [name for name, of in full_names.items() if of == link]
@@ -234,13 +224,13 @@ class LinkChanges:
         self, link: str, shut: Mapping[str, RecordedMirror], before: Mapping[str, TopicMetadata]
     ) -> None:
         self.may_go_on()
-        # Read partitions after the ledger was written: a copier of a newer one may have read the ledger before. The
-        # broker may lag behind the earlier answer, so both count.
-        now = self.site.seen(shut)
-        fence(
+        # Copiers of partitions added before the ledger was written may run, so read partitions again. The broker that
+        # answers may lag behind the first one, so both answers count.
+        now = self.site.read_topics(shut)
+        fence_producers(
             self.site.client,
             [
-                copier_of(mirror.entry.link_id, topic, number)
+                build_copier_id(mirror.entry.link_id, topic, number)
                 for topic, mirror in shut.items()
                 for number in range(max(len(seen[topic].replicas) for seen in (before, now) if topic in seen))
             ],
@@ -252,31 +242,31 @@ class LinkChanges:
         link: str,
         names: Iterable[str],
         topics: Mapping[str, TopicMetadata],
-        decide: Callable[[str, RecordedMirror, States], RecordedMirror],
+        decide: Callable[[str, RecordedMirror, LinkStates], RecordedMirror],
         results: dict[str, str | ReconcilerError],
     ) -> dict[str, RecordedMirror]:
         shut: dict[str, RecordedMirror] = {}
 
         def changes(entries: Entries) -> Changes:
-            states = states_of(entries)
+            states = parse_states(entries)
             written: dict[str, Changes] = {}
             shut.clear()
             for name in names:
-                topic = self.site.naming.physical(name)
+                topic = self.site.naming.to_physical(name)
                 seen = topics.get(topic)
                 try:
-                    mirror = states.mirror(topic, name, None if seen is None else seen.id)
+                    mirror = states.require_mirror(topic, name, None if seen is None else seen.id)
                     after = decide(name, mirror, states)
                 except ReconcilerError as error:
                     results[name] = error
                     continue
                 results[name], shut[topic] = mirror.topic_id or "", after
                 if after != mirror:
-                    written[topic] = mirror_changes(topic, after)
+                    written[topic] = build_mirror_changes(topic, after)
             return {key: value for of_topic in written.values() for key, value in of_topic.items()}
 
         self.may_go_on()
-        self.site.ledger.change(writer_of(link), changes)
+        self.site.ledger.change(build_writer_id(link), changes)
         return shut
 
     def _open_topics(self, link: str, topics: Iterable[str]) -> None:
@@ -286,21 +276,21 @@ class LinkChanges:
             return
 
         def decide(entries: Entries) -> Changes:
-            mirrors = states_of(entries).mirrors
+            mirrors = parse_states(entries).mirrors
             still = {
                 topic: mirror for topic, mirror in mirrors.items() if mirror_key(topic) in opened and mirror.opening
             }
             after = {topic: replace(mirror, opening=None, denied=()) for topic, mirror in still.items()}
-            return {mirror_key(topic): mirror.document() for topic, mirror in after.items()}
+            return {mirror_key(topic): mirror.to_document() for topic, mirror in after.items()}
 
-        self._unseal(opened)
+        self._unseal_mirrors(opened)
         self.may_go_on()
         _remove_denials(self.site, lambda topic, _mirror: mirror_key(topic) in opened)
-        self.site.ledger.change(writer_of(link), decide)
+        self.site.ledger.change(build_writer_id(link), decide)
 
-    def _unseal(self, opened: Collection[Key]) -> None:
+    def _unseal_mirrors(self, opened: Collection[Key]) -> None:
         """Remove seals of reversals before the state is recorded, so that a repeated request continues here."""
-        mirrors = self.site.states().mirrors
+        mirrors = self.site.read_states().mirrors
         shut = self.site.ledger.read(SEALED)
         for _, topic in sorted(opened):
             mirror = mirrors.get(str(topic))
@@ -311,7 +301,7 @@ class LinkChanges:
                 Seals(self.site.client, self.site.ledger).remove_seal(mirror.topic_id)
 
 
-# Creating and deleting mirrors: they are recorded first, so that a new topic is known to be the link's.
+# Mirrors are recorded before they are created, so that a new topic is known to belong to its link.
 
 
 _ALL: Final = (*STATES, PROGRESS, MAP)
@@ -319,10 +309,10 @@ _ALL: Final = (*STATES, PROGRESS, MAP)
 
 @dataclass(frozen=True, slots=True)
 class NewMirror:
-    """A mirror to create: full name and shape (`of`) of its source, and its own configs."""
+    """A mirror to create: full name and shape of its source, and its own configs."""
 
     source: str
-    of: SourceTopic
+    shape: SourceTopic
     configs: Mapping[str, str]
     is_automatic: bool = False
     denied: tuple[str, ...] = ()
@@ -333,153 +323,144 @@ class NewMirror:
 class MirrorCreation:
     """Creation and deletion of one destination's mirrors."""
 
-    site: Site
+    site: LinkSite
     may_go_on: Callable[[], None] = skip_check
 
-    def make(self, link: str, wanted: Mapping[str, NewMirror]) -> dict[str, str | ReconcilerError]:
-        """Create mirrors of a link, by full name; return topic ids, or errors. Existing mirrors are unchanged.
+    def create_mirrors(self, link: str, wanted: Mapping[str, NewMirror]) -> dict[str, str | ReconcilerError]:
+        """Create mirrors of a link by full name; return topic ids or errors. Existing mirrors are unchanged.
 
-        Each is recorded before its topic is created, and gets the topic's id afterwards.
+        A mirror is recorded before its topic is created; its entry gets the topic's id afterwards.
         """
         results: dict[str, str | ReconcilerError] = {}
-        topics = self.site.client.topics([self.site.naming.physical(name) for name in wanted])
+        topics = self.site.client.read_topics([self.site.naming.to_physical(name) for name in wanted])
         existing = {topic: seen for topic, seen in topics.items() if not seen.error}
         hidden: dict[str, str | ReconcilerError] = {
-            name: self.site.client.hidden(topic)
+            name: self.site.client.build_hidden_error(topic)
             for name in wanted
-            if (topic := self.site.naming.physical(name)) in topics and topics[topic].error == UNAUTHORIZED
+            if (topic := self.site.naming.to_physical(name)) in topics and topics[topic].error == UNAUTHORIZED
         }
-        absent = {name: self.site.naming.physical(name) for name in wanted if name not in hidden}
-        unshown = self._uncertain_topics(set(absent.values()) - existing.keys())
+        absent = {name: self.site.naming.to_physical(name) for name in wanted if name not in hidden}
+        unshown = self._find_uncertain_topics(set(absent.values()) - existing.keys())
         hidden |= {name: unshown[topic] for name, topic in absent.items() if topic in unshown}
         wanted = {name: new for name, new in wanted.items() if name not in hidden}
-        states = self._announce(link, wanted, existing, results)
-        link_entry = states.link(link)
+        states = self._record_new_mirrors(link, wanted, existing, results)
+        link_entry = states.require_link(link)
         capabilities = self.site.capabilities()
         shapes = {
             name: (
-                new.of.partitions,
-                self._merge_configs(new, resolve_configs(new.of, link_entry, capabilities, new.configs)),
+                new.shape.partitions,
+                self._merge_configs(new, resolve_synced_configs(new.shape, link_entry, capabilities, new.configs)),
             )
             for name, new in wanted.items()
             if name not in results
         }
-        for name in [name for name in shapes if self.site.naming.physical(name) in existing]:
+        for name in [name for name in shapes if self.site.naming.to_physical(name) in existing]:
             try:
-                self._update_to_source(name, existing[self.site.naming.physical(name)], shapes[name])
+                self._update_to_source(name, existing[self.site.naming.to_physical(name)], shapes[name])
             except ReconcilerError as error:
                 results[name] = error
                 del shapes[name]
         from reconciler.providers.brokers.links.link_groups import deny_writes  # noqa: PLC0415 - lazy import
 
-        deny_writes(self.site, link, {self.site.naming.physical(name): wanted[name].denied for name in shapes})
+        deny_writes(self.site, link, {self.site.naming.to_physical(name): wanted[name].denied for name in shapes})
         results_by_name = self.site.create_topics(shapes, self.may_go_on)
         ids = {name: topic_id for name, topic_id in results_by_name.items() if isinstance(topic_id, str)}
         self._record_ids(link, ids)
         return {**results, **results_by_name, **hidden}
 
-    def delete(self, link: str, full_name: str, topic_id: str | None) -> None:
-        """Delete a mirror and its entries; does nothing if it is deleted already.
-
-        Raises:
-            UserError: A transition is in progress.
-            BlockedError: Its link would create it again.
-            StalePlanError: The topic was created again after the plan.
-            RetryableError: The broker does not show the topic yet.
-        """
-        topic, seen = self.site.topic(full_name)
+    def delete_mirror(self, link: str, full_name: str, topic_id: str | None) -> None:
+        """Delete a mirror and its entries, if they exist."""
+        topic, seen = self.site.read_topic(full_name)
         if seen is not None:
-            states = self.site.states()
-            mirror = states.mirror(topic, full_name, seen.id)
-            check_deletable(full_name, mirror.entry, states.link_of(mirror))
+            states = self.site.read_states()
+            mirror = states.require_mirror(topic, full_name, seen.id)
+            check_deletable(full_name, mirror.entry, states.find_link(mirror))
             deleted = self.site.delete_topics({full_name: topic_id or seen.id}, self.may_go_on)[full_name]
             if isinstance(deleted, ReconcilerError):
                 raise deleted
-        elif unshown := self._uncertain_topics({topic}):
+        elif unshown := self._find_uncertain_topics({topic}):
             raise unshown[topic]
         self.may_go_on()
         _remove_denials(self.site, lambda name, _mirror: name == topic)
-        self.site.ledger.change(writer_of(link), lambda entries: _removal_changes(entries, {topic}), *_ALL)
+        self.site.ledger.change(build_writer_id(link), lambda entries: _build_removals(entries, {topic}), *_ALL)
 
     def delete_link(self, name: str) -> None:
-        """Remove a link and the entries of its stopped mirrors, which stay as ordinary topics (F-C-091).
-
-        Raises:
-            BlockedError: It has mirrors that are not stopped.
-            NotAuthorizedError: A mirror may not be described, so that brokers do not report whether it exists.
-        """
-        ids = {topic: seen.id for topic, seen in self.site.seen().items()}
-        silent = [topic for topic, mirror in self.site.states().of(name) if mirror.follows and topic not in ids]
-        for topic, seen in self.site.client.topics(silent).items():
+        """Remove a link and the entries of its stopped mirrors, which stay as ordinary topics (F-C-091)."""
+        ids = {topic: seen.id for topic, seen in self.site.read_topics().items()}
+        silent = [
+            topic
+            for topic, mirror in self.site.read_states().list_mirrors(name)
+            if mirror.is_mirroring and topic not in ids
+        ]
+        for topic, seen in self.site.client.read_topics(silent).items():
             if seen.error == UNAUTHORIZED:
-                raise self.site.client.hidden(topic)
+                raise self.site.client.build_hidden_error(topic)
             if not seen.error:  # The broker that listed topics lags behind.
                 ids[topic] = seen.id
 
         def decide(entries: Entries) -> Changes:
-            states = states_of(entries)
+            states = parse_states(entries)
             if name not in states.links:
                 return {}
-            live = states.live(ids)
-            check_unused(name, ((mirror.name, mirror.entry) for _, mirror in live.of(name)))
-            gone = {topic for topic, _ in states.of(name)}
-            return {**link_changes(name, None), **_removal_changes(entries, gone)}
+            live = states.select_live(ids)
+            check_unused(name, ((mirror.name, mirror.entry) for _, mirror in live.list_mirrors(name)))
+            gone = {topic for topic, _ in states.list_mirrors(name)}
+            return {**build_link_changes(name, None), **_build_removals(entries, gone)}
 
         self.may_go_on()
-        # Announced mirrors have no topic id, and their topics may not exist.
+        # Mirrors being created have no topic id, and their topics may not exist.
         _remove_denials(
             self.site,
             lambda topic, mirror: mirror.link == name and not (mirror.topic_id and mirror.topic_id == ids.get(topic)),
         )
-        self.site.ledger.change(writer_of(name), decide, *_ALL)
+        self.site.ledger.change(build_writer_id(name), decide, *_ALL)
 
-    def _uncertain_topics(self, absent: Collection[str]) -> Mapping[str, RetryableError]:
-        """Return errors for mirrors that exist but that brokers do not show; their entries must stay."""
-        mirrors = self.site.states().mirrors if absent else {}
+    def _find_uncertain_topics(self, absent: Collection[str]) -> Mapping[str, RetryableError]:
+        """Return errors for mirrors that exist but are not visible; their entries must stay."""
+        mirrors = self.site.read_states().mirrors if absent else {}
         return self.site.find_unshown_topics(
             [topic for topic in absent if topic in mirrors and mirrors[topic].topic_id is not None]
         )
 
-    def _announce(
+    def _record_new_mirrors(
         self,
         link: str,
         wanted: Mapping[str, NewMirror],
         existing: Mapping[str, TopicMetadata],
         results: dict[str, str | ReconcilerError],
-    ) -> States:
-        """Record new mirrors before their topics exist; forget entries of earlier topics of these names."""
+    ) -> LinkStates:
+        """Record new mirrors before their topics exist; remove entries of earlier topics with their names."""
 
         def decide(entries: Entries) -> Changes:
-            states = states_of(entries)
+            states = parse_states(entries)
             results.clear()
             changes: dict[tuple[str | int, ...], object] = {}
             for name, new in wanted.items():
-                topic = self.site.naming.physical(name)
+                topic = self.site.naming.to_physical(name)
                 try:
-                    done = self._existing_id(link, name, new, states, existing.get(topic))
+                    done = self._find_existing_id(link, name, new, states, existing.get(topic))
                 except ReconcilerError as error:
                     results[name] = error
                     continue
                 if done is not None:
                     results[name] = done
                 elif (before := states.mirrors.get(topic)) is None or before.entry.state != CREATING:
-                    made = self._new_mirror(link, name, new, states)
+                    made = self._build_recorded_mirror(link, name, new, states)
                     if before is not None:  # Keep the denials of the earlier topic, so that they are removed or reused.
                         made = replace(made, denied=before.denied)
-                    changes |= {**_removal_changes(entries, {topic}), **mirror_changes(topic, made)}
+                    changes |= {**_build_removals(entries, {topic}), **build_mirror_changes(topic, made)}
             return changes  # type: ignore[return-value]
 
         self.may_go_on()
-        return states_of(self.site.ledger.change(writer_of(link), decide, *_ALL))
+        return parse_states(self.site.ledger.change(build_writer_id(link), decide, *_ALL))
 
-    def _existing_id(
-        self, link: str, name: str, new: NewMirror, states: States, seen: TopicMetadata | None
+    def _find_existing_id(
+        self, link: str, name: str, new: NewMirror, states: LinkStates, seen: TopicMetadata | None
     ) -> str | None:
-        """Return the id of an existing mirror, or `None` if it is to be created."""
-        current = states.link(link)
+        current = states.require_link(link)
         check_mirror_name(name, new.source, (link, current))
         check_own_configs(name, list_synced_configs(current), new.configs)
-        mirror = states.mirrors.get(self.site.naming.physical(name))
+        mirror = states.mirrors.get(self.site.naming.to_physical(name))
         if seen is None:
             return None
         is_ours = mirror is not None and (mirror.entry.link_id, mirror.entry.source) == (current.id, new.source)
@@ -489,11 +470,11 @@ class MirrorCreation:
             return None  # Created, but the answer was lost.
         raise already_exists_error(name)
 
-    def _new_mirror(self, link: str, name: str, new: NewMirror, states: States) -> RecordedMirror:
+    def _build_recorded_mirror(self, link: str, name: str, new: NewMirror, states: LinkStates) -> RecordedMirror:
         entry = MirrorEntry(
-            states.link(link).id,
+            states.require_link(link).id,
             new.source,
-            new.of.incarnation,
+            new.shape.incarnation,
             state=CREATING,
             since_ms=self.site.now_ms(),
             is_automatic=new.is_automatic,
@@ -501,28 +482,28 @@ class MirrorCreation:
         return RecordedMirror(name, link, None, entry)
 
     def _record_ids(self, link: str, ids: Mapping[str, str]) -> None:
-        topics = {self.site.naming.physical(name): topic_id for name, topic_id in ids.items()}
+        topics = {self.site.naming.to_physical(name): topic_id for name, topic_id in ids.items()}
 
         def decide(entries: Entries) -> Changes:
-            mirrors = states_of(entries).mirrors
+            mirrors = parse_states(entries).mirrors
             changes: dict[tuple[str | int, ...], object] = {}
             for topic, topic_id in topics.items():
                 mirror = mirrors.get(topic)
                 if mirror is not None and mirror.entry.state == CREATING:
-                    changes |= mirror_changes(
+                    changes |= build_mirror_changes(
                         topic, replace(mirror, topic_id=topic_id, entry=replace(mirror.entry, state=ACTIVE))
                     )
             return changes  # type: ignore[return-value]
 
-        self.site.ledger.change(writer_of(link), decide)
+        self.site.ledger.change(build_writer_id(link), decide)
 
     def _update_to_source(self, name: str, seen: TopicMetadata, shape: tuple[int, Mapping[str, str]]) -> None:
-        """Update a topic whose creator crashed to the current shape of its source.
+        """Update a topic that a crashed process created to its source.
 
-        Topics without the pinned configs may have been created by another user under this name, and stay.
+        Topics without the pinned configs stay unchanged: another user may have created them.
         """
-        ((_, configs),) = self.site.client.configs([seen.name])
-        own = {} if isinstance(configs, int) else own_values(configs)
+        ((_, configs),) = self.site.client.read_configs([seen.name])
+        own = {} if isinstance(configs, int) else select_own_configs(configs)
         made_with = {key: value for key, value in PINNED.items() if shape[1].get(key) == value}
         if made_with and own.items() >= made_with.items():
             wanted = shape[0], {**dict.fromkeys(own), **shape[1]}
@@ -530,23 +511,25 @@ class MirrorCreation:
 
     def _is_empty(self, seen: TopicMetadata) -> bool:
         places = [(seen.name, number) for number in range(len(seen.replicas))]
-        return all(at.end == 0 for at in bounds_of(self.site.client, places).values())
+        return all(at.end == 0 for at in read_bounds(self.site.client, places).values())
 
     @staticmethod
     def _merge_configs(new: NewMirror, taken: Mapping[str, str | None]) -> dict[str, str]:
         return {**new.configs, **{key: value for key, value in taken.items() if value is not None}}
 
 
-def _remove_denials(site: Site, is_meant: Callable[[str, RecordedMirror], bool]) -> None:
+def _remove_denials(site: LinkSite, is_meant: Callable[[str, RecordedMirror], bool]) -> None:
     denied = {
-        topic: mirror for topic, mirror in site.states().mirrors.items() if mirror.denied and is_meant(topic, mirror)
+        topic: mirror
+        for topic, mirror in site.read_states().mirrors.items()
+        if mirror.denied and is_meant(topic, mirror)
     }
     if denied:
-        from reconciler.providers.brokers.links.link_groups import lift_denials  # noqa: PLC0415 - lazy import
+        from reconciler.providers.brokers.links.link_groups import remove_denials  # noqa: PLC0415 - lazy import
 
-        lift_denials(site, denied)
+        remove_denials(site, denied)
 
 
-def _removal_changes(entries: Entries, topics: Iterable[str]) -> Changes:
+def _build_removals(entries: Entries, topics: Iterable[str]) -> Changes:
     gone = set(topics)
     return {key: None for key in entries if key[0] in {*_ALL} - {"link"} and key[1] in gone}

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.providers.brokers.client import ABSENT, create_bindings, delete_bindings, read_bindings
-from reconciler.providers.brokers.faults import error_of_code
+from reconciler.providers.brokers.faults import translate_code
 from reconciler.providers.brokers.groups import read_committed_offsets, read_describable_offsets, read_group_states
-from reconciler.providers.brokers.ledger import COPIES, Changes, Entries, Key, writer_of
+from reconciler.providers.brokers.ledger import COPIES, Changes, Entries, Key, build_writer_id
 from reconciler.providers.brokers.links.link_states import (
+    LinkStates,
     RecordedMirror,
-    States,
-    link_changes,
-    mirror_changes,
-    read_denials,
-    states_of,
+    build_link_changes,
+    build_mirror_changes,
+    list_denials,
+    parse_states,
 )
-from reconciler.providers.brokers.records.copy_progress import map_of
-from reconciler.providers.brokers.translate import TopicMetadata, assign_bindings, bindings_of_topic
+from reconciler.providers.brokers.records.copy_progress import parse_offset_map
+from reconciler.providers.brokers.translate import TopicMetadata, assign_bindings, expand_topic_rules
 from reconciler.resources.acls import (
     EVERYONE,
     OPERATIONS,
@@ -50,82 +50,86 @@ from reconciler.resources.mirrors import (
 from reconciler.runtime.text import list_first
 
 if TYPE_CHECKING:
-    from reconciler.providers.brokers.links.link_site import Site
+    from reconciler.providers.brokers.links.link_site import LinkSite
     from reconciler.records.offset_map import OffsetMap
 
 
-BROUGHT: Final = "brought"
-"""Kind of entries of groups: synced and previous offset by topic and partition."""
+SYNCED_OFFSETS: Final = "brought"
+"""Kind of entries of groups: synced offset and previous offset by topic and partition."""
 _HAS_MEMBERS: Final = frozenset({25, 68, 82})
 """Error codes of groups with members: UNKNOWN_MEMBER_ID, NON_EMPTY_GROUP and similar."""
 
 _Committed = dict[tuple[str, int], GroupPosition]
 
 
-def group_versions(site: Site, is_wanted: Callable[[str], bool]) -> dict[str, str | ReconcilerError]:
+def compute_group_versions(site: LinkSite, is_wanted: Callable[[str], bool]) -> dict[str, str | ReconcilerError]:
     """Return a digest of each group's commits, or why they may not be read."""
-    readable, refused = _try_committed(site, [group for group in read_group_states(site.client) if is_wanted(group)])
+    readable, refused = _read_positions(site, [group for group in read_group_states(site.client) if is_wanted(group)])
     versions = {group: blake2b(repr(sorted(of.items())).encode(), digest_size=8) for group, of in readable.items()}
     return {**{group: version.hexdigest() for group, version in versions.items()}, **refused}
 
 
-def group_offsets(site: Site, groups: Collection[str]) -> dict[str, GroupOffsets]:
+def read_group_offsets(site: LinkSite, groups: Collection[str]) -> dict[str, GroupOffsets]:
     """Return committed offsets of groups, by full names of existing topics."""
-    existing = site.seen()
+    existing = site.read_topics()
     return {
-        group: {(site.naming.full_name(topic), number): at for (topic, number), at in of.items() if topic in existing}
+        group: {
+            (site.naming.to_full_name(topic), number): at for (topic, number), at in of.items() if topic in existing
+        }
         for group, of in _read_committed(site, groups).items()
     }
 
 
 def sync_group_offsets(
-    site: Site, groups: Mapping[str, GroupOffsets]
+    site: LinkSite, groups: Mapping[str, GroupOffsets]
 ) -> dict[str, GroupOffsetsResult | ReconcilerError]:
     """Record synced offsets in the ledger, then commit them for groups in mirrors."""
-    return _OffsetSync(site, groups).run() if groups else {}
+    return _OffsetSync(site, groups).sync() if groups else {}
 
 
-def mark_offsets_synced(site: Site, link: str, topic: str) -> None:
-    """Record the offsets of groups in a topic as synced, so that its source overrides them."""
-    current, _ = _try_committed(site, read_group_states(site.client))  # unreadable groups were not synced either
+def mark_offsets_synced(site: LinkSite, link: str, topic: str) -> None:
+    """Record the offsets of groups in a topic as synced, so that syncs may replace them."""
+    current, _ = _read_positions(site, read_group_states(site.client))  # Groups that may not be read were not synced.
     read = {group: {place: at for place, at in of.items() if place[0] == topic} for group, of in current.items()}
     read = {group: of for group, of in read.items() if of}
 
     def decide(entries: Entries) -> Changes:
         changes: dict[Key, Any] = {}
         for group, of in read.items():
-            key = (BROUGHT, link, group)
+            key = (SYNCED_OFFSETS, link, group)
             known = _parse_offsets(entries.get(key, {}))
-            own = {place: at for place, at in of.items() if not _is_ours(at, known.get(place, ()))}
+            own = {place: at for place, at in of.items() if not _was_synced(at, known.get(place, ()))}
             if own:
                 changes[key] = _format_offsets(
                     {**known, **{place: (at.offset, at.offset) for place, at in own.items()}}
                 )
         return changes
 
-    site.ledger.change(writer_of(link), decide, BROUGHT)
+    site.ledger.change(build_writer_id(link), decide, SYNCED_OFFSETS)
 
 
 @dataclass
 class _OffsetSync:
     """Sync of group offsets over one read of ledger and groups."""
 
-    site: Site
+    site: LinkSite
     groups: Mapping[str, GroupOffsets]
     _maps: dict[tuple[str, int], OffsetMap] = field(default_factory=dict)
-    _news: dict[str, _Committed] = field(default_factory=dict)
+    _new_offsets: dict[str, _Committed] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names = {name for offsets in self.groups.values() for name, _ in offsets}
-        self.topics: dict[str, TopicMetadata] = self.site.seen({self.site.naming.physical(name) for name in names})
+        self.topics: dict[str, TopicMetadata] = self.site.read_topics(
+            {self.site.naming.to_physical(name) for name in names}
+        )
         self.entries: Entries = self.site.ledger.read(*COPIES)
         ids = {name: seen.id for name, seen in self.topics.items()}
-        self.states: States = states_of(self.entries).live(ids)
+        self.states: LinkStates = parse_states(self.entries).select_live(ids)
         self.members = {name for name, seen in read_group_states(self.site.client).items() if seen.has_members}
-        self.committed, self.refused = _try_committed(self.site, self.groups)
+        self.committed, self.refused = _read_positions(self.site, self.groups)
         self.own: dict[str, set[tuple[str, int]]] = defaultdict(set)
 
-    def run(self) -> dict[str, GroupOffsetsResult | ReconcilerError]:
+    def sync(self) -> dict[str, GroupOffsetsResult | ReconcilerError]:
         results: dict[str, GroupOffsetsResult | ReconcilerError] = {**self.refused}
         by_link: dict[str, dict[str, _Committed]] = defaultdict(dict)
         clamped: set[str] = set()
@@ -141,28 +145,30 @@ class _OffsetSync:
             for place, at in wanted.items():
                 by_link[self.states.mirrors[place[0]].link].setdefault(group, {})[place] = at
         for link, of in sorted(by_link.items()):
-            self._note(link, of)
+            self._record_synced_offsets(link, of)
         for group in self.groups:
             if group not in results:
                 results[group] = self._commit_group(group, is_clamped=group in clamped)
         return results
 
-    def _note(self, link: str, wanted: Mapping[str, _Committed]) -> None:
-        """Record the offsets synced by one link with the previous ones; collect those to commit."""
+    def _record_synced_offsets(self, link: str, wanted: Mapping[str, _Committed]) -> None:
+        """Record the offsets to sync by one link with the previous ones, and collect them for the commit."""
 
         def decide(entries: Entries) -> Changes:
             changes: dict[Key, Any] = {}
             for group, of in wanted.items():
-                key, current = (BROUGHT, link, group), self.committed.get(group, {})
+                key, current = (SYNCED_OFFSETS, link, group), self.committed.get(group, {})
                 known = _parse_offsets(entries.get(key, {}))
-                own = {place for place, at in of.items() if _is_own(current.get(place), at, known.get(place, ()))}
+                own = {
+                    place for place, at in of.items() if _has_own_commit(current.get(place), at, known.get(place, ()))
+                }
                 self.own[group] = (self.own[group] - of.keys()) | own
                 news = {
                     place: at
                     for place, at in of.items()
-                    if current.get(place) != at and _is_ours(current.get(place), known.get(place, ()))
+                    if current.get(place) != at and _was_synced(current.get(place), known.get(place, ()))
                 }
-                self._news[group] = {**self._news.get(group, {}), **news}
+                self._new_offsets[group] = {**self._new_offsets.get(group, {}), **news}
                 after = {
                     **known,
                     **{place: (at.offset, _offset_or_unset(current.get(place))) for place, at in news.items()},
@@ -171,10 +177,10 @@ class _OffsetSync:
                     changes[key] = _format_offsets(after)
             return changes
 
-        self.site.ledger.change(writer_of(link), decide, BROUGHT)
+        self.site.ledger.change(build_writer_id(link), decide, SYNCED_OFFSETS)
 
     def _commit_group(self, group: str, *, is_clamped: bool) -> GroupOffsetsResult | ReconcilerError:
-        news = self._news.get(group, {})
+        news = self._new_offsets.get(group, {})
         try:
             if news and not self._commit(group, news):
                 return GroupOffsetsResult(reading=self._full_names(news))
@@ -189,9 +195,9 @@ class _OffsetSync:
         positions: _Committed = {}
         is_clamped = False
         for (name, number), position in offsets.items():
-            topic = self.site.naming.physical(name)
+            topic = self.site.naming.to_physical(name)
             mirror = self.states.mirrors.get(topic)
-            if mirror is None or not mirror.follows:
+            if mirror is None or not mirror.is_mirroring:
                 continue  # deleted or stopped since
             if number >= len(self.topics[topic].replicas):
                 is_clamped = True
@@ -206,18 +212,18 @@ class _OffsetSync:
 
     def _read_map(self, topic: str, number: int) -> OffsetMap:
         if (topic, number) not in self._maps:
-            self._maps[topic, number] = map_of(self.entries, topic, number)
+            self._maps[topic, number] = parse_offset_map(self.entries, topic, number)
         return self._maps[topic, number]
 
     def _commit(self, group: str, offsets: _Committed) -> bool:
-        """Return whether the group had no members, so that offsets were committed."""
+        """Commit offsets; return false if the group has members."""
         from kafka.structs import OffsetAndMetadata, TopicPartition  # noqa: PLC0415 - lazy import
 
         offsets_by_partition = {
             TopicPartition(*place): OffsetAndMetadata(at.offset, at.metadata, -1) for place, at in offsets.items()
         }
         admin = self.site.client.admin
-        answers = self.site.client.ask_group(
+        answers = self.site.client.call_coordinator(
             "committing offsets", admin.alter_group_offsets, group, offsets_by_partition
         )
         for place, answer in answers.items():
@@ -225,21 +231,21 @@ class _OffsetSync:
             if code in _HAS_MEMBERS:
                 return False
             if code:
-                raise error_of_code(code, "", what=f"group {group}: {place.topic}, partition {place.partition}")
+                raise translate_code(code, "", what=f"group {group}: {place.topic}, partition {place.partition}")
         return True
 
     def _full_names(self, places: Iterable[tuple[str, int]]) -> tuple[str, ...]:
-        return tuple(sorted({self.site.naming.full_name(topic) for topic, _ in places}))
+        return tuple(sorted({self.site.naming.to_full_name(topic) for topic, _ in places}))
 
 
-def _is_ours(current: GroupPosition | None, synced: tuple[int, ...]) -> bool:
-    """Return whether a group's offset was synced, or is the previous one of a sync that was not committed."""
+def _was_synced(current: GroupPosition | None, synced: tuple[int, ...]) -> bool:
+    """Return whether a group's offset is a synced one, or the previous one of a sync that was not committed."""
     return current is None or current.offset in synced
 
 
-def _is_own(current: GroupPosition | None, wanted: GroupPosition, synced: tuple[int, ...]) -> bool:
+def _has_own_commit(current: GroupPosition | None, wanted: GroupPosition, synced: tuple[int, ...]) -> bool:
     """Return whether a group has committed an offset itself, other than the synced one."""
-    return not _is_ours(current, synced) and _offset_or_unset(current) != wanted.offset
+    return not _was_synced(current, synced) and _offset_or_unset(current) != wanted.offset
 
 
 def _offset_or_unset(position: GroupPosition | None) -> int:
@@ -257,11 +263,13 @@ def _format_offsets(synced: Mapping[tuple[str, int], tuple[int, ...]]) -> dict[s
     return dict(by_topic)
 
 
-def _read_committed(site: Site, groups: Iterable[str]) -> dict[str, _Committed]:
+def _read_committed(site: LinkSite, groups: Iterable[str]) -> dict[str, _Committed]:
     return _to_positions(read_committed_offsets(site.client, groups))
 
 
-def _try_committed(site: Site, groups: Collection[str]) -> tuple[dict[str, _Committed], dict[str, NotAuthorizedError]]:
+def _read_positions(
+    site: LinkSite, groups: Collection[str]
+) -> tuple[dict[str, _Committed], dict[str, NotAuthorizedError]]:
     committed, refused = read_describable_offsets(site.client, groups)
     return _to_positions(committed), refused
 
@@ -273,21 +281,20 @@ def _to_positions(committed: Mapping[str, Mapping[tuple[str, int], Any]]) -> dic
     }
 
 
-# Access rules of a link are recorded before they are created, until they are deleted, so that none is left without an
-# owner.
+# Access rules of a link are recorded before they are created, and until they are deleted, so that each has an owner.
 
 
 _NO_RULES: Final[RuleFields] = {}
 _FEW: Final = 3
 
 
-def rules(site: Site) -> AccessRules:
+def read_rules(site: LinkSite) -> AccessRules:
     """Return the access rules of topics and known namespaces, in two requests."""
-    return _read_rules(site, site.seen())
+    return _read_rules(site, site.read_topics())
 
 
-def _read_rules(site: Site, topics: Mapping[str, TopicMetadata]) -> AccessRules:
-    bindings, ours = _read_bindings(site), read_denials(site.ledger.read())
+def _read_rules(site: LinkSite, topics: Mapping[str, TopicMetadata]) -> AccessRules:
+    bindings, ours = _read_bindings(site), list_denials(site.ledger.read())
     by_carrier = assign_bindings([binding for binding in bindings if binding not in ours], site.naming, topics.keys())
     return AccessRules(
         {name: to_rule_fields(acls) for name, acls in by_carrier.topics.items()},
@@ -295,16 +302,16 @@ def _read_rules(site: Site, topics: Mapping[str, TopicMetadata]) -> AccessRules:
     )
 
 
-def _read_bindings(site: Site) -> list[AccessBinding]:
+def _read_bindings(site: LinkSite) -> list[AccessBinding]:
     bindings, code = read_bindings(site.client)
     if code:
-        raise error_of_code(code, "access rules cannot be read", what=f"cluster {site.cluster}")
+        raise translate_code(code, "access rules cannot be read", what=f"cluster {site.cluster}")
     return bindings
 
 
 @dataclass(frozen=True, slots=True)
 class _RuleChange:
-    """Rule changes of a mirror, by flat name, or of a namespace, and the rules that the link owns then."""
+    """Changes of the access rules of a mirror or namespace, and the rules that the link owns afterwards."""
 
     name: str
     is_namespace: bool
@@ -314,18 +321,18 @@ class _RuleChange:
     own: Mapping[str, tuple[str, ...]]
 
 
-def sync_rules(site: Site, link: str, wanted: AccessRules) -> int:
+def sync_rules(site: LinkSite, link: str, wanted: AccessRules) -> int:
     """Sync access rules of a source to mirrors and known namespaces; return the number of changed ones."""
-    topics = site.seen()
-    states = site.states().live({name: seen.id for name, seen in topics.items()})
+    topics = site.read_topics()
+    states = site.read_states().select_live({name: seen.id for name, seen in topics.items()})
     places = _plan_rule_changes(site, states, link, wanted, _read_rules(site, topics))
     if not any(place.changes or place.own != place.before for place in places):
         return 0
-    site.ledger.change(writer_of(link), lambda entries: _rule_entries(entries, link, places, is_done=False))
-    binds, unbinds = (_bindings_of_changes(site, places, is_new=is_new) for is_new in (True, False))
+    site.ledger.change(build_writer_id(link), lambda entries: _build_rule_changes(entries, link, places, is_done=False))
+    binds, unbinds = (_list_bindings(site, places, is_new=is_new) for is_new in (True, False))
     _raise_errors(create_bindings(site.client, sorted(binds - unbinds)) if binds - unbinds else [], site)
     _raise_errors(delete_bindings(site.client, sorted(unbinds - binds)) if unbinds - binds else [], site)
-    site.ledger.change(writer_of(link), lambda entries: _rule_entries(entries, link, places, is_done=True))
+    site.ledger.change(build_writer_id(link), lambda entries: _build_rule_changes(entries, link, places, is_done=True))
     return sum(bool(place.changes) for place in places)
 
 
@@ -335,17 +342,17 @@ def _split_rules(fields: RuleFields) -> RuleFields:
 
 
 def _plan_rule_changes(
-    site: Site, states: States, link: str, wanted: AccessRules, current: AccessRules
+    site: LinkSite, states: LinkStates, link: str, wanted: AccessRules, current: AccessRules
 ) -> list[_RuleChange]:
     places = []
-    for topic, mirror in states.of(link):
-        if mirror.follows:
+    for topic, mirror in states.list_mirrors(link):
+        if mirror.is_mirroring:
             rules_now, before = current.topics.get(mirror.name, _NO_RULES), mirror.entry.rules
             changes, own = plan_rule_changes(
                 rules_now, before, _split_rules(wanted.topics.get(mirror.entry.source, _NO_RULES))
             )
             places.append(_RuleChange(topic, False, changes, rules_now, before, own))  # noqa: FBT003 - the field has a name
-    known, of_link = set(site.naming.prefixes.values()), states.link(link).rules
+    known, of_link = set(site.naming.prefixes.values()), states.require_link(link).rules
     for name in sorted({*wanted.namespaces, *of_link} & known):
         rules_now, before = current.namespaces.get(name, _NO_RULES), of_link.get(name, _NO_RULES)
         changes, own = plan_rule_changes(rules_now, before, _split_rules(wanted.namespaces.get(name, _NO_RULES)))
@@ -353,23 +360,25 @@ def _plan_rule_changes(
     return places
 
 
-def _bindings_of_changes(site: Site, places: list[_RuleChange], *, is_new: bool) -> set[AccessBinding]:
+def _list_bindings(site: LinkSite, places: list[_RuleChange], *, is_new: bool) -> set[AccessBinding]:
     bindings: set[AccessBinding] = set()
     for place in places:
         for path, after in place.changes.items():
             operations = after if is_new else place.current.get(path)
             if operations and place.is_namespace:
-                bindings.update(expand_namespace_rules(site.naming.prefix(place.name), [parse_rule(path, operations)]))
+                bindings.update(
+                    expand_namespace_rules(site.naming.to_prefix(place.name), [parse_rule(path, operations)])
+                )
             elif operations:
-                bindings.update(bindings_of_topic(place.name, [parse_rule(path, operations)]))
+                bindings.update(expand_topic_rules(place.name, [parse_rule(path, operations)]))
     return bindings
 
 
-def _rule_entries(entries: Entries, link: str, places: list[_RuleChange], *, is_done: bool) -> Changes:
-    """Return the ledger changes for a link's rules; previous rules stay until the new ones are bound."""
-    states = states_of(entries)
+def _build_rule_changes(entries: Entries, link: str, places: list[_RuleChange], *, is_done: bool) -> Changes:
+    """Return the ledger changes for a link's rules, including previous rules until `is_done`."""
+    states = parse_states(entries)
     changes: dict[Key, Mapping[str, object] | None] = {}
-    of_link = dict(states.link(link).rules)
+    of_link = dict(states.require_link(link).rules)
     for place in places:
         own = dict(place.own) if is_done else _merge_rules(place.before, place.own)
         mirror = states.mirrors.get(place.name)
@@ -378,9 +387,9 @@ def _rule_entries(entries: Entries, link: str, places: list[_RuleChange], *, is_
             if own:
                 of_link[place.name] = own
         elif mirror is not None and mirror.entry.rules != own:
-            changes |= mirror_changes(place.name, replace(mirror, entry=replace(mirror.entry, rules=own)))
-    if of_link != states.link(link).rules:
-        changes |= link_changes(link, replace(states.link(link), rules=of_link))
+            changes |= build_mirror_changes(place.name, replace(mirror, entry=replace(mirror.entry, rules=own)))
+    if of_link != states.require_link(link).rules:
+        changes |= build_link_changes(link, replace(states.require_link(link), rules=of_link))
     return changes
 
 
@@ -389,36 +398,31 @@ def _merge_rules(before: RuleFields, own: RuleFields) -> dict[str, tuple[str, ..
     return {path: tuple(sorted({*before.get(path, ()), *own.get(path, ())})) for path in paths}
 
 
-def _raise_errors(answers: list[tuple[int, str]], site: Site) -> None:
+def _raise_errors(answers: list[tuple[int, str]], site: LinkSite) -> None:
     for code, message in answers:
         if code:
-            raise error_of_code(code, message, what=f"access rules of cluster {site.cluster}")
+            raise translate_code(code, message, what=f"access rules of cluster {site.cluster}")
 
 
-# Protection of mirrors: WRITE is denied to all principals that a rule allows to write, except the link. Denials are
-# recorded before they are created, until they are removed, also if mirroring ends in between.
+# Protection of mirrors denies WRITE to all principals that a rule allows to write, except the link's. Denials are
+# recorded before they are created, and until they are removed.
 
 
-def protect(site: Site, link: str) -> int:
-    """Update the denials on a link's mirrors to the access rules; return the number of changed mirrors.
-
-    Raises:
-        NotAuthorizedError: The principal may not read or change access rules.
-        UserError: Brokers have no authorizer, a rule lets everyone write, or the link's principal is unknown.
-    """
-    states = site.states()
-    mirrors = dict(states.of(link))
-    is_on = states.link(link).declared.get("protect") == "acl"
-    if not any(mirror.denied or (is_on and mirror.follows) for mirror in mirrors.values()):
+def protect_mirrors(site: LinkSite, link: str) -> int:
+    """Update the denials on a link's mirrors to the access rules; return the number of changed mirrors."""
+    states = site.read_states()
+    mirrors = dict(states.list_mirrors(link))
+    is_on = states.require_link(link).declared.get("protect") == "acl"
+    if not any(mirror.denied or (is_on and mirror.is_mirroring) for mirror in mirrors.values()):
         return 0
-    topics = site.client.topics(mirrors)
-    silent = _uncertain_mirrors(site, mirrors, topics)
+    topics = site.client.read_topics(mirrors)
+    silent = _find_uncertain_mirrors(site, mirrors, topics)
     bindings = frozenset(_read_bindings(site))
     wanted: dict[str, tuple[str, ...]] = {}
     for topic, mirror in mirrors.items():
         if topic in silent:
-            continue  # the mirror may still exist, so its rules stay
-        is_mirror = mirror.follows and topic in topics and topics[topic].id == mirror.topic_id
+            continue  # The mirror may still exist, so its rules stay.
+        is_mirror = mirror.is_mirroring and topic in topics and topics[topic].id == mirror.topic_id
         wanted[topic] = _find_writers(site, topic, mirror.denied, bindings) if is_on and is_mirror else ()
     open_to_all = sorted(mirrors[topic].name for topic, principals in wanted.items() if EVERYONE in principals)
     changed = deny_writes(
@@ -431,11 +435,11 @@ def protect(site: Site, link: str) -> int:
     return changed
 
 
-def _uncertain_mirrors(
-    site: Site, mirrors: Mapping[str, RecordedMirror], topics: Mapping[str, TopicMetadata]
+def _find_uncertain_mirrors(
+    site: LinkSite, mirrors: Mapping[str, RecordedMirror], topics: Mapping[str, TopicMetadata]
 ) -> set[str]:
     """Return protected mirrors that may exist although brokers do not show them."""
-    errors = {topic: topics[topic].error for topic, mirror in mirrors.items() if mirror.follows and mirror.denied}
+    errors = {topic: topics[topic].error for topic, mirror in mirrors.items() if mirror.is_mirroring and mirror.denied}
     absent = [topic for topic, error in errors.items() if error in ABSENT and mirrors[topic].topic_id is not None]
     return {topic for topic, error in errors.items() if error and error not in ABSENT} | site.find_unshown_topics(
         absent
@@ -443,7 +447,7 @@ def _uncertain_mirrors(
 
 
 def _find_writers(
-    site: Site, topic: str, denied: tuple[str, ...], bindings: frozenset[AccessBinding]
+    site: LinkSite, topic: str, denied: tuple[str, ...], bindings: frozenset[AccessBinding]
 ) -> tuple[str, ...]:
     own = site.capabilities().access.principal
     if own is None:
@@ -453,10 +457,10 @@ def _find_writers(
 
 
 def deny_writes(
-    site: Site, link: str, wanted: Mapping[str, tuple[str, ...]], bindings: frozenset[AccessBinding] | None = None
+    site: LinkSite, link: str, wanted: Mapping[str, tuple[str, ...]], bindings: frozenset[AccessBinding] | None = None
 ) -> int:
     """Deny exactly these principals writing to mirrors, by flat name; return the number of changed mirrors."""
-    mirrors = {topic: mirror for topic, mirror in site.states().mirrors.items() if topic in wanted}
+    mirrors = {topic: mirror for topic, mirror in site.read_states().mirrors.items() if topic in wanted}
     if not any(mirror.denied or wanted[topic] for topic, mirror in mirrors.items()):
         return 0
     existing = frozenset(_read_bindings(site)) if bindings is None else bindings
@@ -468,21 +472,23 @@ def deny_writes(
     }
     if not due:
         return 0
-    site.ledger.change(writer_of(link), lambda entries: _denial_entries(entries, wanted, due, is_done=False))
+    site.ledger.change(build_writer_id(link), lambda entries: _change_denials(entries, wanted, due, is_done=False))
     binds = {build_denial(topic, who) for topic in due for who in wanted[topic]} - existing
     unbinds = {
         binding for topic in due for binding in _list_removed_denials(topic, mirrors[topic], wanted[topic])
     } & existing
     _raise_errors(create_bindings(site.client, sorted(binds)) if binds else [], site)
     _raise_errors(delete_bindings(site.client, sorted(unbinds)) if unbinds else [], site)
-    entries = site.ledger.change(writer_of(link), lambda entries: _denial_entries(entries, wanted, due, is_done=True))
-    current = states_of(entries).mirrors
-    late = [binding for binding in binds if binding.name not in current or not current[binding.name].follows]
+    entries = site.ledger.change(
+        build_writer_id(link), lambda entries: _change_denials(entries, wanted, due, is_done=True)
+    )
+    current = parse_states(entries).mirrors
+    late = [binding for binding in binds if binding.name not in current or not current[binding.name].is_mirroring]
     _raise_errors(delete_bindings(site.client, sorted(late)) if late else [], site)
     return len(due)
 
 
-def lift_denials(site: Site, mirrors: Mapping[str, RecordedMirror]) -> None:
+def remove_denials(site: LinkSite, mirrors: Mapping[str, RecordedMirror]) -> None:
     """Remove the denials of mirrors, by flat name; the caller updates the ledger."""
     gone = sorted(binding for topic, mirror in mirrors.items() for binding in _list_removed_denials(topic, mirror, ()))
     _raise_errors(delete_bindings(site.client, gone) if gone else [], site)
@@ -495,15 +501,15 @@ def _list_removed_denials(topic: str, mirror: RecordedMirror, wanted: tuple[str,
             yield build_denial(topic, who)
 
 
-def _denial_entries(
+def _change_denials(
     entries: Entries, wanted: Mapping[str, tuple[str, ...]], due: Collection[str], *, is_done: bool
 ) -> Changes:
     changes: dict[Key, Mapping[str, object] | None] = {}
-    for topic, mirror in states_of(entries).mirrors.items():
+    for topic, mirror in parse_states(entries).mirrors.items():
         if topic not in due:
             continue
-        after = wanted[topic] if mirror.follows else ()
+        after = wanted[topic] if mirror.is_mirroring else ()
         denied = after if is_done else tuple(sorted({*mirror.denied, *after}))
         if denied != mirror.denied:
-            changes |= mirror_changes(topic, replace(mirror, denied=denied))
+            changes |= build_mirror_changes(topic, replace(mirror, denied=denied))
     return changes

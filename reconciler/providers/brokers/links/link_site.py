@@ -1,4 +1,4 @@
-"""Operations that links need on their destination and source."""
+"""Operations of links on their destination and source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reconciler.planning.actions import Change
 from reconciler.planning.fields import CONFIGS
 from reconciler.providers.brokers.ledger import CONFIGS as LEDGER_CONFIGS
 from reconciler.providers.brokers.ledger import REPLICAS, TOPIC, Ledger
-from reconciler.providers.brokers.links.link_states import States, states_of
+from reconciler.providers.brokers.links.link_states import LinkStates, parse_states
 from reconciler.providers.brokers.mount_ledger import CONFIGS as SEAL
 from reconciler.providers.brokers.mount_ledger import SEALED, is_sealed, parse_seals
 from reconciler.providers.brokers.offsets import EARLIEST, LATEST, read_offsets
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Site:
+class LinkSite:
     """The cluster that is the destination of links, with its ledger. Thread-safe."""
 
     client: KafkaClient
@@ -46,44 +46,37 @@ class Site:
         """Name of the cluster in manifests."""
         return self.client.name
 
-    def states(self) -> States:
+    def read_states(self) -> LinkStates:
         """Return the links and mirrors, including those whose topics are gone."""
-        return states_of(self.ledger.read())
+        return parse_states(self.ledger.read())
 
     def check_no_mirror(self, full_name: str, seen: TopicMetadata) -> None:
         """Reject an active mirror; brokers would accept records in it."""
-        states = self.states().live({seen.name: seen.id})
+        states = self.read_states().select_live({seen.name: seen.id})
         mirror = states.mirrors.get(seen.name)
-        if mirror is None or not mirror.follows:
+        if mirror is None or not mirror.is_mirroring:
             return
-        link = states.link_of(mirror)
+        link = states.find_link(mirror)
         of = mirror.entry.source if link is None else f"topic/{link[1].source_cluster}/{mirror.entry.source}"
         message = f"mirror/{self.cluster}/{full_name} is a mirror of {of}: only its link writes to it"
         raise UserError(message, hint="Produce to the source, or promote the mirror first.")
 
-    def topic(self, full_name: str) -> tuple[str, TopicMetadata | None]:
-        """Return the flat name of a topic, and the topic if it exists.
+    def read_topic(self, full_name: str) -> tuple[str, TopicMetadata | None]:
+        """Return the flat name of a topic, and the topic if it exists."""
+        name = self.naming.to_physical(full_name)
+        return name, self.client.read_topic(name)
 
-        Raises:
-            NotAuthorizedError: The principal may not describe it.
-        """
-        name = self.naming.physical(full_name)
-        return name, self.client.topic(name)
-
-    def seen(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
+    def read_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
         """Return existing topics by flat name."""
-        return {name: topic for name, topic in self.client.topics(names).items() if not topic.error}
+        return {name: topic for name, topic in self.client.read_topics(names).items() if not topic.error}
 
     def find_unshown_topics(self, names: Collection[str]) -> dict[str, RetryableError]:
-        """Return errors of topics that exist but are not visible yet.
-
-        Brokers lag behind their controller, which rejects the creation of existing topics.
-        """
-        from reconciler.providers.brokers.admin_requests import EXISTS, creation_request  # noqa: PLC0415 - lazy import
+        """Return errors of topics that exist but are not visible yet, as the controller refuses to create them."""
+        from reconciler.providers.brokers.admin_requests import EXISTS, build_creation_request  # noqa: PLC0415 - lazy import
 
         if not names:
             return {}
-        request = creation_request(
+        request = build_creation_request(
             self.client.dialect, [(name, None, None, {}) for name in sorted(names)], is_trial=True
         )
         answer = self.client.send(request, doing="looking whether topics are there")
@@ -98,16 +91,17 @@ class Site:
     def create_topics(
         self, topics: Mapping[str, tuple[int, Mapping[str, str]]], may_go_on: Callable[[], None]
     ) -> dict[str, str | ReconcilerError]:
-        """Create topics, full name to partitions and configs; return the id or error of each.
+        """Create topics, given as partitions and configs by full name; return each id or error.
 
-        Existing topics of that shape count as created.
+        Existing topics with these partitions and configs count as created.
         """
         specs = {
             name: TopicSpec(partitions=partitions).model_copy(update={"configs": dict(configs)})
             for name, (partitions, configs) in topics.items()
         }
         return self._apply(
-            {name: self._pending_change(name, is_creation=True, new=spec) for name, spec in specs.items()}, may_go_on
+            {name: self._pending_change(name, is_creation=True, new_spec=spec) for name, spec in specs.items()},
+            may_go_on,
         )
 
     def change_topic(
@@ -139,7 +133,8 @@ class Site:
     ) -> dict[str, str | ReconcilerError]:
         """Delete topics, given by full name and id; return their errors."""
         gone = {
-            name: self._pending_change(name, is_gone=True, incarnation=topic_id) for name, topic_id in topics.items()
+            name: self._pending_change(name, is_deletion=True, incarnation=topic_id)
+            for name, topic_id in topics.items()
         }
         return self._apply(gone, may_go_on)
 
@@ -148,7 +143,7 @@ class Site:
     ) -> dict[str, str | ReconcilerError]:
         from reconciler.providers.brokers.admin import TopicBatch  # noqa: PLC0415 - lazy import
 
-        outcomes = TopicBatch(self.client, self.naming, changes.values(), may_go_on).outcomes()
+        outcomes = TopicBatch(self.client, self.naming, changes.values(), may_go_on).apply_changes()
         return {
             name: outcome.error if isinstance(outcome, FailedAction) else outcome.incarnation or ""
             for name, outcome in zip(changes, outcomes, strict=True)
@@ -158,17 +153,17 @@ class Site:
         from reconciler.providers.brokers.admin_requests import PendingChange  # noqa: PLC0415 - as above
 
         address = address_of("mirror", self.cluster, full_name)
-        return PendingChange(full_name, address, self.naming.physical(full_name), **fields)
+        return PendingChange(full_name, address, self.naming.to_physical(full_name), **fields)
 
 
-def make_ledger(client: KafkaClient) -> None:
+def create_ledger_topic(client: KafkaClient) -> None:
     """Create the ledger's topic with up to three replicas, if it is missing."""
     from reconciler.providers.brokers import admin  # noqa: PLC0415 - lazy import
 
-    seen = client.topics([TOPIC]).get(TOPIC)
+    seen = client.read_topics([TOPIC]).get(TOPIC)
     if seen is None or seen.error:
-        shape = 1, min(REPLICAS, len(client.cluster().brokers))
-        admin.create(client, TOPIC, shape, LEDGER_CONFIGS)
+        shape = 1, min(REPLICAS, len(client.describe_cluster().brokers))
+        admin.create_topic(client, TOPIC, shape, LEDGER_CONFIGS)
 
 
 _DEFAULT_SOURCE: Final = 5
@@ -178,22 +173,24 @@ _MARK_BYTES: Final = 8
 _LEADERLESS: Final = "no leader"
 
 
-def source_topics(client: KafkaClient, topics: Mapping[str, TopicMetadata], ledger: Ledger) -> dict[str, SourceTopic]:
+def read_source_topics(
+    client: KafkaClient, topics: Mapping[str, TopicMetadata], ledger: Ledger
+) -> dict[str, SourceTopic]:
     """Return the properties that mirrors follow, by flat name; configs are those set on topics or brokers.
 
     Topics whose configs may not be described are omitted. A seal's configs are replaced by the previous ones.
     """
     sources: dict[str, SourceTopic] = {}
-    for name, configs in client.configs(sorted(topics)):
+    for name, configs in client.read_configs(sorted(topics)):
         if not isinstance(configs, int):
-            seen, values = topics[name], _values_set(configs)
+            seen, values = topics[name], _select_set_configs(configs)
             if is_sealed(values) and (seal := parse_seals(ledger.read(SEALED)).get(seen.id)) is not None:
                 values = {key: value for key, value in values.items() if key not in SEAL} | dict(seal.effective)
             sources[name] = SourceTopic(partitions=len(seen.replicas), incarnation=seen.id, configs=values)
     return sources
 
 
-def _values_set(configs: Mapping[str, ConfigState]) -> dict[str, str]:
+def _select_set_configs(configs: Mapping[str, ConfigState]) -> dict[str, str]:
     return {
         key: config.value
         for key, config in sorted(configs.items())
@@ -201,35 +198,37 @@ def _values_set(configs: Mapping[str, ConfigState]) -> dict[str, str]:
     }
 
 
-def list_offered_topics(site: Site, only: Collection[str] | None = None) -> dict[str, OfferedTopic]:
+def list_offered_topics(site: LinkSite, only: Collection[str] | None = None) -> dict[str, OfferedTopic]:
     """Return topics as a link sees them, by full name, with two requests and the ledger."""
-    names = None if only is None else {site.naming.physical(name) for name in only}
-    seen = site.client.topics(names)
+    names = None if only is None else {site.naming.to_physical(name) for name in only}
+    seen = site.client.read_topics(names)
     visible = {name: entry for name, entry in seen.items() if not entry.error and not is_internal(entry)}
-    live = site.states().live({name: entry.id for name, entry in visible.items()})
-    topics = source_topics(site.client, visible, site.ledger)
+    live = site.read_states().select_live({name: entry.id for name, entry in visible.items()})
+    topics = read_source_topics(site.client, visible, site.ledger)
     offers = {
-        site.naming.full_name(name): OfferedTopic(topic, is_mirror=name in live.mirrors and live.mirrors[name].follows)
+        site.naming.to_full_name(name): OfferedTopic(
+            topic, is_mirror=name in live.mirrors and live.mirrors[name].is_mirroring
+        )
         for name, topic in topics.items()
     }
     hidden = {name for name, entry in seen.items() if entry.error == _UNAUTHORIZED} | visible.keys() - topics.keys()
     unreadable = OfferedTopic(SourceTopic(partitions=0), is_readable=False)
-    return offers | {site.naming.full_name(name): unreadable for name in sorted(hidden)}
+    return offers | {site.naming.to_full_name(name): unreadable for name in sorted(hidden)}
 
 
-def marks(site: Site) -> dict[str, TopicMark]:
+def read_marks(site: LinkSite) -> dict[str, TopicMark]:
     """Return all topics by full name with a mark per partition that changes with its records, in four requests.
 
-    The mark of a leaderless partition equals no copy's, so its copier checks it and fails alone.
+    A leaderless partition has a mark that no copy has stored, so that its copier checks it and fails alone.
     """
     try:
-        return _read_marks(site)
-    except NotFoundError:  # a topic deleted in between fails the request for all
-        return _read_marks(site)
+        return _read_marks_once(site)
+    except NotFoundError:  # A topic deleted in between makes the whole request fail.
+        return _read_marks_once(site)
 
 
-def _read_marks(site: Site) -> dict[str, TopicMark]:
-    visible = {name: entry for name, entry in site.seen().items() if not is_internal(entry)}
+def _read_marks_once(site: LinkSite) -> dict[str, TopicMark]:
+    visible = {name: entry for name, entry in site.read_topics().items() if not is_internal(entry)}
     places = [
         (name, number) for name, entry in visible.items() for number, leader in enumerate(entry.leaders) if leader >= 0
     ]
@@ -244,18 +243,19 @@ def _read_marks(site: Site) -> dict[str, TopicMark]:
     shapes = {
         name: SourceTopic(partitions=len(entry.replicas), incarnation=entry.id) for name, entry in visible.items()
     }
-    topics = shapes | source_topics(site.client, visible, site.ledger)
-    return {site.naming.full_name(name): TopicMark(topic, by_topic[name]) for name, topic in topics.items()}
+    topics = shapes | read_source_topics(site.client, visible, site.ledger)
+    return {site.naming.to_full_name(name): TopicMark(topic, by_topic[name]) for name, topic in topics.items()}
 
 
-def version(site: Site) -> str:
+def compute_version(site: LinkSite) -> str:
     """Return a digest that changes with topics, configs, access rules and links."""
     from reconciler.providers.brokers.client import read_bindings  # noqa: PLC0415 - lazy import
 
-    topics = site.seen()
+    topics = site.read_topics()
     shapes = sorted((name, topic.id, len(topic.replicas)) for name, topic in topics.items())
     configs = sorted(
-        (name, sorted(topic.configs.items())) for name, topic in source_topics(site.client, topics, site.ledger).items()
+        (name, sorted(topic.configs.items()))
+        for name, topic in read_source_topics(site.client, topics, site.ledger).items()
     )
     bindings, _ = read_bindings(site.client)
     entries = sorted((str(key), str(value)) for key, value in site.ledger.read().items())

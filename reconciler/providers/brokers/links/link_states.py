@@ -61,20 +61,20 @@ class RecordedMirror:
     entry: MirrorEntry
     opening: Operation | None = None
     denied: tuple[str, ...] = ()
-    """Principals that the link denies writing; recorded before the rules are created, until they are removed."""
+    """Principals that the link denies writing; recorded before the rules are created, and until they are removed."""
 
     @property
-    def follows(self) -> bool:
+    def is_mirroring(self) -> bool:
         """Return whether the topic is a mirror, not an ordinary topic that was one."""
         return not self.entry.is_stopped or self.opening is not None
 
     @property
     def operation(self) -> Operation | None:
-        """Operation in progress. A failover has none: the user repeats it after a crash."""
+        """Operation in progress; `None` for a failover, which the user repeats after a crash."""
         ended = self.opening if self.opening is not None and self.opening.id else None
         return self.entry.operation or ended
 
-    def document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         """Return the ledger's document of the mirror."""
         document = {**self.entry.to_json(), "name": self.name, "link": self.link, "topic_id": self.topic_id}
         if self.denied:
@@ -96,40 +96,32 @@ def parse_mirror(document: Mapping[str, Any]) -> RecordedMirror:
 
 
 @dataclass(frozen=True, slots=True)
-class States:
+class LinkStates:
     """All links and mirrors of a cluster; mirrors by flat name."""
 
     links: Mapping[str, LinkEntry]
     mirrors: Mapping[str, RecordedMirror]
 
-    def link_of(self, mirror: RecordedMirror) -> NamedObjects | None:
+    def find_link(self, mirror: RecordedMirror) -> NamedObjects | None:
         """Return the name and entry of a mirror's link, or `None` if it was deleted."""
         link = self.links.get(mirror.link)
         return (mirror.link, link) if link is not None and link.id == mirror.entry.link_id else None
 
-    def status(self, mirror: RecordedMirror) -> MirrorStatus:
+    def compute_status(self, mirror: RecordedMirror) -> MirrorStatus:
         """Return the status to show for a mirror."""
         if mirror.opening is not None:
             return MirrorStatus.PENDING_STOPPED
-        named = self.link_of(mirror)
+        named = self.find_link(mirror)
         return compute_mirror_status(mirror.entry, None if named is None else named[1])
 
-    def link(self, name: str) -> LinkEntry:
-        """Return a link.
-
-        Raises:
-            UserError: The link does not exist.
-        """
+    def require_link(self, name: str) -> LinkEntry:
+        """Return a link."""
         if name not in self.links:
             raise NotFoundError(f"link {name} does not exist", hint="Create it first.")
         return self.links[name]
 
-    def mirror(self, topic: str, full_name: str, topic_id: str | None) -> RecordedMirror:
-        """Return a mirror, also a stopped one; `topic_id` is that of the current topic.
-
-        Raises:
-            UserError: The topic is not a mirror.
-        """
+    def require_mirror(self, topic: str, full_name: str, topic_id: str | None) -> RecordedMirror:
+        """Return a mirror, also a stopped one; `topic_id` is that of the current topic."""
         mirror = self.mirrors.get(topic)
         if mirror is None or mirror.topic_id is None or mirror.topic_id != topic_id:
             raise NotFoundError(
@@ -137,14 +129,14 @@ class States:
             )
         return mirror
 
-    def of(self, link: str) -> Iterator[tuple[str, RecordedMirror]]:
+    def list_mirrors(self, link: str) -> Iterator[tuple[str, RecordedMirror]]:
         """Yield the mirrors of a link by flat name, in order."""
         current = self.links.get(link)
         for topic, mirror in sorted(self.mirrors.items()):
             if current is not None and mirror.entry.link_id == current.id:
                 yield topic, mirror
 
-    def live(self, ids: Mapping[str, str]) -> States:
+    def select_live(self, ids: Mapping[str, str]) -> LinkStates:
         """Return the states without mirrors whose topics do not exist; `ids` are current topic ids."""
         existing = {
             name: mirror
@@ -153,19 +145,15 @@ class States:
         }
         return replace(self, mirrors=existing)
 
-    def names_being_created(self, link: str) -> frozenset[str]:
+    def list_creating_topics(self, link: str) -> frozenset[str]:
         """Return flat names of mirrors that a link is creating; their creator may have crashed."""
         return frozenset(
             name for name, mirror in self.mirrors.items() if mirror.link == link and mirror.entry.state == CREATING
         )
 
 
-def states_of(entries: Entries) -> States:
-    """Parse links and mirrors of a ledger.
-
-    Raises:
-        UserError: An entry was written by another program.
-    """
+def parse_states(entries: Entries) -> LinkStates:
+    """Parse links and mirrors of a ledger."""
     links: dict[str, LinkEntry] = {}
     mirrors: dict[str, RecordedMirror] = {}
     for key, value in entries.items():
@@ -176,17 +164,17 @@ def states_of(entries: Entries) -> States:
                 mirrors[str(key[1])] = parse_mirror(value)
         except (KeyError, TypeError, AttributeError) as error:
             raise foreign_entry_error(key, error) from error
-    return States(links, mirrors)
+    return LinkStates(links, mirrors)
 
 
-def link_changes(name: str, link: LinkEntry | None) -> Changes:
+def build_link_changes(name: str, link: LinkEntry | None) -> Changes:
     """Return the change that writes a link to the ledger; `None` removes it."""
     return {link_key(name): None if link is None else link.to_json()}
 
 
-def mirror_changes(topic: str, mirror: RecordedMirror | None) -> Changes:
+def build_mirror_changes(topic: str, mirror: RecordedMirror | None) -> Changes:
     """Return the change that writes a mirror to the ledger; `None` removes it."""
-    return {mirror_key(topic): None if mirror is None else mirror.document()}
+    return {mirror_key(topic): None if mirror is None else mirror.to_document()}
 
 
 # Configs that a mirror syncs from its source. Brokers must neither replace the source's timestamps nor refuse old ones.
@@ -205,28 +193,28 @@ PINNED: Final[Mapping[str, str]] = {
 """
 
 
-def synced_keys(link: LinkEntry) -> frozenset[str]:
+def list_synced_keys(link: LinkEntry) -> frozenset[str]:
     """Return the configs that mirrors of a link cannot set."""
     return frozenset(list_synced_configs(link)) | KEPT.keys()
 
 
-def is_declared(key: str, value: str) -> bool:
+def is_declared_config(key: str, value: str) -> bool:
     """Return whether a mirror's config may be declared by a user, not pinned."""
     return key not in KEPT and PINNED.get(key) != value
 
 
-def resolve_configs(
+def resolve_synced_configs(
     source: SourceTopic, link: LinkEntry, destination: Capabilities, own: Mapping[str, str]
 ) -> dict[str, str | None]:
     """Return a mirror's synced configs; `None` resets one.
 
-    A source's default is set if the destination's differs. Configs unknown to the brokers are omitted. Declared configs
-    among `own`, the mirror's current or declared ones, stay.
+    A source's default is set if the destination's differs. Configs unknown to the brokers are omitted. `own` are the
+    mirror's current or declared configs, of which declared ones stay.
     """
     taken: dict[str, str | None] = {
         key: value for key, value in PINNED.items() if key in destination.configs and own.get(key, value) == value
     }
-    for key in sorted(synced_keys(link)):
+    for key in sorted(list_synced_keys(link)):
         known = destination.configs.get(key)
         if known is None:
             continue
@@ -253,12 +241,12 @@ def overlay_links(
     entries, topics, configs = observation
     names = {observed.physical_name: address for address, observed in inventory.items() if kind_of(address) == "topic"}
 
-    def becomes(topic: str) -> Resource | None:
+    def find_ordinary_topic(topic: str) -> Resource | None:
         return inventory[names[topic]].resource if topic in names else None
 
-    no_topics = mirror_topic_names(entries, topics) | topics_being_created(entries)
+    no_topics = list_mirror_topics(entries, topics) | find_creating_topics(entries)
     followers = {names[topic] for topic in no_topics if topic in names}
-    links = observe_links(entries, topics, cluster, configs, becomes, bindings=bindings)
+    links = observe_links(entries, topics, cluster, configs, find_ordinary_topic, bindings=bindings)
     resources = {address: observed for address, observed in inventory.items() if address not in followers}
     return resources | {
         address: observed for address, observed in links.items() if is_wanted is None or is_wanted(address)
@@ -266,52 +254,51 @@ def overlay_links(
 
 
 def list_shown_mirrors(entries: Entries, topics: Mapping[str, TopicMetadata], cluster: str) -> dict[str, TopicShown]:
-    """Return listed topics that are mirrors, by flat name."""
-    states = states_of(entries).live({name: seen.id for name, seen in topics.items()})
+    """Return the topics that are mirrors, for listing, by flat name."""
+    states = parse_states(entries).select_live({name: seen.id for name, seen in topics.items()})
     shown = {}
     for topic, mirror in states.mirrors.items():
-        of = states.link_of(mirror)
-        if mirror.follows and of is not None:
-            follows = FollowedSource(states.status(mirror), of[0], f"{of[1].source_cluster}/{mirror.entry.source}")
+        of = states.find_link(mirror)
+        if mirror.is_mirroring and of is not None:
+            follows = FollowedSource(
+                states.compute_status(mirror), of[0], f"{of[1].source_cluster}/{mirror.entry.source}"
+            )
             address = address_of("mirror", cluster, mirror.name)
             shown[topic] = TopicShown(address, len(topics[topic].replicas), None, following=follows)
     return shown
 
 
-def mirror_topic_names(entries: Entries, topics: Mapping[str, TopicMetadata]) -> frozenset[str]:
+def list_mirror_topics(entries: Entries, topics: Mapping[str, TopicMetadata]) -> frozenset[str]:
     """Return flat names of topics that are mirrors."""
-    live = states_of(entries).live({name: seen.id for name, seen in topics.items()})
-    return frozenset(topic for topic, mirror in live.mirrors.items() if mirror.follows)
+    live = parse_states(entries).select_live({name: seen.id for name, seen in topics.items()})
+    return frozenset(topic for topic, mirror in live.mirrors.items() if mirror.is_mirroring)
 
 
-def topics_being_created(entries: Entries) -> frozenset[str]:
-    """Return flat names of mirrors that are being created; they belong to their links only."""
-    states = states_of(entries)
+def find_creating_topics(entries: Entries) -> frozenset[str]:
+    """Return flat names of mirrors that are being created."""
+    states = parse_states(entries)
     return frozenset(
         topic
         for topic, mirror in states.mirrors.items()
-        if mirror.entry.state == CREATING and states.link_of(mirror) is not None
+        if mirror.entry.state == CREATING and states.find_link(mirror) is not None
     )
 
 
 def find_recorded_mirrors(entries: Entries, cluster: str, names: Iterable[str]) -> dict[str, MirrorTopic]:
-    """Return recorded mirrors among topics, by flat name.
-
-    Brokers report no id of topics that may not be described, so only the ledger is read.
-    """
-    states = states_of(entries)
+    """Return mirrors of these names in the ledger; brokers report no id of topics that may not be described."""
+    states = parse_states(entries)
     mirrors: dict[str, MirrorTopic] = {}
     for topic in names:
         mirror = states.mirrors.get(topic)
-        of = None if mirror is None else states.link_of(mirror)
-        if mirror is not None and of is not None and mirror.follows:
+        of = None if mirror is None else states.find_link(mirror)
+        if mirror is not None and of is not None and mirror.is_mirroring:
             mirrors[topic] = to_declared_mirror(cluster, mirror.name, mirror.entry, of, {}, 1)
     return mirrors
 
 
-def read_denials(entries: Entries) -> frozenset[AccessBinding]:
-    """Return the access rules that protect mirrors; some may not exist yet or any longer."""
-    mirrors = states_of(entries).mirrors
+def list_denials(entries: Entries) -> frozenset[AccessBinding]:
+    """Return the recorded access rules that protect mirrors; some may not exist now."""
+    mirrors = parse_states(entries).mirrors
     return frozenset(build_denial(topic, principal) for topic, mirror in mirrors.items() for principal in mirror.denied)
 
 
@@ -320,15 +307,15 @@ def observe_links(
     topics: Mapping[str, TopicMetadata],
     cluster: str,
     configs: Mapping[str, Mapping[str, str]],
-    becomes: Callable[[str], Resource | None] = lambda _topic: None,
+    find_ordinary_topic: Callable[[str], Resource | None] = lambda _topic: None,
     *,
     bindings: frozenset[AccessBinding] = frozenset(),
 ) -> dict[Address, Observed]:
     """Return links and mirrors by address, also stopped mirrors.
 
-    `configs` are the topics' own configs. `becomes` returns the ordinary topic that a mirror would be, by flat name.
+    `configs` are the own configs of topics. `find_ordinary_topic` returns the topic that a stopped mirror would be.
     """
-    states = states_of(entries).live({name: seen.id for name, seen in topics.items()})
+    states = parse_states(entries).select_live({name: seen.id for name, seen in topics.items()})
     observed = {
         address_of("link", cluster, name): Observed(
             to_declared_link(name, cluster, link), link.id, state=compute_link_status(link)
@@ -336,11 +323,11 @@ def observe_links(
         for name, link in sorted(states.links.items())
     }
     for topic, mirror in sorted(states.mirrors.items()):
-        of, seen = states.link_of(mirror), topics[topic]
+        of, seen = states.find_link(mirror), topics[topic]
         if of is None:
             continue
         sets = configs.get(topic, {}).items()
-        own = {key: value for key, value in sets if is_declared(key, value) and key not in TRANSIENT_CONFIGS}
+        own = {key: value for key, value in sets if is_declared_config(key, value) and key not in TRANSIENT_CONFIGS}
         resource = to_declared_mirror(cluster, mirror.name, mirror.entry, of, own, len(seen.replicas))
         denied = tuple(principal for principal in mirror.denied if build_denial(topic, principal) in bindings)
         resource = resource.model_copy(update={"denied": denied}) if denied else resource
@@ -348,8 +335,8 @@ def observe_links(
             resource,
             seen.id,
             topic,
-            state=states.status(mirror),
-            mirror=LiveMirror.from_entry(mirror.entry, becomes(topic) if mirror.follows else None),
+            state=states.compute_status(mirror),
+            mirror=LiveMirror.from_entry(mirror.entry, find_ordinary_topic(topic) if mirror.is_mirroring else None),
             hidden=hidden_topic_error(cluster, topic) if seen.error == UNAUTHORIZED else None,
         )
     return observed

@@ -15,29 +15,29 @@ from reconciler.lifecycles import MIRROR, MirrorStatus
 from reconciler.planning.actions import ControlAction, Create, Delete, Transition, Update
 from reconciler.providers.brokers.admin_requests import PLATFORM, unsupported_error
 from reconciler.providers.brokers.client import UNAUTHORIZED
-from reconciler.providers.brokers.faults import error_of_code
+from reconciler.providers.brokers.faults import translate_code
 from reconciler.providers.brokers.ledger import (
     LINK_ENTRY,
     MIRROR_ENTRY,
     PROGRESS,
     Changes,
     Entries,
+    build_writer_id,
     progress_key,
-    writer_of,
 )
 from reconciler.providers.brokers.links import link_groups
 from reconciler.providers.brokers.links.link_changes import LinkChanges, MirrorCreation, NewMirror
-from reconciler.providers.brokers.links.link_site import Site, make_ledger, marks
+from reconciler.providers.brokers.links.link_site import LinkSite, create_ledger_topic, read_marks
 from reconciler.providers.brokers.links.link_states import (
+    LinkStates,
     RecordedMirror,
-    States,
-    link_changes,
-    mirror_changes,
-    states_of,
-    synced_keys,
+    build_link_changes,
+    build_mirror_changes,
+    list_synced_keys,
+    parse_states,
 )
-from reconciler.providers.brokers.offsets import bounds_of
-from reconciler.providers.brokers.translate import TopicMetadata, own_values
+from reconciler.providers.brokers.offsets import read_bounds
+from reconciler.providers.brokers.translate import TopicMetadata, select_own_configs
 from reconciler.providers.models import (
     MirrorEntries,
     apply_declared_changes,
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
 class KafkaLinks(MirrorEntries):
     """`Links` over the ledger of a Kafka cluster."""
 
-    site: Site
+    site: LinkSite
     log: Callable[[str], TopicLog] | None = None
     """Opens the log of a topic by full name; only a failback that keeps diverged records needs it."""
 
@@ -102,7 +102,7 @@ class KafkaLinks(MirrorEntries):
 
     def change_mirror(self, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> None:
         """Replace the entry of a mirror in one ledger write."""
-        LinkChanges(self.site).change(full_name, self.read_mirror(full_name).link, decide)
+        LinkChanges(self.site).change_mirror(full_name, self.read_mirror(full_name).link, decide)
 
     def change_link(self, name: str, decide: Callable[[LinkEntry], LinkEntry]) -> None:
         """Replace the entry of a link in one ledger write."""
@@ -113,11 +113,11 @@ class KafkaLinks(MirrorEntries):
         return self.site.now_ms()
 
     def list_topic_marks(self) -> Mapping[str, TopicMark]:
-        """Return all topics with marks that change with their partitions."""
-        return marks(self.site)
+        """Return all topics with marks that change with their records."""
+        return read_marks(self.site)
 
     def load_job_rows(self, job: str) -> Mapping[str, list[Any]]:  # noqa: ARG002 - nothing is kept
-        """Return nothing: the process of a restarted job checks every partition again."""
+        """Return nothing: a restarted job checks every partition again."""
         return {}
 
     def store_job_rows(self, job: str, rows: Mapping[str, list[Any]]) -> None:
@@ -126,21 +126,22 @@ class KafkaLinks(MirrorEntries):
     def list_links(self) -> Sequence[ObservedLink]:
         """Return the links by name; reads only the ledger."""
         return [
-            to_observed_link(name, self.site.cluster, link) for name, link in sorted(self.site.states().links.items())
+            to_observed_link(name, self.site.cluster, link)
+            for name, link in sorted(self.site.read_states().links.items())
         ]
 
     def list_mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None
     ) -> Sequence[ObservedMirror]:
         """Return mirrors whose topics exist, by full name; reads the ledger and makes one request."""
-        states = self.site.states()
+        states = self.site.read_states()
         wanted = [
             topic
             for topic, mirror in sorted(states.mirrors.items())
             if link in {None, mirror.link} and name in {None, mirror.name} and source in {None, mirror.entry.source}
         ]
-        topics = self.site.seen(wanted)
-        live = states.live({name: seen.id for name, seen in topics.items()})
+        topics = self.site.read_topics(wanted)
+        live = states.select_live({name: seen.id for name, seen in topics.items()})
         mirrors = [
             _describe_mirror(self.site, live, mirror, topics[topic])
             for topic, mirror in live.mirrors.items()
@@ -150,71 +151,73 @@ class KafkaLinks(MirrorEntries):
 
     def list_lost_mirrors(self, link: str) -> Sequence[str]:
         """Return full names of mirrors whose topics were deleted, or created again."""
-        states = self.site.states()
-        of_link = {topic: mirror for topic, mirror in states.of(link) if mirror.topic_id is not None and mirror.follows}
-        topics = self.site.client.topics(list(of_link))
-        live = states.live({name: seen.id for name, seen in topics.items() if not seen.error}).mirrors
+        states = self.site.read_states()
+        of_link = {
+            topic: mirror
+            for topic, mirror in states.list_mirrors(link)
+            if mirror.topic_id is not None and mirror.is_mirroring
+        }
+        topics = self.site.client.read_topics(list(of_link))
+        live = states.select_live({name: seen.id for name, seen in topics.items() if not seen.error}).mirrors
         hidden = {name for name, seen in topics.items() if seen.error == UNAUTHORIZED}
         return sorted(mirror.name for topic, mirror in of_link.items() if topic not in live and topic not in hidden)
 
     def find_hidden_mirrors(self, shown: Collection[str], link: str | None = None) -> Mapping[str, NotAuthorizedError]:
-        """Return mirrors to copy that are not in `shown` and may not be described, by full name."""
-        states = self.site.states()
+        """Return errors for mirrors to copy that are not in `shown` and may not be described, by full name."""
+        states = self.site.read_states()
         silent = {
             topic: mirror.name
             for topic, mirror in sorted(states.mirrors.items())
             if mirror.name not in shown and mirror.topic_id is not None and link in {None, mirror.link}
-            if states.status(mirror) in _COPIED_STATUSES
+            if states.compute_status(mirror) in _COPIED_STATUSES
         }
-        topics = self.site.client.topics(list(silent))
+        topics = self.site.client.read_topics(list(silent))
         return {
-            silent[name]: self.site.client.hidden(name) for name, seen in topics.items() if seen.error == UNAUTHORIZED
+            silent[name]: self.site.client.build_hidden_error(name)
+            for name, seen in topics.items()
+            if seen.error == UNAUTHORIZED
         }
 
     def read_mirror(self, full_name: str) -> ObservedMirror:
-        """Return one mirror.
-
-        Raises:
-            UserError: The topic does not exist or is not mirrored.
-        """
-        topic, seen = self.site.topic(full_name)
-        states = self.site.states()
+        """Return one mirror."""
+        topic, seen = self.site.read_topic(full_name)
+        states = self.site.read_states()
         if seen is None:
             raise NotFoundError(f"topic {full_name} does not exist", hint="List the topics with: reconciler topic list")
-        return _describe_mirror(self.site, states, states.mirror(topic, full_name, seen.id), seen)
+        return _describe_mirror(self.site, states, states.require_mirror(topic, full_name, seen.id), seen)
 
     def read_positions(self, full_name: str) -> Mapping[int, Position]:
         """Return the copied positions of a mirror, in source offsets; of another topic its own positions."""
         positions = self.read_positions_of_topics([full_name])
         if full_name not in positions:
-            self.site.topic(full_name)  # raises if the topic may not be described
+            self.site.read_topic(full_name)  # raises if the topic may not be described
             raise NotFoundError(f"topic {full_name} does not exist", hint="List the topics with: reconciler topic list")
         return positions[full_name]
 
     def read_positions_of_topics(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
-        """Return `positions` of existing topics; reads the ledger, with a few requests per leader."""
-        names = {self.site.naming.physical(full_name): full_name for full_name in full_names}
-        topics = self.site.seen(sorted(names))
+        """Return `positions` of existing topics; reads the ledger, and makes a few requests per leader."""
+        names = {self.site.naming.to_physical(full_name): full_name for full_name in full_names}
+        topics = self.site.read_topics(sorted(names))
         entries = self.site.ledger.read(LINK_ENTRY, MIRROR_ENTRY, PROGRESS)
-        live = states_of(entries).live({topic: seen.id for topic, seen in topics.items()}).mirrors
-        own = {topic for topic in topics if topic not in live or not live[topic].follows}
+        live = parse_states(entries).select_live({topic: seen.id for topic, seen in topics.items()}).mirrors
+        own = {topic for topic in topics if topic not in live or not live[topic].is_mirroring}
         places = [(topic, number) for topic in sorted(own) for number in range(len(topics[topic].replicas))]
         positions: dict[str, dict[int, Position]] = {names[topic]: {} for topic in topics}
-        for (topic, number), at in bounds_of(self.site.client, places).items():
+        for (topic, number), at in read_bounds(self.site.client, places).items():
             positions[names[topic]][number] = Position(at.start, at.end, at.epochs)
         for topic in topics.keys() & live.keys():
             copied = {
                 number: _parse_position(live[topic], entries.get(progress_key(topic, number)), number)
                 for number in range(len(topics[topic].replicas))
             }
-            if topic in own:  # An ordinary topic again: its own position, and what it copied last.
+            if topic in own:  # The topic is no mirror any more: add what it copied last to its own position.
                 copied = {number: _add_copied(positions[names[topic]][number], at) for number, at in copied.items()}
             positions[names[topic]] = copied
         return positions
 
     def read_newest_timestamps(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, int]]:
         """Return the latest copied timestamp (ms) of mirrors' partitions, if known."""
-        names = {self.site.naming.physical(full_name): full_name for full_name in full_names}
+        names = {self.site.naming.to_physical(full_name): full_name for full_name in full_names}
         newest_by_topic: dict[str, dict[int, int]] = {}
         for (_, topic, number, *_), progress in self.site.ledger.read(PROGRESS).items():
             newest_ms = progress.get("newest_ms")
@@ -225,8 +228,8 @@ class KafkaLinks(MirrorEntries):
     def request_verb(
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = skip_check
     ) -> ObservedMirror:
-        """Request a verb for a mirror; a verb that stops it returns after its copiers are fenced."""
-        result = self._make_changes(may_go_on).ask({full_name: self.read_mirror(full_name).link}, verb, operation)[
+        """Request a verb for a mirror; stopping one returns after its copiers are fenced."""
+        result = self._make_changes(may_go_on).request({full_name: self.read_mirror(full_name).link}, verb, operation)[
             full_name
         ]
         if isinstance(result, ReconcilerError):
@@ -237,7 +240,7 @@ class KafkaLinks(MirrorEntries):
         self, full_name: str, of: ObservedMirror, operation: Operation, *, may_go_on: Callable[[], None] = skip_check
     ) -> ObservedMirror:
         """Seal a topic, and make it the mirror of `of`, its own mirror."""
-        self._make_failback(may_go_on).join(full_name, of, operation)
+        self._make_failback(may_go_on).make_mirror(full_name, of, operation)
         return self.read_mirror(full_name)
 
     def refuse_producers(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = skip_check) -> None:
@@ -255,22 +258,22 @@ class KafkaLinks(MirrorEntries):
     ) -> ObservedMirror:
         """Move a mirror to the next state of its operation."""
         request = TransitionRequest(self.site.now_ms(), operation, is_given_up)
-        self._make_changes(may_go_on).advance(full_name, self.read_mirror(full_name).link, to, request)
+        self._make_changes(may_go_on).move_to_status(full_name, self.read_mirror(full_name).link, to, request)
         return self.read_mirror(full_name)
 
     def truncate(
         self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = skip_check
     ) -> Mapping[int, TruncatedPartition]:
         """Empty partitions with records that the mirror never got."""
-        return self._make_failback(may_go_on).empty(self.read_mirror(full_name), operation)
+        return self._make_failback(may_go_on).empty_diverged_partitions(self.read_mirror(full_name), operation)
 
     def find_diverged_records(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[DivergedPartition]:
-        """Return the records that a topic's mirror never got; they are read."""
-        return self._make_failback(skip_check).find_diverged_records(full_name, cuts)
+        """Read the records that a topic's mirror never got, and return their ranges."""
+        return self._make_failback(skip_check).find_diverged(full_name, cuts)
 
     def read_offset_maps(self, full_name: str) -> Mapping[int, OffsetMap]:
         """Return the offset maps of a mirror, stopped or not, by partition."""
-        return self._make_failback(skip_check).maps(full_name)
+        return self._make_failback(skip_check).read_maps(full_name)
 
     def record_agreement(
         self,
@@ -287,15 +290,15 @@ class KafkaLinks(MirrorEntries):
             raise UserError(message, hint="Delete the topic, and mirror it again.")
         self._make_failback(skip_check).record_agreement(full_name, source_topic_id, bounds, maps, operation)
         link_groups.mark_offsets_synced(
-            self.site, self.read_mirror(full_name).link, self.site.naming.physical(full_name)
+            self.site, self.read_mirror(full_name).link, self.site.naming.to_physical(full_name)
         )
 
     def record_start_offsets(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
         """Record the source offsets at which a new mirror begins, with the copiers' progress, in one write."""
-        topic, seen = self.site.topic(full_name)
+        topic, seen = self.site.read_topic(full_name)
 
         def decide(entries: Entries) -> Changes:
-            mirror = states_of(entries).mirror(topic, full_name, None if seen is None else seen.id)
+            mirror = parse_states(entries).require_mirror(topic, full_name, None if seen is None else seen.id)
             after = replace(mirror, entry=set_first_offsets(mirror.entry, offsets))
             missing = {
                 number: at
@@ -304,9 +307,11 @@ class KafkaLinks(MirrorEntries):
             }
             at_start = {**_NO_PROGRESS, "copy_id": mirror.topic_id}
             started = {progress_key(topic, number): {**at_start, "through": at} for number, at in missing.items()}
-            return {**started, **({} if after == mirror else mirror_changes(topic, after))}
+            return {**started, **({} if after == mirror else build_mirror_changes(topic, after))}
 
-        self.site.ledger.change(writer_of(self.read_mirror(full_name).link), decide, LINK_ENTRY, MIRROR_ENTRY, PROGRESS)
+        self.site.ledger.change(
+            build_writer_id(self.read_mirror(full_name).link), decide, LINK_ENTRY, MIRROR_ENTRY, PROGRESS
+        )
         return self.read_mirror(full_name)
 
     def find_foreign_records(
@@ -317,15 +322,15 @@ class KafkaLinks(MirrorEntries):
         on_unknown: Callable[[str, ReconcilerError], None] | None = None,
     ) -> Mapping[str, Sequence[ForeignRecords]]:
         """Return records in mirrors that their links did not copy."""
-        from reconciler.providers.brokers.links.foreign_records import foreign_records  # noqa: PLC0415 - lazy import
+        from reconciler.providers.brokers.links.foreign_records import find_foreign_records  # noqa: PLC0415 - lazy import
 
-        return foreign_records(self.site, full_names, is_stopped=is_stopped, on_unknown=on_unknown)
+        return find_foreign_records(self.site, full_names, is_stopped=is_stopped, on_unknown=on_unknown)
 
     def delete_below_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
         """Delete records below the source's log starts, if retention is synced."""
-        from reconciler.providers.brokers.links.link_sync import follow_starts  # noqa: PLC0415 - lazy import
+        from reconciler.providers.brokers.links.link_sync import delete_below_source_starts  # noqa: PLC0415 - lazy import
 
-        follow_starts(self.site, full_name, starts)
+        delete_below_source_starts(self.site, full_name, starts)
 
     def _make_changes(self, may_go_on: Callable[[], None]) -> LinkChanges:
         return LinkChanges(self.site, may_go_on)
@@ -340,10 +345,16 @@ _COPIED_STATUSES: Final = frozenset({MirrorStatus.ACTIVE, MirrorStatus.SOURCE_UN
 _NO_PROGRESS: Final[Mapping[str, Any]] = {"topic_id": None, "epochs": [], "chunk": 0, "commits": 0}
 
 
-def _describe_mirror(site: Site, states: States, mirror: RecordedMirror, topic: TopicMetadata) -> ObservedMirror:
-    of = states.link_of(mirror) or (mirror.link, None)
+def _describe_mirror(
+    site: LinkSite, states: LinkStates, mirror: RecordedMirror, topic: TopicMetadata
+) -> ObservedMirror:
+    of = states.find_link(mirror) or (mirror.link, None)
     seen = to_observed_mirror(site.cluster, mirror.name, (topic.id, len(topic.replicas)), of, mirror.entry)
-    return seen if mirror.opening is None else replace(seen, status=states.status(mirror), operation=mirror.operation)
+    return (
+        seen
+        if mirror.opening is None
+        else replace(seen, status=states.compute_status(mirror), operation=mirror.operation)
+    )
 
 
 def _parse_position(mirror: RecordedMirror, progress: Mapping[str, object] | None, number: int) -> Position:
@@ -390,24 +401,20 @@ _APPLIED_FIRST: Final = (Delete, Transition)
 
 
 def apply_link_actions(
-    site: Site, actions: Sequence[ControlAction], may_go_on: Callable[[], None]
+    site: LinkSite, actions: Sequence[ControlAction], may_go_on: Callable[[], None]
 ) -> Iterator[Outcome]:
-    """Carry out actions about links and mirrors, and yield an outcome of each. Idempotent.
-
-    Raises:
-        LeaseError: From `may_go_on`; the next process continues.
-    """
-    worker = _LinkWorker(site, may_go_on)
+    """Carry out actions about links and mirrors, and yield an outcome of each. Idempotent."""
+    applier = _ActionApplier(site, may_go_on)
     ordered = sorted(actions, key=lambda action: not isinstance(action, _APPLIED_FIRST))
     results: dict[str, str | ReconcilerError | None] = {}
-    results |= worker.apply_transitions([action for action in ordered if isinstance(action, Transition)])
+    results |= applier.apply_transitions([action for action in ordered if isinstance(action, Transition)])
     for action in ordered:
         if action.id not in results and not (isinstance(action, Create) and isinstance(action.after, MirrorTopic)):
             try:
-                results[action.id] = worker.apply_one(action)
+                results[action.id] = applier.apply_action(action)
             except ReconcilerError as error:
                 results[action.id] = error
-    results |= worker.create_mirrors(
+    results |= applier.create_mirrors(
         [action for action in ordered if isinstance(action, Create) and action.id not in results]
     )
     for action in actions:
@@ -415,23 +422,25 @@ def apply_link_actions(
         if isinstance(outcome, ReconcilerError):
             yield FailedAction(action.id, outcome)
         else:
-            yield CompletedAction(action.id, outcome, _physical(site, action))
+            yield CompletedAction(action.id, outcome, _find_broker_name(site, action))
 
 
-def _physical(site: Site, action: ControlAction) -> str | None:
+def _find_broker_name(site: LinkSite, action: ControlAction) -> str | None:
     is_mirror = isinstance(action, Transition) or isinstance(getattr(action, "after", None), MirrorTopic)
-    return site.naming.physical(full_name_of(action.address)) if is_mirror else None
+    return site.naming.to_physical(full_name_of(action.address)) if is_mirror else None
 
 
-class _LinkWorker:
-    def __init__(self, site: Site, may_go_on: Callable[[], None]) -> None:
+class _ActionApplier:
+    def __init__(self, site: LinkSite, may_go_on: Callable[[], None]) -> None:
         self._site, self._may_go_on = site, may_go_on
 
     def apply_transitions(self, actions: Sequence[Transition]) -> dict[str, str | ReconcilerError]:
         """Pause, resume and fail over mirrors; verbs that need both clusters are rejected."""
         results: dict[str, str | ReconcilerError] = {}
         try:
-            links = {mirror.name: mirror.link for mirror in self._site.states().mirrors.values()} if actions else {}
+            links = (
+                {mirror.name: mirror.link for mirror in self._site.read_states().mirrors.values()} if actions else {}
+            )
         except ReconcilerError as error:
             return {action.id: error for action in actions}
         for verb in sorted({action.verb for action in actions}):
@@ -466,17 +475,17 @@ class _LinkWorker:
             else:
                 by_link.setdefault(mirror.link, {})[mirror.name] = (action, new)
         for link, mirrors in by_link.items():
-            created = self._create(link, {name: new for name, (_, new) in mirrors.items()})
+            created = self._create_on_link(link, {name: new for name, (_, new) in mirrors.items()})
             results |= {action.id: created[name] for name, (action, _) in mirrors.items()}
         return results
 
-    def _create(self, link: str, wanted: dict[str, NewMirror]) -> dict[str, str | ReconcilerError]:
+    def _create_on_link(self, link: str, wanted: dict[str, NewMirror]) -> dict[str, str | ReconcilerError]:
         try:
-            return MirrorCreation(self._site, self._may_go_on).make(link, wanted)
+            return MirrorCreation(self._site, self._may_go_on).create_mirrors(link, wanted)
         except ReconcilerError as error:
             return dict.fromkeys(wanted, error)
 
-    def apply_one(self, action: ControlAction) -> str | None:
+    def apply_action(self, action: ControlAction) -> str | None:
         """Return the id of the object, or `None` if it was deleted."""
         match action:
             case Create(after=MirrorLink() as link):
@@ -489,14 +498,14 @@ class _LinkWorker:
                     lambda entry: alter_link_entry(name, entry, apply_declared_changes(entry.declared, action.changes)),
                 ).id
             case Update(after=MirrorTopic() as mirror):
-                return self._configure(mirror, action)
+                return self._configure_mirror(mirror, action)
             case Delete(before=MirrorLink() as link):
                 name = link.metadata.name
-                check_same_link(name, self._site.states().links.get(name), action.incarnation)
+                check_same_link(name, self._site.read_states().links.get(name), action.incarnation)
                 MirrorCreation(self._site, self._may_go_on).delete_link(name)
                 return None
             case Delete(before=MirrorTopic() as mirror):
-                MirrorCreation(self._site, self._may_go_on).delete(mirror.link, mirror.name, action.incarnation)
+                MirrorCreation(self._site, self._may_go_on).delete_mirror(mirror.link, mirror.name, action.incarnation)
                 return None
             case _:
                 raise unsupported_error(action)
@@ -507,25 +516,25 @@ class _LinkWorker:
         new = create_link_spec(link, self._site.new_id())
 
         def decide(entries: Entries) -> Changes:
-            existing = states_of(entries).links.get(name)
+            existing = parse_states(entries).links.get(name)
             after = create_link_entry(name, existing, new)
-            return {} if after is existing else link_changes(name, after)
+            return {} if after is existing else build_link_changes(name, after)
 
         self._may_go_on()
-        return states_of(self._site.ledger.change(writer_of(name), decide)).links[name].id
+        return parse_states(self._site.ledger.change(build_writer_id(name), decide)).links[name].id
 
-    def _configure(self, mirror: MirrorTopic, action: Update) -> str:
-        topic, seen = self._site.topic(mirror.name)
-        states = self._site.states()
-        current = states.mirror(topic, mirror.name, None if seen is None else seen.id)
+    def _configure_mirror(self, mirror: MirrorTopic, action: Update) -> str:
+        topic, seen = self._site.read_topic(mirror.name)
+        states = self._site.read_states()
+        current = states.require_mirror(topic, mirror.name, None if seen is None else seen.id)
         wanted = convert_changes(action.address, action.changes, platform=PLATFORM)
-        link = states.link(current.link)
-        check_own_configs(mirror.name, synced_keys(link), wanted.configs)
+        link = states.require_link(current.link)
+        check_own_configs(mirror.name, list_synced_keys(link), wanted.configs)
         partitions = 0 if seen is None else len(seen.replicas)
-        ((_, configs),) = self._site.client.configs([topic])
+        ((_, configs),) = self._site.client.read_configs([topic])
         if seen is not None and isinstance(configs, int):
-            raise error_of_code(configs, "", what=f"configs of {mirror.address}")
-        own = {} if isinstance(configs, int) else own_values(configs)
+            raise translate_code(configs, "", what=f"configs of {mirror.address}")
+        own = {} if isinstance(configs, int) else select_own_configs(configs)
         self._site.change_topic(mirror.name, (partitions, own), (partitions, wanted.configs), self._may_go_on)
         if wanted.rules:
             self._may_go_on()
@@ -537,48 +546,50 @@ class _LinkWorker:
         return current.topic_id or ""
 
 
-# Sinks of topics: that of its link for a mirror, else that of a copy.
+# Sinks for mirrors and for copies into ordinary topics.
 
 
 COPY: Final = "copy"
-"""Owner of the copied records of ordinary topics: restores and moves, one at a time."""
+"""Owner of records copied into ordinary topics, by one restore or move at a time."""
 _BATCH_BYTES: Final = 1_000_000
 _BATCH_OVERHEAD: Final = 1_024
 _LZ4: Final = "lz4"
 _AS_SENT: Final = {"producer": _LZ4, "uncompressed": "none"}
 
 
-def sink_of(site: Site, settings: Mapping[str, Any], full_name: str) -> CopySink:
-    """Return the sink for records of a topic; `settings` are those of confluent-kafka, secrets hidden."""
-    from reconciler.providers.brokers.records.copy_sink import CopySink, Target  # noqa: PLC0415 - imports numpy
+def open_sink(site: LinkSite, settings: Mapping[str, Any], full_name: str) -> CopySink:
+    """Return the sink for records of a topic; `settings` are those of confluent-kafka, with hidden secrets."""
+    from reconciler.providers.brokers.records.copy_sink import CopySink, CopyTarget  # noqa: PLC0415 - imports numpy
 
-    topic, seen = site.topic(full_name)
+    topic, seen = site.read_topic(full_name)
     if seen is None:
         message = f"cluster {site.cluster} has no topic {topic}"
         raise NotFoundError(message, hint="List the topics with: reconciler topic list")
-    mirror = site.states().live({topic: seen.id}).mirrors.get(topic)
+    mirror = site.read_states().select_live({topic: seen.id}).mirrors.get(topic)
     configs = _read_configs(site, topic)
-    more, partitions = _producer_settings(configs), len(seen.replicas)
-    if mirror is None or not mirror.follows:
-        make_ledger(site.client)
-        return CopySink(Target(settings, site.cluster, topic, seen.id, partitions, COPY, writing=more))
+    more, partitions = _build_producer_settings(configs), len(seen.replicas)
+    if mirror is None or not mirror.is_mirroring:
+        create_ledger_topic(site.client)
+        return CopySink(CopyTarget(settings, site.cluster, topic, seen.id, partitions, COPY, producer_settings=more))
     owner, begins = mirror.entry.link_id, mirror.entry.begins or {}
-    target = Target(settings, site.cluster, topic, seen.id, partitions, owner, mirror.link, begins, writing=more)
+    target = CopyTarget(
+        settings, site.cluster, topic, seen.id, partitions, owner, mirror.link, begins, producer_settings=more
+    )
     return CopySink(
         target, partial(_record_first_copy, site, full_name), ledger=site.ledger, deletes=_deletes_old_records(configs)
     )
 
 
-def _record_first_copy(site: Site, full_name: str) -> None:
-    """Record once that a mirror's first copy is complete; all copiers read the entry again after each write."""
+def _record_first_copy(site: LinkSite, full_name: str) -> None:
+    """Record once that a mirror's first copy is complete: each write makes all copiers read the entry again."""
     links = KafkaLinks(site)
     if not links.read_mirror(full_name).first_copy_done:
         links.change_mirror(full_name, lambda entry: replace(entry, first_copy_done=True))
 
 
-def _read_configs(site: Site, topic: str) -> Mapping[str, str]:
+def _read_configs(site: LinkSite, topic: str) -> Mapping[str, str]:
     """Return the configs with a value; empty if they may not be described."""
-    ((_, configs),) = site.client.configs([topic])
+    ((_, configs),) = site.client.read_configs([topic])
     return {} if isinstance(configs, int) else {key: config.value for key, config in configs.items() if config.value}
 
 
@@ -588,8 +599,8 @@ def _deletes_old_records(configs: Mapping[str, str]) -> bool:
     return "delete" in configs.get("cleanup.policy", "delete") and not is_kept
 
 
-def _producer_settings(values: Mapping[str, str]) -> dict[str, Any]:
-    """Compress batches as the topic does, so that its brokers need not compress them again."""
+def _build_producer_settings(values: Mapping[str, str]) -> dict[str, Any]:
+    """Return settings that compress batches as the topic does, so that brokers need not compress them again."""
     compression = values.get("compression.type") or "producer"
     max_bytes = int(values.get("max.message.bytes") or _BATCH_BYTES)
     return {

@@ -1,6 +1,6 @@
 """Convert Kafka records to Arrow columns, from brokers' batches or confluent-kafka messages, and back.
 
-Messages are converted in small lots, which fit the processor's cache, and joined.
+Messages are converted in small portions, which fit the processor's cache, and joined.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from reconciler.providers.brokers.records.record_batches import (
     COMPRESSION,
     HORIZON,
     TRANSACTIONAL,
-    Answer,
     BatchHead,
+    FetchReply,
     Header,
     Headers,
     parse_heads,
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 
 class MessageBuffer:
-    """Messages of one partition, collected in order for one batch; none is an error."""
+    """Messages of one partition, collected in order for one batch; none has an error."""
 
     def __init__(self, partition: int) -> None:
         self._partition = partition
         self._offsets: list[npt.NDArray[np.int64]] = []
         self._times: list[npt.NDArray[np.int64]] = []
         self._headers: list[Sequence[Any]] = []
-        self._keys, self._values = _Contents(), _Contents()
+        self._keys, self._values = _BinaryColumn(), _BinaryColumn()
         self.rows = 0
 
     @property
@@ -59,17 +59,17 @@ class MessageBuffer:
         return self._keys.bytes + self._values.bytes
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Add messages."""
+        """Append messages."""
         count = len(messages)
-        self._offsets.append(_offsets(messages))
-        # pairs of type and time, each freed before the next is created
+        self._offsets.append(_build_offsets(messages))
+        # `fromiter` frees each pair of type and time before the next is created.
         self._times.append(np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * count))
         self._keys.add(list(map(Message.key, messages)))
         self._values.add(list(map(Message.value, messages)))
         self._headers.append(list(map(Message.headers, messages)))
         self.rows += count
 
-    def batch(self) -> pa.RecordBatch:
+    def build_batch(self) -> pa.RecordBatch:
         """Return all messages as one batch."""
         times = np.concatenate(self._times)
         types = np.where(times[::2] == TIMESTAMP_LOG_APPEND_TIME, LOG_APPEND_TIME, CREATE_TIME).astype(np.int8)
@@ -78,14 +78,14 @@ class MessageBuffer:
             pa.array(np.concatenate(self._offsets)),
             pa.array(np.ascontiguousarray(times[1::2])),
             pa.array(types),
-            self._keys.array(),
-            self._values.array(),
-            _headers(self._headers, self.rows),
+            self._keys.build_array(),
+            self._values.build_array(),
+            _build_headers(self._headers, self.rows),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
 
 
-class _Contents:
+class _BinaryColumn:
     """Builder of a binary column; a length of -1 is null."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class _Contents:
         self._joined.append(joined)
         self.bytes += len(joined)
 
-    def array(self) -> pa.Array:
+    def build_array(self) -> pa.Array:
         lengths = np.concatenate(self._lengths)
         absent = lengths < 0
         starts = np.zeros(len(lengths) + 1, np.int32)
@@ -115,14 +115,14 @@ class _Contents:
         return pa.Array.from_buffers(pa.binary(), len(lengths), buffers)
 
 
-def _offsets(messages: Sequence[Message]) -> npt.NDArray[np.int64]:
+def _build_offsets(messages: Sequence[Message]) -> npt.NDArray[np.int64]:
     first, last = messages[0].offset() or 0, messages[-1].offset() or 0
     if last - first == len(messages) - 1:  # consecutive offsets
         return np.arange(first, last + 1, dtype=np.int64)
     return np.fromiter(map(Message.offset, messages), np.int64, len(messages))
 
 
-def _headers(lots: Sequence[Sequence[Any]], rows: int) -> pa.ListArray:
+def _build_headers(lots: Sequence[Sequence[Any]], rows: int) -> pa.ListArray:
     if not any(map(any, lots)):
         starts = pa.array(np.zeros(rows + 1, np.int32))
         return pa.ListArray.from_arrays(starts, pa.array([], HEADERS.value_type), type=HEADERS)
@@ -136,8 +136,8 @@ def _headers(lots: Sequence[Sequence[Any]], rows: int) -> pa.ListArray:
     return pa.ListArray.from_arrays(starts, pairs, type=HEADERS)
 
 
-# Batches as brokers send them. A loop finds only where records begin; fields are decoded for thousands of records at
-# once, so that no record becomes a Python object.
+# Batches as brokers send them. A loop finds where records begin; their fields are decoded for thousands of records at
+# once, without a Python object per record.
 
 _MOST_ROWS: Final = 16_000
 _MOST_BYTES: Final = 8 << 20
@@ -152,14 +152,14 @@ _READABLE: Final = COMPRESSION | APPEND_TIME | HORIZON | TRANSACTIONAL
 """Attributes of batches that can be decoded."""
 
 
-def select_decodable(answer: Answer, offsets: OffsetRange) -> Sequence[BatchHead]:
-    """Return the leading batches of an answer that can be decoded or do not count.
+def select_decodable(answer: FetchReply, offsets: OffsetRange) -> Sequence[BatchHead]:
+    """Return the leading batches of an answer that can be decoded or that consumers do not get.
 
-    The client reads old formats and unknown codecs.
+    Old formats and unknown codecs are left to the client.
     """
     heads: list[BatchHead] = []
     for head in parse_heads(answer):
-        if head.first >= offsets.stop or (head.counts and not head.has_only(_READABLE)):
+        if head.first >= offsets.stop or (head.is_readable and not head.has_only_attributes(_READABLE)):
             break
         if head.through > offsets.start:
             heads.append(head)
@@ -167,24 +167,24 @@ def select_decodable(answer: Answer, offsets: OffsetRange) -> Sequence[BatchHead
 
 
 def decode_columns(
-    answer: Answer, heads: Sequence[BatchHead], partition: int, offsets: OffsetRange
+    answer: FetchReply, heads: Sequence[BatchHead], partition: int, offsets: OffsetRange
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the records of an answer within a range, each batch with the offset up to which it is complete.
 
     Raises:
         ValueError: A batch is damaged.
     """
-    lot = _Lot(answer.batches)
+    lot = _BatchLot(answer.batches)
     for head in heads:
-        if head.counts:
+        if head.is_readable:
             lot.add(head)
         if lot.rows >= _MOST_ROWS or lot.bytes >= _MOST_BYTES or head is heads[-1]:
-            yield min(head.through, offsets.stop), _columns(lot, partition, offsets)
-            lot = _Lot(answer.batches)
+            yield min(head.through, offsets.stop), _build_columns(lot, partition, offsets)
+            lot = _BatchLot(answer.batches)
 
 
-class _Lot:
-    """Batches of an answer for one batch of columns. Uncompressed ones are not copied."""
+class _BatchLot:
+    """Batches of an answer that become one batch of columns."""
 
     def __init__(self, answer: bytes) -> None:
         self._answer = answer
@@ -202,7 +202,7 @@ class _Lot:
         self.rows += head.records
         self.bytes += head.end - head.content_begin if plain is None else len(plain)
 
-    def content(self) -> tuple[bytes, Sequence[tuple[int, int]]]:
+    def join_contents(self) -> tuple[bytes, Sequence[tuple[int, int]]]:
         """Return the bytes of all records, and where each batch begins and ends in them."""
         if not any(plain is not None for plain in self._plain):
             return self._answer, [(head.content_begin, head.end) for head in self.heads]
@@ -215,21 +215,21 @@ class _Lot:
         return b"".join(parts), list(zip([0, *ends], ends, strict=False))
 
 
-def _columns(lot: _Lot, partition: int, offsets: OffsetRange) -> pa.RecordBatch:
+def _build_columns(lot: _BatchLot, partition: int, offsets: OffsetRange) -> pa.RecordBatch:
     if not lot.heads:
         return pa.RecordBatch.from_arrays([pa.nulls(0, field_.type) for field_ in RECORD_SCHEMA], schema=RECORD_SCHEMA)
-    content, places = lot.content()
+    content, places = lot.join_contents()
     if len(content) > _ARROW_BYTES:
         raise ValueError("a batch is larger than a column may be")
     data = np.frombuffer(content, np.uint8)
     counts = [head.records for head in lot.heads]
     try:
-        lengths, at = _numbers(data, _begins(content, places, counts))
+        lengths, at = _decode_numbers(data, _find_starts(content, places, counts))
         ends = at + lengths
-        since_first, at = _numbers(data, at + 1)  # skips the attributes, which are unused
-        deltas, at = _numbers(data, at)
-        keys, at = _cells(data, content, at)
-        values, at = _cells(data, content, at)
+        since_first, at = _decode_numbers(data, at + 1)  # skips the attributes, which are unused
+        deltas, at = _decode_numbers(data, at)
+        keys, at = _decode_cells(data, content, at)
+        values, at = _decode_cells(data, content, at)
         headers, at = _decode_headers(data, content, at)
     except (IndexError, OverflowError, pa.ArrowException) as error:
         raise ValueError("a record is longer than its batch") from error
@@ -252,7 +252,7 @@ def _columns(lot: _Lot, partition: int, offsets: OffsetRange) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA).slice(begin, end - begin)
 
 
-def _begins(content: bytes, places: Sequence[tuple[int, int]], counts: Sequence[int]) -> npt.NDArray[np.int64]:
+def _find_starts(content: bytes, places: Sequence[tuple[int, int]], counts: Sequence[int]) -> npt.NDArray[np.int64]:
     """Return where each record begins, at the varint of its length."""
     begins: list[int] = []
     add, more = begins.append, _MORE  # local names are faster; this runs once per record
@@ -282,7 +282,7 @@ def _begins(content: bytes, places: Sequence[tuple[int, int]], counts: Sequence[
     return np.array(begins, np.int64)
 
 
-def _numbers(
+def _decode_numbers(
     data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Decode the varints at some positions; return them and their ends."""
@@ -303,15 +303,15 @@ def _numbers(
     return (numbers >> 1) & np.int64(np.iinfo(np.int64).max) ^ -(numbers & 1), at
 
 
-def _cells(
+def _decode_cells(
     data: npt.NDArray[np.uint8], content: bytes, at: npt.NDArray[np.int64]
 ) -> tuple[pa.Array, npt.NDArray[np.int64]]:
     """Decode length-prefixed bytes at some positions; return them and their ends. Negative lengths are null."""
-    lengths, begins = _numbers(data, at)
+    lengths, begins = _decode_numbers(data, at)
     ends = begins + np.maximum(lengths, 0)
     if len(ends) and ends.max() > len(content):
         raise IndexError
-    # Every other cell is wanted; the ones between are the gaps.
+    # Cells alternate with the gaps between them; take only the cells.
     bounds = np.empty(2 * len(begins) + 1, np.int32)
     bounds[:-1:2], bounds[1::2], bounds[-1] = begins, ends, ends[-1] if len(ends) else 0
     both = pa.Array.from_buffers(pa.binary(), 2 * len(begins), [None, pa.py_buffer(bounds), pa.py_buffer(content)])
@@ -323,16 +323,16 @@ def _cells(
 def _decode_headers(
     data: npt.NDArray[np.uint8], content: bytes, at: npt.NDArray[np.int64]
 ) -> tuple[pa.ListArray, npt.NDArray[np.int64]]:
-    """Decode headers at some positions, one of each record per round; return them and their ends."""
-    counts, at = _numbers(data, at)
+    """Decode headers at some positions, one header of each record per round; return them and their ends."""
+    counts, at = _decode_numbers(data, at)
     if len(counts) and counts.min() < 0:
         raise OverflowError
     starts = pa.array(np.concatenate(([0], np.cumsum(counts))).astype(np.int32))
     rows, names, values = [], [], []
     left = np.flatnonzero(counts)
     while len(left):
-        name, ends = _cells(data, content, at[left])
-        value, at[left] = _cells(data, content, ends)
+        name, ends = _decode_cells(data, content, at[left])
+        value, at[left] = _decode_cells(data, content, ends)
         rows.append(left)
         names.append(name)
         values.append(value)
@@ -340,13 +340,13 @@ def _decode_headers(
     if not rows:
         return pa.ListArray.from_arrays(starts, pa.array([], HEADERS.value_type), type=HEADERS), at
     order = pa.array(np.argsort(np.concatenate(rows), kind="stable"))
-    texts = _texts(pa.concat_arrays(names).take(order))
+    texts = _to_texts(pa.concat_arrays(names).take(order))
     pairs = [texts, pa.concat_arrays(values).take(order)]
     structs = pa.StructArray.from_arrays(pairs, fields=list(HEADERS.value_type))
     return pa.ListArray.from_arrays(starts, structs, type=HEADERS), at
 
 
-def _texts(names: pa.Array) -> pa.Array:
+def _to_texts(names: pa.Array) -> pa.Array:
     try:
         texts = names.cast(pa.string())
     except pa.ArrowInvalid:  # not UTF-8
@@ -354,13 +354,13 @@ def _texts(names: pa.Array) -> pa.Array:
     return to_name_column(names.to_pylist()) if has_private_characters(texts) else texts
 
 
-def contents_of(column: pa.Array) -> list[bytes | None]:
+def to_contents(column: pa.Array) -> list[bytes | None]:
     """Return a binary column as Python objects, much faster than `to_pylist`."""
     contents: list[bytes | None] = column.to_numpy(zero_copy_only=False).tolist()
     return contents
 
 
-def headers_of(column: pa.ListArray) -> list[Headers]:
+def to_headers(column: pa.ListArray) -> list[Headers]:
     """Return each record's headers as a producer accepts them, or `None`."""
     flat = column.flatten()
     if not len(flat):

@@ -14,8 +14,8 @@ from reconciler.providers.brokers.ledger import (
     PROGRESS,
     Entries,
     LedgerReader,
+    encode_entry,
     map_key,
-    message,
     progress_key,
 )
 from reconciler.records.log import Bounds, SinkPosition
@@ -27,7 +27,7 @@ _NOT_COPIED: Final = frozenset({"STOPPED", "CREATING"})
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a partition: source offsets below `through` are copied; `last` is the open chunk of its map."""
+    """Progress of a partition: source offsets below `through` are copied; `last` is the last chunk of its map."""
 
     through: int = 0
     topic_id: str | None = None
@@ -38,7 +38,7 @@ class Progress:
     newest_ms: int | None = None
     """Latest timestamp of a copied record. Brokers cannot report it: they count transaction markers."""
     commits: int | None = None
-    """Transactions that wrote records, each with a marker in the copy; `None` if earlier ones were not counted."""
+    """Transactions that wrote records, each with a marker in the copy; `None` if an earlier version wrote some."""
 
     @property
     def reached(self) -> SinkPosition:
@@ -46,12 +46,12 @@ class Progress:
         return SinkPosition(self.through, self.topic_id, self.epochs, self.through)
 
     @property
-    def written(self) -> int:
+    def written_end(self) -> int:
         """Offset of the copy after the last written record, or 0."""
         return 0 if self.commits == 0 or not self.last.pieces else self.last.pieces[-1].target_end
 
-    def document(self) -> dict[str, Any]:
-        """Return the ledger's document, without the open chunk."""
+    def to_document(self) -> dict[str, Any]:
+        """Return the ledger's document, without the map's last chunk."""
         epochs = [list(epoch) for epoch in self.epochs]
         document = {
             "through": self.through,
@@ -66,12 +66,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class SourceSnapshot:
-    """Source of a partition before a round."""
+    """Source of a partition, as observed before a copy."""
 
     topic_id: str | None
     bounds: Bounds
 
-    def epochs_below(self, offset: int) -> tuple[tuple[int, int], ...]:
+    def list_epochs_below(self, offset: int) -> tuple[tuple[int, int], ...]:
         """Return the leader epochs that begin below an offset."""
         return tuple((epoch, start) for epoch, start in self.bounds.epochs if start < offset)
 
@@ -82,21 +82,21 @@ def advance_progress(
     """Return the progress after a transaction, and the map chunks to write."""
     chunks = append_pieces(before.last, pieces)
     last = chunks[-1] if chunks else before.last
-    epochs = source.epochs_below(through)
+    epochs = source.list_epochs_below(through)
     commits = None if before.commits is None else before.commits + bool(chunks)
     after = replace(before, through=through, topic_id=source.topic_id, epochs=epochs, last=last, commits=commits)
     return after, chunks
 
 
-def ledger_messages(
+def build_ledger_messages(
     topic: str, partition: int, progress: Progress, chunks: Iterable[Chunk]
 ) -> list[tuple[bytes, bytes | None]]:
-    """Return the ledger entries of a transaction."""
-    written = [message(map_key(topic, partition, chunk.number), chunk.to_document()) for chunk in chunks]
-    return [*written, message(progress_key(topic, partition), progress.document())]
+    """Return the ledger records of a transaction."""
+    written = [encode_entry(map_key(topic, partition, chunk.number), chunk.to_document()) for chunk in chunks]
+    return [*written, encode_entry(progress_key(topic, partition), progress.to_document())]
 
 
-def map_of(entries: Entries, topic: str, partition: int) -> OffsetMap:
+def parse_offset_map(entries: Entries, topic: str, partition: int) -> OffsetMap:
     """Return a partition's map from entries of the kinds `PROGRESS` and `MAP`.
 
     Chunks after the last one in the progress belong to an earlier topic of the name.
@@ -112,22 +112,22 @@ def map_of(entries: Entries, topic: str, partition: int) -> OffsetMap:
 class ProgressReader:
     """Progress of one topic's copy, read incrementally."""
 
-    tail: LedgerReader
+    reader: LedgerReader
     topic: str
     link: str | None = None
-    changes: int = 0
-    """Writes of the state of the mirror or its link."""
-    is_over: bool = False
-    """Whether mirroring has ended or not begun; the mirror may be shown as active until copiers are fenced."""
+    state_changes: int = 0
+    """Number of writes to the entries of the mirror and its link."""
+    has_ended: bool = False
+    """Whether mirroring has ended or not begun."""
     _progress: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     _last: dict[int, Chunk] = field(default_factory=dict)
 
     def read(self) -> None:
         """Read newly committed entries."""
-        for key, value in self.tail.read_new(self._forget):
+        for key, value in self.reader.read_new(self._forget):
             self._apply_entry(tuple(json.loads(key)), value)
 
-    def of(self, partition: int) -> Progress | None:
+    def find_progress(self, partition: int) -> Progress | None:
         """Return a partition's progress; `None` if it was never copied."""
         entry = self._progress.get(partition)
         if entry is None:
@@ -145,22 +145,24 @@ class ProgressReader:
             commits=entry.get("commits"),
         )
 
-    def all(self, only: Collection[int] | None = None) -> dict[int, Progress]:
+    def list_progress(self, only: Collection[int] | None = None) -> dict[int, Progress]:
         """Return the progress of all or some partitions."""
-        by_partition = {number: self.of(number) for number in self._progress if only is None or number in only}
+        by_partition = {
+            number: self.find_progress(number) for number in self._progress if only is None or number in only
+        }
         return {number: progress for number, progress in by_partition.items() if progress is not None}
 
-    def put(self, known: Mapping[int, Progress]) -> None:
-        """Start with the progress that another process read before this reader's first offset."""
+    def preload(self, known: Mapping[int, Progress]) -> None:
+        """Set the progress that another process has read up to this reader's first offset."""
         for number, progress in known.items():
-            self._progress[number] = progress.document()
+            self._progress[number] = progress.to_document()
             self._last[number] = progress.last
 
     def _apply_entry(self, key: tuple[Any, ...], value: bytes | None) -> None:
         if key in {(MIRROR_ENTRY, self.topic), (LINK_ENTRY, self.link)}:
-            self.changes += 1
+            self.state_changes += 1
         if key == (MIRROR_ENTRY, self.topic):
-            self.is_over = value is None or json.loads(value).get("state") in _NOT_COPIED
+            self.has_ended = value is None or json.loads(value).get("state") in _NOT_COPIED
         if key[0] not in {PROGRESS, MAP} or key[1] != self.topic:
             return
         number = int(key[2])
@@ -175,11 +177,11 @@ class ProgressReader:
             if number in self._last and self._last[number].number == int(key[3]):
                 del self._last[number]
         else:
-            # The open chunk is always written last.
+            # The last chunk is always written last.
             self._last[number] = parse_chunk(int(key[3]), json.loads(value))
 
     def _forget(self) -> None:
-        self.changes += 1
+        self.state_changes += 1
         self._progress.clear()
         self._last.clear()
 

@@ -9,28 +9,28 @@ from time import monotonic
 from typing import Any, Final
 
 from reconciler.errors import RetryableError, SourceChangedError, UserError
-from reconciler.providers.brokers.ledger import MAP, PROGRESS, Ledger, copier_of, read_start_offsets
+from reconciler.providers.brokers.ledger import MAP, PROGRESS, Ledger, build_copier_id, read_start_offsets
 from reconciler.providers.brokers.offsets import LATEST, read_offsets
 from reconciler.providers.brokers.records.copy_progress import (
     Progress,
     ProgressReader,
     SourceSnapshot,
     advance_progress,
-    ledger_messages,
-    map_of,
+    build_ledger_messages,
     open_progress,
+    parse_offset_map,
 )
 from reconciler.providers.brokers.records.copy_transaction import (
     BatchLog,
+    ClientTransactions,
     CopyLot,
-    RawTransactions,
-    Transactions,
+    ProtocolTransactions,
     check_in_order,
     read_record_lots,
     read_whole_lots,
     source_changed_error,
 )
-from reconciler.providers.brokers.records.record_batches import connection_to
+from reconciler.providers.brokers.records.record_batches import open_connection
 from reconciler.providers.brokers.security import to_admin_settings
 from reconciler.records.log import (
     Bounds,
@@ -47,27 +47,27 @@ from reconciler.records.offset_map import make_pieces
 from reconciler.resources.mirrors import MIRROR_TRUNCATED
 from reconciler.runtime.retry import Backoff, Tries
 
-Writer = Transactions | RawTransactions
+Writer = ClientTransactions | ProtocolTransactions
 
 _NO_PROGRESS: Final = Progress()
 _TRUNCATION_WAIT_S: Final = 10.0
-"""How long a log end below the written offset is read again: a new leader may lag."""
+"""Limit of reading a log end again that is below the written offset: a new leader may lag."""
 _TRUNCATION_BACKOFF: Final = Backoff(first_s=0.2, longest_s=2.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of a transaction, committed when one is reached."""
+class CopyLimits:
+    """Limits of a transaction, which is committed when one is reached."""
 
     records: int = 100_000
     bytes: int = 64 << 20
     seconds: float = 5.0
     whole: int = 50_000
-    """Smallest range that is copied in whole batches: their connections take longer to open."""
+    """Smallest range that is copied in whole batches, as their connections take longer to open."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CopyTarget:
     """The topic copied into. Picklable."""
 
     settings: Mapping[str, Any]
@@ -83,8 +83,8 @@ class Target:
     """Name of the link; `None` if no state controls the copy."""
     begins: Mapping[int, int] = field(default_factory=dict)
     """First offsets of partitions that do not begin where the source does."""
-    limits: Limits = field(default_factory=Limits)
-    writing: Mapping[str, Any] = field(default_factory=dict)
+    limits: CopyLimits = field(default_factory=CopyLimits)
+    producer_settings: Mapping[str, Any] = field(default_factory=dict)
     """Additional producer settings."""
 
 
@@ -96,47 +96,46 @@ class CopyMethod(Enum):
     ODD = "one by one, by the protocol: what librdkafka cannot write"
 
 
-_NEXT: Final = {CopyMethod.WHOLE: CopyMethod.EACH, CopyMethod.EACH: CopyMethod.ODD, CopyMethod.ODD: CopyMethod.EACH}
-"""The way after one has ended."""
+_NEXT: Final = {
+    CopyMethod.WHOLE: CopyMethod.EACH,
+    CopyMethod.EACH: CopyMethod.ODD,
+    CopyMethod.ODD: CopyMethod.EACH,
+}
+"""The method that continues where a method stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyRange:
-    """A range of a partition to copy, and the way to copy it."""
+    """A range of a partition, and the method to copy it."""
 
     partition: int
     source: TopicLog
-    way: CopyMethod
+    method: CopyMethod
     offsets: OffsetRange
     is_continuation: bool = False
-    """Whether preceding records were copied another way; records removed since then are an error."""
+    """Whether another method copied the preceding records; a record removed since then is an error."""
 
-    def lots(self) -> Iterator[CopyLot]:
+    def read_lots(self) -> Iterator[CopyLot]:
         """Yield the records in order; whole batches up to the first that cannot be copied whole."""
-        if self.way is CopyMethod.WHOLE and isinstance(self.source, BatchLog):
+        if self.method is CopyMethod.WHOLE and isinstance(self.source, BatchLog):
             lots = read_whole_lots(self.source, self.partition, self.offsets)
         else:
             lots = read_record_lots(self.source, self.partition, self.offsets)
         if self.is_continuation:
             first = next(lots, None)
             if first is None or first.first > self.offsets.start:
-                self._check_begin()
+                self._check_not_removed()
             if first is not None:
                 yield first
         yield from lots
 
-    def check_read(self, stop: int) -> None:
-        """Check that records before `stop` came from the expected topic: topics are read by name.
-
-        Raises:
-            SourceChangedError: The source was deleted and created again.
-            RetryableError: The source ends before `stop`: its brokers lost records.
-        """
+    def check_source_end(self, stop: int) -> None:
+        """Check that records before `stop` came from the expected topic, as topics are read by name."""
         bounds = self.source.read_bounds([self.partition]).get(self.partition)
         if bounds is None or bounds.end < stop:
             raise source_changed_error()
 
-    def _check_begin(self) -> None:
+    def _check_not_removed(self) -> None:
         begin = self.source.read_bounds([self.partition])[self.partition].start
         if begin > self.offsets.start:
             what = f"offsets {self.offsets.start:,} to {begin - 1:,} were removed while they were copied"
@@ -144,25 +143,29 @@ class CopyRange:
             raise RetryableError(f"partition {self.partition} of the source: {what}", hint=hint)
 
 
-def open_writer(target: Target, partition: int, way: CopyMethod) -> Writer:
+def open_writer(target: CopyTarget, partition: int, method: CopyMethod) -> Writer:
     """Return the writer of a partition, by librdkafka or by the protocol."""
     place = (target.topic, partition)
-    settings = {**target.settings, **target.writing, "transactional.id": copier_of(target.owner, *place)}
-    if way is CopyMethod.EACH:
-        return Transactions(settings, place, target.cluster)
-    from reconciler.providers.brokers.records.copy_transaction import RawTransactions  # noqa: PLC0415 - imports another client
+    settings = {
+        **target.settings,
+        **target.producer_settings,
+        "transactional.id": build_copier_id(target.owner, *place),
+    }
+    if method is CopyMethod.EACH:
+        return ClientTransactions(settings, place, target.cluster)
+    from reconciler.providers.brokers.records.copy_transaction import ProtocolTransactions  # noqa: PLC0415 - imports another client
 
-    return RawTransactions(settings, place, target.cluster)
+    return ProtocolTransactions(settings, place, target.cluster)
 
 
 @dataclass
 class CopySink:
     """A `TransactionalSink`. The driver reads the whole ledger, tasks only later entries."""
 
-    target: Target
+    target: CopyTarget
     on_complete: Callable[[], None] | None = None
     source: ObservedSource | None = None
-    ledgers: ProgressReader | None = None
+    progress_reader: ProgressReader | None = None
     known: Mapping[int, Progress] = field(default_factory=dict)
     read_to: int = 0
     ledger: Ledger | None = None
@@ -171,27 +174,22 @@ class CopySink:
     """Whether brokers delete old records of the topic."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without connections."""
         return type(self), (self.target, None, self.source, None, self.known, self.read_to)
 
     def check_shared(self) -> None:
-        """Do nothing: every process reaches the brokers, or they report an error."""
+        """Do nothing: all processes can reach the brokers."""
 
     def read_positions(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return how far each partition was copied, in offsets of its source.
-
-        Raises:
-            SourceChangedError: The copy has lost written records.
-        """
+        """Return how far each partition was copied, in offsets of its source."""
         target = self.target
-        if self.ledgers is None:
-            self.ledgers = open_progress(target.settings, target.cluster, target.topic, target.link)
-        self.ledgers.read()
-        if target.link is not None and self.ledgers.is_over:
+        if self.progress_reader is None:
+            self.progress_reader = open_progress(target.settings, target.cluster, target.topic, target.link)
+        self.progress_reader.read()
+        if target.link is not None and self.progress_reader.has_ended:
             message = f"{target.topic} of cluster {target.cluster} is not a mirror that records are copied to"
             raise UserError(message, hint="It was stopped in the meantime: see `reconciler mirror list`.")
-        self.read_to = self.ledgers.tail.position
-        self.known = self.ledgers.all(only)
+        self.read_to = self.progress_reader.reader.position
+        self.known = self.progress_reader.list_progress(only)
         numbers = [number for number in range(target.partitions) if only is None or number in only]
         by_partition = {number: self._discard_stale(self.known.get(number), number) for number in numbers}
         self._check_not_truncated(by_partition)
@@ -200,8 +198,8 @@ class CopySink:
     def find_spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:
         """Return the ranges that both sides have according to the offset map, the copy's first.
 
-        Records that the source or the copy's retention removed are excluded. A partition missing from the copy has an
-        empty range.
+        Records that retention removed on either side are excluded. A partition missing from the copy has an empty
+        range.
         """
         target = self.target
         ledger = self.ledger or Ledger(target.settings, target.cluster)
@@ -210,7 +208,7 @@ class CopySink:
         starts = read_start_offsets(target.settings, target.cluster, [(target.topic, number) for number in numbers])
         spans: dict[int, Spans] = {}
         for number, bounds in source.items():
-            offsets = map_of(entries, target.topic, number)
+            offsets = parse_offset_map(entries, target.topic, number)
             begin = starts.get((target.topic, number), 0) if self.deletes else 0
             start = max(bounds.start, offsets.find_source(begin))
             stop = max(start, min(offsets.through, bounds.stable))
@@ -220,80 +218,77 @@ class CopySink:
         return spans
 
     def follow_source(self, source: ObservedSource) -> CopySink:
-        """Return this sink for a round over a source, whose log is recorded with each commit."""
+        """Return a sink that records this observation of the source with each commit."""
         return replace(self, source=source)
 
     def mark_complete(self) -> None:
-        """Record that the first copy has reached the source's end at its start."""
+        """Record that the first copy has reached the end that the source had at its start."""
         if self.on_complete is not None:
             self.on_complete()
 
     def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[CopyProgress]:
         """Copy a range from where the previous copier stopped, and report each transaction.
 
-        Copies nothing if the state of the mirror or its link was written after the driver read it.
-
-        Raises:
-            LostRaceError: Another process copies this partition.
-            SourceChangedError: The copy is not one of this source, or has lost written records.
-            RetryableError: Brokers do not answer; committed records stay.
+        Copies nothing if the entry of the mirror or its link was written after the driver read it.
         """
-        through, way = offsets.start, self._first_way(partition, source, offsets)
+        through, method = offsets.start, self._choose_method(partition, source, offsets)
         while through < offsets.stop:
             # Opening fences the previous copier; progress read afterwards misses no commit.
-            transactions = open_writer(self.target, partition, way)
+            transactions = open_writer(self.target, partition, method)
             try:
                 progress = self._read_progress(partition)
                 if progress is None or progress.through >= offsets.stop:
                     return
                 is_continuation = progress.through == through > offsets.start
-                work = CopyRange(partition, source, way, OffsetRange(progress.through, offsets.stop), is_continuation)
-                through = yield from self._copy_work(transactions, work, progress)
+                work = CopyRange(
+                    partition, source, method, OffsetRange(progress.through, offsets.stop), is_continuation
+                )
+                through = yield from self._copy_lots(transactions, work, progress)
             finally:
                 transactions.close()
-            way = _NEXT[way]
+            method = _NEXT[method]
 
-    def _first_way(self, partition: int, source: TopicLog, offsets: OffsetRange) -> CopyMethod:
+    def _choose_method(self, partition: int, source: TopicLog, offsets: OffsetRange) -> CopyMethod:
         is_long = offsets.length >= self.target.limits.whole
         is_whole = is_long and isinstance(source, BatchLog) and source.has_whole_batches(partition, offsets)
         return CopyMethod.WHOLE if is_whole else CopyMethod.EACH
 
     def _read_progress(self, partition: int) -> Progress | None:
-        """Return the fenced progress; `None` if states were written, and must be read again."""
+        """Return the progress after fencing, or `None` if the entry of the mirror or its link was written."""
         target = self.target
-        ledgers = open_progress(target.settings, target.cluster, target.topic, target.link, self.read_to)
-        ledgers.put({number: known for number, known in self.known.items() if number == partition})
+        progress_reader = open_progress(target.settings, target.cluster, target.topic, target.link, self.read_to)
+        progress_reader.preload({number: known for number, known in self.known.items() if number == partition})
         try:
-            ledgers.read()
+            progress_reader.read()
         finally:
-            ledgers.tail.close()
-        if ledgers.changes:
+            progress_reader.reader.close()
+        if progress_reader.state_changes:
             return None
-        progress = self._discard_stale(ledgers.of(partition), partition)
+        progress = self._discard_stale(progress_reader.find_progress(partition), partition)
         self._check_not_truncated({partition: progress})
-        seen = self._source_seen
+        seen = self._observed_source
         check_source_unchanged(target.topic, partition, progress.reached, seen)
         check_copy_current(target.topic, partition, progress.reached, seen)
         return progress
 
-    def _copy_work(
+    def _copy_lots(
         self, transactions: Writer, work: CopyRange, progress: Progress
     ) -> Generator[CopyProgress, None, int]:
-        """Copy, and return the offset reached: the end, or one from which another way is needed."""
+        """Copy, and return the offset reached: the end, or where another method must continue."""
         partition, rest = work.partition, work.offsets
         followed = SourceSnapshot(
-            self._source_seen.topic_id, self._source_seen.bounds.get(partition, Bounds(0, 0, 0, 0))
+            self._observed_source.topic_id, self._observed_source.bounds.get(partition, Bounds(0, 0, 0, 0))
         )
         limits = self.target.limits
         records = taken = 0
         began = monotonic()
         reached = rest.start
-        for lot in work.lots():
+        for lot in work.read_lots():
             if lot.records:
-                if not transactions.accepts(lot.content):
+                if not transactions.can_write(lot.content):
                     rest = OffsetRange(rest.start, lot.first)
                     break
-                transactions.take(lot.content)
+                transactions.write_records(lot.content)
                 progress = replace(progress, newest_ms=max(progress.newest_ms or 0, lot.newest_ms))
             reached = lot.through
             records += lot.records
@@ -306,7 +301,7 @@ class CopySink:
                     return reached
                 rest, records, taken, began = OffsetRange(reached, rest.stop), 0, 0, monotonic()
         else:
-            if work.way is CopyMethod.WHOLE:  # The rest must be read record by record.
+            if work.method is CopyMethod.WHOLE:  # The rest must be read record by record.
                 rest = OffsetRange(rest.start, reached)
         if rest.length:
             self._commit(transactions, (progress, followed), rest, work)
@@ -317,23 +312,25 @@ class CopySink:
         self, transactions: Writer, state: tuple[Progress, SourceSnapshot], within: OffsetRange, work: CopyRange
     ) -> Progress:
         partition = work.partition
-        sources, targets = transactions.settle()
+        sources, targets = transactions.await_offsets()
         check_in_order(sources, targets, within)
-        if len(targets) and targets[0] < state[0].written:  # The log was truncated during the copy.
-            raise self._truncation_error(partition, int(targets[0]), state[0].written)
-        work.check_read(within.stop)
+        if len(targets) and targets[0] < state[0].written_end:  # The log was truncated during the copy.
+            raise self._truncation_error(partition, int(targets[0]), state[0].written_end)
+        work.check_source_end(within.stop)
         progress, chunks = advance_progress(state[0], within.stop, make_pieces(sources, targets), state[1])
-        transactions.commit(ledger_messages(self.target.topic, partition, progress, chunks))
+        transactions.commit(build_ledger_messages(self.target.topic, partition, progress, chunks))
         return progress
 
     def _check_not_truncated(self, reached: Mapping[int, Progress]) -> None:
         """Check that no partition ends below its written offset; retention moves only its beginning."""
         target = self.target
-        written = {(target.topic, number): progress.written for number, progress in reached.items() if progress.written}
+        written = {
+            (target.topic, number): progress.written_end for number, progress in reached.items() if progress.written_end
+        }
         if not written:
             return
         client, tries = (
-            connection_to(to_admin_settings(target.settings), target.cluster),
+            open_connection(to_admin_settings(target.settings), target.cluster),
             Tries(_TRUNCATION_BACKOFF, within_s=_TRUNCATION_WAIT_S),
         )
         while True:
@@ -344,7 +341,7 @@ class CopySink:
             if tries.has_ended:
                 break
             tries.wait()
-        if client.topics([target.topic])[target.topic].id != target.topic_id:
+        if client.read_topics([target.topic])[target.topic].id != target.topic_id:
             message = f"{target.topic} of cluster {target.cluster} was deleted and created again"
             raise RetryableError(message, hint="Run the same command again.")
         raise self._truncation_error(cut[0][1], ends[cut[0]], written[cut[0]])
@@ -359,11 +356,11 @@ class CopySink:
         return SourceChangedError(message, code=MIRROR_TRUNCATED, hint=hint)
 
     @property
-    def _source_seen(self) -> ObservedSource:
+    def _observed_source(self) -> ObservedSource:
         return self.source or ObservedSource(None, {})
 
     def _discard_stale(self, progress: Progress | None, partition: int) -> Progress:
-        """Return the progress; that of a deleted topic of the name is discarded."""
+        """Return the progress, or an empty one if it belongs to a deleted topic of the name."""
         target = self.target
         if progress is None or progress.copy_id not in {None, target.topic_id}:
             return replace(_NO_PROGRESS, through=target.begins.get(partition, 0), copy_id=target.topic_id, commits=0)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast, runtime
 import numpy as np
 
 from reconciler.errors import LostRaceError, ProducerFencedError, ReconcilerError, RetryableError
-from reconciler.providers.brokers.faults import error_of_code, find_cause, find_original_error
+from reconciler.providers.brokers.faults import find_cause, find_original_error, translate_code
 from reconciler.providers.brokers.ledger import (
     SLICE_S,
     TOPIC,
@@ -27,8 +27,8 @@ from reconciler.providers.brokers.ledger import (
 from reconciler.providers.brokers.records.record_batches import (
     BatchWriter,
     Headers,
-    Producer,
-    connection_to,
+    ProducerId,
+    open_connection,
     retry_until_answered,
     update_brokers,
 )
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 
 
 _ROWS: Final = 5_000
-"""Records converted to Python objects at once: few enough for the processor's caches."""
+"""Records converted to Python objects at once; few enough for the processor's caches."""
 
 SentRecord: TypeAlias = "tuple[bytes | None, bytes | None, int, Headers, int]"
 """Value, key, time, headers and source offset; a plain tuple, as there are millions."""
-_time: Final = itemgetter(2)
-_headers: Final = itemgetter(3)
+_read_time: Final = itemgetter(2)
+_read_headers: Final = itemgetter(3)
 
 
 Content: TypeAlias = "Sequence[SentRecord] | WholeBatch"
@@ -70,7 +70,7 @@ class BatchLog(Protocol):
         """Return whether the first batches of a range are large enough to copy whole."""
         ...
 
-    def whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[WholeBatch]:
+    def read_whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[WholeBatch]:
         """Yield the batches of a range in order, up to the first that must be read record by record."""
         ...
 
@@ -79,7 +79,7 @@ class BatchLog(Protocol):
 class MessageLog(Protocol):
     """A log that provides confluent-kafka messages, for copies without columns."""
 
-    def messages(self, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Any]]:
+    def read_messages(self, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Any]]:
         """Yield the records of `read` as lists of messages."""
         ...
 
@@ -98,23 +98,23 @@ class CopyLot:
 
 
 def read_whole_lots(source: BatchLog, partition: int, offsets: OffsetRange) -> Iterator[CopyLot]:
-    """Yield the batches of a range, up to the first that cannot be copied whole; uncounted ones are empty."""
-    for batch in source.whole_batches(partition, offsets):
+    """Yield the batches of a range, up to the first that cannot be copied whole; unreadable ones are empty."""
+    for batch in source.read_whole_batches(partition, offsets):
         yield CopyLot(batch, batch.first, batch.through, batch.newest_ms, batch.records, len(batch.raw))
 
 
 def read_record_lots(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[CopyLot]:
     """Yield the records of a range in order."""
-    for batch in batches_of(source, partition, offsets):
+    for batch in read_row_batches(source, partition, offsets):
         taken = sum(len(row[0] or b"") + len(row[1] or b"") for row in batch)
-        yield CopyLot(batch, batch[0][4], batch[-1][4] + 1, max(map(_time, batch)), len(batch), taken)
+        yield CopyLot(batch, batch[0][4], batch[-1][4] + 1, max(map(_read_time, batch)), len(batch), taken)
 
 
-def batches_of(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[Sequence[SentRecord]]:
+def read_row_batches(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[Sequence[SentRecord]]:
     """Yield the records of a range in order, in non-empty batches."""
     if isinstance(source, MessageLog):
-        for messages in source.messages(partition, offsets):
-            yield mark_odd(
+        for messages in source.read_messages(partition, offsets):
+            yield mark_odd_records(
                 [
                     (message.value(), message.key(), message.timestamp()[1], message.headers(), message.offset())
                     for message in messages
@@ -122,36 +122,36 @@ def batches_of(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterat
             )
     else:
         for batch in source.read(partition, offsets):
-            yield from map(rows_of, split_batch(batch))
+            yield from map(to_rows, split_batch(batch))
 
 
 def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield slices to convert to Python objects at once."""
+    """Yield slices that are small enough to convert to Python objects at once."""
     for start in range(0, batch.num_rows, _ROWS):
         yield batch.slice(start, _ROWS)
 
 
-def mark_odd(rows: list[SentRecord]) -> list[SentRecord]:
+def mark_odd_records(rows: list[SentRecord]) -> list[SentRecord]:
     """Return the records, as `OddRecords` if librdkafka cannot write one of them."""
-    if 0 in map(_time, rows):
+    if 0 in map(_read_time, rows):
         return OddRecords(rows)
-    if any(map(_headers, rows)) and any(isinstance(name, bytes) for row in rows for name, _ in row[3] or ()):
+    if any(map(_read_headers, rows)) and any(isinstance(name, bytes) for row in rows for name, _ in row[3] or ()):
         return OddRecords(rows)
     return rows
 
 
-def rows_of(batch: pa.RecordBatch) -> list[SentRecord]:
+def to_rows(batch: pa.RecordBatch) -> list[SentRecord]:
     """Return the records of a batch of `RECORD_SCHEMA`."""
-    from reconciler.providers.brokers.records.columns import contents_of, headers_of
+    from reconciler.providers.brokers.records.columns import to_contents, to_headers
 
     columns = (
-        contents_of(batch.column("value")),
-        contents_of(batch.column("key")),
+        to_contents(batch.column("value")),
+        to_contents(batch.column("key")),
         batch.column("timestamp_ms").to_pylist(),
-        headers_of(batch.column("headers")),
+        to_headers(batch.column("headers")),
         batch.column("offset").to_pylist(),
     )
-    return mark_odd(list(zip(*columns, strict=True)))
+    return mark_odd_records(list(zip(*columns, strict=True)))
 
 
 _TAKEN: Final = "Nothing is lost: another process copies it now. Run again later."
@@ -170,11 +170,10 @@ _WRITING: Final = {
 }
 
 
-class Transactions:
-    """Writer of records together with ledger entries; fences others of its id."""
+class ClientTransactions:
+    """Transactions by confluent-kafka, each with records and ledger entries; opening fences others of its id."""
 
     def __init__(self, settings: Mapping[str, Any], place: tuple[str, int], cluster: str) -> None:
-        """Fence other copiers of the partition."""
         from confluent_kafka import Producer
 
         self._topic, self._partition = place
@@ -188,14 +187,14 @@ class Transactions:
 
     @property
     def should_switch(self) -> bool:
-        """Return whether to switch to another way of writing."""
+        """Return whether another writer should continue."""
         return False
 
-    def accepts(self, batch: Content) -> bool:
+    def can_write(self, batch: Content) -> bool:
         """Return whether it writes all records of a batch unchanged."""
         return isinstance(batch, list) and not isinstance(batch, OddRecords)
 
-    def take(self, batch: Content) -> None:
+    def write_records(self, batch: Content) -> None:
         """Write records, which become readable when committed."""
         rows = cast("Sequence[SentRecord]", batch)
         if not self._is_open:
@@ -205,21 +204,16 @@ class Transactions:
             self._produce(rows)
             self._producer.poll(0)
         self._sources += [row[4] for row in rows]
-        self._check()
+        self._raise_delivery_error()
 
-    def settle(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the source offsets and the target offsets of this transaction's records.
-
-        Raises:
-            LostRaceError: Another process copies this partition now.
-            RetryableError: The cluster does not answer.
-        """
+    def await_offsets(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Wait until the records are written, and return their source offsets and target offsets."""
         until = monotonic() + WAIT_S
         while self._flush(1.0):
-            self._check()
+            self._raise_delivery_error()
             if monotonic() > until:
                 raise self._timeout_error()
-        self._check()
+        self._raise_delivery_error()
         return np.array(self._sources, np.int64), np.array(self._targets, np.int64)
 
     def commit(self, ledger: Sequence[tuple[bytes, bytes | None]]) -> None:
@@ -233,7 +227,7 @@ class Transactions:
         self._sources, self._targets = [], []
 
     def close(self) -> None:
-        """Abort the open transaction, for which readers would wait."""
+        """Abort an open transaction, so that readers do not wait for it."""
         from confluent_kafka import KafkaException
 
         if self._is_open:
@@ -276,7 +270,7 @@ class Transactions:
         until = monotonic() + WAIT_S
         while True:
             self._producer.poll(_FULL_S)
-            self._check()
+            self._raise_delivery_error()
             try:
                 return produce()
             except BufferError:
@@ -287,7 +281,7 @@ class Transactions:
         message = f"{self._topic}, partition {self._partition} of cluster {self._cluster} takes no records"
         return RetryableError(message, hint="See whether its brokers are alive, then run the same command again.")
 
-    def _check(self) -> None:
+    def _raise_delivery_error(self) -> None:
         if self._errors:
             raise self._translate(self._errors[0])
 
@@ -325,24 +319,23 @@ _TRANSACTIONAL_ID: Final = 1
 """Type of coordinator to find."""
 _AGAIN: Final = frozenset({3, 7, 13, 14, 15, 16, 51})
 """Error codes of a coordinator that moves, loads, or still ends a transaction."""
-_CALM_RECORDS: Final = 2_000
+_ORDINARY_RECORDS: Final = 2_000
 """Ordinary records after which librdkafka takes over again."""
 
 
-class RawTransactions:
-    """`Transactions` by the protocol, for records that librdkafka cannot write. Sends batch by batch."""
+class ProtocolTransactions:
+    """Transactions like `ClientTransactions`, by Kafka's protocol, for records that librdkafka cannot write."""
 
     def __init__(self, settings: Mapping[str, Any], place: tuple[str, int], cluster: str) -> None:
-        """Fence other copiers of the partition, including this process's client."""
         self._topic, self._partition = place
         self._cluster = cluster
-        self._client = connection_to(to_admin_settings(settings), cluster)
+        self._client = open_connection(to_admin_settings(settings), cluster)
         self._id: str = settings["transactional.id"]
         self._coordinator: int | None = None
         self._sources: list[int] = []
         self._targets: list[int] = []
         self._opened: set[tuple[str, int]] = set()
-        self._calm = 0
+        self._ordinary_count = 0
         with self._translate_errors():
             self._producer = self._init_producer()
         self._writer = BatchWriter(settings, cluster, self._producer)
@@ -350,31 +343,31 @@ class RawTransactions:
     @property
     def should_switch(self) -> bool:
         """Return whether librdkafka could have written the last records."""
-        return self._calm >= _CALM_RECORDS
+        return self._ordinary_count >= _ORDINARY_RECORDS
 
-    def accepts(self, batch: Content) -> bool:
-        """Return whether it writes all records of a batch unchanged; brokers may recompress whole batches."""
+    def can_write(self, batch: Content) -> bool:
+        """Return whether it writes all records of a batch unchanged; brokers may recompress stored batches."""
         if isinstance(batch, list):
             return True
         whole = cast("WholeBatch", batch)
-        return self._writer.keeps(self._topic, whole.codec, len(whole.raw))
+        return self._writer.stores_unchanged(self._topic, whole.codec, len(whole.raw))
 
-    def take(self, batch: Content) -> None:
+    def write_records(self, batch: Content) -> None:
         """Write records, which become readable when committed."""
         with self._translate_errors():
-            self._open(self._topic, self._partition)
+            self._add_partition(self._topic, self._partition)
             if isinstance(batch, list):
-                self._calm = 0 if isinstance(batch, OddRecords) else self._calm + len(batch)
+                self._ordinary_count = 0 if isinstance(batch, OddRecords) else self._ordinary_count + len(batch)
                 self._targets += self._writer.write(self._topic, self._partition, batch)
                 self._sources += [row[4] for row in batch]
             else:
                 whole = cast("WholeBatch", batch)
-                self._targets += self._writer.put(
+                self._targets += self._writer.send_batch(
                     self._topic, self._partition, partial(replace_producer, whole), whole.records
                 )
                 self._sources += range(whole.first, whole.through)
 
-    def settle(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def await_offsets(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the source offsets and the target offsets of this transaction's records."""
         return np.array(self._sources, np.int64), np.array(self._targets, np.int64)
 
@@ -382,18 +375,18 @@ class RawTransactions:
         """Commit the records together with ledger entries."""
         now = time.time_ns() // 1_000_000
         with self._translate_errors():
-            self._open(TOPIC, 0)
+            self._add_partition(TOPIC, 0)
             self._writer.write(TOPIC, 0, [(value, key, now, None, 0) for key, value in ledger])
-            self._end(is_committed=True)
+            self._end_transaction(is_committed=True)
         self._sources, self._targets = [], []
 
     def close(self) -> None:
-        """Abort the open transaction, for which readers would wait."""
+        """Abort an open transaction, so that readers do not wait for it."""
         if self._opened:
             with suppress(ReconcilerError):
-                self._end(is_committed=False)
+                self._end_transaction(is_committed=False)
 
-    def _init_producer(self) -> Producer:
+    def _init_producer(self) -> ProducerId:
         from kafka.protocol.producer import InitProducerIdRequest
 
         request = InitProducerIdRequest(
@@ -403,11 +396,11 @@ class RawTransactions:
             producer_epoch=-1,
             max_version=4,
         )
-        response = self._request(request, lambda answer: int(answer.error_code))
-        return Producer(response.producer_id, response.producer_epoch, self._id)
+        response = self._send_to_coordinator(request, lambda answer: int(answer.error_code))
+        return ProducerId(response.producer_id, response.producer_epoch, self._id)
 
-    def _open(self, topic: str, partition: int) -> None:
-        """Add a partition to the transaction; the first one begins it."""
+    def _add_partition(self, topic: str, partition: int) -> None:
+        """Add a partition to the transaction; the first partition begins the transaction."""
         from kafka.protocol.producer import AddPartitionsToTxnRequest
 
         if (topic, partition) in self._opened:
@@ -420,10 +413,10 @@ class RawTransactions:
             v3_and_below_topics=[request_topic(name=topic, partitions=[partition])],
             max_version=3,
         )
-        self._request(request, _partition_error_code)
+        self._send_to_coordinator(request, _partition_error_code)
         self._opened.add((topic, partition))
 
-    def _end(self, *, is_committed: bool) -> None:
+    def _end_transaction(self, *, is_committed: bool) -> None:
         from kafka.protocol.producer import EndTxnRequest
 
         request = EndTxnRequest(
@@ -433,19 +426,19 @@ class RawTransactions:
             committed=is_committed,
             max_version=3,
         )
-        self._request(request, lambda answer: int(answer.error_code))
+        self._send_to_coordinator(request, lambda answer: int(answer.error_code))
         self._opened = set()
 
-    def _request(self, request: Any, code: Callable[[Any], int]) -> Any:
-        """Send a request that may be sent twice."""
+    def _send_to_coordinator(self, request: Any, code: Callable[[Any], int]) -> Any:
+        """Send an idempotent request."""
         response = retry_until_answered(
             lambda: self._client.send(request, doing=self._doing, node=self._find_coordinator()),
             code,
             _AGAIN,
-            self._forget,
+            self._forget_coordinator,
         )
         if (refused := code(response)) != 0:
-            raise error_of_code(refused, "", what=f"cluster {self._cluster}: {self._doing}")
+            raise translate_code(refused, "", what=f"cluster {self._cluster}: {self._doing}")
         return response
 
     def _find_coordinator(self) -> int:
@@ -457,16 +450,16 @@ class RawTransactions:
                 lambda: self._client.send(request, doing=self._doing),
                 lambda answer: int(answer.error_code),
                 _AGAIN,
-                self._forget,
+                self._forget_coordinator,
             )
             if response.error_code:
-                raise error_of_code(response.error_code, "", what=f"cluster {self._cluster}: {self._doing}")
+                raise translate_code(response.error_code, "", what=f"cluster {self._cluster}: {self._doing}")
             brokers = MetadataRequest(topics=[], allow_auto_topic_creation=False, max_version=9)
             update_brokers(self._client, self._client.send(brokers, doing=self._doing))
             self._coordinator = int(response.node_id)
         return self._coordinator
 
-    def _forget(self) -> None:
+    def _forget_coordinator(self) -> None:
         self._coordinator = None
 
     @contextmanager

@@ -1,6 +1,6 @@
 """Read and pack record batches of the Kafka protocol, for records that librdkafka cannot handle.
 
-It cannot read header names that are not UTF-8, nor write names with a byte 0. It replaces time 0 by the current time.
+It cannot read header names that are not UTF-8, nor write names with a byte 0, and replaces time 0 by the current time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import xxhash
 
 from reconciler.errors import RetryableError
 from reconciler.providers.brokers.client import ABSENT, UNAUTHORIZED, KafkaClient
-from reconciler.providers.brokers.faults import error_of_code
+from reconciler.providers.brokers.faults import translate_code
 from reconciler.providers.brokers.security import to_admin_settings
 from reconciler.runtime.retry import pause
 
@@ -38,7 +38,7 @@ _opened: Final[dict[tuple[int, str, bytes], KafkaClient]] = {}
 _opening: Final = threading.Lock()
 
 
-def connection_to(settings: Mapping[str, Any], cluster: str) -> KafkaClient:
+def open_connection(settings: Mapping[str, Any], cluster: str) -> KafkaClient:
     """Return this process's connection for picklable settings of kafka-python."""
     key = (os.getpid(), cluster, pickle.dumps(dict(settings)))
     with _opening:
@@ -64,10 +64,10 @@ Header = tuple[str | bytes, bytes | None]
 """A name is bytes if a client cannot represent it as text."""
 Headers = list[Header] | None
 Row = tuple[bytes | None, bytes | None, int, Headers, int]
-"""Value, key, time, headers and source offset, which is unused here."""
+"""Value, key, time, headers and source offset, which this module ignores."""
 
 PREFIX: Final = struct.Struct(">qiibI")
-"""Head of a batch: first offset, length of what follows, leader epoch, format, checksum."""
+"""First part of a batch's head: first offset, length of the rest, leader epoch, format, checksum."""
 REST: Final = struct.Struct(">hiqqqhii")
 """Rest of the head: attributes, last offset delta, first and last time, producer id, epoch, sequence, record count."""
 LENGTH_END: Final = 12
@@ -84,7 +84,7 @@ CODEC_NAMES: Final = {number: name for name, number in CODECS.items()}
 _MORE: Final = 0x80
 """Set in every byte of a varint but its last."""
 _NULL: Final = b"\x01"
-"""The length -1."""
+"""The length -1, which means null."""
 _MARKER: Final = struct.Struct(">hh")
 """Key of a marker: version, and type of the transaction's end."""
 _ABORT: Final = 0
@@ -109,13 +109,13 @@ class BatchHead(NamedTuple):
     form: int
     first: int
     last: int
-    """Offsets; compaction may have removed these and records between them."""
+    """First and last offset; compaction may have removed records, also these."""
     records: int
     attributes: int
     first_ms: int
     newest_ms: int
-    counts: bool
-    """False for markers and batches of aborted transactions, which consumers do not get."""
+    is_readable: bool
+    """False for markers and aborted batches, which consumers do not get."""
 
     @property
     def through(self) -> int:
@@ -127,7 +127,7 @@ class BatchHead(NamedTuple):
         """Compression of its records; `None` if unknown."""
         return CODEC_NAMES.get(self.attributes & COMPRESSION)
 
-    def has_only(self, attributes: int) -> bool:
+    def has_only_attributes(self, attributes: int) -> bool:
         """Return whether the batch has no other attributes, the current format and a known codec."""
         return self.form == FORMAT and not self.attributes & ~attributes and self.codec is not None
 
@@ -141,7 +141,7 @@ class BatchHead(NamedTuple):
         return self.begin + PREFIX.size + REST.size
 
 
-class Answer(NamedTuple):
+class FetchReply(NamedTuple):
     """A partition's part of a fetch response."""
 
     batches: bytes
@@ -150,7 +150,7 @@ class Answer(NamedTuple):
     """Aborted transactions: producer id and first offset."""
 
 
-def parse_heads(answer: Answer) -> Iterator[BatchHead]:
+def parse_heads(answer: FetchReply) -> Iterator[BatchHead]:
     """Yield the heads of an answer's batches of any format, without a truncated last one."""
     fetched, at = answer.batches, 0
     coming = deque(sorted(answer.aborted, key=itemgetter(1)))
@@ -165,14 +165,14 @@ def parse_heads(answer: Answer) -> Iterator[BatchHead]:
             aborting.add(coming.popleft()[0])
         is_marker = form == FORMAT and bool(attributes & CONTROL)
         is_aborted = form == FORMAT and bool(attributes & TRANSACTIONAL) and producer in aborting
-        counts = not is_marker and not is_aborted
+        is_readable = not is_marker and not is_aborted
         if is_marker and records:  # Compaction empties markers; an empty one ends nothing.
             try:
                 if _is_abort(fetched[at + PREFIX.size + REST.size : end]):
                     aborting.discard(producer)
-            except (IndexError, struct.error):  # damaged: the state of later batches is unknown
+            except (IndexError, struct.error):  # damaged, so that later batches may be aborted or not
                 return
-        yield BatchHead(at, end, form, first, first + last, records, attributes, first_ms, newest_ms, counts)
+        yield BatchHead(at, end, form, first, first + last, records, attributes, first_ms, newest_ms, is_readable)
         at = end
 
 
@@ -186,7 +186,7 @@ def _is_abort(marker: bytes) -> bool:
     return bool(_MARKER.unpack_from(marker, at)[1] == _ABORT)
 
 
-class Batch(NamedTuple):
+class DecompressedBatch(NamedTuple):
     """A stored batch of records, decompressed."""
 
     first: int
@@ -195,14 +195,14 @@ class Batch(NamedTuple):
     """The records, uncompressed."""
 
 
-def parse_batches(answer: Answer) -> Iterator[Batch]:
+def parse_batches(answer: FetchReply) -> Iterator[DecompressedBatch]:
     """Yield the batches of an answer, without old formats, which have no headers."""
     for head in parse_heads(answer):
         if head.form == FORMAT:
-            yield Batch(head.first, head.records, head.decompress_records(answer.batches))
+            yield DecompressedBatch(head.first, head.records, head.decompress_records(answer.batches))
 
 
-def parse_headers(batch: Batch) -> Iterator[tuple[int, RawHeaders]]:
+def parse_headers(batch: DecompressedBatch) -> Iterator[tuple[int, RawHeaders]]:
     """Yield each record's offset and headers."""
     at, content = 0, batch.content
     for _ in range(batch.records):
@@ -240,7 +240,7 @@ def _read_number(content: bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
-class Producer(NamedTuple):
+class ProducerId(NamedTuple):
     """A producer as brokers identify it to detect duplicates."""
 
     id: int
@@ -248,7 +248,7 @@ class Producer(NamedTuple):
     transactional_id: str | None = None
 
 
-def pack_batch(rows: Sequence[Row], producer: Producer, number: int, *, codec: str) -> bytes:
+def pack_batch(rows: Sequence[Row], producer: ProducerId, number: int, *, codec: str) -> bytes:
     """Return records as one batch; `number` is the first one's sequence number."""
     from kafka.record.util import calc_crc32c
 
@@ -264,8 +264,8 @@ def pack_batch(rows: Sequence[Row], producer: Producer, number: int, *, codec: s
     return PREFIX.pack(0, length, -1, FORMAT, calc_crc32c(body)) + body
 
 
-def size_of(row: Row) -> int:
-    """Return the approximate size of a record."""
+def estimate_row_size(row: Row) -> int:
+    """Estimate the size of a record in bytes."""
     headers = sum(len(name) + len(value or b"") + 4 for name, value in row[3] or ())
     return len(row[0] or b"") + len(row[1] or b"") + headers + 20
 
@@ -305,11 +305,11 @@ def _compress(content: bytes, codec: str) -> bytes:
         return _XERIAL + _XERIAL_VERSIONS + b"".join(len(block).to_bytes(4, "big") + block for block in compressed)
     if codec == "lz4":
         checksum = xxhash.xxh32_intdigest(_LZ4_SETTINGS) >> 8 & 0xFF
-        return _LZ4_FRAME + _LZ4_SETTINGS + bytes([checksum]) + b"".join(map(_lz4_block, blocks)) + bytes(4)
+        return _LZ4_FRAME + _LZ4_SETTINGS + bytes([checksum]) + b"".join(map(_compress_lz4_block, blocks)) + bytes(4)
     return content
 
 
-def _lz4_block(block: bytes) -> bytes:
+def _compress_lz4_block(block: bytes) -> bytes:
     compressed = bytes(pa.compress(block, codec="lz4_raw", asbytes=True))
     if len(compressed) >= len(block):
         return (len(block) | _LZ4_PLAIN).to_bytes(4, "little") + block
@@ -320,14 +320,14 @@ def _decompress(content: bytes, codec: str) -> bytes:
     if codec == "none":
         return content
     if codec == "snappy":
-        return b"".join(_snappy(block) for block in _blocks(content))
+        return b"".join(_decompress_snappy_block(block) for block in _split_snappy_blocks(content))
     if codec == "gzip":
         return zlib.decompress(content, wbits=31)
     with pa.CompressedInputStream(pa.BufferReader(content), codec) as stream:
         return bytes(stream.read())
 
 
-def _blocks(content: bytes) -> Iterator[bytes]:
+def _split_snappy_blocks(content: bytes) -> Iterator[bytes]:
     if not content.startswith(_XERIAL):
         yield content
         return
@@ -338,7 +338,7 @@ def _blocks(content: bytes) -> Iterator[bytes]:
         at += 4 + length
 
 
-def _snappy(block: bytes) -> bytes:
+def _decompress_snappy_block(block: bytes) -> bytes:
     size = shift = 0
     for byte in block:
         size |= (byte & 0x7F) << shift
@@ -355,17 +355,17 @@ _FETCH_VERSIONS: Final = (4, 12)
 """From version 13 on, topics are identified by id."""
 _WAIT_MS: Final = 500
 _NO_WAIT_MS: Final = 5
-"""How long brokers wait for records if there are none."""
+"""Times for which brokers wait if there are no records."""
 _MOVED: Final = frozenset({3, 5, 6, 7, 9, 13, 19, 20, 56, 74, 75, 78})
 """Error codes of brokers that do not lead, do not know a new topic yet, or lack in-sync replicas."""
 _GONE: Final = 1
-"""The code of an offset outside the log."""
+"""Error code of an offset outside the log."""
 SILENCE_S: Final = 60.0
 PROPAGATION_S: Final = 30.0
-"""Time within which all brokers know a new topic; a topic unknown after it is gone."""
+"""Time within which all brokers know a new topic; one that is still unknown was deleted."""
 _PAUSE_S: Final = 0.1
 _THROTTLED_S: Final = 600.0
-"""Longest wait of a client over its quota, which others may share."""
+"""Limit of waiting while the client is over its quota, which others may share."""
 
 
 def retry_until_answered(
@@ -386,56 +386,53 @@ def retry_until_answered(
         pause(_PAUSE_S)
 
 
-class Leader:
+class LeaderConnection:
     """Connection to the leader of one partition; it follows changes of the leader."""
 
     def __init__(
-        self, settings: Mapping[str, Any], cluster: str, topic: str, partition: int, *, is_asked_once: bool = False
+        self, settings: Mapping[str, Any], cluster: str, topic: str, partition: int, *, is_sent_once: bool = False
     ) -> None:
-        """Accept settings of confluent-kafka, secrets hidden; connects on the first request.
-
-        `is_asked_once`: failed requests are not repeated, as the caller has another way to read.
-        """
-        self.client: KafkaClient = connection_to(to_admin_settings(settings), cluster)
+        """Accept settings of confluent-kafka; `is_sent_once`: failed requests are not repeated."""
+        self.client: KafkaClient = open_connection(to_admin_settings(settings), cluster)
         self.topic, self.partition = topic, partition
         self._node: int | None = None
         self._missed_since: float | None = None
-        self.wait_ms = _NO_WAIT_MS if is_asked_once else _WAIT_MS
-        self._is_asked_once = is_asked_once
+        self.wait_ms = _NO_WAIT_MS if is_sent_once else _WAIT_MS
+        self._is_sent_once = is_sent_once
 
     def send(self, request: Any, answer: Callable[[Any], Any], *, doing: str, fine: Collection[int] = ()) -> Any:
-        """Return the leader's answer for the partition, extracted by `answer`; the request may be sent twice.
+        """Send an idempotent request, and return the leader's answer for the partition, extracted by `answer`.
 
-        `fine`: error codes left to the caller.
+        `fine`: error codes that the caller handles.
         """
 
         def ask() -> Any:
             until = monotonic() + _THROTTLED_S
             while not (partition_answer := self._send(request, doing=doing, node=self._find_leader())).responses:
-                # Brokers answer like this over a quota, and accept the next request when they are ready.
-                if self._is_asked_once or monotonic() > until:
+                # Brokers answer without partitions if the client is over its quota.
+                if self._is_sent_once or monotonic() > until:
                     message = f"cluster {self.client.name}: {doing}: the broker throttles this client and sends nothing"
                     raise RetryableError(message, hint="See its quotas: kafka-configs.sh --describe.")
                 pause(_PAUSE_S)
             return answer(partition_answer)
 
-        is_once = self._is_asked_once
+        is_once = self._is_sent_once
         partition_answer = (
             ask()
             if is_once
             else retry_until_answered(
-                ask, lambda partition_answer: int(partition_answer.error_code), _MOVED, self._forget
+                ask, lambda partition_answer: int(partition_answer.error_code), _MOVED, self._forget_leader
             )
         )
         if partition_answer.error_code and partition_answer.error_code not in fine:
             detail = getattr(partition_answer, "error_message", None) or ""
-            raise error_of_code(partition_answer.error_code, detail, what=f"cluster {self.client.name}: {doing}")
+            raise translate_code(partition_answer.error_code, detail, what=f"cluster {self.client.name}: {doing}")
         return partition_answer
 
     def _send(self, request: Any, *, doing: str, node: int | None = None) -> Any:
-        return self.client.send(request, doing=doing, node=node, is_only_once=self._is_asked_once)
+        return self.client.send(request, doing=doing, node=node, is_only_once=self._is_sent_once)
 
-    def _forget(self) -> None:
+    def _forget_leader(self) -> None:
         self._node = None
 
     def _find_leader(self) -> int:
@@ -458,29 +455,29 @@ class Leader:
         return self._node
 
     def _check_exists(self, code: int) -> None:
-        """Reject a topic that is gone or hidden; waiting for its leader would not end."""
+        """Reject a topic that was deleted or may not be described; waiting for its leader would not end."""
         if code not in ABSENT:
             self._missed_since = None
         elif self._missed_since is None:
             self._missed_since = monotonic()
         is_gone = self._missed_since is not None and monotonic() - self._missed_since > PROPAGATION_S
         if is_gone or code == UNAUTHORIZED:
-            raise error_of_code(code, "", what=f"topic {self.topic} of cluster {self.client.name}")
+            raise translate_code(code, "", what=f"topic {self.topic} of cluster {self.client.name}")
 
 
 def update_brokers(client: KafkaClient, metadata: Any) -> None:
-    """Update a connection's brokers: it sends only to known nodes."""
+    """Tell a connection the brokers in `metadata`: it sends only to brokers that it knows."""
     client.admin._manager.cluster.update_metadata(metadata)  # noqa: SLF001 - the library has no public way
 
 
 class HeaderReader:
-    """Headers of a partition's records as bytes. Call `at` in the order of offsets."""
+    """Headers of a partition's records as bytes. Call `read_headers` in the order of offsets."""
 
-    def __init__(self, leader: Leader) -> None:
+    def __init__(self, leader: LeaderConnection) -> None:
         self._leader = leader
         self._by_offset: dict[int, RawHeaders] = {}
 
-    def at(self, offset: int) -> RawHeaders:
+    def read_headers(self, offset: int) -> RawHeaders:
         """Return the headers of the record at an offset."""
         if offset not in self._by_offset:
             self._by_offset = {}
@@ -492,7 +489,7 @@ class HeaderReader:
         return self._by_offset[offset]
 
 
-def fetch_batches(leader: Leader, offset: int, isolation: Isolation = "read_uncommitted") -> Answer:
+def fetch_batches(leader: LeaderConnection, offset: int, isolation: Isolation = "read_uncommitted") -> FetchReply:
     """Return some MiB of stored batches from an offset on; none if it is outside the log.
 
     `read_committed` ends before open transactions and lists aborted ones, whose batches are included.
@@ -515,7 +512,7 @@ def fetch_batches(leader: Leader, offset: int, isolation: Isolation = "read_unco
     aborted = [
         (transaction.producer_id, transaction.first_offset) for transaction in response.aborted_transactions or ()
     ]
-    return Answer(bytes(response.records or b""), aborted)
+    return FetchReply(bytes(response.records or b""), aborted)
 
 
 _BATCH_BYTES: Final = 1_000_000
@@ -524,33 +521,33 @@ _TIMEOUT_MS: Final = 30_000
 _VERSIONS: Final = (3, 11)
 """From version 12 on requests open transactions; from 13 on topics are identified by id."""
 _WRITE_CODECS: Final = {"producer": "gzip", "uncompressed": "none"}
-"""Codecs that every client reads, for topics that store batches unchanged."""
+"""Codecs to write with, for topics whose compression type is no codec; every client reads them."""
 _STORED_CODECS: Final = {"uncompressed": "none"}
-"""A topic's codecs whose batches have other names."""
+"""Codecs of batches, for compression types with another name."""
 _LOADING: Final = frozenset({14, 15, 16})
 
 
 class _PackOptions(NamedTuple):
-    """How batches of a topic are packed: brokers that recompress them replace names that are not UTF-8."""
+    """Options for packing batches that brokers store unchanged: recompressing would alter names that are not UTF-8."""
 
     codec: str
-    bytes: int
+    batch_bytes: int
     stored_codec: str | None
-    """Only codec that brokers store unchanged; `None` for any."""
-    most: int
+    """Codec that brokers store unchanged; `None` if they store any."""
+    max_bytes: int
     """Largest batch in bytes."""
 
 
 class BatchWriter:
     """Idempotent producer of packed batches, sent one at a time."""
 
-    def __init__(self, settings: Mapping[str, Any], cluster: str, producer: Producer | None = None) -> None:
-        """Accept settings of confluent-kafka; without a producer, request a new id."""
+    def __init__(self, settings: Mapping[str, Any], cluster: str, producer: ProducerId | None = None) -> None:
+        """Accept settings of confluent-kafka; request a producer id if `producer` is missing."""
         self._settings, self._cluster = settings, cluster
-        self._client = connection_to(to_admin_settings(settings), cluster)
+        self._client = open_connection(to_admin_settings(settings), cluster)
         self._producer = producer or _request_producer(self._client)
-        self._counts: Counter[tuple[str, int]] = Counter()
-        self._leaders: dict[tuple[str, int], Leader] = {}
+        self._next_sequences: Counter[tuple[str, int]] = Counter()
+        self._leaders: dict[tuple[str, int], LeaderConnection] = {}
         self._options_by_topic: dict[str, _PackOptions] = {}
 
     def write(self, topic: str, partition: int, rows: Sequence[Row]) -> list[int]:
@@ -561,24 +558,24 @@ class BatchWriter:
         """
         options = self._read_options(topic)
         offsets: list[int] = []
-        for some in _split_rows(rows, options.bytes):
+        for some in _split_rows(rows, options.batch_bytes):
             pack = partial(pack_batch, some, codec=options.codec)
-            offsets += self.put(topic, partition, pack, len(some))
+            offsets += self.send_batch(topic, partition, pack, len(some))
         return offsets
 
-    def keeps(self, topic: str, codec: str, size: int) -> bool:
+    def stores_unchanged(self, topic: str, codec: str, size: int) -> bool:
         """Return whether brokers store a batch of this codec and size unchanged."""
         options = self._read_options(topic)
-        return options.stored_codec in {None, codec} and size <= options.most
+        return options.stored_codec in {None, codec} and size <= options.max_bytes
 
-    def put(self, topic: str, partition: int, pack: Callable[[Producer, int], bytes], records: int) -> range:
+    def send_batch(self, topic: str, partition: int, pack: Callable[[ProducerId, int], bytes], records: int) -> range:
         """Send one batch and return its records' offsets; `pack` builds it from the producer and sequence number."""
         from kafka.protocol.producer import ProduceRequest
 
         place = (topic, partition)
-        leader = self._leaders.setdefault(place, Leader(self._settings, self._cluster, topic, partition))
+        leader = self._leaders.setdefault(place, LeaderConnection(self._settings, self._cluster, topic, partition))
         topic_data = ProduceRequest.TopicProduceData
-        content = pack(self._producer, self._counts[place])
+        content = pack(self._producer, self._next_sequences[place])
         data = topic_data.PartitionProduceData(index=partition, records=content)
         request = ProduceRequest(
             transactional_id=self._producer.transactional_id,
@@ -590,12 +587,12 @@ class BatchWriter:
         )
         doing = f"writing to {topic}, partition {partition}"
         response = leader.send(request, lambda answer: answer.responses[0].partition_responses[0], doing=doing)
-        self._counts[place] += records
+        self._next_sequences[place] += records
         return range(response.base_offset, response.base_offset + records)
 
     def _read_options(self, topic: str) -> _PackOptions:
         if topic not in self._options_by_topic:
-            ((_, configs),) = self._client.configs([topic], ["compression.type", "max.message.bytes"])
+            ((_, configs),) = self._client.read_configs([topic], ["compression.type", "max.message.bytes"])
             values = {} if isinstance(configs, int) else {name: config.value for name, config in configs.items()}
             topic_codec = values.get("compression.type") or "producer"
             most = int(values.get("max.message.bytes") or _BATCH_BYTES)
@@ -607,7 +604,7 @@ class BatchWriter:
         return self._options_by_topic[topic]
 
 
-def _request_producer(client: KafkaClient) -> Producer:
+def _request_producer(client: KafkaClient) -> ProducerId:
     from kafka.protocol.producer import InitProducerIdRequest
 
     doing = "asking for a producer id"
@@ -616,15 +613,15 @@ def _request_producer(client: KafkaClient) -> Producer:
         lambda: client.send(request, doing=doing), lambda response: int(response.error_code), _LOADING, lambda: None
     )
     if response.error_code:
-        raise error_of_code(response.error_code, "", what=f"cluster {client.name}: {doing}")
-    return Producer(response.producer_id, response.producer_epoch)
+        raise translate_code(response.error_code, "", what=f"cluster {client.name}: {doing}")
+    return ProducerId(response.producer_id, response.producer_epoch)
 
 
 def _split_rows(rows: Sequence[Row], most: int) -> Iterator[Sequence[Row]]:
     """Split records so that each part fits into a batch; a larger record gets its own."""
     begin = size = 0
     for at, row in enumerate(rows):
-        size_of_row = size_of(row)
+        size_of_row = estimate_row_size(row)
         if at > begin and size + size_of_row > most:
             yield rows[begin:at]
             begin, size = at, 0

@@ -17,18 +17,23 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from reconciler.errors import ReconcilerError, RetryableError, SourceChangedError
-from reconciler.providers.brokers.faults import error_of_code
-from reconciler.providers.brokers.offsets import EARLIEST, LATEST, bounds_of, read_offsets, read_partition_sizes
+from reconciler.providers.brokers.faults import translate_code
+from reconciler.providers.brokers.offsets import EARLIEST, LATEST, read_bounds, read_offsets, read_partition_sizes
 from reconciler.providers.brokers.reachability import explain_unreachable, read_watermarks, translate_record_error
 from reconciler.providers.brokers.records.columns import MessageBuffer, decode_columns, select_decodable
 from reconciler.providers.brokers.records.record_batches import (
-    Answer,
+    FetchReply,
     HeaderReader,
-    Leader,
-    connection_to,
+    LeaderConnection,
     fetch_batches,
+    open_connection,
 )
-from reconciler.providers.brokers.records.whole_batches import WholeBatch, answers, has_whole_batches, whole_batches
+from reconciler.providers.brokers.records.whole_batches import (
+    WholeBatch,
+    fetch_answers,
+    has_whole_batches,
+    read_whole_batches,
+)
 from reconciler.providers.brokers.security import reveal_secrets
 from reconciler.records.hashes import compute_digest
 from reconciler.records.log import Bounds, Digest, Extent, Isolation, OffsetRange
@@ -62,8 +67,8 @@ _CONSUMER: Final = {
 }
 
 
-class _Pool:
-    """Idle consumers by settings. Consumers of a parent process are not used."""
+class _ConsumerPool:
+    """Idle consumers by settings; a forked process starts without any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -72,14 +77,14 @@ class _Pool:
         os.register_at_fork(after_in_child=self._reset_after_fork)
         atexit.register(self.close)
 
-    def take(self, key: bytes, settings: dict[str, Any]) -> Consumer:
+    def acquire(self, key: bytes, settings: dict[str, Any]) -> Consumer:
         with self._lock:
             idle = self._idle.get(key)
             if idle:
                 return idle.pop()
         return Consumer(settings)
 
-    def give_back(self, key: bytes, consumer: Consumer) -> None:
+    def release(self, key: bytes, consumer: Consumer) -> None:
         consumer.unassign()
         with self._lock:
             idle = self._idle.setdefault(key, [])
@@ -97,37 +102,37 @@ class _Pool:
                 consumer.close()
 
     def _reset_after_fork(self) -> None:
-        """Start empty in a forked process: the clients' threads exist only in the parent."""
-        # Referenced, never used: closing a client without its threads would block for ever.
+        """Empty the pool in a forked process: the consumers' threads exist only in the parent."""
+        # Keep the consumers referenced: closing one without its threads would block for ever.
         self._inherited.append(self._idle)
         self._lock, self._idle = threading.Lock(), {}
 
 
-_pool: Final = _Pool()
+_pool: Final = _ConsumerPool()
 
 
 @contextmanager
 def borrow_consumer(settings: Mapping[str, Any], isolation: Isolation) -> Iterator[Consumer]:
-    """Lend a consumer; it is closed after an error, otherwise pooled."""
+    """Lend a consumer, which is closed after an error and otherwise returned to the pool."""
     key = pickle.dumps((dict(settings), isolation))
-    lent = _pool.take(key, {**_CONSUMER, **reveal_secrets(settings), "isolation.level": isolation})
+    lent = _pool.acquire(key, {**_CONSUMER, **reveal_secrets(settings), "isolation.level": isolation})
     try:
         yield lent
     except GeneratorExit:
-        _pool.give_back(key, lent)
+        _pool.release(key, lent)
         raise
     except BaseException:
         lent.close()
         raise
     else:
-        _pool.give_back(key, lent)
+        _pool.release(key, lent)
 
 
 # The library has no public names for its internal error codes.
 # ruff: noqa: SLF001
 
 _AT_ONCE: Final = 250
-"""Messages consumed at once: few enough for the processor's caches."""
+"""Messages consumed at once; few enough for the processor's caches."""
 _BYTES_AT_ONCE: Final = 8 << 20
 _SAMPLE: Final = 20
 _BATCH_ROWS: Final = 16_000
@@ -135,11 +140,11 @@ _BATCH_BYTES: Final = 8 << 20
 _LOOK_S: Final = 1.0
 _GATHER_S: Final = 0.01
 _SILENCE_S: Final = 60.0
-"""Time limit without records in the middle of a range."""
+"""Limit of waiting for the next record of a range."""
 _ANSWER_S: Final = 30.0
 _MISSED: Final = 2
-_PACKED: Final = 5_000
-"""From this many offsets on, batches are unpacked here; fewer do not justify a second connection."""
+_UNPACKED: Final = 5_000
+"""Smallest range whose batches are unpacked here; shorter ones do not justify a second connection."""
 
 _FINAL: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID}
 """The client has already waited for the topic to become known."""
@@ -153,8 +158,8 @@ _TRANSIENT: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A partition of a topic of a cluster, with the settings to read it."""
+class PartitionSource:
+    """A partition to read, with the settings for it."""
 
     settings: Mapping[str, Any]
     cluster: str
@@ -163,64 +168,65 @@ class Place:
     isolation: Isolation
 
     def __str__(self) -> str:
-        """Return the name used in errors."""
         return f"{self.topic}, partition {self.partition}"
 
 
-def batches(place: Place, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+def read_batches(place: PartitionSource, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
     """Yield the readable records of a range as batches of `RECORD_SCHEMA`."""
     at = offsets.start
-    if offsets.length >= _PACKED:
+    if offsets.length >= _UNPACKED:
         for through, records in _unpack_batches(place, offsets):
             at = through
             if records.num_rows:
                 yield records
     lots = MessageBuffer(place.partition)
-    for taken in messages(place, OffsetRange(at, offsets.stop), begun=offsets.start):
+    for taken in read_messages(place, OffsetRange(at, offsets.stop), begun=offsets.start):
         lots.add(taken)
         if lots.rows >= _BATCH_ROWS or lots.bytes >= _BATCH_BYTES:
-            yield lots.batch()
+            yield lots.build_batch()
             lots = MessageBuffer(place.partition)
     if lots.rows:
-        yield lots.batch()
+        yield lots.build_batch()
 
 
-def _unpack_batches(place: Place, offsets: OffsetRange) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield records from the brokers' batches, each with the offset up to which it is complete.
+def _unpack_batches(place: PartitionSource, offsets: OffsetRange) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield records from the brokers' batches, with the offset up to which they are complete.
 
-    Stops at formats that only the client reads, and at the first error; then the client continues.
+    Stops at the first error, and at formats that only the client reads.
     """
-    leader = Leader(place.settings, place.cluster, place.topic, place.partition, is_asked_once=True)
+    leader = LeaderConnection(place.settings, place.cluster, place.topic, place.partition, is_sent_once=True)
 
-    def ask(offset: int) -> Answer:
+    def ask(offset: int) -> FetchReply:
         return fetch_batches(leader, offset, place.isolation)
 
     with suppress(ReconcilerError, ValueError):
-        for answer, heads in answers(ask, offsets, select_decodable):
+        for answer, heads in fetch_answers(ask, offsets, select_decodable):
             yield from decode_columns(answer, heads, place.partition, offsets)
 
 
-def messages(place: Place, offsets: OffsetRange, *, begun: int | None = None) -> Iterator[Sequence[Message]]:
+def read_messages(
+    place: PartitionSource, offsets: OffsetRange, *, begun: int | None = None
+) -> Iterator[Sequence[Message]]:
     """Yield the readable records of a range as the client's messages.
 
-    `begun` is the start of the reading that this range continues; records removed since then are an error.
+    `begun` is the offset from which the caller has read before; a record removed since then is an error.
     """
     if offsets.start >= offsets.stop:
         return
     with borrow_consumer(place.settings, place.isolation) as consumer:
-        yield from _RangeReader(place, consumer, offsets, offsets.start if begun is None else begun).run()
+        yield from _RangeReader(place, consumer, offsets, offsets.start if begun is None else begun).read()
 
 
 class _RangeReader:
-    def __init__(self, place: Place, consumer: Consumer, offsets: OffsetRange, begun: int) -> None:
-        self._place, self._consumer = place, consumer
+    def __init__(self, place: PartitionSource, consumer: Consumer, offsets: OffsetRange, begun: int) -> None:
+        self._source, self._consumer = place, consumer
         self._begin, self._next = begun, offsets.start
         self._stop = offsets.stop
         self._is_done = False
         self._missed = 0
         self._at_once = 100
 
-    def run(self) -> Iterator[Sequence[Message]]:
+    def read(self) -> Iterator[Sequence[Message]]:
         self._fetch_leader()
         self._assign()
         until = monotonic() + _SILENCE_S
@@ -239,29 +245,28 @@ class _RangeReader:
                 self._check_exists()
 
     def _consume(self) -> list[Message]:
-        """Return as many messages as are converted at once, or those that arrive without a pause."""
+        """Return the messages that arrive without a pause, up to the number that is converted at once."""
         first = self._consumer.consume(1, _LOOK_S)
         more = min(self._at_once, self._stop - self._next) - 1
         return first + self._consumer.consume(more, _GATHER_S) if first and more > 0 else first
 
     def _cut_to_range(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return the messages within the range; one after it shows that all were received."""
+        """Return the messages within the range, and note whether its end was reached."""
         if not messages:
             return messages
-        self._next = _offset(messages[-1]) + 1
+        self._next = _get_offset(messages[-1]) + 1
         self._is_done = self._is_done or self._next >= self._stop
         if self._next > self._stop:
-            messages = [message for message in messages if _offset(message) < self._stop]
+            messages = [message for message in messages if _get_offset(message) < self._stop]
         # Consume fewer large records at once.
         size = sum(map(len, messages[:_SAMPLE])) // max(1, len(messages[:_SAMPLE]))
         self._at_once = max(1, min(_AT_ONCE, _BYTES_AT_ONCE // max(1, size)))
         return messages
 
     def _load_headers(self, readable: Sequence[Message]) -> None:
-        """Load the headers of all messages; the client fails if a name is not UTF-8.
+        """Load the headers of all messages, by the protocol where the client fails because a name is not UTF-8.
 
-        Such headers are fetched by the protocol, with names as bytes. Never call the client's method again for such a
-        message: its partial headers crash the process.
+        Never call the client's method again for such a message: partial headers crash the process.
         """
         seen: list[Any] = []
         while len(seen) < len(readable):
@@ -269,13 +274,13 @@ class _RangeReader:
                 seen.extend(map(Message.headers, islice(readable, len(seen), None)))
             except (SystemError, UnicodeDecodeError):
                 failed = readable[len(seen)]
-                failed.set_headers(self._headers.at(_offset(failed)))  # type: ignore[arg-type]  # it takes anything
+                failed.set_headers(self._headers.read_headers(_get_offset(failed)))  # type: ignore[arg-type]  # it takes anything
                 seen.append(failed)
 
     @cached_property
     def _headers(self) -> HeaderReader:
-        place = self._place
-        return HeaderReader(Leader(place.settings, place.cluster, place.topic, place.partition))
+        place = self._source
+        return HeaderReader(LeaderConnection(place.settings, place.cluster, place.topic, place.partition))
 
     def _handle_events(self, messages: Sequence[Message]) -> list[Message]:
         """Return the messages, and handle the events among them."""
@@ -285,7 +290,7 @@ class _RangeReader:
             if error is None:
                 readable.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._reach_end(_offset(message))
+                self._reach_end(_get_offset(message))
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 self._resume_in_log()
             elif not _is_transient(error):
@@ -293,18 +298,18 @@ class _RangeReader:
         return readable
 
     def _reach_end(self, offset: int) -> None:
-        """Finish at the end of the log, as reported by its leader; a new leader may not know it yet."""
-        self._is_done = offset >= min(self._stop, self._bounds()[1])
+        """Finish if the offset is the log's end; a new leader may report an earlier one."""
+        self._is_done = offset >= min(self._stop, self._read_bounds()[1])
 
     def _resume_in_log(self) -> None:
-        """Resume at the log's beginning, or finish at its end: the next offset is outside the log."""
-        low, high = self._bounds()
+        """Resume at the log's beginning or finish at its end, because the next offset is outside the log."""
+        low, high = self._read_bounds()
         if self._next >= high:
             self._is_done = True
         elif self._next > self._begin:
             what = f"offsets {self._next:,} to {low - 1:,} were removed while they were read"
             hint = "Retention or a deletion of records ran in the meantime. Run the same command again."
-            raise RetryableError(f"{self._place}: {what}", hint=hint)
+            raise RetryableError(f"{self._source}: {what}", hint=hint)
         elif low >= self._stop:
             self._is_done = True
         else:
@@ -312,32 +317,29 @@ class _RangeReader:
             self._assign()
 
     def _fetch_leader(self) -> None:
-        """Fetch the leader of a new topic; the client alone takes a second."""
-        with suppress(KafkaException):  # reading shows whether brokers answer
-            self._consumer.list_topics(self._place.topic, _LOOK_S)
+        """Fetch the leader of a new topic, which takes the client a second by itself."""
+        with suppress(KafkaException):  # Reading reports whether brokers answer.
+            self._consumer.list_topics(self._source.topic, _LOOK_S)
 
     def _assign(self) -> None:
-        self._consumer.assign([TopicPartition(self._place.topic, self._place.partition, self._next)])
+        self._consumer.assign([TopicPartition(self._source.topic, self._source.partition, self._next)])
 
-    def _bounds(self) -> tuple[int, int]:
+    def _read_bounds(self) -> tuple[int, int]:
         """Return the first offset and the readable end."""
-        at = TopicPartition(self._place.topic, self._place.partition)
+        at = TopicPartition(self._source.topic, self._source.partition)
         try:
-            return read_watermarks(self._consumer, at, self._place.settings)
+            return read_watermarks(self._consumer, at, self._source.settings)
         except KafkaException as error:
             raise self._translate(error.args[0]) from error
 
     def _check_exists(self) -> None:
-        """Check that the partition exists: the client waits for a missing one without an error.
-
-        Not every broker knows a new topic at once, so it must be missing twice.
-        """
+        """Check that the partition exists, as the client reports no error; a new one may be missing once."""
         try:
-            seen = self._consumer.list_topics(self._place.topic, _ANSWER_S).topics[self._place.topic]
+            seen = self._consumer.list_topics(self._source.topic, _ANSWER_S).topics[self._source.topic]
         except KafkaException:
-            return  # reading shows whether they return
+            return  # Reading reports whether brokers answer.
         error = seen.error
-        if error is None and self._place.partition not in seen.partitions:
+        if error is None and self._source.partition not in seen.partitions:
             error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
         self._missed = 0 if error is None or _is_transient(error) else self._missed + 1
         if error is not None and self._missed == _MISSED:
@@ -345,25 +347,25 @@ class _RangeReader:
 
     def _translate(self, error: KafkaError) -> ReconcilerError:
         return translate_record_error(
-            error, self._place.settings, doing=f"reading {self._place}", cluster=self._place.cluster
+            error, self._source.settings, doing=f"reading {self._source}", cluster=self._source.cluster
         )
 
     def _timeout_error(self) -> ReconcilerError:
-        place = self._place
+        place = self._source
         if error := explain_unreachable(place.settings, doing=f"reading {place}", cluster=place.cluster):
             return error
-        message = f"{self._place} of cluster {self._place.cluster}: offset {self._next:,} did not come"
+        message = f"{self._source} of cluster {self._source.cluster}: offset {self._next:,} did not come"
         hint = f"No broker gave it for {_SILENCE_S:.0f} s: see whether they are alive, then run the same command again."
         return RetryableError(message, hint=hint)
 
 
-def _offset(message: Message) -> int:
+def _get_offset(message: Message) -> int:
     offset = message.offset()
     return -1 if offset is None else offset
 
 
 def _is_transient(error: KafkaError) -> bool:
-    """Return whether the client recovers by itself. It uses no group, so rights on groups do not matter."""
+    """Return whether the client recovers by itself; rights on groups do not matter to it."""
     return (error.retriable() and error.code() not in _FINAL) or error.code() in _TRANSIENT
 
 
@@ -387,10 +389,9 @@ class KafkaLog:
     isolation: Isolation = "read_committed"
     id: str | None = None
     _sizes: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
-    """Bytes by partition when extents were first computed, for estimates."""
+    """Bytes by partition, read when extents are first computed."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without cached sizes."""
         settings, admin = dict(self.settings), dict(self.admin)
         return type(self), (self.topic, settings, admin, self.cluster, self.isolation, self.id)
 
@@ -400,31 +401,22 @@ class KafkaLog:
         return self.id or self._describe_topic().id
 
     def check_shared(self) -> None:
-        """Do nothing: every process reaches the brokers, or reading reports an error."""
+        """Do nothing: all processes can reach the brokers."""
 
     def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return the bounds of all or some partitions, with one request per kind of offset and leader.
-
-        Raises:
-            SourceChangedError: Another topic has its name now.
-            UserError: The topic does not exist, or may not be described.
-        """
+        """Return the bounds of all or some partitions, with one request per kind of offset and leader."""
         seen = self._describe_topic()
         self._check_same(seen)
         partitions = range(len(seen.replicas))
         wanted = [number for number in partitions if only is None or number in only]
-        bounds = bounds_of(self._client, [(self.topic, number) for number in wanted])
+        bounds = read_bounds(self._client, [(self.topic, number) for number in wanted])
         return {number: bounds[self.topic, number] for number in wanted}
 
     def may_lack_records(self) -> bool:
-        """Return whether compaction may remove records.
-
-        Raises:
-            NotAuthorizedError: Its configs may not be described.
-        """
-        ((_, configs),) = self._client.configs([self.topic], ["cleanup.policy"])
+        """Return whether compaction may remove records."""
+        ((_, configs),) = self._client.read_configs([self.topic], ["cleanup.policy"])
         if isinstance(configs, int):
-            raise error_of_code(configs, "", what=f"configs of topic {self.topic} of cluster {self.cluster}")
+            raise translate_code(configs, "", what=f"configs of topic {self.topic} of cluster {self.cluster}")
         return "compact" in (configs["cleanup.policy"].value or "")
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -435,23 +427,23 @@ class KafkaLog:
             RetryableError: Brokers do not answer, or records were removed while they were read.
             SourceChangedError: At the end, if another topic has its name now.
         """
-        yield from batches(self._place(partition), offsets)
+        yield from read_batches(self._build_source(partition), offsets)
         if self.id is not None and offsets.length:  # It was read by name.
-            seen = self._client.topics([self.topic])[self.topic]
+            seen = self._client.read_topics([self.topic])[self.topic]
             if not seen.error:
                 self._check_same(seen)
 
-    def messages(self, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Message]]:
+    def read_messages(self, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Message]]:
         """Yield the records of `offsets` as lists of confluent-kafka messages."""
-        return messages(self._place(partition), offsets)
+        return read_messages(self._build_source(partition), offsets)
 
     def has_whole_batches(self, partition: int, offsets: OffsetRange) -> bool:
         """Return whether the first batches of a range are large enough to copy whole."""
-        return has_whole_batches(self._leader(partition), offsets, self.isolation)
+        return has_whole_batches(self._open_leader(partition), offsets, self.isolation)
 
-    def whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[WholeBatch]:
+    def read_whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[WholeBatch]:
         """Yield stored batches, up to the first that must be read record by record."""
-        return whole_batches(self._leader(partition), offsets, self.isolation)
+        return read_whole_batches(self._open_leader(partition), offsets, self.isolation)
 
     def find_offset_at(self, partition: int, timestamp_ms: int) -> int | None:
         """Return the first offset at or after a time, or `None` if all records are older."""
@@ -467,7 +459,7 @@ class KafkaLog:
         start = read_offsets(self._client, [place], EARLIEST)[place]
         end = read_offsets(self._client, [place], LATEST, is_stable=self.isolation == "read_committed")[place]
         within = OffsetRange(max(offsets.start, start), min(offsets.stop, end))
-        each_bytes = self._record_bytes(partition, end - start)
+        each_bytes = self._estimate_record_bytes(partition, end - start)
         step = max(1, int(_EXTENT_BYTES / each_bytes))
         for at in range(within.start, within.stop, step):
             cut = OffsetRange(at, min(at + step, within.stop))
@@ -478,20 +470,20 @@ class KafkaLog:
         for batch in self.read(partition, offsets):
             yield compute_digest(batch, base=0)
 
-    def _record_bytes(self, partition: int, offsets: int) -> float:
+    def _estimate_record_bytes(self, partition: int, offsets: int) -> float:
         if not self._sizes:
             try:
                 self._sizes.update(
                     {number: size for (_, number), size in read_partition_sizes(self._client, [self.topic]).items()}
                 )
-            except ReconcilerError:  # Few may read disk sizes; they only balance the work.
+            except ReconcilerError:  # Sizes may not be readable; they only balance the work.
                 return _RECORD_BYTES
         return max(1.0, self._sizes.get(partition, 0) / max(1, offsets))
 
     def _describe_topic(self) -> TopicMetadata:
-        seen = self._client.topics([self.topic])[self.topic]
+        seen = self._client.read_topics([self.topic])[self.topic]
         if seen.error:
-            raise error_of_code(seen.error, "", what=f"topic {self.topic} of cluster {self.cluster}")
+            raise translate_code(seen.error, "", what=f"topic {self.topic} of cluster {self.cluster}")
         return seen
 
     def _check_same(self, seen: TopicMetadata) -> None:
@@ -500,12 +492,12 @@ class KafkaLog:
             hint = "It is another topic now: read it from its beginning, a stream with another checkpointLocation."
             raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
 
-    def _place(self, partition: int) -> Place:
-        return Place(self.settings, self.cluster, self.topic, partition, self.isolation)
+    def _build_source(self, partition: int) -> PartitionSource:
+        return PartitionSource(self.settings, self.cluster, self.topic, partition, self.isolation)
 
-    def _leader(self, partition: int) -> Leader:
-        return Leader(self.settings, self.cluster, self.topic, partition)
+    def _open_leader(self, partition: int) -> LeaderConnection:
+        return LeaderConnection(self.settings, self.cluster, self.topic, partition)
 
     @property
     def _client(self) -> KafkaClient:
-        return connection_to(self.admin, self.cluster)
+        return open_connection(self.admin, self.cluster)

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from reconciler.errors import RetryableError, UserError
 from reconciler.providers.brokers.faults import translate_error
-from reconciler.providers.brokers.records.columns import contents_of, headers_of
+from reconciler.providers.brokers.records.columns import to_contents, to_headers
 from reconciler.providers.brokers.security import reveal_secrets
 from reconciler.records.hashes import RoundRobinPosition, assign_partitions, check_partitions
 from reconciler.records.log import OffsetRange
@@ -47,10 +47,10 @@ PRODUCER: Final = {
 """Settings of every producer: idempotent, ordered, with bounded memory."""
 _POLL_EVERY: Final = 2_000
 _REPORT_LIMIT_S: Final = 130.0
-"""Longer than delivery of a record may take, so its report arrives before."""
+"""Longer than delivery of a record may take, so that its report arrives before."""
 
 
-def is_odd(records: pa.RecordBatch) -> bool:
+def has_odd_records(records: pa.RecordBatch) -> bool:
     """Return whether librdkafka would alter a record: it replaces time 0 by the current time."""
     names = records.column("headers").flatten().field("key")
     return (
@@ -60,26 +60,25 @@ def is_odd(records: pa.RecordBatch) -> bool:
     )
 
 
-class Sender:
-    """A client and the topic it writes to."""
+class RecordSender:
+    """Writer of records to one topic, by a client that the caller closes."""
 
     def __init__(self, producer: Producer, topic: str, cluster: str) -> None:
-        """Accept an open client; the caller closes it."""
         self.producer, self.topic, self.cluster = producer, topic, cluster
 
     def send(self, records: pa.RecordBatch, partitions: Iterable[int], reports: Iterable[Report]) -> None:
         """Queue records with partitions and delivery callbacks; blocks while the client's queue is full.
 
-        Records must not be odd (see `is_odd`).
+        Records must not be odd (see `has_odd_records`).
         """
-        headers = headers_of(records.column("headers"))
+        headers = to_headers(records.column("headers"))
         times = records.column("timestamp_ms")
         rows = zip(
-            contents_of(records.column("value")),
-            contents_of(records.column("key")),
+            to_contents(records.column("value")),
+            to_contents(records.column("key")),
             partitions,
             reports,
-            repeat(None),  # another name of the same argument
+            repeat(None),  # an argument that is not used
             (times.fill_null(0) if times.null_count else times).to_numpy().tolist(),
             headers,
             strict=False,
@@ -145,23 +144,19 @@ class KafkaProducer:
         how = {"message.timeout.ms": _PATIENCE_MS, "compression.type": compression, "batch.size": batch_bytes}
         self._settings = settings
         self._producer = Producer({**PRODUCER, **how, **reveal_secrets(settings)})
-        self._sender = Sender(self._producer, topic, cluster)
-        self._reports: dict[int, _Reports] = {}
+        self._sender = RecordSender(self._producer, topic, cluster)
+        self._reports: dict[int, _DeliveryReports] = {}
         self._spread = RoundRobinPosition()
         self._partitions = 0
 
     def append(self, records: pa.RecordBatch) -> None:
-        """Queue a batch of `INPUT_SCHEMA`; it is written at the latest by `flush`.
-
-        Raises:
-            UserError: The topic or partition does not exist, or a record cannot be written.
-        """
+        """Queue a batch of `INPUT_SCHEMA`; it is written at the latest by `flush`."""
         numbers = self._choose_partitions(records)
-        reports = {number: self._reports.setdefault(number, _Reports()) for number in set(numbers.tolist())}
-        if is_odd(records):
-            self._write(records, numbers)
+        reports = {number: self._reports.setdefault(number, _DeliveryReports()) for number in set(numbers.tolist())}
+        if has_odd_records(records):
+            self._write_odd_records(records, numbers)
             return
-        callbacks = map(_Reports.next_callback, map(reports.__getitem__, numbers.tolist()))
+        callbacks = map(_DeliveryReports.next_callback, map(reports.__getitem__, numbers.tolist()))
         self._sender.send(records, numbers.tolist(), callbacks)
 
     def flush(self) -> Mapping[int, OffsetRange]:
@@ -173,26 +168,26 @@ class KafkaProducer:
         """
         self._sender.flush()
         reports, self._reports = self._reports, {}
-        self._check(reports.values())
-        return {number: report.gained() for number, report in sorted(reports.items())}
+        self._check_delivered(reports.values())
+        return {number: report.compute_gained_range() for number, report in sorted(reports.items())}
 
-    def _write(self, records: pa.RecordBatch, numbers: npt.NDArray[np.int32]) -> None:
-        """Write batches packed here, after the records that the client has queued."""
+    def _write_odd_records(self, records: pa.RecordBatch, numbers: npt.NDArray[np.int32]) -> None:
+        """Write records that the client would alter, by batches packed here, after its queued records."""
         self._sender.flush()
-        self._check(self._reports.values())
+        self._check_delivered(self._reports.values())
         times = records.column("timestamp_ms").fill_null(time.time_ns() // 1_000_000)
         columns = (
-            contents_of(records.column("value")),
-            contents_of(records.column("key")),
+            to_contents(records.column("value")),
+            to_contents(records.column("key")),
             times.to_pylist(),
-            headers_of(records.column("headers")),
+            to_headers(records.column("headers")),
             numbers.tolist(),
         )
         by_partition: dict[int, list[Row]] = {}
         for row in zip(*columns, strict=True):
             by_partition.setdefault(row[4], []).append(row)
         for number, rows in sorted(by_partition.items()):
-            self._reports[number].take(self._writer.write(self._sender.topic, number, rows))
+            self._reports[number].add_offsets(self._writer.write(self._sender.topic, number, rows))
 
     @cached_property
     def _writer(self) -> BatchWriter:
@@ -200,7 +195,7 @@ class KafkaProducer:
 
         return BatchWriter(self._settings, self._sender.cluster)
 
-    def _check(self, reports: Iterable[_Reports]) -> None:
+    def _check_delivered(self, reports: Iterable[_DeliveryReports]) -> None:
         for report in reports:
             if report.errors:
                 doing = f"writing to {self._sender.topic}"
@@ -216,7 +211,7 @@ class KafkaProducer:
         return cast("npt.NDArray[np.int32]", chosen.to_numpy())
 
     def _check_partitions(self, partitions: pa.Array) -> None:
-        """Reject missing partitions, after reading their number again: topics grow."""
+        """Reject missing partitions; read their number again first, because topics grow."""
         if partitions.null_count == len(partitions):
             return
         try:
@@ -238,8 +233,8 @@ class KafkaProducer:
         return self._partitions
 
 
-class _Reports:
-    """Delivery reports of a partition. Records are delivered in order, so the first and last suffice."""
+class _DeliveryReports:
+    """First and last delivery report of a partition, whose records are delivered in order."""
 
     def __init__(self) -> None:
         self._first: int | None = None
@@ -248,13 +243,13 @@ class _Reports:
         self._has_first = False
 
     def next_callback(self) -> Any:
-        """Return the callback of the next record; all but the first run no Python code."""
+        """Return the callback of the next record; only the first record's runs Python code."""
         if not self._has_first:
             self._has_first = True
-            return self._begin
+            return self._record_first
         return self._others.__setitem__
 
-    def take(self, offsets: Sequence[int]) -> None:
+    def add_offsets(self, offsets: Sequence[int]) -> None:
         self._has_first = True
         self._first = offsets[0] if self._first is None else self._first
         self._last = offsets[-1]
@@ -263,13 +258,13 @@ class _Reports:
     def errors(self) -> list[KafkaError]:
         return [error for error in self._others if error is not None]
 
-    def gained(self) -> OffsetRange:
-        """Return the range of written offsets, with those that other producers wrote in between."""
+    def compute_gained_range(self) -> OffsetRange:
+        """Return the range of written offsets, including offsets that other producers wrote in between."""
         last = self._others.get(None)
         first = self._first or 0
         return OffsetRange(first, 1 + max(first, self._last, (last.offset() or 0) if last is not None else first))
 
-    def _begin(self, error: KafkaError | None, message: Message) -> None:
+    def _record_first(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self._first = message.offset()
         self._others[error] = message

@@ -1,7 +1,7 @@
 """Copy a topic into another number of partitions.
 
-One task writes one target partition, in transactions. Each stores in the ledger the offset reached in every source
-partition and the stretches it wrote: the next task resumes there, and group offsets are translated by them.
+One task writes one target partition, in transactions. Each transaction stores in the ledger the offset reached in every
+source partition, where the next task resumes, and the stretches that it wrote, which translate group offsets.
 """
 
 from __future__ import annotations
@@ -13,10 +13,19 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import RetryableError, UserError
-from reconciler.providers.brokers.ledger import REKEYED, Entries, Key, Ledger, LedgerReader, Value, message, parse_entry
+from reconciler.providers.brokers.ledger import (
+    REKEYED,
+    Entries,
+    Key,
+    Ledger,
+    LedgerReader,
+    Value,
+    encode_entry,
+    parse_entry,
+)
 from reconciler.providers.brokers.records.copy_progress import SourceSnapshot
-from reconciler.providers.brokers.records.copy_sink import CopyMethod, Target, Writer, open_writer
-from reconciler.providers.brokers.records.copy_transaction import rows_of, split_batch
+from reconciler.providers.brokers.records.copy_sink import CopyMethod, CopyTarget, Writer, open_writer
+from reconciler.providers.brokers.records.copy_transaction import split_batch, to_rows
 from reconciler.records.hashes import compute_digest
 from reconciler.records.log import (
     Bounds,
@@ -38,15 +47,15 @@ def rekeyed_key(topic: str, partition: int, serial: int) -> Key:
 
 
 def check_entry_version(document: Value, topic: str) -> None:
-    """Reject an entry of an earlier version, which did not store progress by target partition."""
+    """Reject an entry of an earlier version, without progress by target partition."""
     if "through" not in document:
         message = f"topic {topic} was begun by an earlier version of reconciler, which kept progress in another form"
         hint = "Nothing was deleted. Give the new topic another name: it is copied from the beginning."
         raise UserError(message, hint=hint)
 
 
-def is_of(document: Value, ids: tuple[str | None, str | None], topic: str) -> bool:
-    """Return whether an entry belongs to the source and copy with these ids, not to an earlier topic of the name."""
+def belongs_to_copy(document: Value, ids: tuple[str | None, str | None], topic: str) -> bool:
+    """Return whether an entry belongs to the source and copy with these ids, and not to earlier topics."""
     if "source_id" in document and (document["source_id"], document["copy_id"]) != ids:
         return False
     check_entry_version(document, topic)
@@ -62,7 +71,7 @@ class RekeyProgress:
     through: Mapping[int, int] = field(default_factory=dict)
     epochs: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
-    def after(self, document: Value) -> RekeyProgress:
+    def add_transaction(self, document: Value) -> RekeyProgress:
         """Return the progress after the transaction that wrote this entry."""
         through = {int(number): int(to) for number, to in document["through"].items()}
         epochs = {
@@ -74,15 +83,15 @@ class RekeyProgress:
 
 _NO_PROGRESS: Final = RekeyProgress()
 _MAX_STRETCHES: Final = 100
-"""Limit of stretches per transaction; a group reads less than one of them again."""
+"""Limit of stretches per transaction; a moved group reads less than one of them again."""
 
 
 @dataclass
 class KafkaRekeySink:
     """A `RekeySink`. The driver reads the whole ledger, tasks only later entries. Picklable."""
 
-    target: Target
-    """Its owner tells one copier from another."""
+    target: CopyTarget
+    """Topic copied into; its owner identifies the copier."""
     source_id: str | None
     """Id of the source topic; entries of other topics are ignored."""
     source: ObservedSource = field(default_factory=lambda: ObservedSource(None, {}))
@@ -95,10 +104,10 @@ class KafkaRekeySink:
         return self.target.partitions
 
     def check_shared(self) -> None:
-        """Do nothing: every process reaches the brokers, or they report an error."""
+        """Do nothing: all processes can reach the brokers."""
 
     def follow_source(self, source: ObservedSource) -> KafkaRekeySink:
-        """Return this sink for a round over a source, whose log is recorded with each commit."""
+        """Return a sink that records this observation of the source with each commit."""
         return replace(self, source=source)
 
     def read_positions(self) -> Mapping[int, Mapping[int, int]]:
@@ -107,26 +116,20 @@ class KafkaRekeySink:
         return {number: self.known.get(number, _NO_PROGRESS).through for number in range(self.partitions)}
 
     def write(self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]) -> Iterator[Written]:
-        """Write the missing records in transactions, and report each.
-
-        Raises:
-            LostRaceError: Another process writes this partition; committed records stay.
-            SourceChangedError: The target is no copy of this source.
-            RetryableError: Brokers do not answer; committed records stay.
-        """
+        """Write the missing records in transactions, and report each."""
         writer = _PartitionWriter(self, partition)
         try:
             for batch in records:
                 for part in split_batch(batch):
-                    yield from writer.take(part)
-            yield from writer.end(through)
+                    yield from writer.write_batch(part)
+            yield from writer.commit_rest(through)
         finally:
             writer.close()
 
     def read_written_digest(self) -> Digest:
-        """Return the digest of all records ever written."""
+        """Return the digest of all written records."""
         entries = Ledger(self.target.settings, self.target.cluster).read(REKEYED)
-        return RekeyedEntries.of(entries, self.target.topic, self._ids).digest
+        return RekeyedEntries.parse(entries, self.target.topic, self._ids).digest
 
     def read_progress(self) -> tuple[dict[int, RekeyProgress], int]:
         """Return the progress by target partition, and the offset up to which the ledger was read."""
@@ -135,15 +138,15 @@ class KafkaRekeySink:
         try:
             for name, content in tail.read_new(progress.clear):
                 key, document = parse_entry(name, content)
-                if key[:2] == (REKEYED, target.topic) and document is not None and self.is_own(document):
-                    progress[int(key[2])] = progress.get(int(key[2]), _NO_PROGRESS).after(document)
+                if key[:2] == (REKEYED, target.topic) and document is not None and self.owns_entry(document):
+                    progress[int(key[2])] = progress.get(int(key[2]), _NO_PROGRESS).add_transaction(document)
         finally:
             tail.close()
         return progress, tail.position
 
-    def is_own(self, document: Value) -> bool:
+    def owns_entry(self, document: Value) -> bool:
         """Return whether an entry belongs to this source and target."""
-        return is_of(document, self._ids, self.target.topic)
+        return belongs_to_copy(document, self._ids, self.target.topic)
 
     @property
     def _ids(self) -> tuple[str | None, str | None]:
@@ -151,29 +154,29 @@ class KafkaRekeySink:
 
 
 class _PartitionWriter:
-    """Writer of one target partition; opening it fences other tasks."""
+    """Writer of one target partition; opening one fences other tasks of the partition."""
 
     def __init__(self, sink: KafkaRekeySink, partition: int) -> None:
         self._sink, self._partition = sink, partition
         self._open(CopyMethod.EACH)
 
-    def take(self, batch: pa.RecordBatch) -> Iterator[Written]:
+    def write_batch(self, batch: pa.RecordBatch) -> Iterator[Written]:
         """Write the missing records of one source partition."""
         number = batch.column("partition")[0].as_py()
         at = int(batch.column("offset").to_numpy().searchsorted(self._through.get(number, 0)))
         batch = batch.slice(at)
         if not batch.num_rows:
             return
-        rows = rows_of(batch)
-        if not self._transactions.accepts(rows):
+        rows = to_rows(batch)
+        if not self._transactions.can_write(rows):
             yield from self._commit()
             self._transactions.close()
             self._open(CopyMethod.ODD)
-            yield from self.take(batch)
+            yield from self.write_batch(batch)
             return
-        self._transactions.take(rows)
+        self._transactions.write_records(rows)
         self._through[number] = rows[-1][4] + 1
-        self._taken_from.setdefault(number, []).append((self._through[number], self._digest.records))
+        self._stretches.setdefault(number, []).append((self._through[number], self._digest.records))
         self._digest += compute_digest(batch, base=0)
         self._taken += batch.nbytes
         limits = self._sink.target.limits
@@ -184,7 +187,7 @@ class _PartitionWriter:
             self._transactions.close()
             self._open(CopyMethod.EACH)
 
-    def end(self, through: Mapping[int, int]) -> Iterator[Written]:
+    def commit_rest(self, through: Mapping[int, int]) -> Iterator[Written]:
         """Commit the rest, and record that source partitions are complete up to these offsets."""
         for number, stop in through.items():
             self._through[number] = max(stop, self._through.get(number, 0))
@@ -193,25 +196,24 @@ class _PartitionWriter:
     def close(self) -> None:
         self._transactions.close()
 
-    def _open(self, way: CopyMethod) -> None:
+    def _open(self, method: CopyMethod) -> None:
         """Open a transactional writer, which fences other tasks, then read their progress."""
-        self._transactions: Writer = open_writer(self._sink.target, self._partition, way)
+        self._transactions: Writer = open_writer(self._sink.target, self._partition, method)
         try:
             known, _ = self._sink.read_progress()
             self._reached = known.get(self._partition, _NO_PROGRESS)
-            self._check()
+            self._check_same_source()
         except BaseException:
             self._transactions.close()
             raise
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._through = dict(self._reached.through)
-        self._taken_from: dict[int, list[tuple[int, int]]] = {}
+        self._stretches: dict[int, list[tuple[int, int]]] = {}
         self._digest, self._taken, self._began = Digest(), 0, monotonic()
 
-    def _check(self) -> None:
-        """Check that the source is the topic copied so far."""
+    def _check_same_source(self) -> None:
         target, source, reached = self._sink.target, self._sink.source, self._reached
         for number, through in reached.through.items():
             epochs = reached.epochs.get(number, ())
@@ -223,28 +225,28 @@ class _PartitionWriter:
         changed = {number: to for number, to in self._through.items() if to != self._reached.through.get(number)}
         if not changed:
             return
-        document = self._document(changed)
+        document = self._build_document(changed)
         target = self._sink.target
-        entry = message(rekeyed_key(target.topic, self._partition, self._reached.serial), document)
+        entry = encode_entry(rekeyed_key(target.topic, self._partition, self._reached.serial), document)
         self._transactions.commit([entry])
         done = Written(self._partition, self._digest.records, self._taken)
-        self._reached = self._reached.after(document)
-        self._begin()
+        self._reached = self._reached.add_transaction(document)
+        self._reset()
         yield done
 
-    def _document(self, changed: Mapping[int, int]) -> dict[str, Any]:
-        _, targets = self._transactions.settle()
+    def _build_document(self, changed: Mapping[int, int]) -> dict[str, Any]:
+        _, targets = self._transactions.await_offsets()
         if len(targets) != self._digest.records or bool((targets[1:] <= targets[:-1]).any()):
             message = "the new topic did not take the records in their order"
             raise RetryableError(message, hint="Nothing of that was committed: run the same command again.")
         bounds = self._sink.source.bounds
         followed = {
-            number: SourceSnapshot(self._sink.source_id, bounds.get(number, Bounds(0, 0, 0, 0))).epochs_below(to)
+            number: SourceSnapshot(self._sink.source_id, bounds.get(number, Bounds(0, 0, 0, 0))).list_epochs_below(to)
             for number, to in sorted(changed.items())
         }
         stretches = {
             str(number): [(to, int(targets[at])) for to, at in places]
-            for number, places in sorted(join_stretches(self._taken_from).items())
+            for number, places in sorted(join_stretches(self._stretches).items())
         }
         return {
             "source_id": self._sink.source_id,
@@ -271,20 +273,20 @@ def join_stretches(
 
 @dataclass(frozen=True)
 class RekeyedEntries:
-    """Progress of a copy that partitions records again by key, from the ledger."""
+    """Progress of a copy into another number of partitions, from the ledger."""
 
     stretches: Mapping[tuple[int, int], tuple[list[int], list[int]]] = field(default_factory=dict)
     """Ends in the source and beginnings in the target, ascending, by source and target partition."""
     digest: Digest = field(default_factory=Digest)
 
     @classmethod
-    def of(cls, entries: Entries, topic: str, ids: tuple[str | None, str | None]) -> RekeyedEntries:
+    def parse(cls, entries: Entries, topic: str, ids: tuple[str | None, str | None]) -> RekeyedEntries:
         """Parse entries of kind `REKEYED`; `ids` are those of the source and of the topic."""
         stretches: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
         digest = Digest()
         for key in sorted(key for key in entries if key[:2] == (REKEYED, topic)):
             entry = entries[key]
-            if not is_of(entry, ids, topic):
+            if not belongs_to_copy(entry, ids, topic):
                 continue
             for number, first in entry["firsts"].items():
                 ends, begins = stretches.setdefault((int(number), int(key[2])), ([], []))
@@ -295,8 +297,8 @@ class RekeyedEntries:
             digest += Digest(int(entry["records"]), int(entry["total"], 16))
         return cls(stretches, digest)
 
-    def place(self, committed: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
-        """Return target offsets from which a group skips nothing: the earliest stretch that it may not have read.
+    def translate_offsets(self, committed: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
+        """Return target offsets from which a group skips no record: the earliest stretch that it may not have read.
 
         A partition without a commit counts as unread. A group that has read everything resumes at the target's end.
         """

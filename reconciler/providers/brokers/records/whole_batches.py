@@ -16,10 +16,10 @@ from reconciler.providers.brokers.records.record_batches import (
     PREFIX,
     REST,
     TRANSACTIONAL,
-    Answer,
     BatchHead,
-    Leader,
-    Producer,
+    FetchReply,
+    LeaderConnection,
+    ProducerId,
     fetch_batches,
     parse_heads,
 )
@@ -32,7 +32,7 @@ _WORTH_BYTES: Final = 32 << 10
 
 @dataclass(frozen=True, slots=True)
 class WholeBatch:
-    """A stored batch with consecutive offsets. One that does not count has no records."""
+    """A stored batch with consecutive offsets; one that consumers do not get is empty."""
 
     first: int
     through: int
@@ -43,39 +43,41 @@ class WholeBatch:
     raw: bytes = field(repr=False)
 
 
-def has_whole_batches(leader: Leader, offsets: OffsetRange, isolation: Isolation) -> bool:
+def has_whole_batches(leader: LeaderConnection, offsets: OffsetRange, isolation: Isolation) -> bool:
     """Return whether the first batches of a range are large enough to copy whole."""
     return _is_worthwhile(select_whole_batches(fetch_batches(leader, offsets.start, isolation), offsets))
 
 
-def whole_batches(leader: Leader, offsets: OffsetRange, isolation: Isolation) -> Iterator[WholeBatch]:
+def read_whole_batches(leader: LeaderConnection, offsets: OffsetRange, isolation: Isolation) -> Iterator[WholeBatch]:
     """Yield the batches of a range, up to the first that must be read record by record.
 
-    Those have gaps, broker timestamps or old formats, or are partly outside the range.
+    Such batches have gaps, broker timestamps or old formats, or are partly outside the range.
     """
 
-    def ask(offset: int) -> Answer:
+    def ask(offset: int) -> FetchReply:
         return fetch_batches(leader, offset, isolation)
 
-    def select_worthwhile(answer: Answer, rest: OffsetRange) -> Sequence[BatchHead]:
+    def select_worthwhile(answer: FetchReply, rest: OffsetRange) -> Sequence[BatchHead]:
         heads = select_whole_batches(answer, rest)
         return heads if _is_worthwhile(heads) else ()
 
-    for answer, heads in answers(ask, offsets, select_worthwhile):
+    for answer, heads in fetch_answers(ask, offsets, select_worthwhile):
         yield from (to_whole_batch(answer, head) for head in heads)
 
 
-def to_whole_batch(answer: Answer, head: BatchHead) -> WholeBatch:
-    """Return a batch of an answer unchanged, or an empty one if it does not count."""
-    if not head.counts:
+def to_whole_batch(answer: FetchReply, head: BatchHead) -> WholeBatch:
+    """Return a batch of an answer unchanged, or an empty one if consumers do not get it."""
+    if not head.is_readable:
         return WholeBatch(head.first, head.through, 0, 0, "none", b"")
     raw = answer.batches[head.begin : head.end]
     return WholeBatch(head.first, head.through, head.records, head.newest_ms, head.codec or "none", raw)
 
 
-def answers(
-    ask: Callable[[int], Answer], offsets: OffsetRange, taken: Callable[[Answer, OffsetRange], Sequence[BatchHead]]
-) -> Iterator[tuple[Answer, Sequence[BatchHead]]]:
+def fetch_answers(
+    ask: Callable[[int], FetchReply],
+    offsets: OffsetRange,
+    taken: Callable[[FetchReply, OffsetRange], Sequence[BatchHead]],
+) -> Iterator[tuple[FetchReply, Sequence[BatchHead]]]:
     """Yield fetch answers of a range with the batches that `taken` selects, until it selects none.
 
     The next answer is fetched while the caller uses this one.
@@ -93,13 +95,13 @@ def answers(
             yield answer, heads
 
 
-def select_whole_batches(answer: Answer, offsets: OffsetRange) -> Sequence[BatchHead]:
-    """Return the leading batches of an answer that can be copied whole or do not count."""
+def select_whole_batches(answer: FetchReply, offsets: OffsetRange) -> Sequence[BatchHead]:
+    """Return the leading batches of an answer that can be copied whole or that consumers do not get."""
     heads: list[BatchHead] = []
     through = offsets.start
     for head in parse_heads(answer):
         is_gapless = head.records == head.through - head.first
-        if head.counts and not (is_gapless and head.has_only(COMPRESSION | TRANSACTIONAL)):
+        if head.is_readable and not (is_gapless and head.has_only_attributes(COMPRESSION | TRANSACTIONAL)):
             break
         if head.first < through or head.through > offsets.stop:
             break
@@ -109,16 +111,16 @@ def select_whole_batches(answer: Answer, offsets: OffsetRange) -> Sequence[Batch
 
 
 def _is_worthwhile(batches: Sequence[BatchHead]) -> bool:
-    counting = [batch for batch in batches if batch.counts]
+    counting = [batch for batch in batches if batch.is_readable]
     records = sum(batch.records for batch in counting)
     size = sum(batch.end - batch.begin for batch in counting)
     return bool(batches) and (records >= _WORTH_RECORDS * len(counting) or size >= _WORTH_BYTES * len(counting))
 
 
-def replace_producer(batch: WholeBatch, producer: Producer, number: int) -> bytes:
+def replace_producer(batch: WholeBatch, producer: ProducerId, number: int) -> bytes:
     """Return a batch with the ids of another producer; `number` is its first sequence number.
 
-    The checksum is derived from the original one, so that brokers reject batches damaged on the way.
+    The checksum is derived from the original one, so that brokers reject damaged batches.
     """
     from kafka.record.util import calc_crc32c  # noqa: PLC0415 - imports a second client
 
@@ -133,8 +135,8 @@ def replace_producer(batch: WholeBatch, producer: Producer, number: int) -> byte
     return PREFIX.pack(0, length, -1, form, checksum) + head + raw[rest:]
 
 
-# CRC-32C is linear: checksums of equally long texts differ by that of their difference. Only the heads differ, so it is
-# extended by one zero byte per byte of records.
+# CRC-32C is linear: checksums of equally long texts differ by the checksum of their difference. Only the heads differ,
+# so the difference of their checksums is extended by one zero byte per byte of records.
 
 
 _POLYNOMIAL: Final = 0x82F63B78
@@ -147,17 +149,17 @@ def extend_by_zeros(checksum: int, count: int) -> int:
     power = 0
     while count:
         if count & 1:
-            checksum = _multiply(_zeros(power), checksum)
+            checksum = _multiply(_build_zeros_matrix(power), checksum)
         count >>= 1
         power += 1
     return checksum
 
 
 @cache
-def _zeros(power: int) -> _Matrix:
+def _build_zeros_matrix(power: int) -> _Matrix:
     """Return the matrix that extends a checksum by 2 to the power of `power` zero bytes."""
     if power:
-        half = _zeros(power - 1)
+        half = _build_zeros_matrix(power - 1)
         return tuple(_multiply(half, column) for column in half)
     columns = []
     for bit in range(_BITS):

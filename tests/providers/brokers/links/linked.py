@@ -13,8 +13,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from reconciler.planning.actions import Create, Delete, Transition
-from reconciler.providers.brokers.links.link_site import Site
-from reconciler.providers.brokers.links.links import KafkaLinks, sink_of
+from reconciler.providers.brokers.links.link_site import LinkSite
+from reconciler.providers.brokers.links.links import KafkaLinks, open_sink
 from reconciler.providers.brokers.provider import KafkaProvider
 from reconciler.providers.protocol import CompletedAction, Edge, FailedAction, Outcome, Provider, Scope
 from reconciler.records.log import ObservedSource, OffsetRange
@@ -89,7 +89,7 @@ class Linked:
         return self.east.links
 
     @property
-    def site(self) -> Site:
+    def site(self) -> LinkSite:
         return self.links.site
 
     @property
@@ -111,7 +111,7 @@ class Linked:
             {name: {"num_partitions": partitions, "replication_factor": 1, "configs": dict(configs or {})}}
         )
         assert made
-        self.wait(lambda: name in self.site.seen())
+        self.wait(lambda: name in self.site.read_topics())
 
     def wait(self, until: Callable[[], bool]) -> None:
         """Look until something is true: brokers lag behind their controller."""
@@ -195,7 +195,7 @@ class Copier:
     def __init__(self, linked: Linked) -> None:
         self.log = linked.west.open_log(address_of("topic", WEST, linked.topic))
         settings = linked.site.ledger.settings
-        sink = sink_of(linked.site, settings, linked.mirror)
+        sink = open_sink(linked.site, settings, linked.mirror)
         self.reached = sink.read_positions()
         self.bounds = self.log.read_bounds()
         self.sink = sink.follow_source(ObservedSource(self.log.topic_id, self.bounds))

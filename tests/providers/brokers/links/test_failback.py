@@ -19,15 +19,15 @@ from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.operations.steps.transitions import TransitionDriver
 from reconciler.planning.actions import Create, Delete
 from reconciler.providers.brokers import seal
-from reconciler.providers.brokers.admin import configure
+from reconciler.providers.brokers.admin import configure_topic
 from reconciler.providers.brokers.client import create_bindings, delete_bindings, read_bindings
 from reconciler.providers.brokers.ledger import LedgerWriter
 from reconciler.providers.brokers.links import failback
 from reconciler.providers.brokers.links.links import KafkaLinks
 from reconciler.providers.brokers.provider import KafkaProvider
-from reconciler.providers.brokers.records.copy_transaction import Transactions
+from reconciler.providers.brokers.records.copy_transaction import ClientTransactions
 from reconciler.providers.brokers.seal import Seals
-from reconciler.providers.brokers.translate import own_values
+from reconciler.providers.brokers.translate import select_own_configs
 from reconciler.providers.protocol import CompletedAction, FailedAction
 from reconciler.resources.acls import AccessBinding, build_denial
 from reconciler.resources.address import address_of
@@ -161,9 +161,9 @@ def dying(patch: pytest.MonkeyPatch, nth: int, do: Callable[[], None] | None = N
 
     with patch.context() as inner:
         after(LedgerWriter, "write")
-        after(Transactions, "commit")
-        after(failback, "delete_below")
-        after(Seals, "put")
+        after(ClientTransactions, "commit")
+        after(failback, "delete_records_below")
+        after(Seals, "seal_topic")
         after(Seals, "remove_seal")
         yield made
 
@@ -233,7 +233,7 @@ def test_a_restore_that_dies_after_any_write_is_gone_on_with(
             pair.driver.restore("west", pair.name, "keep")
         pair.assert_back(kept=diverged)
     assert nth > len({"join", "record_end_offsets", "advance", "record_agreement"})
-    assert ("delete_below" in made) is bool(diverged)
+    assert ("delete_records_below" in made) is bool(diverged)
 
 
 def _status(provider: KafkaProvider, name: str) -> MirrorStatus | None:
@@ -251,31 +251,31 @@ def test_what_diverged_is_refused_before_anything_is_begun(pair: Pair) -> None:
 def test_what_diverged_is_kept_however_large_it_is_and_whatever_brokers_keep_by_themselves(pair: Pair) -> None:
     pair.failed_over(diverged=3)
     client = pair.at["west"]._client
-    configure(client, pair.name, {"max.message.bytes": "3000000"})
+    configure_topic(client, pair.name, {"max.message.bytes": "3000000"})
     producer = Producer({"bootstrap.servers": pair.west.bootstrap(), "message.max.bytes": 3_000_000})
     producer.produce(pair.name, secrets.token_hex(1_000_000), partition=0)
     assert producer.flush(60) == 0
     pair.driver.restore("west", pair.name, "keep")
     side = f"{pair.name}.diverged"
     assert len(pair.read(pair.west, side)) == 4
-    ((_, configs),) = client.configs([side])
+    ((_, configs),) = client.read_configs([side])
     assert isinstance(configs, dict)
-    assert own_values(configs).items() >= {"retention.bytes": "-1", "cleanup.policy": "delete"}.items()
+    assert select_own_configs(configs).items() >= {"retention.bytes": "-1", "cleanup.policy": "delete"}.items()
 
 
 def test_a_topic_that_an_earlier_version_made_for_what_diverged_takes_every_record_as_well(pair: Pair) -> None:
     pair.failed_over(diverged=0)
     client, side = pair.at["west"]._client, f"{pair.name}.diverged"
-    configure(client, pair.name, {"max.message.bytes": "3000000"})
+    configure_topic(client, pair.name, {"max.message.bytes": "3000000"})
     producer = Producer({"bootstrap.servers": pair.west.bootstrap(), "message.max.bytes": 3_000_000})
     producer.produce(pair.name, secrets.token_hex(1_000_000), partition=0)
     assert producer.flush(60) == 0
     Place(pair.west, pair.prefix)._made(side, 1, {"retention.ms": "-1", "retention.bytes": "123456789"})
     pair.driver.restore("west", pair.name, "keep")
     assert len(pair.read(pair.west, side)) == 1
-    ((_, configs),) = client.configs([side])
+    ((_, configs),) = client.read_configs([side])
     assert isinstance(configs, dict)
-    assert own_values(configs)["retention.bytes"] == "123456789", "what a person has set stays"
+    assert select_own_configs(configs)["retention.bytes"] == "123456789", "what a person has set stays"
 
 
 def test_what_diverged_of_a_topic_that_was_created_again_is_kept_beside_that_of_the_one_before(pair: Pair) -> None:
@@ -642,13 +642,13 @@ def test_a_seal_that_comes_after_its_operation_was_given_up_is_taken_off(
 ) -> None:
     pair.copied()
     peer = pair.at["east"].links.read_mirror(pair.name)
-    west, whole = pair.at["west"].links, Seals.put
+    west, whole = pair.at["west"].links, Seals.seal_topic
 
     def late(seals: Seals, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
         provider_of(pair.west, "west").links.request_verb(pair.name, "failover")
         return whole(seals, name, topic_id, may_go_on)
 
-    monkeypatch.setattr(Seals, "put", late)
+    monkeypatch.setattr(Seals, "seal_topic", late)
     with pytest.raises(UserError, match="that operation is over"):
         west.convert_to_mirror(pair.name, peer, Operation("one", "reverse-and-start"))
     assert_open(pair, "west")
@@ -668,7 +668,7 @@ def test_a_mirror_that_somebody_opened_again_is_looked_at_before_roles_are_swapp
     assert here.operation is not None
     links.advance_state(pair.name, _M.PENDING_STOPPED, operation=here.operation.id)
     assert write(pair.east, pair.name, "stranger", 1) == []
-    configure(pair.at["east"]._client, pair.name, {"max.message.bytes": "1000000"})
+    configure_topic(pair.at["east"]._client, pair.name, {"max.message.bytes": "1000000"})
     while not write(pair.east, pair.name, "stranger", 1):
         pass
     with pytest.raises(UserError, match="another producer wrote records to it"):

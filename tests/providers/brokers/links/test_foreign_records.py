@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from confluent_kafka import Message, Producer
 
-from reconciler.providers.brokers.ledger import PROGRESS, progress_key, writer_of
+from reconciler.providers.brokers.ledger import PROGRESS, build_writer_id, progress_key
 from reconciler.providers.brokers.offsets import LATEST, read_offsets
 from reconciler.providers.brokers.records.record_log import KafkaLog
 from reconciler.records.log import OffsetRange
@@ -118,7 +118,7 @@ def test_without_a_count_of_transactions_gaps_that_are_too_long_are_looked_at(li
     def as_before(entries):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         return {key: {name: value for name, value in entries[key].items() if name != "commits"}}
 
-    linked.site.ledger.change(writer_of(linked.link), as_before, PROGRESS)
+    linked.site.ledger.change(build_writer_id(linked.link), as_before, PROGRESS)
     assert foreign(linked) == []
     write(linked, 2)
     linked.produce([b"b"])

@@ -20,7 +20,7 @@ from reconciler.providers.brokers.ledger import MAP, MIRROR_ENTRY, PROGRESS, Ent
 from reconciler.providers.brokers.mount_ledger import is_sealed
 from reconciler.providers.brokers.provider import KafkaProvider
 from reconciler.providers.brokers.seal import Seals
-from reconciler.providers.brokers.translate import own_values
+from reconciler.providers.brokers.translate import select_own_configs
 from reconciler.providers.protocol import CompletedAction, Edge, FailedAction, Scope
 from reconciler.resources.acls import AccessBinding
 from reconciler.resources.address import Address, address_of, full_name_of
@@ -187,12 +187,12 @@ def test_a_topic_is_not_moved_while_there_may_be_groups_that_are_not_shown(unsho
 
 def test_a_topic_is_not_unmounted_while_there_may_be_groups_that_are_not_shown(unshown: Linked) -> None:
     moves = hers(unshown).east.migrations.job_steps
-    topic_id = unshown.site.seen([unshown.topic])[unshown.topic].id
+    topic_id = unshown.site.read_topics([unshown.topic])[unshown.topic].id
     with pytest.raises(NotAuthorizedError, match="not shown every consumer group"):
         moves.refuse_all_producers(unshown.topic, topic_id, lambda: None)
-    ((_, configs),) = unshown.site.client.configs([unshown.topic])
+    ((_, configs),) = unshown.site.client.read_configs([unshown.topic])
     assert isinstance(configs, dict)
-    assert not is_sealed(own_values(configs))
+    assert not is_sealed(select_own_configs(configs))
 
 
 def test_a_mirror_that_may_not_be_described_is_not_begun_anew(hidden: Linked) -> None:
@@ -247,14 +247,14 @@ def test_a_source_whose_configs_may_not_be_described_is_not_mirrored_without_the
 
 def test_a_seal_is_not_forgotten_of_a_topic_that_may_not_be_described(hidden: Linked) -> None:
     seals, topic_id = Seals(hidden.site.client, hidden.site.ledger), hidden.seen.topic_id
-    seals.put(hidden.mirror, topic_id, lambda: None)
+    seals.seal_topic(hidden.mirror, topic_id, lambda: None)
     site = hers(hidden).site
     with pytest.raises(NotAuthorizedError, match=hidden.mirror):
         Seals(site.client, site.ledger).remove_seal(topic_id)
     seals.remove_seal(topic_id)
-    ((_, configs),) = hidden.site.client.configs([hidden.mirror])
+    ((_, configs),) = hidden.site.client.read_configs([hidden.mirror])
     assert isinstance(configs, dict)
-    assert not is_sealed(own_values(configs))
+    assert not is_sealed(select_own_configs(configs))
 
 
 def topic_like(linked: Linked) -> Topic:

@@ -13,9 +13,9 @@ from reconciler.errors import LostRaceError, UserError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.steps.mirror_copy import FETCHING
 from reconciler.planning.actions import Create
-from reconciler.providers.brokers.ledger import PROGRESS, Ledger, copier_of, writer_of
+from reconciler.providers.brokers.ledger import PROGRESS, Ledger, build_copier_id, build_writer_id
 from reconciler.providers.brokers.links.link_changes import LinkChanges, MirrorCreation
-from reconciler.providers.brokers.links.link_site import Site
+from reconciler.providers.brokers.links.link_site import LinkSite
 from reconciler.providers.brokers.records import copy_transaction as module
 from reconciler.resources.mirrors import SourceTopic
 from tests.providers.brokers.links.linked import Linked
@@ -59,13 +59,13 @@ def test_a_copier_in_the_middle_of_a_transaction_commits_nothing_after_a_transit
                 asked.append(verb)
                 linked.other().links.request_verb(linked.mirror, verb)
 
-    read = module.batches_of
-    module.batches_of = batches  # type: ignore[assignment]
+    read = module.read_row_batches
+    module.read_row_batches = batches  # type: ignore[assignment]
     try:
         with pytest.raises(LostRaceError):
             copier.copy()
     finally:
-        module.batches_of = read
+        module.read_row_batches = read
     assert asked == [verb]
     assert linked.values(linked.mirror) == []
     assert not [key for key in linked.site.ledger.read(PROGRESS) if key[1] == linked.mirror]
@@ -80,7 +80,7 @@ def test_a_copier_of_a_partition_that_came_during_a_failover_commits_nothing_aft
             return
         linked.site.change_topic(linked.mirror, (1, {}), (2, {}), lambda: None)
         how = {"bootstrap.servers": linked.broker.bootstrap()}
-        copiers.append(Producer({**how, "transactional.id": copier_of(linked.link_id, linked.mirror, 1)}))
+        copiers.append(Producer({**how, "transactional.id": build_copier_id(linked.link_id, linked.mirror, 1)}))
         copiers[0].init_transactions(30)
         copiers[0].begin_transaction()
         copiers[0].produce(linked.mirror, b"late", partition=1)
@@ -96,7 +96,7 @@ def test_a_copier_is_shut_out_also_where_the_broker_that_is_asked_again_lags_beh
     linked: Linked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     how = {"bootstrap.servers": linked.broker.bootstrap()}
-    copier = Producer({**how, "transactional.id": copier_of(linked.link_id, linked.mirror, 0)})
+    copier = Producer({**how, "transactional.id": build_copier_id(linked.link_id, linked.mirror, 0)})
     copier.init_transactions(30)
     copier.begin_transaction()
     copier.produce(linked.mirror, b"late", partition=0)
@@ -106,7 +106,7 @@ def test_a_copier_is_shut_out_also_where_the_broker_that_is_asked_again_lags_beh
     def lag() -> None:
         """Let the look that follows the new state be answered by a broker that does not know the topic yet."""
         if next(asked) == 1:
-            monkeypatch.setattr(Site, "seen", lambda *_: {})
+            monkeypatch.setattr(LinkSite, "read_topics", lambda *_: {})
 
     LinkChanges(linked.other().site, lag).ask({linked.mirror: linked.link}, "failover")
     monkeypatch.undo()
@@ -194,7 +194,7 @@ def test_a_mirror_whose_maker_was_killed_after_its_topic_was_made_is_made_once(l
             list(linked.other().east.apply([creation]))
     finally:
         MirrorCreation._record_ids = real  # type: ignore[method-assign]
-    assert linked.mirror in linked.site.seen()
+    assert linked.mirror in linked.site.read_topics()
     seen = linked.observe()
     assert linked.address not in seen
     assert linked.address.replace("mirror/", "topic/", 1) not in seen  # else a plan would find its name taken
@@ -215,7 +215,7 @@ def test_a_mirror_whose_maker_was_killed_is_made_by_the_next_pass_and_its_topic_
             linked.other().links.syncs.create_mirrors(linked.link, wanted)
     finally:
         MirrorCreation._record_ids = real  # type: ignore[method-assign]
-    assert linked.mirror in linked.site.seen()
+    assert linked.mirror in linked.site.read_topics()
     assert linked.other().links.syncs.create_mirrors(linked.link, wanted) == {linked.mirror: None}
     assert linked.seen.status is _M.ACTIVE
 
@@ -226,7 +226,7 @@ def test_two_that_write_as_one_at_once_both_have_their_say(linked: Linked) -> No
     def count(ledger: Ledger) -> None:
         for _ in range(5):
             ledger.change(
-                writer_of(linked.link), lambda entries: {key: {"n": entries.get(key, {"n": 0})["n"] + 1}}, "count"
+                build_writer_id(linked.link), lambda entries: {key: {"n": entries.get(key, {"n": 0})["n"] + 1}}, "count"
             )
 
     threads = [Thread(target=count, args=(linked.other().site.ledger,)) for _ in range(2)]
@@ -239,9 +239,9 @@ def test_two_that_write_as_one_at_once_both_have_their_say(linked: Linked) -> No
 
 def test_what_was_just_written_is_never_missed(linked: Linked) -> None:
     """Its marker may not be there yet: the end is where it ends with what is not committed."""
-    key, reader = ("count", linked.topic), linked.other().site.ledger
+    key, reader, writer = ("count", linked.topic), linked.other().site.ledger, build_writer_id(linked.link)
     for number in range(20):
-        linked.site.ledger.change(writer_of(linked.link), lambda _entries, number=number: {key: {"n": number}}, "count")
+        linked.site.ledger.change(writer, lambda _entries, number=number: {key: {"n": number}}, "count")
         assert reader.read("count")[key] == {"n": number}
 
 

@@ -190,7 +190,7 @@ def test_a_mirror_whose_source_was_made_anew_fails(driven: Driven) -> None:
     linked = driven.linked
     linked.make_mirror()
     linked.west._client.admin.delete_topics([linked.topic])
-    linked.wait(lambda: linked.topic not in linked.site.seen())
+    linked.wait(lambda: linked.topic not in linked.site.read_topics())
     linked.make_topic(linked.topic)
     assert driven.run().failed == (linked.mirror,)
     assert linked.seen.status is _M.FAILED

@@ -15,7 +15,7 @@ from reconciler.providers.brokers import seal
 from reconciler.providers.brokers.client import KafkaClient
 from reconciler.providers.brokers.links import link_changes
 from reconciler.providers.brokers.links.link_changes import LinkChanges, MirrorCreation
-from reconciler.providers.brokers.links.link_site import Site
+from reconciler.providers.brokers.links.link_site import LinkSite
 from reconciler.providers.brokers.seal import Seals
 from reconciler.providers.protocol import CompletedAction, FailedAction
 from reconciler.resources.address import Address, address_of
@@ -62,8 +62,8 @@ def test_the_ledger_is_internal_and_no_mirror_is_a_topic(linked: Linked) -> None
 def test_links_and_mirrors_are_observed_while_another_topic_is_sealed(linked: Linked) -> None:
     linked.make_mirror()
     before = linked.observe()
-    moving, seals = linked.site.seen()[linked.topic], Seals(linked.site.client, linked.site.ledger)
-    seals.put(moving.name, moving.id, lambda: None)
+    moving, seals = linked.site.read_topics()[linked.topic], Seals(linked.site.client, linked.site.ledger)
+    seals.seal_topic(moving.name, moving.id, lambda: None)
     observed = linked.observe()
     seals.remove_seal(moving.id)
     assert {linked.resource.address, linked.address} <= before.keys()
@@ -86,7 +86,7 @@ def test_a_mirror_has_the_partitions_and_retention_of_its_source_before_the_firs
     )
     linked.topic = name
     assert linked.make_mirror().partitions == 3
-    ((_, configs),) = linked.site.client.configs([linked.mirror])
+    ((_, configs),) = linked.site.client.read_configs([linked.mirror])
     assert not isinstance(configs, int)
     assert configs["retention.ms"].value == "-1"
     assert configs["message.timestamp.type"].value == "CreateTime"
@@ -109,7 +109,7 @@ def test_a_name_that_is_taken_is_refused(linked: Linked) -> None:
 def test_a_topic_that_was_deleted_and_made_anew_is_no_mirror(linked: Linked) -> None:
     linked.make_mirror()
     linked.east._client.admin.delete_topics([linked.mirror])
-    linked.wait(lambda: linked.mirror not in linked.site.seen())
+    linked.wait(lambda: linked.mirror not in linked.site.read_topics())
     linked.make_topic(linked.mirror)
     with pytest.raises(UserError, match="is not mirrored"):
         linked.seen  # noqa: B018 - looking is what fails
@@ -272,7 +272,7 @@ def test_a_mirror_grows_with_its_source_and_takes_its_configs(linked: Linked) ->
 
 
 def _config(linked: Linked, name: str) -> str | None:
-    ((_, configs),) = linked.site.client.configs([linked.mirror])
+    ((_, configs),) = linked.site.client.read_configs([linked.mirror])
     assert not isinstance(configs, int)
     return configs[name].value
 
@@ -339,7 +339,7 @@ def test_a_mirror_whose_maker_was_killed_is_made_though_its_source_has_changed_s
     is_ours: bool,  # noqa: FBT001 - the case
 ) -> None:
     with monkeypatch.context() as dying:
-        owner, step = (MirrorCreation, "_record_ids") if is_ours else (Site, "create_topics")
+        owner, step = (MirrorCreation, "_record_ids") if is_ours else (LinkSite, "create_topics")
         dying.setattr(owner, step, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             linked.apply(linked.creation())
@@ -366,11 +366,12 @@ def test_a_seal_that_brokers_do_not_lift_in_time_fails_alone(linked: Linked, mon
     cluster = linked.site.cluster
     sealed = resource({"topic": linked.topic, "where": cluster, "partitions": 2})
     fresh = resource({"topic": f"{linked.topic}-new", "where": cluster})
-    Seals(linked.site.client, linked.site.ledger).put(linked.topic, linked.site.seen()[linked.topic].id, lambda: None)
+    topic_id = linked.site.read_topics()[linked.topic].id
+    Seals(linked.site.client, linked.site.ledger).seal_topic(linked.topic, topic_id, lambda: None)
     unseal = Update(address=sealed.address, before=sealed, after=sealed, changes=(UNSEAL,))
     with monkeypatch.context() as lagging:
         lagging.setattr(seal, "_PROPAGATION_S", 0.0)
-        lagging.setattr(Seals, "_shows", lambda *_: False)
+        lagging.setattr(Seals, "_broker_shows", lambda *_: False)
         opened, made = linked.apply(unseal, Create(address=fresh.address, after=fresh))
     assert isinstance(opened, FailedAction)
     assert isinstance(opened.error, RetryableError)
@@ -383,7 +384,7 @@ def test_why_a_verb_is_refused_is_told_also_where_copiers_of_another_mirror_cann
 ) -> None:
     linked.make_mirror()
     silent = RetryableError("the coordinator does not answer", hint="Try again.")
-    monkeypatch.setattr(link_changes, "fence", lambda *_: (_ for _ in ()).throw(silent))
+    monkeypatch.setattr(link_changes, "fence_producers", lambda *_: (_ for _ in ()).throw(silent))
     found = LinkChanges(linked.site).ask({linked.mirror: linked.link, "nothing": linked.link}, "pause")
     assert found[linked.mirror] is silent
     assert "topic nothing is not mirrored" in str(found["nothing"])
@@ -394,11 +395,11 @@ def test_a_topic_that_is_deleted_while_all_are_looked_at_stops_no_round(
 ) -> None:
     gone = f"{linked.topic}-gone"
     linked.make_topic(gone, 1)
-    before, real = linked.site.seen(), Site.seen
+    before, real = linked.site.read_topics(), LinkSite.read_topics
     linked.site.client.admin.delete_topics([gone])
-    linked.wait(lambda: gone not in linked.site.seen())
+    linked.wait(lambda: gone not in linked.site.read_topics())
     looks = iter([before])
-    monkeypatch.setattr(Site, "seen", lambda site, *given: next(looks, None) or real(site, *given))
+    monkeypatch.setattr(LinkSite, "read_topics", lambda site, *given: next(looks, None) or real(site, *given))
     marked = linked.east.links.list_topic_marks()
     assert linked.topic in marked
     assert gone not in marked
@@ -408,7 +409,7 @@ def test_a_link_is_not_deleted_where_the_broker_that_lists_topics_does_not_show_
     linked: Linked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     linked.make_mirror()
-    monkeypatch.setattr(Site, "seen", lambda *_: {})
+    monkeypatch.setattr(LinkSite, "read_topics", lambda *_: {})
     (outcome,) = linked.apply(Delete(address=linked.resource.address, before=linked.resource))
     assert isinstance(outcome, FailedAction)
     assert isinstance(outcome.error, BlockedError)
@@ -421,17 +422,17 @@ def test_nothing_is_forgotten_of_a_mirror_that_the_broker_that_answers_does_not_
     linked.make_mirror()
     linked.produce([b"a", b"b"])
     linked.copy()
-    action, real = getattr(linked, kind)(), KafkaClient.topics
+    action, real = getattr(linked, kind)(), KafkaClient.read_topics
 
     def lagging(client: KafkaClient, *given: Any) -> dict[str, Any]:
         return {name: seen for name, seen in real(client, *given).items() if name != linked.mirror}
 
     with monkeypatch.context() as patch:
-        patch.setattr(KafkaClient, "topics", lagging)
+        patch.setattr(KafkaClient, "read_topics", lagging)
         (outcome,) = linked.other().apply(action)
     assert isinstance(outcome, FailedAction)
     assert isinstance(outcome.error, RetryableError)
     linked.copy()
     assert linked.values(linked.mirror) == [b"a", b"b"]
     linked.other().done(action)
-    assert (linked.mirror in linked.site.seen()) is (kind == "creation")
+    assert (linked.mirror in linked.site.read_topics()) is (kind == "creation")

@@ -35,7 +35,7 @@ def kafka() -> Iterator[Kafka]:
 @pytest.fixture
 def linked(kafka: Kafka, kafka_prefix: str) -> Linked:
     made = Linked.of(kafka, kafka_prefix, partitions=1, make=False)
-    made.wait(lambda: not made.site.seen()[LONELY].is_led)
+    made.wait(lambda: not made.site.read_topics()[LONELY].is_led)
     made.make_topic(made.topic, 1)
     made.make_mirror()
     return made

@@ -26,10 +26,10 @@ from reconciler.providers.brokers.client import (
     delete_bindings,
     read_bindings,
 )
-from reconciler.providers.brokers.ledger import writer_of
-from reconciler.providers.brokers.links.link_site import Site
-from reconciler.providers.brokers.links.link_states import mirror_changes, states_of
-from reconciler.providers.brokers.security import principal_of
+from reconciler.providers.brokers.ledger import build_writer_id
+from reconciler.providers.brokers.links.link_site import LinkSite
+from reconciler.providers.brokers.links.link_states import build_mirror_changes, parse_states
+from reconciler.providers.brokers.security import find_principal
 from reconciler.providers.brokers.translate import TopicMetadata
 from reconciler.resources.acls import AccessBinding, build_denial, build_denial_path
 from reconciler.resources.cluster import Cluster
@@ -174,11 +174,11 @@ def test_it_is_taken_away_once_the_topic_is_no_protected_mirror_any_more(guarded
             linked.done(linked.deletion())
         case _:
             linked.site.client.admin.delete_topics([linked.mirror])
-            linked.wait(lambda: linked.mirror not in linked.site.seen())
+            linked.wait(lambda: linked.mirror not in linked.site.read_topics())
             linked.done(Delete(address=linked.resource.address, before=linked.resource))
     guarded.settle(set())
     assert rule in guarded.there()
-    assert not any(kept.denied for kept in linked.site.states().mirrors.values())
+    assert not any(kept.denied for kept in linked.site.read_states().mirrors.values())
 
 
 @pytest.mark.parametrize("error", [UNAUTHORIZED, min(ABSENT)], ids=["hidden", "not shown yet"])
@@ -188,17 +188,17 @@ def test_it_stays_where_the_broker_that_answers_does_not_show_the_mirror(
     guarded.allow("app")
     guarded.protect()
     guarded.settle({guarded.user("app")})
-    mirror, real = guarded.linked.mirror, KafkaClient.topics
+    mirror, real = guarded.linked.mirror, KafkaClient.read_topics
 
     def unseen(client: KafkaClient, *given: Any) -> dict[str, TopicMetadata]:
         found = real(client, *given)
         return {name: replace(seen, id="", error=error) if name == mirror else seen for name, seen in found.items()}
 
     with monkeypatch.context() as patch:
-        patch.setattr(KafkaClient, "topics", unseen)
+        patch.setattr(KafkaClient, "read_topics", unseen)
         assert guarded.protect() == 0
     assert guarded.denied() == {guarded.user("app")}
-    assert [kept.denied for kept in guarded.linked.site.states().mirrors.values() if kept.name == mirror] == [
+    assert [kept.denied for kept in guarded.linked.site.read_states().mirrors.values() if kept.name == mirror] == [
         (guarded.user("app"),)
     ]
 
@@ -243,7 +243,7 @@ def test_a_mirror_whose_topic_was_never_made_leaves_no_rule_behind_its_link(
     assert isinstance(creation.after, MirrorTopic)
     after = creation.after.model_copy(update={"denied": (guarded.user("app"),)})
     with monkeypatch.context() as dying:
-        dying.setattr(Site, "create_topics", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        dying.setattr(LinkSite, "create_topics", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             linked.apply(replace(creation, after=after))
     guarded.settle({guarded.user("app")})
@@ -256,10 +256,10 @@ def test_what_a_killed_process_had_begun_is_finished_or_taken_back(guarded: Guar
     linked, rule = guarded.linked, guarded.allow("app")
 
     def noted(entries):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        kept = states_of(entries).mirrors[linked.mirror]
-        return mirror_changes(linked.mirror, replace(kept, denied=(guarded.user("app"),)))
+        kept = parse_states(entries).mirrors[linked.mirror]
+        return build_mirror_changes(linked.mirror, replace(kept, denied=(guarded.user("app"),)))
 
-    linked.site.ledger.change(writer_of(linked.link), noted)
+    linked.site.ledger.change(build_writer_id(linked.link), noted)
     if is_bound:
         guarded.make(build_denial(linked.mirror, guarded.user("app")))
     guarded.protect()
@@ -296,7 +296,7 @@ def test_as_whom_brokers_know_us_is_told_where_a_field_says_it(
 ) -> None:
     kafka = {"bootstrapServers": ["localhost:9092"], **({"security": security} if security else {})}
     declared = Cluster.model_validate({"metadata": {"name": EAST}, "spec": {"provider": "kafka", "kafka": kafka}})
-    assert principal_of(declared) == expected
+    assert find_principal(declared) == expected
 
 
 def test_more_rules_are_made_than_brokers_take_in_one_request(kafka_broker: Kafka, kafka_prefix: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer
 
-from reconciler.providers.brokers.admin import configure
+from reconciler.providers.brokers.admin import configure_topic
 from reconciler.resources.address import address_of
 from reconciler.resources.mirror_link import MirrorTopic
 from tests.providers.brokers.links.linked import NOW_MS, WEST, Linked
@@ -57,7 +57,7 @@ def test_the_older_config_of_a_source_refuses_its_mirror_nothing(kafka_39: Kafka
     linked = Linked.of(kafka_39, kafka_prefix, make=False)
     linked.make_topic(linked.topic, 1)
     fill(linked)
-    configure(linked.west._client, linked.topic, {DIFFERENCE: "3600000"})
+    configure_topic(linked.west._client, linked.topic, {DIFFERENCE: "3600000"})
     linked.make_mirror()
     linked.copy()
     assert linked.links.read_positions(linked.mirror)[0].end == len(TIMES)
@@ -70,7 +70,7 @@ def test_a_mirror_that_was_made_before_takes_every_time_from_the_next_look_on(
     linked = Linked.of(kafka_broker, kafka_prefix, make=False)
     linked.make_topic(linked.topic, 1, ANY)
     linked.make_mirror()
-    configure(linked.east._client, linked.mirror, {BEFORE: None, AFTER: None})
+    configure_topic(linked.east._client, linked.mirror, {BEFORE: None, AFTER: None})
     fill(linked)
     follow(linked)
     linked.copy()

@@ -18,8 +18,8 @@ from reconciler.providers.brokers.records.record_batches import (
     LENGTH_END,
     PREFIX,
     REST,
-    Answer,
-    Producer,
+    FetchReply,
+    ProducerId,
     pack_batch,
     parse_heads,
 )
@@ -27,7 +27,7 @@ from reconciler.providers.brokers.records.whole_batches import select_whole_batc
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import RECORD_SCHEMA, to_name_column
 
-WRITER = Producer(-1, -1)
+WRITER = ProducerId(-1, -1)
 ALL = OffsetRange(0, 1 << 40)
 APPEND_TIME = 0x08
 
@@ -53,8 +53,8 @@ def answered(batches: Sequence[tuple[Sequence[Any], str]], *, gap: int = 0, attr
     return found
 
 
-def read(answer: bytes | Answer, offsets: OffsetRange = ALL) -> list[dict[str, Any]]:
-    answer = answer if isinstance(answer, Answer) else Answer(answer)
+def read(answer: bytes | FetchReply, offsets: OffsetRange = ALL) -> list[dict[str, Any]]:
+    answer = answer if isinstance(answer, FetchReply) else FetchReply(answer)
     found = [batch for _, batch in decode_columns(answer, select_decodable(answer, offsets), 3, offsets)]
     for batch in found:
         batch.validate(full=True)
@@ -94,7 +94,7 @@ def test_of_batches_that_reach_out_of_the_range_only_its_records_are_read(codecs
     for start, stop in ((0, 20_500), (10, 8_999), (8_999, 9_501), (9_100, 9_300), (20_499, 20_500)):
         there = [offset for offset in offsets if start <= offset < stop]
         assert [row["offset"] for row in read(answer, OffsetRange(start, stop))] == there
-    lots = list(decode_columns(Answer(answer), select_decodable(Answer(answer), ALL), 3, ALL))
+    lots = list(decode_columns(FetchReply(answer), select_decodable(FetchReply(answer), ALL), 3, ALL))
     assert lots[-1][0] == 20_500
 
 
@@ -108,10 +108,10 @@ def test_what_only_the_client_can_read_ends_what_is_read(attributes: int) -> Non
     good, odd = pack_batch(many(10), WRITER, 0, codec="none"), pack_batch(many(10), WRITER, 0, codec="none")
     answer = good + moved(odd, 10, attributes=attributes) + moved(good, 20)
     assert [row["offset"] for row in read(answer)] == list(range(10))
-    assert select_decodable(Answer(b""), ALL) == select_decodable(Answer(good[:-1]), ALL) == []
+    assert select_decodable(FetchReply(b""), ALL) == select_decodable(FetchReply(good[:-1]), ALL) == []
 
 
-class Transactions:
+class ClientTransactions:
     """A log as a broker keeps it: batches of transactions that overlap, of none, and the markers of their ends."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class Transactions:
         self.aborted: list[tuple[int, int, int]] = []
 
     def append(self, count: int, *, producer: int | None = None, codec: str = "none") -> None:
-        by = WRITER if producer is None else Producer(producer, 0, "writer")
+        by = WRITER if producer is None else ProducerId(producer, 0, "writer")
         self.raw += moved(pack_batch(many(count), by, 0, codec=codec), self.end)
         offsets = list(range(self.end, self.end + count))
         self.end += count
@@ -133,7 +133,7 @@ class Transactions:
     def finish(self, producer: int, *, is_committed: bool) -> None:
         first, offsets = self.open.pop(producer)
         marker = (b"\0\0\0\0\0\0", b"\0\0\0" + bytes([is_committed]), 1, None, 0)
-        raw = pack_batch([marker], Producer(producer, 0, "writer"), 0, codec="none")
+        raw = pack_batch([marker], ProducerId(producer, 0, "writer"), 0, codec="none")
         self.raw += moved(raw, self.end, attributes=0x20)
         if is_committed:
             self.counting += offsets
@@ -141,12 +141,12 @@ class Transactions:
             self.aborted.append((producer, first, self.end))
         self.end += 1
 
-    def answer(self, start: int) -> Answer:
+    def answer(self, start: int) -> FetchReply:
         """Return what a broker sends from the first batch on of which something lies behind an offset."""
-        heads = list(parse_heads(Answer(self.raw)))
+        heads = list(parse_heads(FetchReply(self.raw)))
         begin = next((head.begin for head in heads if head.through > start), len(self.raw))
         named = [(producer, first) for producer, first, last in reversed(self.aborted) if last >= start]
-        return Answer(self.raw[begin:], named)
+        return FetchReply(self.raw[begin:], named)
 
 
 steps = st.tuples(st.sampled_from([None, 1, 2, 3]), st.sampled_from(["append", "commit", "abort"]), st.integers(1, 4))
@@ -157,7 +157,7 @@ steps = st.tuples(st.sampled_from([None, 1, 2, 3]), st.sampled_from(["append", "
 def test_of_transactions_only_what_was_committed_is_read_or_copied(
     told: list[tuple[int | None, str, int]], codec: str, data: st.DataObject
 ) -> None:
-    log = Transactions()
+    log = ClientTransactions()
     for producer, verb, count in told:
         if verb == "append" or producer not in log.open:
             log.append(count, producer=producer, codec=codec)
@@ -173,12 +173,12 @@ def test_of_transactions_only_what_was_committed_is_read_or_copied(
     assert (lots[-1][0] if lots else start) == min(stop, log.end)
     begin = data.draw(st.sampled_from([0, *(head.first for head in parse_heads(log.answer(0)))]))
     whole = select_whole_batches(log.answer(begin), OffsetRange(begin, log.end))
-    copied = [at for head in whole if head.counts for at in range(head.first, head.through)]
+    copied = [at for head in whole if head.is_readable for at in range(head.first, head.through)]
     assert copied == [at for at in sorted(log.counting) if at >= begin]
 
 
 def test_a_marker_that_compaction_has_emptied_ends_nothing() -> None:
-    log = Transactions()
+    log = ClientTransactions()
     log.append(3, producer=1)
     log.raw += PREFIX.pack(3, PREFIX.size - LENGTH_END + REST.size, -1, FORMAT, 0) + REST.pack(
         0x30, 0, 1, 1, 1, 0, 0, 0

@@ -14,7 +14,7 @@ from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA, encode_name_as_text
 from tests.embedded.samples import NOW, read
 from tests.providers.brokers.records.writing import write
-from tests.servers.kafkatopics import kafka_log, make_topic, record_settings
+from tests.servers.kafkatopics import build_record_settings, kafka_log, make_topic
 from tests.servers.rawrecords import NAMES, Raw, read_raw
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def topic(kafka_broker: Kafka, kafka_prefix: str) -> str:
 
 
 def producer(kafka: Kafka, topic: str, **options: Any) -> KafkaProducer:
-    return KafkaProducer(topic, record_settings(kafka), "west", **options)
+    return KafkaProducer(topic, build_record_settings(kafka), "west", **options)
 
 
 @pytest.mark.fact("F-K-090")
@@ -59,7 +59,7 @@ def test_the_brokers_own_consumer_reads_what_was_produced(kafka_broker: Kafka, t
 
 def test_keys_go_where_other_clients_send_them(kafka_broker: Kafka, topic: str) -> None:
     keys = [f"key-{number}" for number in range(50)]
-    other = Producer({**record_settings(kafka_broker), "partitioner": "murmur2"})
+    other = Producer({**build_record_settings(kafka_broker), "partitioner": "murmur2"})
     for key in keys:
         other.produce(topic, b"theirs", key=key)
     other.flush(30)

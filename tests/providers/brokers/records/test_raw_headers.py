@@ -48,7 +48,7 @@ def topic(kafka_broker: Kafka, kafka_prefix: str) -> str:
 @pytest.fixture(params=["messages", "batches"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read them through the client, and by the batches they came in."""
-    monkeypatch.setattr(record_log, "_PACKED", {"messages": 1 << 62, "batches": 1}[request.param])
+    monkeypatch.setattr(record_log, "_UNPACKED", {"messages": 1 << 62, "batches": 1}[request.param])
 
 
 def test_names_of_any_bytes_are_read(kafka_broker: Kafka, topic: str) -> None:

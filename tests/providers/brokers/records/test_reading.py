@@ -34,7 +34,7 @@ def kafka(request: pytest.FixtureRequest) -> Kafka:
 @pytest.fixture(params=["messages", "batches"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read every range one way, and the other: of large ones the batches are unpacked here."""
-    monkeypatch.setattr(record_log, "_PACKED", {"messages": 1 << 62, "batches": 1}[request.param])
+    monkeypatch.setattr(record_log, "_UNPACKED", {"messages": 1 << 62, "batches": 1}[request.param])
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def test_no_record_is_skipped_that_a_group_has_not_read(
     transactions: list[list[Row]], most: int, committed: dict[int, int], *, is_old: bool
 ) -> None:
     entries, records = written(transactions, most=most, is_old=is_old)
-    place = RekeyedEntries.of(entries, "copy", IDS).place(committed, {0: len(records)})[0]
+    place = RekeyedEntries.parse(entries, "copy", IDS).translate_offsets(committed, {0: len(records)})[0]
     assert all(offset < committed.get(source, 0) for source, offset in records[:place])
 
 
@@ -66,7 +66,7 @@ def test_a_group_begins_with_the_rows_in_which_it_has_something_to_read(
 ) -> None:
     entries, records = written(transactions, most=100, is_old=False)
     committed = {source: data.draw(st.integers(0, 200)) for source in range(SOURCES)}
-    place = RekeyedEntries.of(entries, "copy", IDS).place(committed, {0: len(records)})[0]
+    place = RekeyedEntries.parse(entries, "copy", IDS).translate_offsets(committed, {0: len(records)})[0]
     unread = [at for at, (source, offset) in enumerate(records) if offset >= committed[source]]
     longest = max((count for rows in transactions for _, count in rows), default=0)
     assert min(unread, default=len(records)) - place < max(1, longest)

@@ -7,7 +7,7 @@ import os
 import pytest
 from kafka.record.default_records import DefaultRecordBatch
 
-from reconciler.providers.brokers.records.record_batches import CODECS, PREFIX, REST, Answer, Producer, pack_batch
+from reconciler.providers.brokers.records.record_batches import CODECS, PREFIX, REST, FetchReply, ProducerId, pack_batch
 from reconciler.providers.brokers.records.whole_batches import (
     WholeBatch,
     replace_producer,
@@ -16,12 +16,12 @@ from reconciler.providers.brokers.records.whole_batches import (
 )
 from reconciler.records.log import OffsetRange
 
-WRITER, COPIER = Producer(5, 1), Producer(1 << 40, 7, "copier")
+WRITER, COPIER = ProducerId(5, 1), ProducerId(1 << 40, 7, "copier")
 ALL = OffsetRange(0, 1_000)
 
 
 def whole(raw: bytes) -> list[WholeBatch]:
-    answer = Answer(raw)
+    answer = FetchReply(raw)
     return [to_whole_batch(answer, head) for head in select_whole_batches(answer, ALL)]
 
 
@@ -39,10 +39,10 @@ def test_a_batch_of_another_producer_is_what_that_would_have_packed(codec: str, 
         assert replace_producer(batch, COPIER, number) == pack_batch(records, COPIER, number, codec=codec)
 
 
-@pytest.mark.parametrize("copier", [COPIER, Producer(9, 2)], ids=["transactional", "not-transactional"])
-def test_a_batch_of_a_transaction_is_one_of_the_copiers_transaction_or_of_none(copier: Producer) -> None:
+@pytest.mark.parametrize("copier", [COPIER, ProducerId(9, 2)], ids=["transactional", "not-transactional"])
+def test_a_batch_of_a_transaction_is_one_of_the_copiers_transaction_or_of_none(copier: ProducerId) -> None:
     records = rows(5)
-    (batch,) = whole(pack_batch(records, Producer(6, 3, "writer"), 0, codec="lz4"))
+    (batch,) = whole(pack_batch(records, ProducerId(6, 3, "writer"), 0, codec="lz4"))
     assert replace_producer(batch, copier, 7) == pack_batch(records, copier, 7, codec="lz4")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
-from tests.servers.kafkatopics import record_settings
+from tests.servers.kafkatopics import build_record_settings
 
 if TYPE_CHECKING:
     from tests.servers.kafka import Kafka
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def write(kafka: Kafka, topic: str, values: Iterable[str], **settings: Any) -> None:
     """Write values into partition 0; underscores in names of settings are dots."""
-    producer = Producer({**record_settings(kafka), **{key.replace("_", "."): value for key, value in settings.items()}})
+    producer = Producer({**build_record_settings(kafka), **{k.replace("_", "."): v for k, v in settings.items()}})
     for value in values:
         producer.produce(topic, value, key=value[:1], partition=0)
     assert producer.flush(30) == 0
@@ -23,7 +23,7 @@ def write(kafka: Kafka, topic: str, values: Iterable[str], **settings: Any) -> N
 
 def transact(kafka: Kafka, topic: str, values: Iterable[str], *, ends: str = "commit") -> Producer:
     """Write values into partition 0 in one transaction, and commit it, abort it or leave it open."""
-    settings = {**record_settings(kafka), "transactional.id": f"{topic}-{ends}"}
+    settings = {**build_record_settings(kafka), "transactional.id": f"{topic}-{ends}"}
     producer = Producer(settings)
     producer.init_transactions(30)
     producer.begin_transaction()
