@@ -29,20 +29,20 @@ class ForgeRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
+class _ForgeVariables:
     """Variables of one kind of forge; the first that is set wins."""
 
     title: str
     api: tuple[str, ...]
-    public: str
+    public_api: str
     """Default API; may be empty."""
     repository: tuple[str, ...]
     token: tuple[str, ...]
     token_hint: str
 
 
-_NAMES: Final[Mapping[Kind, _Names]] = {
-    "github": _Names(
+_VARIABLES: Final[Mapping[Kind, _ForgeVariables]] = {
+    "github": _ForgeVariables(
         "GitHub",
         ("GITHUB_API_URL",),
         "https://api.github.com",
@@ -50,7 +50,7 @@ _NAMES: Final[Mapping[Kind, _Names]] = {
         ("GITHUB_TOKEN", "GH_TOKEN"),
         "In a workflow write: env: {GITHUB_TOKEN: '${{ github.token }}'}",
     ),
-    "gitlab": _Names(
+    "gitlab": _ForgeVariables(
         "GitLab",
         ("CI_API_V4_URL",),
         "https://gitlab.com/api/v4",
@@ -59,7 +59,7 @@ _NAMES: Final[Mapping[Kind, _Names]] = {
         "CI_JOB_TOKEN may not comment: make a project access token with the scope `api`, and keep it as a masked "
         "variable GITLAB_TOKEN.",
     ),
-    "gitea": _Names(
+    "gitea": _ForgeVariables(
         "Gitea",
         ("GITEA_API_URL", "FORGEJO_API_URL", "GITHUB_API_URL"),
         "",
@@ -68,11 +68,11 @@ _NAMES: Final[Mapping[Kind, _Names]] = {
         "In a workflow write: env: {GITEA_TOKEN: '${{ gitea.token }}'}",
     ),
 }
-_EVENTS: Final = ("GITEA_EVENT_PATH", "FORGEJO_EVENT_PATH", "GITHUB_EVENT_PATH")
+_EVENT_PATHS: Final = ("GITEA_EVENT_PATH", "FORGEJO_EVENT_PATH", "GITHUB_EVENT_PATH")
 _EVENT_NAMES: Final = ("GITEA_EVENT_NAME", "FORGEJO_EVENT_NAME", "GITHUB_EVENT_NAME", "CI_PIPELINE_SOURCE")
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)+|[0-9]+")
 _TOKEN: Final = re.compile(r"[!-~]+")
-_MAX_BYTES: Final = 32 << 20
+_MAX_EVENT_BYTES: Final = 32 << 20
 """Limit of an event file; GitHub's have at most 25 MB."""
 
 
@@ -96,14 +96,14 @@ def open_forge(environ: Mapping[str, str], request: ForgeRequest, *, tool: str, 
 
 def read_forge_settings(environ: Mapping[str, str], request: ForgeRequest, tool: str) -> ForgeSettings:
     """Return the address of the forge, and the token; raises as `open_forge`."""
-    kind = request.forge or _kind_of(environ)
-    names = _NAMES[kind]
-    api = (_value(environ, names.api) or names.public).rstrip("/")
+    kind = request.forge or _detect_kind(environ)
+    names = _VARIABLES[kind]
+    api = (_read_variable(environ, names.api) or names.public_api).rstrip("/")
     if not api:
         message = f"the environment does not set where {names.title} is"
         raise UsageError(message, hint=f"Set {names.api[0]} to its API, as https://{kind}.example.com/api/v1")
     _check_address(api, list_first(names.api, 1), allows_http=request.allows_http)
-    repository = request.repository or _value(environ, names.repository)
+    repository = request.repository or _read_variable(environ, names.repository)
     if not repository:
         message = "the environment does not name a repository"
         raise UsageError(message, hint=f"Give --repository OWNER/NAME, or set {names.repository[0]}.")
@@ -123,11 +123,11 @@ def find_pull_request(environ: Mapping[str, str], request: ForgeRequest) -> int:
     """Return the number of this run's pull request."""
     if request.pull_request is not None:
         return request.pull_request
-    kind = request.forge or _kind_of(environ)
-    numbers = _gitlab_requests(environ) if kind == "gitlab" else _event_requests(environ)
+    kind = request.forge or _detect_kind(environ)
+    numbers = _list_gitlab_requests(environ) if kind == "gitlab" else _list_event_requests(environ)
     if len(numbers) == 1:
         return numbers[0]
-    event = _value(environ, _EVENT_NAMES)
+    event = _read_variable(environ, _EVENT_NAMES)
     message = (
         f"this run is about {len(numbers)} pull requests"
         if numbers
@@ -139,15 +139,15 @@ def find_pull_request(environ: Mapping[str, str], request: ForgeRequest) -> int:
 _COMMITS: Final = ("GITHUB_SHA", "CI_COMMIT_SHA")
 
 
-def commit_of_run(environ: Mapping[str, str]) -> str | None:
+def find_run_commit(environ: Mapping[str, str]) -> str | None:
     """Return the commit of this run."""
-    return _value(environ, _COMMITS) or None
+    return _read_variable(environ, _COMMITS) or None
 
 
-def _kind_of(environ: Mapping[str, str]) -> Kind:
+def _detect_kind(environ: Mapping[str, str]) -> Kind:
     if environ.get("GITLAB_CI") or environ.get("CI_API_V4_URL"):
         return "gitlab"
-    is_gitea = any(environ.get(name) for name in ("GITEA_ACTIONS", "FORGEJO_ACTIONS", *_NAMES["gitea"].api[:2]))
+    is_gitea = any(environ.get(name) for name in ("GITEA_ACTIONS", "FORGEJO_ACTIONS", *_VARIABLES["gitea"].api[:2]))
     if is_gitea or environ.get("GITHUB_API_URL", "").rstrip("/").endswith("/api/v1"):
         return "gitea"
     if environ.get("GITHUB_ACTIONS") or environ.get("GITHUB_API_URL") or environ.get("GITHUB_REPOSITORY"):
@@ -156,7 +156,7 @@ def _kind_of(environ: Mapping[str, str]) -> Kind:
     raise UsageError(message, hint="Give --forge github, gitlab or gitea, with --repository and --pull-request.")
 
 
-def _value(environ: Mapping[str, str], names: Sequence[str]) -> str:
+def _read_variable(environ: Mapping[str, str], names: Sequence[str]) -> str:
     return next((environ[name] for name in names if environ.get(name)), "")
 
 
@@ -186,37 +186,39 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _gitlab_requests(environ: Mapping[str, str]) -> list[int]:
+def _list_gitlab_requests(environ: Mapping[str, str]) -> list[int]:
     if number := environ.get("CI_MERGE_REQUEST_IID", ""):
-        return _numbers([number])
-    return _numbers(
+        return _parse_numbers([number])
+    return _parse_numbers(
         reference.rpartition("!")[2] for reference in environ.get("CI_OPEN_MERGE_REQUESTS", "").split(",") if reference
     )
 
 
-def _event_requests(environ: Mapping[str, str]) -> list[int]:
-    path = _value(environ, _EVENTS)
+def _list_event_requests(environ: Mapping[str, str]) -> list[int]:
+    path = _read_variable(environ, _EVENT_PATHS)
     if not path:
         return []
-    event = _event(Path(path))
+    event = _load_event(Path(path))
     match event:
         case {"pull_request": {"number": number}} | {"issue": {"number": number, "pull_request": dict()}}:
-            return _numbers([number])
+            return _parse_numbers([number])
         case {"workflow_run": {"pull_requests": [*requests]}}:
-            return _numbers(pull_request.get("number") for pull_request in requests if isinstance(pull_request, dict))
+            return _parse_numbers(
+                pull_request.get("number") for pull_request in requests if isinstance(pull_request, dict)
+            )
         case _:
             return []
 
 
-def _event(path: Path) -> Any:
+def _load_event(path: Path) -> Any:
     try:
         with path.open("rb") as file:
-            return orjson.loads(file.read(_MAX_BYTES))
+            return orjson.loads(file.read(_MAX_EVENT_BYTES))
     except (OSError, orjson.JSONDecodeError) as error:
         message = f"the file of the run's event, {path}, cannot be read"
         raise UsageError(message, hint="Name the pull request: --pull-request N") from error
 
 
-def _numbers(values: Any) -> list[int]:
+def _parse_numbers(values: Any) -> list[int]:
     texts = [str(value) for value in values]
     return [int(text) for text in texts if text.isascii() and text.isdecimal() and int(text) > 0]

@@ -7,14 +7,14 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from reconciler.forges.github import (
-    SharedApi,
-    author_login,
-    latest_approvals,
+    GitHubCompatibleForge,
+    find_latest_approvals,
     parse_comment,
     parse_issue,
     parse_pull_request,
+    read_author_login,
 )
-from reconciler.forges.http import Advice, Api
+from reconciler.forges.http import ApiClient, ForgeTraits
 from reconciler.forges.protocol import (
     Approval,
     Comment,
@@ -27,16 +27,16 @@ from reconciler.forges.protocol import (
     parse_time_ms,
 )
 
-_ADVICE: Final = Advice(
+_TRAITS: Final = ForgeTraits(
     "Gitea",
     "The token needs the scopes `write:issue`, `read:repository` and `read:user`; that of a workflow needs "
     "nothing more, but in a pull request from a fork it can only read.",
 )
-_AT_ONCE: Final = 50
+_PAGE_SIZE: Final = 50
 _GONE: Final = 404
 
 
-class Gitea(SharedApi):
+class Gitea(GitHubCompatibleForge):
     """A repository on Gitea or Forgejo.
 
     A comment is ours if its author is the user of `GET /user`, which workflow tokens may call. Older comments become
@@ -49,19 +49,19 @@ class Gitea(SharedApi):
 
     def __init__(self, settings: ForgeSettings, now_ms: Callable[[], int]) -> None:
         headers = {"Authorization": f"token {settings.token}", "Accept": "application/json"}
-        super().__init__(Api(settings, headers, _ADVICE, now_ms), settings.repository)
+        super().__init__(ApiClient(settings, headers, _TRAITS, now_ms), settings.repository)
         self._labels = f"{self._repository}/labels"
 
-    def size(self, text: str) -> int:
+    def measure_text(self, text: str) -> int:
         """Return the bytes, which databases limit."""
         return len(text.encode())
 
-    def own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
+    def list_own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
         """Return matching comments of this token's user."""
-        matching = [item for item in self._comments(number) if is_wanted(str(item.get("body") or ""))]
+        matching = [item for item in self._list_comments(number) if is_wanted(str(item.get("body") or ""))]
         if not matching:
             return []
-        me = self._api.get("/user", "see whose token this is").item()["id"]
+        me = self._api.get("/user", "see whose token this is").parse_object()["id"]
         own = (parse_comment(item) for item in matching if (item.get("user") or {}).get("id") == me)
         return sorted(own, key=lambda item: item.id)
 
@@ -69,30 +69,32 @@ class Gitea(SharedApi):
         """Collapse its text."""
         marker = parse_marker(comment.body)
         if marker is not None:
-            self.edit_comment(number, comment, collapse_comment_text(marker, comment.body, self.limit, self.size))
+            self.edit_comment(
+                number, comment, collapse_comment_text(marker, comment.body, self.limit, self.measure_text)
+            )
 
-    def own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
+    def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
         """Return matching open issues of this token's user."""
-        rows = self._rows(f"{self._issues}?state=open&type=issues", "list the issues")
+        rows = self._list_rows(f"{self._issues}?state=open&type=issues", "list the issues")
         matching = [item for item in rows if is_wanted(str(item.get("body") or ""))]
         if not matching:
             return []
-        me = self._api.get("/user", "see whose token this is").item()["id"]
+        me = self._api.get("/user", "see whose token this is").parse_object()["id"]
         own = (parse_issue(item) for item in matching if (item.get("user") or {}).get("id") == me)
         return sorted(own, key=lambda item: item.number)
 
     def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
         """Create an issue; missing labels are left out."""
-        numbers = list(self._label_keys(labels).values()) if labels else []
+        numbers = list(self._read_label_keys(labels).values()) if labels else []
         content = {"title": title, "body": body, "labels": numbers}
-        return parse_issue(self._api.send("POST", self._issues, "open an issue", body=content).item())
+        return parse_issue(self._api.send("POST", self._issues, "open an issue", body=content).parse_object())
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
         """Edit or close an issue."""
         content = {"body": body, **({"state": "closed"} if closes else {})}
         path = f"{self._issues}/{issue.number}"
         answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_GONE,))
-        return None if answer.status == _GONE else parse_issue(answer.item())
+        return None if answer.status == _GONE else parse_issue(answer.parse_object())
 
     def find_merged_requests(self, commit: str) -> list[int]:
         """Return the merged pull request of a commit."""
@@ -100,37 +102,39 @@ class Gitea(SharedApi):
         answer = self._api.get(path, "see which pull request a commit is of", accepts=(_GONE,))
         if answer.status == _GONE:
             return []
-        pull_request = parse_pull_request(answer.item())
+        pull_request = parse_pull_request(answer.parse_object())
         return [pull_request.number] if pull_request.is_merged else []
 
-    def approvals(self, request: PullRequest) -> list[Approval]:
+    def list_approvals(self, request: PullRequest) -> list[Approval]:
         """Return approvals; `official` ones are by people with write access."""
-        rows = self._rows(f"{self._repository}/pulls/{request.number}/reviews?", "list the reviews")
-        latest = latest_approvals(
+        rows = self._list_rows(f"{self._repository}/pulls/{request.number}/reviews?", "list the reviews")
+        latest = find_latest_approvals(
             (review for review in rows if not review.get("dismissed")), "APPROVED", ("REQUEST_CHANGES",)
         )
         return [
             Approval(
-                author_login(review), parse_time_ms(review.get("submitted_at")), review.get("commit_id") == request.head
+                read_author_login(review),
+                parse_time_ms(review.get("submitted_at")),
+                review.get("commit_id") == request.head,
             )
             for review in latest
             if review.get("official")
         ]
 
-    def _label_keys(self, names: Sequence[str]) -> dict[str, str | int]:
-        known = self._rows(f"{self._labels}?", "list the labels")
+    def _read_label_keys(self, names: Sequence[str]) -> dict[str, str | int]:
+        known = self._list_rows(f"{self._labels}?", "list the labels")
         return {label["name"]: label["id"] for label in known if label.get("name") in names}
 
-    def _comments(self, number: int) -> Iterator[dict[str, Any]]:
-        return self._rows(f"{self._issues}/{number}/comments?", "list the comments")
+    def _list_comments(self, number: int) -> Iterator[dict[str, Any]]:
+        return self._list_rows(f"{self._issues}/{number}/comments?", "list the comments")
 
-    def _rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
+    def _list_rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
         """Yield all rows. Some versions do not page comments: a page without new rows is the last."""
         seen: set[int] = set()
         page = 1
         while True:
-            answer = self._api.get(f"{path}&page={page}&limit={_AT_ONCE}", what)
-            new = [item for item in answer.listed() if item["id"] not in seen]
+            answer = self._api.get(f"{path}&page={page}&limit={_PAGE_SIZE}", what)
+            new = [item for item in answer.parse_objects() if item["id"] not in seen]
             seen.update(item["id"] for item in new)
             yield from new
             total = answer.headers.get("x-total-count", "")

@@ -8,35 +8,35 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from reconciler.errors import NotAuthorizedError, UserError
-from reconciler.forges.http import Advice, Answer, Api, Trouble
+from reconciler.forges.http import ApiClient, ForgeResponse, ForgeTraits, RetryReason
 from reconciler.forges.protocol import Approval, Comment, ForgeSettings, Issue, Kind, PullRequest, parse_time_ms
 from reconciler.runtime.text import to_one_line
 
 
-def _errors_of(answer: Answer) -> list[Mapping[str, Any]]:
-    errors = answer.part("errors")
+def _list_graphql_errors(answer: ForgeResponse) -> list[Mapping[str, Any]]:
+    errors = answer.read_field("errors")
     rows = errors if isinstance(errors, list) else []
     return [row for row in rows if isinstance(row, dict) and row.get("type") != "NOT_FOUND"]
 
 
-def _trouble_of(answer: Answer) -> Trouble | None:
+def _find_retry_reason(answer: ForgeResponse) -> RetryReason | None:
     """Return why to retry a GraphQL answer, whose status is always 200; internal errors have no type."""
     if b'"errors"' not in answer.body:
         return None
-    types = {problem.get("type") for problem in _errors_of(answer)}
+    types = {problem.get("type") for problem in _list_graphql_errors(answer)}
     if "RATE_LIMITED" in types:
         return "limit"
     return "busy" if None in types else None
 
 
-_ADVICE: Final = Advice(
+_TRAITS: Final = ForgeTraits(
     "GitHub",
     "Give the job `permissions: {pull-requests: write}`, for issues `{issues: write}`; the token of a pull request "
     "from a fork can only read.",
-    _trouble_of,
+    _find_retry_reason,
 )
 _NEXT: Final = re.compile(r'<([^>]*)>\s*;[^,]*\brel="?next"?')
-_AT_ONCE: Final = 100
+_PAGE_SIZE: Final = 100
 _NODES: Final = (
     "query($ids:[ID!]!){nodes(ids:$ids){"
     "...on IssueComment{id viewerDidAuthor isMinimized}...on Issue{id viewerDidAuthor}}}"
@@ -46,10 +46,10 @@ _MINIMIZE: Final = (
 )
 
 
-class SharedApi:
+class GitHubCompatibleForge:
     """Common REST API of GitHub and Gitea."""
 
-    def __init__(self, api: Api, repository: str) -> None:
+    def __init__(self, api: ApiClient, repository: str) -> None:
         self._api = api
         self._repository = f"/repos/{quote(repository)}"
         self._issues = f"{self._repository}/issues"
@@ -57,43 +57,45 @@ class SharedApi:
     def post_comment(self, number: int, body: str) -> Comment:
         """Create a comment."""
         path = f"{self._issues}/{number}/comments"
-        return parse_comment(self._api.send("POST", path, "post a comment", body={"body": body}).item())
+        return parse_comment(self._api.send("POST", path, "post a comment", body={"body": body}).parse_object())
 
     def edit_comment(self, number: int, comment: Comment, body: str) -> Comment | None:  # noqa: ARG002 - the protocol's
         """Edit a comment."""
         path = f"{self._issues}/comments/{comment.id}"
         answer = self._api.send("PATCH", path, "edit its comment", body={"body": body}, accepts=(_GONE,))
-        return None if answer.status == _GONE else parse_comment(answer.item())
+        return None if answer.status == _GONE else parse_comment(answer.parse_object())
 
     def delete_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002 - the protocol's
         """Delete a comment."""
         self._api.send("DELETE", f"{self._issues}/comments/{comment.id}", "delete its comment", accepts=(_GONE,))
 
-    def label(self, number: int, label: str, others: Sequence[str]) -> None:
+    def set_label(self, number: int, label: str, others: Sequence[str]) -> None:
         """Give a pull request a label, and remove others."""
         path = f"{self._issues}/{number}/labels"
-        keys = self._label_keys([label, *others])
-        rows = self._api.get(f"{path}?per_page={_AT_ONCE}", "list the labels").listed()
+        keys = self._read_label_keys([label, *others])
+        rows = self._api.get(f"{path}?per_page={_PAGE_SIZE}", "list the labels").parse_objects()
         present = {str(row.get("name")) for row in rows}
         if label in keys and label not in present:
             self._api.send("POST", path, "label it", body={"labels": [keys[label]]}, is_repeatable=True)
         for other in present & keys.keys() & {*others}:
             self._api.send("DELETE", f"{path}/{quote(str(keys[other]), safe='')}", "remove a label", accepts=(_GONE,))
 
-    def _label_keys(self, names: Sequence[str]) -> dict[str, str | int]:
+    def _read_label_keys(self, names: Sequence[str]) -> dict[str, str | int]:
         """Return what the API calls labels by; a name that is unknown is left out."""
         return {name: name for name in names}
 
-    def pull_request(self, number: int) -> PullRequest:
+    def read_pull_request(self, number: int) -> PullRequest:
         """Return a pull request."""
-        return parse_pull_request(self._api.get(f"{self._repository}/pulls/{number}", "see the pull request").item())
+        return parse_pull_request(
+            self._api.get(f"{self._repository}/pulls/{number}", "see the pull request").parse_object()
+        )
 
     def close(self) -> None:
         """Close the connections."""
         self._api.close()
 
 
-class GitHub(SharedApi):
+class GitHub(GitHubCompatibleForge):
     """A repository on github.com or a GitHub Enterprise Server.
 
     Workflow tokens cannot call `GET /user`; GraphQL reports whether any token wrote a comment (`viewerDidAuthor`).
@@ -109,104 +111,108 @@ class GitHub(SharedApi):
             "Accept": "application/vnd.github+json",
             "X-GitHub-Api-Version": "2022-11-28",
         }
-        super().__init__(Api(settings, headers, _ADVICE, now_ms), settings.repository)
+        super().__init__(ApiClient(settings, headers, _TRAITS, now_ms), settings.repository)
         # https://api.github.com/graphql, https://github.example.com/api/graphql
         self._graphql = f"{settings.api.removesuffix('/v3')}/graphql"
 
-    def size(self, text: str) -> int:
+    def measure_text(self, text: str) -> int:
         """Return the characters."""
         return len(text)
 
-    def own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
+    def list_own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
         """Return matching comments of this token."""
-        matching = [comment for comment in self._comments(number) if is_wanted(comment.body)]
-        own = self._own_visible_nodes([comment.node for comment in matching])
-        return sorted((comment for comment in matching if comment.node in own), key=lambda comment: comment.id)
+        matching = [comment for comment in self._list_comments(number) if is_wanted(comment.body)]
+        own = self._find_own_nodes([comment.node_id for comment in matching])
+        return sorted((comment for comment in matching if comment.node_id in own), key=lambda comment: comment.id)
 
     def collapse_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002 - the protocol's
         """Hide a comment as outdated."""
-        self._ask("hide an older comment", _MINIMIZE, {"id": comment.node})
+        self._send_graphql("hide an older comment", _MINIMIZE, {"id": comment.node_id})
 
-    def own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
+    def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
         """Return matching open issues of this token.
 
         Lists all open issues: search indexes new ones late, and labels may be edited.
         """
-        rows = self._rows(f"{self._issues}?state=open&per_page={_AT_ONCE}", "list the issues")
+        rows = self._list_rows(f"{self._issues}?state=open&per_page={_PAGE_SIZE}", "list the issues")
         issues = [parse_issue(issue) for issue in rows if "pull_request" not in issue]
         wanted = [issue for issue in issues if is_wanted(issue.body)]
-        own = self._own_visible_nodes([issue.node for issue in wanted])
-        return sorted((issue for issue in wanted if issue.node in own), key=lambda issue: issue.number)
+        own = self._find_own_nodes([issue.node_id for issue in wanted])
+        return sorted((issue for issue in wanted if issue.node_id in own), key=lambda issue: issue.number)
 
     def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
         """Create an issue; missing labels are created."""
         content = {"title": title, "body": body, "labels": list(labels)}
-        return parse_issue(self._api.send("POST", self._issues, "open an issue", body=content).item())
+        return parse_issue(self._api.send("POST", self._issues, "open an issue", body=content).parse_object())
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
         """Edit or close an issue."""
         content = {"body": body, **({"state": "closed", "state_reason": "completed"} if closes else {})}
         path = f"{self._issues}/{issue.number}"
         answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_GONE, _DELETED))
-        return None if answer.status in {_GONE, _DELETED} else parse_issue(answer.item())
+        return None if answer.status in {_GONE, _DELETED} else parse_issue(answer.parse_object())
 
     def find_merged_requests(self, commit: str) -> list[int]:
         """Return the merged pull requests of a commit."""
-        path = f"{self._repository}/commits/{quote(commit)}/pulls?per_page={_AT_ONCE}"
-        pulls = self._rows(path, "see which pull request a commit is of")
+        path = f"{self._repository}/commits/{quote(commit)}/pulls?per_page={_PAGE_SIZE}"
+        pulls = self._list_rows(path, "see which pull request a commit is of")
         return sorted(parse_pull_request(pull).number for pull in pulls if pull.get("merged_at"))
 
-    def approvals(self, request: PullRequest) -> list[Approval]:
+    def list_approvals(self, request: PullRequest) -> list[Approval]:
         """Return approvals by people with write access; others may review, too."""
-        path = f"{self._repository}/pulls/{request.number}/reviews?per_page={_AT_ONCE}"
-        latest = latest_approvals(self._rows(path, "list the reviews"), "APPROVED", ("CHANGES_REQUESTED", "DISMISSED"))
+        path = f"{self._repository}/pulls/{request.number}/reviews?per_page={_PAGE_SIZE}"
+        latest = find_latest_approvals(
+            self._list_rows(path, "list the reviews"), "APPROVED", ("CHANGES_REQUESTED", "DISMISSED")
+        )
         return [
             Approval(
-                author_login(review), parse_time_ms(review.get("submitted_at")), review.get("commit_id") == request.head
+                read_author_login(review),
+                parse_time_ms(review.get("submitted_at")),
+                review.get("commit_id") == request.head,
             )
             for review in latest
-            if self._may_write(author_login(review))
+            if self._may_write(read_author_login(review))
         ]
 
     def _may_write(self, login: str) -> bool:
         path = f"{self._repository}/collaborators/{quote(login, safe='')}/permission"
         answer = self._api.get(path, "see who may write", accepts=(_GONE,))
-        return answer.status != _GONE and answer.part("permission") in {"admin", "write"}
+        return answer.status != _GONE and answer.read_field("permission") in {"admin", "write"}
 
-    def _comments(self, number: int) -> Iterator[Comment]:
-        path = f"{self._issues}/{number}/comments?per_page={_AT_ONCE}"
-        return map(parse_comment, self._rows(path, "list the comments"))
+    def _list_comments(self, number: int) -> Iterator[Comment]:
+        path = f"{self._issues}/{number}/comments?per_page={_PAGE_SIZE}"
+        return map(parse_comment, self._list_rows(path, "list the comments"))
 
-    def _rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
+    def _list_rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
         place: str | None = path
         seen: set[str] = set()
         while place is not None and place not in seen:
             seen.add(place)
             answer = self._api.get(place, what)
-            yield from answer.listed()
+            yield from answer.parse_objects()
             following = _NEXT.search(answer.headers.get("link", ""))
             place = None if following is None else following[1]
 
-    def _own_visible_nodes(self, nodes: Sequence[str]) -> set[str]:
+    def _find_own_nodes(self, nodes: Sequence[str]) -> set[str]:
         own: set[str] = set()
-        for start in range(0, len(nodes), _AT_ONCE):
-            data = self._ask("see who wrote a comment", _NODES, {"ids": nodes[start : start + _AT_ONCE]})
+        for start in range(0, len(nodes), _PAGE_SIZE):
+            data = self._send_graphql("see who wrote a comment", _NODES, {"ids": nodes[start : start + _PAGE_SIZE]})
             for node in data.get("nodes") or ():
                 is_own = isinstance(node, dict) and node.get("viewerDidAuthor") is True
                 if is_own and node.get("isMinimized") is not True:
                     own.add(str(node.get("id")))
         return own
 
-    def _ask(self, what: str, query: str, variables: Mapping[str, object]) -> dict[str, Any]:
+    def _send_graphql(self, what: str, query: str, variables: Mapping[str, object]) -> dict[str, Any]:
         """Send a GraphQL request, which must be repeatable."""
         body = {"query": query, "variables": variables}
         answer = self._api.send("POST", self._graphql, what, body=body, is_repeatable=True)
-        data, wrong = answer.part("data"), _errors_of(answer)
+        data, wrong = answer.read_field("data"), _list_graphql_errors(answer)
         if not wrong:
             return data if isinstance(data, dict) else {}
         reasons = to_one_line("; ".join(str(problem.get("message", "")) for problem in wrong))
         if any(problem.get("type") in {"FORBIDDEN", "INSUFFICIENT_SCOPES"} for problem in wrong):
-            raise NotAuthorizedError(f"GitHub does not let this token {what}: {reasons}", hint=_ADVICE.rights)
+            raise NotAuthorizedError(f"GitHub does not let this token {what}: {reasons}", hint=_TRAITS.rights_hint)
         raise UserError(
             f"GitHub refuses to {what}: {reasons}", hint="Read the answer, then run the same command again."
         )
@@ -235,22 +241,22 @@ def parse_pull_request(row: Mapping[str, Any]) -> PullRequest:
         number if isinstance(number, int) else 0,
         str(row.get("html_url") or ""),
         str((row.get("head") or {}).get("sha") or ""),
-        author_login(row),
+        read_author_login(row),
         is_merged,
         is_closed=not is_merged and row.get("state") == "closed",
     )
 
 
-def author_login(row: Mapping[str, Any]) -> str:
+def read_author_login(row: Mapping[str, Any]) -> str:
     """Return the author's login."""
     return str((row.get("user") or {}).get("login") or "")
 
 
-def latest_approvals(
+def find_latest_approvals(
     reviews: Iterable[Mapping[str, Any]], approved: str, others: Collection[str]
 ) -> list[Mapping[str, Any]]:
     """Return each person's latest deciding review, if it is an approval."""
-    newest = {author_login(review): review for review in reviews if review.get("state") in {approved, *others}}
+    newest = {read_author_login(review): review for review in reviews if review.get("state") in {approved, *others}}
     return [review for review in newest.values() if review.get("state") == approved]
 
 

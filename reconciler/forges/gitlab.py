@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from reconciler.forges.http import Advice, Api
+from reconciler.forges.http import ApiClient, ForgeTraits
 from reconciler.forges.protocol import (
     Approval,
     Comment,
@@ -19,11 +19,11 @@ from reconciler.forges.protocol import (
     parse_time_ms,
 )
 
-_ADVICE: Final = Advice(
+_TRAITS: Final = ForgeTraits(
     "GitLab",
     "Use a project access token with the scope `api` and the role Reporter or more, as a masked variable GITLAB_TOKEN.",
 )
-_AT_ONCE: Final = 100
+_PAGE_SIZE: Final = 100
 _GONE: Final = 404
 
 
@@ -39,39 +39,41 @@ class GitLab:
 
     def __init__(self, settings: ForgeSettings, now_ms: Callable[[], int]) -> None:
         headers = {"Authorization": f"Bearer {settings.token}", "Accept": "application/json"}
-        self._api = Api(settings, headers, _ADVICE, now_ms)
+        self._api = ApiClient(settings, headers, _TRAITS, now_ms)
         self._project = f"/projects/{quote(settings.repository, safe='')}"
         self._pages: dict[int, str] = {}
 
-    def size(self, text: str) -> int:
+    def measure_text(self, text: str) -> int:
         """Return the characters."""
         return len(text)
 
-    def own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
+    def list_own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
         """Return matching notes of this token's user."""
-        matching = [note for note in self._all(number) if is_wanted(str(note.get("body") or ""))]
+        matching = [note for note in self._list_notes(number) if is_wanted(str(note.get("body") or ""))]
         if not matching:
             return []
-        me = self._api.get("/user", "see whose token this is").item()["id"]
+        me = self._api.get("/user", "see whose token this is").parse_object()["id"]
         own = [note for note in matching if (note.get("author") or {}).get("id") == me and not note.get("system")]
-        page = self._page_of(number)
-        return sorted((_note(note, page) for note in own), key=lambda note: note.id)
+        page = self._read_page_url(number)
+        return sorted((_parse_note(note, page) for note in own), key=lambda note: note.id)
 
     def post_comment(self, number: int, body: str) -> Comment:
         """Create a note."""
-        page = self._page_of(number)
-        answer = self._api.send("POST", self._notes(number), "post a comment", body={"body": body})
-        return _note(answer.item(), page)
+        page = self._read_page_url(number)
+        answer = self._api.send("POST", self._build_notes_path(number), "post a comment", body={"body": body})
+        return _parse_note(answer.parse_object(), page)
 
     def edit_comment(self, number: int, comment: Comment, body: str) -> Comment | None:
         """Edit a note."""
-        path = f"{self._notes(number)}/{comment.id}"
+        path = f"{self._build_notes_path(number)}/{comment.id}"
         answer = self._api.send("PUT", path, "edit its comment", body={"body": body}, accepts=(_GONE,))
         return None if answer.status == _GONE else Comment(comment.id, body, comment.url)
 
     def delete_comment(self, number: int, comment: Comment) -> None:
         """Delete a note."""
-        self._api.send("DELETE", f"{self._notes(number)}/{comment.id}", "delete its comment", accepts=(_GONE,))
+        self._api.send(
+            "DELETE", f"{self._build_notes_path(number)}/{comment.id}", "delete its comment", accepts=(_GONE,)
+        )
 
     def collapse_comment(self, number: int, comment: Comment) -> None:
         """Collapse its text."""
@@ -79,55 +81,57 @@ class GitLab:
         if marker is not None:
             self.edit_comment(number, comment, collapse_comment_text(marker, comment.body, self.limit))
 
-    def label(self, number: int, label: str, others: Sequence[str]) -> None:
+    def set_label(self, number: int, label: str, others: Sequence[str]) -> None:
         """Give a merge request a label, and remove others; missing labels are created."""
         content = {"add_labels": label, "remove_labels": ",".join(others)}
         self._api.send("PUT", f"{self._project}/merge_requests/{number}", "label it", body=content)
 
-    def own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
+    def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
         """Return matching open issues of this token's user."""
-        me = self._api.get("/user", "see whose token this is").item()["id"]
+        me = self._api.get("/user", "see whose token this is").parse_object()["id"]
         path = f"{self._project}/issues?state=opened&scope=all&author_id={me}"
-        issues = map(_issue, self._rows(path, "list the issues"))
+        issues = map(_parse_issue, self._list_rows(path, "list the issues"))
         return sorted((issue for issue in issues if is_wanted(issue.body)), key=lambda issue: issue.number)
 
     def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
         """Create an issue; missing labels are created."""
         content = {"title": title, "description": body, "labels": ",".join(labels)}
-        return _issue(self._api.send("POST", f"{self._project}/issues", "open an issue", body=content).item())
+        return _parse_issue(
+            self._api.send("POST", f"{self._project}/issues", "open an issue", body=content).parse_object()
+        )
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
         """Edit or close an issue."""
         content = {"description": body, **({"state_event": "close"} if closes else {})}
         path = f"{self._project}/issues/{issue.number}"
         answer = self._api.send("PUT", path, "change its issue", body=content, accepts=(_GONE,))
-        return None if answer.status == _GONE else _issue(answer.item())
+        return None if answer.status == _GONE else _parse_issue(answer.parse_object())
 
-    def pull_request(self, number: int) -> PullRequest:
+    def read_pull_request(self, number: int) -> PullRequest:
         """Return a merge request."""
-        row = self._api.get(f"{self._project}/merge_requests/{number}", "see the merge request").item()
-        return _request(row)
+        row = self._api.get(f"{self._project}/merge_requests/{number}", "see the merge request").parse_object()
+        return _parse_request(row)
 
     def find_merged_requests(self, commit: str) -> list[int]:
         """Return the merged merge requests of a commit."""
         path = f"{self._project}/repository/commits/{quote(commit)}/merge_requests?"
-        rows = self._rows(path, "see which merge request a commit is of")
-        return sorted(request.number for request in map(_request, rows) if request.is_merged)
+        rows = self._list_rows(path, "see which merge request a commit is of")
+        return sorted(request.number for request in map(_parse_request, rows) if request.is_merged)
 
-    def approvals(self, request: PullRequest) -> list[Approval]:
+    def list_approvals(self, request: PullRequest) -> list[Approval]:
         """Return approvals; only people with the right can approve.
 
         Older versions lack the time of approval; GitLab's note has it. An approval is of the head if all commits were
         pushed before it.
         """
         place = f"{self._project}/merge_requests/{request.number}"
-        rows = self._api.get(f"{place}/approvals", "see the approvals").part("approved_by") or ()
+        rows = self._api.get(f"{place}/approvals", "see the approvals").read_field("approved_by") or ()
         rows = [row for row in rows if isinstance(row, dict)]
         if not rows:
             return []
-        versions = self._rows(f"{place}/versions?", "see when commits were pushed")
+        versions = self._list_rows(f"{place}/versions?", "see when commits were pushed")
         pushed_ms = max((parse_time_ms(row.get("created_at")) for row in versions), default=0)
-        noted = self._approval_times(request.number) if any(not row.get("approved_at") for row in rows) else {}
+        noted = self._read_approval_times(request.number) if any(not row.get("approved_at") for row in rows) else {}
         approvals: list[Approval] = []
         for row in rows:
             by = str((row.get("user") or {}).get("username") or "")
@@ -135,10 +139,10 @@ class GitLab:
             approvals.append(Approval(by, at_ms, at_ms > pushed_ms > 0))
         return approvals
 
-    def _approval_times(self, number: int) -> dict[str, int]:
+    def _read_approval_times(self, number: int) -> dict[str, int]:
         return {
             str((note.get("author") or {}).get("username") or ""): parse_time_ms(note.get("created_at"))
-            for note in self._all(number)
+            for note in self._list_notes(number)
             if note.get("system") and str(note.get("body")).startswith("approved this merge request")
         }
 
@@ -146,30 +150,30 @@ class GitLab:
         """Close the connections."""
         self._api.close()
 
-    def _notes(self, number: int) -> str:
+    def _build_notes_path(self, number: int) -> str:
         return f"{self._project}/merge_requests/{number}/notes"
 
-    def _all(self, number: int) -> Iterator[dict[str, Any]]:
-        return self._rows(f"{self._notes(number)}?sort=asc&order_by=created_at", "list the comments")
+    def _list_notes(self, number: int) -> Iterator[dict[str, Any]]:
+        return self._list_rows(f"{self._build_notes_path(number)}?sort=asc&order_by=created_at", "list the comments")
 
-    def _rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
+    def _list_rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
         page = 1
         while True:
-            answer = self._api.get(f"{path}&per_page={_AT_ONCE}&page={page}", what)
-            yield from answer.listed()
+            answer = self._api.get(f"{path}&per_page={_PAGE_SIZE}&page={page}", what)
+            yield from answer.parse_objects()
             following = answer.headers.get("x-next-page", "").strip()
             if not following.isdecimal() or int(following) <= page:
                 return
             page = int(following)
 
-    def _page_of(self, number: int) -> str:
+    def _read_page_url(self, number: int) -> str:
         if number not in self._pages:
             answer = self._api.get(f"{self._project}/merge_requests/{number}", "see the merge request")
-            self._pages[number] = str(answer.part("web_url") or "")
+            self._pages[number] = str(answer.read_field("web_url") or "")
         return self._pages[number]
 
 
-def _issue(row: Mapping[str, Any]) -> Issue:
+def _parse_issue(row: Mapping[str, Any]) -> Issue:
     number = row.get("iid")
     return Issue(
         number if isinstance(number, int) else 0,
@@ -179,7 +183,7 @@ def _issue(row: Mapping[str, Any]) -> Issue:
     )
 
 
-def _request(row: Mapping[str, Any]) -> PullRequest:
+def _parse_request(row: Mapping[str, Any]) -> PullRequest:
     number = row.get("iid")
     return PullRequest(
         number if isinstance(number, int) else 0,
@@ -191,7 +195,7 @@ def _request(row: Mapping[str, Any]) -> PullRequest:
     )
 
 
-def _note(row: Mapping[str, Any], page: str) -> Comment:
+def _parse_note(row: Mapping[str, Any], page: str) -> Comment:
     number = int(row["id"])
     url = f"{page}#note_{number}" if page else ""
     return Comment(number, str(row.get("body") or ""), url, changed_ms=parse_time_ms(row.get("updated_at")))

@@ -39,7 +39,7 @@ _LOGGER: Final = logging.getLogger("reconciler.forges")
 _BACKOFF: Final = Backoff(0.25, 20.0, spread=0.5)
 _ATTEMPTS: Final = 8
 """Limit of tries without an answer; rate limits are waited for longer."""
-_AT_ONCE_S: Final = 30.0
+_READ_TIMEOUT_S: Final = 30.0
 """Limit of one read."""
 _MAX_BYTES: Final = 64 << 20
 """Limit of one answer, well above a hundred comments of full length."""
@@ -59,88 +59,88 @@ _UNSENT: Final = (exceptions.NewConnectionError, exceptions.ConnectTimeoutError,
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ForgeResponse:
     """A response of a forge."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
-    where: str
+    host: str
     """Host name."""
 
-    def json(self) -> Any:
+    def parse_json(self) -> Any:
         """Return the body."""
         try:
             return orjson.loads(self.body)
         except orjson.JSONDecodeError as error:
             why = explain_invalid_json(error, self.body)
-            message = f"the answer of {self.where} is not a response of the forge's API: {why}"
+            message = f"the answer of {self.host} is not a response of the forge's API: {why}"
             raise UserError(message, hint=_CHECK) from error
 
-    def listed(self) -> list[dict[str, Any]]:
+    def parse_objects(self) -> list[dict[str, Any]]:
         """Return a list of objects with numeric `id`."""
-        rows = self.json()
+        rows = self.parse_json()
         if not isinstance(rows, list) or not all(map(_has_id, rows)):
             raise self._unreadable_error()
         return rows
 
-    def item(self) -> dict[str, Any]:
+    def parse_object(self) -> dict[str, Any]:
         """Return one object with a numeric `id`."""
-        row = self.json()
+        row = self.parse_json()
         if not _has_id(row):
             raise self._unreadable_error()
         return cast("dict[str, Any]", row)
 
-    def part(self, name: str) -> Any:
+    def read_field(self, name: str) -> Any:
         """Return a field of an object, or `None`."""
-        content = self.json()
+        content = self.parse_json()
         return content.get(name) if isinstance(content, dict) else None
 
     def _unreadable_error(self) -> UserError:
-        message = f"the answer of {self.where} is not a response of the forge's API"
+        message = f"the answer of {self.host} is not a response of the forge's API"
         return UserError(message, hint=_CHECK)
 
 
-Trouble: TypeAlias = Literal["limit", "busy"]
+RetryReason: TypeAlias = Literal["limit", "busy"]
 """Reason to retry a successful answer: a rate limit or overload."""
 
 
-def _no_trouble(_answer: Answer) -> Trouble | None:
+def _find_no_reason(_send_with_retries: ForgeResponse) -> RetryReason | None:
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class ForgeTraits:
     """A forge's texts for refusals."""
 
     title: str
     """Name of the forge."""
-    rights: str
+    rights_hint: str
     """Rights that the token needs, as a sentence."""
-    trouble_of: Callable[[Answer], Trouble | None] = _no_trouble
+    find_retry_reason: Callable[[ForgeResponse], RetryReason | None] = _find_no_reason
     """Finds a reason to retry a success."""
 
 
-class Api:
+class ApiClient:
     """REST API of one forge."""
 
     def __init__(
-        self, settings: ForgeSettings, headers: Mapping[str, str], advice: Advice, now_ms: Callable[[], int]
+        self, settings: ForgeSettings, headers: Mapping[str, str], advice: ForgeTraits, now_ms: Callable[[], int]
     ) -> None:
         """Start the time limit of all requests; no connection is made."""
         self._settings = settings
-        self._advice = advice
+        self._traits = advice
         self._now_ms = now_ms
         self._clock = Tries(_BACKOFF)
-        self._where = urlsplit(settings.api).netloc
+        self._host = urlsplit(settings.api).netloc
         self._headers = {"User-Agent": f"reconciler/{settings.tool}", "Accept-Encoding": "gzip", **headers}
-        self._pool = open_pool(settings.api, make_ssl_context(settings.trusted_file, settings.trusted_folder))
+        self._pool = open_pool(settings.api, make_ssl_context(settings.ca_file, settings.ca_folder))
 
     def close(self) -> None:
         """Close the connections."""
         self._pool.clear()
 
-    def get(self, path: str, what: str, *, accepts: Collection[int] = ()) -> Answer:
+    def get(self, path: str, what: str, *, accepts: Collection[int] = ()) -> ForgeResponse:
         """Send a GET; `path` begins with a slash, or is an address from an answer."""
         return self.send("GET", path, what, accepts=accepts)
 
@@ -153,7 +153,7 @@ class Api:
         body: Mapping[str, object] | None = None,
         accepts: Collection[int] = (),
         is_repeatable: bool | None = None,
-    ) -> Answer:
+    ) -> ForgeResponse:
         """Send a request; return an answer that is a success or has a status in `accepts`.
 
         `what` names the operation: "list the comments". `is_repeatable` allows retries; default: all but POST.
@@ -165,60 +165,62 @@ class Api:
             UserError: The forge refuses the request.
         """
         again = method != "POST" if is_repeatable is None else is_repeatable
-        tries = Tries(_BACKOFF, attempts=_ATTEMPTS, within_s=self._left_s)
+        tries = Tries(_BACKOFF, attempts=_ATTEMPTS, within_s=self._remaining_s)
         url = path if "://" in path else f"{self._settings.api}{path}"
         content = None if body is None else orjson.dumps(body)
         for _ in range(_HOPS):
-            answer = self._answer(method, self._check_host(url), what, content, tries=tries, is_repeatable=again)
+            answer = self._send_with_retries(
+                method, self._check_host(url), what, content, tries=tries, is_repeatable=again
+            )
             if answer.status not in _MOVED:
                 break
-            url = self._next_place(answer, url, method)
+            url = self._read_redirect(answer, url, method)
         if answer.status in accepts or is_success(answer.status):
             return answer
-        raise self._raise_refusal(answer, what)
+        raise self._build_refusal(answer, what)
 
-    def _answer(
+    def _send_with_retries(
         self, method: str, url: str, what: str, content: bytes | None, *, tries: Tries, is_repeatable: bool
-    ) -> Answer:
+    ) -> ForgeResponse:
         while True:
             try:
                 answer = self._send_once(method, url, content)
             except exceptions.HTTPError as error:
                 cause = find_root_cause(error)
-                self._check_trust(cause)
-                reason = self._one_line(str(cause)) or type(cause).__name__
+                self._reject_untrusted_certificate(cause)
+                reason = self._redact_line(str(cause)) or type(cause).__name__
                 if isinstance(error, exceptions.LocationValueError):
-                    raise UserError(f"{self._where} names an invalid address: {reason}", hint=_CHECK) from error
+                    raise UserError(f"{self._host} names an invalid address: {reason}", hint=_CHECK) from error
                 if isinstance(error, exceptions.DecodeError):
-                    message = f"{self._where} does not speak as an API does: {reason}"
+                    message = f"{self._host} does not speak as an API does: {reason}"
                     raise UserError(message, hint=_CHECK) from error
-                problem = f"{self._where} does not answer: {reason}"
+                problem = f"{self._host} does not answer: {reason}"
                 if not (is_repeatable or isinstance(error, _UNSENT)):
                     raise self._unanswered_error(problem, what) from error
-                self._pause(tries, problem, what, error)
+                self._wait_before_retry(tries, problem, what, error)
                 continue
-            trouble = self._advice.trouble_of(answer) if is_success(answer.status) else None
-            pause_s = self._pause_of(answer, is_limited=trouble == "limit")
+            trouble = self._traits.find_retry_reason(answer) if is_success(answer.status) else None
+            pause_s = self._read_requested_pause(answer, is_limited=trouble == "limit")
             if pause_s is not None and (is_repeatable or answer.status not in _BUSY):
                 self._wait_for_limit(answer, what, pause_s)
             elif answer.status in _BUSY or trouble is not None:
-                problem = f"{self._where} answers {answer.status}"
-                problem += f": {self._reason_of(answer)}" if trouble is not None else ""
+                problem = f"{self._host} answers {answer.status}"
+                problem += f": {self._read_reason(answer)}" if trouble is not None else ""
                 if not is_repeatable:
                     raise self._unanswered_error(problem, what)
-                self._pause(tries, problem, what)
+                self._wait_before_retry(tries, problem, what)
             else:
                 return answer
 
-    def _pause(self, tries: Tries, problem: str, what: str, cause: Exception | None = None) -> None:
+    def _wait_before_retry(self, tries: Tries, problem: str, what: str, cause: Exception | None = None) -> None:
         pause_s = _BACKOFF.compute_pause(tries.failed + 1)
         if tries.would_end_after(pause_s):
             message = f"cannot {what}: {problem}"
             raise RetryableError(message, hint="Run the same command again; --timeout gives it longer.") from cause
         tries.wait(pause_s)
 
-    def _send_once(self, method: str, url: str, content: bytes | None) -> Answer:
-        left = self._left_s
+    def _send_once(self, method: str, url: str, content: bytes | None) -> ForgeResponse:
+        left = self._remaining_s
         if left <= 0:
             raise exceptions.ConnectTimeoutError("the time is over")
         headers = self._headers if content is None else {**self._headers, "Content-Type": "application/json"}
@@ -227,7 +229,7 @@ class Api:
             url,
             body=content,
             headers=headers,
-            timeout=min(left, _AT_ONCE_S),
+            timeout=min(left, _READ_TIMEOUT_S),
             redirect=False,
             preload_content=False,
         ) as response:
@@ -235,35 +237,35 @@ class Api:
             while chunk := response.read1(_CHUNK_BYTES):
                 body += chunk
                 if len(body) > _MAX_BYTES:
-                    message = f"the answer of {self._where} does not end"
+                    message = f"the answer of {self._host} does not end"
                     raise UserError(message, hint=_CHECK)
-                if self._left_s <= 0:
+                if self._remaining_s <= 0:
                     raise exceptions.TimeoutError("the answer does not end in time")
             log_debug(_LOGGER, "asked", method=method, path=urlsplit(url).path, status=response.status)
-            return Answer(response.status, response.headers, bytes(body), self._where)
+            return ForgeResponse(response.status, response.headers, bytes(body), self._host)
 
     @property
-    def _left_s(self) -> float:
+    def _remaining_s(self) -> float:
         return self._settings.within_s - self._clock.elapsed_s
 
     def _check_host(self, url: str) -> str:
         """Reject an address of another host: the token is for this host."""
-        if _origin(url) != _origin(self._settings.api):
-            message = f"{self._where} redirects to {self._one_line(urlsplit(url).netloc)}, which is another host"
+        if _parse_origin(url) != _parse_origin(self._settings.api):
+            message = f"{self._host} redirects to {self._redact_line(urlsplit(url).netloc)}, which is another host"
             raise UserError(message, hint="The token was not sent to it. If that host is right, name its API instead.")
         return url
 
-    def _next_place(self, answer: Answer, url: str, method: str) -> str:
+    def _read_redirect(self, answer: ForgeResponse, url: str, method: str) -> str:
         try:
             place = urljoin(url, answer.headers.get("Location", ""))
         except ValueError as error:
-            raise UserError(f"{self._where} redirects to an invalid address", hint=_CHECK) from error
+            raise UserError(f"{self._host} redirects to an invalid address", hint=_CHECK) from error
         if method != "GET" and answer.status not in _MOVED_SAME_METHOD:
-            message = f"{self._where} says that {self._settings.repository} has moved"
+            message = f"{self._host} says that {self._settings.repository} has moved"
             raise UserError(message, hint="Give its new name with --repository.")
         return place
 
-    def _pause_of(self, answer: Answer, *, is_limited: bool) -> float | None:
+    def _read_requested_pause(self, answer: ForgeResponse, *, is_limited: bool) -> float | None:
         """Return the pause that the forge asks for, or `None`."""
         headers = answer.headers
         is_spent = headers.get("x-ratelimit-remaining") == "0" or headers.get("ratelimit-remaining") == "0"
@@ -277,14 +279,14 @@ class Api:
         )
         if not is_limit and not (answer.status in _BUSY and "retry-after" in headers):
             return None
-        if (named := self._seconds_of(headers.get("retry-after"))) is not None:
+        if (named := self._parse_retry_after(headers.get("retry-after"))) is not None:
             return named
         until = headers.get("x-ratelimit-reset") or headers.get("ratelimit-reset") or ""
         if is_spent and until.isdecimal():
             return max(0.0, int(until) - self._now_ms() / 1000) + 1
         return _SECONDARY_LIMIT_PAUSE_S
 
-    def _seconds_of(self, text: str | None) -> float | None:
+    def _parse_retry_after(self, text: str | None) -> float | None:
         if text is None:
             return None
         if text.strip().isdecimal():
@@ -294,32 +296,34 @@ class Api:
         except ValueError:
             return None
 
-    def _wait_for_limit(self, answer: Answer, what: str, pause_s: float) -> None:
-        if pause_s >= self._left_s:
+    def _wait_for_limit(self, answer: ForgeResponse, what: str, pause_s: float) -> None:
+        if pause_s >= self._remaining_s:
             message = (
-                f"{self._advice.title} asks to wait {format_estimate(pause_s)} before it lets reconciler {what}: "
-                f"{self._reason_of(answer) or 'too many requests'}"
+                f"{self._traits.title} asks to wait {format_estimate(pause_s)} before it lets reconciler {what}: "
+                f"{self._read_reason(answer) or 'too many requests'}"
             )
             raise RetryableError(message, hint="Run the same command later, or give it longer with --timeout.")
         pause(max(pause_s, _BACKOFF.first_s))
 
-    def _raise_refusal(self, answer: Answer, what: str) -> ReconcilerError:
-        title, status = self._advice.title, answer.status
-        reason = self._reason_of(answer)
+    def _build_refusal(self, answer: ForgeResponse, what: str) -> ReconcilerError:
+        title, status = self._traits.title, answer.status
+        reason = self._read_reason(answer)
         because = f": {reason}" if reason else ""
         match status:
             case 401:
                 message = f"{title} does not accept the token in {self._settings.token_name}{because}"
                 return NotAuthorizedError(message, hint="It is wrong or has expired. Set a new one.")
             case 403:
-                return NotAuthorizedError(f"{title} does not let this token {what}{because}", hint=self._advice.rights)
+                return NotAuthorizedError(
+                    f"{title} does not let this token {what}{because}", hint=self._traits.rights_hint
+                )
             case 404:
                 message = (
                     f"{title} cannot {what} in {self._settings.repository}: it does not exist, or this token may not "
                     "see it"
                 )
                 return UserError(
-                    message, hint=f"Check --repository, and for a comment --pull-request. {self._advice.rights}"
+                    message, hint=f"Check --repository, and for a comment --pull-request. {self._traits.rights_hint}"
                 )
             case 500 | 502 | 503 | 504:
                 hint = "Run the same command again."
@@ -332,13 +336,13 @@ class Api:
         message = f"{problem}. Whether it could {what} is not known"
         return UnansweredError(message, hint="Run the same command again: it checks what exists before it writes.")
 
-    def _check_trust(self, cause: BaseException) -> None:
+    def _reject_untrusted_certificate(self, cause: BaseException) -> None:
         """Raise for an untrusted certificate, which a retry cannot change."""
         if isinstance(cause, ssl.SSLCertVerificationError):
-            message = f"the certificate of {self._where} is not trusted: {self._one_line(cause.verify_message)}"
+            message = f"the certificate of {self._host} is not trusted: {self._redact_line(cause.verify_message)}"
             raise UserError(message, hint="Name a file with its authority in SSL_CERT_FILE.") from cause
 
-    def _reason_of(self, answer: Answer) -> str:
+    def _read_reason(self, answer: ForgeResponse) -> str:
         """Return the forge's message in one line; HTML is ignored."""
         try:
             content = orjson.loads(answer.body)
@@ -350,18 +354,18 @@ class Api:
         errors = content.get("errors")
         if isinstance(errors, list):
             parts += [problem.get("message") if isinstance(problem, dict) else problem for problem in errors]
-        return self._one_line("; ".join(dict.fromkeys(_as_text(part) for part in parts if part)))
+        return self._redact_line("; ".join(dict.fromkeys(_to_text(part) for part in parts if part)))
 
-    def _one_line(self, text: str) -> str:
+    def _redact_line(self, text: str) -> str:
         """Return foreign text as one short line, without the token."""
         return to_one_line(text.replace(self._settings.token, "***"))[:_MESSAGE_CHARACTERS]
 
 
-def _as_text(part: object) -> str:
+def _to_text(part: object) -> str:
     return part if isinstance(part, str) else orjson.dumps(part).decode()
 
 
-def _origin(url: str) -> tuple[str, str, int | None]:
+def _parse_origin(url: str) -> tuple[str, str, int | None]:
     try:
         parts = urlsplit(url)
         port = parts.port

@@ -39,14 +39,14 @@ class _Section:
 
 def find_owners(root: Path, kind: Kind, files: Iterable[str]) -> tuple[str, ...]:
     """Return the owners of files (relative to `root`), sorted; empty without a readable CODEOWNERS."""
-    text = _read(root, kind)
+    text = _read_codeowners(root, kind)
     named = list(files)
     match kind:
         case "gitea":
-            owners = {owner for file in named for owner in _match_expressions(text, file)}
+            owners = {owner for file in named for owner in _match_gitea_expressions(text, file)}
         case "github" | "gitlab":
-            sections = _sections(text, has_sections=kind == "gitlab")
-            owners = {owner for file in named for section in sections for owner in _last_match(section, file)}
+            sections = _parse_sections(text, has_sections=kind == "gitlab")
+            owners = {owner for file in named for section in sections for owner in _match_section(section, file)}
     return tuple(sorted(owner for owner in owners if _OWNER.fullmatch(owner)))
 
 
@@ -56,7 +56,7 @@ def find_repository_root(folder: Path) -> Path | None:
     return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), None)
 
 
-def _read(root: Path, kind: Kind) -> str:
+def _read_codeowners(root: Path, kind: Kind) -> str:
     for place in _PLACES[kind]:
         path = root / place
         if path.is_file() and path.resolve().is_relative_to(root.resolve()):
@@ -65,7 +65,7 @@ def _read(root: Path, kind: Kind) -> str:
     return ""
 
 
-def _sections(text: str, *, has_sections: bool) -> list[_Section]:
+def _parse_sections(text: str, *, has_sections: bool) -> list[_Section]:
     sections = [_Section([])]
     by_name: dict[str, _Section] = {}
     for line in text.splitlines():
@@ -82,18 +82,18 @@ def _sections(text: str, *, has_sections: bool) -> list[_Section]:
                 sections.append(sections.pop(sections.index(by_name[name])))
             continue
         pattern, *owners = _SPACE.split(content.split(" #", 1)[0].strip())
-        sections[-1].lines.append((_pattern(pattern.replace("\\ ", " ").replace("\\#", "#")), owners))
+        sections[-1].lines.append((_compile_pattern(pattern.replace("\\ ", " ").replace("\\#", "#")), owners))
     return sections
 
 
-def _last_match(section: _Section, file: str) -> list[str]:
+def _match_section(section: _Section, file: str) -> list[str]:
     for pattern, owners in reversed(section.lines):
         if pattern.fullmatch(file):
             return owners or section.owners
     return []
 
 
-def _pattern(glob: str) -> re.Pattern[str]:
+def _compile_pattern(glob: str) -> re.Pattern[str]:
     """Return the regular expression of a .gitignore pattern: files, and everything below folders."""
     is_rooted = "/" in glob.rstrip("/")
     body = re.sub(r"(\*\*/)+", "**/", glob.strip("/"))
@@ -110,7 +110,7 @@ def _pattern(glob: str) -> re.Pattern[str]:
     return re.compile(start + text + end)
 
 
-def _match_expressions(text: str, file: str) -> list[str]:
+def _match_gitea_expressions(text: str, file: str) -> list[str]:
     matching_owners: list[str] = []
     for line in text.splitlines():
         pattern, *owners = _SPACE.split(line.split("#", 1)[0].strip())

@@ -55,14 +55,14 @@ class Marker:
         values = "".join(f" {name}={value}" for name, value in fields.items() if value)
         return f"<!-- reconciler:{self.command}{values} -->"
 
-    def is_of(self, text: str) -> bool:
+    def is_at_start_of(self, text: str) -> bool:
         """Return whether a text has the same command, workspace and environment."""
         other = parse_marker(text)
-        return other is not None and _identity(other) == _identity(self)
+        return other is not None and _subject_key(other) == _subject_key(self)
 
-    def is_in(self, text: str) -> bool:
+    def is_anywhere_in(self, text: str) -> bool:
         """Return whether any line is this marker; people write above it."""
-        return any(line.startswith("<!--") and self.is_of(line) for line in text.splitlines())
+        return any(line.startswith("<!--") and self.is_at_start_of(line) for line in text.splitlines())
 
 
 def parse_marker(text: str) -> Marker | None:
@@ -96,7 +96,7 @@ def escape_for_comment(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", escape_invisible(text)).replace("--", "-_")
 
 
-def _identity(marker: Marker) -> tuple[str, str, str]:
+def _subject_key(marker: Marker) -> tuple[str, str, str]:
     return marker.command, escape_for_comment(marker.workspace), escape_for_comment(marker.environment or "")
 
 
@@ -107,7 +107,7 @@ _ROOM: Final = 200
 
 
 def fit_comment(text: str, limit: int, size: Callable[[str], int] = len) -> str:
-    """Cut a text to at most `limit` by `size`, at a line, with a note; open folds and code blocks are closed."""
+    """Cut a text to at most `limit` by `measure_text`, at a line, with a note; open folds and code blocks are closed."""
     if size(text) <= limit:
         return text
     lines = text.splitlines(keepends=True)
@@ -175,9 +175,9 @@ class ForgeSettings:
     """Version of reconciler."""
     within_s: float
     """Limit for all requests, pauses included."""
-    trusted_file: str | None = None
+    ca_file: str | None = None
     """Certificate authorities (`SSL_CERT_FILE`)."""
-    trusted_folder: str | None = None
+    ca_folder: str | None = None
     """The same as a folder (`SSL_CERT_DIR`)."""
 
 
@@ -188,7 +188,7 @@ class Comment:
     id: int
     body: str
     url: str
-    node: str = ""
+    node_id: str = ""
     """Id in GitHub's GraphQL API."""
     changed_ms: int = 0
     """Time of its last change."""
@@ -215,7 +215,7 @@ class Approval:
 
     by: str
     at_ms: int
-    is_of_head: bool
+    approves_head: bool
     """Whether it approves the last commit."""
 
 
@@ -227,7 +227,7 @@ class Issue:
     title: str
     body: str
     url: str
-    node: str = ""
+    node_id: str = ""
     """Id in GitHub's GraphQL API."""
 
 
@@ -258,14 +258,14 @@ class Forge(Protocol):
 
     @property
     def limit(self) -> int:
-        """Maximum length of a comment, by `size`."""
+        """Maximum length of a comment, by `measure_text`."""
         ...
 
-    def size(self, text: str) -> int:
+    def measure_text(self, text: str) -> int:
         """Return a length to compare with `limit`."""
         ...
 
-    def own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
+    def list_own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
         """Return matching comments of this token's user, oldest first, without hidden ones."""
         ...
 
@@ -286,14 +286,14 @@ class Forge(Protocol):
         ...
 
     def collapse_comment(self, number: int, comment: Comment) -> None:
-        """Hide an older comment from `own_comments`; it stays readable."""
+        """Hide an older comment from `list_own_comments`; it stays readable."""
         ...
 
-    def label(self, number: int, label: str, others: Sequence[str]) -> None:
+    def set_label(self, number: int, label: str, others: Sequence[str]) -> None:
         """Give a pull request a label, and remove others."""
         ...
 
-    def own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
+    def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
         """Return matching open issues of this token's user, oldest first."""
         ...
 
@@ -309,7 +309,7 @@ class Forge(Protocol):
         """Edit an issue, or close it; `None` if it does not exist."""
         ...
 
-    def pull_request(self, number: int) -> PullRequest:
+    def read_pull_request(self, number: int) -> PullRequest:
         """Return a pull request."""
         ...
 
@@ -317,7 +317,7 @@ class Forge(Protocol):
         """Return the merged pull requests of a commit."""
         ...
 
-    def approvals(self, request: PullRequest) -> list[Approval]:
+    def list_approvals(self, request: PullRequest) -> list[Approval]:
         """Return the valid approvals by people with write access."""
         ...
 

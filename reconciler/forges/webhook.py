@@ -31,7 +31,7 @@ def send(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_
         RetryableError: There is no answer.
         UserError: The message is refused.
     """
-    url = address_of(environ, name, allows_http=allows_http)
+    url = read_webhook_url(environ, name, allows_http=allows_http)
     headers = {"User-Agent": f"reconciler/{tool}"}
     tries = Tries(_BACKOFF, attempts=_ATTEMPTS)
     context = make_ssl_context(environ.get("SSL_CERT_FILE"), environ.get("SSL_CERT_DIR"))
@@ -62,7 +62,7 @@ def send(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_
         tries.wait()
 
 
-def address_of(environ: Mapping[str, str], name: str, *, allows_http: bool = False) -> str:
+def read_webhook_url(environ: Mapping[str, str], name: str, *, allows_http: bool = False) -> str:
     """Return the address in a variable."""
     url = environ.get(name, "").strip()
     if not url:

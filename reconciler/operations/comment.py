@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from reconciler.errors import BlockedError, RetryableError, UnansweredError, UsageError, UserError
-from reconciler.forges.environment import ForgeRequest, commit_of_run, find_pull_request, open_forge
+from reconciler.forges.environment import ForgeRequest, find_pull_request, find_run_commit, open_forge
 from reconciler.forges.protocol import (
     OUTDATED,
     RESULTS,
@@ -62,13 +62,13 @@ def write_comment(
     number = find_pull_request(invocation.environ, options)
     forge = open_forge(invocation.environ, options, tool=invocation.tool, now_ms=invocation.now_ms)
     try:
-        body = fit_comment(text, forge.limit, forge.size)
+        body = fit_comment(text, forge.limit, forge.measure_text)
         if deletes_empty and marker.items == 0:
-            own_comments = forge.own_comments(number, marker.is_of)
-            for old in own_comments:
+            list_own_comments = forge.list_own_comments(number, marker.is_at_start_of)
+            for old in list_own_comments:
                 forge.delete_comment(number, old)
             return CommentResult(
-                "deleted" if own_comments else "none", marker, forge.title, number, None, 0, is_cut=False
+                "deleted" if list_own_comments else "none", marker, forge.title, number, None, 0, is_cut=False
             )
         did, current, older = _update_or_create(forge, number, marker, body)
         collapsed = _collapse_older(invocation, forge, number, older)
@@ -81,7 +81,7 @@ def write_comment(
 
 def _update_or_create(forge: Forge, number: int, marker: Marker, body: str) -> tuple[Did, Comment, list[Comment]]:
     def list_own() -> list[Comment]:
-        return forge.own_comments(number, marker.is_of)
+        return forge.list_own_comments(number, marker.is_at_start_of)
 
     did, written, older = write_newest(
         list_own(),
@@ -147,14 +147,14 @@ def _collapse_older(invocation: Invocation, forge: Forge, number: int, older: li
 
 
 def _label_request(invocation: Invocation, forge: Forge, number: int) -> None:
-    texts = forge.own_comments(
+    texts = forge.list_own_comments(
         number, lambda text: (marker := parse_marker(text)) is not None and marker.command == "plan"
     )
     results = [RESULTS.index(marker.result) for text in texts if (marker := parse_marker(text.body)) is not None]
     names = [f"plan: {result}" for result in RESULTS]
     label = names[max(results, default=0)]
     try:
-        forge.label(number, label, [name for name in names if name != label])
+        forge.set_label(number, label, [name for name in names if name != label])
     except UserError as error:
         invocation.warn(f"the pull request has no label {label!r}: {error}")
 
@@ -189,7 +189,7 @@ def read_approved_request(
     """
     forge = open_forge(invocation.environ, options, tool=invocation.tool, now_ms=invocation.now_ms)
     try:
-        request = forge.pull_request(_find_request_number(invocation, forge, options))
+        request = forge.read_pull_request(_find_request_number(invocation, forge, options))
         if request.is_closed:
             message = f"pull request {request.number} was closed without a merge, so nothing of it is approved"
             raise BlockedError(message, hint=f"Open it again if it is wanted: {request.url}")
@@ -199,7 +199,7 @@ def read_approved_request(
         if not digest:
             message = f"the last plan in pull request {request.number} failed, so nothing was approved"
             raise BlockedError(message, hint=f"Read why: {comment.url or request.url}")
-        approvals = forge.approvals(request)
+        approvals = forge.list_approvals(request)
         counting = [approval for approval in approvals if _explain_rejection(approval, request, comment) is None]
         if not counting:
             reasons = (
@@ -219,7 +219,7 @@ def _find_request_number(invocation: Invocation, forge: Forge, options: ForgeReq
     # After a merge, only the commit names its pull request.
     with suppress(UsageError):
         return find_pull_request(invocation.environ, options)
-    commit = commit_of_run(invocation.environ)
+    commit = find_run_commit(invocation.environ)
     hint = "Name the pull request: --approved-in N"
     if commit is None:
         raise UsageError("the environment does not name the approved pull request", hint=hint)
@@ -239,13 +239,15 @@ def _find_plan_comment(forge: Forge, request: PullRequest, workspace: str, envir
         texts.append(text)
         return marker is not None and marker.command == wanted.command
 
-    own = forge.own_comments(request.number, is_plan)
-    if of_workspace := [own_comment for own_comment in own if wanted.is_of(own_comment.body)]:
+    own = forge.list_own_comments(request.number, is_plan)
+    if of_workspace := [own_comment for own_comment in own if wanted.is_at_start_of(own_comment.body)]:
         return of_workspace[-1]
     plans = {_describe_marker(marker) for own_comment in own if (marker := parse_marker(own_comment.body)) is not None}
     others = f"; it has plans of {list_first(sorted(plans))}" if plans else ""
     others += (
-        "; the one that is there was written by another account, or is hidden" if any(map(wanted.is_of, texts)) else ""
+        "; the one that is there was written by another account, or is hidden"
+        if any(map(wanted.is_at_start_of, texts))
+        else ""
     )
     where = f"workspace {_describe_marker(wanted)}"
     message = f"pull request {request.number} has no plan of {where}{others}"
@@ -264,7 +266,7 @@ def _explain_rejections(approvals: list[Approval], request: PullRequest, comment
 def _explain_rejection(approval: Approval, request: PullRequest, comment: Comment) -> str | None:
     if approval.by == request.author:
         return "what is their own"
-    if not approval.is_of_head:
+    if not approval.approves_head:
         return "another commit than its last one"
     # Forges round times to seconds, so at an equal time the approval may be older.
     if approval.at_ms <= comment.changed_ms:

@@ -63,9 +63,11 @@ def file_issue(
             text = text_of(_find_remedy(drifted, forge.kind))
             name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
             return _update_issue(forge, marker, f"Drift of {name}", text, labels, owes_message=owes_message)
-        open_issues = [] if drifted.errors else forge.own_issues(marker.is_in)
+        open_issues = [] if drifted.errors else forge.list_own_issues(marker.is_anywhere_in)
         closed = [
-            forge.edit_issue(issue, fit_comment(text_of(DriftRemedy(None, ())), forge.limit, forge.size), closes=True)
+            forge.edit_issue(
+                issue, fit_comment(text_of(DriftRemedy(None, ())), forge.limit, forge.measure_text), closes=True
+            )
             for issue in open_issues
         ]
         return FiledIssue("closed" if open_issues else "none", forge.title, closed[-1] if closed else None)
@@ -104,14 +106,14 @@ def record_message_sent(invocation: Invocation, filed: FiledIssue, options: Forg
 def _update_issue(
     forge: Forge, marker: Marker, title: str, text: str, labels: Sequence[str], *, owes_message: bool
 ) -> FiledIssue:
-    plain_text = fit_comment(text, forge.limit, forge.size)
+    plain_text = fit_comment(text, forge.limit, forge.measure_text)
 
     def list_own() -> list[Issue]:
-        return forge.own_issues(marker.is_in)
+        return forge.list_own_issues(marker.is_anywhere_in)
 
     issues = list_own()
     owes = owes_message and not (issues and is_same_text(issues[-1].body, plain_text))
-    body = fit_comment(mark_message_unsent(text), forge.limit, forge.size) if owes else plain_text
+    body = fit_comment(mark_message_unsent(text), forge.limit, forge.measure_text) if owes else plain_text
     did, current, older = write_newest(
         issues,
         body,

@@ -31,14 +31,14 @@ def test_a_marker_of_an_older_or_newer_version_is_about_the_same() -> None:
         "<!-- reconciler:plan workspace=shop environment=prod digest=99 -->",
         "<!-- reconciler:plan workspace=shop environment=prod digest=99 items=0 later=x -->",
     ):
-        assert now.is_of(line)
-    assert not now.is_of("<!-- reconciler:plan workspace=shop digest=99 -->")
+        assert now.is_at_start_of(line)
+    assert not now.is_at_start_of("<!-- reconciler:plan workspace=shop digest=99 -->")
 
 
 @pytest.mark.parametrize("name", ["a--b", "-->", "über", "a b", "x=y", "\u202e", "a\nb"])
 def test_names_of_any_kind_make_a_marker_that_is_found_again(name: str) -> None:
     marker = Marker("plan", name, name)
-    assert marker.is_of(marker.line)
+    assert marker.is_at_start_of(marker.line)
     assert marker.line.count("-->") == 1
 
 
@@ -99,7 +99,7 @@ def test_an_older_result_is_folded_away_and_not_found_again() -> None:
     old = f"{marker.line}\n### Plan\n\n```diff\n{rows}```\n"
     folded = collapse_comment_text(marker, old, 1_000)
     assert len(folded) <= 1_000
-    assert not marker.is_of(folded)
+    assert not marker.is_at_start_of(folded)
     assert "### Plan" in folded
     assert folded.splitlines()[1] == "<details>"
     assert open_after(folded) == []
