@@ -31,7 +31,7 @@ from reconciler.resources.kafka_configs import ConfigKey
 from reconciler.runtime.text import list_choices
 
 
-class Place(NamedTuple):
+class SourcePlace(NamedTuple):
     """Position in a source; Terraform states have no useful lines."""
 
     file: str
@@ -45,7 +45,7 @@ class SourceValue(NamedTuple):
     """A value and its position."""
 
     value: Any
-    place: Place
+    place: SourcePlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class ImportedTopic:
     """A topic, by its name on the broker."""
 
     name: str
-    place: Place
+    place: SourcePlace
     cluster: str = ""
     """Name in the other tool; empty if it has only one cluster."""
     partitions: int | None = None
@@ -71,7 +71,7 @@ class ImportedRule:
     is_prefix: bool
     principal: str
     operation: str
-    place: Place
+    place: SourcePlace
     permission: str = "allow"
     host: str = "*"
     cluster: str = ""
@@ -87,7 +87,7 @@ class ImportedCluster:
     """A cluster and its connection, with references instead of secrets."""
 
     name: str
-    place: Place
+    place: SourcePlace
     bootstrap_servers: tuple[str, ...]
     cluster_id: str | None = None
     security: Mapping[str, str] = field(default_factory=dict)
@@ -98,19 +98,19 @@ class ImportedCluster:
 class NotImported:
     """Something not imported."""
 
-    place: Place
+    place: SourcePlace
     subject: str
     """`topic orders`."""
     field: str
     """Empty for the whole subject."""
     why: str
     hint: str = ""
-    is_left_out: bool = True
+    is_expressible: bool = True
     """Whether another spelling would be imported; else manifests cannot express it."""
 
 
 @dataclass(slots=True)
-class Reading:
+class SourceReading:
     """Result of reading all files."""
 
     topics: list[ImportedTopic] = field(default_factory=list)
@@ -131,8 +131,8 @@ class Fields:
     def __init__(
         self,
         content: Mapping[str, Any],
-        reading: Reading,
-        locate: Callable[[FieldPath], Place],
+        reading: SourceReading,
+        locate: Callable[[FieldPath], SourcePlace],
         *,
         subject: str = "",
         path: FieldPath = (),
@@ -142,33 +142,33 @@ class Fields:
         self.subject = subject
         self._locate = locate
         self._path = path
-        self._taken: set[str] = set()
+        self._read_keys: set[str] = set()
 
     @property
-    def place(self) -> Place:
+    def place(self) -> SourcePlace:
         """First position."""
         return self._locate(self._path)
 
-    def of(self, key: str) -> Place:
+    def locate_key(self, key: str) -> SourcePlace:
         """Return a key's position."""
         return self._locate((*self._path, key))
 
-    def raw(self, key: str) -> Any:
+    def read_raw(self, key: str) -> Any:
         """Read any value."""
-        self._taken.add(key)
+        self._read_keys.add(key)
         value = self.content.get(key)
         return positions.replace_scalar_texts(value) if isinstance(value, positions.ScalarText) else value
 
-    def text(self, key: str) -> str | None:
+    def read_text(self, key: str) -> str | None:
         """Read a text; numbers and booleans as written."""
-        value = self.raw(key)
+        value = self.read_raw(key)
         if isinstance(value, str | int | float):
             return positions.format_scalar(self.content[key]) or None
         if value is not None:
             self._report_wrong_type(key, value, "a text")
         return None
 
-    def is_named(self, key: str) -> bool:
+    def has_text_name(self, key: str) -> bool:
         """Return whether the `name` below a key is a text; report a number that needs quotes."""
         inner = self.content.get(key)
         name = inner.get("name") if isinstance(inner, dict) else None
@@ -180,9 +180,9 @@ class Fields:
         self.reading.lost.append(NotImported(self._locate(path), self.subject, format_path(path), why, hint))
         return False
 
-    def number(self, key: str) -> int | None:
+    def read_number(self, key: str) -> int | None:
         """Read an integer, quoted or not."""
-        value = self.raw(key)
+        value = self.read_raw(key)
         if value is None or value == "":
             return None
         if isinstance(value, float) and value.is_integer():
@@ -194,9 +194,9 @@ class Fields:
         self._report_wrong_type(key, value, "a whole number")
         return None
 
-    def flag(self, key: str) -> bool | None:
+    def read_flag(self, key: str) -> bool | None:
         """Read a boolean, quoted or not."""
-        value = self.raw(key)
+        value = self.read_raw(key)
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str) and value.lower() in {"true", "false"}:
@@ -204,9 +204,9 @@ class Fields:
         self._report_wrong_type(key, value, "true or false")
         return None
 
-    def texts(self, key: str) -> tuple[str, ...]:
+    def read_texts(self, key: str) -> tuple[str, ...]:
         """Read a list of texts, or a single one."""
-        value = self.raw(key)
+        value = self.read_raw(key)
         if value is None:
             return ()
         items = value if isinstance(value, list | tuple) else [value]
@@ -215,30 +215,34 @@ class Fields:
         self._report_wrong_type(key, value, "a list of texts")
         return ()
 
-    def said(self, key: str) -> dict[str, SourceValue]:
+    def read_values(self, key: str) -> dict[str, SourceValue]:
         """Read a mapping of keys to values or lists of them, with positions."""
-        inner = self.inside(key)
-        return {} if inner is None else {name: SourceValue(inner.raw(name), inner.of(name)) for name in inner.content}
+        inner = self.read_mapping(key)
+        return (
+            {}
+            if inner is None
+            else {name: SourceValue(inner.read_raw(name), inner.locate_key(name)) for name in inner.content}
+        )
 
-    def labels(self, key: str) -> dict[str, str]:
+    def read_labels(self, key: str) -> dict[str, str]:
         """Read a mapping of texts."""
-        inner = self.inside(key)
-        values = {} if inner is None else {name: inner.text(name) for name in inner.content}
+        inner = self.read_mapping(key)
+        values = {} if inner is None else {name: inner.read_text(name) for name in inner.content}
         return {name: value for name, value in values.items() if value is not None}
 
-    def inside(self, key: str) -> Fields | None:
+    def read_mapping(self, key: str) -> Fields | None:
         """Read a mapping as fields."""
-        value = self.raw(key)
+        value = self.read_raw(key)
         if value is None:
             return None
         if not isinstance(value, dict):
             self._report_wrong_type(key, value, "a mapping")
             return None
-        return self._read_fields(value, (*self._path, key))
+        return self._build_fields(value, (*self._path, key))
 
-    def each(self, key: str) -> Iterator[Fields]:
+    def iterate_mappings(self, key: str) -> Iterator[Fields]:
         """Read a list of mappings."""
-        value = self.raw(key)
+        value = self.read_raw(key)
         if value is None:
             return
         if not isinstance(value, list | tuple):
@@ -246,56 +250,56 @@ class Fields:
             return
         for index, item in enumerate(value):
             if isinstance(item, dict):
-                yield self._read_fields(item, (*self._path, key, index))
+                yield self._build_fields(item, (*self._path, key, index))
             else:
                 self._report_wrong_type(key, item, "a mapping", index)
 
-    def named(self, key: str) -> Iterator[tuple[str, Fields]]:
+    def iterate_named(self, key: str) -> Iterator[tuple[str, Fields]]:
         """Read a mapping of names to mappings; a bare name has an empty one."""
-        inner = self.inside(key)
+        inner = self.read_mapping(key)
         for name in inner.content if inner is not None else ():
-            value = inner.raw(name) if inner is not None else None
+            value = inner.read_raw(name) if inner is not None else None
             if value is None or isinstance(value, dict):
-                yield name, self._read_fields(value or {}, (*self._path, key, name))
+                yield name, self._build_fields(value or {}, (*self._path, key, name))
             else:
                 self._report_wrong_type(key, value, "a mapping", name)
 
-    def lose(self, key: str, why: str, hint: str = "") -> None:
+    def report_if_present(self, key: str, why: str, hint: str = "") -> None:
         """Report why a present key was not imported."""
         if self._is_present(key):
-            self.lost(key, why, hint)
+            self.report_lost(key, why, hint)
 
-    def lost(self, key: str, why: str, hint: str = "") -> None:
+    def report_lost(self, key: str, why: str, hint: str = "") -> None:
         """Report why a field, or with an empty key the subject, was not imported."""
-        self._report(key, why, hint, is_left_out=True)
+        self._report(key, why, hint, is_expressible=True)
 
-    def unsaid(self, key: str, why: str, hint: str = "") -> None:
+    def report_inexpressible(self, key: str, why: str, hint: str = "") -> None:
         """Report that manifests cannot express a field, or with an empty key the subject."""
         if not key or self._is_present(key):
-            self._report(key, why, hint, is_left_out=False)
+            self._report(key, why, hint, is_expressible=False)
 
     def ignore_keys(self, *keys: str) -> None:
         """Ignore the other tool's bookkeeping keys."""
-        self._taken.update(keys)
+        self._read_keys.update(keys)
 
-    def rest(self, why: str = UNKNOWN, *, is_left_out: bool = True) -> None:
+    def report_unread(self, why: str = UNKNOWN, *, is_expressible: bool = True) -> None:
         """Report every unread key."""
         for key in self.content:
-            if key not in self._taken and self._is_present(key):
-                self._report(key, why, "", is_left_out=is_left_out)
+            if key not in self._read_keys and self._is_present(key):
+                self._report(key, why, "", is_expressible=is_expressible)
 
     def _is_present(self, key: str) -> bool:
-        value = self.raw(key)
+        value = self.read_raw(key)
         return value is not None and value not in ("", [], {})
 
-    def _report(self, key: str, why: str, hint: str, *, is_left_out: bool) -> None:
+    def _report(self, key: str, why: str, hint: str, *, is_expressible: bool) -> None:
         path = (*self._path, key) if key else ()
-        place = self.of(key) if key else self.place
+        place = self.locate_key(key) if key else self.place
         self.reading.lost.append(
-            NotImported(place, self.subject, format_path(path), why, hint, is_left_out=is_left_out)
+            NotImported(place, self.subject, format_path(path), why, hint, is_expressible=is_expressible)
         )
 
-    def _read_fields(self, content: Mapping[str, Any], path: FieldPath) -> Fields:
+    def _build_fields(self, content: Mapping[str, Any], path: FieldPath) -> Fields:
         return Fields(content, self.reading, self._locate, subject=self.subject, path=path)
 
     def _report_wrong_type(self, key: str, value: Any, wanted: str, at: str | int | None = None) -> None:
@@ -321,15 +325,15 @@ class Document(NamedTuple):
     line: int
     spots: Mapping[FieldPath, Spot]
 
-    def locate(self, path: FieldPath) -> Place:
+    def locate(self, path: FieldPath) -> SourcePlace:
         """Return a field's position; for an alias or merge key, that of its source."""
         for length in range(len(path), -1, -1):
             if spot := self.spots.get(path[:length]):
-                return Place(self.file, spot.line)
-        return Place(self.file, self.line)
+                return SourcePlace(self.file, spot.line)
+        return SourcePlace(self.file, self.line)
 
 
-def files_below(path: FilePath) -> tuple[FilePath, ...]:
+def list_files_below(path: FilePath) -> tuple[FilePath, ...]:
     """Return a file, or all files below a folder, sorted, without dot files."""
     if not path.exists():
         raise UserError(f"there is no {path}", hint="Name the file or folder that the other tool reads.")
@@ -350,7 +354,7 @@ def read_text(path: FilePath, cwd: FilePath) -> bytes:
     """Return a file's content."""
     raw = read_bounded(path, build_label(path, cwd))
     if isinstance(raw, Problem):
-        raise files_error([raw])
+        raise build_files_error([raw])
     return raw
 
 
@@ -365,17 +369,17 @@ def read_documents(files: Iterable[FilePath], cwd: FilePath) -> tuple[Document, 
             problems.append(raw)
             continue
         parsed = parse_yaml(raw, label, may_merge=True)
-        problems += _explain_problems(parsed.problems, raw)
+        problems += _add_template_hints(parsed.problems, raw)
         where = () if parsed.problems else find_spots(raw)  # reject endless nesting first
         for number, document in enumerate(parsed.documents):
             at = where[number] if number < len(where) else {}
             documents.append(Document(label, path, expand_merge_keys(document.as_written), document.line, at))
     if problems:
-        raise files_error(problems)
+        raise build_files_error(problems)
     return tuple(documents)
 
 
-def files_error(problems: Iterable[Problem]) -> ManifestError:
+def build_files_error(problems: Iterable[Problem]) -> ManifestError:
     """Return the error for unreadable files."""
     return ManifestError(tuple(problems), hint="Nothing was written: correct the files, or name others.")
 
@@ -385,7 +389,7 @@ def expand_merge_keys(content: Any) -> Any:
     match content:
         case dict():
             return {
-                **_bases(content.get(_MERGE)),
+                **_merge_bases(content.get(_MERGE)),
                 **{key: expand_merge_keys(item) for key, item in _entries_without_merge(content)},
             }
         case list():
@@ -398,7 +402,7 @@ def _entries_without_merge(content: dict[str, Any]) -> Iterator[tuple[str, Any]]
     return ((key, value) for key, value in content.items() if key != _MERGE)
 
 
-def _bases(merge: Any) -> dict[str, Any]:
+def _merge_bases(merge: Any) -> dict[str, Any]:
     """Merge the mappings; of several the first wins."""
     bases: dict[str, Any] = {}
     for base in reversed(merge if isinstance(merge, list) else [merge]):
@@ -407,7 +411,7 @@ def _bases(merge: Any) -> dict[str, Any]:
     return bases
 
 
-def _explain_problems(problems: Iterable[Problem], raw: bytes) -> Iterator[Problem]:
+def _add_template_hints(problems: Iterable[Problem], raw: bytes) -> Iterator[Problem]:
     is_template = any(mark in raw for mark in _TEMPLATES)
     for problem in problems:
         hint = "It looks like a template: render it first, and import the result" if is_template else problem.hint
@@ -415,7 +419,7 @@ def _explain_problems(problems: Iterable[Problem], raw: bytes) -> Iterator[Probl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class TargetCluster:
     """A cluster of the workspace."""
 
     name: str
@@ -479,16 +483,16 @@ class SourceRule:
         permission = (self.permission or "allow").lower()
         name = self.name or (CLUSTER_NAME if resource == "cluster" else None)
         if resource is None:
-            at.lost("", f"{self.resource or 'nothing'!r} is not a resource type of access rules")
+            at.report_lost("", f"{self.resource or 'nothing'!r} is not a resource type of access rules")
         elif is_prefix is None:
             hint = "Name the topics one by one, or a prefix that ends with the separator of namespaces."
-            at.lost("", f"a pattern of the kind {self.pattern!r} has no place here", hint)
+            at.report_lost("", f"a pattern of the kind {self.pattern!r} has no place here", hint)
         elif permission not in {"allow", "deny"}:
-            at.lost("", f"{self.permission!r} is neither allow nor deny")
+            at.report_lost("", f"{self.permission!r} is neither allow nor deny")
         elif not name or not self.principal:
-            at.lost("", f"it names no {'principal' if name else 'resource'}")
+            at.report_lost("", f"it names no {'principal' if name else 'resource'}")
         else:
-            for operation in self._known(at):
+            for operation in self._parse_operations(at):
                 rule = ImportedRule(
                     resource=resource,
                     name=name,
@@ -502,11 +506,11 @@ class SourceRule:
                 )
                 at.reading.rules.append(rule)
 
-    def _known(self, at: Fields) -> Iterable[str]:
+    def _parse_operations(self, at: Fields) -> Iterable[str]:
         for text in self.operations:
-            word = operation_word(text)
+            word = parse_operation(text)
             if word is None:
-                at.lost("", f"{text!r} is not an operation; operations: {list_choices(_OPERATIONS)}")
+                at.report_lost("", f"{text!r} is not an operation; operations: {list_choices(_OPERATIONS)}")
             else:
                 yield word
 
@@ -515,25 +519,25 @@ def read_resource_rule(
     entry: Fields, principal: str, *, name: str, operations: tuple[str, ...] = ("operations",), cluster: str = ""
 ) -> None:
     """Read a rule with a `resource` mapping; `name` and `operations` are its fields."""
-    resource = entry.inside("resource")
+    resource = entry.read_mapping("resource")
     if resource is None:
-        entry.lost("", "it names no resource")
+        entry.report_lost("", "it names no resource")
         return
     SourceRule(
-        resource=resource.text("type"),
-        name=resource.text(name),
-        pattern=resource.text("patternType"),
+        resource=resource.read_text("type"),
+        name=resource.read_text(name),
+        pattern=resource.read_text("patternType"),
         principal=principal,
-        permission=entry.text("type"),
-        host=entry.text("host"),
-        operations=[word for field in operations for word in entry.texts(field)],
+        permission=entry.read_text("type"),
+        host=entry.read_text("host"),
+        operations=[word for field in operations for word in entry.read_texts(field)],
         cluster=cluster,
     ).add_to(entry)
-    resource.rest()
-    entry.rest()
+    resource.report_unread()
+    entry.report_unread()
 
 
-def operation_word(text: str) -> str | None:
+def parse_operation(text: str) -> str | None:
     """Return our word for an operation: `DescribeConfigs`, `DESCRIBE_CONFIGS` → `describe-configs`."""
     word = (text if text.isupper() else _HUMP.sub("-", text)).replace("_", "-").lower()
     return word if word in _OPERATIONS else None
@@ -554,7 +558,7 @@ _MECHANISMS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
+class TlsFiles:
     """Certificate files."""
 
     ca_file: str | None = None
@@ -563,7 +567,7 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
-class Sasl:
+class SaslLogin:
     """Login data."""
 
     mechanism: str | None
@@ -573,7 +577,7 @@ class Sasl:
     scope: str | None = None
 
 
-def secrets_of(security: Mapping[str, str], cluster: str) -> dict[str, str]:
+def name_secrets(security: Mapping[str, str], cluster: str) -> dict[str, str]:
     """Return a copy whose references name the cluster: each of several has its own password."""
     if not cluster:
         return dict(security)
@@ -584,20 +588,20 @@ def secrets_of(security: Mapping[str, str], cluster: str) -> dict[str, str]:
 SECURITY: Final = f"spec.{BROKERS_PROVIDER}.security"
 
 
-def security_of(at: Fields, tls: Tls | None, sasl: Sasl | None) -> dict[str, str]:
+def build_security(at: Fields, tls: TlsFiles | None, sasl: SaslLogin | None) -> dict[str, str]:
     """Return a Cluster's `security`; missing or unsupported fields are reported at `at`."""
-    login = _login(at, sasl) if sasl is not None else {}
+    login = _build_login(at, sasl) if sasl is not None else {}
     protocol = ("SASL_" if login else "") + ("SSL" if tls is not None else "PLAINTEXT")
     files = {} if tls is None else {"caFile": tls.ca_file, "certFile": tls.cert_file, "keyFile": tls.key_file}
     security = {"protocol": protocol, **login, **{key: path for key, path in files.items() if path}}
     return {} if security == {"protocol": "PLAINTEXT"} else security
 
 
-def _login(at: Fields, sasl: Sasl) -> dict[str, str]:
+def _build_login(at: Fields, sasl: SaslLogin) -> dict[str, str]:
     mechanism = _MECHANISMS.get((sasl.mechanism or "plain").lower().replace("-", "").replace("_", ""))
     if mechanism is None:
         hint = f"Write {SECURITY} of the Cluster by hand: one of {', '.join(sorted(_MECHANISMS.values()))}."
-        at.lost("", f"logging in by {sasl.mechanism} is not done here", hint)
+        at.report_lost("", f"logging in by {sasl.mechanism} is not done here", hint)
         return {}
     if mechanism == "AWS_MSK_IAM":
         return {"mechanism": mechanism}
@@ -609,6 +613,6 @@ def _login(at: Fields, sasl: Sasl) -> dict[str, str]:
     missing = [key for key, value in needed.items() if not value]
     if missing:
         hint = f"Write {SECURITY} of the Cluster by hand."
-        at.lost("", f"logging in by {mechanism} needs {' and '.join(missing)}, which is not written here", hint)
+        at.report_lost("", f"logging in by {mechanism} needs {' and '.join(missing)}, which is not written here", hint)
         return {}
     return {"mechanism": mechanism, **{key: value for key, value in needed.items() if value}, **rest}

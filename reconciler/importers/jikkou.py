@@ -13,7 +13,7 @@ from reconciler.importers.base import (
     Document,
     Fields,
     ImportedTopic,
-    Reading,
+    SourceReading,
     SourceValue,
     read_resource_rule,
 )
@@ -30,7 +30,7 @@ _BOOKKEEPING: Final = (
 )
 
 
-def claims(content: Any) -> bool:
+def is_own_document(content: Any) -> bool:
     """Return whether a document is a Jikkou resource."""
     if not isinstance(content, dict):
         return False
@@ -38,11 +38,11 @@ def claims(content: Any) -> bool:
     return isinstance(version, str) and _GROUP in version
 
 
-def read(documents: tuple[Document, ...], reading: Reading) -> None:
+def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
     """Read the documents."""
-    resources = [item for document in documents for item in _resources(document, reading)]
-    configs = {_name(fields): fields.said("data") for kind, fields in resources if kind == "ConfigMap"}
-    roles = {_name(fields): fields for kind, fields in resources if kind == "KafkaPrincipalRole"}
+    resources = [item for document in documents for item in _list_resources(document, reading)]
+    configs = {_read_name(fields): fields.read_values("data") for kind, fields in resources if kind == "ConfigMap"}
+    roles = {_read_name(fields): fields for kind, fields in resources if kind == "KafkaPrincipalRole"}
     for kind, fields in resources:
         match kind:
             case "KafkaTopic":
@@ -52,109 +52,109 @@ def read(documents: tuple[Document, ...], reading: Reading) -> None:
             case "ConfigMap" | "KafkaPrincipalRole":
                 pass  # read where they are used
             case "KafkaClientQuota" | "KafkaQuota":
-                fields.unsaid("", NO_CLIENT_QUOTA)
+                fields.report_inexpressible("", NO_CLIENT_QUOTA)
             case "KafkaUser":
-                fields.unsaid("", NO_CREDENTIALS)
+                fields.report_inexpressible("", NO_CREDENTIALS)
             case _:
-                fields.unsaid("", f"{kind or 'a resource without a kind'}: {NOT_KAFKA}")
+                fields.report_inexpressible("", f"{kind or 'a resource without a kind'}: {NOT_KAFKA}")
 
 
-def _resources(document: Document, reading: Reading) -> Iterator[tuple[str, Fields]]:
+def _list_resources(document: Document, reading: SourceReading) -> Iterator[tuple[str, Fields]]:
     kind = document.content.get("kind")
     kind = kind if isinstance(kind, str) else ""
     whole = Fields(document.content, reading, document.locate, subject=kind)
     if kind.endswith(_LIST) and "items" in document.content:
         _report_metadata(whole)
-        for item in whole.each("items"):
-            yield _name_and_spec(item, kind.removesuffix(_LIST))
+        for item in whole.iterate_mappings("items"):
+            yield _prepare_resource(item, kind.removesuffix(_LIST))
     else:
-        yield _name_and_spec(whole, kind)
+        yield _prepare_resource(whole, kind)
 
 
 def _report_metadata(whole: Fields) -> None:
-    metadata = whole.inside("metadata")
-    annotations = metadata.inside("annotations") if metadata is not None else None
+    metadata = whole.read_mapping("metadata")
+    annotations = metadata.read_mapping("annotations") if metadata is not None else None
     for fields, known in ((annotations, _BOOKKEEPING), (metadata, ("name",))):
         if fields is not None:
             fields.ignore_keys(*known)
-            fields.rest(_OF_LIST, is_left_out=False)
+            fields.report_unread(_OF_LIST, is_expressible=False)
 
 
-def _name_and_spec(fields: Fields, kind: str) -> tuple[str, Fields]:
+def _prepare_resource(fields: Fields, kind: str) -> tuple[str, Fields]:
     fields.ignore_keys("apiVersion", "kind")
-    fields.subject = f"{kind} {_name(fields)}".strip()
+    fields.subject = f"{kind} {_read_name(fields)}".strip()
     return kind, fields
 
 
-def _name(fields: Fields) -> str:
+def _read_name(fields: Fields) -> str:
     metadata = fields.content.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return name if type(name) is str else ""
 
 
 def _import_topic(fields: Fields, known: Mapping[str, Mapping[str, SourceValue]]) -> None:
-    labels = _labels(fields)
-    if labels is None or not fields.is_named("metadata"):
+    labels = _read_labels(fields)
+    if labels is None or not fields.has_text_name("metadata"):
         return
-    spec = fields.inside("spec")
+    spec = fields.read_mapping("spec")
     if spec is None:
-        fields.lost("spec", "a topic without a spec has no settings")
+        fields.report_lost("spec", "a topic without a spec has no settings")
         return
     configs: dict[str, SourceValue] = {}
-    for name in spec.texts("configMapRefs"):
+    for name in spec.read_texts("configMapRefs"):
         if name not in known:
-            spec.lost("configMapRefs", f"no ConfigMap {name} is in these files")
+            spec.report_lost("configMapRefs", f"no ConfigMap {name} is in these files")
         configs.update(known.get(name, {}))
-    own = spec.said("configs")
+    own = spec.read_values("configs")
     topic = ImportedTopic(
-        name=_name(fields),
+        name=_read_name(fields),
         place=fields.place,
-        partitions=spec.number("partitions"),
-        replication_factor=spec.number("replicas"),
+        partitions=spec.read_number("partitions"),
+        replication_factor=spec.read_number("replicas"),
         configs={**configs, **own},
         labels=labels,
     )
     fields.reading.topics.append(topic)
-    spec.rest()
-    fields.rest()
+    spec.report_unread()
+    fields.report_unread()
 
 
-def _labels(fields: Fields) -> dict[str, str] | None:
+def _read_labels(fields: Fields) -> dict[str, str] | None:
     """Read the metadata; `None` if the resource is ignored or deleted."""
-    metadata = fields.inside("metadata")
+    metadata = fields.read_mapping("metadata")
     if metadata is None:
         return {}
-    annotations = metadata.inside("annotations")
+    annotations = metadata.read_mapping("annotations")
     if annotations is not None:
         annotations.ignore_keys(*_BOOKKEEPING)
         for key in _IGNORED:
-            if annotations.flag(key):
-                fields.unsaid("", f"it is marked {key}, so it is not to be there")
+            if annotations.read_flag(key):
+                fields.report_inexpressible("", f"it is marked {key}, so it is not to be there")
                 return None
-        annotations.rest(NO_TEXT, is_left_out=False)
-    labels = metadata.labels("labels")
+        annotations.report_unread(NO_TEXT, is_expressible=False)
+    labels = metadata.read_labels("labels")
     metadata.ignore_keys("name")
-    metadata.rest(NO_TEXT, is_left_out=False)
+    metadata.report_unread(NO_TEXT, is_expressible=False)
     return labels
 
 
 def _import_principal(fields: Fields, roles: Mapping[str, Fields]) -> None:
-    if _labels(fields) is None:
+    if _read_labels(fields) is None:
         return
-    spec = fields.inside("spec")
+    spec = fields.read_mapping("spec")
     if spec is None:
         return
-    principal = _name(fields)
-    for entry in spec.each("acls"):
+    principal = _read_name(fields)
+    for entry in spec.iterate_mappings("acls"):
         read_resource_rule(entry, principal, name="pattern")
-    for name in spec.texts("roles"):
+    for name in spec.read_texts("roles"):
         role = roles.get(name)
-        of_role = role.inside("spec") if role is not None else None
+        of_role = role.read_mapping("spec") if role is not None else None
         if of_role is None:
-            spec.lost("roles", f"no KafkaPrincipalRole {name} is in these files")
+            spec.report_lost("roles", f"no KafkaPrincipalRole {name} is in these files")
             continue
-        for entry in of_role.each("acls"):
+        for entry in of_role.iterate_mappings("acls"):
             entry.subject = f"{fields.subject} by role {name}"
             read_resource_rule(entry, principal, name="pattern")
-    spec.rest()
-    fields.rest()
+    spec.report_unread()
+    fields.report_unread()

@@ -18,8 +18,8 @@ from reconciler.importers.base import (
     Fields,
     ImportedCluster,
     ImportedTopic,
-    Place,
-    Reading,
+    SourcePlace,
+    SourceReading,
     SourceRule,
     SourceValue,
     read_text,
@@ -38,7 +38,7 @@ _CONNECT_GROUP: Final = "connect-cluster"
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class TopicRole:
     """Rules of a principal for one topic or all of a project."""
 
     principal: str
@@ -46,90 +46,90 @@ class Role:
 
     def add_to(self, at: Fields, topic: str) -> None:
         """Add the rules of one topic."""
-        _add(at, self.principal, "topic", topic, self.operations)
+        _add_rule(at, self.principal, "topic", topic, self.operations)
 
 
-def take_users(fields: Fields) -> tuple[Role, ...]:
+def read_topic_roles(fields: Fields) -> tuple[TopicRole, ...]:
     """Read consumers and producers; rules not about topics are added at once."""
-    return (*_consumers(fields), *_producers(fields))
+    return (*_read_consumers(fields), *_read_producers(fields))
 
 
-def take_roles(project: Fields, prefix: str) -> None:
+def import_streams_and_connectors(project: Fields, prefix: str) -> None:
     """Read streams and connectors, whose topics have full names."""
-    for stream in project.each("streams"):
-        principal = stream.text("principal")
-        _add_topics(stream, principal)
-        inner = stream.text("applicationId") or prefix
-        _add(stream, principal, "topic", inner, ("ALL",), is_prefix=True)
-        _add(stream, principal, "group", inner, ("READ",), is_prefix=True)
-        _report_rest(stream, "exactlyOnce")
-    for connector in _connectors(project):
-        principal = connector.text("principal")
+    for stream in project.iterate_mappings("streams"):
+        principal = stream.read_text("principal")
+        _add_topic_rules(stream, principal)
+        inner = stream.read_text("applicationId") or prefix
+        _add_rule(stream, principal, "topic", inner, ("ALL",), is_prefix=True)
+        _add_rule(stream, principal, "group", inner, ("READ",), is_prefix=True)
+        _report_unread(stream, "exactlyOnce")
+    for connector in _list_connectors(project):
+        principal = connector.read_text("principal")
         for key, usual in _STORES.items():
-            _add(connector, principal, "topic", connector.text(key) or usual, ("READ", "WRITE"))
-        _add(connector, principal, "cluster", CLUSTER_NAME, ("CREATE",))
-        _add(connector, principal, "group", connector.text("group") or _CONNECT_GROUP, ("READ",))
-        _add_topics(connector, principal)
-        _report_rest(connector, "connectors")
+            _add_rule(connector, principal, "topic", connector.read_text(key) or usual, ("READ", "WRITE"))
+        _add_rule(connector, principal, "cluster", CLUSTER_NAME, ("CREATE",))
+        _add_rule(connector, principal, "group", connector.read_text("group") or _CONNECT_GROUP, ("READ",))
+        _add_topic_rules(connector, principal)
+        _report_unread(connector, "connectors")
 
 
-def _consumers(fields: Fields) -> Iterator[Role]:
-    for consumer in fields.each("consumers"):
-        principal = consumer.text("principal")
-        group = consumer.text("group") or EVERYTHING
-        name, is_prefix = _pattern(group)
-        _add(consumer, principal, "group", name, ("READ",), is_prefix=is_prefix)
-        _report_rest(consumer)
+def _read_consumers(fields: Fields) -> Iterator[TopicRole]:
+    for consumer in fields.iterate_mappings("consumers"):
+        principal = consumer.read_text("principal")
+        group = consumer.read_text("group") or EVERYTHING
+        name, is_prefix = _parse_pattern(group)
+        _add_rule(consumer, principal, "group", name, ("READ",), is_prefix=is_prefix)
+        _report_unread(consumer)
         if principal is not None:
-            yield Role(principal, ("READ", "DESCRIBE"))
+            yield TopicRole(principal, ("READ", "DESCRIBE"))
 
 
-def _producers(fields: Fields) -> Iterator[Role]:
-    for producer in fields.each("producers"):
-        principal = producer.text("principal")
-        transaction = producer.text("transactionId")
+def _read_producers(fields: Fields) -> Iterator[TopicRole]:
+    for producer in fields.iterate_mappings("producers"):
+        principal = producer.read_text("principal")
+        transaction = producer.read_text("transactionId")
         if transaction is not None:
-            name, is_prefix = _pattern(transaction)
-            _add(producer, principal, "transactional-id", name, ("WRITE", "DESCRIBE"), is_prefix=is_prefix)
-        if producer.flag("idempotence") or transaction is not None:
-            _add(producer, principal, "cluster", CLUSTER_NAME, ("IDEMPOTENT_WRITE",))
-        _report_rest(producer)
+            name, is_prefix = _parse_pattern(transaction)
+            _add_rule(producer, principal, "transactional-id", name, ("WRITE", "DESCRIBE"), is_prefix=is_prefix)
+        if producer.read_flag("idempotence") or transaction is not None:
+            _add_rule(producer, principal, "cluster", CLUSTER_NAME, ("IDEMPOTENT_WRITE",))
+        _report_unread(producer)
         if principal is not None:
-            yield Role(principal, ("WRITE", "DESCRIBE"))
+            yield TopicRole(principal, ("WRITE", "DESCRIBE"))
 
 
-def _connectors(project: Fields) -> Iterator[Fields]:
+def _list_connectors(project: Fields) -> Iterator[Fields]:
     """Yield the principals of connectors: a list, or the access part of a mapping."""
     if isinstance(project.content.get("connectors"), dict):
-        inner = project.inside("connectors")
+        inner = project.read_mapping("connectors")
         if inner is not None:
-            yield from inner.each("access_control")
-            inner.unsaid("artefacts", NOT_KAFKA)
-            inner.rest()
+            yield from inner.iterate_mappings("access_control")
+            inner.report_inexpressible("artefacts", NOT_KAFKA)
+            inner.report_unread()
     else:
-        yield from project.each("connectors")
+        yield from project.iterate_mappings("connectors")
 
 
-def _add_topics(at: Fields, principal: str | None) -> None:
-    topics = at.inside("topics")
+def _add_topic_rules(at: Fields, principal: str | None) -> None:
+    topics = at.read_mapping("topics")
     if topics is not None:
         for key, operation in (("read", "READ"), ("write", "WRITE")):
-            for topic in topics.texts(key):
-                _add(at, principal, "topic", topic, (operation,))
+            for topic in topics.read_texts(key):
+                _add_rule(at, principal, "topic", topic, (operation,))
 
 
-def _pattern(text: str) -> tuple[str, bool]:
+def _parse_pattern(text: str) -> tuple[str, bool]:
     is_prefix = text.endswith(EVERYTHING) and text != EVERYTHING
     return (text[:-1] if is_prefix else text), is_prefix
 
 
-def _report_rest(at: Fields, *passed_over: str) -> None:
-    at.unsaid("metadata", NO_TEXT)
+def _report_unread(at: Fields, *passed_over: str) -> None:
+    at.report_inexpressible("metadata", NO_TEXT)
     at.ignore_keys(*passed_over)
-    at.rest()
+    at.report_unread()
 
 
-def _add(
+def _add_rule(
     at: Fields, principal: str | None, resource: str, name: str, operations: Iterable[str], *, is_prefix: bool = False
 ) -> None:
     pattern = "prefixed" if is_prefix else "literal"
@@ -143,7 +143,7 @@ _REPLICATION: Final = "replication.factor"
 _PLANS: Final = "plans"
 
 
-def claims(content: Any) -> bool:
+def is_own_document(content: Any) -> bool:
     """Return whether a document is a topology or a file of plans."""
     return isinstance(content, dict) and (
         ("context" in content and isinstance(content.get("projects"), list))
@@ -151,77 +151,79 @@ def claims(content: Any) -> bool:
     )
 
 
-def read(documents: tuple[Document, ...], reading: Reading, names: Names) -> None:
+def read(documents: tuple[Document, ...], reading: SourceReading, names: NamingRules) -> None:
     """Read the documents."""
     whole = [Fields(document.content, reading, document.locate) for document in documents]
-    plans = {name: plan.said("config") for item in whole for name, plan in _plans(item)}
+    plans = {name: plan.read_values("config") for item in whole for name, plan in _list_plans(item)}
     for topology in whole:
         if "projects" in topology.content:
             _import_topology(topology, names, plans)
 
 
-def _plans(document: Fields) -> Iterable[tuple[str, Fields]]:
-    return document.named(_PLANS) if _PLANS in document.content else ()
+def _list_plans(document: Fields) -> Iterable[tuple[str, Fields]]:
+    return document.iterate_named(_PLANS) if _PLANS in document.content else ()
 
 
-def _import_topology(topology: Fields, names: Names, plans: Mapping[str, Mapping[str, SourceValue]]) -> None:
-    context = {"context": topology.text("context") or ""}
+def _import_topology(topology: Fields, names: NamingRules, plans: Mapping[str, Mapping[str, SourceValue]]) -> None:
+    context = {"context": topology.read_text("context") or ""}
     for key in topology.content:
         if key not in _NOT_IN_NAMES:
-            context[key] = topology.text(key) or ""
-    for project in topology.each("projects"):
-        name = project.text("name") or ""
+            context[key] = topology.read_text(key) or ""
+    for project in topology.iterate_mappings("projects"):
+        name = project.read_text("name") or ""
         project.subject = f"project {name}"
         _import_project(project, {**context, "project": name}, names, plans)
-    for topic in topology.each("special_topics"):
-        full_name = topic.text("name") or ""
+    for topic in topology.iterate_mappings("special_topics"):
+        full_name = topic.read_text("name") or ""
         topic.subject = f"topic {full_name}"
         _import_topic(topic, full_name, plans, ())
-    topology.unsaid("platform", f"rules for platform components: {NOT_KAFKA}")
-    topology.rest()
+    topology.report_inexpressible("platform", f"rules for platform components: {NOT_KAFKA}")
+    topology.report_unread()
 
 
 def _import_project(
-    project: Fields, context: Mapping[str, str], names: Names, plans: Mapping[str, Mapping[str, SourceValue]]
+    project: Fields, context: Mapping[str, str], names: NamingRules, plans: Mapping[str, Mapping[str, SourceValue]]
 ) -> None:
-    roles = take_users(project)
-    for topic in project.each("topics"):
-        name = {"topic": topic.text("name") or "", "dataType": topic.text("dataType") or ""}
-        full_name = names.topic({**context, **name})
+    roles = read_topic_roles(project)
+    for topic in project.iterate_mappings("topics"):
+        name = {"topic": topic.read_text("name") or "", "dataType": topic.read_text("dataType") or ""}
+        full_name = names.build_topic_name({**context, **name})
         topic.subject = f"topic {full_name}"
         _import_topic(topic, full_name, plans, roles)
-    take_roles(project, names.project(context))
+    import_streams_and_connectors(project, names.build_project_prefix(context))
     for key in ("schemas", "rbac", "ksql"):
-        project.unsaid(key, NOT_KAFKA)
-    project.rest()
+        project.report_inexpressible(key, NOT_KAFKA)
+    project.report_unread()
 
 
 def _import_topic(
-    topic: Fields, name: str, plans: Mapping[str, Mapping[str, SourceValue]], roles: Iterable[Role]
+    topic: Fields, name: str, plans: Mapping[str, Mapping[str, SourceValue]], roles: Iterable[TopicRole]
 ) -> None:
-    configs = topic.said("config")
-    plan = topic.text("plan")
+    configs = topic.read_values("config")
+    plan = topic.read_text("plan")
     if plan is not None and plan not in plans:
-        topic.lost("plan", f"no plan {plan} is in these files", "Import the folder that holds the file of plans, too.")
+        topic.report_lost(
+            "plan", f"no plan {plan} is in these files", "Import the folder that holds the file of plans, too."
+        )
     configs |= plans.get(plan or "", {})  # plans override topics
     counts = Fields(
-        {key: setting.value for key, setting in configs.items()}, topic.reading, lambda _: topic.of("config")
+        {key: setting.value for key, setting in configs.items()}, topic.reading, lambda _: topic.locate_key("config")
     )
     counts.subject = topic.subject
     imported = ImportedTopic(
         name=name,
         place=topic.place,
-        partitions=counts.number(_PARTITIONS),
-        replication_factor=counts.number(_REPLICATION),
+        partitions=counts.read_number(_PARTITIONS),
+        replication_factor=counts.read_number(_REPLICATION),
         configs={key: setting for key, setting in configs.items() if key not in {_PARTITIONS, _REPLICATION}},
     )
     topic.reading.topics.append(imported)
-    for role in (*roles, *take_users(topic)):
+    for role in (*roles, *read_topic_roles(topic)):
         role.add_to(topic, name)
-    topic.unsaid("metadata", NO_TEXT)
+    topic.report_inexpressible("metadata", NO_TEXT)
     for key in ("schemas", "subject.name.strategy"):
-        topic.unsaid(key, NOT_KAFKA)
-    topic.rest()
+        topic.report_inexpressible(key, NOT_KAFKA)
+    topic.report_unread()
 
 
 _FIELD: Final = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_.]*)\s*\}\}")
@@ -233,29 +235,29 @@ SERVERS: Final = "bootstrap.servers"
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class NamingRules:
     """Separator and formats of names; without formats all parts are joined in order."""
 
     separator: str = "."
     topic_format: str | None = None
     project_format: str | None = None
 
-    def topic(self, parts: Mapping[str, str]) -> str:
+    def build_topic_name(self, parts: Mapping[str, str]) -> str:
         """Return a topic's name."""
         if self.topic_format is not None:
-            return _fill(self.topic_format, parts)
+            return _fill_format(self.topic_format, parts)
         rest = [parts[key] for key in ("topic", "dataType") if parts.get(key)]
-        return self.separator.join([self.project(parts), *rest])
+        return self.separator.join([self.build_project_prefix(parts), *rest])
 
-    def project(self, parts: Mapping[str, str]) -> str:
+    def build_project_prefix(self, parts: Mapping[str, str]) -> str:
         """Return the prefix of a project's topics."""
         if self.project_format is not None:
-            return _fill(self.project_format, parts)
+            return _fill_format(self.project_format, parts)
         above = [parts[key] for key in parts if key not in {"topic", "dataType", "project"}]
         return self.separator.join([*above, parts["project"]])
 
 
-def names_of(properties: Mapping[str, str]) -> Names:
+def parse_naming_rules(properties: Mapping[str, str]) -> NamingRules:
     """Return the naming rules in JulieOps properties.
 
     Raises:
@@ -266,7 +268,7 @@ def names_of(properties: Mapping[str, str]) -> Names:
         if "{" in _FIELD.sub("", pattern):
             message = f"{pattern!r} has more than names in curly brackets"
             raise ValueError(message)
-    return Names(
+    return NamingRules(
         separator=properties.get(_SEPARATOR, "."),
         topic_format=None if topic == _DEFAULT else topic,
         project_format=None if project == _DEFAULT else project,
@@ -284,14 +286,16 @@ def parse_properties(text: str) -> dict[str, str]:
     return properties
 
 
-def _fill(pattern: str, parts: Mapping[str, str]) -> str:
+def _fill_format(pattern: str, parts: Mapping[str, str]) -> str:
     return _FIELD.sub(lambda field: parts.get(field[1], ""), pattern)
 
 
 _CLUSTER = "kafka"
 
 
-def read_julie(documents: tuple[Document, ...], properties: Iterable[Path], cwd: Path, reading: Reading) -> None:
+def import_julie(
+    documents: tuple[Document, ...], properties: Iterable[Path], cwd: Path, reading: SourceReading
+) -> None:
     """Read topologies."""
     settings: dict[str, tuple[str, str]] = {}
     for file in properties:
@@ -303,12 +307,12 @@ def read_julie(documents: tuple[Document, ...], properties: Iterable[Path], cwd:
                 raise UserError(message, hint="Import a folder that contains only the properties file that applies.")
         reading.unread = [other for other in reading.unread if other != label]
     try:
-        names = names_of({key: value for key, (value, _) in settings.items()})
+        names = parse_naming_rules({key: value for key, (value, _) in settings.items()})
     except ValueError as error:
         hint = "Write the format with names only, such as {{context}}.{{project}}.{{topic}}."
         raise UserError(f"the naming rule of topics cannot be read: {error}", hint=hint) from error
     if SERVERS in settings:
         servers, label = settings[SERVERS]
         addresses = tuple(server.strip() for server in servers.split(",") if server.strip())
-        reading.clusters.append(ImportedCluster(name=_CLUSTER, place=Place(label), bootstrap_servers=addresses))
+        reading.clusters.append(ImportedCluster(name=_CLUSTER, place=SourcePlace(label), bootstrap_servers=addresses))
     read(documents, reading, names)

@@ -12,7 +12,7 @@ from reconciler.importers.base import (
     Document,
     Fields,
     ImportedTopic,
-    Reading,
+    SourceReading,
     SourceRule,
     SourceValue,
 )
@@ -30,10 +30,10 @@ _STREAMS: Final = (
 )
 _NO_PRINCIPAL: Final = "it names no principal: with Confluent Cloud the other tool looks service accounts up"
 
-Rule = tuple[str, str, tuple[str, ...], bool]
+RuleTuple = tuple[str, str, tuple[str, ...], bool]
 """Kind, name, operations, is a prefix."""
 
-_ROLES: Final[Mapping[str, tuple[Rule, ...]]] = {
+_ROLES: Final[Mapping[str, tuple[RuleTuple, ...]]] = {
     "writer": (("topic", EVERYTHING, ("WRITE",), False),),
     "reader": (("topic", EVERYTHING, ("READ",), False), ("group", EVERYTHING, ("READ",), False)),
     "operator": (
@@ -44,33 +44,33 @@ _ROLES: Final[Mapping[str, tuple[Rule, ...]]] = {
 }
 
 
-def claims(content: Any) -> bool:
+def is_own_document(content: Any) -> bool:
     """Return whether a document is a kafka-gitops state."""
     if not isinstance(content, dict) or not content or not content.keys() <= _KEYS:
         return False
     return all(value is None or isinstance(value, dict) for value in content.values())
 
 
-def read(documents: tuple[Document, ...], reading: Reading) -> None:
+def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
     """Read the documents; settings of one apply to all."""
     states = [Fields(document.content, reading, document.locate) for document in documents]
     defaults = _Defaults()
     for state in states:
-        defaults.take(state)
+        defaults.read_settings(state)
     for state in states:
-        for name, topic in state.named("topics"):
+        for name, topic in state.iterate_named("topics"):
             topic.subject = f"topic {name}"
             _import_topic(topic, name, defaults)
-        for name, service in state.named("services"):
+        for name, service in state.iterate_named("services"):
             service.subject = f"service {name}"
             _import_service(service, name, describes=defaults.describes)
     principals = {name: principal for state in states for name, principal in _import_users(state)}
     for state in states:
         for key in ("customServiceAcls", "customUserAcls"):
-            for name, entries in state.named(key):
-                _import_custom(entries, name, principals)
-        state.unsaid("schemas", "schemas are not managed here")
-        state.rest()
+            for name, entries in state.iterate_named(key):
+                _import_custom_rules(entries, name, principals)
+        state.report_inexpressible("schemas", "schemas are not managed here")
+        state.report_unread()
 
 
 class _Defaults:
@@ -80,77 +80,77 @@ class _Defaults:
         self.configs: dict[str, SourceValue] = {}
         self.describes = False
 
-    def take(self, state: Fields) -> None:
-        settings = state.inside("settings")
+    def read_settings(self, state: Fields) -> None:
+        settings = state.read_mapping("settings")
         if settings is None:
             return
-        topics = settings.inside("topics")
+        topics = settings.read_mapping("topics")
         if topics is not None:
-            defaults = topics.inside("defaults")
+            defaults = topics.read_mapping("defaults")
             if defaults is not None:
-                self.partitions = defaults.number("partitions")
-                self.replication = defaults.number("replication")
-                self.configs = defaults.said("configs")
+                self.partitions = defaults.read_number("partitions")
+                self.replication = defaults.read_number("replication")
+                self.configs = defaults.read_values("configs")
             hint = "Nothing that is not declared is ever deleted, so no list of exceptions is needed."
-            topics.unsaid("blacklist", "only what was applied from here is ever deleted", hint)
-            topics.unsaid("whitelist", "only what was applied from here is ever deleted", hint)
-        services = settings.inside("services")
-        acls = services.inside("acls") if services is not None else None
-        self.describes = bool(acls.flag("describe-topic-enabled")) if acls is not None else False
-        settings.unsaid("confluent", OF_THE_TOOL)
-        settings.unsaid("ccloud", OF_THE_TOOL)
+            topics.report_inexpressible("blacklist", "only what was applied from here is ever deleted", hint)
+            topics.report_inexpressible("whitelist", "only what was applied from here is ever deleted", hint)
+        services = settings.read_mapping("services")
+        acls = services.read_mapping("acls") if services is not None else None
+        self.describes = bool(acls.read_flag("describe-topic-enabled")) if acls is not None else False
+        settings.report_inexpressible("confluent", OF_THE_TOOL)
+        settings.report_inexpressible("ccloud", OF_THE_TOOL)
         settings.ignore_keys("files")
-        settings.rest()
+        settings.report_unread()
 
 
 def _import_topic(topic: Fields, name: str, defaults: _Defaults) -> None:
     values = ImportedTopic(
         name=name,
         place=topic.place,
-        partitions=topic.number("partitions") or defaults.partitions,
-        replication_factor=topic.number("replication") or defaults.replication,
-        configs={**defaults.configs, **topic.said("configs")},
+        partitions=topic.read_number("partitions") or defaults.partitions,
+        replication_factor=topic.read_number("replication") or defaults.replication,
+        configs={**defaults.configs, **topic.read_values("configs")},
     )
     topic.reading.topics.append(values)
-    topic.rest()
+    topic.report_unread()
 
 
 def _import_service(service: Fields, name: str, *, describes: bool) -> None:
-    principal = service.text("principal")
-    rules = list(_of_service(service, name, describes=describes))
+    principal = service.read_text("principal")
+    rules = list(_list_service_rules(service, name, describes=describes))
     if principal is None:
-        service.lost("principal", _NO_PRINCIPAL)
+        service.report_lost("principal", _NO_PRINCIPAL)
     else:
-        _add(service, principal, rules)
-    service.rest()
+        _add_rules(service, principal, rules)
+    service.report_unread()
 
 
-def _of_service(service: Fields, name: str, *, describes: bool) -> Iterator[Rule]:
-    kind = (service.text("type") or "").lower()
-    produces, consumes = service.texts("produces"), service.texts("consumes")
-    yield from _topic_rules(produces, consumes, describes=describes)
-    group = service.text("group-id") or name
+def _list_service_rules(service: Fields, name: str, *, describes: bool) -> Iterator[RuleTuple]:
+    kind = (service.read_text("type") or "").lower()
+    produces, consumes = service.read_texts("produces"), service.read_texts("consumes")
+    yield from _list_topic_rules(produces, consumes, describes=describes)
+    group = service.read_text("group-id") or name
     match kind:
         case "application":
             if consumes:
                 yield "group", group, ("READ",), False
         case "kafka-streams":
-            application = service.text("application-id") or name
+            application = service.read_text("application-id") or name
             yield "topic", application, _STREAMS, True
             yield "group", application, ("READ", "DESCRIBE", "DELETE"), False
             yield "cluster", CLUSTER_NAME, ("DESCRIBE_CONFIGS",), False
         case "kafka-connect":
-            yield from _connect_rules(service, name, group, describes=describes)
+            yield from _list_connect_rules(service, name, group, describes=describes)
         case _:
-            service.lost(
+            service.report_lost(
                 "type", f"{kind!r} is not a kind of service", "There are application, kafka-connect, kafka-streams."
             )
 
 
-def _connect_rules(service: Fields, name: str, group: str, *, describes: bool) -> Iterator[Rule]:
-    stored = service.inside("storage-topics")
+def _list_connect_rules(service: Fields, name: str, group: str, *, describes: bool) -> Iterator[RuleTuple]:
+    stored = service.read_mapping("storage-topics")
     for what in ("config", "offset", "status"):
-        topic = stored.text(what) if stored is not None else None
+        topic = stored.read_text(what) if stored is not None else None
         yield (
             "topic",
             topic or f"connect-{what}{'' if what == 'status' else 's'}-{name}",
@@ -158,15 +158,15 @@ def _connect_rules(service: Fields, name: str, group: str, *, describes: bool) -
             False,
         )
     yield "group", group, ("READ",), False
-    for connector, fields in service.named("connectors"):
-        consumed = fields.texts("consumes")
-        yield from _topic_rules(fields.texts("produces"), consumed, describes=describes)
+    for connector, fields in service.iterate_named("connectors"):
+        consumed = fields.read_texts("consumes")
+        yield from _list_topic_rules(fields.read_texts("produces"), consumed, describes=describes)
         if consumed:
             yield "group", f"connect-{connector}", ("READ",), False
-        fields.rest()
+        fields.report_unread()
 
 
-def _topic_rules(produces: Iterable[str], consumes: Iterable[str], *, describes: bool) -> Iterator[Rule]:
+def _list_topic_rules(produces: Iterable[str], consumes: Iterable[str], *, describes: bool) -> Iterator[RuleTuple]:
     more = ("DESCRIBE",) if describes else ()
     for topic in produces:
         yield "topic", topic, ("WRITE", *more), False
@@ -176,41 +176,41 @@ def _topic_rules(produces: Iterable[str], consumes: Iterable[str], *, describes:
 
 def _import_users(state: Fields) -> Iterator[tuple[str, str]]:
     """Read users' roles; yield each user with its principal, for its own rules."""
-    for name, user in state.named("users"):
+    for name, user in state.iterate_named("users"):
         user.subject = f"user {name}"
-        principal = user.text("principal")
-        roles = user.texts("roles")
+        principal = user.read_text("principal")
+        roles = user.read_texts("roles")
         if principal is None:
-            user.lost("principal", _NO_PRINCIPAL)
+            user.report_lost("principal", _NO_PRINCIPAL)
             continue
         yield name, principal
         for role in roles:
             if role.lower() in _ROLES:
-                _add(user, principal, _ROLES[role.lower()])
+                _add_rules(user, principal, _ROLES[role.lower()])
             else:
-                user.lost("roles", f"{role!r} is not a role", f"There are {', '.join(sorted(_ROLES))}.")
-        user.rest()
+                user.report_lost("roles", f"{role!r} is not a role", f"There are {', '.join(sorted(_ROLES))}.")
+        user.report_unread()
 
 
-def _import_custom(entries: Fields, name: str, principals: Mapping[str, str]) -> None:
+def _import_custom_rules(entries: Fields, name: str, principals: Mapping[str, str]) -> None:
     for key in entries.content:
-        entry = entries.inside(key)
+        entry = entries.read_mapping(key)
         if entry is None:
             continue
         entry.subject = f"access rule {key} of {name}"
         SourceRule(
-            resource=entry.text("type"),
-            name=entry.text("name"),
-            pattern=entry.text("pattern"),
-            principal=entry.text("principal") or principals.get(name),
-            permission=entry.text("permission"),
-            host=entry.text("host"),
-            operations=entry.texts("operation"),
+            resource=entry.read_text("type"),
+            name=entry.read_text("name"),
+            pattern=entry.read_text("pattern"),
+            principal=entry.read_text("principal") or principals.get(name),
+            permission=entry.read_text("permission"),
+            host=entry.read_text("host"),
+            operations=entry.read_texts("operation"),
         ).add_to(entry)
-        entry.rest()
+        entry.report_unread()
 
 
-def _add(at: Fields, principal: str, rules: Iterable[Rule]) -> None:
+def _add_rules(at: Fields, principal: str, rules: Iterable[RuleTuple]) -> None:
     for resource, name, operations, is_prefix in rules:
         pattern = "prefixed" if is_prefix else "literal"
         rule = SourceRule(resource=resource, name=name, pattern=pattern, principal=principal, operations=operations)

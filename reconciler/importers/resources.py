@@ -14,10 +14,10 @@ from reconciler.importers.base import (
     ImportedRule,
     ImportedTopic,
     NotImported,
-    Place,
-    Reading,
-    Target,
-    secrets_of,
+    SourcePlace,
+    SourceReading,
+    TargetCluster,
+    name_secrets,
 )
 from reconciler.manifests.models import translate_validation_error
 from reconciler.manifests.positions import format_path
@@ -34,24 +34,24 @@ _GONE: Final = {
 }
 
 
-def topics_by_name(imported: Iterable[ImportedTopic], lost: list[NotImported]) -> dict[str, ImportedTopic]:
+def index_topics(imported: Iterable[ImportedTopic], lost: list[NotImported]) -> dict[str, ImportedTopic]:
     """Return topics by name; duplicates after the first are reported."""
     topics: dict[str, ImportedTopic] = {}
     for topic in imported:
         first = topics.setdefault(topic.name, topic)
         if first is not topic:
             why = f"a topic of this name is declared already, at {first.place}; this one is left out"
-            hint = "" if _is_same(first, topic) else "They differ: keep the correct one."
-            lost.append(NotImported(topic.place, _subject(topic), "", why, hint))
+            hint = "" if _is_same_topic(first, topic) else "They differ: keep the correct one."
+            lost.append(NotImported(topic.place, _format_subject(topic), "", why, hint))
     return topics
 
 
 def compose_topic(
-    imported: ImportedTopic, target: Target, acls: list[dict[str, Any]], lost: list[NotImported]
+    imported: ImportedTopic, target: TargetCluster, acls: list[dict[str, Any]], lost: list[NotImported]
 ) -> Topic | None:
-    """Return a topic by its flat name; `None` if it cannot be declared, with the reason in `lost`."""
-    if why := _why_not(imported):
-        lost.append(NotImported(imported.place, _subject(imported), "", *why))
+    """Return a topic by its flat name; `None` if it cannot be declared, with the reason in `report_lost`."""
+    if why := _explain_undeclarable(imported):
+        lost.append(NotImported(imported.place, _format_subject(imported), "", *why))
         return None
     several = imported.replication_factor if imported.replication_factor and imported.replication_factor > 0 else None
     content = {
@@ -59,7 +59,7 @@ def compose_topic(
         "spec": {
             "partitions": imported.partitions,
             "replicationFactor": several,
-            "configs": dict(_configs(imported, target, lost)),
+            "configs": dict(_read_configs(imported, target, lost)),
             "acls": acls,
         },
     }
@@ -68,14 +68,14 @@ def compose_topic(
     except ValidationError as error:
         lost += [
             NotImported(
-                imported.place, _subject(imported), format_path(complaint.at), complaint.message, complaint.hint
+                imported.place, _format_subject(imported), format_path(complaint.at), complaint.message, complaint.hint
             )
             for complaint in translate_validation_error(error, Topic, content)
         ]
         return None
 
 
-def _why_not(imported: ImportedTopic) -> tuple[str, str] | None:
+def _explain_undeclarable(imported: ImportedTopic) -> tuple[str, str] | None:
     if not imported.name:
         return "it has no name", ""
     if is_internal(imported.name):
@@ -91,80 +91,84 @@ def _why_not(imported: ImportedTopic) -> tuple[str, str] | None:
     return None
 
 
-def _configs(imported: ImportedTopic, target: Target, lost: list[NotImported]) -> Iterator[tuple[str, str]]:
+def _read_configs(imported: ImportedTopic, target: TargetCluster, lost: list[NotImported]) -> Iterator[tuple[str, str]]:
     catalog = target.catalog
     for key, setting in sorted(imported.configs.items()):
         if setting.value is None:
             continue
         if key in TRANSIENT_CONFIGS:
             why = "throttles a reassignment while it lasts, and is nothing to declare"
-            lost.append(NotImported(setting.place, _subject(imported), key, why, is_left_out=False))
+            lost.append(NotImported(setting.place, _format_subject(imported), key, why, is_expressible=False))
             continue
         if catalog is not None and key not in catalog:
-            lost.append(_unknown(key, imported, setting.place, target))
+            lost.append(_build_unknown_config(key, imported, setting.place, target))
             continue
         try:
-            yield key, canonicalize_value(key, _plain(setting.value), catalog or KAFKA_CONFIGS)
+            yield key, canonicalize_value(key, _to_integer(setting.value), catalog or KAFKA_CONFIGS)
         except ValueError as error:
             why = explain_refused_value(str(setting.value), error)
             lost.append(
                 NotImported(
-                    setting.place, _subject(imported), key, why, "Correct it there, or write it into the manifest."
+                    setting.place,
+                    _format_subject(imported),
+                    key,
+                    why,
+                    "Correct it there, or write it into the manifest.",
                 )
             )
 
 
-def _unknown(key: str, imported: ImportedTopic, place: Place, target: Target) -> NotImported:
+def _build_unknown_config(key: str, imported: ImportedTopic, place: SourcePlace, target: TargetCluster) -> NotImported:
     catalog = target.catalog or {}
     why = _GONE.get(key, f"{target.provider} has no such config of topics")
     otherwise = f"Known are, for example: {list_choices(catalog)}"
     hint = "" if key in _GONE else format_suggestion(find_similar_spelling(key, catalog), otherwise=otherwise)
-    return NotImported(place, _subject(imported), key, why, hint, is_left_out=key not in _GONE)
+    return NotImported(place, _format_subject(imported), key, why, hint, is_expressible=key not in _GONE)
 
 
-def _plain(value: Any) -> Any:
+def _to_integer(value: Any) -> Any:
     """Convert whole floats to integers: some files have 6.048e+08."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _subject(imported: ImportedTopic) -> str:
+def _format_subject(imported: ImportedTopic) -> str:
     return f"topic {imported.name}".strip()
 
 
-def _is_same(one: ImportedTopic, other: ImportedTopic) -> bool:
-    def plain(topic: ImportedTopic) -> tuple[Any, ...]:
+def _is_same_topic(one: ImportedTopic, other: ImportedTopic) -> bool:
+    def list_values(topic: ImportedTopic) -> tuple[Any, ...]:
         configs = {key: str(setting.value) for key, setting in topic.configs.items()}
         return topic.partitions, topic.replication_factor, configs, dict(topic.labels)
 
-    return plain(one) == plain(other)
+    return list_values(one) == list_values(other)
 
 
 @dataclass(slots=True)
-class Permissions:
+class AccessRules:
     """Rules of one cluster: topic rules as in manifests, by name; and others, with positions."""
 
     topics: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    bindings: dict[AccessBinding, Place] = field(default_factory=dict)
+    bindings: dict[AccessBinding, SourcePlace] = field(default_factory=dict)
 
 
-def permissions_of(rules: Iterable[ImportedRule], topics: Collection[str], lost: list[NotImported]) -> Permissions:
-    """Split rules into those of topics and others; rules without effect go to `lost`."""
+def split_rules(rules: Iterable[ImportedRule], topics: Collection[str], lost: list[NotImported]) -> AccessRules:
+    """Split rules into those of topics and others; rules without effect go to `report_lost`."""
     of_topics: dict[str, dict[tuple[str, str, str], set[str]]] = defaultdict(lambda: defaultdict(set))
-    permissions = Permissions()
+    permissions = AccessRules()
     for rule in rules:
-        if why := _why_refused(rule):
+        if why := _explain_refusal(rule):
             lost.append(NotImported(rule.place, str(rule), "", why))
         elif rule.resource == TOPICS and not rule.is_prefix and rule.name in topics:
             of_topics[rule.name][rule.permission, rule.principal, rule.host].add(rule.operation)
         else:
-            permissions.bindings.setdefault(_binding(rule), rule.place)
+            permissions.bindings.setdefault(_build_binding(rule), rule.place)
     permissions.topics = {
-        name: [_rule(*permission) for permission in sorted(who.items())] for name, who in of_topics.items()
+        name: [_build_rule(*permission) for permission in sorted(who.items())] for name, who in of_topics.items()
     }
     return permissions
 
 
-def _why_refused(rule: ImportedRule) -> str | None:
+def _explain_refusal(rule: ImportedRule) -> str | None:
     legal = OPERATIONS.get(rule.resource)
     if legal is not None and rule.operation not in legal:
         return f"{rule.operation} is nothing that can be done with {rule.resource}"
@@ -175,7 +179,7 @@ def _why_refused(rule: ImportedRule) -> str | None:
     return None
 
 
-def _binding(rule: ImportedRule) -> AccessBinding:
+def _build_binding(rule: ImportedRule) -> AccessBinding:
     return AccessBinding(
         resource=rule.resource,
         name=rule.name,
@@ -187,47 +191,49 @@ def _binding(rule: ImportedRule) -> AccessBinding:
     )
 
 
-def _rule(who: tuple[str, str, str], operations: Iterable[str]) -> dict[str, Any]:
+def _build_rule(who: tuple[str, str, str], operations: Iterable[str]) -> dict[str, Any]:
     permission, principal, host = who
     return {"permission": permission, "principal": principal, "host": host, "operations": sorted(operations)}
 
 
 @dataclass(slots=True)
-class Flat:
+class ClusterResources:
     """Resources of one cluster: topics by name, and rules not about topics."""
 
     topics: dict[str, Topic] = field(default_factory=dict)
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, SourcePlace] = field(default_factory=dict)
     """Positions of topics."""
-    bindings: Mapping[AccessBinding, Place] = field(default_factory=dict)
+    bindings: Mapping[AccessBinding, SourcePlace] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class ImportedResources:
     """Resources by cluster, the clusters, and what was not imported."""
 
-    flat: dict[str, Flat] = field(default_factory=dict)
+    flat: dict[str, ClusterResources] = field(default_factory=dict)
     clusters: dict[str, Cluster] = field(default_factory=dict)
     lost: list[NotImported] = field(default_factory=list)
 
 
-def compose(reading: Reading, targets: Mapping[str, Target]) -> ImportedResources:
+def compose_resources(reading: SourceReading, targets: Mapping[str, TargetCluster]) -> ImportedResources:
     """Convert a reading; `targets` maps the other tool's clusters to ours."""
     composed = ImportedResources(lost=list(reading.lost))
     for cluster in reading.clusters:
         mark = targets[cluster.name].name if len(reading.clusters) > 1 else ""
-        _add_cluster(cluster, targets[cluster.name], secrets_of(cluster.security, mark), composed)
+        _add_cluster(cluster, targets[cluster.name], name_secrets(cluster.security, mark), composed)
     for target in {target.name: target for target in targets.values()}.values():
-        composed.flat[target.name] = _flat(reading, targets, target, composed.lost)
+        composed.flat[target.name] = _compose_cluster(reading, targets, target, composed.lost)
     return composed
 
 
-def _flat(reading: Reading, targets: Mapping[str, Target], target: Target, lost: list[NotImported]) -> Flat:
+def _compose_cluster(
+    reading: SourceReading, targets: Mapping[str, TargetCluster], target: TargetCluster, lost: list[NotImported]
+) -> ClusterResources:
     topics = (topic for topic in reading.topics if targets[topic.cluster].name == target.name)
-    named = topics_by_name(topics, lost)
+    named = index_topics(topics, lost)
     rules = (rule for rule in reading.rules if targets[rule.cluster].name == target.name)
-    permissions = permissions_of(rules, named, lost)
-    flat = Flat(bindings=permissions.bindings)
+    permissions = split_rules(rules, named, lost)
+    flat = ClusterResources(bindings=permissions.bindings)
     for name, imported in sorted(named.items()):
         acls = permissions.topics.get(name, [])
         topic = compose_topic(imported, target, acls, lost)
@@ -239,7 +245,7 @@ def _flat(reading: Reading, targets: Mapping[str, Target], target: Target, lost:
 
 
 def _add_cluster(
-    imported: ImportedCluster, target: Target, security: Mapping[str, str], composed: ImportedResources
+    imported: ImportedCluster, target: TargetCluster, security: Mapping[str, str], composed: ImportedResources
 ) -> None:
     if target.is_declared:
         return

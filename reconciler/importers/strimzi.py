@@ -16,7 +16,7 @@ from reconciler.importers.base import (
     Fields,
     ImportedCluster,
     ImportedTopic,
-    Reading,
+    SourceReading,
     read_resource_rule,
 )
 from reconciler.runtime.text import list_choices
@@ -41,28 +41,28 @@ _BOOKKEEPING: Final = (
 )
 
 
-def claims(content: Any) -> bool:
+def is_own_document(content: Any) -> bool:
     """Return whether a document is a Strimzi resource, or a list with one."""
-    return any(_is_strimzi(item) for item in (_items(content) or [content]))
+    return any(_is_strimzi(item) for item in (_list_items(content) or [content]))
 
 
-def read(documents: tuple[Document, ...], reading: Reading) -> None:
+def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
     """Read the documents."""
     wholes = (Fields(document.content, reading, document.locate) for document in documents)
-    resources = [fields for whole in wholes for fields in _resources(whole) if _is_strimzi(fields.content)]
-    homes = _homes(resources)
+    resources = [fields for whole in wholes for fields in _list_resources(whole) if _is_strimzi(fields.content)]
+    homes = _find_homes(resources)
     for fields in resources:
-        _take(fields, homes)
+        _import_resource(fields, homes)
 
 
 # Kafka names are unique within a Kubernetes namespace; duplicates become NAMESPACE/NAME.
 
 
-Homes: TypeAlias = Mapping[str, set[str]]
+KubernetesNamespaces: TypeAlias = Mapping[str, set[str]]
 """Kubernetes namespaces by cluster name, if there are several."""
 
 
-def _homes(resources: list[Fields]) -> Homes:
+def _find_homes(resources: list[Fields]) -> KubernetesNamespaces:
     """Return the namespaces of clusters. An operator watches one: topics in two belong to two clusters."""
     kafkas: defaultdict[str, set[str]] = defaultdict(set)
     topics: defaultdict[str, set[str]] = defaultdict(set)
@@ -79,18 +79,18 @@ def _homes(resources: list[Fields]) -> Homes:
     return {**several, **{name: homes for name, homes in kafkas.items() if len(homes) > 1}}
 
 
-def _find_cluster_name(metadata: Fields, name: str, homes: Homes) -> str | None:
+def _find_cluster_name(metadata: Fields, name: str, homes: KubernetesNamespaces) -> str | None:
     """Return a resource's cluster; `None` if it is ambiguous."""
-    home = metadata.text("namespace") or ""
+    home = metadata.read_text("namespace") or ""
     if name not in homes:
         return name
     if home not in homes[name]:
-        metadata.lost("namespace", f"clusters named {name} are in {list_choices(homes[name])}, and none is here")
+        metadata.report_lost("namespace", f"clusters named {name} are in {list_choices(homes[name])}, and none is here")
         return None
     return f"{home}/{name}" if home else name
 
 
-def _items(content: Any) -> list[Any] | None:
+def _list_items(content: Any) -> list[Any] | None:
     items = content.get("items") if isinstance(content, dict) else None
     kind = content.get("kind") if isinstance(content, dict) else None
     return items if isinstance(items, list) and isinstance(kind, str) and kind.endswith("List") else None
@@ -101,22 +101,22 @@ def _is_strimzi(content: Any) -> bool:
     return isinstance(version, str) and version.startswith(_GROUP)
 
 
-def _resources(whole: Fields) -> Iterator[Fields]:
-    if _items(whole.content) is None:
+def _list_resources(whole: Fields) -> Iterator[Fields]:
+    if _list_items(whole.content) is None:
         yield whole
     else:
-        yield from whole.each("items")
+        yield from whole.iterate_mappings("items")
 
 
-def _take(fields: Fields, homes: Homes) -> None:
-    kind = fields.text("kind") or ""
-    metadata = fields.inside("metadata")
-    name = metadata.text("name") if metadata is not None else None
+def _import_resource(fields: Fields, homes: KubernetesNamespaces) -> None:
+    kind = fields.read_text("kind") or ""
+    metadata = fields.read_mapping("metadata")
+    name = metadata.read_text("name") if metadata is not None else None
     fields.subject = f"{kind} {name or ''}".strip()
     fields.ignore_keys("apiVersion")
-    spec = fields.inside("spec")
+    spec = fields.read_mapping("spec")
     if metadata is None or not name or spec is None:
-        fields.lost("", "it has no name, or no spec")
+        fields.report_lost("", "it has no name, or no spec")
         return
     metadata.subject = spec.subject = fields.subject
     match kind:
@@ -127,21 +127,21 @@ def _take(fields: Fields, homes: Homes) -> None:
         case "Kafka":
             _import_cluster(fields, metadata, spec, name, homes)
         case _:
-            fields.unsaid("", f"{kind}: {NOT_KAFKA}")
+            fields.report_inexpressible("", f"{kind}: {NOT_KAFKA}")
             return
     fields.ignore_keys("status")
-    fields.rest()
+    fields.report_unread()
 
 
-def _read_labels(metadata: Fields, homes: Homes) -> tuple[str | None, dict[str, str]]:
-    labels = metadata.labels("labels")
+def _read_labels(metadata: Fields, homes: KubernetesNamespaces) -> tuple[str | None, dict[str, str]]:
+    labels = metadata.read_labels("labels")
     cluster = _find_cluster_name(metadata, labels.pop(_CLUSTER, ""), homes)
-    annotations = metadata.inside("annotations")
+    annotations = metadata.read_mapping("annotations")
     if annotations is not None:
         annotations.ignore_keys(_MANAGED, "kubectl.kubernetes.io/last-applied-configuration")
-        annotations.rest(NO_TEXT, is_left_out=False)
+        annotations.report_unread(NO_TEXT, is_expressible=False)
     metadata.ignore_keys(*_BOOKKEEPING)
-    metadata.rest(NO_TEXT, is_left_out=False)
+    metadata.report_unread(NO_TEXT, is_expressible=False)
     return cluster, labels
 
 
@@ -150,69 +150,73 @@ def _is_unmanaged(metadata: Fields) -> bool:
     return isinstance(annotations, dict) and str(annotations.get(_MANAGED)).lower() == "false"
 
 
-def _import_topic(fields: Fields, metadata: Fields, spec: Fields, name: str, homes: Homes) -> None:
+def _import_topic(fields: Fields, metadata: Fields, spec: Fields, name: str, homes: KubernetesNamespaces) -> None:
     if _is_unmanaged(metadata):
-        fields.unsaid("", f"it is marked {_MANAGED}: false, so it is not managed")
+        fields.report_inexpressible("", f"it is marked {_MANAGED}: false, so it is not managed")
         return
     cluster, labels = _read_labels(metadata, homes)
     if cluster is None:
         return
     topic = ImportedTopic(
-        name=spec.text("topicName") or name,
+        name=spec.read_text("topicName") or name,
         place=fields.place,
         cluster=cluster,
-        partitions=spec.number("partitions"),
-        replication_factor=spec.number("replicas"),
-        configs=spec.said("config"),
+        partitions=spec.read_number("partitions"),
+        replication_factor=spec.read_number("replicas"),
+        configs=spec.read_values("config"),
         labels=labels,
     )
     fields.reading.topics.append(topic)
-    spec.rest()
+    spec.report_unread()
 
 
-def _import_user(metadata: Fields, spec: Fields, name: str, homes: Homes) -> None:
+def _import_user(metadata: Fields, spec: Fields, name: str, homes: KubernetesNamespaces) -> None:
     cluster, _ = _read_labels(metadata, homes)
     if cluster is None:
         return
-    authentication = spec.inside("authentication")
-    kind = authentication.text("type") if authentication is not None else None
+    authentication = spec.read_mapping("authentication")
+    kind = authentication.read_text("type") if authentication is not None else None
     principal = f"User:CN={name}" if kind in _BY_CERTIFICATE else f"User:{name}"
     if authentication is not None and kind != "tls-external":
-        spec.unsaid("authentication", NO_CREDENTIALS)
-    spec.unsaid("quotas", NO_CLIENT_QUOTA)
-    spec.unsaid("template", NO_TEXT)
-    authorization = spec.inside("authorization")
+        spec.report_inexpressible("authentication", NO_CREDENTIALS)
+    spec.report_inexpressible("quotas", NO_CLIENT_QUOTA)
+    spec.report_inexpressible("template", NO_TEXT)
+    authorization = spec.read_mapping("authorization")
     if authorization is not None:
-        authorization.text("type")
-        for entry in authorization.each("acls"):
+        authorization.read_text("type")
+        for entry in authorization.iterate_mappings("acls"):
             read_resource_rule(entry, principal, name="name", operations=("operations", "operation"), cluster=cluster)
-        authorization.rest()
-    spec.rest()
+        authorization.report_unread()
+    spec.report_unread()
 
 
-def _import_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str, homes: Homes) -> None:
+def _import_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str, homes: KubernetesNamespaces) -> None:
     """Read the connection; broker settings belong to the operator."""
     cluster = _find_cluster_name(metadata, name, homes) or name
     metadata.ignore_keys("labels", "annotations")
-    kafka = spec.inside("kafka")
-    listeners = list(kafka.each("listeners")) if kafka is not None else []
+    kafka = spec.read_mapping("kafka")
+    listeners = list(kafka.iterate_mappings("listeners")) if kafka is not None else []
     if kafka is not None:
-        kafka.unsaid("config", "how brokers are set up stays with the operator")
+        kafka.report_inexpressible("config", "how brokers are set up stays with the operator")
     plain = next(
-        (listener for listener in listeners if not listener.flag("tls") and "authentication" not in listener.content),
+        (
+            listener
+            for listener in listeners
+            if not listener.read_flag("tls") and "authentication" not in listener.content
+        ),
         None,
     )
     chosen = plain or (listeners[0] if listeners else None)
     if chosen is not None and chosen is not plain:
         hint = f"Write {SECURITY} of the Cluster by hand."
-        chosen.lost("", "how to log in, and which authority to trust, is in Kubernetes secrets", hint)
-    address, cluster_id = _status(fields, chosen)
-    if address is None and chosen is not None and chosen.text("type") in _BY_STATUS:
-        chosen.unsaid("type", "its address is only in the status, which is missing here", _WHERE)
+        chosen.report_lost("", "how to log in, and which authority to trust, is in Kubernetes secrets", hint)
+    address, cluster_id = _read_status(fields, chosen)
+    if address is None and chosen is not None and chosen.read_text("type") in _BY_STATUS:
+        chosen.report_inexpressible("type", "its address is only in the status, which is missing here", _WHERE)
         return
     if address is None:
-        home = metadata.text("namespace")
-        port = (chosen.number("port") if chosen is not None else None) or 9092
+        home = metadata.read_text("namespace")
+        port = (chosen.read_number("port") if chosen is not None else None) or 9092
         address = f"{name}-kafka-bootstrap{f'.{home}.svc' if home else ''}:{port}"
     imported = ImportedCluster(
         name=cluster, place=fields.place, bootstrap_servers=tuple(address.split(",")), cluster_id=cluster_id
@@ -220,10 +224,13 @@ def _import_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str, h
     fields.reading.clusters.append(imported)
 
 
-def _status(fields: Fields, listener: Fields | None) -> tuple[str | None, str | None]:
-    status = fields.inside("status")
+def _read_status(fields: Fields, listener: Fields | None) -> tuple[str | None, str | None]:
+    status = fields.read_mapping("status")
     if status is None:
         return None, None
-    name = listener.text("name") if listener is not None else None
-    known = {item.text("name") or item.text("type"): item.text("bootstrapServers") for item in status.each("listeners")}
-    return known.get(name) if name else None, status.text("clusterId")
+    name = listener.read_text("name") if listener is not None else None
+    known = {
+        item.read_text("name") or item.read_text("type"): item.read_text("bootstrapServers")
+        for item in status.iterate_mappings("listeners")
+    }
+    return known.get(name) if name else None, status.read_text("clusterId")

@@ -18,10 +18,10 @@ from reconciler.importers.base import (
     Fields,
     ImportedTopic,
     NotImported,
-    Place,
-    Reading,
+    SourcePlace,
+    SourceReading,
     SourceRule,
-    files_error,
+    build_files_error,
     read_text,
 )
 from reconciler.manifests.files import build_label, read_bounded
@@ -46,16 +46,16 @@ _PULL_AGAIN: Final = "Write it again: terraform state pull > terraform.tfstate"
 _EXPORT: Final = "Write what the cluster has: reconciler export"
 
 
-class _Instance(NamedTuple):
+class _ResourceInstance(NamedTuple):
     at: Fields
     kind: str
-    key: str
+    attributes_key: str
     """Path of its fields."""
     cluster: str
     is_deposed: bool
 
 
-def read_terraform(path: Path, files: tuple[Path, ...], cwd: Path, reading: Reading) -> bool:
+def import_terraform(path: Path, files: tuple[Path, ...], cwd: Path, reading: SourceReading) -> bool:
     """Read Terraform states; return whether there was any."""
     declared = [file for file in files if file.suffix in DECLARED]
     own = [file for file in files if file not in declared and (file == path or is_state(file))]
@@ -82,44 +82,46 @@ def is_state(file: Path) -> bool:
     if file.suffix == STATE:
         return True
     raw = read_bounded(file, file.name)
-    return file.suffix == ".json" and not isinstance(raw, Problem) and _is_state(raw)
+    return file.suffix == ".json" and not isinstance(raw, Problem) and _is_state_content(raw)
 
 
-def _is_state(raw: bytes) -> bool:
+def _is_state_content(raw: bytes) -> bool:
     content = _parse_json(raw)
     return isinstance(content, dict) and bool({"terraform_version", "format_version"} & content.keys())
 
 
-def _import_state(raw: bytes, label: str, reading: Reading) -> str:
+def _import_state(raw: bytes, label: str, reading: SourceReading) -> str:
     """Read a state; return an id of its cluster, or ""."""
-    content = _content(raw, label)
+    content = _parse_state(raw, label)
     is_shown = "version" not in content
-    whole = Fields(content, reading, lambda _: Place(label), subject="state")
+    whole = Fields(content, reading, lambda _: SourcePlace(label), subject="state")
     is_any = False
-    for instance in _shown_instances(whole) if is_shown else _resources(whole):
-        is_any |= _import_instance(instance, Place(label), reading)
+    for instance in _list_shown_instances(whole) if is_shown else _list_instances(whole):
+        is_any |= _import_instance(instance, SourcePlace(label), reading)
     if is_shown and is_any:
-        reading.lost.append(NotImported(Place(label), "provider alias", "", _NO_ALIAS, _PULL, is_left_out=False))
+        reading.lost.append(
+            NotImported(SourcePlace(label), "provider alias", "", _NO_ALIAS, _PULL, is_expressible=False)
+        )
     return str(content.get("lineage") or label) if is_any else ""
 
 
-def _import_instance(instance: _Instance, place: Place, reading: Reading) -> bool:
+def _import_instance(instance: _ResourceInstance, place: SourcePlace, reading: SourceReading) -> bool:
     """Return whether its type is supported."""
     at = instance.at
     if instance.kind not in KINDS:
-        at.unsaid("", f"resources of the kind {instance.kind} are not read", _EXPORT)
+        at.report_inexpressible("", f"resources of the kind {instance.kind} are not read", _EXPORT)
         return False
     if instance.is_deposed:
-        at.unsaid("", _DEPOSED)
-    elif at.content.get(instance.key) is None:
-        at.lost("", f"it has no {instance.key}", _PULL_AGAIN)
-    elif attributes := at.inside(instance.key):
+        at.report_inexpressible("", _DEPOSED)
+    elif at.content.get(instance.attributes_key) is None:
+        at.report_lost("", f"it has no {instance.attributes_key}", _PULL_AGAIN)
+    elif attributes := at.read_mapping(instance.attributes_key):
         fields = Fields(attributes.content, reading, lambda _: place, subject=at.subject)
         _import_resource(instance.kind, fields, instance.cluster)
     return True
 
 
-def _content(raw: bytes, label: str) -> dict[str, Any]:
+def _parse_state(raw: bytes, label: str) -> dict[str, Any]:
     try:
         content = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -127,17 +129,19 @@ def _content(raw: bytes, label: str) -> dict[str, Any]:
         if isinstance(error, RecursionError):
             why = "it is nested too deeply"
         message = f"is not JSON that can be read: {getattr(error, 'msg', why)}"
-        raise files_error([Problem(label, line, getattr(error, "colno", None), "", message, _PULL_AGAIN)]) from error
-    if not isinstance(content, dict) or not _is_state(raw):
+        raise build_files_error(
+            [Problem(label, line, getattr(error, "colno", None), "", message, _PULL_AGAIN)]
+        ) from error
+    if not isinstance(content, dict) or not _is_state_content(raw):
         hint = "Name a terraform.tfstate, or what `terraform show -json` printed"
-        raise files_error([Problem(label, None, None, "", "is not a Terraform state", hint)])
+        raise build_files_error([Problem(label, None, None, "", "is not a Terraform state", hint)])
     if "resource_changes" in content or "planned_values" in content:
         hint = "Name what `terraform show -json` prints without the name of a plan: the state"
-        raise files_error([Problem(label, None, None, "", "is a plan of Terraform, no state", hint)])
+        raise build_files_error([Problem(label, None, None, "", "is a plan of Terraform, no state", hint)])
     if content.get("version", VERSION) != VERSION:
         hint = "Terraform 0.12 or newer writes it so: terraform state pull > terraform.tfstate"
         message = f"is a state of version {content['version']}, and version {VERSION} is read"
-        raise files_error([Problem(label, None, None, "", message, hint)])
+        raise build_files_error([Problem(label, None, None, "", message, hint)])
     return content
 
 
@@ -148,41 +152,43 @@ def _parse_json(raw: bytes) -> Any:
         return None
 
 
-def _resources(whole: Fields) -> Iterator[_Instance]:
+def _list_instances(whole: Fields) -> Iterator[_ResourceInstance]:
     """Yield instances of managed resources; unreadable ones are reported."""
-    for resource in whole.each("resources"):
-        if (kind := _kind_of(resource)) is None:
+    for resource in whole.iterate_mappings("resources"):
+        if (kind := _read_kind(resource)) is None:
             continue
         module = resource.content.get("module")
         resource.subject = f"{f'{module}.' if isinstance(module, str) else ''}{kind}.{resource.content.get('name')}"
-        cluster = _cluster_of(str(resource.content.get("provider", "")))
-        for instance in resource.each("instances"):
-            key = instance.content.get("index_key")
-            instance.subject += "" if key is None else f"[{json.dumps(key)}]"
-            yield _Instance(instance, kind, "attributes", cluster, is_deposed="deposed" in instance.content)
+        cluster = _parse_cluster(str(resource.content.get("provider", "")))
+        for instance in resource.iterate_mappings("instances"):
+            attributes_key = instance.content.get("index_key")
+            instance.subject += "" if attributes_key is None else f"[{json.dumps(attributes_key)}]"
+            yield _ResourceInstance(instance, kind, "attributes", cluster, is_deposed="deposed" in instance.content)
 
 
-def _shown_instances(whole: Fields) -> Iterator[_Instance]:
-    values = whole.inside("values")
-    root = values.inside("root_module") if values is not None else None
+def _list_shown_instances(whole: Fields) -> Iterator[_ResourceInstance]:
+    values = whole.read_mapping("values")
+    root = values.read_mapping("root_module") if values is not None else None
     waiting = [root] if root is not None else []
     while waiting:
         module = waiting.pop(0)
-        for resource in module.each("resources"):
-            if (kind := _kind_of(resource)) is not None:
+        for resource in module.iterate_mappings("resources"):
+            if (kind := _read_kind(resource)) is not None:
                 resource.subject = str(resource.content.get("address", kind))
-                yield _Instance(resource, kind, "values", _DEFAULT, is_deposed="deposed_key" in resource.content)
-        waiting += module.each("child_modules")
+                yield _ResourceInstance(
+                    resource, kind, "values", _DEFAULT, is_deposed="deposed_key" in resource.content
+                )
+        waiting += module.iterate_mappings("child_modules")
 
 
-def _kind_of(resource: Fields) -> str | None:
+def _read_kind(resource: Fields) -> str | None:
     """Return a managed resource's type if it is supported or known from other providers."""
     kind = str(resource.content.get("type"))
     is_managed = resource.content.get("mode", _MANAGED) == _MANAGED
     return kind if is_managed and (kind in KINDS or _LIKE.search(kind)) else None
 
 
-def _cluster_of(provider: str) -> str:
+def _parse_cluster(provider: str) -> str:
     match = _PROVIDER.match(provider)
     return "/".join(part for part in match.groups() if part) if match and any(match.groups()) else _DEFAULT
 
@@ -195,34 +201,34 @@ def _import_resource(kind: str, fields: Fields, cluster: str) -> None:
         case "kafka_acl":
             _import_rule(fields, cluster)
         case "kafka_user_scram_credential":
-            fields.unsaid("", NO_CREDENTIALS)
+            fields.report_inexpressible("", NO_CREDENTIALS)
             return
         case _:
-            fields.unsaid("", NO_CLIENT_QUOTA)
+            fields.report_inexpressible("", NO_CLIENT_QUOTA)
             return
-    fields.rest()
+    fields.report_unread()
 
 
 def _import_topic(fields: Fields, cluster: str) -> None:
     topic = ImportedTopic(
-        name=fields.text("name") or "",
+        name=fields.read_text("name") or "",
         place=fields.place,
         cluster=cluster,
-        partitions=fields.number("partitions"),
-        replication_factor=fields.number("replication_factor"),
-        configs=fields.said("config"),
+        partitions=fields.read_number("partitions"),
+        replication_factor=fields.read_number("replication_factor"),
+        configs=fields.read_values("config"),
     )
     fields.reading.topics.append(topic)
 
 
 def _import_rule(fields: Fields, cluster: str) -> None:
     SourceRule(
-        resource=fields.text("resource_type"),
-        name=fields.text("resource_name"),
-        pattern=fields.text("resource_pattern_type_filter"),
-        principal=fields.text("acl_principal"),
-        permission=fields.text("acl_permission_type"),
-        host=fields.text("acl_host"),
-        operations=fields.texts("acl_operation"),
+        resource=fields.read_text("resource_type"),
+        name=fields.read_text("resource_name"),
+        pattern=fields.read_text("resource_pattern_type_filter"),
+        principal=fields.read_text("acl_principal"),
+        permission=fields.read_text("acl_permission_type"),
+        host=fields.read_text("acl_host"),
+        operations=fields.read_texts("acl_operation"),
         cluster=cluster,
     ).add_to(fields)

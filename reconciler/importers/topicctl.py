@@ -13,12 +13,12 @@ from reconciler.importers.base import (
     Fields,
     ImportedCluster,
     ImportedTopic,
-    Reading,
-    Sasl,
+    SaslLogin,
+    SourceReading,
     SourceRule,
     SourceValue,
-    Tls,
-    security_of,
+    TlsFiles,
+    build_security,
 )
 
 _RETENTION: Final = "retention.ms"
@@ -33,16 +33,16 @@ _KINDS: Final = (
 )
 
 
-def claims(content: Any) -> bool:
+def is_own_document(content: Any) -> bool:
     """Return whether a document is topicctl's."""
-    return isinstance(content, dict) and "apiVersion" not in content and _kind_of(content) is not None
+    return isinstance(content, dict) and "apiVersion" not in content and _detect_kind(content) is not None
 
 
-def read(documents: tuple[Document, ...], reading: Reading) -> None:
+def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
     """Read the documents."""
     for document in documents:
-        kind = _kind_of(document.content)
-        name = _name_of(document.content)
+        kind = _detect_kind(document.content)
+        name = _read_name(document.content)
         fields = Fields(document.content, reading, document.locate, subject=f"{kind} {name}".strip())
         match kind:
             case "cluster":
@@ -50,140 +50,144 @@ def read(documents: tuple[Document, ...], reading: Reading) -> None:
             case "topic":
                 _import_topic(fields)
             case "acl":
-                _take_rules(fields)
+                _import_rules(fields)
             case _:
-                fields.unsaid("", NO_CREDENTIALS)
+                fields.report_inexpressible("", NO_CREDENTIALS)
                 fields.ignore_keys("meta", "spec")
-        fields.rest()
+        fields.report_unread()
 
 
-def _kind_of(content: dict[str, Any]) -> str | None:
+def _detect_kind(content: dict[str, Any]) -> str | None:
     meta, spec = content.get("meta"), content.get("spec")
     if not isinstance(meta, dict) or not isinstance(spec, dict):
         return None
     return next((kind for kind, key in _KINDS if key in spec), None)
 
 
-def _name_of(content: dict[str, Any]) -> str:
+def _read_name(content: dict[str, Any]) -> str:
     name = content["meta"].get("name")
     return name if type(name) is str else ""
 
 
 def _read_meta(fields: Fields) -> tuple[str, str, dict[str, str]]:
     """Read name, cluster and labels; region and environment are ignored."""
-    meta = fields.inside("meta")
+    meta = fields.read_mapping("meta")
     if meta is None:
         return "", "", {}
-    meta.unsaid("description", NO_TEXT)
-    meta.unsaid("consumers", NO_TEXT)
+    meta.report_inexpressible("description", NO_TEXT)
+    meta.report_inexpressible("consumers", NO_TEXT)
     for key in ("region", "environment"):
-        meta.unsaid(key, OF_THE_TOOL)
-    values = meta.text("name") or "", meta.text("cluster") or "", meta.labels("labels")
-    meta.rest(is_left_out=False)
+        meta.report_inexpressible(key, OF_THE_TOOL)
+    values = meta.read_text("name") or "", meta.read_text("cluster") or "", meta.read_labels("labels")
+    meta.report_unread(is_expressible=False)
     return values
 
 
 def _import_topic(fields: Fields) -> None:
-    is_named = fields.is_named("meta")
+    has_text_name = fields.has_text_name("meta")
     name, cluster, labels = _read_meta(fields)
-    spec = fields.inside("spec")
+    spec = fields.read_mapping("spec")
     if spec is None:
         return
-    configs = _configs(spec)
-    placement = spec.inside("placement")
-    if placement is not None and placement.text("strategy") not in {None, _ANYWHERE}:
-        placement.unsaid("strategy", PLACEMENT)
-    spec.unsaid("migration", OF_THE_TOOL)
+    configs = _read_configs(spec)
+    placement = spec.read_mapping("placement")
+    if placement is not None and placement.read_text("strategy") not in {None, _ANYWHERE}:
+        placement.report_inexpressible("strategy", PLACEMENT)
+    spec.report_inexpressible("migration", OF_THE_TOOL)
     topic = ImportedTopic(
         name=name,
         place=fields.place,
         cluster=cluster,
-        partitions=spec.number("partitions"),
-        replication_factor=spec.number("replicationFactor"),
+        partitions=spec.read_number("partitions"),
+        replication_factor=spec.read_number("replicationFactor"),
         configs=configs,
         labels=labels,
     )
-    if is_named:
+    if has_text_name:
         fields.reading.topics.append(topic)
-    spec.rest()
+    spec.report_unread()
 
 
-def _configs(spec: Fields) -> dict[str, SourceValue]:
+def _read_configs(spec: Fields) -> dict[str, SourceValue]:
     """Read the settings; a retention given twice with different values is not imported."""
-    configs = spec.said("settings")
-    minutes = spec.number("retentionMinutes")
+    configs = spec.read_values("settings")
+    minutes = spec.read_number("retentionMinutes")
     if minutes is None or minutes <= 0:
         return configs
-    retention = SourceValue(minutes * _MS_PER_MINUTE, spec.of("retentionMinutes"))
+    retention = SourceValue(minutes * _MS_PER_MINUTE, spec.locate_key("retentionMinutes"))
     other = configs.setdefault(_RETENTION, retention)
     if str(other.value) != str(retention.value):
         del configs[_RETENTION]
         why = f"is {retention.value:,} ms, and settings.{_RETENTION} says {other.value}: both are left out"
-        spec.lost("retentionMinutes", why, "Keep the one that is right: topicctl refuses both together.")
+        spec.report_lost("retentionMinutes", why, "Keep the one that is right: topicctl refuses both together.")
     return configs
 
 
-def _take_rules(fields: Fields) -> None:
+def _import_rules(fields: Fields) -> None:
     _, cluster, _ = _read_meta(fields)
-    spec = fields.inside("spec")
-    for entry in spec.each("acls") if spec is not None else ():
-        resource = entry.inside("resource")
+    spec = fields.read_mapping("spec")
+    for entry in spec.iterate_mappings("acls") if spec is not None else ():
+        resource = entry.read_mapping("resource")
         if resource is None:
-            entry.lost("", "it names no resource")
+            entry.report_lost("", "it names no resource")
             continue
         SourceRule(
-            resource=resource.text("type"),
-            name=resource.text("name"),
-            pattern=resource.text("patternType"),
-            principal=resource.text("principal"),
-            host=resource.text("host"),
-            permission=resource.text("permission"),
-            operations=entry.texts("operations"),
+            resource=resource.read_text("type"),
+            name=resource.read_text("name"),
+            pattern=resource.read_text("patternType"),
+            principal=resource.read_text("principal"),
+            host=resource.read_text("host"),
+            permission=resource.read_text("permission"),
+            operations=entry.read_texts("operations"),
             cluster=cluster,
         ).add_to(entry)
-        resource.rest()
-        entry.rest()
+        resource.report_unread()
+        entry.report_unread()
     if spec is not None:
-        spec.rest()
+        spec.report_unread()
 
 
 def _import_cluster(fields: Fields) -> None:
     name, _, _ = _read_meta(fields)
-    spec = fields.inside("spec")
+    spec = fields.read_mapping("spec")
     if spec is None:
         return
     for key in ("zkAddrs", "zkPrefix", "zkLockPath", "versionMajor", "defaultThrottleMB"):
-        spec.unsaid(key, OF_THE_TOOL)
-    spec.unsaid("defaultRetentionDropStepDuration", OF_THE_TOOL)
+        spec.report_inexpressible(key, OF_THE_TOOL)
+    spec.report_inexpressible("defaultRetentionDropStepDuration", OF_THE_TOOL)
     cluster = ImportedCluster(
         name=name,
         place=fields.place,
-        bootstrap_servers=spec.texts("bootstrapAddrs"),
-        cluster_id=spec.text("clusterID"),
-        security=security_of(spec, _tls(spec.inside("tls")), _sasl(spec.inside("sasl"))),
+        bootstrap_servers=spec.read_texts("bootstrapAddrs"),
+        cluster_id=spec.read_text("clusterID"),
+        security=build_security(spec, _read_tls(spec.read_mapping("tls")), _read_sasl(spec.read_mapping("sasl"))),
     )
     fields.reading.clusters.append(cluster)
-    spec.rest()
+    spec.report_unread()
 
 
-def _tls(tls: Fields | None) -> Tls | None:
-    if tls is None or not tls.flag("enabled"):
+def _read_tls(tls: Fields | None) -> TlsFiles | None:
+    if tls is None or not tls.read_flag("enabled"):
         return None
-    if tls.flag("skipVerify"):
-        tls.unsaid("skipVerify", "certificates are always verified", "Give the CA's certificate as security.caFile.")
-    tls.unsaid("serverName", "the TLS server name is always the host name of the broker")
-    settings = Tls(ca_file=tls.text("caCertPath"), cert_file=tls.text("certPath"), key_file=tls.text("keyPath"))
-    tls.rest()
+    if tls.read_flag("skipVerify"):
+        tls.report_inexpressible(
+            "skipVerify", "certificates are always verified", "Give the CA's certificate as security.caFile."
+        )
+    tls.report_inexpressible("serverName", "the TLS server name is always the host name of the broker")
+    settings = TlsFiles(
+        ca_file=tls.read_text("caCertPath"), cert_file=tls.read_text("certPath"), key_file=tls.read_text("keyPath")
+    )
+    tls.report_unread()
     return settings
 
 
-def _sasl(sasl: Fields | None) -> Sasl | None:
-    if sasl is None or not sasl.flag("enabled"):
+def _read_sasl(sasl: Fields | None) -> SaslLogin | None:
+    if sasl is None or not sasl.read_flag("enabled"):
         return None
     sasl.ignore_keys("password")  # secret: a reference is used instead
-    sasl.unsaid(
+    sasl.report_inexpressible(
         "secretsManagerArn", "secrets are read from the environment or a file", "Set what security.password names."
     )
-    settings = Sasl(mechanism=sasl.text("mechanism"), username=sasl.text("username"))
-    sasl.rest()
+    settings = SaslLogin(mechanism=sasl.read_text("mechanism"), username=sasl.read_text("username"))
+    sasl.report_unread()
     return settings

@@ -16,15 +16,15 @@ from reconciler.importers.base import (
     Document,
     ImportedCluster,
     NotImported,
-    Place,
-    Reading,
-    Target,
-    files_below,
+    SourcePlace,
+    SourceReading,
+    TargetCluster,
+    list_files_below,
     read_documents,
 )
-from reconciler.importers.julie import read_julie
-from reconciler.importers.resources import Flat, ImportedResources, compose
-from reconciler.importers.terraform import is_state, read_terraform
+from reconciler.importers.julie import import_julie
+from reconciler.importers.resources import ClusterResources, ImportedResources, compose_resources
+from reconciler.importers.terraform import import_terraform, is_state
 from reconciler.manifests.files import build_label, find_manifests, find_workspace
 from reconciler.operations.export import add_workspace_files, warn_unread
 from reconciler.operations.export_layout import (
@@ -62,31 +62,31 @@ if TYPE_CHECKING:
 class Tool(NamedTuple):
     """A tool whose files are YAML: how to recognize and read its documents."""
 
-    claims: Callable[[Any], bool]
-    read: Callable[[tuple[Document, ...], Reading], None]
+    is_own_document: Callable[[Any], bool]
+    read: Callable[[tuple[Document, ...], SourceReading], None]
 
 
 TERRAFORM: Final = ("terraform", "terraform-state")
 JULIE: Final = "julie"
 GITOPS: Final = "kafka-gitops"
 _YAML_TOOLS: Final[dict[str, Tool]] = {
-    "topicctl": Tool(topicctl.claims, topicctl.read),
-    "jikkou": Tool(jikkou.claims, jikkou.read),
-    GITOPS: Tool(kafka_gitops.claims, kafka_gitops.read),
-    "strimzi": Tool(strimzi.claims, strimzi.read),
+    "topicctl": Tool(topicctl.is_own_document, topicctl.read),
+    "jikkou": Tool(jikkou.is_own_document, jikkou.read),
+    GITOPS: Tool(kafka_gitops.is_own_document, kafka_gitops.read),
+    "strimzi": Tool(strimzi.is_own_document, strimzi.read),
 }
 _CLAIMS: Final[dict[str, Callable[[Any], bool]]] = {
-    **{name: tool.claims for name, tool in _YAML_TOOLS.items()},
-    JULIE: julie.claims,
+    **{name: tool.is_own_document for name, tool in _YAML_TOOLS.items()},
+    JULIE: julie.is_own_document,
 }
 
 
-def read_files(tool: str, path: Path, cwd: Path) -> Reading:
+def read_files(tool: str, path: Path, cwd: Path) -> SourceReading:
     """Read the files of a tool below a path."""
-    files = files_below(path)
-    reading = Reading()
+    files = list_files_below(path)
+    reading = SourceReading()
     if tool in TERRAFORM:
-        is_any = read_terraform(path, files, cwd, reading)
+        is_any = import_terraform(path, files, cwd, reading)
     else:
         is_any = _read_yaml(tool, path, files, cwd, reading)
     if not is_any:
@@ -94,18 +94,18 @@ def read_files(tool: str, path: Path, cwd: Path) -> Reading:
     return reading
 
 
-def _read_yaml(tool: str, path: Path, files: tuple[Path, ...], cwd: Path, reading: Reading) -> bool:
+def _read_yaml(tool: str, path: Path, files: tuple[Path, ...], cwd: Path, reading: SourceReading) -> bool:
     suffixes = (*YAML, ".json") if tool == JULIE else YAML
     chosen = [file for file in files if file.suffix in suffixes or file == path]
     documents = read_documents(chosen, cwd)
-    claims = _CLAIMS[tool]
-    own = tuple(document for document in documents if claims(document.content))
+    is_own_document = _CLAIMS[tool]
+    own = tuple(document for document in documents if is_own_document(document.content))
     if tool == GITOPS and not path.is_dir():
         own += _read_settings_files(own, cwd)
     reading.files = sorted({document.file for document in own})
     reading.unread = sorted({build_label(file, cwd) for file in chosen} - set(reading.files))
     if tool == JULIE:
-        read_julie(own, [file for file in files if file.suffix == ".properties"], cwd, reading)
+        import_julie(own, [file for file in files if file.suffix == ".properties"], cwd, reading)
     else:
         _YAML_TOOLS[tool].read(own, reading)
     return bool(own)
@@ -120,7 +120,7 @@ def _read_settings_files(documents: tuple[Document, ...], cwd: Path) -> tuple[Do
             if isinstance(name, str) and (file := document.path.parent / name) not in named:
                 named.append(file)
     documents_read = read_documents(named, cwd)
-    return tuple(document for document in documents_read if kafka_gitops.claims(document.content))
+    return tuple(document for document in documents_read if kafka_gitops.is_own_document(document.content))
 
 
 def _no_files_error(tool: str, path: Path, files: tuple[Path, ...], cwd: Path) -> UserError:
@@ -149,7 +149,11 @@ def _find_claiming_tools(file: Path, cwd: Path) -> list[str]:
         documents = read_documents([file], cwd)
     except UserError:
         return []
-    return [name for name, claims in _CLAIMS.items() if any(claims(document.content) for document in documents)]
+    return [
+        name
+        for name, is_own_document in _CLAIMS.items()
+        if any(is_own_document(document.content) for document in documents)
+    ]
 
 
 _SET_IT: Final = "Set it at the topic; `default` is what the brokers have."
@@ -161,12 +165,15 @@ class FactoredImport:
     """Imported resources of all clusters, their places in the tool's files, and what was not imported."""
 
     resources: dict[Address, Resource] = field(default_factory=dict)
-    places: dict[Address, Place] = field(default_factory=dict)
+    places: dict[Address, SourcePlace] = field(default_factory=dict)
     lost: list[NotImported] = field(default_factory=list)
 
 
 def factor_imported(
-    flat: Mapping[str, Flat], targets: Iterable[Target], policies: Mapping[str, TieringPolicy], at_least: int
+    flat: Mapping[str, ClusterResources],
+    targets: Iterable[TargetCluster],
+    policies: Mapping[str, TieringPolicy],
+    at_least: int,
 ) -> FactoredImport:
     """Lay out the imported resources of each cluster; `policies` exist already."""
     gathered = FactoredImport()
@@ -192,17 +199,19 @@ def factor_imported(
     return gathered
 
 
-def _report_inexpressible(made: FactoredLayout, flat: Flat, target: Target) -> Iterator[NotImported]:
+def _report_inexpressible(made: FactoredLayout, flat: ClusterResources, target: TargetCluster) -> Iterator[NotImported]:
     rules = {str(binding): place for binding, place in flat.bindings.items()}
     for left in made.unsaid:
         name = full_name_of(Address(left.place)).replace(":", target.separator)
         place = rules.get(left.place) or flat.places.get(name)
         if place is not None:
             subject, key = (left.place, "") if left.place in rules else (f"topic {name}", "acls")
-            yield NotImported(place, subject, key, left.error.message, _STAYS, is_left_out=False)
+            yield NotImported(place, subject, key, left.error.message, _STAYS, is_expressible=False)
 
 
-def _add_resource(gathered: FactoredImport, address: Address, resource: Resource, target: Target, flat: Flat) -> None:
+def _add_resource(
+    gathered: FactoredImport, address: Address, resource: Resource, target: TargetCluster, flat: ClusterResources
+) -> None:
     name = full_name_of(address).replace(":", target.separator)
     place = flat.places.get(name) if kind_of(address) == "topic" else None
     declared = target.declared.get(address)
@@ -221,19 +230,19 @@ def _add_resource(gathered: FactoredImport, address: Address, resource: Resource
                 gathered.lost.append(NotImported(place, str(binding), "", why, "Add it there."))
 
 
-def _list_bindings(namespace: Namespace, target: Target) -> Iterator[AccessBinding]:
+def _list_bindings(namespace: Namespace, target: TargetCluster) -> Iterator[AccessBinding]:
     prefix = namespace.metadata.name.replace(":", target.separator) + target.separator
     return expand_namespace_rules(prefix, namespace.spec.acls)
 
 
 class _InheritedConfigs:
-    def __init__(self, target: Target, policies: Mapping[str, TieringPolicy]) -> None:
+    def __init__(self, target: TargetCluster, policies: Mapping[str, TieringPolicy]) -> None:
         self._target = target
         known = {policy.address: DeclaredResource(policy, "") for policy in policies.values()}
         self._inheritance = Inheritance({**known, **target.declared}, {})
         self._assume_capabilities = replace(_assume_capabilities(target), inherits_configs=False)
 
-    def find_inherited(self, topic: Topic, flat: Flat) -> Iterator[NotImported]:
+    def find_inherited(self, topic: Topic, flat: ClusterResources) -> Iterator[NotImported]:
         name = topic.full_name.replace(":", self._target.separator)
         own = flat.topics[name].spec.configs
         for key, (value, origin) in sorted(self._inheritance.above(topic, self._assume_capabilities).items()):
@@ -244,12 +253,12 @@ class _InheritedConfigs:
                 yield NotImported(flat.places[name], f"topic {name}", key, why, _SET_IT)
 
 
-def _list_namespaces(target: Target) -> list[Namespace]:
+def _list_namespaces(target: TargetCluster) -> list[Namespace]:
     resources = (declared.resource for declared in target.declared.values())
     return [resource for resource in resources if isinstance(resource, Namespace)]
 
 
-def _assume_capabilities(target: Target) -> Capabilities:
+def _assume_capabilities(target: TargetCluster) -> Capabilities:
     if target.has_namespaces:
         return Capabilities(platform=target.provider, tiering=True, acls=True, inherits_configs=True)
     return Capabilities(
@@ -274,7 +283,7 @@ class TargetWorkspace:
 
     folder: Path | None = None
     manifests: Sequence[str] = ()
-    targets: Mapping[str, Target] = field(default_factory=dict)
+    targets: Mapping[str, TargetCluster] = field(default_factory=dict)
     policies: Mapping[str, TieringPolicy] = field(default_factory=dict)
 
 
@@ -295,8 +304,8 @@ def read_target_workspace(invocation: Invocation, select: Select, out: Path) -> 
 
 
 def choose_targets(
-    reading: Reading, around: TargetWorkspace, options: Iterable[str], separator: str | None
-) -> dict[str, Target]:
+    reading: SourceReading, around: TargetWorkspace, options: Iterable[str], separator: str | None
+) -> dict[str, TargetCluster]:
     """Return our cluster for each cluster name in the tool's files."""
     theirs = _list_cluster_names(reading)
     wanted = _parse_clusters(options, theirs)
@@ -304,7 +313,7 @@ def choose_targets(
     # A reference without a name means the only named cluster, unless the files declare one without a name.
     meant = several[0] if len(several) == 1 and "" not in {cluster.name for cluster in reading.clusters} else ""
     is_only = len({name or meant for name in theirs}) == 1
-    targets: dict[str, Target] = {}
+    targets: dict[str, TargetCluster] = {}
     owners: dict[str, str] = {}
     for name in theirs:
         ours = wanted.get(name or meant) or _match_cluster(name or meant, around, is_only=is_only)
@@ -313,7 +322,7 @@ def choose_targets(
             one, other = (quote(f"{cluster_name or _UNNAMED}=") for cluster_name in (owner, name))
             hint = f"Name them: --cluster {one}NAME --cluster {other}OTHER"
             raise UsageError(f"two clusters of the files would get the same name, {ours}", hint=hint)
-        targets[name] = _apply_separator(around.targets.get(ours, Target(name=ours)), separator)
+        targets[name] = _apply_separator(around.targets.get(ours, TargetCluster(name=ours)), separator)
     return targets
 
 
@@ -328,12 +337,12 @@ def _find_folder(invocation: Invocation, out: Path) -> Path | None:
     return None
 
 
-def _list_declared_targets(loaded: LoadedWorkspace) -> Iterable[Target]:
+def _list_declared_targets(loaded: LoadedWorkspace) -> Iterable[TargetCluster]:
     for declared in loaded.desired.values():
         cluster = declared.resource
         if isinstance(cluster, Cluster):
             separator = cluster.spec.connection.find_separator()
-            yield Target(
+            yield TargetCluster(
                 name=cluster.metadata.name,
                 separator=separator or FLAT_SEPARATOR,
                 has_namespaces=separator is None,
@@ -347,7 +356,7 @@ def _list_declared_targets(loaded: LoadedWorkspace) -> Iterable[Target]:
             )
 
 
-def _list_cluster_names(reading: Reading) -> list[str]:
+def _list_cluster_names(reading: SourceReading) -> list[str]:
     clusters = {cluster.name for cluster in reading.clusters}
     used = {topic.cluster for topic in reading.topics} | {rule.cluster for rule in reading.rules}
     return sorted(clusters | used)
@@ -380,7 +389,7 @@ def _match_cluster(theirs: str, around: TargetWorkspace, *, is_only: bool) -> st
     return _INVALID_CHARACTERS.sub("-", theirs).strip("-._") or _UNNAMED
 
 
-def _apply_separator(target: Target, separator: str | None) -> Target:
+def _apply_separator(target: TargetCluster, separator: str | None) -> TargetCluster:
     if separator is None or separator == target.separator:
         return target
     if target.is_declared and target.provider == BROKERS_PROVIDER:
@@ -429,19 +438,19 @@ class ImportResult:
     """Files of this format that belong to other tools."""
     files: tuple[Path, ...]
     addresses: tuple[Address, ...]
-    places: Mapping[Address, Place]
+    places: Mapping[Address, SourcePlace]
     clusters: tuple[ClusterNote, ...]
     lost: tuple[NotImported, ...]
 
     @property
     def left_out(self) -> tuple[NotImported, ...]:
         """Resources that were left out, but that another spelling would import."""
-        return tuple(lost for lost in self.lost if lost.is_left_out)
+        return tuple(lost for lost in self.lost if lost.is_expressible)
 
     @property
     def unsaid(self) -> tuple[NotImported, ...]:
         """Settings that manifests cannot express."""
-        return tuple(lost for lost in self.lost if not lost.is_left_out)
+        return tuple(lost for lost in self.lost if not lost.is_expressible)
 
     @property
     def verdict(self) -> ReconcilerError | None:
@@ -465,7 +474,7 @@ def import_files(invocation: Invocation, select: Select, options: ImportOptions)
     around = TargetWorkspace() if is_workspace else read_target_workspace(invocation, select, out)
     targets = choose_targets(reading, around, options.clusters, options.separator)
     reading.clusters = _apply_addresses(options, reading, targets)
-    composed = compose(reading, targets)
+    composed = compose_resources(reading, targets)
     gathered = factor_imported(composed.flat, targets.values(), around.policies, options.at_least)
     if is_workspace and gathered.resources:
         _check_brokers_known(composed, targets)
@@ -499,7 +508,9 @@ def _write_files(
     return (*files, *add_git_and_editor_files(out))
 
 
-def _apply_addresses(options: ImportOptions, reading: Reading, targets: Mapping[str, Target]) -> list[ImportedCluster]:
+def _apply_addresses(
+    options: ImportOptions, reading: SourceReading, targets: Mapping[str, TargetCluster]
+) -> list[ImportedCluster]:
     if not targets:
         return []
     theirs = {target.name: name for name, target in targets.items()}
@@ -507,7 +518,7 @@ def _apply_addresses(options: ImportOptions, reading: Reading, targets: Mapping[
     servers_by_cluster = _parse_addresses(
         options.bootstrap_servers, targets, sorted(theirs.keys() - names) or sorted(theirs)
     )
-    place = Place("--bootstrap-server")
+    place = SourcePlace("--bootstrap-server")
     more = [
         ImportedCluster(name=theirs[name], place=place, bootstrap_servers=servers)
         for name, servers in servers_by_cluster.items()
@@ -523,7 +534,7 @@ def _apply_addresses(options: ImportOptions, reading: Reading, targets: Mapping[
 
 
 def _parse_addresses(
-    typed: Iterable[str], targets: Mapping[str, Target], unnamed: Sequence[str]
+    typed: Iterable[str], targets: Mapping[str, TargetCluster], unnamed: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
     known = {target.name: target.name for target in targets.values()}
     known |= {theirs: target.name for theirs, target in targets.items() if theirs}
@@ -540,7 +551,7 @@ def _parse_addresses(
     return servers
 
 
-def _check_brokers_known(composed: ImportedResources, targets: Mapping[str, Target]) -> None:
+def _check_brokers_known(composed: ImportedResources, targets: Mapping[str, TargetCluster]) -> None:
     missing = sorted({target.name for target in targets.values()} - composed.clusters.keys())
     if missing:
         is_only = len({target.name for target in targets.values()}) == 1
@@ -551,7 +562,7 @@ def _check_brokers_known(composed: ImportedResources, targets: Mapping[str, Targ
 
 
 def _build_notes(
-    composed: ImportedResources, targets: Mapping[str, Target], *, is_workspace: bool
+    composed: ImportedResources, targets: Mapping[str, TargetCluster], *, is_workspace: bool
 ) -> list[ClusterNote]:
     texts = {name: format_resource(cluster, {}) for name, cluster in composed.clusters.items()}
     ours = {target.name: target for target in targets.values()}

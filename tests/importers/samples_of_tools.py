@@ -53,7 +53,7 @@ def manifests_in(out: Path) -> dict[str, str]:
 def losses(found: ImportResult) -> str:
     """Return what was not carried over, a line each."""
     return "".join(
-        f"{each.place} {'left out' if each.is_left_out else 'unsaid'}: {each.subject}"
+        f"{each.place} {'left out' if each.is_expressible else 'unsaid'}: {each.subject}"
         f"{' ' if each.field else ''}{each.field}: {each.why}\n"
         for each in found.lost
     )

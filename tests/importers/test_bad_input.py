@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reconciler.errors import ReconcilerError, UserError
-from reconciler.importers.resources import compose
+from reconciler.importers.resources import compose_resources
 from reconciler.manifests.yaml_documents import parse_yaml
 from reconciler.operations.imports import (
     ImportOptions,
@@ -207,7 +207,7 @@ def test_what_terraform_prints_of_a_state_is_read_too(tmp_path: Path) -> None:
     found = run(tmp_path, "terraform", "files/shown.json")
     assert found.addresses == ("topic/kafka/orders",)
     assert found.verdict is None
-    assert [(each.subject, each.is_left_out) for each in found.lost] == [("provider alias", False)]
+    assert [(each.subject, each.is_expressible) for each in found.lost] == [("provider alias", False)]
 
 
 def test_a_thousand_topics_take_no_time_worth_naming(tmp_path: Path) -> None:
@@ -290,5 +290,5 @@ def test_whatever_stands_where_nobody_expects_it_nothing_breaks(tool: str, tmp_p
 def composed_of(folder: Path, tool: str) -> None:
     reading = read_files(tool, folder / "files", folder)
     targets = choose_targets(reading, TargetWorkspace(), (), None)
-    composed = compose(reading, targets)
+    composed = compose_resources(reading, targets)
     factor_imported(composed.flat, targets.values(), {}, 2)

@@ -227,7 +227,7 @@ def test_a_resource_of_terraform_that_cannot_be_read_is_told(
 ) -> None:
     files_in(tmp_path, {"terraform.tfstate": state_of("a", **more)})
     found = run(tmp_path, "terraform")
-    told = [(each.subject, "left out" if each.is_left_out else "unsaid") for each in found.lost]
+    told = [(each.subject, "left out" if each.is_expressible else "unsaid") for each in found.lost]
     assert told == [(subject, becomes)]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, cast
 
-from reconciler.cli.json.base import Form, document
+from reconciler.cli.json.base import Form, define_document
 from reconciler.importers.base import NotImported
 from reconciler.operations.export import ExportResult
 from reconciler.operations.export_archives import NEVER_KEPT, GroupReturn
@@ -82,17 +82,17 @@ class StoredMetadata:
     """Metadata that is never stored."""
 
 
-def _source(exported: ExportResult) -> Literal["cluster", "object-storage"]:
+def _name_source(exported: ExportResult) -> Literal["cluster", "object-storage"]:
     return "object-storage" if exported.is_archived else "cluster"
 
 
-def _exported(exported: ExportResult) -> tuple[ExportedResource, ...]:
+def _list_exported(exported: ExportResult) -> tuple[ExportedResource, ...]:
     """Resources for which a manifest was written."""
     archives = exported.archives
     return tuple(
         ExportedResource(
             address,
-            _recovery(exported, archives.recoveries[address], archives.older.get(address, ()))
+            _build_recovery(exported, archives.recoveries[address], archives.older.get(address, ()))
             if address in archives.recoveries
             else None,
             comes_back_empty=address in archives.empty,
@@ -102,34 +102,36 @@ def _exported(exported: ExportResult) -> tuple[ExportedResource, ...]:
     )
 
 
-def _recovery(exported: ExportResult, topic: RecoverableTopic, older: Sequence[str]) -> Recovery:
-    return Recovery(topic, tuple(older), None if topic.uploaded_ms is None else _age_ms(exported, topic.uploaded_ms))
+def _build_recovery(exported: ExportResult, topic: RecoverableTopic, older: Sequence[str]) -> Recovery:
+    return Recovery(
+        topic, tuple(older), None if topic.uploaded_ms is None else _compute_age_ms(exported, topic.uploaded_ms)
+    )
 
 
-def _age_ms(exported: ExportResult, at_ms: int) -> int:
+def _compute_age_ms(exported: ExportResult, at_ms: int) -> int:
     return max(0, exported.now_ms - at_ms)
 
 
-def _ends(recovery: Recovery) -> tuple[PartitionEnd, ...]:
+def _list_ends(recovery: Recovery) -> tuple[PartitionEnd, ...]:
     """Partitions with uploaded records."""
     return tuple(PartitionEnd(number, *ends) for number, ends in sorted(recovery.topic.ends.items()))
 
 
-def _metadata(exported: ExportResult) -> StoredMetadata | None:
+def _build_metadata(exported: ExportResult) -> StoredMetadata | None:
     """Metadata in object storage. Null: not requested, or nothing is stored."""
     cluster = exported.archives.metadata
     if cluster is None:
         return None
-    parts = tuple(PartAge(part, _age_ms(exported, part.written_ms)) for part in cluster.parts)
+    parts = tuple(PartAge(part, _compute_age_ms(exported, part.written_ms)) for part in cluster.parts)
     return StoredMetadata(cluster, parts, exported.archives.groups, NEVER_KEPT)
 
 
-def _part_name(age: PartAge) -> _PartName:
+def _read_part_name(age: PartAge) -> _PartName:
     """cluster: its properties; access rules are parts of namespaces and topics."""
     return cast("_PartName", age.part.name)
 
 
-def _clamped(group: GroupReturn) -> tuple[ClampedPartition, ...]:
+def _list_clamped(group: GroupReturn) -> tuple[ClampedPartition, ...]:
     """Of these, those set back to the end of the uploaded records."""
     return tuple(
         ClampedPartition(address, offset.partition, offset.committed, offset.offset)
@@ -144,39 +146,40 @@ _RECOVERY: Final = Form(
         "topic.partitions",
         "topic.records",
         "topic.bytes",
-        ("ends", _ends),
+        ("ends", _list_ends),
         "older",
         "topic.uploaded_ms",
         "age_ms",
     ),
 )
 _PART: Final = Form(
-    PartAge, (("name", _part_name), "part.entries", "part.bytes", "part.written_ms", "age_ms", "message=part.error")
+    PartAge,
+    (("name", _read_part_name), "part.entries", "part.bytes", "part.written_ms", "age_ms", "message=part.error"),
 )
 _LEFT_OUT: Final = Form(OmittedResource, ("place", "message=error", "error.hint"))
-EXPORT: Final = document(
+EXPORT: Final = define_document(
     "reconciler.export/1",
     ExportResult,
     "cluster",
-    ("source", _source),
+    ("source", _name_source),
     "files",
     (
         "exported",
-        _exported,
+        _list_exported,
         Form(ExportedResource, ("address", ("recovery", _RECOVERY), "comes_back_empty?", "former_id?")),
     ),
     ("left_out", _LEFT_OUT),
     ("unsaid", _LEFT_OUT),
     (
         "metadata?",
-        _metadata,
+        _build_metadata,
         Form(
             StoredMetadata,
             (
                 "cluster.cluster_id",
                 "message=cluster.error",
                 ("parts", _PART),
-                ("groups", Form(GroupReturn, ("group", "offsets", ("clamped", _clamped), "lost", "waiting?"))),
+                ("groups", Form(GroupReturn, ("group", "offsets", ("clamped", _list_clamped), "lost", "waiting?"))),
                 "lost",
             ),
         ),
@@ -193,7 +196,7 @@ class ImportedResource:
     """File and line of its declaration in the other tool's files. Null: several places declare it."""
 
 
-def _imported(imported: ImportResult) -> tuple[ImportedResource, ...]:
+def _list_imported(imported: ImportResult) -> tuple[ImportedResource, ...]:
     """Resources for which a manifest was written."""
     places = imported.places
     return tuple(
@@ -202,7 +205,7 @@ def _imported(imported: ImportResult) -> tuple[ImportedResource, ...]:
 
 
 _LOST: Final = Form(NotImported, ("place.file", "place.line", "subject", "field", "message=why", "hint"))
-IMPORT: Final = document(
+IMPORT: Final = define_document(
     "reconciler.import/1",
     ImportResult,
     "tool",
@@ -211,7 +214,7 @@ IMPORT: Final = document(
     "unread",
     "files",
     "clusters",
-    ("imported", _imported),
+    ("imported", _list_imported),
     ("left_out", _LOST),
     ("unsaid", _LOST),
 )
