@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommandEntry:
     """A command or group. `module` has the command's function; a group has `entries` instead."""
 
     name: str
@@ -31,136 +31,142 @@ class Entry:
     section: str
     module: str = ""
     function: str = ""
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[CommandEntry, ...] = ()
     alias: str | None = None
     """Another name, as in other tools."""
 
 
-def _command(
+def _define_command(
     section: str, name: str, summary: str, module: str, alias: str | None = None, *, group: str | None = None
-) -> Entry:
+) -> CommandEntry:
     """Return a command; `group` is needed if the module has commands of several groups."""
     function = f"{'' if group is None else f'{group}_'}{name.replace('-', '_')}_command"
-    return Entry(name, summary, section, f"reconciler.cli.commands.{module}", function, alias=alias)
+    return CommandEntry(name, summary, section, f"reconciler.cli.commands.{module}", function, alias=alias)
 
 
 _NAMESPACE: Final = (
-    _command("Commands", "list", "namespaces, and how many topics each holds", "namespace"),
-    _command("Commands", "create", "make one now; for emergencies", "namespace"),
-    _command("Commands", "alter", "change configs and access rules now; for emergencies", "namespace"),
-    _command("Commands", "move", "move topics to another namespace now", "namespace"),
-    _command("Commands", "delete", "delete one with its topics now", "namespace"),
+    _define_command("Commands", "list", "namespaces, and how many topics each holds", "namespace"),
+    _define_command("Commands", "create", "make one now; for emergencies", "namespace"),
+    _define_command("Commands", "alter", "change configs and access rules now; for emergencies", "namespace"),
+    _define_command("Commands", "move", "move topics to another namespace now", "namespace"),
+    _define_command("Commands", "delete", "delete one with its topics now", "namespace"),
 )
 
 _TOPIC: Final = (
-    _command("Commands", "list", "topics; with --sizes what they hold", "topic"),
-    _command("Commands", "describe", "one topic: partitions, offsets, configs and where they come from", "topic"),
-    _command("Commands", "storage", "what topics take, on local disk and in object storage", "topic"),
-    _command("Commands", "profile", "what a topic holds: sizes, keys, skew, what can be freed", "topic"),
-    _command("Commands", "create", "make one now; for emergencies", "topic"),
-    _command("Commands", "alter", "change configs or add partitions now; for emergencies", "topic"),
-    _command("Commands", "delete", "delete topics with their records now; for emergencies", "topic"),
-    _command("Commands", "mount", "attach topics from object storage now; for emergencies", "mount", group="topic"),
-    _command("Commands", "unmount", "detach topics into object storage now; for emergencies", "mount", group="topic"),
-    _command("Commands", "produce", "write records from a file or standard input", "topic"),
-    _command("Commands", "consume", "read records to a file or standard output", "topic"),
+    _define_command("Commands", "list", "topics; with --sizes what they hold", "topic"),
+    _define_command(
+        "Commands", "describe", "one topic: partitions, offsets, configs and where they come from", "topic"
+    ),
+    _define_command("Commands", "storage", "what topics take, on local disk and in object storage", "topic"),
+    _define_command("Commands", "profile", "what a topic holds: sizes, keys, skew, what can be freed", "topic"),
+    _define_command("Commands", "create", "make one now; for emergencies", "topic"),
+    _define_command("Commands", "alter", "change configs or add partitions now; for emergencies", "topic"),
+    _define_command("Commands", "delete", "delete topics with their records now; for emergencies", "topic"),
+    _define_command(
+        "Commands", "mount", "attach topics from object storage now; for emergencies", "mount", group="topic"
+    ),
+    _define_command(
+        "Commands", "unmount", "detach topics into object storage now; for emergencies", "mount", group="topic"
+    ),
+    _define_command("Commands", "produce", "write records from a file or standard input", "topic"),
+    _define_command("Commands", "consume", "read records to a file or standard output", "topic"),
 )
 
 _CLUSTER: Final = (
-    _command("Commands", "check", "check every register and object; --repair where it is safe", "inspect"),
+    _define_command("Commands", "check", "check every register and object; --repair where it is safe", "inspect"),
 )
 
 _GROUP: Final = (
-    _command("Commands", "list", "consumer groups", "group"),
-    _command("Commands", "describe", "one group: committed offsets, lag, whether it is reading", "group"),
-    _command("Commands", "reset", "set the offsets of a group", "group"),
-    _command("Commands", "delete", "forget a group, or what it has of one topic", "group"),
+    _define_command("Commands", "list", "consumer groups", "group"),
+    _define_command("Commands", "describe", "one group: committed offsets, lag, whether it is reading", "group"),
+    _define_command("Commands", "reset", "set the offsets of a group", "group"),
+    _define_command("Commands", "delete", "forget a group, or what it has of one topic", "group"),
 )
 
 _MOUNT: Final = (
-    _command("Commands", "list", "what can be mounted, is mounted or on its way, and whose it is", "mount"),
-    _command("Commands", "status", "mounts and unmounts in progress, and what they wait for", "mount"),
-    _command("Commands", "cancel", "stop one that has begun, and undo what it did", "mount"),
-    _command("Commands", "delete", "drop the record of one that is planned or cancelled", "mount"),
-    _command("Commands", "release", "take a topic from an owner that will not come back", "mount"),
+    _define_command("Commands", "list", "what can be mounted, is mounted or on its way, and whose it is", "mount"),
+    _define_command("Commands", "status", "mounts and unmounts in progress, and what they wait for", "mount"),
+    _define_command("Commands", "cancel", "stop one that has begun, and undo what it did", "mount"),
+    _define_command("Commands", "delete", "drop the record of one that is planned or cancelled", "mount"),
+    _define_command("Commands", "release", "take a topic from an owner that will not come back", "mount"),
 )
 
 _MIRROR: Final = (
-    _command("Commands", "create", "make mirrors over a link now; for emergencies", "mirror"),
-    _command("Commands", "delete", "delete mirrors now, with their records; for emergencies", "mirror"),
-    _command("Commands", "list", "mirrors, their states and lags", "mirror"),
-    _command("Commands", "describe", "mirrors by partition, problems, allowed commands", "mirror"),
-    _command("Commands", "errors", "what is wrong with links, tasks, mirrors and transitions", "mirror"),
-    _command("Commands", "pause", "stop fetching", "mirror"),
-    _command("Commands", "resume", "resume fetching", "mirror"),
-    _command("Commands", "promote", "make topics of mirrors, without loss; for migrations", "mirror"),
-    _command("Commands", "failover", "make topics of mirrors at once; for disasters", "mirror"),
-    _command("Commands", "reverse", "let mirror and source change roles, without loss", "mirror"),
-    _command("Commands", "restore", "make the original source a mirror of its former mirror", "mirror"),
+    _define_command("Commands", "create", "make mirrors over a link now; for emergencies", "mirror"),
+    _define_command("Commands", "delete", "delete mirrors now, with their records; for emergencies", "mirror"),
+    _define_command("Commands", "list", "mirrors, their states and lags", "mirror"),
+    _define_command("Commands", "describe", "mirrors by partition, problems, allowed commands", "mirror"),
+    _define_command("Commands", "errors", "what is wrong with links, tasks, mirrors and transitions", "mirror"),
+    _define_command("Commands", "pause", "stop fetching", "mirror"),
+    _define_command("Commands", "resume", "resume fetching", "mirror"),
+    _define_command("Commands", "promote", "make topics of mirrors, without loss; for migrations", "mirror"),
+    _define_command("Commands", "failover", "make topics of mirrors at once; for disasters", "mirror"),
+    _define_command("Commands", "reverse", "let mirror and source change roles, without loss", "mirror"),
+    _define_command("Commands", "restore", "make the original source a mirror of its former mirror", "mirror"),
 )
 
 _LINK: Final = (
-    _command("Commands", "create", "make links now; for emergencies", "mirror", group="link"),
-    _command("Commands", "list", "links, their states and mirrors", "mirror", group="link"),
-    _command(
+    _define_command("Commands", "create", "make links now; for emergencies", "mirror", group="link"),
+    _define_command("Commands", "list", "links, their states and mirrors", "mirror", group="link"),
+    _define_command(
         "Commands", "describe", "links: fields, tasks, mirrors by state, accepted commands", "mirror", group="link"
     ),
-    _command("Commands", "alter", "change fields of links now; for emergencies", "mirror", group="link"),
-    _command("Commands", "pause", "stop all mirrors of links from fetching", "mirror", group="link"),
-    _command("Commands", "resume", "resume paused links", "mirror", group="link"),
-    _command(
+    _define_command("Commands", "alter", "change fields of links now; for emergencies", "mirror", group="link"),
+    _define_command("Commands", "pause", "stop all mirrors of links from fetching", "mirror", group="link"),
+    _define_command("Commands", "resume", "resume paused links", "mirror", group="link"),
+    _define_command(
         "Commands", "delete", "delete links whose mirrors are stopped; --force stops them", "mirror", group="link"
     ),
 )
 
 _STATE: Final = (
-    _command("Commands", "list", "what this workspace owns", "state"),
-    _command("Commands", "show", "one resource as it was last applied", "state"),
-    _command("Commands", "history", "the state's snapshots, newest first", "state"),
-    _command("Commands", "diff", "differences between two states", "state"),
-    _command("Commands", "rollback-plan", "a plan back to what was applied as an earlier state", "state"),
-    _command("Commands", "mv", "record a resource under another address", "state", "move"),
-    _command("Commands", "rm", "stop owning, change nothing", "state", "forget"),
-    _command("Commands", "unlock", "take the lease from a run that died", "state", "force-unlock"),
-    _command("Commands", "repair", "rebuild a lost or damaged lockfile", "state"),
+    _define_command("Commands", "list", "what this workspace owns", "state"),
+    _define_command("Commands", "show", "one resource as it was last applied", "state"),
+    _define_command("Commands", "history", "the state's snapshots, newest first", "state"),
+    _define_command("Commands", "diff", "differences between two states", "state"),
+    _define_command("Commands", "rollback-plan", "a plan back to what was applied as an earlier state", "state"),
+    _define_command("Commands", "mv", "record a resource under another address", "state", "move"),
+    _define_command("Commands", "rm", "stop owning, change nothing", "state", "forget"),
+    _define_command("Commands", "unlock", "take the lease from a run that died", "state", "force-unlock"),
+    _define_command("Commands", "repair", "rebuild a lost or damaged lockfile", "state"),
 )
 
 COMMANDS: Final = (
-    _command("Write", "init", "a workspace to start from", "manifests"),
-    _command("Write", "validate", "check the manifests, without any cluster", "manifests"),
-    _command("Write", "fmt", "put manifests into canonical form", "manifests"),
-    _command("Write", "export", "manifests of what a cluster has, or of what can be recovered", "manifests"),
-    _command("Write", "import", "manifests from other tools' files", "manifests"),
-    _command("Write", "schema", "JSON Schema of manifests and outputs, for editors", "manifests"),
-    _command("Change", "plan", "show what would change; changes nothing", "plan_apply"),
-    _command("Change", "apply", "plan, confirm, do", "plan_apply"),
-    _command("Change", "destroy", "remove what this workspace created", "plan_apply"),
-    _command("Change", "run", "the data pipeline: mirrors, uploads, retention, compaction, sweep", "plan_apply"),
-    _command("Look", "drift", "where clusters have moved away from the files", "plan_apply"),
-    _command("Look", "show", "what is desired, recorded and observed; or a saved plan", "inspect"),
-    _command("Look", "graph", "clusters and links, a plan's order or a state machine", "inspect"),
-    _command("Look", "explain", "where each value comes from, and why an action is planned", "inspect"),
-    _command("Look", "verify", "compare two topic logs record for record", "inspect"),
-    _command("Report", "comment", "write a result into its pull request, in place of the last one", "comment"),
-    Entry("cluster", "look after embedded clusters", "Clusters", entries=_CLUSTER),
-    Entry("namespace", "list, create, move and delete namespaces", "Clusters", entries=_NAMESPACE),
-    Entry("topic", "list topics, write and read records", "Clusters", entries=_TOPIC),
-    Entry("mirror", "list mirrors, and act on them in an emergency", "Clusters", entries=_MIRROR),
-    Entry("link", "list links, and act on them in an emergency", "Clusters", entries=_LINK),
-    Entry("mount", "list mountable topics and migrations", "Clusters", entries=_MOUNT),
-    Entry("group", "list consumer groups, reset their offsets", "Clusters", entries=_GROUP),
-    Entry("state", "show the state, go back to an earlier one, repair it", "Clusters", entries=_STATE),
+    _define_command("Write", "init", "a workspace to start from", "manifests"),
+    _define_command("Write", "validate", "check the manifests, without any cluster", "manifests"),
+    _define_command("Write", "fmt", "put manifests into canonical form", "manifests"),
+    _define_command("Write", "export", "manifests of what a cluster has, or of what can be recovered", "manifests"),
+    _define_command("Write", "import", "manifests from other tools' files", "manifests"),
+    _define_command("Write", "schema", "JSON Schema of manifests and outputs, for editors", "manifests"),
+    _define_command("Change", "plan", "show what would change; changes nothing", "plan_apply"),
+    _define_command("Change", "apply", "plan, confirm, do", "plan_apply"),
+    _define_command("Change", "destroy", "remove what this workspace created", "plan_apply"),
+    _define_command("Change", "run", "the data pipeline: mirrors, uploads, retention, compaction, sweep", "plan_apply"),
+    _define_command("Look", "drift", "where clusters have moved away from the files", "plan_apply"),
+    _define_command("Look", "show", "what is desired, recorded and observed; or a saved plan", "inspect"),
+    _define_command("Look", "graph", "clusters and links, a plan's order or a state machine", "inspect"),
+    _define_command("Look", "explain", "where each value comes from, and why an action is planned", "inspect"),
+    _define_command("Look", "verify", "compare two topic logs record for record", "inspect"),
+    _define_command("Report", "comment", "write a result into its pull request, in place of the last one", "comment"),
+    CommandEntry("cluster", "look after embedded clusters", "Clusters", entries=_CLUSTER),
+    CommandEntry("namespace", "list, create, move and delete namespaces", "Clusters", entries=_NAMESPACE),
+    CommandEntry("topic", "list topics, write and read records", "Clusters", entries=_TOPIC),
+    CommandEntry("mirror", "list mirrors, and act on them in an emergency", "Clusters", entries=_MIRROR),
+    CommandEntry("link", "list links, and act on them in an emergency", "Clusters", entries=_LINK),
+    CommandEntry("mount", "list mountable topics and migrations", "Clusters", entries=_MOUNT),
+    CommandEntry("group", "list consumer groups, reset their offsets", "Clusters", entries=_GROUP),
+    CommandEntry("state", "show the state, go back to an earlier one, repair it", "Clusters", entries=_STATE),
 )
 
 
 SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
-def root() -> Command:
+def build_root_command() -> Command:
     """Return the command line."""
-    app = _typer(COMMANDS, add_completion=True)
+    app = _build_typer(COMMANDS, add_completion=True)
     app.callback(help="Plan and apply for streaming platforms: topics, namespaces and mirrors as YAML in git.")(
-        _options
+        _accept_options
     )
     return get_command(app)
 
@@ -168,7 +174,7 @@ def root() -> Command:
 class LazyGroup(TyperGroup):
     """A group that imports a command only to run it."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[CommandEntry, ...] = ()
 
     def list_commands(self, ctx: Context) -> list[str]:  # noqa: ARG002 - typer's signature
         """Return the names in the table's order."""
@@ -178,9 +184,9 @@ class LazyGroup(TyperGroup):
         """Return the command of that name; for an unknown name, fail with the nearest names."""
         for entry in self.entries:
             if cmd_name in (entry.name, entry.alias):
-                return _load(entry)
+                return _load_command(entry)
         if not ctx.resilient_parsing and not cmd_name.startswith("-"):
-            ctx.fail(_unknown(cmd_name, self.list_commands(ctx)))
+            ctx.fail(_explain_unknown(cmd_name, self.list_commands(ctx)))
         return None
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002 - typer's signature
@@ -193,7 +199,7 @@ class LazyGroup(TyperGroup):
                 )
 
 
-class _Leaf(TyperCommand):
+class _NamedCommand(TyperCommand):
     """A command that names itself in usage errors, so that the hint leads to its own help."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
@@ -206,7 +212,7 @@ class _Leaf(TyperCommand):
             raise
 
 
-def _typer(entries: tuple[Entry, ...], *, add_completion: bool = False) -> typer.Typer:
+def _build_typer(entries: tuple[CommandEntry, ...], *, add_completion: bool = False) -> typer.Typer:
     return typer.Typer(
         cls=type("Group", (LazyGroup,), {"entries": entries}),
         add_completion=add_completion,
@@ -217,13 +223,13 @@ def _typer(entries: tuple[Entry, ...], *, add_completion: bool = False) -> typer
     )
 
 
-def _load(entry: Entry) -> Command:
+def _load_command(entry: CommandEntry) -> Command:
     if entry.entries:
-        app = _typer(entry.entries)
-        app.callback(help=f"{entry.summary[0].upper()}{entry.summary[1:]}.")(_nothing)
+        app = _build_typer(entry.entries)
+        app.callback(help=f"{entry.summary[0].upper()}{entry.summary[1:]}.")(_do_nothing)
     else:
         app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=SETTINGS)
-        app.command(entry.name, cls=_Leaf)(getattr(import_module(entry.module), entry.function))
+        app.command(entry.name, cls=_NamedCommand)(getattr(import_module(entry.module), entry.function))
     command = get_command(app)
     command.name = entry.name
     if "_RECONCILER_COMPLETE" in os.environ:
@@ -233,20 +239,20 @@ def _load(entry: Entry) -> Command:
     return command
 
 
-def _unknown(name: str, known: list[str]) -> str:
+def _explain_unknown(name: str, known: list[str]) -> str:
     near = find_similar(name, known)
     return f"No such command: '{name}'" + (f"; did you mean '{near[0]}'?" if near else "")
 
 
 def _show_version(is_requested: bool) -> None:
     if is_requested:
-        from reconciler.cli.environment import version_line
+        from reconciler.cli.environment import format_version
 
-        typer.echo(version_line())
+        typer.echo(format_version())
         raise typer.Exit
 
 
-def _options(
+def _accept_options(
     _version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
@@ -254,5 +260,5 @@ def _options(
     """Accept the program's own options."""
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass

@@ -41,7 +41,7 @@ def is_completing() -> bool:
     return os.environ.get(COMPLETION_VARIABLE, "").startswith("complete_")
 
 
-def complete(run: Callable[[], int]) -> int:
+def answer_shell(run: Callable[[], int]) -> int:
     """Let typer answer a shell; `run` starts it. On any error only completions are written."""
     split = _join_words_of_bash() if os.environ[COMPLETION_VARIABLE] == "complete_bash" else ""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # the search reads every package
@@ -97,7 +97,7 @@ def _join_pieces(pieces: Iterable[str]) -> tuple[list[str], int]:
     return words or [""], start
 
 
-class Offer(NamedTuple):
+class CompletionItem(NamedTuple):
     """A completion, as typer reads it."""
 
     value: str
@@ -108,23 +108,25 @@ class Offer(NamedTuple):
 def offer_values(command: Command) -> None:
     """Let a command's parameters offer values of the workspace."""
     for parameter in command.params:
-        values = _VALUES.get(_metavar(parameter))
+        values = _VALUES.get(_read_metavar(parameter))
         if values is not None:
             # An attribute of the object: typer's class is unchanged.
             parameter.__dict__["shell_complete"] = _make_completer(values)
 
 
-def _metavar(parameter: Parameter) -> str:
+def _read_metavar(parameter: Parameter) -> str:
     metavar: str = getattr(parameter, "metavar", None) or ""
     return f"{parameter.name} {metavar}" if metavar == "NAME" else metavar.strip(".")
 
 
 def _make_completer(values: Callable[[_CompletionRequest], Iterable[str]]) -> Callable[[Context, str], list[Any]]:
-    def offers(context: Context, incomplete: str) -> list[Any]:
+    def list_items(context: Context, incomplete: str) -> list[Any]:
         candidates = values(_CompletionRequest(context, incomplete))
-        return [Offer(value) for value in candidates if value.startswith(incomplete) and _SAFE.fullmatch(value)]
+        return [
+            CompletionItem(value) for value in candidates if value.startswith(incomplete) and _SAFE.fullmatch(value)
+        ]
 
-    return offers
+    return list_items
 
 
 class _CompletionRequest(NamedTuple):
@@ -161,7 +163,7 @@ _KINDS: Final = {
 """Groups and commands that accept only some kinds of addresses."""
 
 
-def _addresses(request: _CompletionRequest) -> Iterator[str]:
+def _list_addresses(request: _CompletionRequest) -> Iterator[str]:
     kinds = _KINDS.get(request.group) or _KINDS.get(request.context.info_name or "")
     return (
         address
@@ -170,33 +172,33 @@ def _addresses(request: _CompletionRequest) -> Iterator[str]:
     )
 
 
-def _allowances(request: _CompletionRequest) -> Iterator[str]:
+def _list_allowances(request: _CompletionRequest) -> Iterator[str]:
     verb, colon, _ = request.incomplete.partition(":")
-    return (f"{verb}:{address}" for address in _addresses(request)) if colon else iter(())
+    return (f"{verb}:{address}" for address in _list_addresses(request)) if colon else iter(())
 
 
-def _environments(request: _CompletionRequest) -> Iterable[str]:
+def _list_environments(request: _CompletionRequest) -> Iterable[str]:
     from reconciler.manifests.files import list_environments
 
     return list_environments(request.folder)
 
 
-def _clusters(request: _CompletionRequest) -> Iterable[str]:
+def _list_clusters(request: _CompletionRequest) -> Iterable[str]:
     return sorted(
         {cluster_of(address) or "" for address in list_declared_addresses(request.folder, request.environment)} - {""}
     )
 
 
-def _links(request: _CompletionRequest) -> Iterable[str]:
+def _list_links(request: _CompletionRequest) -> Iterable[str]:
     addresses = list_declared_addresses(request.folder, request.environment)
     return sorted({full_name_of(address) for address in addresses if kind_of(address) == "link"})
 
 
-def _runs(request: _CompletionRequest) -> Iterable[str]:
+def _list_runs(request: _CompletionRequest) -> Iterable[str]:
     """Return the newest runs of a state in a folder."""
     from reconciler.objectstore.settings import StoreSettings
 
-    state = _workspace(request.folder)["spec"]["state"]
+    state = _load_workspace(request.folder)["spec"]["state"]
     url = state if isinstance(state, str) else state["url"]
     if not url.startswith("file://"):
         return ()
@@ -208,12 +210,12 @@ def _runs(request: _CompletionRequest) -> Iterable[str]:
 
 
 _VALUES: Final[dict[str, Callable[[_CompletionRequest], Iterable[str]]]] = {
-    **dict.fromkeys(("ADDR", "ADDRESS", "PATTERN", "ADDR|PLANFILE", "ADDR|CODE", "ADDRESS|CLUSTER"), _addresses),
-    **dict.fromkeys(("CLUSTER", "cluster NAME"), _clusters),
-    "VERB:ADDR": _allowances,
-    "ENV": _environments,
-    "link NAME": _links,
-    "RUN": _runs,
+    **dict.fromkeys(("ADDR", "ADDRESS", "PATTERN", "ADDR|PLANFILE", "ADDR|CODE", "ADDRESS|CLUSTER"), _list_addresses),
+    **dict.fromkeys(("CLUSTER", "cluster NAME"), _list_clusters),
+    "VERB:ADDR": _list_allowances,
+    "ENV": _list_environments,
+    "link NAME": _list_links,
+    "RUN": _list_runs,
 }
 
 
@@ -226,49 +228,49 @@ def list_declared_addresses(folder: Path, environment: str | None) -> list[Addre
     """Return the declared addresses, sorted, without names that contain a variable."""
     from reconciler.manifests.files import OVERLAYS, find_manifests
 
-    listed = _workspace(folder).get("spec", {}).get("manifests") or ["manifests"]
+    listed = _load_workspace(folder).get("spec", {}).get("manifests") or ["manifests"]
     apart = {folder / "reconciler.yaml", folder / OVERLAYS}
     files = find_manifests(folder, listed, apart=apart).files
     if environment is not None:
         overlay = folder / OVERLAYS / environment
         files = (*files, *find_manifests(overlay, ["."], apart={overlay / "values.yaml"}, may_be_empty=True).files)
-    addresses = {address for file in files for address in _of_file(file)}
+    addresses = {address for file in files for address in _list_file_addresses(file)}
     return sorted(address for address in addresses if "${" not in address)
 
 
-def _workspace(folder: Path) -> dict[str, Any]:
-    content: dict[str, Any] = next(_documents((folder / "reconciler.yaml").read_bytes()), {})
+def _load_workspace(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = next(_parse_documents((folder / "reconciler.yaml").read_bytes()), {})
     return content
 
 
-def _of_file(file: Path) -> Iterator[Address]:
+def _list_file_addresses(file: Path) -> Iterator[Address]:
     from reconciler.manifests.files import read_bounded
 
     raw = read_bounded(file, str(file))
     if not isinstance(raw, bytes):
         return
-    heads = b"\n---\n".join(_head(document) for document in _DOCUMENT.split(raw))
-    for content in _documents(heads):
+    heads = b"\n---\n".join(_extract_head(document) for document in _DOCUMENT.split(raw))
+    for content in _parse_documents(heads):
         address = find_document_address(content)
         if address is not None:
             yield address
             if kind_of(address) == "link":
-                yield from _mirrors(content, cluster_of(address) or "")
+                yield from _list_mirrors(content, cluster_of(address) or "")
 
 
-def _head(document: bytes) -> bytes:
+def _extract_head(document: bytes) -> bytes:
     """Return a document's lines with its address; a link whole, because its mirrors have addresses, too."""
     return document if _LINK.search(document) else b"\n".join(_HEAD.findall(document)) or document
 
 
-def _mirrors(link: Any, cluster: str) -> Iterator[Address]:
+def _list_mirrors(link: Any, cluster: str) -> Iterator[Address]:
     spec = link.get("spec", {})
     for entry in spec.get("mirrorTopics", ()):
         namespace, name = split_name(entry["source"])
         yield Address(f"mirror/{cluster}/{join_name(namespace, spec.get('prefix', '') + name)}")
 
 
-def _documents(raw: bytes) -> Iterator[Any]:
+def _parse_documents(raw: bytes) -> Iterator[Any]:
     from reconciler.manifests.yaml_documents import parse_yaml
 
     return (document.content for document in parse_yaml(raw, "").documents)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Literal, TextIO, cast
 
 from reconciler.cli import signals
 from reconciler.cli.hint_rewrite import add_typed_options_to_lines
-from reconciler.cli.text.lines import Line, Tone, text_of
+from reconciler.cli.text.lines import Line, Tone, to_plain_text
 from reconciler.runtime.text import escape_commands
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Screen:
     @property
     def can_redraw(self) -> bool:
         """Return whether lines may be redrawn; a pipeline's log keeps each, even if it seems a terminal."""
-        return self.is_terminal and os.environ.get("TERM") not in {"dumb", "unknown"} and pipeline() is None
+        return self.is_terminal and os.environ.get("TERM") not in {"dumb", "unknown"} and detect_pipeline() is None
 
     @property
     def width(self) -> int | None:
@@ -71,15 +71,17 @@ class Screen:
     def show(self, lines: Iterable[Line]) -> None:
         """Write lines; a reader that has gone is no error."""
         again = add_typed_options_to_lines(lines)
-        self.write(_colour_text(again) if self.has_colours else text_of(again))
+        self.write(_colour_text(again) if self.has_colours else to_plain_text(again))
 
-    def page(self, lines: Iterable[Line]) -> None:
+    def show_paged(self, lines: Iterable[Line]) -> None:
         """Show lines, through RECONCILER_PAGER if that is set and they exceed the terminal."""
         pager = os.environ.get("RECONCILER_PAGER", "").strip() if self.is_terminal else ""
         held = list(lines)
         if pager and len(held) >= os.get_terminal_size(self.stream.fileno()).lines:
             again = add_typed_options_to_lines(held)
-            if _show_in_pager(pager, escape_commands(_colour_text(again) if self.has_colours else text_of(again))):
+            if _show_in_pager(
+                pager, escape_commands(_colour_text(again) if self.has_colours else to_plain_text(again))
+            ):
                 return
         self.show(held)
 
@@ -88,25 +90,25 @@ class Screen:
         text = escape_commands(text)
         _ignore_broken_pipe(self.stream, lambda: _write_text(self.stream, text))
 
-    def command(self, text: str) -> None:
+    def write_command(self, text: str) -> None:
         """Write a command to a pipeline's runner, which `write` would disarm; its content is escaped already."""
         _ignore_broken_pipe(self.stream, lambda: _write_text(self.stream, text))
 
     @contextmanager
-    def folded(self, title: str) -> Iterator[None]:
+    def fold_output(self, title: str) -> Iterator[None]:
         """Fold the block's output in a pipeline's log; in a file nothing changes."""
-        runner = pipeline()
+        runner = detect_pipeline()
         if runner is None or self._is_file:
             yield
             return
-        from reconciler.cli.text.job_log import Fold
+        from reconciler.cli.text.job_log import LogFold
 
-        fold = Fold(runner, title, time.time())
-        self.command(fold.begin)
+        fold = LogFold(runner, title, time.time())
+        self.write_command(fold.opening_text)
         try:
             yield
         finally:
-            self.command(fold.end(time.time()))
+            self.write_command(fold.build_closing_text(time.time()))
 
     @property
     def _is_file(self) -> bool:
@@ -120,7 +122,7 @@ class Screen:
         _ignore_broken_pipe(self.stream, lambda: _write_all(self.stream, body))
 
 
-def pipeline() -> Pipeline | None:
+def detect_pipeline() -> Pipeline | None:
     """Return the kind of pipeline by its environment; `None` outside."""
     if os.environ.get("GITHUB_ACTIONS") == "true":
         return "github"
@@ -129,12 +131,12 @@ def pipeline() -> Pipeline | None:
     return "other" if os.environ.get("CI", "") not in {"", "0", "false"} else None
 
 
-def out() -> Screen:
+def open_stdout() -> Screen:
     """Return standard output, for results."""
     return Screen(sys.stdout)
 
 
-def err() -> Screen:
+def open_stderr() -> Screen:
     """Return standard error, for progress, warnings, errors and questions."""
     return Screen(sys.stderr)
 
@@ -157,17 +159,17 @@ def _open_null(mode: Literal["r", "w"]) -> TextIO:
     return Path(os.devnull).open(mode, encoding="utf-8")
 
 
-def stdin_is_terminal() -> bool:
+def is_stdin_terminal() -> bool:
     """Return whether a person can answer."""
     return not sys.stdin.closed and sys.stdin.isatty()
 
 
-def binary_stdin() -> BinaryIO:
+def open_binary_stdin() -> BinaryIO:
     """Return standard input as bytes."""
     return sys.stdin.buffer
 
 
-def binary_stdout() -> BinaryIO:
+def open_binary_stdout() -> BinaryIO:
     """Return standard output as bytes; each write is complete."""
     buffer = sys.stdout.buffer
     return cast("BinaryIO", _CompleteWriter(buffer)) if isinstance(buffer, io.RawIOBase) else buffer
@@ -195,7 +197,7 @@ class _CompleteWriter:
         return self._raw.fileno()
 
 
-def silence(stream: TextIO) -> None:
+def discard_output(stream: TextIO) -> None:
     """Discard further output, so that closing the stream cannot fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
@@ -222,18 +224,18 @@ def _ignore_broken_pipe(stream: TextIO, write: Callable[[], object]) -> None:
         write()
         stream.flush()
     except BrokenPipeError:
-        silence(stream)
+        discard_output(stream)
     except OSError as error:
-        error.filename = error.filename or _name_of(stream)
-        silence(stream)
+        error.filename = error.filename or _name_stream(stream)
+        discard_output(stream)
         raise
 
 
-def _name_of(stream: TextIO) -> str:
+def _name_stream(stream: TextIO) -> str:
     return "standard output" if stream is sys.stdout else "standard error"
 
 
-def share_one_target() -> bool:
+def streams_share_target() -> bool:
     """Return whether both streams go to the same place, so that nothing need be printed twice."""
     try:
         ends = [os.fstat(stream.fileno()) for stream in (sys.stdout, sys.stderr)]

@@ -8,13 +8,13 @@ import sys
 import time
 from typing import Any, Final
 
-from reconciler.cli.console import err
-from reconciler.cli.text.lines import Span, Tone, line
+from reconciler.cli.console import open_stderr
+from reconciler.cli.text.lines import Span, Tone, make_line
 from reconciler.runtime.text import escape_invisible
 from reconciler.version import __version__
 
 
-def version_line() -> str:
+def format_version() -> str:
     """Return the output of `--version`."""
     return f"reconciler {__version__}"
 
@@ -22,9 +22,9 @@ def version_line() -> str:
 def warn(text: str) -> None:
     """Print a warning; with `--verbose`, as a line of the log."""
     if is_log_enabled():
-        note("warning", text=text)
+        log_event("warning", text=text)
         return
-    err().show([line(Span("Warning: ", Tone.CHANGE), text)])
+    open_stderr().show([make_line(Span("Warning: ", Tone.CHANGE), text)])
 
 
 # `--verbose` writes one JSON object a line to standard error.
@@ -55,7 +55,7 @@ def log_to_stderr() -> None:
     logger.propagate = False
 
 
-def note(message: str, /, **facts: object) -> None:
+def log_event(message: str, /, **facts: object) -> None:
     """Log an event for troubleshooting; cheap without `--verbose`."""
     if is_log_enabled():
         _LOGGER.debug(message, extra={"facts": facts})

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from typer import TyperException
 
-from reconciler.cli.console import Screen, err, silence
-from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line
+from reconciler.cli.console import Screen, discard_output, open_stderr
+from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, make_line
 from reconciler.errors import BrokenInvariantError, DriftError, MissingRecordsError, PendingError, ReconcilerError
 from reconciler.runtime.text import escape_invisible, to_one_line
 
@@ -27,7 +27,7 @@ _BUG_HINT: Final = (
 
 def report_error(error: BaseException, *, is_verbose: bool) -> int:
     """Print an error and return its exit code."""
-    screen = err()
+    screen = open_stderr()
     match error:
         case ReconcilerError():
             _print_own_error(screen, error)
@@ -35,11 +35,11 @@ def report_error(error: BaseException, *, is_verbose: bool) -> int:
         case TyperException():
             code = _print_usage_error(screen, error)
         case KeyboardInterrupt():
-            screen.show([EMPTY, line("Interrupted: nothing was started.")])
+            screen.show([EMPTY, make_line("Interrupted: nothing was started.")])
             code = INTERRUPTED
         case BrokenPipeError():
             # The reader closed our output: discard the rest.
-            silence(sys.stdout)
+            discard_output(sys.stdout)
             code = 0
         case _:
             code, message, hint = describe_unexpected(error)
@@ -58,7 +58,7 @@ def describe_unexpected(error: BaseException) -> tuple[int, str, str]:
         case ImportError() if missing := MissingRecordsError.of(error):
             return missing.exit_code, missing.message, missing.hint
         case OSError():
-            return 1, _os_error_text(error), "Mend that, then run the same command again"
+            return 1, _format_os_error(error), "Mend that, then run the same command again"
         case MemoryError():
             return 1, "Not enough memory", "Plan less at once with --target, or give the process more memory"
         case RecursionError():
@@ -77,15 +77,15 @@ def _print_own_error(screen: Screen, error: ReconcilerError) -> None:
             _print_error(screen, "Bug", error.message, error.hint)
         case _:
             problems = getattr(error, "problems", ())
-            screen.show([row for problem in problems for row in _problem(problem, error)])
+            screen.show([row for problem in problems for row in _format_problem(problem, error)])
             heading = error.message.split("\n", 1)[0] if problems else error.message
-            _print_error(screen, "Error", heading, error.hint, _code_of(heading))
+            _print_error(screen, "Error", heading, error.hint, _find_code(heading))
 
 
-def _problem(problem: object, error: ReconcilerError) -> list[Line]:
+def _format_problem(problem: object, error: ReconcilerError) -> list[Line]:
     """Return a problem and the excerpt of its file."""
     excerpt = getattr(error, "excerpts", {}).get(problem, ())
-    return [line(str(problem)), *(line(Span(source_line, Tone.QUIET)) for source_line in excerpt)]
+    return [make_line(str(problem)), *(make_line(Span(source_line, Tone.QUIET)) for source_line in excerpt)]
 
 
 def find_usage_error(error: BaseException) -> tuple[str, str] | None:
@@ -124,34 +124,34 @@ def _reword_usage(message: str) -> str:
     return message.removesuffix(".")
 
 
-def _os_error_text(error: OSError) -> str:
+def _format_os_error(error: OSError) -> str:
     reason = to_one_line(error.strerror or str(error)) or type(error).__name__
     return f"{escape_invisible(str(error.filename))}: {reason}" if error.filename else reason
 
 
 def _print_error(screen: Screen, word: str, message: str, hint: str, code: str | None = None) -> None:
-    more = [] if code is None else [line("  ", Span("more: ", Tone.QUIET), f"reconciler explain {code}")]
+    more = [] if code is None else [make_line("  ", Span("more: ", Tone.QUIET), f"reconciler explain {code}")]
     screen.show(
         [
-            _first_line(word, message),
-            *_further_lines(message),
-            line("  ", Span("hint: ", Tone.QUIET), hint.removesuffix(".")),
+            _format_first_line(word, message),
+            *_format_further_lines(message),
+            make_line("  ", Span("hint: ", Tone.QUIET), hint.removesuffix(".")),
             *more,
         ]
     )
 
 
-def _code_of(message: str) -> str | None:
+def _find_code(message: str) -> str | None:
     explanation = find_explanation(message)
     return None if explanation is None else explanation.code
 
 
-def _first_line(word: str, message: str) -> Line:
-    return line(Span(f"{word}: ", Tone.DANGER), message.split("\n", 1)[0])
+def _format_first_line(word: str, message: str) -> Line:
+    return make_line(Span(f"{word}: ", Tone.DANGER), message.split("\n", 1)[0])
 
 
-def _further_lines(message: str) -> list[Line]:
-    return [line("  ", part) for part in message.split("\n")[1:]]
+def _format_further_lines(message: str) -> list[Line]:
+    return [make_line("  ", part) for part in message.split("\n")[1:]]
 
 
 # `reconciler explain E012` prints an explanation; each such error names its code.
@@ -227,7 +227,7 @@ EXPLANATIONS: Final = (
         r"is cluster .*, not |should be .*, but .* answers|cluster .* was .* when it was recorded",
         "Another cluster answers",
         "The cluster at this address has another id than the one that is declared or recorded. Nothing "
-        "was changed. Look at `bootstrapServers` or `root`: they may name another environment. If the "
+        "was changed. Look at `bootstrapServers` or `build_root_command`: they may name another environment. If the "
         "cluster was really replaced: take it out of the files, apply, declare it again, apply.",
     ),
     Explanation(

@@ -20,11 +20,11 @@ _COMMAND: Final = re.compile(
     r"|(?:cluster|state|mount|mirror|link|topic|group|namespace) [a-z-]+))\b"
     r"(?P<more>(?! --help)(?: --resume| '[^']*'| [\w./]\S*)?)"
 )
-_OF_PART: Final = ("reconciler apply", "reconciler plan", "reconciler drift", "reconciler destroy")
+_PART_COMMANDS: Final = ("reconciler apply", "reconciler plan", "reconciler drift", "reconciler destroy")
 """Commands that act on a part of the workspace."""
-_OF_FILES: Final = ("reconciler state ", "reconciler show", "reconciler export")
+_FILE_COMMANDS: Final = ("reconciler state ", "reconciler show", "reconciler export")
 """Commands without `--state`."""
-_ORDER: Final = re.compile(
+_ORDER_COMMAND: Final = re.compile(
     r"reconciler (?:topic|namespace|mirror|link) (?!(?:list|describe|errors|storage|profile|produce|consume)$)"
 )
 """Commands with `--cluster NAME=URL`."""
@@ -43,7 +43,7 @@ class TypedOptions:
     clusters: tuple[str, ...] = ()
     """Replaces a workspace and a state."""
 
-    def joined(self, other: TypedOptions) -> TypedOptions:
+    def merge(self, other: TypedOptions) -> TypedOptions:
         """Return these options and another bundle's; each part comes from one of them."""
         return TypedOptions(
             self.place or other.place,
@@ -54,11 +54,11 @@ class TypedOptions:
             self.clusters or other.clusters,
         )
 
-    def after(self, command: str, more: str) -> tuple[str, ...]:
+    def select_for_command(self, command: str, more: str) -> tuple[str, ...]:
         """Return the options for a command; `more` is the text after it."""
-        if command not in _OF_PART:
-            state = () if command.startswith(_OF_FILES) else self.state
-            state += self.clusters if _ORDER.match(command) else ()
+        if command not in _PART_COMMANDS:
+            state = () if command.startswith(_FILE_COMMANDS) else self.state
+            state += self.clusters if _ORDER_COMMAND.match(command) else ()
             return (*state, *self.place, *self.environment, *self.variables)
         if more == " --resume":
             return (*self.place, *self.environment)  # the open run has the rest
@@ -71,7 +71,7 @@ class TypedOptions:
 class TypedBundle(Protocol):
     """A bundle with options that belong in hints."""
 
-    def typed(self) -> TypedOptions:
+    def list_typed(self) -> TypedOptions:
         """Return its options as they would be typed again."""
         ...
 
@@ -90,7 +90,7 @@ def remember_typed(bundles: Iterable[object]) -> None:
     typed = _NOTHING
     for bundle in bundles:
         if isinstance(bundle, TypedBundle):
-            typed = typed.joined(bundle.typed())
+            typed = typed.merge(bundle.list_typed())
     _TYPED.set(typed)
 
 
@@ -117,4 +117,4 @@ def _has_command(text: str) -> bool:
 
 def _fill_options(typed: TypedOptions, match: re.Match[str]) -> str:
     command, more = match["command"], match["more"]
-    return " ".join([command, *map(shlex.quote, typed.after(command, more))]) + more
+    return " ".join([command, *map(shlex.quote, typed.select_for_command(command, more))]) + more

@@ -30,9 +30,15 @@ from reconciler.applying.events import (
     RunRecovered,
     Summary,
 )
-from reconciler.cli.console import err
+from reconciler.cli.console import open_stderr
 from reconciler.cli.hint_rewrite import add_typed_options_to_lines
-from reconciler.cli.text.runs_text import Failures, bytes_rate, done_line, partitions_text, run_event_lines
+from reconciler.cli.text.runs_text import (
+    FailurePrinter,
+    format_action_done,
+    format_bytes_rate,
+    format_partitions_done,
+    format_run_event,
+)
 from reconciler.runtime.text import (
     escape_invisible,
     format_count,
@@ -60,7 +66,7 @@ _RESERVED_LINES: Final = 3
 
 
 @dataclass(slots=True)
-class _Row:
+class _RunningAction:
     """A running action."""
 
     id: str
@@ -72,15 +78,15 @@ class LiveTable:
     """Takes a run's events; draws the progress, and above it what failed, moved records or took long."""
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._console = console or _console()
+        self._open_console = console or _open_console()
         self._clock = clock
         self._began = clock()
-        self._rows: dict[str, _Row] = {}
+        self._rows: dict[str, _RunningAction] = {}
         self._total = self._done = self._failed = 0
-        self._failures = Failures()
+        self._failures = FailurePrinter()
         # Drawn by its own thread, so that times advance between events.
         self._live = Live(
-            console=self._console, get_renderable=self.view, refresh_per_second=_PER_SECOND, transient=True
+            console=self._open_console, get_renderable=self.build_table, refresh_per_second=_PER_SECOND, transient=True
         )
 
     def __enter__(self) -> Self:
@@ -91,27 +97,27 @@ class LiveTable:
         """Remove the table."""
         self._live.stop()
 
-    def take(self, event: Event) -> None:
+    def handle_event(self, event: Event) -> None:
         """Draw one event."""
         match event:
             case PlanMade():
                 # Count from here: a question before may have taken long.
                 self._total, self._began = len(event.plan.actions), self._clock()
             case ActionStarted():
-                self._row(event.id)
+                self._find_row(event.id)
             case Progress():
-                self._row(event.id).progress = event
+                self._find_row(event.id).progress = event
             case ActionDone():
                 self._done += 1
                 self._rows.pop(event.id, None)
                 if event.records or event.bytes or event.seconds >= _NOTABLE_S:
-                    self._print_lines([done_line(event)])
+                    self._print_lines([format_action_done(event)])
             case ActionFailed():
                 self._failed += 1
                 self._rows.pop(event.id, None)
-                self._print_lines(self._failures.lines(event))
+                self._print_lines(self._failures.take_failure(event))
             case LeaseLost() | RunRecovered() | RunHandedOver() | ResultMissing():
-                self._print_lines(run_event_lines(event))
+                self._print_lines(format_run_event(event))
             case Approval():
                 pass
             case Summary():
@@ -119,23 +125,23 @@ class LiveTable:
             case _:
                 assert_never(event)
 
-    def view(self) -> Table:
+    def build_table(self) -> Table:
         """Return the current table, no larger than the screen."""
-        now, size = self._clock(), self._console.size
+        now, size = self._clock(), self._open_console.size
         rows, most = list(self._rows.values()), max(1, size.height - _RESERVED_LINES)
-        cells = [_cells(row, now, size.width) for row in rows[:most]]
+        cells = [_build_cells(row, now, size.width) for row in rows[:most]]
         view = Table.grid(padding=(0, 0, 0, 2), expand=True)
         view.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         for _ in range(max(map(len, cells), default=0)):
             view.add_column(no_wrap=True, justify="right")
-        view.add_row(Text(self._counts(now)))
+        view.add_row(Text(self._format_counts(now)))
         for row, texts in zip(rows, cells, strict=False):
             view.add_row(Text(f"  {escape_invisible(row.id)}"), *texts)
         if len(rows) > most:
             view.add_row(Text(f"  and {format_count(len(rows) - most)} more in progress"))
         return view
 
-    def _counts(self, now: float) -> str:
+    def _format_counts(self, now: float) -> str:
         ended = self._done + self._failed
         of_all = (
             f"{format_count(ended)} of {pluralize(self._total, 'action')}"
@@ -143,26 +149,26 @@ class LiveTable:
             else pluralize(ended, "action")
         )
         failed = f", {format_count(self._failed)} failed" if self._failed else ""
-        return f"{of_all} done{failed}, {_duration_text(now - self._began)}"
+        return f"{of_all} done{failed}, {_format_duration(now - self._began)}"
 
-    def _row(self, name: str) -> _Row:
-        row = self._rows.setdefault(name, _Row(name, self._clock()))
+    def _find_row(self, name: str) -> _RunningAction:
+        row = self._rows.setdefault(name, _RunningAction(name, self._clock()))
         self._live.start()
         return row
 
     def _print_lines(self, lines: list[Line]) -> None:
         for spans in add_typed_options_to_lines(lines):
-            self._console.print(Text("".join(span.text for span in spans)), soft_wrap=True)
+            self._open_console.print(Text("".join(span.text for span in spans)), soft_wrap=True)
 
 
-def _cells(row: _Row, now: float, width: int) -> list[Text | ProgressBar]:
+def _build_cells(row: _RunningAction, now: float, width: int) -> list[Text | ProgressBar]:
     """Return an action's bar, amount, rate, partitions, remaining time and duration."""
-    passed, progress = Text(_duration_text(now - row.began)), row.progress
+    passed, progress = Text(_format_duration(now - row.began)), row.progress
     is_wide, bars = width >= _WIDE, [Text("")] if width >= _WITH_BARS else []
     if progress is not None and progress.phase:
         return [*bars, *[Text("")] * (3 if is_wide else 0), Text(progress.phase), passed]
     if not is_wide:
-        return [Text("" if progress is None else _share_text(progress)), passed]
+        return [Text("" if progress is None else _format_share(progress)), passed]
     if progress is None:
         return [*bars, *[Text("")] * 4, passed]
     total = max(progress.records_total, progress.records)
@@ -172,22 +178,22 @@ def _cells(row: _Row, now: float, width: int) -> list[Text | ProgressBar]:
             format_rough_count(progress.records)
             + (f" of {format_rough_count(total)}" if progress.records_total else "")
         ),
-        Text(bytes_rate(progress) if progress.bytes else ""),
-        Text(f"{partitions_text(progress)} p" if progress.partitions else ""),
+        Text(format_bytes_rate(progress) if progress.bytes else ""),
+        Text(f"{format_partitions_done(progress)} p" if progress.partitions else ""),
         Text(f"{format_estimate(progress.seconds_left)} left" if progress.seconds_left else ""),
         passed,
     ]
 
 
-def _share_text(progress: Progress) -> str:
+def _format_share(progress: Progress) -> str:
     total = max(progress.records_total, progress.records)
     return f"{100 * progress.records // total} %" if total else ""
 
 
-def _duration_text(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     """Return a running time in whole seconds: decimals would flicker."""
     return format_elapsed(float(int(seconds)))
 
 
-def _console() -> Console:
-    return Console(stderr=True, highlight=False, markup=False, emoji=False, no_color=not err().has_colours)
+def _open_console() -> Console:
+    return Console(stderr=True, highlight=False, markup=False, emoji=False, no_color=not open_stderr().has_colours)

@@ -27,22 +27,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     is_verbose = "--verbose" in words
     gc.set_threshold(_GC_THRESHOLD)
-    signals.install()
-    code = _code(words, is_verbose=is_verbose)
+    signals.install_handlers()
+    code = _run_for_code(words, is_verbose=is_verbose)
     if is_verbose:
-        from reconciler.cli.environment import note, stop_logging
+        from reconciler.cli.environment import log_event, stop_logging
 
-        note("ended", exit_code=code)
+        log_event("ended", exit_code=code)
         stop_logging()
-    signals.leave_if_held_up(code)
+    signals.exit_if_hanging(code)
     return code
 
 
-def _code(words: list[str], *, is_verbose: bool) -> int:
+def _run_for_code(words: list[str], *, is_verbose: bool) -> int:
     try:
-        return _run(words)
+        return _run_command(words)
     except SystemExit as leaving:
-        return _code_of(leaving)
+        return _read_exit_code(leaving)
     except BaseException as error:  # noqa: BLE001 - nothing may get past the one place that knows exit codes
         from reconciler.cli.errors import find_usage_error, report_error
 
@@ -54,8 +54,8 @@ def _code(words: list[str], *, is_verbose: bool) -> int:
         return code
 
 
-def _run(arguments: list[str]) -> int:
-    from reconciler.cli.app import root
+def _run_command(arguments: list[str]) -> int:
+    from reconciler.cli.app import build_root_command
     from reconciler.cli.console import prepare_streams
     from reconciler.cli.hint_rewrite import forget_typed
 
@@ -63,17 +63,17 @@ def _run(arguments: list[str]) -> int:
     forget_typed()
 
     def run() -> int:
-        code = root().main(arguments, prog_name="reconciler", standalone_mode=False)
+        code = build_root_command().main(arguments, prog_name="reconciler", standalone_mode=False)
         return code if isinstance(code, int) else 0
 
     if "_RECONCILER_COMPLETE" in os.environ:
-        from reconciler.cli.completion import complete, is_completing
+        from reconciler.cli.completion import answer_shell, is_completing
 
-        return complete(run) if is_completing() else run()
+        return answer_shell(run) if is_completing() else run()
     return run()
 
 
-def _code_of(leaving: SystemExit) -> int:
+def _read_exit_code(leaving: SystemExit) -> int:
     """Return typer's exit code: after a completion script, or for a reader that has gone."""
     if isinstance(leaving.__context__, BrokenPipeError):
         return 0

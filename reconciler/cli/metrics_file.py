@@ -12,8 +12,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 
-from reconciler.cli.console import err
-from reconciler.cli.text.lines import Span, Tone, line
+from reconciler.cli.console import open_stderr
+from reconciler.cli.text.lines import Span, Tone, make_line
 from reconciler.errors import PartialError, ReconcilerError, UserError
 from reconciler.objectstore.directory import write_atomically
 from reconciler.operations.metrics import (
@@ -66,45 +66,45 @@ class MetricsFile:
             self.trouble = PartialError(
                 "metrics are missing", hint="The run itself is complete. The reason is shown above."
             )
-            err().show([line(Span("Error: ", Tone.DANGER), f"{error.message}. {error.hint}")])
+            open_stderr().show([make_line(Span("Error: ", Tone.DANGER), f"{error.message}. {error.hint}")])
 
 
 def format_metrics(path: Path, metrics: Sequence[Metric]) -> bytes:
     """Return the file's content in the format of its name."""
     if path.suffix != _JSON:
-        return prometheus_text(metrics).encode()
-    from reconciler.cli.json.base import document_bytes
+        return format_prometheus(metrics).encode()
+    from reconciler.cli.json.base import format_document
     from reconciler.cli.json.runs_json import METRICS
 
-    return document_bytes(METRICS.row(metrics))
+    return format_document(METRICS.build_row(metrics))
 
 
 def read_totals(path: Path) -> Totals:
     """Return the counters of a metrics file; empty if it is missing or something else."""
     try:
         body = path.read_bytes()
-        return dict(_from_json(body) if path.suffix == _JSON else _from_text(body))
+        return dict(_parse_json(body) if path.suffix == _JSON else _parse_text(body))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}  # Counters begin at zero, as after a restart; writing will report the error.
 
 
-def _from_text(body: bytes) -> Iterator[tuple[tuple[str, str], float]]:
+def _parse_text(body: bytes) -> Iterator[tuple[tuple[str, str], float]]:
     for text in body.decode().splitlines():
         match = _COUNTER.fullmatch(text)
-        name = None if match is None else _counter_name(match[1])
+        name = None if match is None else _find_counter_name(match[1])
         if match and name is not None:
             yield (name, match[2]), float(match[3])
 
 
-def _from_json(body: bytes) -> Iterator[tuple[tuple[str, str], float]]:
+def _parse_json(body: bytes) -> Iterator[tuple[tuple[str, str], float]]:
     for metric in orjson.loads(body)["metrics"]:
-        name = _counter_name(metric["name"].removeprefix(PREFIX))
+        name = _find_counter_name(metric["name"].removeprefix(PREFIX))
         if name is not None:
             for sample in metric["samples"]:
                 yield (name, sample["labels"]["cluster"]), float(sample["value"])
 
 
-def _counter_name(name: str) -> str | None:
+def _find_counter_name(name: str) -> str | None:
     """Return the counter of a metric, or `None`."""
     short = name.removeprefix(REMOTE)
     is_remote = name.startswith(REMOTE) and short in COUNTER_HELP
@@ -139,10 +139,10 @@ class _MetricsCollector:
         self._metrics = metrics
 
     def collect(self) -> Iterable[Family]:
-        return [_family(metric) for metric in self._metrics]
+        return [_build_family(metric) for metric in self._metrics]
 
 
-def prometheus_text(metrics: Iterable[Metric]) -> str:
+def format_prometheus(metrics: Iterable[Metric]) -> str:
     """Return all metrics that have numbers."""
     sampled = [metric for metric in metrics if metric.samples]
     text = generate_latest(_MetricsCollector(sampled)).decode()
@@ -152,7 +152,7 @@ def prometheus_text(metrics: Iterable[Metric]) -> str:
     return text
 
 
-def _family(metric: Metric) -> Family:
+def _build_family(metric: Metric) -> Family:
     name = PREFIX + metric.name
     family = (CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily)(name, metric.help)
     for sample in metric.samples:

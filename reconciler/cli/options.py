@@ -13,9 +13,9 @@ import typer
 from typer import Argument, Option
 
 from reconciler.cli import signals
-from reconciler.cli.console import err, out, silence
+from reconciler.cli.console import discard_output, open_stderr, open_stdout
 from reconciler.cli.hint_rewrite import TypedOptions, remember_typed
-from reconciler.cli.text.lines import line
+from reconciler.cli.text.lines import make_line
 from reconciler.errors import InterruptedRunError, UsageError
 from reconciler.forges.protocol import Kind
 from reconciler.runtime.text import escape_non_utf8
@@ -53,18 +53,18 @@ IntoFolder = Annotated[bool, Option("--force", help="Also into a folder that hol
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class VerbosityOptions:
     """Options of commands that need no workspace."""
 
     verbose: Annotated[bool, Option("--verbose", help="Log structured lines to standard error.")] = False
 
-    def invocation(self) -> Invocation:
+    def read_invocation(self) -> Invocation:
         """Read the process's environment once."""
-        return Place(verbose=self.verbose).invocation()
+        return WorkspaceOptions(verbose=self.verbose).read_invocation()
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkspaceOptions:
     """Workspace, and verbosity."""
 
     workspace: Annotated[
@@ -91,26 +91,26 @@ class Place:
     ] = None
     verbose: Annotated[bool, Option("--verbose", help="Log structured lines to standard error.")] = False
 
-    def invocation(self) -> Invocation:
+    def read_invocation(self) -> Invocation:
         """Read the process's environment once."""
         from reconciler.cli.environment import warn
         from reconciler.process import build_invocation
 
         made = build_invocation(self.workspace, self.principal, self.host, warn=warn)
         if self.verbose:
-            from reconciler.cli.environment import log_to_stderr, note
+            from reconciler.cli.environment import log_event, log_to_stderr
 
             log_to_stderr()
-            note("began", tool=made.tool, who=made.who, folder=str(made.cwd), ci_url=made.ci_url)
+            log_event("began", tool=made.tool, who=made.who, folder=str(made.cwd), ci_url=made.ci_url)
         return made
 
-    def typed(self) -> TypedOptions:
+    def list_typed(self) -> TypedOptions:
         """Return the options for hints."""
         return TypedOptions(place=() if self.workspace is None else ("--workspace", str(self.workspace)))
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class FileOptions:
     """The environment and its variables."""
 
     environment: Annotated[
@@ -123,26 +123,26 @@ class Files:
         list[Path] | None, Option("--var-file", metavar="FILE", help="Set variables from a file.", show_default=False)
     ] = None
 
-    def select(self) -> Select:
+    def build_select(self) -> Select:
         """Return the workflow's options."""
         from reconciler.operations.steps.invocation import Select
 
-        typed = self.typed()
-        _check_text((*typed.environment, *typed.variables, *typed.part))
+        typed = self.list_typed()
+        _check_utf8((*typed.environment, *typed.variables, *typed.part))
         return Select(
             environment=self.environment, variables=tuple(self.var or ()), var_files=tuple(self.var_file or ())
         )
 
-    def typed(self) -> TypedOptions:
+    def list_typed(self) -> TypedOptions:
         """Return the options for hints."""
         return TypedOptions(
             environment=() if self.environment is None else ("-e", self.environment),
-            variables=(*_option_words("--var", self.var), *_option_words("--var-file", self.var_file)),
+            variables=(*_repeat_option("--var", self.var), *_repeat_option("--var-file", self.var_file)),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class SelectOptions(Files):
+class SelectOptions(FileOptions):
     """SELECT: the part of the workspace, and allowances."""
 
     target: Annotated[
@@ -164,13 +164,13 @@ class SelectOptions(Files):
         Option("--allow", metavar="VERB:ADDR", help="Allow what a guard would block.", show_default=False),
     ] = None
 
-    def select(self) -> Select:
+    def build_select(self) -> Select:
         """Return the workflow's options."""
         from dataclasses import replace
 
-        _check_text(tuple(_option_words("--allow", self.allow)))
+        _check_utf8(tuple(_repeat_option("--allow", self.allow)))
         return replace(
-            Files.select(self),
+            FileOptions.build_select(self),
             targets=tuple(self.target or ()),
             excludes=tuple(self.exclude or ()),
             labels=tuple(self.label or ()),
@@ -178,29 +178,29 @@ class SelectOptions(Files):
             allow=tuple(self.allow or ()),
         )
 
-    def typed(self) -> TypedOptions:
+    def list_typed(self) -> TypedOptions:
         """Return the options for hints."""
         changed_since = [self.changed_since] if self.changed_since else None
-        return Files.typed(self).joined(
+        return FileOptions.list_typed(self).merge(
             TypedOptions(
                 part=(
-                    *_option_words("--target", self.target),
-                    *_option_words("--exclude", self.exclude),
-                    *_option_words("--label", self.label),
-                    *_option_words("--changed-since", changed_since),
+                    *_repeat_option("--target", self.target),
+                    *_repeat_option("--exclude", self.exclude),
+                    *_repeat_option("--label", self.label),
+                    *_repeat_option("--changed-since", changed_since),
                 )
             )
         )
 
 
-def _check_text(typed: Sequence[str]) -> None:
+def _check_utf8(typed: Sequence[str]) -> None:
     """Reject values that are not UTF-8, because runs and saved plans store them."""
     for option, value in zip(typed[::2], typed[1::2], strict=True):
         if (shown := escape_non_utf8(value)) != value:
             raise UsageError(f"{option} {shown} is not UTF-8", hint="Type it in UTF-8, and rename a file that is not.")
 
 
-def _option_words(option: str, values: Iterable[object] | None) -> Iterator[str]:
+def _repeat_option(option: str, values: Iterable[object] | None) -> Iterator[str]:
     for value in values or ():
         yield from (option, str(value))
 
@@ -218,7 +218,7 @@ def parse_pairs(option: str, texts: list[str] | None) -> dict[str, str]:
     return values
 
 
-def set_or_reset(set_: list[str] | None, delete: list[str] | None) -> dict[str, str | None]:
+def parse_config_changes(set_: list[str] | None, delete: list[str] | None) -> dict[str, str | None]:
     """Return the values of `--set KEY=VALUE`, and `None` for each `--delete KEY`."""
     values, reset = parse_pairs("--set", set_), set(delete or ())
     both = sorted(values.keys() & reset)
@@ -244,7 +244,7 @@ def parse_seconds(option: str, text: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class FromState:
+class StateUrlOptions:
     """Connections recorded in a state, instead of a workspace's files."""
 
     state: Annotated[
@@ -252,35 +252,35 @@ class FromState:
         Option(metavar="URL", help="URL of the state, instead of a workspace.", show_default=False),
     ] = None
 
-    def typed(self) -> TypedOptions:
+    def list_typed(self) -> TypedOptions:
         """Return the options for hints."""
         return TypedOptions(state=() if self.state is None else ("--state", self.state))
 
-    def reach(self, files: Files, place: Place) -> SiteOptions:
+    def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
         """Return the workflow's options."""
         from reconciler.operations.steps.runner import SiteOptions
 
-        return SiteOptions(invocation=place.invocation(), select=files.select(), state_url=self.state)
+        return SiteOptions(invocation=place.read_invocation(), select=files.build_select(), state_url=self.state)
 
 
 @dataclass(frozen=True, slots=True)
-class StateOptions(FromState):
-    """As `FromState`; the state also identifies the clusters."""
+class StateOptions(StateUrlOptions):
+    """As `StateUrlOptions`; the state also identifies the clusters."""
 
     no_state: Annotated[
         bool, Option("--no-state", help="Continue if the state, which has the cluster's id, cannot be read.")
     ] = False
 
-    def reach(self, files: Files, place: Place) -> SiteOptions:
+    def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
         """Return the workflow's options."""
         from dataclasses import replace
 
-        _check_one_way(self.state, no_state=self.no_state)
-        return replace(FromState.reach(self, files, place), no_state=self.no_state)
+        _check_state_options(self.state, no_state=self.no_state)
+        return replace(StateUrlOptions.build_site_options(self, files, place), no_state=self.no_state)
 
 
 @dataclass(frozen=True, slots=True)
-class ByStateAndFilter:
+class StateFilterOptions:
     """As `StateOptions`, but `--state` also filters topics by state, which is no URL."""
 
     state: Annotated[
@@ -297,19 +297,19 @@ class ByStateAndFilter:
         bool, Option("--no-state", help="Continue if the state, which has the cluster's id, cannot be read.")
     ] = False
 
-    def typed(self) -> TypedOptions:
+    def list_typed(self) -> TypedOptions:
         """Return the options for hints."""
-        return self._by_state().typed()
+        return self._build_state_options().list_typed()
 
-    def reach(self, files: Files, place: Place) -> SiteOptions:
+    def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
         """Return the workflow's options."""
-        return self._by_state().reach(files, place)
+        return self._build_state_options().build_site_options(files, place)
 
-    def states(self) -> tuple[str, ...]:
+    def list_states(self) -> tuple[str, ...]:
         """Return the states to filter by; empty for all."""
         return tuple(text for text in self.state or () if "://" not in text)
 
-    def _by_state(self) -> StateOptions:
+    def _build_state_options(self) -> StateOptions:
         urls = [text for text in self.state or () if "://" in text]
         if len(urls) > 1:
             raise UsageError("--state has two URLs", hint="Give --state one URL.")
@@ -343,7 +343,7 @@ class ForgeOptions:
         bool, Option("--allow-http", help="Send secrets unencrypted to other hosts than this one.")
     ] = False
 
-    def asked(self, pull_request: int | None = None) -> ForgeRequest:
+    def build_forge_request(self, pull_request: int | None = None) -> ForgeRequest:
         """Return the forge's options."""
         from reconciler.forges.environment import ForgeRequest
 
@@ -360,7 +360,7 @@ def expand_bundles(body: Callable[..., None]) -> Callable[..., None]:
     """Make a command of `body`: bundles become their options."""
     hints = get_type_hints(body, include_extras=True)
     bundles = {name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)}
-    parameters = list(_parameters(body, hints, bundles))
+    parameters = list(_list_parameters(body, hints, bundles))
 
     def run(**values: Any) -> None:
         filled = {name: _take_bundle(kind, values) for name, kind in bundles.items()}
@@ -373,7 +373,7 @@ def expand_bundles(body: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _parameters(
+def _list_parameters(
     body: Callable[..., None], hints: dict[str, Any], bundles: dict[str, type]
 ) -> Iterator[inspect.Parameter]:
     # The command's own parameters come first.
@@ -402,7 +402,7 @@ def _run_guarded(body: Callable[..., None], values: dict[str, Any]) -> None:
         raise InterruptedRunError("Interrupted", hint="Run the same command again") from error
     except BrokenPipeError as error:
         # The reader closed our output.
-        silence(out().stream)
+        discard_output(open_stdout().stream)
         raise typer.Exit from error
 
 
@@ -410,7 +410,7 @@ DryRun = Annotated[bool, Option("--dry-run", help="Say what would be done and lo
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 
 
-def _check_one_way(state: str | None, *, no_state: bool) -> None:
+def _check_state_options(state: str | None, *, no_state: bool) -> None:
     """Reject `--state` with `--no-state`."""
     if state is not None and no_state:
         hint = "Leave one out. Without a workspace and a state: --no-state --cluster NAME=URL"
@@ -418,7 +418,7 @@ def _check_one_way(state: str | None, *, no_state: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ActOptions:
+class LeaseOptions:
     """The lease of a state, or none."""
 
     state: Annotated[
@@ -438,22 +438,22 @@ class ActOptions:
     ] = None
     lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10s"
 
-    def typed(self) -> TypedOptions:
+    def list_typed(self) -> TypedOptions:
         """Return the options for hints."""
-        clusters = ("--no-state", *_option_words("--cluster", self.at)) if self.at else ()
+        clusters = ("--no-state", *_repeat_option("--cluster", self.at)) if self.at else ()
         return TypedOptions(state=() if self.state is None else ("--state", self.state), clusters=clusters)
 
     @contextmanager
-    def emergency(
+    def open_emergency(
         self,
-        files: Files,
-        place: Place,
+        files: FileOptions,
+        place: WorkspaceOptions,
         command: str,
         *,
         form: Literal["text", "json"] = "text",
     ) -> Iterator[EmergencyRun]:
         """Yield the run, which a signal stops before it starts; afterwards report if no state recorded it."""
-        _check_one_way(self.state, no_state=self.no_state)
+        _check_state_options(self.state, no_state=self.no_state)
         if self.at and not self.no_state:
             raise UsageError("--cluster works only without a workspace and a state", hint="Give --no-state with it.")
         from reconciler.cli.progress import open_reporter
@@ -462,8 +462,8 @@ class ActOptions:
         stop = Stop()
         with signals.forward_signals(stop, patience_s=signals.RUN_S), open_reporter(form) as report:
             yield EmergencyRun(
-                invocation=place.invocation(),
-                select=files.select(),
+                invocation=place.read_invocation(),
+                select=files.build_select(),
                 command=command,
                 no_state=self.no_state,
                 state_url=self.state,
@@ -473,6 +473,10 @@ class ActOptions:
                 at=tuple(self.at or ()),
             )
         if self.no_state:
-            err().show(
-                [line("The state does not record this change. See what the next plan does with it: reconciler plan")]
+            open_stderr().show(
+                [
+                    make_line(
+                        "The state does not record this change. See what the next plan does with it: reconciler plan"
+                    )
+                ]
             )

@@ -9,11 +9,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from reconciler.applying.events import ActionFailed, Event
-from reconciler.cli.console import err, out
-from reconciler.cli.options import ActOptions, Files, Place, TextOrJson
-from reconciler.cli.present import finding_line, print_error_as_json, raise_verdict
+from reconciler.cli.console import open_stderr, open_stdout
+from reconciler.cli.options import FileOptions, LeaseOptions, TextOrJson, WorkspaceOptions
+from reconciler.cli.present import format_finding, print_error_as_json, raise_verdict
 from reconciler.cli.show import confirm_effects
-from reconciler.cli.text.lines import Line, Span, Tone, line
+from reconciler.cli.text.lines import Line, Span, Tone, make_line
 from reconciler.planning.actions import Risk, Transition, Update, list_changed_addresses
 from reconciler.resources.address import kind_of
 from reconciler.runtime.text import format_count, pluralize
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_emergency(
-    acting: ActOptions, files: Files, place: Place, command: str, form: TextOrJson, *, is_dry_run: bool = False
+    acting: LeaseOptions, files: FileOptions, place: WorkspaceOptions, command: str, form: TextOrJson, *, is_dry_run: bool = False
 ) -> Iterator[EmergencyRun]:
     """Yield a command's access to clusters; with JSON, events and a final error are lines.
 
     As text, failures are shown once, with their resource.
     """
     streamed: TextOrJson = "text" if is_dry_run else form
-    with print_error_as_json(streamed), acting.emergency(files, place, command, form=streamed) as emergency:
-        yield replace(emergency, report=_without_failures(emergency.report)) if streamed == "text" else emergency
+    with print_error_as_json(streamed), acting.open_emergency(files, place, command, form=streamed) as emergency:
+        yield replace(emergency, report=_drop_failures(emergency.report)) if streamed == "text" else emergency
 
 
-def _without_failures(report: Callable[[Event], None]) -> Callable[[Event], None]:
+def _drop_failures(report: Callable[[Event], None]) -> Callable[[Event], None]:
     def pass_on(event: Event) -> None:
         if not isinstance(event, ActionFailed):
             report(event)
@@ -46,7 +46,7 @@ def _without_failures(report: Callable[[Event], None]) -> Callable[[Event], None
     return pass_on
 
 
-_ASKED: Final = frozenset({Risk.DATA_LOSS, Risk.IRREVERSIBLE})
+_RISKS_TO_CONFIRM: Final = frozenset({Risk.DATA_LOSS, Risk.IRREVERSIBLE})
 
 
 def ask_before_loss(verb: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
@@ -56,7 +56,7 @@ def ask_before_loss(verb: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan
         risks = {action.risk for action in plan.actions}
         if risks <= {Risk.NONE} and not plan.warnings:
             return True
-        return ask_before_change(verb, "resources", yes=yes or risks.isdisjoint(_ASKED), form=form)(plan)
+        return ask_before_change(verb, "resources", yes=yes or risks.isdisjoint(_RISKS_TO_CONFIRM), form=form)(plan)
 
     return confirm
 
@@ -68,18 +68,18 @@ def ask_before_change(verb: str, noun: str, *, yes: bool, form: TextOrJson) -> C
         changed = {at for action in plan.actions if action.blocked is None for at in list_changed_addresses(action)}
         count = len([at for at in changed if f"{kind_of(at)}s" == noun] or changed)  # without mirrors of deleted links
         question = f"{verb.capitalize()} {'it' if count == 1 else f'these {format_count(count)} {noun}'}?"
-        return confirm_effects(_plan_lines(plan), question, yes=yes, form=form)
+        return confirm_effects(_format_plan(plan), question, yes=yes, form=form)
 
     return confirm
 
 
-def _plan_lines(plan: Plan) -> list[Line]:
-    from reconciler.cli.text.plan_text import plan_text
+def _format_plan(plan: Plan) -> list[Line]:
+    from reconciler.cli.text.plan_text import format_plan
 
-    return [*plan_text(plan), *_total_loss(plan), *map(finding_line, plan.warnings)]
+    return [*format_plan(plan), *_format_total_loss(plan), *map(format_finding, plan.warnings)]
 
 
-def _total_loss(plan: Plan) -> Iterator[Line]:
+def _format_total_loss(plan: Plan) -> Iterator[Line]:
     """Yield the total loss of several mirrors that change roles."""
     costs = [cost for action in plan.actions if (cost := action.estimate.role) is not None]
     losing = [lost for cost in costs if (lost := cost.lost_offsets)]
@@ -89,7 +89,7 @@ def _total_loss(plan: Plan) -> Iterator[Line]:
         longest = f", at most {max(lags) / 1000:,.1f} s" if lags else ""
         untold = f"; unknown of {pluralize(unknown, 'mirror')}" if unknown else ""
         total = f"{pluralize(sum(losing), 'offset')} of {pluralize(len(losing), 'mirror')}{longest}{untold}"
-        yield line(Span("Lost in total: ", Tone.DANGER), total)
+        yield make_line(Span("Lost in total: ", Tone.DANGER), total)
 
 
 def show_plan(plan: Plan, form: TextOrJson) -> None:
@@ -97,9 +97,9 @@ def show_plan(plan: Plan, form: TextOrJson) -> None:
     if form == "json":
         from reconciler.planning.plan_rows import encode_plan
 
-        out().write_bytes(encode_plan(plan))
+        open_stdout().write_bytes(encode_plan(plan))
     else:
-        out().show(_plan_lines(plan))
+        open_stdout().show(_format_plan(plan))
 
 
 def show_order_result(result: OrderResult, done: str, form: TextOrJson) -> None:
@@ -110,50 +110,50 @@ def show_order_result(result: OrderResult, done: str, form: TextOrJson) -> None:
     if result.is_dry_run:
         show_plan(result.plan, form)
     elif form == "json":
-        from reconciler.cli.json.runs_json import event_line
+        from reconciler.cli.json.runs_json import format_event
 
-        out().write_bytes(event_line(result))
+        open_stdout().write_bytes(format_event(result))
     else:
         if result.failed and result.plan.blocked:
-            out().show(_plan_lines(result.plan))
+            open_stdout().show(_format_plan(result.plan))
         elif not result.is_shown:
-            err().show([finding_line(warning) for warning in result.plan.warnings])
-        out().show(_result_text(result, done))
+            open_stderr().show([format_finding(warning) for warning in result.plan.warnings])
+        open_stdout().show(_format_result(result, done))
     raise_verdict(result.verdict)
 
 
-def _result_text(result: OrderResult, done: str) -> list[Line]:
+def _format_result(result: OrderResult, done: str) -> list[Line]:
     """Return a line for each resource. A single error is left to the end of the command."""
     if len(result.addresses) == 1 and result.failed:
         return []
     actions = {action.address: action for action in result.plan.actions}
-    rows = (_lines_of(resource, actions.get(resource.address), done) for resource in result.resources)
+    rows = (_format_resource(resource, actions.get(resource.address), done) for resource in result.resources)
     lines = [*chain.from_iterable(rows)]
-    return [*lines, *_counts(result)] if len(result.addresses) > 1 else lines
+    return [*lines, *_format_counts(result)] if len(result.addresses) > 1 else lines
 
 
-def _counts(result: OrderResult) -> Iterator[Line]:
+def _format_counts(result: OrderResult) -> Iterator[Line]:
     failed, unchanged = len(result.failed), len(result.unchanged)
     counts = {"done": len(result.addresses) - failed - unchanged, "unchanged": unchanged, "refused or failed": failed}
-    yield line(
+    yield make_line(
         Span(f"{result.command}: ", Tone.STRONG),
         ", ".join(f"{format_count(count)} {what}" for what, count in counts.items() if count),
     )
 
 
-def _lines_of(resource: OrderedResource, action: Action | None, done: str) -> Iterator[Line]:
+def _format_resource(resource: OrderedResource, action: Action | None, done: str) -> Iterator[Line]:
     address, error, state = resource.address, resource.error, resource.state
     name = Span(address, Tone.STRONG)
     if error is not None:
-        yield line(Span("✗ ", Tone.DANGER), name, f"  {error.message.removeprefix(address).lstrip(': ')}")
-        yield line("    ", Span("hint: ", Tone.QUIET), error.hint)
+        yield make_line(Span("✗ ", Tone.DANGER), name, f"  {error.message.removeprefix(address).lstrip(': ')}")
+        yield make_line("    ", Span("hint: ", Tone.QUIET), error.hint)
     elif not resource.is_changed:
-        yield line(Span("· ", Tone.QUIET), name, f"  unchanged{f': {state} already' if state else ''}")
+        yield make_line(Span("· ", Tone.QUIET), name, f"  unchanged{f': {state} already' if state else ''}")
     elif isinstance(action, Transition) and action.machine != "topic":
-        yield line(Span("✓ ", Tone.ADD), name, f"  {done}: {action.from_state} → {state or '?'}")
+        yield make_line(Span("✓ ", Tone.ADD), name, f"  {done}: {action.from_state} → {state or '?'}")
     elif isinstance(action, Transition | Update):
-        from reconciler.cli.text.action_words import headline
+        from reconciler.cli.text.action_words import format_headline
 
-        yield line(Span("✓ ", Tone.ADD), name, f"  {headline(action)}")
+        yield make_line(Span("✓ ", Tone.ADD), name, f"  {format_headline(action)}")
     else:
-        yield line(Span("✓ ", Tone.ADD), name, f"  {done}{f': {state}' if state else ''}")
+        yield make_line(Span("✓ ", Tone.ADD), name, f"  {done}{f': {state}' if state else ''}")

@@ -46,7 +46,7 @@ def check_output(option: str, path: Path, kind: Kind, *, is_added_to: bool = Fal
     """
     check_name(option, path)
     try:
-        _check_place(option, path)
+        _check_location(option, path)
         if not is_added_to:
             _check_content(option, path, kind)
     except OSError as error:
@@ -74,7 +74,7 @@ def check_name(option: str, path: Path) -> None:
         )
 
 
-def _check_place(option: str, path: Path) -> None:
+def _check_location(option: str, path: Path) -> None:
     """Reject files in a state, a cluster, a repository or a workspace."""
     target = path.resolve()
     if target.is_dir():
@@ -105,12 +105,12 @@ def _check_content(option: str, path: Path, kind: Kind) -> None:
         raise UsageError(message, hint="It would be replaced. Name another file, or remove it. Nothing was done.")
 
 
-def _is_format(begin: str) -> Callable[[bytes], bool]:
+def _build_format_test(begin: str) -> Callable[[bytes], bool]:
     """Return a test of a JSON document's `format`."""
-    return lambda body: str(_document(body).get("format")).startswith(begin)
+    return lambda body: str(_parse_document(body).get("format")).startswith(begin)
 
 
-def _document(body: bytes) -> Mapping[str, Any]:
+def _parse_document(body: bytes) -> Mapping[str, Any]:
     try:
         content = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -119,15 +119,17 @@ def _document(body: bytes) -> Mapping[str, Any]:
 
 
 def _is_metrics(body: bytes) -> bool:
-    return body.startswith((b"# HELP reconciler_", b"# TYPE reconciler_")) or _is_format("reconciler.metrics/")(body)
+    return body.startswith((b"# HELP reconciler_", b"# TYPE reconciler_")) or _build_format_test("reconciler.metrics/")(
+        body
+    )
 
 
 def _is_records(line: bytes) -> bool:
-    return {"partition", "offset", "timestamp_ms"} <= _document(line).keys()
+    return {"partition", "offset", "timestamp_ms"} <= _parse_document(line).keys()
 
 
 def _is_report(body: bytes) -> bool:
-    if document := _document(body):
+    if document := _parse_document(body):
         is_of_gitlab = document.keys() == {"create", "update", "delete"}
         return is_of_gitlab or str(document.get("format")).startswith(_REPORTS) or _is_sarif(document)
     return body.startswith(b"<!-- reconciler:") or any(prefix in body for prefix in _MARKUP)
@@ -141,10 +143,10 @@ def _is_sarif(document: Mapping[str, Any]) -> bool:
 
 
 _IS: Final[Mapping[Kind, Callable[[bytes], bool]]] = {
-    "a saved plan": _is_format("reconciler.plan/"),
+    "a saved plan": _build_format_test("reconciler.plan/"),
     "metrics": _is_metrics,
-    "a file of --known": _is_format("reconciler.known-drift/"),
-    "a JSON Schema": lambda body: {"$schema", "title"} <= _document(body).keys(),
+    "a file of --known": _build_format_test("reconciler.known-drift/"),
+    "a JSON Schema": lambda body: {"$schema", "title"} <= _parse_document(body).keys(),
     "records as JSON": _is_records,
     "Parquet": lambda head: head.startswith(b"PAR1"),
     "values": lambda _head: False,

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from reconciler.cli.console import err, out
-from reconciler.cli.text.lines import Line, Span, Tone, line
+from reconciler.cli.console import open_stderr, open_stdout
+from reconciler.cli.text.lines import Line, Span, Tone, make_line
 from reconciler.errors import BlockedError, ReconcilerError
 from reconciler.runtime.text import pluralize
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reconciler.planning.plan import Plan, PlanFinding
 
 
-def present(
+def print_result(
     form: Literal["text", "json"],
     lines: Callable[[], Iterable[Line]],
     document: Callable[[], Row | BaseModel],
@@ -31,26 +31,26 @@ def present(
 ) -> None:
     """Print a result on standard output; `is_paged`: through the user's pager, if set."""
     if form == "json":
-        from reconciler.cli.json.base import document_bytes
+        from reconciler.cli.json.base import format_document
 
-        out().write_bytes(document_bytes(document()))
+        open_stdout().write_bytes(format_document(document()))
     elif is_paged:
-        out().page(lines())
+        open_stdout().show_paged(lines())
     else:
-        out().show(lines())
+        open_stdout().show(lines())
 
 
-def warn_all(warnings: Iterable[str]) -> None:
+def print_warnings(warnings: Iterable[str]) -> None:
     """Print warnings on standard error."""
-    err().show([line(Span("Warning: ", Tone.CHANGE), warning) for warning in warnings])
+    open_stderr().show([make_line(Span("Warning: ", Tone.CHANGE), warning) for warning in warnings])
 
 
 def show_page(report: Report, folder: Path) -> None:
     """Print a page; its links lead to the workspace's files on the forge, if a pipeline names it."""
-    from reconciler.cli.html.report import page_bytes
+    from reconciler.cli.html.report import render_page
     from reconciler.process import read_forge
 
-    out().write_bytes(page_bytes(report, read_forge(folder, os.environ)))
+    open_stdout().write_bytes(render_page(report, read_forge(folder, os.environ)))
 
 
 def raise_verdict(verdict: ReconcilerError | None) -> None:
@@ -60,7 +60,7 @@ def raise_verdict(verdict: ReconcilerError | None) -> None:
         raise verdict
 
 
-def printed_blocked_error(plan: Plan, consequence: str = "") -> BlockedError:
+def build_printed_block_error(plan: Plan, consequence: str = "") -> BlockedError:
     """Return the error of a blocked plan that was printed, without repeating it."""
     if plan.applied is not None and not plan.blocked:
         message, hint = plan.applied.format_warning()
@@ -78,9 +78,9 @@ def print_error_as_json(form: Literal["text", "json"]) -> Iterator[None]:
         yield
     except BaseException as error:
         if form == "json":
-            from reconciler.cli.json.runs_json import error_line
+            from reconciler.cli.json.runs_json import format_error_event
 
-            out().write_bytes(error_line(error))
+            open_stdout().write_bytes(format_error_event(error))
         raise
 
 
@@ -96,17 +96,17 @@ _NOUNS: Final = {
 _PLURALS: Final = {"TieringPolicy": "tiering policies"}
 
 
-def validation_lines(validated: ValidationResult) -> list[Line]:
+def format_validation(validated: ValidationResult) -> list[Line]:
     """Return findings, or what was checked."""
-    lines = [finding_line(finding) for finding in validated.findings]
+    lines = [format_finding(finding) for finding in validated.findings]
     kinds = [pluralize(count, _NOUNS.get(kind, kind), _PLURALS.get(kind)) for kind, count in validated.counts.items()]
     word = "Not valid" if validated.findings else "Valid"
     held = ", ".join(kinds) or "nothing declared"
-    return [*lines, line(Span(f"{word}: ", Tone.STRONG), f"workspace {validated.workspace}, {held}")]
+    return [*lines, make_line(Span(f"{word}: ", Tone.STRONG), f"workspace {validated.workspace}, {held}")]
 
 
-def finding_line(finding: PlanFinding) -> Line:
+def format_finding(finding: PlanFinding) -> Line:
     """Return a finding as compilers print them: place, problem, remedy."""
     where = finding.source or finding.address or "workspace"
     about = f"{finding.address}: " if finding.source and finding.address else ""
-    return line(Span(f"{where}: ", Tone.STRONG), f"{about}{finding.message}. {finding.hint}")
+    return make_line(Span(f"{where}: ", Tone.STRONG), f"{about}{finding.message}. {finding.hint}")

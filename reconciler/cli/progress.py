@@ -23,10 +23,10 @@ from reconciler.applying.events import (
     RunRecovered,
     Summary,
 )
-from reconciler.cli.console import err, out, pipeline
-from reconciler.cli.environment import is_log_enabled, note
-from reconciler.cli.text.lines import Line, Span, Tone, line
-from reconciler.cli.text.runs_text import Failures, done_line, progress_text, run_event_lines
+from reconciler.cli.console import detect_pipeline, open_stderr, open_stdout
+from reconciler.cli.environment import is_log_enabled, log_event
+from reconciler.cli.text.lines import Line, Span, Tone, make_line
+from reconciler.cli.text.runs_text import FailurePrinter, format_action_done, format_progress, format_run_event
 from reconciler.runtime.text import format_bytes, format_count, format_elapsed, pluralize
 
 _TERMINAL_S: Final = 0.1
@@ -36,7 +36,7 @@ _PIPE_S: Final = 5.0
 @contextmanager
 def show_counts(word: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a function that takes the number of records and bytes moved."""
-    screen = err()
+    screen = open_stderr()
     every = _TERMINAL_S if screen.can_redraw else _PIPE_S
     began = said_at = time.monotonic()
     widest = 0
@@ -48,7 +48,7 @@ def show_counts(word: str) -> Iterator[Callable[[int, int], None]]:
             return
         said_at = now
         if is_log_enabled():
-            note(word, records=records, bytes=size)
+            log_event(word, records=records, bytes=size)
             return
         pace = f"{format_count(round(records / (now - began)))} records/s"
         elapsed = format_elapsed(float(int(now - began)))
@@ -57,7 +57,7 @@ def show_counts(word: str) -> Iterator[Callable[[int, int], None]]:
             widest = max(widest, len(text))
             screen.write(f"\r{text.ljust(widest)}")
         else:
-            screen.show([line(text)])
+            screen.show([make_line(text)])
 
     try:
         yield report
@@ -87,93 +87,93 @@ def open_reporter(
     lock = threading.Lock()
     ending = ending or FinishedRun()
     if form == "json":
-        yield _serial(_as_json, lock, ending)
+        yield _serialize(_print_json, lock, ending)
     elif is_log_enabled():
         # Standard error is JSON, which has the events; failures are printed at the end.
-        yield _serial(_as_log_only, lock, ending)
-    elif err().can_redraw:
+        yield _serialize(_ignore_event, lock, ending)
+    elif open_stderr().can_redraw:
         from reconciler.cli.live import LiveTable
 
         with LiveTable() as table:
-            yield _serial(table.take, lock, ending)
+            yield _serialize(table.handle_event, lock, ending)
     else:
-        yield _serial(Lines(is_timed=pipeline() is not None).take, lock, ending)
+        yield _serialize(LinePrinter(is_timed=detect_pipeline() is not None).handle_event, lock, ending)
 
 
-def _serial(take: Callable[[Event], None], lock: threading.Lock, ending: FinishedRun) -> Callable[[Event], None]:
+def _serialize(take: Callable[[Event], None], lock: threading.Lock, ending: FinishedRun) -> Callable[[Event], None]:
     def report(event: Event) -> None:
         with lock:
             take(event)
             if is_log_enabled() and not isinstance(event, PlanMade):
-                note(type(event).__name__, **asdict(event))
+                log_event(type(event).__name__, **asdict(event))
             if isinstance(event, Summary):
                 ending.summary = event
 
     return report
 
 
-def _as_log_only(_event: Event) -> None:
+def _ignore_event(_event: Event) -> None:
     """Print nothing: every event is logged."""
 
 
-def _as_json(event: Event) -> None:
-    from reconciler.cli.json.runs_json import event_line
+def _print_json(event: Event) -> None:
+    from reconciler.cli.json.runs_json import format_event
 
-    out().write_bytes(event_line(event))
+    open_stdout().write_bytes(format_event(event))
 
 
-class Lines:
+class LinePrinter:
     """For a pipe: failures at once, other actions at most every few seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, is_timed: bool = False) -> None:
         """`is_timed`: lines have the time since the beginning, for logs without times."""
         self._clock = clock
         self._began = clock()
-        self._told_at: dict[str, float] = {}
+        self._printed_at: dict[str, float] = {}
         self._is_timed = is_timed
         self._done = 0
-        self._told = 0
-        self._failures = Failures()
+        self._printed_count = 0
+        self._failures = FailurePrinter()
 
-    def take(self, event: Event) -> None:
+    def handle_event(self, event: Event) -> None:
         """Print an event that deserves a line."""
         match event:
             case ActionFailed():
-                self._say(self._failures.lines(event))
+                self._print_lines(self._failures.take_failure(event))
             case LeaseLost() | RunRecovered() | RunHandedOver() | ResultMissing():
-                self._say(run_event_lines(event))
+                self._print_lines(format_run_event(event))
             case Progress():
-                if self._is_time(event.id):
-                    self._say([line(progress_text(event))])
+                if self._is_due(event.id):
+                    self._print_lines([make_line(format_progress(event))])
             case ActionDone():
                 self._done += 1
-                self._told_at.pop(event.id, None)
+                self._printed_at.pop(event.id, None)
                 if event.records or event.bytes:
-                    self._say([done_line(event)])
-                elif self._is_time():
-                    self._tell_done()
+                    self._print_lines([format_action_done(event)])
+                elif self._is_due():
+                    self._print_done_count()
             case Summary():
-                if 0 < self._told < self._done:
-                    self._tell_done()
+                if 0 < self._printed_count < self._done:
+                    self._print_done_count()
             case Approval() | PlanMade() | ActionStarted():
                 pass
             case _:
                 assert_never(event)
 
-    def _say(self, lines: list[Line]) -> None:
+    def _print_lines(self, lines: list[Line]) -> None:
         if self._is_timed:
             passed = Span(f"[{format_elapsed(float(int(self._clock() - self._began)))}] ", Tone.QUIET)
             lines = [(passed, *spans) for spans in lines]
-        err().show(lines)
+        open_stderr().show(lines)
 
-    def _tell_done(self) -> None:
-        self._told = self._done
-        self._say([line(f"{pluralize(self._done, 'action')} done")])
+    def _print_done_count(self) -> None:
+        self._printed_count = self._done
+        self._print_lines([make_line(f"{pluralize(self._done, 'action')} done")])
 
-    def _is_time(self, name: str = "") -> bool:
+    def _is_due(self, name: str = "") -> bool:
         """Return whether the action, or the total, was printed long enough ago."""
         now = self._clock()
-        if now - self._told_at.get(name, self._began) < _BETWEEN_LINES_S:
+        if now - self._printed_at.get(name, self._began) < _BETWEEN_LINES_S:
             return False
-        self._told_at[name] = now
+        self._printed_at[name] = now
         return True

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast, get_args
 
 import orjson
 
-from reconciler.cli.console import err, out, pipeline
+from reconciler.cli.console import detect_pipeline, open_stderr, open_stdout
 from reconciler.cli.errors import describe_unexpected
 from reconciler.cli.hint_rewrite import add_typed_options
 from reconciler.cli.options import Form, ListForm
-from reconciler.cli.text.lines import Span, Tone, line
+from reconciler.cli.text.lines import Span, Tone, make_line
 from reconciler.errors import ReconcilerError, UsageError
 from reconciler.runtime.text import escape_invisible, find_similar, format_suggestion, pluralize, to_one_line
 
@@ -53,48 +53,52 @@ def show_errors(form: Form, command: Command, invocation: Invocation, environmen
         yield
     except Exception as error:  # any: after a bug the old result must not stay, either
         if form != "text":
-            _show(error, form, command, invocation, environment)
-        elif pipeline() == "github":
+            _show_error(error, form, command, invocation, environment)
+        elif detect_pipeline() == "github":
             from reconciler.operations.manifest_files import find_folder
 
-            annotate(_remarks(error, command, invocation, environment), find_folder(invocation))
+            annotate(_build_remarks(error, command, invocation, environment), find_folder(invocation))
         raise
 
 
 def annotate(remarks: Remarks, folder: Path) -> None:
     """Let GitHub annotate the workspace's files with remarks."""
-    if pipeline() == "github":
-        from reconciler.cli.text.job_log import annotation_commands
+    if detect_pipeline() == "github":
+        from reconciler.cli.text.job_log import list_annotation_commands
         from reconciler.process import read_repository_prefix
 
-        for command in annotation_commands(remarks, read_repository_prefix(folder, os.environ)):
-            err().command(command)
+        for command in list_annotation_commands(remarks, read_repository_prefix(folder, os.environ)):
+            open_stderr().write_command(command)
 
 
-def _show(error: Exception, form: Form, command: Command, invocation: Invocation, environment: str | None) -> None:
+def _show_error(
+    error: Exception, form: Form, command: Command, invocation: Invocation, environment: str | None
+) -> None:
     if form == "json":
-        from reconciler.cli.json.base import document_bytes
-        from reconciler.cli.json.checks_json import ERROR, VALIDATE, Failure, to_problem, validation_failed
+        from reconciler.cli.json.base import format_document
+        from reconciler.cli.json.checks_json import ERROR, VALIDATE, Failure, build_failed_validation, to_file_problem
 
-        failure = Failure(*error_texts(error), tuple(map(to_problem, problems_of(error))))
-        row = VALIDATE.row(validation_failed(failure)) if command == "validate" else ERROR.row(failure)
-        out().write_bytes(document_bytes(row))
+        failure = Failure(*describe_error(error), tuple(map(to_file_problem, list_problems(error))))
+        row = (
+            VALIDATE.build_row(build_failed_validation(failure)) if command == "validate" else ERROR.build_row(failure)
+        )
+        open_stdout().write_bytes(format_document(row))
         return
-    show_remarks(_remarks(error, command, invocation, environment), form, invocation)
+    show_remarks(_build_remarks(error, command, invocation, environment), form, invocation)
 
 
-def _remarks(error: BaseException, command: Command, invocation: Invocation, environment: str | None) -> Remarks:
+def _build_remarks(error: BaseException, command: Command, invocation: Invocation, environment: str | None) -> Remarks:
     from reconciler.cli.text.remarks import Remarks
     from reconciler.operations.manifest_files import read_workspace_name
 
-    rows = tuple(remarks_of(error, command))
+    rows = tuple(list_remarks(error, command))
     return Remarks(command, read_workspace_name(invocation), environment, invocation.tool, rows, is_whole=False)
 
 
-def plan_failure_comment(why: str, invocation: Invocation, environment: str | None) -> str:
+def format_plan_failure(why: str, invocation: Invocation, environment: str | None) -> str:
     """Return the comment of a plan that failed, as another program reports it."""
     error = UsageError(to_one_line(why) or "it is not known why", hint="The log of the job has details.")
-    return remarks_markdown(_remarks(error, "plan", invocation, environment))
+    return format_remarks(_build_remarks(error, "plan", invocation, environment))
 
 
 def show_remarks(remarks: Remarks, form: Form, invocation: Invocation) -> None:
@@ -103,76 +107,76 @@ def show_remarks(remarks: Remarks, form: Form, invocation: Invocation) -> None:
         case "junit":
             from reconciler.cli.text.remarks import format_junit
 
-            out().write_bytes(format_junit(remarks))
+            open_stdout().write_bytes(format_junit(remarks))
         case "sarif":
-            from reconciler.cli.json.base import document_bytes
+            from reconciler.cli.json.base import format_document
             from reconciler.cli.json.sarif import SarifDocument
             from reconciler.operations.manifest_files import find_folder
             from reconciler.process import read_repository_prefix
 
-            out().write_bytes(
-                document_bytes(SarifDocument.of(remarks, read_repository_prefix(find_folder(invocation), os.environ)))
+            open_stdout().write_bytes(
+                format_document(SarifDocument.of(remarks, read_repository_prefix(find_folder(invocation), os.environ)))
             )
         case "html":
-            from reconciler.cli.html.remarks_report import remarks_report
+            from reconciler.cli.html.remarks_report import build_remarks_report
             from reconciler.cli.present import show_page
             from reconciler.operations.manifest_files import find_folder
 
-            show_page(remarks_report(remarks, title_of(remarks)), find_folder(invocation))
+            show_page(build_remarks_report(remarks, choose_title(remarks)), find_folder(invocation))
         case _:
-            out().write(remarks_markdown(remarks))
+            open_stdout().write(format_remarks(remarks))
 
 
-def error_texts(error: BaseException) -> tuple[int, str, str]:
+def describe_error(error: BaseException) -> tuple[int, str, str]:
     """Return exit code, message and hint; of several problems only the heading."""
     if not isinstance(error, ReconcilerError):
         return describe_unexpected(error)
     return error.exit_code, error.message.partition("\n")[0], error.hint
 
 
-def problems_of(error: BaseException) -> Sequence[Problem]:
+def list_problems(error: BaseException) -> Sequence[Problem]:
     """Return the problems of the files."""
     problems: Sequence[Problem] = getattr(error, "problems", ())
     return problems
 
 
-def remarks_of(error: BaseException, command: Command) -> Iterator[Remark]:
+def list_remarks(error: BaseException, command: Command) -> Iterator[Remark]:
     """Yield every problem of the files, or the error itself."""
-    from reconciler.cli.text.remarks import error_remark, problem_remark
+    from reconciler.cli.text.remarks import build_error_remark, build_problem_remark
     from reconciler.planning.plan import PlanFinding
 
-    problems = problems_of(error)
-    yield from map(problem_remark, problems)
+    problems = list_problems(error)
+    yield from map(build_problem_remark, problems)
     if not problems:
-        _, message, hint = error_texts(error)
-        yield error_remark(PlanFinding(None, None, message, add_typed_options(hint)), command)
+        _, message, hint = describe_error(error)
+        yield build_error_remark(PlanFinding(None, None, message, add_typed_options(hint)), command)
 
 
-def validation_remarks(validated: ValidationResult, tool: str, environment: str | None) -> Remarks:
+def build_validation_remarks(validated: ValidationResult, tool: str, environment: str | None) -> Remarks:
     """Return errors and warnings of valid files."""
-    from reconciler.cli.text.remarks import Remarks, error_remark, warning_remark
+    from reconciler.cli.text.remarks import Remarks, build_error_remark, build_warning_remark
 
-    rows = [error_remark(finding, "validate") for finding in validated.findings]
-    rows += map(warning_remark, validated.warnings)
+    rows = [build_error_remark(finding, "validate") for finding in validated.findings]
+    rows += map(build_warning_remark, validated.warnings)
     return Remarks("validate", validated.workspace, environment, tool, tuple(rows))
 
 
-def title_of(remarks: Remarks) -> str:
+def choose_title(remarks: Remarks) -> str:
     """Return the heading of a report, with `{}` for the workspace."""
     errors = any(remark.level == "error" for remark in remarks.rows)
     return _TITLES[remarks.command] if errors or not remarks.is_whole else "Files of {} are valid"
 
 
-def remarks_markdown(remarks: Remarks) -> str:
+def format_remarks(remarks: Remarks) -> str:
     """Return remarks as a comment, with the marker of the comment that it replaces."""
-    from reconciler.cli.text.markdown import LIMIT, cell, code, row
+    from reconciler.cli.text.markdown import LIMIT, code_cell, code_span, table_row
     from reconciler.forges.protocol import Marker
 
     name = f"{remarks.workspace} ({remarks.environment})" if remarks.environment else remarks.workspace
-    title = title_of(remarks).format(code(name))
+    title = choose_title(remarks).format(code_span(name))
     marker = Marker(remarks.command, remarks.workspace, remarks.environment, items=len(remarks.rows))
     head = [marker.line, f"### {title}", ""]
-    end = ["", f"<sub>created by reconciler {code(remarks.tool)}</sub>"]
+    end = ["", f"<sub>created by reconciler {code_span(remarks.tool)}</sub>"]
     if not remarks.rows:
         return "\n".join([*head[:-1], *end]) + "\n"
     head += [f"**{pluralize(len(remarks.rows), 'problem')}**", "", "| where | what |", "| --- | --- |"]
@@ -180,7 +184,7 @@ def remarks_markdown(remarks: Remarks) -> str:
     rows: list[str] = []
     for position, remark in enumerate(remarks.rows):
         hint = f". {remark.hint}" if remark.hint else ""
-        text = row((cell(remark.source or remark.about), cell(f"{remark.message}{hint}")))
+        text = table_row((code_cell(remark.source or remark.about), code_cell(f"{remark.message}{hint}")))
         room -= len(text.encode()) + 1
         if room < 0:
             left = pluralize(len(remarks.rows) - position, "more problem", "more problems")
@@ -226,19 +230,21 @@ class Reports:
         """Write the result in each format; `show` prints one."""
         for form, path in self.files:
             if form in get_args(Form):
-                _write(path, _capture_output(partial(show, cast("Form", form))))
+                _write_file(path, _capture_output(partial(show, cast("Form", form))))
             else:
                 _write_for_pipelines(form, path, outcome())
 
     @contextmanager
-    def errors(self) -> Iterator[None]:
+    def report_errors(self) -> Iterator[None]:
         """Print the block's error as every command does, and write it in each format."""
         try:
             with show_errors(self.form, self.command, self.invocation, self.environment):
                 yield
         except Exception as error:
-            show = partial(_show, error, command=self.command, invocation=self.invocation, environment=self.environment)
-            self.write(show, partial(_failed_outcome, error))
+            show = partial(
+                _show_error, error, command=self.command, invocation=self.invocation, environment=self.environment
+            )
+            self.write(show, partial(_build_failed_outcome, error))
             raise
 
 
@@ -250,17 +256,17 @@ def parse_reports(
     wrong: UsageError | None = None
     for text in texts or ():
         try:
-            files.append(_report(text, command, invocation, files))
+            files.append(_parse_report(text, command, invocation, files))
         except UsageError as error:
             wrong = wrong or error
     made = Reports(tuple(files), form, command, invocation, environment)
     if wrong is not None:
-        with made.errors():
+        with made.report_errors():
             raise wrong
     return made
 
 
-def _report(
+def _parse_report(
     text: str, command: Command, invocation: Invocation, others: Sequence[tuple[str, Path]]
 ) -> tuple[str, Path]:
     form, equals, name = text.partition("=")
@@ -285,25 +291,25 @@ def report_usage_error(typed: Sequence[str], message: str, hint: str) -> None:
     Else a pipeline would keep the results of an earlier commit.
     """
     command = next((word for word in _REPORTING if word in typed[:1]), None)
-    values_of = partial(_values, typed)
+    values_of = partial(_read_option_values, typed)
     if command is None or not (values_of("--report") or values_of("--format")):
         return
-    from reconciler.cli.options import Place
+    from reconciler.cli.options import WorkspaceOptions
 
     forms = get_args(ListForm if command == "validate" else Form)
     form = cast("Form", next((word for word in forms if word in values_of("--format")[-1:]), "text"))
     folder = values_of("--workspace")[-1:]
     environment = values_of("--environment", "-e")[-1:]
     with suppress(ReconcilerError, OSError):
-        invocation = Place(workspace=Path(folder[0]) if folder else None).invocation()
+        invocation = WorkspaceOptions(workspace=Path(folder[0]) if folder else None).read_invocation()
         failure_reports = parse_reports(
             values_of("--report"), form, command, invocation, environment[0] if environment else None
         )
-        with failure_reports.errors():
+        with failure_reports.report_errors():
             raise UsageError(message, hint=hint)
 
 
-def _values(typed: Sequence[str], *names: str) -> list[str]:
+def _read_option_values(typed: Sequence[str], *names: str) -> list[str]:
     """Return an option's values."""
     values: list[str] = []
     for position, word in enumerate(typed):
@@ -315,13 +321,13 @@ def _values(typed: Sequence[str], *names: str) -> list[str]:
     return values
 
 
-def _failed_outcome(error: Exception) -> Outcome:
-    code, message, _ = error_texts(error)
+def _build_failed_outcome(error: Exception) -> Outcome:
+    code, message, _ = describe_error(error)
     values: dict[str, str | int | bool] = {"digest": "", "exit_code": code, "failure": message}
     return Outcome(values, dict.fromkeys(("create", "update", "delete"), 0))
 
 
-def plan_outcome(planned: PlanResult, verdict: ReconcilerError | None) -> Outcome:
+def build_plan_outcome(planned: PlanResult, verdict: ReconcilerError | None) -> Outcome:
     """Return a plan as values for a pipeline."""
     from reconciler.planning.actions import is_dangerous
     from reconciler.planning.plan_rows import count_by_kind
@@ -335,33 +341,33 @@ def plan_outcome(planned: PlanResult, verdict: ReconcilerError | None) -> Outcom
         "danger": sum(map(is_dangerous, plan.actions)),
         "older": plan.has_older_files,
         "errors": len(plan.errors),
-        **_verdict(verdict),
+        **_list_verdict_values(verdict),
     }
     return Outcome(values, {name: counts[name] for name in ("create", "update", "delete")})
 
 
-def drift_outcome(drifted: DriftResult) -> Outcome:
+def build_drift_outcome(drifted: DriftResult) -> Outcome:
     """Return drift as values for a pipeline."""
     values: dict[str, str | int | bool] = {
         "findings": len(drifted.findings),
         "failing": len(drifted.failing),
         "errors": len(drifted.errors),
-        **_verdict(drifted.verdict),
+        **_list_verdict_values(drifted.verdict),
     }
     return Outcome(values, {"create": 0, "update": len(drifted.failing), "delete": 0})
 
 
-def validation_outcome(validated: ValidationResult) -> Outcome:
+def build_validation_outcome(validated: ValidationResult) -> Outcome:
     """Return a validation as values for a pipeline."""
     values: dict[str, str | int | bool] = {
         "errors": len(validated.findings),
         "warnings": len(validated.warnings),
-        **_verdict(validated.verdict),
+        **_list_verdict_values(validated.verdict),
     }
     return Outcome(values, dict.fromkeys(("create", "update", "delete"), 0))
 
 
-def _verdict(verdict: ReconcilerError | None) -> dict[str, str | int | bool]:
+def _list_verdict_values(verdict: ReconcilerError | None) -> dict[str, str | int | bool]:
     if verdict is None:
         return {"exit_code": 0, "failure": ""}
     return {"exit_code": verdict.exit_code, "failure": verdict.message.partition("\n")[0]}
@@ -377,7 +383,7 @@ def _capture_output(show: Callable[[], None]) -> bytes:
     return raw.getvalue()
 
 
-def _write(path: Path, body: bytes) -> None:
+def _write_file(path: Path, body: bytes) -> None:
     from reconciler.objectstore.directory import write_atomically
 
     try:
@@ -388,9 +394,9 @@ def _write(path: Path, body: bytes) -> None:
 
 def _write_for_pipelines(form: str, path: Path, outcome: Outcome) -> None:
     if form not in _ADDED_TO:
-        _write(path, orjson.dumps(dict(outcome.counts)) + b"\n")
+        _write_file(path, orjson.dumps(dict(outcome.counts)) + b"\n")
         return
-    lines = "".join(f"{name}={_value(value)}\n" for name, value in outcome.values.items())
+    lines = "".join(f"{name}={_format_value(value)}\n" for name, value in outcome.values.items())
     try:
         with path.open("ab") as file:
             file.write(lines.encode())
@@ -403,7 +409,7 @@ def _unwritable_error(path: Path, error: OSError) -> UsageError:
     return UsageError(message, hint="Name a file in a folder that can be written.")
 
 
-def _value(value: str | int | bool) -> str:
+def _format_value(value: str | int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else escape_invisible(to_one_line(str(value)))
 
 
@@ -435,16 +441,16 @@ class DriftReport:
 
             read_forge_settings(environ, self.forge_request, self.invocation.tool)
         if self.webhook is not None:
-            from reconciler.forges.webhook import address_of
+            from reconciler.forges.webhook import read_webhook_url
 
-            address_of(environ, self.webhook, allows_http=self.forge_request.allows_http)
+            read_webhook_url(environ, self.webhook, allows_http=self.forge_request.allows_http)
 
-    def tell(self, drifted: DriftResult) -> None:
+    def publish(self, drifted: DriftResult) -> None:
         """Update the issue, then send the message, once for each content of the issue.
 
         The next run sends a message that failed: the issue notes it.
         """
-        from reconciler.cli.text.drift_text import drift_message, issue_markdown
+        from reconciler.cli.text.drift_text import format_chat_message, format_drift_issue
 
         filed: FiledIssue | None = None
         if self.has_issue:
@@ -454,13 +460,13 @@ class DriftReport:
                 self.invocation,
                 drifted,
                 self.forge_request,
-                lambda remedy: issue_markdown(drifted, remedy),
+                lambda remedy: format_drift_issue(drifted, remedy),
                 self.labels,
                 owes_message=self.webhook is not None,
             )
             url = filed.issue.url if filed.issue is not None else ""
-            err().show(
-                [line(Span(_FILED_WORDS[filed.did], Tone.STRONG), f" on {filed.forge}{': ' if url else ''}{url}")]
+            open_stderr().show(
+                [make_line(Span(_FILED_WORDS[filed.did], Tone.STRONG), f" on {filed.forge}{': ' if url else ''}{url}")]
             )
         is_news = filed is None or filed.owes is not None
         if self.webhook is not None and drifted.failing and is_news:
@@ -470,10 +476,10 @@ class DriftReport:
             send(
                 self.invocation.environ,
                 self.webhook,
-                drift_message(drifted, link),
+                format_chat_message(drifted, link),
                 tool=self.invocation.tool,
                 allows_http=self.forge_request.allows_http,
             )
-            err().show([line(f"Sent to the webhook in {self.webhook}")])
+            open_stderr().show([make_line(f"Sent to the webhook in {self.webhook}")])
             if filed is not None:
                 record_message_sent(self.invocation, filed, self.forge_request)

@@ -17,11 +17,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, asser
 from typer import Option
 
 from reconciler.cli import signals
-from reconciler.cli.console import Screen, err, out, pipeline, share_one_target, stdin_is_terminal
+from reconciler.cli.console import Screen, detect_pipeline, streams_share_target, is_stdin_terminal, open_stderr, open_stdout
 from reconciler.cli.environment import is_log_enabled
 from reconciler.cli.options import Form, TextOrJson, parse_seconds
-from reconciler.cli.present import print_error_as_json, printed_blocked_error, raise_verdict, show_page, warn_all
-from reconciler.cli.text.lines import Line, Span, Tone, cut_text, line, text_of
+from reconciler.cli.present import (
+    build_printed_block_error,
+    print_error_as_json,
+    print_warnings,
+    raise_verdict,
+    show_page,
+)
+from reconciler.cli.text.lines import Line, Span, Tone, cut_text, make_line, to_plain_text
 from reconciler.errors import BlockedError, InterruptedRunError, StalePlanError, UsageError
 from reconciler.runtime.text import escape_invisible, escape_json, format_elapsed
 
@@ -46,11 +52,11 @@ def ask_question(question: str) -> bool:
     Raises:
         InterruptedRunError: The user interrupted, or standard input ended.
     """
-    screen = err()
+    screen = open_stderr()
     try:
-        with signals.interruptible_prompt():
-            screen.show([line(Span(question, Tone.STRONG))])
-            screen.write(text_of([line("Type 'yes' to continue: ")]).rstrip("\n") + " ")
+        with signals.allow_prompt_interrupts():
+            screen.show([make_line(Span(question, Tone.STRONG))])
+            screen.write(to_plain_text([make_line("Type 'yes' to continue: ")]).rstrip("\n") + " ")
             while not select.select([sys.stdin], [], [], _INPUT_WAIT_S)[0]:
                 pass
             answer = sys.stdin.readline()
@@ -65,7 +71,7 @@ def ask_question(question: str) -> bool:
 
 def confirm_effects(lines: Iterable[Line], question: str, *, yes: bool, form: Literal["text", "json"]) -> bool:
     """Show the effects and ask for confirmation; with JSON on standard error."""
-    (out() if form == "text" else err()).show(lines)
+    (open_stdout() if form == "text" else open_stderr()).show(lines)
     if not yes:
         require_terminal("Give --yes")
     return yes or ask_question(question)
@@ -73,42 +79,42 @@ def confirm_effects(lines: Iterable[Line], question: str, *, yes: bool, form: Li
 
 def require_terminal(instead: str) -> None:
     """Fail early if a confirmation is needed and there is no terminal."""
-    if not stdin_is_terminal():
+    if not is_stdin_terminal():
         raise UsageError("there is no terminal to confirm on; nothing was done", hint=instead)
 
 
 def show_planned(planned: PlanResult, form: Form) -> None:
     """Print a plan."""
-    screen = out()
+    screen = open_stdout()
     match form:
         case "text":
-            screen.page(_lines_of(planned, screen))
+            screen.show_paged(_format_planned(planned, screen))
             annotate_plan(planned)
         case "json":
             screen.write_bytes(planned.to_json())
         case "markdown":
-            from reconciler.cli.text.markdown import plan_markdown
+            from reconciler.cli.text.markdown import format_plan_comment
             from reconciler.process import read_forge
 
             forge = read_forge(planned.folder, os.environ)
-            screen.write(plan_markdown(planned.plan, forge, datetime.now(UTC).date()))
+            screen.write(format_plan_comment(planned.plan, forge, datetime.now(UTC).date()))
         case "html":
-            from reconciler.cli.html.plan_report import plan_report
+            from reconciler.cli.html.plan_report import build_plan_report
 
-            show_page(plan_report(planned.plan), planned.folder)
+            show_page(build_plan_report(planned.plan), planned.folder)
         case "junit":
-            from reconciler.cli.text.remarks import format_junit, plan_remarks
+            from reconciler.cli.text.remarks import format_junit, list_plan_remarks
 
-            screen.write_bytes(format_junit(plan_remarks(planned.plan)))
+            screen.write_bytes(format_junit(list_plan_remarks(planned.plan)))
         case "sarif":
-            from reconciler.cli.json.base import document_bytes
+            from reconciler.cli.json.base import format_document
             from reconciler.cli.json.sarif import SarifDocument
-            from reconciler.cli.text.remarks import plan_remarks
+            from reconciler.cli.text.remarks import list_plan_remarks
             from reconciler.process import read_repository_prefix
 
             screen.write_bytes(
-                document_bytes(
-                    SarifDocument.of(plan_remarks(planned.plan), read_repository_prefix(planned.folder, os.environ))
+                format_document(
+                    SarifDocument.of(list_plan_remarks(planned.plan), read_repository_prefix(planned.folder, os.environ))
                 )
             )
         case _:
@@ -117,40 +123,40 @@ def show_planned(planned: PlanResult, form: Form) -> None:
 
 def warn_about(planned: PlanResult) -> None:
     """Print warnings of the files and the plan."""
-    warn_all(planned.warnings)
-    warn_all(warning_text(finding) for finding in planned.plan.warnings)
+    print_warnings(planned.warnings)
+    print_warnings(format_warning(finding) for finding in planned.plan.warnings)
 
 
-def warning_text(finding: PlanFinding) -> str:
+def format_warning(finding: PlanFinding) -> str:
     """Return a plan's warning: place, subject, problem, remedy."""
     about = f"{finding.address}: " if finding.address and finding.address not in finding.message else ""
     where = f"{finding.source}: " if finding.source else ""
     return f"{where}{about}{finding.message}. {finding.hint}"
 
 
-def show_as_text(planned: PlanResult, screen: Screen) -> None:
+def show_plan_text(planned: PlanResult, screen: Screen) -> None:
     """Print a plan as text, without a pager, because a question may follow."""
-    screen.show(_lines_of(planned, screen))
+    screen.show(_format_planned(planned, screen))
 
 
-def _lines_of(planned: PlanResult, screen: Screen) -> Iterable[Line]:
-    from reconciler.cli.text.plan_text import plan_text
+def _format_planned(planned: PlanResult, screen: Screen) -> Iterable[Line]:
+    from reconciler.cli.text.plan_text import format_plan
 
-    return plan_text(planned.plan, planned.header, width=screen.width)
+    return format_plan(planned.plan, planned.header, width=screen.width)
 
 
 def annotate_plan(planned: PlanResult) -> None:
     """Annotate errors, blocked and dangerous actions in a pull request."""
-    if pipeline() == "github":
+    if detect_pipeline() == "github":
         from reconciler.cli.reports import annotate
-        from reconciler.cli.text.remarks import plan_remarks
+        from reconciler.cli.text.remarks import list_plan_remarks
 
-        annotate(plan_remarks(planned.plan), planned.folder)
+        annotate(list_plan_remarks(planned.plan), planned.folder)
 
 
 def show_saved(saved: SavedPlan, form: Literal["text", "json", "html"], folder: Callable[[], Path]) -> None:
     """Print a saved plan; `folder` returns the workspace's, for links of a page."""
-    screen = out()
+    screen = open_stdout()
     if form == "json":
         import orjson
 
@@ -158,59 +164,59 @@ def show_saved(saved: SavedPlan, form: Literal["text", "json", "html"], folder: 
 
         screen.write_bytes(escape_json(encode_canonical(orjson.loads(saved.body))) + b"\n")
     elif form == "html":
-        from reconciler.cli.html.plan_report import plan_report
+        from reconciler.cli.html.plan_report import build_plan_report
 
-        show_page(plan_report(saved.plan), folder())
+        show_page(build_plan_report(saved.plan), folder())
     else:
-        from reconciler.cli.text.plan_text import plan_text
+        from reconciler.cli.text.plan_text import format_plan
 
-        screen.page(plan_text(saved.plan, width=screen.width))
+        screen.show_paged(format_plan(saved.plan, width=screen.width))
 
 
 def print_apply_command(file: Path) -> None:
     """Print the command that applies a saved plan."""
-    err().show([line(f"Saved. To do exactly this:  reconciler apply {shlex.quote(str(file))}")])
+    open_stderr().show([make_line(f"Saved. To do exactly this:  reconciler apply {shlex.quote(str(file))}")])
 
 
 def warn_about_drift(drifted: DriftResult) -> None:
     """Print warnings of files and clusters."""
-    warn_all(drifted.planned.warnings)
-    warn_all(warning_text(finding) for finding in drifted.warnings)
+    print_warnings(drifted.planned.warnings)
+    print_warnings(format_warning(finding) for finding in drifted.warnings)
 
 
 def show_drifted(drifted: DriftResult, form: Form) -> None:
     """Print findings."""
-    screen = out()
+    screen = open_stdout()
     match form:
         case "text":
-            from reconciler.cli.text.drift_text import drift_lines
+            from reconciler.cli.text.drift_text import format_drift
 
-            screen.page(drift_lines(drifted))
+            screen.show_paged(format_drift(drifted))
         case "json":
-            from reconciler.cli.json.base import document_bytes
+            from reconciler.cli.json.base import format_document
             from reconciler.cli.json.checks_json import DRIFT
 
-            screen.write_bytes(document_bytes(DRIFT.row(drifted)))
+            screen.write_bytes(format_document(DRIFT.build_row(drifted)))
         case "markdown":
-            from reconciler.cli.text.drift_text import drift_markdown
+            from reconciler.cli.text.drift_text import format_drift_comment
 
-            screen.write(drift_markdown(drifted))
+            screen.write(format_drift_comment(drifted))
         case "html":
-            from reconciler.cli.html.drift_report import drift_report
+            from reconciler.cli.html.drift_report import build_drift_report
 
-            show_page(drift_report(drifted), drifted.planned.folder)
+            show_page(build_drift_report(drifted), drifted.planned.folder)
         case "junit":
-            from reconciler.cli.text.drift_text import drift_junit
+            from reconciler.cli.text.drift_text import format_drift_junit
 
-            screen.write_bytes(drift_junit(drifted))
+            screen.write_bytes(format_drift_junit(drifted))
         case "sarif":
-            from reconciler.cli.json.base import document_bytes
+            from reconciler.cli.json.base import format_document
             from reconciler.cli.json.sarif import SarifDocument
-            from reconciler.cli.text.drift_text import drift_remarks
+            from reconciler.cli.text.drift_text import list_drift_remarks
             from reconciler.process import read_repository_prefix
 
             prefix = read_repository_prefix(drifted.planned.folder, os.environ)
-            screen.write_bytes(document_bytes(SarifDocument.of(drift_remarks(drifted), prefix)))
+            screen.write_bytes(format_document(SarifDocument.of(list_drift_remarks(drifted), prefix)))
         case _:
             assert_never(form)
 
@@ -248,7 +254,7 @@ class ApplyMode:
     ] = None
     form: TextOrJson = "text"
 
-    def options(self, kind: type[Options], **more: Any) -> Options:
+    def build_options(self, kind: type[Options], **more: Any) -> Options:
         """Return a step's options: these, and `more`."""
         timeout_s = parse_seconds("--lock-timeout", self.lock_timeout)
         for name in self.approved_by or ():
@@ -271,8 +277,8 @@ class ApplyMode:
         )
 
 
-def carry_out(
-    do: Callable[[Hooks, Phases], ApplyOutcome],
+def run_with_dialog(
+    do: Callable[[Hooks, PhaseLine], ApplyOutcome],
     doing: ApplyMode,
     *,
     question: str,
@@ -300,10 +306,10 @@ def carry_out(
             with (
                 signals.forward_signals(stop, patience_s=signals.RUN_S),
                 open_reporter(doing.form, ending) as report,
-                phases() as before,
+                open_phase_line() as before,
             ):
                 talk = _PlanDialog(doing, question, before, is_approved=is_approved)
-                applied = do(Hooks(talk.confirm, before.ended_by(report), stop), before)
+                applied = do(Hooks(talk.confirm, before.end_before(report), stop), before)
         except BlockedError as error:
             raise talk.show_blocked(error) from error
         except StalePlanError as error:
@@ -316,7 +322,7 @@ def carry_out(
 class _PlanDialog:
     """Output about one plan, which is shown once."""
 
-    def __init__(self, doing: ApplyMode, question: str, before: Phases, *, is_approved: bool) -> None:
+    def __init__(self, doing: ApplyMode, question: str, before: PhaseLine, *, is_approved: bool) -> None:
         self._before = before
         self._doing = doing
         self._question = question
@@ -327,7 +333,7 @@ class _PlanDialog:
         """Show a plan, and ask unless approved; without a question a pipeline's log folds it."""
         self._before.end()
         if self._is_approved:
-            with (out() if self._doing.form == "text" else err()).folded("Plan"):
+            with (open_stdout() if self._doing.form == "text" else open_stderr()).fold_output("Plan"):
                 self._show(planned)
         else:
             self._show(planned)
@@ -341,38 +347,38 @@ class _PlanDialog:
         self._show(planned)
         if self._doing.form == "json":
             from reconciler.applying.events import PlanMade
-            from reconciler.cli.json.runs_json import event_line
+            from reconciler.cli.json.runs_json import format_event
 
-            out().write_bytes(event_line(PlanMade(planned.plan)))
-        return printed_blocked_error(planned.plan, "nothing was done: ")
+            open_stdout().write_bytes(format_event(PlanMade(planned.plan)))
+        return build_printed_block_error(planned.plan, "nothing was done: ")
 
     def show_stale(self, error: StalePlanError) -> StalePlanError:
         """Show only the differences from the approved plan; with JSON they are in the last line."""
-        from reconciler.cli.text.states_text import difference_lines
+        from reconciler.cli.text.states_text import format_differences
         from reconciler.operations.steps.approval import ChangedPlanError
 
         if isinstance(error, ChangedPlanError) and not (self._doing.form == "json" and is_log_enabled()):
-            err().show(difference_lines(error.held))
+            open_stderr().show(format_differences(error.held))
         return error
 
     def show_outcome(self, applied: ApplyOutcome, summary: Summary | None) -> None:
         """Print the result."""
-        from reconciler.cli.text.runs_text import run_result_text
+        from reconciler.cli.text.runs_text import format_run_result
 
         if not self._is_shown:
             self._show(applied.planned)
         # Failures were printed on standard error.
-        out().show(run_result_text(applied, summary, with_failures=is_log_enabled() or not share_one_target()))
+        open_stdout().show(format_run_result(applied, summary, with_failures=is_log_enabled() or not streams_share_target()))
 
     def _show(self, planned: PlanResult) -> None:
         self._is_shown = True
         self._before.end()
         warn_about(planned)
         if self._doing.form == "text":
-            show_as_text(planned, out())
+            show_plan_text(planned, open_stdout())
         elif not (self._is_approved and is_log_enabled()):
             # JSON has standard output for events, `--verbose` standard error for the log.
-            show_as_text(planned, err())
+            show_plan_text(planned, open_stderr())
 
 
 _QUIET_S: Final = 0.5
@@ -380,7 +386,7 @@ _QUIET_S: Final = 0.5
 _REDRAW_S: Final = 0.25
 
 
-class Phases:
+class PhaseLine:
     """One line with the current phase and its duration; removed before other output."""
 
     def __init__(self, screen: Screen) -> None:
@@ -392,9 +398,9 @@ class Phases:
         self._is_over = threading.Event()
         self._is_drawn = False
         # A daemon: the process can end while a cluster hangs.
-        self._thread = threading.Thread(target=self._draw_on, name="phases", daemon=True)
+        self._thread = threading.Thread(target=self._draw_until_end, name="phases", daemon=True)
 
-    def show_progress_of(self, invocation: Invocation) -> Invocation:
+    def report_progress(self, invocation: Invocation) -> Invocation:
         """Return the invocation with this line as its progress; warnings remove it."""
         if is_log_enabled() or not self._screen.can_redraw:
             return invocation
@@ -405,7 +411,7 @@ class Phases:
                 self._erase()
                 invocation.warn(text)
 
-        return replace(invocation, tell=self._tell, warn=warn)
+        return replace(invocation, tell=self._set_text, warn=warn)
 
     def end(self) -> None:
         """Remove the line permanently."""
@@ -413,7 +419,7 @@ class Phases:
         with self._lock:
             self._erase()
 
-    def ended_by(self, report: Callable[[Event], None]) -> Callable[[Event], None]:
+    def end_before(self, report: Callable[[Event], None]) -> Callable[[Event], None]:
         """Return `report`, whose first event ends this line."""
 
         def tell(event: Event) -> None:
@@ -422,10 +428,10 @@ class Phases:
 
         return tell
 
-    def _tell(self, text: str) -> None:
+    def _set_text(self, text: str) -> None:
         self._text = text
 
-    def _draw_on(self) -> None:
+    def _draw_until_end(self) -> None:
         pause = _QUIET_S
         while not self._is_over.wait(pause):
             pause = _REDRAW_S
@@ -452,9 +458,9 @@ _TO_THE_END: Final = "\x1b[K"
 
 
 @contextmanager
-def phases() -> Iterator[Phases]:
+def open_phase_line() -> Iterator[PhaseLine]:
     """Yield the line of phases; removed after the block."""
-    line_of_phases = Phases(err())
+    line_of_phases = PhaseLine(open_stderr())
     try:
         yield line_of_phases
     finally:

@@ -40,7 +40,7 @@ class Stoppable(Protocol):
         ...
 
 
-class _Watch:
+class _SignalWatch:
     """Receiver of signals; one per process."""
 
     stoppable: Stoppable | None = None
@@ -50,18 +50,18 @@ class _Watch:
     has_begun: bool = False
 
 
-_WATCH: Final = _Watch()
+_WATCH: Final = _SignalWatch()
 
 
-def install() -> None:
+def install_handlers() -> None:
     """Handle both signals; called before slow imports."""
     _WATCH.is_signalled = _WATCH.has_begun = False
     for number in _NUMBERS:
         signal.signal(number, _on_signal)
     signal.signal(signal.SIGALRM, _on_alarm)
     # The interpreter restores signals while it ends: one then would turn a finished run into a killed one.
-    atexit.unregister(_ignore)
-    atexit.register(_ignore)
+    atexit.unregister(_ignore_signals)
+    atexit.register(_ignore_signals)
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def forward_signals(stoppable: Stoppable, *, patience_s: float | None = None) ->
         _WATCH.stoppable = None
 
 
-def leave_if_held_up(code: int) -> None:
+def exit_if_hanging(code: int) -> None:
     """End the process if a signal was sent and a thread still hangs."""
     if _WATCH.is_signalled and threading.active_count() > 1:
         for stream in (sys.stdout, sys.stderr):
@@ -85,7 +85,7 @@ def leave_if_held_up(code: int) -> None:
 
 
 @contextmanager
-def interruptible_prompt() -> Iterator[None]:
+def allow_prompt_interrupts() -> Iterator[None]:
     """Let signals interrupt a prompt: nothing has started."""
     _WATCH.is_asking = True
     try:
@@ -104,14 +104,14 @@ def leave_interrupts_to_child() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _ignore() -> None:
+def _ignore_signals() -> None:
     for number in _NUMBERS:
         signal.signal(number, signal.SIG_IGN)
 
 
 def _on_signal(_number: int, _frame: FrameType | None) -> None:
     if _WATCH.is_signalled:
-        _leave(_TWICE_MESSAGE, _INTERRUPTED)
+        _exit_now(_TWICE_MESSAGE, _INTERRUPTED)
     _WATCH.is_signalled = True
     if not _WATCH.is_asking and _WATCH.stoppable is not None and _WATCH.stoppable.request():
         _WATCH.has_begun = True
@@ -122,10 +122,10 @@ def _on_signal(_number: int, _frame: FrameType | None) -> None:
 
 
 def _on_alarm(_number: int, _frame: FrameType | None) -> None:
-    _leave(_LATE, _INCOMPLETE if _WATCH.has_begun else _INTERRUPTED)
+    _exit_now(_LATE, _INCOMPLETE if _WATCH.has_begun else _INTERRUPTED)
 
 
-def _leave(message: bytes, code: int) -> NoReturn:
+def _exit_now(message: bytes, code: int) -> NoReturn:
     """End the process at once, without waiting for a slow reader."""
     error = sys.__stderr__
     try:

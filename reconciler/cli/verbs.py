@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from reconciler.cli import signals
-from reconciler.cli.options import Files, Place, parse_seconds
+from reconciler.cli.options import FileOptions, WorkspaceOptions, parse_seconds
 from reconciler.cli.show import confirm_effects
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_state_edit(
-    files: Files, place: Place, command: str, lock_timeout: str, show: Callable[[Plan], None] | None
+    files: FileOptions, place: WorkspaceOptions, command: str, lock_timeout: str, show: Callable[[Plan], None] | None
 ) -> Iterator[RecordEdit]:
     """Yield the run, which a signal stops before it starts."""
     lock_timeout_s = parse_seconds("--lock-timeout", lock_timeout)
@@ -30,8 +30,8 @@ def open_state_edit(
     stop = Stop()
     with signals.forward_signals(stop):
         yield RecordEdit(
-            invocation=place.invocation(),
-            select=files.select(),
+            invocation=place.read_invocation(),
+            select=files.build_select(),
             command=command,
             lock_timeout_s=lock_timeout_s,
             stop=stop,
@@ -51,13 +51,13 @@ def request_migration(
     reach: SiteOptions, which: MigrationId, verb: MigrationVerb, *, yes: bool, form: Literal["text", "json"]
 ) -> ClusterMigration:
     """Cancel or delete a migration after a confirmation; return its new state."""
-    from reconciler.cli.text.mounts_text import migration_question_text
+    from reconciler.cli.text.mounts_text import format_migration_question
     from reconciler.operations.clusters.mounts import change_migration
     from reconciler.operations.steps.runner import Stop
 
     def confirm(underway: ClusterMigration) -> bool:
         return confirm_effects(
-            migration_question_text(underway, verb), f"{verb.capitalize()} the migration?", yes=yes, form=form
+            format_migration_question(underway, verb), f"{verb.capitalize()} the migration?", yes=yes, form=form
         )
 
     stop = Stop()

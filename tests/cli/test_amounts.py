@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.cli.text.amounts import change_text, field_change_text, usage_text, value_text
+from reconciler.cli.text.amounts import format_change, format_field_change, format_quota_usage, format_value
 from reconciler.operations.clusters.namespaces import QuotaUsage
 from reconciler.planning.actions import Change
 from reconciler.runtime.text import format_bytes, format_elapsed, format_estimate, format_rough_count, pluralize
@@ -37,8 +37,8 @@ def test_large_counts_are_rounded(count: int, text: str) -> None:
 
 def test_a_quota_is_shown_with_what_is_used_of_it_as_far_as_that_is_known() -> None:
     used = (QuotaUsage("topics", 9, 0), QuotaUsage("bytes", 2**40, 3 * 2**29), QuotaUsage("bytes", 1500, None))
-    assert usage_text(used) == "topics 0 of 9, bytes 1.5 GiB of 1TiB, bytes ? of 1500"
-    assert usage_text(()) == ""
+    assert format_quota_usage(used) == "topics 0 of 9, bytes 1.5 GiB of 1TiB, bytes ? of 1500"
+    assert format_quota_usage(()) == ""
 
 
 def test_one_is_singular() -> None:
@@ -96,7 +96,7 @@ def test_times_passed_are_said_as_they_were(seconds: float, text: str) -> None:
     ],
 )
 def test_values_have_their_unit_and_read_back(path: str, value: object, text: str) -> None:
-    assert value_text(path, value) == text
+    assert format_value(path, value) == text
 
 
 @pytest.mark.parametrize(
@@ -115,19 +115,19 @@ def test_values_have_their_unit_and_read_back(path: str, value: object, text: st
 def test_two_values_have_one_unit_where_one_of_them_needs_a_long_number(
     path: str, before: str | None, after: str, text: str
 ) -> None:
-    assert field_change_text(path, before, after) == text
+    assert format_field_change(path, before, after) == text
 
 
 def test_an_access_rule_that_changed_is_told_by_itself() -> None:
     path = "acls.allow User:a on groups named pay-*"
-    assert change_text(Change(path, None, ("read", "write"))) == "+acl allow User:a on groups named pay-*: read,write"
-    assert change_text(Change(path, ("read",), None)) == "-acl allow User:a on groups named pay-*: read"
-    assert change_text(Change(path, ("read",), ("all",))) == "acl allow User:a on groups named pay-*: read → all"
-    assert value_text(path, None) == "unset"
+    assert format_change(Change(path, None, ("read", "write"))) == "+acl allow User:a on groups named pay-*: read,write"
+    assert format_change(Change(path, ("read",), None)) == "-acl allow User:a on groups named pay-*: read"
+    assert format_change(Change(path, ("read",), ("all",))) == "acl allow User:a on groups named pay-*: read → all"
+    assert format_value(path, None) == "unset"
 
 
 def test_a_list_that_changed_shows_what_left_and_what_came() -> None:
     change = Change("acls", ({"principal": "User:a"}, {"principal": "User:b"}), ({"principal": "User:b"},))
-    assert change_text(change) == 'acls -{"principal": "User:a"}'
-    assert change_text(Change("acls", (), ("x",))) == 'acls +"x"'
-    assert change_text(Change("acls", ("a", "b"), ("b", "a"))) == "acls in another order"
+    assert format_change(change) == 'acls -{"principal": "User:a"}'
+    assert format_change(Change("acls", (), ("x",))) == 'acls +"x"'
+    assert format_change(Change("acls", ("a", "b"), ("b", "a"))) == "acls in another order"

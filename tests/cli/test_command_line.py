@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.app import COMMANDS, Entry, root
+from reconciler.cli.app import COMMANDS, CommandEntry, build_root_command
 from reconciler.cli.main import main
 from reconciler.operations.run import JOBS
 from tests.cli.conftest import COMMAND, Call, Run, environment
 
 
-def _paths(entries: tuple[Entry, ...], *above: str) -> Iterator[tuple[str, ...]]:
+def _paths(entries: tuple[CommandEntry, ...], *above: str) -> Iterator[tuple[str, ...]]:
     for entry in entries:
         yield (*above, entry.name)
         yield from _paths(entry.entries, *above, entry.name)
@@ -252,4 +252,4 @@ def test_an_output_that_was_closed_beforehand_is_no_error(closed: str, tmp_path:
 
 
 def test_the_tree_can_be_built_twice() -> None:
-    assert root() is not root()
+    assert build_root_command() is not build_root_command()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli.console import Screen
-from reconciler.cli.text.lines import Span, Tone, line
+from reconciler.cli.text.lines import Span, Tone, make_line
 from tests.cli.conftest import UNWANTED, Call
 
 
@@ -46,7 +46,7 @@ def test_colours_are_where_the_environment_wants_them(
         monkeypatch.setenv(name, value)
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as terminal, os.fdopen(ours, "rb", 0) as shown, (tmp_path / "pipe").open("w+") as file:
-        Screen(terminal if place == "terminal" else file).show([line(Span("+ new", Tone.ADD))])
+        Screen(terminal if place == "terminal" else file).show([make_line(Span("+ new", Tone.ADD))])
         file.seek(0)
         said = shown.read(100).decode() if place == "terminal" else file.read()
     assert said.replace("\r", "") == ("\x1b[32m+ new\x1b[0m\n" if place in coloured else "+ new\n")

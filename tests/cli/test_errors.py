@@ -284,7 +284,7 @@ def test_a_full_device_is_named(arguments: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(("stderr", "is_one"), [(subprocess.STDOUT, "True"), (subprocess.PIPE, "False")])
 def test_streams_that_end_in_one_place_are_known(stderr: int, is_one: str) -> None:
-    ask = "from reconciler.cli.console import share_one_target; print(share_one_target())"
+    ask = "from reconciler.cli.console import streams_share_target; print(streams_share_target())"
     done = subprocess.run([COMMAND[0], "-c", ask], stdout=subprocess.PIPE, stderr=stderr, text=True, check=True)
     assert done.stdout.strip() == is_one
 

@@ -15,9 +15,16 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from reconciler.cli.errors import report_error
-from reconciler.cli.text.lines import Span, align_rows, line, text_of
-from reconciler.cli.text.markdown import block, cell, code, dependency_picture, plan_markdown, sentence
-from reconciler.cli.text.plan_text import plan_text
+from reconciler.cli.text.lines import Span, align_rows, make_line, to_plain_text
+from reconciler.cli.text.markdown import (
+    code_cell,
+    code_span,
+    draw_dependencies,
+    fence_block,
+    format_plan_comment,
+    format_sentence,
+)
+from reconciler.cli.text.plan_text import format_plan
 from reconciler.forges.protocol import escape_for_comment
 from reconciler.planning.actions import Forget
 from reconciler.planning.plan import Plan, PlanFinding
@@ -222,16 +229,16 @@ def _plan(name: str) -> Plan:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_stays_on_its_line_and_is_seen_as_it_is(name: str) -> None:
-    text = text_of(plan_text(_plan(name)))
+    text = to_plain_text(format_plan(_plan(name)))
     assert escape_invisible(f"topic/west/{name}") in text
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]", text)
-    assert len(text.splitlines()) == len(text_of(plan_text(_plan("plain"))).splitlines())
+    assert len(text.splitlines()) == len(to_plain_text(format_plan(_plan("plain"))).splitlines())
     text.encode()
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_in_a_comment_stands_in_code_and_ends_nothing(name: str) -> None:
-    markdown = plan_markdown(_plan(name))
+    markdown = format_plan_comment(_plan(name))
     assert markdown.splitlines()[0].count("-->") == 1
     outside = re.sub(r"^(`{3,}).*?^\1$|(`+)(?!`).*?(?<!`)\2(?!`)", "", markdown, flags=re.DOTALL | re.MULTILINE)
     for sign in ("<script", "@everyone", "[red]", "# heading", ":ledger:"):
@@ -241,22 +248,22 @@ def test_a_hostile_name_in_a_comment_stands_in_code_and_ends_nothing(name: str) 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_word_in_a_sentence_stands_in_code(name: str) -> None:
-    outside = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", sentence(f"kept until {name} (about 3 GiB) is read."))
+    outside = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", format_sentence(f"kept until {name} (about 3 GiB) is read."))
     assert re.fullmatch(r"[\w ().]*:?[\w ().]*", outside), outside
     assert outside.startswith("kept until ")
 
 
 def test_a_row_of_a_table_keeps_its_cells_whatever_is_in_them() -> None:
     for name in HOSTILE:
-        assert not re.search(r"(?<!\\)\|", cell(name))
-        assert "\n" not in cell(name)
+        assert not re.search(r"(?<!\\)\|", code_cell(name))
+        assert "\n" not in code_cell(name)
 
 
 def test_a_code_span_is_fenced_longer_than_anything_in_it() -> None:
-    assert code("a`b") == "``a`b``"
-    assert code("`") == "`` ` ``"
-    assert code("") == "`  `"
-    assert block("", ["````"])[0] == "`````"
+    assert code_span("a`b") == "``a`b``"
+    assert code_span("`") == "`` ` ``"
+    assert code_span("") == "`  `"
+    assert fence_block("", ["````"])[0] == "`````"
 
 
 def test_a_hidden_marker_holds_nothing_that_could_end_it() -> None:
@@ -264,7 +271,7 @@ def test_a_hidden_marker_holds_nothing_that_could_end_it() -> None:
 
 
 def test_a_picture_holds_names_as_entities() -> None:
-    lines = dependency_picture(_plan('x"] --> evil["y'))
+    lines = draw_dependencies(_plan('x"] --> evil["y'))
     assert not any("evil[" in line for line in lines)
     assert lines[0] == "```mermaid"
 
@@ -278,13 +285,13 @@ def test_what_cannot_be_seen_is_written_out() -> None:
 
 def test_columns_are_aligned_by_the_cells_a_terminal_uses() -> None:
     rows = [[Span("漢字"), Span("x")], [Span("ab"), Span("y")]]
-    assert text_of(align_rows(rows)) == "漢字  x\nab    y\n"
+    assert to_plain_text(align_rows(rows)) == "漢字  x\nab    y\n"
 
 
 def test_one_very_long_cell_does_not_push_the_others_away() -> None:
     rows = [[Span("a" * 50), Span("x")], [Span("b"), Span("y")]]
-    assert text_of(align_rows(rows, limits=(10,))) == f"{'a' * 50}  x\nb  y\n"
+    assert to_plain_text(align_rows(rows, limits=(10,))) == f"{'a' * 50}  x\nb  y\n"
 
 
 def test_lines_end_without_blanks() -> None:
-    assert text_of([line("a", Span("  "))]) == "a\n"
+    assert to_plain_text([make_line("a", Span("  "))]) == "a\n"

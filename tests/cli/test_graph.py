@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.cli.text.inventory_text import dot_text, mermaid_text
+from reconciler.cli.text.inventory_text import format_dot, format_mermaid
 from reconciler.lifecycles import LIFECYCLES
 from reconciler.operations.show import Arrow, Node, Picture, draw_lifecycle
 from tests.cli.sample_workspaces import follows
@@ -94,7 +94,7 @@ def test_the_picture_of_a_mirror_shows_states_verbs_conditions_and_what_goes_by_
         "  by itself  →  FAILED",
     ]
     assert "  failover              ✗  it is already stopped" in said
-    mermaid = mermaid_text(draw_lifecycle("mirror")).splitlines()
+    mermaid = format_mermaid(draw_lifecycle("mirror")).splitlines()
     assert "  ACTIVE --> PENDING_SYNCHRONIZE : reverse-and-start or reverse-and-pause" in mermaid
     assert "  ACTIVE --> SOURCE_UNAVAILABLE : by itself" in mermaid
 
@@ -148,10 +148,10 @@ def test_the_order_of_a_saved_plan_is_drawn(linked: Call, tmp_path: Path) -> Non
 def test_a_name_that_speaks_a_language_is_only_ever_a_label() -> None:
     evil = 'x"]; end\n click n0 "javascript:alert(1)" %%{init}%% \\'
     picture = Picture("workspace", "w", (Node(evil, "cluster"),), (Arrow(evil, evil, evil),))
-    mermaid = mermaid_text(picture).splitlines()
+    mermaid = format_mermaid(picture).splitlines()
     assert len(mermaid) == 3
     assert all('"' not in line.partition('"')[2].rpartition('"')[0] for line in mermaid[1:])
-    dot = dot_text(picture)
+    dot = format_dot(picture)
     assert dot.count("\n") == 5
     assert re.sub(r'"(\\.|[^"\\])*"', "", dot).count('"') == 0
 

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from reconciler.cli.text.topics_text import reset_text
+from reconciler.cli.text.topics_text import format_reset
 from reconciler.operations.clusters.groups import GroupReset
 from tests.cli.conftest import Call, Said
 
@@ -39,7 +39,7 @@ def follows(schema: str, said: Said) -> Any:
 
 @pytest.mark.parametrize(("shift", "border"), [(-100, "first offset"), (5, "end")])
 def test_a_shift_that_goes_no_further_says_so(shift: int, border: str) -> None:
-    (said,) = reset_text(GroupReset("west", "g", (), shift))
+    (said,) = format_reset(GroupReset("west", "g", (), shift))
     told = "".join(span.text for span in said)
     where = f"is at the {border} of its log already, or it has committed nothing there"
     assert told == f"Nothing moves: a shift moves what was committed; what group g committed {where}"

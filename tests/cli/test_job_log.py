@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli.console import Screen
-from reconciler.cli.text.job_log import Fold, Pipeline, annotation_commands
+from reconciler.cli.text.job_log import LogFold, Pipeline, list_annotation_commands
 from reconciler.cli.text.remarks import Remark, Remarks
 from tests.cli.conftest import Call, Run
 
@@ -28,7 +28,7 @@ def remark(source: str | None, message: str = "no", level: str = "error", about:
 
 def test_an_error_stands_at_its_file_and_line_from_the_root_of_the_repository() -> None:
     rows = (remark("manifests/a.yaml:88"), remark("manifests/a.yaml:9:3", level="warning"))
-    assert list(annotation_commands(remarks(*rows), "topics/")) == [
+    assert list(list_annotation_commands(remarks(*rows), "topics/")) == [
         "::error file=topics/manifests/a.yaml,line=88,title=topic/west/x::no. Mend it.\n",
         "::warning file=topics/manifests/a.yaml,line=9,title=topic/west/x::no. Mend it.\n",
     ]
@@ -36,12 +36,12 @@ def test_an_error_stands_at_its_file_and_line_from_the_root_of_the_repository() 
 
 def test_what_has_no_line_is_a_note_or_is_one_too_many_is_left_to_the_log() -> None:
     many = [remark(f"a.yaml:{number}") for number in range(1, 30)]
-    found = list(annotation_commands(remarks(remark(None), remark("a.yaml:1", level="note"), *many), ""))
+    found = list(list_annotation_commands(remarks(remark(None), remark("a.yaml:1", level="note"), *many), ""))
     assert [re.findall(r"line=(\d+)", each) for each in found] == [[str(number)] for number in range(1, 11)]
 
 
 def test_what_others_wrote_ends_no_property_and_no_command() -> None:
-    (said,) = annotation_commands(remarks(remark(f"{ODD}.yaml:7", message=ODD, about=ODD)), "")
+    (said,) = list_annotation_commands(remarks(remark(f"{ODD}.yaml:7", message=ODD, about=ODD)), "")
     assert said.count("\n") == 1
     assert "\x1b" not in said
     properties, _, data = said.removeprefix("::error ").partition("::")
@@ -51,8 +51,8 @@ def test_what_others_wrote_ends_no_property_and_no_command() -> None:
 
 def test_a_fold_has_its_form_on_each_kind_of_pipeline() -> None:
     def fold(pipeline: Pipeline) -> tuple[str, str]:
-        made = Fold(pipeline, "The plan", 17.25)
-        return made.begin, made.end(21.0)
+        made = LogFold(pipeline, "The plan", 17.25)
+        return made.opening_text, made.build_closing_text(21.0)
 
     assert fold("github") == ("::group::The plan\n", "::endgroup::\n")
     assert fold("gitlab") == (
@@ -98,7 +98,7 @@ def test_an_apply_folds_its_plan_and_leaves_the_rest_in_sight(call: Call, run: R
     assert "Plan: 3 to add" in before
     assert after.startswith("Done: 3 added")
     assert "group::" not in run("apply", "--yes", environ=GITHUB).stdout  # of an empty plan nothing is long
-    with (tmp_path / "log").open("w+") as file, Screen(file).folded("Plan"):
+    with (tmp_path / "log").open("w+") as file, Screen(file).fold_output("Plan"):
         pass
     assert (tmp_path / "log").read_text() == ""
 

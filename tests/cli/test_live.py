@@ -44,10 +44,10 @@ def seen(events: Sequence[Event], size: Size, now: float = 125.9) -> tuple[list[
     times.append(1.0)
     with table:
         for event in events:
-            table.take(event)
+            table.handle_event(event)
         times.append(now)
         drawn = Console(width=size.columns, height=size.lines, file=io.StringIO())
-        drawn.print(table.view())
+        drawn.print(table.build_table())
     lines = [console.file.getvalue().splitlines() for console in (drawn, kept)]  # type: ignore[attr-defined]
     return [line.rstrip() for line in lines[0]], [line.rstrip() for line in lines[1] if line.strip()]
 

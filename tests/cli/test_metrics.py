@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import jsonschema
 import pytest
 
-from reconciler.cli.metrics_file import format_metrics, prometheus_text, read_totals, write_metrics_file
+from reconciler.cli.metrics_file import format_metrics, format_prometheus, read_totals, write_metrics_file
 from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.embedded.catalog.model import DeletionEntry, RewriteEntry
 from reconciler.embedded.segments.groups import commit_offsets
@@ -106,21 +106,21 @@ def test_labels_come_back_as_they_were_whatever_is_in_them() -> None:
     odd = ['quo"te', "back\\slash", "new\nline", "é{}=,# ", "\\n", ""]
     for value in odd:
         metric.add(1.5, topic=value)
-    text = prometheus_text([metric])
+    text = format_prometheus([metric])
     assert text.startswith('# HELP reconciler_odd help with a \\\\ and\\na second line, and "quotes"\n')
     read = scraped(text)
     assert {labels[0][1] for _, labels in read.values} == set(odd)
     assert set(read.values.values()) == {1.5}
     broken = Metric("broken", "Half a character.")
     broken.add(1, topic="\udc80")
-    assert scraped(prometheus_text([broken])).of("broken", topic="?") == 1
+    assert scraped(format_prometheus([broken])).of("broken", topic="?") == 1
 
 
 @pytest.mark.parametrize("number", [0, 1, -3, 2**53 + 1, 0.1, 1795273008.17, 1e22, 1.5e-7])
 def test_numbers_are_exact(number: float) -> None:
     metric = Metric("number", "A number.")
     metric.add(number)
-    assert scraped(prometheus_text([metric])).of("number") == float(number)
+    assert scraped(format_prometheus([metric])).of("number") == float(number)
 
 
 def _metric(name: str, kind: Literal["gauge", "counter"], *samples: tuple[float, dict[str, str]]) -> Metric:
@@ -152,7 +152,7 @@ def test_a_metric_is_written_as_the_library_of_prometheus_does_under_the_name_we
 ) -> None:
     name = f"reconciler_{metric.name}"
     head = [f"# HELP {name} Some help.", f"# TYPE {name} {metric.kind}"]
-    assert prometheus_text([metric]).splitlines() == [*head, *(f"reconciler_{each}" for each in lines)]
+    assert format_prometheus([metric]).splitlines() == [*head, *(f"reconciler_{each}" for each in lines)]
 
 
 @pytest.mark.parametrize("number", ["7", "7.0", "1099511627776", "1.099511627776e+12", "1e+07"])
@@ -163,7 +163,7 @@ def test_counters_go_on_from_a_file_of_any_version(number: str, tmp_path: Path) 
 
 
 def test_a_metric_without_numbers_is_left_out() -> None:
-    assert prometheus_text([Metric("none", "Nothing.")]) == ""
+    assert format_prometheus([Metric("none", "Nothing.")]) == ""
 
 
 # -- what is told
@@ -230,7 +230,7 @@ def test_everything_of_a_pass_is_told() -> None:
         ClusterReading("north", None, broken),
         ClusterReading("west", west),
     ]
-    read = scraped(prometheus_text(build_metrics(measured, upkeep, now_ms=1_700_000_000_500)))
+    read = scraped(format_prometheus(build_metrics(measured, upkeep, now_ms=1_700_000_000_500)))
 
     assert [read.of("cluster_up", cluster=name) for name in ("east", "north", "west")] == [1, 0, 1]
     counts = {"topics": 2, "partitions": 5, "unmeasured_topics": 1, "groups": 2, "unmeasured_groups": 1}
@@ -278,7 +278,7 @@ def test_links_their_tasks_and_mirrors_are_counted_by_state() -> None:
     upkeep = PassResult((MirrorOutcome(Address("mirror/east/a"), 5, 500, 1.5),), (), 1.0)
     totals = add_totals(add_totals({}, upkeep), upkeep)
     metrics = build_metrics(measured, upkeep, now_ms=0, totals=totals)
-    read = scraped(prometheus_text(metrics))
+    read = scraped(format_prometheus(metrics))
     assert read.of("cluster_link_count", cluster="east", state="ACTIVE") == 1
     assert read.of("cluster_link_count", cluster="east", state="UNAVAILABLE") == 1
     tasks = {state: read.of("cluster_link_task_count", cluster="east", link="twin", state=state) for state in _STATES}
@@ -396,7 +396,7 @@ def test_a_full_disk_and_a_folder_that_is_read_only_exit_8_as_other_partial_fail
 def test_a_stopped_pass_is_no_success() -> None:
     upkeep = PassResult((), (), 1.0, is_stopped=True)
     assert isinstance(upkeep.verdict, IncompleteError)
-    assert scraped(prometheus_text(build_metrics([], upkeep, now_ms=0))).of("run_last_success") == 0
+    assert scraped(format_prometheus(build_metrics([], upkeep, now_ms=0))).of("run_last_success") == 0
 
 
 # -- object storage
@@ -421,7 +421,7 @@ def test_what_lies_in_object_storage_is_told_of_each_tiered_topic_and_of_no_othe
         ClusterReading("west", west),
         ClusterReading("east", Vitals(topics=1, partitions=1, measured=[archive])),
     ]
-    read = scraped(prometheus_text(build_metrics(measured, PassResult((), (), 1.0), now_ms=0)))
+    read = scraped(format_prometheus(build_metrics(measured, PassResult((), (), 1.0), now_ms=0)))
     expected = {"bytes": 900, "segments": 7, "segments_pending_deletion": 2, "cloud_log_size": 950, "pending_bytes": 50}
     labels = {"cluster": "west", "topic": "shop:orders"}
     assert {name: read.of(f"cloud_storage_{name}", **labels) for name in expected} == expected
@@ -451,7 +451,7 @@ def test_what_jobs_count_adds_up_and_what_holds_after_them_is_the_last_word() ->
         1.0,
     )
     totals = add_totals(add_totals({}, first), second)
-    read = scraped(prometheus_text(build_metrics([], second, now_ms=0, totals=totals)))
+    read = scraped(format_prometheus(build_metrics([], second, now_ms=0, totals=totals)))
     assert read.of("cloud_storage_segment_uploads_total", cluster="west") == 7
     assert read.of("cloud_storage_segment_uploads_total", cluster="east") == 1
     assert read.of("cloud_storage_deleted_segments", cluster="west") == 2

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.text.lines import text_of
-from reconciler.cli.text.mounts_text import mountables_text
+from reconciler.cli.text.lines import to_plain_text
+from reconciler.cli.text.mounts_text import format_mountable_topics
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.mounts.mounts import Mount
 from reconciler.errors import IncompleteError, InterruptedRunError, StalePlanError
@@ -132,12 +132,12 @@ def test_a_terminal_that_is_too_narrow_gets_three_lines_a_topic() -> None:
         since_ms=1_700_000_000_000,
     )
     found = MountList((row,), (), {}, ("file://bucket",))
-    assert text_of(mountables_text(found)).splitlines()[2:] == [
+    assert to_plain_text(format_mountable_topics(found)).splitlines()[2:] == [
         "",
         "1 topic: 1 mounted",
         "What is mounted is shown as large as it was when it was detached last.",
     ]
-    assert text_of(mountables_text(found, width=80)).splitlines()[:3] == [
+    assert to_plain_text(format_mountable_topics(found, width=80)).splitlines()[:3] == [
         f"{ORDERS}  mounted · cec5983a-a05f-4e6d-8f18-59216968c848",
         f"  {location}",
         "  2 partitions · 2 records · 1.8 KiB · since 2023-11-14T22:13:20Z",
@@ -155,7 +155,7 @@ def test_a_name_of_two_hundred_characters_makes_its_own_row_long_and_no_other() 
         )
         for name in ("n" * 200, ORDERS, "shop:eu:clicks")
     )
-    told = text_of(mountables_text(MountList(rows, (), {}, ("file://b",)))).splitlines()
+    told = to_plain_text(format_mountable_topics(MountList(rows, (), {}, ("file://b",)))).splitlines()
     assert [len(each) > 200 for each in told[:4]] == [False, True, False, False]
     assert told[2].index("mounted") == told[3].index("mounted") == told[0].index("state")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, get_args
 
 import pytest
 
-from reconciler.cli.app import COMMANDS, root
+from reconciler.cli.app import COMMANDS, build_root_command
 from reconciler.cli.options import Form
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ VICTIMS: Final = {
 
 def options() -> Iterator[tuple[str, str]]:
     """Yield every option of every command whose value is a path and whose name says that something goes there."""
-    app = root()
+    app = build_root_command()
     for entry in COMMANDS:
         command = app.get_command(None, entry.name)  # type: ignore[arg-type]
         names = [(entry.name, command)]

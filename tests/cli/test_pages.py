@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.cli.html.plan_report import plan_report
-from reconciler.cli.html.report import page_bytes
+from reconciler.cli.html.plan_report import build_plan_report
+from reconciler.cli.html.report import render_page
 from reconciler.process import Forge, read_forge
 from reconciler.runtime.text import escape_invisible
 from tests.cli import sample_results
@@ -30,7 +30,7 @@ BREAKERS = (*HOSTILE, "</script><script>alert(1)</script>", "<!--<script>", '" o
 
 
 def page_of(plan: Plan, forge: Forge | None = None) -> str:
-    return page_bytes(plan_report(plan), forge).decode()
+    return render_page(build_plan_report(plan), forge).decode()
 
 
 def data_of(page: str) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from playwright.sync_api import Browser, Error, Page, expect
 
-from reconciler.cli.html.plan_report import plan_report
-from reconciler.cli.html.report import page_bytes
+from reconciler.cli.html.plan_report import build_plan_report
+from reconciler.cli.html.report import render_page
 from reconciler.process import Forge
 from reconciler.runtime.text import escape_invisible
 from tests.cli import sample_results
@@ -71,7 +71,7 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
 
 
 def body_of(plan: Plan) -> bytes:
-    return page_bytes(plan_report(plan), FORGE)
+    return render_page(build_plan_report(plan), FORGE)
 
 
 def violations(page: Page) -> list[str]:

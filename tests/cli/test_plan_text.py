@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.text.action_words import reason_text, resource_summary
-from reconciler.cli.text.amounts import change_text, change_texts
-from reconciler.cli.text.lines import text_of
-from reconciler.cli.text.markdown import LIMIT, plan_markdown
-from reconciler.cli.text.plan_text import plan_text
-from reconciler.cli.text.remarks import format_junit, plan_remarks
-from reconciler.cli.text.sections import sections
-from reconciler.cli.text.states_text import diff_text, difference_lines
+from reconciler.cli.text.action_words import format_reason, summarize_resource
+from reconciler.cli.text.amounts import format_change, format_changes
+from reconciler.cli.text.lines import to_plain_text
+from reconciler.cli.text.markdown import LIMIT, format_plan_comment
+from reconciler.cli.text.plan_text import format_plan
+from reconciler.cli.text.remarks import format_junit, list_plan_remarks
+from reconciler.cli.text.sections import sort_plan_rows
+from reconciler.cli.text.states_text import format_differences, format_state_diff
 from reconciler.operations import state_views as state_diffs
 from reconciler.operations.steps.approval import ApprovalCheck
 from reconciler.planning.actions import (
@@ -64,13 +64,13 @@ def test_what_waits_for_two_steps_of_one_topic_names_it_once() -> None:
     waits = RunJob(
         address=topic, job="switch-groups", source=topic, sink=topic, depends_on=(f"create:{topic}", f"move:{topic}")
     )
-    (row,) = sections(dataclasses.replace(sample_results.everything(), actions=(waits,))).jobs
+    (row,) = sort_plan_rows(dataclasses.replace(sample_results.everything(), actions=(waits,))).jobs
     assert row.after == f"after: {topic}"
 
 
 def test_every_action_has_exactly_one_row() -> None:
     plan = sample_results.everything()
-    found = sections(plan)
+    found = sort_plan_rows(plan)
     shown = [row.action.id for rows in (found.danger, found.changes, found.jobs) for row in rows if row.action]
     by_drift = [row.name for row in found.drift]
     assert max(Counter(shown).values()) == 1
@@ -105,7 +105,7 @@ def test_counts_agree_in_every_format() -> None:
 def test_no_cell_is_cut_and_no_line_is_wrapped_in_a_pipe() -> None:
     long = "x" * 400
     plan = dataclasses.replace(sample_results.empty(), actions=(Forget(address=Address(f"topic/west/{long}")),))
-    lines = text_of(plan_text(plan)).splitlines()
+    lines = to_plain_text(format_plan(plan)).splitlines()
     assert any(long in line and "forget" in line for line in lines)
 
 
@@ -123,7 +123,7 @@ def test_a_block_that_nothing_lifts_says_so() -> None:
     (first, *_) = sample_results.dangerous()
     assert first.blocked is not None
     stuck = dataclasses.replace(first, blocked=dataclasses.replace(first.blocked, allow=None))
-    text = text_of(plan_text(dataclasses.replace(sample_results.empty(), actions=(stuck,))))
+    text = to_plain_text(format_plan(dataclasses.replace(sample_results.empty(), actions=(stuck,))))
     assert text.splitlines()[-1] == "Nothing allows: delete:topic/west/shop:eu:orders"
 
 
@@ -131,8 +131,8 @@ def test_a_blocked_delete_says_why() -> None:
     gone = sample_results.topic("orders")
     block = Block("data_bearing", "it may hold records", f"delete:{gone.address}")
     delete = Delete(address=gone.address, before=gone, reasons=(Reason.HOLDS_DATA,), blocked=block)
-    assert "blocked: it may hold records" in text_of(
-        plan_text(dataclasses.replace(sample_results.empty(), actions=(delete,)))
+    assert "blocked: it may hold records" in to_plain_text(
+        format_plan(dataclasses.replace(sample_results.empty(), actions=(delete,)))
     )
 
 
@@ -150,7 +150,7 @@ def test_a_comment_names_each_delete_that_counts_and_at_most_twenty_of_them() ->
         )
         for name in names
     )
-    text = plan_markdown(replace(sample_results.empty(), actions=deletes), FORGE, date(2026, 1, 31))
+    text = format_plan_comment(replace(sample_results.empty(), actions=deletes), FORGE, date(2026, 1, 31))
     allowed = [name for name in names if f'{{action: "delete:{name}", until: 2026-02-14' in text]
     assert (allowed, "# and 10 more" in text) == (names[:20], True)
     assert "manifests/half%FF.yaml#L3" in text
@@ -169,14 +169,14 @@ def test_many_blocks_are_lifted_by_one_pattern_that_can_be_pasted() -> None:
         )
         for name in names
     ]
-    text = text_of(plan_text(dataclasses.replace(sample_results.empty(), actions=tuple(blocked))))
+    text = to_plain_text(format_plan(dataclasses.replace(sample_results.empty(), actions=tuple(blocked))))
     assert text.splitlines()[-1] == (
         "Allow once with: --allow delete:namespace/west/kill --allow delete:topic/east/a"
         " --allow 'delete:topic/west/kill:*'"
     )
     # Only of a destroy: elsewhere guards.maxDeletes counts deletes that no name allows.
     counted = [dataclasses.replace(action, reasons=(Reason.NO_LONGER_DECLARED,)) for action in blocked]
-    text = text_of(plan_text(dataclasses.replace(sample_results.empty(), actions=tuple(counted))))
+    text = to_plain_text(format_plan(dataclasses.replace(sample_results.empty(), actions=tuple(counted))))
     last = text.splitlines()[-1]
     assert "*" not in last
     assert last.endswith(" … and 12 more")
@@ -186,19 +186,19 @@ def test_many_blocks_are_lifted_by_one_pattern_that_can_be_pasted() -> None:
 
 @pytest.mark.parametrize("reason", Reason)
 def test_every_reason_has_words_that_stay_on_one_line(reason: Reason) -> None:
-    assert all("\n" not in reason_text(reason, action) for action in sample_results.everything().actions)
+    assert all("\n" not in format_reason(reason, action) for action in sample_results.everything().actions)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("count", [0, 1, 200, 300, 400, 20_000])
 def test_a_comment_is_never_longer_than_a_comment_may_be(count: int) -> None:
     for plan in (sample_results.many(count), sample_results.mostly_dangerous(count)):
-        assert len(plan_markdown(plan).encode()) <= LIMIT
+        assert len(format_plan_comment(plan).encode()) <= LIMIT
 
 
 @pytest.mark.parametrize("count", [1_000, 20_000])
 def test_of_what_is_ordinary_as_much_as_fits_is_listed_and_the_rest_is_counted_by_kind(count: int) -> None:
-    markdown = plan_markdown(sample_results.many(count))
+    markdown = format_plan_comment(sample_results.many(count))
     listed = len(set(re.findall(r"topic-\d{6}", markdown)))
     rest = re.search(r"\| \+ \| topic \| `west` \| ([\d,]+) \|", markdown)
     assert rest is not None
@@ -208,9 +208,9 @@ def test_of_what_is_ordinary_as_much_as_fits_is_listed_and_the_rest_is_counted_b
 
 
 def test_danger_loses_words_only_when_it_alone_is_too_long_and_rows_only_after_that() -> None:
-    brief = plan_markdown(sample_results.mostly_dangerous(600))
+    brief = format_plan_comment(sample_results.mostly_dangerous(600))
     assert brief.count("**blocked**") == 600
-    cut = plan_markdown(sample_results.mostly_dangerous(20_000))
+    cut = format_plan_comment(sample_results.mostly_dangerous(20_000))
     told = re.search(r"\*\*([\d,]+) more rows of danger do not fit here", cut)
     assert told is not None
     assert len(set(re.findall(r"topic-\d{6}", cut))) + int(told[1].replace(",", "")) == 20_000
@@ -223,10 +223,10 @@ def test_every_dangerous_address_is_named_for_as_long_as_it_fits_the_gravest_fir
         dataclasses.replace(first, address=Address(f"topic/east/mild-{number:06}"), risk=Risk.DISRUPTIVE)
         for number in range(3_000)
     ]
-    dense = plan_markdown(plan)
+    dense = format_plan_comment(plan)
     assert len(set(re.findall(r"topic-\d{6}", dense))) == 3_000
     assert "do not fit" not in dense
-    both = plan_markdown(dataclasses.replace(plan, actions=(*mild, *plan.actions)))
+    both = format_plan_comment(dataclasses.replace(plan, actions=(*mild, *plan.actions)))
     assert len(set(re.findall(r"topic-\d{6}", both))) == 3_000
     assert 0 < len(set(re.findall(r"mild-\d{6}", both))) < 3_000
     assert len(both.encode()) <= LIMIT
@@ -235,14 +235,14 @@ def test_every_dangerous_address_is_named_for_as_long_as_it_fits_the_gravest_fir
 def test_a_comment_fits_also_where_a_table_of_counts_would_not() -> None:
     ordinary = [Forget(address=Address(f"topic/cluster-{number:06}/t")) for number in range(5_000)]
     danger = sample_results.mostly_dangerous(2_000).actions
-    markdown = plan_markdown(dataclasses.replace(sample_results.empty(), actions=(*danger, *ordinary)))
+    markdown = format_plan_comment(dataclasses.replace(sample_results.empty(), actions=(*danger, *ordinary)))
     assert len(markdown.encode()) <= LIMIT
     assert "5,000 ordinary changes." in markdown
     assert len(set(re.findall(r"topic-\d{6}", markdown))) == 2_000
 
 
 def test_a_comment_can_be_found_again_by_its_marker() -> None:
-    first = plan_markdown(dataclasses.replace(sample_results.everything(), environment="prod")).splitlines()[0]
+    first = format_plan_comment(dataclasses.replace(sample_results.everything(), environment="prod")).splitlines()[0]
     fields = f"workspace=shop environment=prod digest={sample_results.DIGEST} items=16 verdict=blocked"
     assert first == f"<!-- reconciler:plan {fields} -->"
 
@@ -276,7 +276,7 @@ def test_a_saved_plan_knows_that_what_it_replaces_was_a_read_replica() -> None:
         delete = Delete(address=Address("topic/west/a"), before=topic, risk=Risk.IRREVERSIBLE, reasons=reasons)
         plan = dataclasses.replace(sample_results.empty(), actions=(delete,))
         read = read_plan_to_show(encode_saved_plan(dataclasses.replace(plan, digest=compute_digest([delete])), {})).plan
-        assert said in text_of(plan_text(read))
+        assert said in to_plain_text(format_plan(read))
 
 
 @pytest.mark.parametrize(
@@ -287,8 +287,8 @@ def test_a_saved_plan_knows_that_what_it_replaces_was_a_read_replica() -> None:
 def test_a_saved_plan_reads_as_it_did(plan: Plan) -> None:
     plan = dataclasses.replace(plan, digest=compute_digest(plan.actions))
     read = read_plan_to_show(encode_saved_plan(plan, {})).plan
-    assert text_of(plan_text(read)) == text_of(plan_text(plan))
-    assert plan_markdown(read) == plan_markdown(plan)
+    assert to_plain_text(format_plan(read)) == to_plain_text(format_plan(plan))
+    assert format_plan_comment(read) == format_plan_comment(plan)
 
 
 # What exit 6 shows: an action nobody approved with what it would move, one that moved with both sides.
@@ -316,7 +316,7 @@ def told(why: Why, approved: Move | None) -> list[str]:
         source=None,
         is_dangerous=False,
     )
-    return text_of(difference_lines(ApprovalCheck(SameOrLess((found,))))).splitlines()
+    return to_plain_text(format_differences(ApprovalCheck(SameOrLess((found,))))).splitlines()
 
 
 def test_an_update_nobody_approved_is_shown_with_what_it_would_move() -> None:
@@ -350,14 +350,14 @@ def test_a_namespace_that_is_made_says_its_limits_and_its_key(spec: dict[str, ob
     made = RESOURCE.validate_python(
         {"apiVersion": "reconciler/v1", "kind": "Namespace", "metadata": {"name": "n", "cluster": "west"}, "spec": spec}
     )
-    assert resource_summary(made) == said
+    assert summarize_resource(made) == said
 
 
 CONFIGS = {"cleanup_policy": "compact", "min_insync_replicas": "2", "retention_ms": "7d", "segment_bytes": "256MiB"}
 FORMS = {
-    "text": lambda plan: text_of(plan_text(plan)),
-    "comment": plan_markdown,
-    "junit": lambda plan: format_junit(plan_remarks(plan)).decode(),
+    "text": lambda plan: to_plain_text(format_plan(plan)),
+    "comment": format_plan_comment,
+    "junit": lambda plan: format_junit(list_plan_remarks(plan)).decode(),
 }
 
 
@@ -381,19 +381,19 @@ def test_whoever_reads_a_plan_sees_each_value_of_what_it_makes(form: str) -> Non
 
 def test_many_topics_with_the_same_configs_show_them_once() -> None:
     plan = creating(*(sample_results.topic(f"shop:t{number:03}", **CONFIGS) for number in range(200)))
-    for text in (text_of(plan_text(plan)), plan_markdown(plan)):
+    for text in (to_plain_text(format_plan(plan)), format_plan_comment(plan)):
         assert text.count("retention.ms 7d") == 1
         assert text.count("4 configs, the same as topic/west/shop:t000") == 199
     danger = tuple(dataclasses.replace(action, risk=Risk.DATA_LOSS) for action in plan.actions[:2])
     mixed = dataclasses.replace(plan, actions=(*danger, *plan.actions[2:]))
-    assert plan_markdown(mixed).count("retention.ms 7d") == 2  # A reference never leads out of its own section.
+    assert format_plan_comment(mixed).count("retention.ms 7d") == 2  # A reference never leads out of its own section.
 
 
 def test_values_of_each_topic_are_shown_where_they_differ_for_as_long_as_they_fit() -> None:
     topics = [
         sample_results.topic(f"shop:t{number:04}", **CONFIGS, segment_ms=str(number + 1)) for number in range(900)
     ]
-    markdown = plan_markdown(creating(*topics))
+    markdown = format_plan_comment(creating(*topics))
     assert len(markdown.encode()) <= LIMIT
     listed = len(set(re.findall(r"^\+ topic/west/shop:t\d{4}", markdown, re.MULTILINE)))
     assert markdown.count("retention.ms 7d") == listed
@@ -406,15 +406,15 @@ def test_one_resource_with_very_many_rules_does_not_hide_the_others() -> None:
         {"kind": "Namespace", "metadata": {"name": "shop", "cluster": "west"}, "spec": {"acls": rules}}
     )
     plan = creating(home, sample_results.topic("shop:orders"))
-    for text in (text_of(plan_text(plan)), plan_markdown(plan)):
+    for text in (to_plain_text(format_plan(plan)), format_plan_comment(plan)):
         assert "and 2,960 more, see --format json" in text
         assert "topic/west/shop:orders" in text
-    assert len(text_of(plan_text(plan)).splitlines()) < 60
+    assert len(to_plain_text(format_plan(plan)).splitlines()) < 60
 
 
 def test_a_quota_of_bytes_has_its_unit() -> None:
-    assert change_text(Change("quotas.bytes", None, 1024)) == "quotas.bytes unset → 1KiB"
-    assert change_text(Change("quotas.topics", 1024, 2048)) == "quotas.topics 1024 → 2048"
+    assert format_change(Change("quotas.bytes", None, 1024)) == "quotas.bytes unset → 1KiB"
+    assert format_change(Change("quotas.topics", 1024, 2048)) == "quotas.topics 1024 → 2048"
 
 
 # A change inside a list of filters or rules reads value by value, in plans, in `state diff` and at exit 6.
@@ -495,14 +495,14 @@ RULE = {"principal": "User:a", "operation": "read", "resource": {"type": "topic"
     ],
 )
 def test_each_value_that_moved_has_a_line(before: Any, after: Any, told: list[str]) -> None:
-    assert change_texts(Change(PATH, before, after)) == [f"{PATH}{each}" for each in told]
+    assert format_changes(Change(PATH, before, after)) == [f"{PATH}{each}" for each in told]
 
 
 @pytest.mark.thorough
 def test_the_same_change_reads_the_same_in_every_process() -> None:
     program = (
         "from tests.cli.test_plan_text import *; "
-        "print(change_texts(Change(PATH, filters(*'abcdef'), filters('x', 'c', 'y', 'a', 'z'))))"
+        "print(format_changes(Change(PATH, filters(*'abcdef'), filters('x', 'c', 'y', 'a', 'z'))))"
     )
     told = {
         subprocess.run(
@@ -530,7 +530,7 @@ def plan_with(*changes: Change, drift: tuple[DriftFinding, ...] = ()) -> Plan:
 
 
 def shown(plan: Plan, width: int | None = None) -> list[str]:
-    lines = text_of(plan_text(plan, width=width)).splitlines()
+    lines = to_plain_text(format_plan(plan, width=width)).splitlines()
     first = lines.index("") + 1
     return lines[first : lines.index("", first)]
 
@@ -585,17 +585,21 @@ def test_the_arrow_of_a_drift_points_to_what_apply_does(names: tuple[dict[str, o
 
 
 def test_markdown_has_them_in_one_row() -> None:
-    assert "autoCreate.filters[0].name: a → aa, autoCreate.filters[3].name: d → dd" in plan_markdown(plan_with(MOVED))
+    assert "autoCreate.filters[0].name: a → aa, autoCreate.filters[3].name: d → dd" in format_plan_comment(
+        plan_with(MOVED)
+    )
 
 
 def test_what_programs_read_is_as_it_was() -> None:
-    assert change_text(MOVED).startswith(f'{PATH} -{{"name": "a", "patternType": "literal"}} -{{"name": "d"')
-    assert "filters[" not in format_junit(plan_remarks(plan_with(MOVED))).decode()
+    assert format_change(MOVED).startswith(f'{PATH} -{{"name": "a", "patternType": "literal"}} -{{"name": "d"')
+    assert "filters[" not in format_junit(list_plan_remarks(plan_with(MOVED))).decode()
 
 
 def test_state_diff_has_a_line_for_each() -> None:
     found = state_diffs.StateDifference(LINK, "changed", (MOVED,), (Change("protect", before=False, after=True),), ())
-    lines = text_of(diff_text(state_diffs.StateDiff(Snapshot("l", 1), Snapshot("l", 2), (found,)))).splitlines()
+    lines = to_plain_text(
+        format_state_diff(state_diffs.StateDiff(Snapshot("l", 1), Snapshot("l", 2), (found,)))
+    ).splitlines()
     assert lines[2:] == [
         "~ link/east/twin",
         "    autoCreate.filters[0].name: a → aa",
@@ -648,7 +652,7 @@ def test_exit_6_shows_what_differs_value_by_value(
         source=None,
         is_dangerous=False,
     )
-    lines = text_of(difference_lines(ApprovalCheck(SameOrLess((found,))))).splitlines()
+    lines = to_plain_text(format_differences(ApprovalCheck(SameOrLess((found,))))).splitlines()
     assert lines[2:] == [f"      {PATH}{each}" for each in told]
 
 
@@ -656,8 +660,8 @@ def test_exit_6_shows_what_differs_value_by_value(
 def test_lists_that_only_grow_or_shrink_need_no_library() -> None:
     program = (
         "import sys; from tests.cli.test_plan_text import *; "
-        "change_texts(Change(PATH, filters('a'), filters('a', 'b'))); print('deepdiff' in sys.modules); "
-        "change_texts(Change(PATH, filters('a'), filters('b'))); print('deepdiff' in sys.modules)"
+        "format_changes(Change(PATH, filters('a'), filters('a', 'b'))); print('deepdiff' in sys.modules); "
+        "format_changes(Change(PATH, filters('a'), filters('b'))); print('deepdiff' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["False", "True"]

@@ -29,22 +29,22 @@ from reconciler.applying.events import (
     Summary,
     group_failures,
 )
-from reconciler.cli.json.runs_json import PIPELINE, error_line, event_line
-from reconciler.cli.progress import FinishedRun, Lines, open_reporter
-from reconciler.cli.text.inventory_text import action_lines
-from reconciler.cli.text.lines import text_of
-from reconciler.cli.text.markdown import plan_markdown
-from reconciler.cli.text.plan_text import plan_text
-from reconciler.cli.text.remarks import plan_remarks
+from reconciler.cli.json.runs_json import PIPELINE, format_error_event, format_event
+from reconciler.cli.progress import FinishedRun, LinePrinter, open_reporter
+from reconciler.cli.text.inventory_text import format_planned_action
+from reconciler.cli.text.lines import to_plain_text
+from reconciler.cli.text.markdown import format_plan_comment
+from reconciler.cli.text.plan_text import format_plan
+from reconciler.cli.text.remarks import list_plan_remarks
 from reconciler.cli.text.runs_text import (
-    Failures,
-    pass_line,
-    recovery_lines,
-    run_result_text,
-    upkeep_text,
-    verification_text,
+    FailurePrinter,
+    format_pass,
+    format_recovery,
+    format_run_result,
+    format_upkeep,
+    format_verification,
 )
-from reconciler.cli.text.states_text import unlock_text
+from reconciler.cli.text.states_text import format_unlock
 from reconciler.embedded.check.sweep import SweptPartition
 from reconciler.errors import IncompleteError, PartialError, RetryableError, UserError
 from reconciler.jobs.comparison import Comparison
@@ -91,7 +91,7 @@ def text(result: RunResult, actions: Sequence[Action] = (), *, with_failures: bo
         **{"skipped": (), "advance": None, **more},
     )
     summary = Summary("run-1", len(result.done), len(result.failed), 0, 0, seconds=12.3, serial=5)
-    return text_of(run_result_text(cast("ApplyOutcome", applied), summary, with_failures=with_failures))
+    return to_plain_text(format_run_result(cast("ApplyOutcome", applied), summary, with_failures=with_failures))
 
 
 def taken(name: str) -> FailedAction:
@@ -182,20 +182,20 @@ def test_a_large_failure_is_one_line_in_the_end() -> None:
 
 
 def test_as_they_happen_the_first_few_of_a_kind_are_told_and_the_rest_only_counted() -> None:
-    failures = Failures()
+    failures = FailurePrinter()
     events = [
         ActionFailed(*ids(f"t{n}"), Address(f"topic/west/t{n}"), f"topic t{n} is taken", "Choose another.")
         for n in range(MANY)
     ]
-    told = text_of(line for event in events for line in failures.lines(event)).splitlines()
+    told = to_plain_text(line for event in events for line in failures.take_failure(event)).splitlines()
     assert [line.split(":")[0] for line in told] == ["✗ create"] * 5 + ["  more like it are counted at the end"]
     other = ActionFailed(*ids("x"), Address("topic/west/x"), "quota reached", "Ask for more.")
-    assert len(failures.lines(other)) == 1
+    assert len(failures.take_failure(other)) == 1
 
 
 def test_what_an_earlier_run_left_in_doubt_takes_a_line_a_fate_however_much_it_was() -> None:
     fates = {name: "done" if position % 2 else "absent" for position, name in enumerate(ids(*"abcdefghijkl"))}
-    told = text_of(recovery_lines(RunRecovered("run-0", "bob@laptop", fates))).splitlines()
+    told = to_plain_text(format_recovery(RunRecovered("run-0", "bob@laptop", fates))).splitlines()
     assert told == [
         "Run run-0 of bob@laptop had not closed: 12 actions in doubt",
         "  create:topic/west/a, create:topic/west/c, create:topic/west/e and 3 more: had not happened",
@@ -213,12 +213,12 @@ def test_what_an_earlier_run_left_in_doubt_takes_a_line_a_fate_however_much_it_w
     ],
 )
 def test_how_a_run_came_to_be_open_is_told_without_a_doubt_that_is_none(event: RunRecovered, told: str) -> None:
-    assert text_of(recovery_lines(event)).splitlines() == [told]
+    assert to_plain_text(format_recovery(event)).splitlines() == [told]
 
 
 def test_a_lease_that_was_freed_with_nothing_in_doubt_says_only_what_is_left() -> None:
     doubt = UnsettledWork("r0", left=("update:link/west/a",))
-    told = text_of(unlock_text(UnlockResult(was_free=True, doubt=doubt))).splitlines()
+    told = to_plain_text(format_unlock(UnlockResult(was_free=True, doubt=doubt))).splitlines()
     assert told[1:] == ["Run r0 is open; 1 action not begun"]
 
 
@@ -236,7 +236,7 @@ def test_json_says_the_same() -> None:
         failures=group_failures(result.failed),
         in_doubt=ids("z"),
     )
-    said: dict[str, Any] = orjson.loads(event_line(event))
+    said: dict[str, Any] = orjson.loads(format_event(event))
     jsonschema.validate(said, orjson.loads(SCHEMAS["event"]))
     assert [(group["error"], len(group["ids"])) for group in said["failures"]] == [
         ("topic … is taken", 400),
@@ -339,12 +339,12 @@ def test_the_last_line_of_a_stale_plan_says_that_more_would_be_lost() -> None:
     losses = (Losses({LossKind.ROLE: 3}), Losses({LossKind.ROLE: 5}))
     more = replace(describe_missing(actions()[0], planned=()), whys=(Why.LOSS,), losses=losses)
     error = ChangedPlanError("more would be lost", ApprovalCheck(SameOrLess((more,))), hint="Plan again.")
-    (said,) = json.loads(error_line(error))["stale"]["more"]
+    (said,) = json.loads(format_error_event(error))["stale"]["more"]
     assert (said["why"], said["message"]) == (["loss"], "5 offsets would be lost now, and 3 when it was approved")
 
 
 def test_an_event_is_the_same_line_every_time() -> None:
-    assert [event_line(event) for event in EVENTS] == [event_line(event) for event in EVENTS]
+    assert [format_event(event) for event in EVENTS] == [format_event(event) for event in EVENTS]
 
 
 def test_how_a_run_ended_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
@@ -364,10 +364,10 @@ def test_in_a_pipe_there_is_at_most_a_line_every_few_seconds_but_failures_come_a
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     times = _seconds(0.0, 1.0, 4.9, 5.0, 6.0, 10.1)
-    lines = Lines(clock=lambda: next(times))
+    lines = LinePrinter(clock=lambda: next(times))
     for done in (1_000, 2_000, 3_000, 4_000, 5_000):
-        lines.take(Progress(MIRROR, done, 10_000, 0, 0, 1.0, 60.0))
-    lines.take(EVENTS[8])
+        lines.handle_event(Progress(MIRROR, done, 10_000, 0, 0, 1.0, 60.0))
+    lines.handle_event(EVENTS[8])
     assert capsys.readouterr().err.splitlines() == [
         f"{MIRROR}: 3,000 of 10,000 records, 3,000 records/s, about 1 min left",
         f"{MIRROR}: 5,000 of 10,000 records, 5,000 records/s, about 1 min left",
@@ -385,12 +385,12 @@ def test_in_a_pipe_there_is_at_most_a_line_every_few_seconds_but_failures_come_a
 )
 def test_in_a_pipe_a_job_says_what_it_moved(capsys: pytest.CaptureFixture[str], starting_s: float, said: str) -> None:
     ran = Execution("Spark local[*]", 12, starting_s)
-    Lines(clock=lambda: 0.0).take(ActionDone(MIRROR, ADDRESS, 12.3456, 336_776, 30 * 2**20, ran))
+    LinePrinter(clock=lambda: 0.0).handle_event(ActionDone(MIRROR, ADDRESS, 12.3456, 336_776, 30 * 2**20, ran))
     assert capsys.readouterr().err == f"✓ {MIRROR}: 336,776 records, 30 MiB {said}, Spark local[*], 12 tasks\n"
 
 
 def test_a_missing_summary_is_told_with_where_everything_is_recorded(capsys: pytest.CaptureFixture[str]) -> None:
-    Lines(clock=lambda: 0.0).take(EVENTS[-1])
+    LinePrinter(clock=lambda: 0.0).handle_event(EVENTS[-1])
     assert capsys.readouterr().err == (
         "! What was done is recorded as state #7. Only the summary of run r1 is missing: "
         "cannot write /s/runs/r1/result.json: the disk is full. Nothing has to be run again for it.\n"
@@ -412,7 +412,7 @@ def test_a_job_that_writes_bytes_and_counts_no_records_says_so_with_a_dash(
     upkept: MaintenanceJobResult, said: str
 ) -> None:
     upkeep = PassResult((), (JobOutcome("migrations", "west", 0.1, upkept),), 0.1)
-    row = text_of(upkeep_text(upkeep)).splitlines()[1]
+    row = to_plain_text(format_upkeep(upkeep)).splitlines()[1]
     assert " ".join(row.split()).startswith(said)
 
 
@@ -420,15 +420,15 @@ def test_a_partition_that_a_sweep_deleted_is_a_line_of_its_own() -> None:
     note = str(SweptPartition("x1", 0, 400))
     swept = JobOutcome("sweep", "west", 0.1, MaintenanceJobResult("object", 2, bytes=2000, notes=(note,)))
     upkeep = PassResult((), (swept,), 0.1)
-    assert "sweep:west: deleted partition 0 of topic id x1, which was deleted: 400 records" in text_of(
-        upkeep_text(upkeep)
+    assert "sweep:west: deleted partition 0 of topic id x1, which was deleted: 400 records" in to_plain_text(
+        format_upkeep(upkeep)
     )
-    assert note in text_of([pass_line(upkeep, 1)])
-    assert PIPELINE.row(upkeep)["jobs"][0]["notes"] == [note]
+    assert note in to_plain_text([format_pass(upkeep, 1)])
+    assert PIPELINE.build_row(upkeep)["jobs"][0]["notes"] == [note]
 
 
 def test_where_nothing_is_to_do_it_says_which_mirrors_are_left_out() -> None:
-    said = text_of(upkeep_text(PassResult((), (), 0.1, left={"PAUSED": 2, "STOPPED": 1})))
+    said = to_plain_text(format_upkeep(PassResult((), (), 0.1, left={"PAUSED": 2, "STOPPED": 1})))
     assert said.rstrip() == "Nothing to do: 0 jobs, 0 mirrors. Not copied: 3 mirrors (2 PAUSED, 1 STOPPED)."
 
 
@@ -449,15 +449,15 @@ def test_what_waits_is_counted_where_nothing_is_planned_and_where_something_is()
     assert format_totals(waiting()) == "2 waiting"
     assert format_totals(replace(waiting(), actions=actions()[:1])) == "1 to move · 2 waiting"
     assert format_totals(empty()) == "nothing to do"
-    assert "**2 waiting**" in plan_markdown(waiting())
+    assert "**2 waiting**" in format_plan_comment(waiting())
 
 
 def test_a_mount_that_waits_for_another_clusters_unmount_says_what_run_finishes_and_what_apply_does() -> None:
-    said = text_of(plan_text(waiting()))
+    said = to_plain_text(format_plan(waiting()))
     assert f"… {WEST}  preparing: `run` finishes it\n" in said
     after = f"waits for {WEST}: `run` finishes that one, then `apply` this one"
     assert f"… {EAST}  {after}\n" in said
-    assert f"{EAST}: {after}" in [row.message for row in plan_remarks(waiting()).rows]
+    assert f"{EAST}: {after}" in [row.message for row in list_plan_remarks(waiting()).rows]
 
 
 @pytest.mark.parametrize(
@@ -470,7 +470,7 @@ def test_a_mount_that_waits_for_another_clusters_unmount_says_what_run_finishes_
     ids=["topic", "prepared", "executed"],
 )
 def test_what_is_on_its_way_may_wait_for_a_hand_and_its_status_says_so(waiting: UnfinishedTransition) -> None:
-    said = text_of(plan_text(replace(empty(), waiting=(waiting,))))
+    said = to_plain_text(format_plan(replace(empty(), waiting=(waiting,))))
     assert f"{waiting.state.lower()}: how far it is, and what finishes it: reconciler mount status\n" in said
 
 
@@ -484,34 +484,34 @@ def test_forgetting_what_lies_detached_says_where_its_records_stay(reason: Reaso
     forget = Forget(
         address=Address("topic/west/shop:eu:clicks"), reasons=(reason,), estimate=Estimate(location=LOCATION)
     )
-    said = text_of(plan_text(replace(empty(), actions=(forget,))))
+    said = to_plain_text(format_plan(replace(empty(), actions=(forget,))))
     assert f"forget, leave it alone  its records stay in object storage: {LOCATION}\n" in said
     assert "deleted from the cluster" not in said
-    assert f"its records stay in object storage: {LOCATION}" in text_of(action_lines(forget))
+    assert f"its records stay in object storage: {LOCATION}" in to_plain_text(format_planned_action(forget))
 
 
 def test_forgetting_a_topic_that_was_made_anew_does_not_say_that_it_is_gone() -> None:
     forget = Forget(address=Address("topic/west/shop:eu:clicks"), reasons=(Reason.RECREATED,))
-    said = text_of(plan_text(replace(empty(), actions=(forget,))))
+    said = to_plain_text(format_plan(replace(empty(), actions=(forget,))))
     assert "created again outside the plans of this workspace; the new one stays\n" in said
     assert "deleted from the cluster" not in said
 
 
 def test_a_mount_is_explained_by_the_state_that_is_wanted() -> None:
     unmount, mount = actions()[0], actions()[2]
-    assert "because    unmounted is wanted\n" in text_of(action_lines(unmount))
-    assert "because    mounted is wanted\n" in text_of(action_lines(mount))
+    assert "because    unmounted is wanted\n" in to_plain_text(format_planned_action(unmount))
+    assert "because    mounted is wanted\n" in to_plain_text(format_planned_action(mount))
 
 
 def test_in_a_pipe_each_job_is_told_of_and_how_fast_its_bytes_and_partitions_go(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     now = [0.0]
-    lines = Lines(clock=lambda: now[-1], is_timed=True)
+    lines = LinePrinter(clock=lambda: now[-1], is_timed=True)
     now.append(65.2)
     for name in ("a", "b", "a"):
-        lines.take(Progress(name, 10, 20, 2**20, 2**21, 1.0, 1.0, partitions_done=1, partitions=3))
-    lines.take(ActionFailed("c", EAST, "no", "Mend it."))
+        lines.handle_event(Progress(name, 10, 20, 2**20, 2**21, 1.0, 1.0, partitions_done=1, partitions=3))
+    lines.handle_event(ActionFailed("c", EAST, "no", "Mend it."))
     assert capsys.readouterr().err.splitlines() == [
         "[1 min 5 s] a: 10 of 20 records, 1 of 3 partitions, 10 records/s, 1 MiB/s, about 1 s left",
         "[1 min 5 s] b: 10 of 20 records, 1 of 3 partitions, 10 records/s, 1 MiB/s, about 1 s left",
@@ -521,10 +521,10 @@ def test_in_a_pipe_each_job_is_told_of_and_how_fast_its_bytes_and_partitions_go(
 
 def test_the_last_count_in_a_pipe_is_of_all_that_was_done(capsys: pytest.CaptureFixture[str]) -> None:
     times = iter([0.0, 6.0, 6.1, 6.2])
-    lines = Lines(clock=lambda: next(times))
+    lines = LinePrinter(clock=lambda: next(times))
     for number in range(3):
-        lines.take(ActionDone(f"mount:{number}", EAST, 0.1))
-    lines.take(Summary("r1", done=3, failed=0, skipped=0, not_started=0, seconds=6.3))
+        lines.handle_event(ActionDone(f"mount:{number}", EAST, 0.1))
+    lines.handle_event(Summary("r1", done=3, failed=0, skipped=0, not_started=0, seconds=6.3))
     assert capsys.readouterr().err.splitlines() == ["1 action done", "3 actions done"]
 
 
@@ -540,7 +540,9 @@ def test_what_no_allow_lifts_is_not_mistaken_for_a_hint_with_one() -> None:
 def test_of_records_that_others_wrote_into_a_mirror_the_first_places_are_named(runs: int, lines: int) -> None:
     foreign = tuple(ForeignRecords(0, 2 * at, 2 * at + 1, 1) for at in range(runs))
     left, right = Address("mirror/east/orders"), Address("topic/west/orders")
-    text = text_of(verification_text(TopicComparison(left, right, Comparison((), is_deep=False), None, foreign)))
+    text = to_plain_text(
+        format_verification(TopicComparison(left, right, Comparison((), is_deep=False), None, foreign))
+    )
     named = [one for one in text.splitlines() if one.startswith(("foreign", "and "))]
     assert len(named) == lines
     assert named[10:] == ["and 1,224 more (--format json has all)"] * (runs > 10)

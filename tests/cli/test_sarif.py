@@ -15,11 +15,11 @@ import jsonschema
 import pytest
 
 from reconciler.cli.json import sarif as sarif_module
-from reconciler.cli.json.base import document_bytes
+from reconciler.cli.json.base import format_document
 from reconciler.cli.json.checks_json import DRIFT
 from reconciler.cli.json.sarif import MOST_RESULTS, SarifDocument
-from reconciler.cli.text.drift_text import drift_junit, drift_markdown, drift_remarks
-from reconciler.cli.text.remarks import format_junit, plan_remarks
+from reconciler.cli.text.drift_text import format_drift_comment, format_drift_junit, list_drift_remarks
+from reconciler.cli.text.remarks import format_junit, list_plan_remarks
 from reconciler.operations.drift import DriftItem, DriftResult
 from reconciler.operations.plan import PlanHeader, PlanResult
 from reconciler.operations.steps.invocation import Select
@@ -39,7 +39,7 @@ def tree(body: bytes) -> ET.Element:
 
 
 def results(plan: Plan, prefix: str = "") -> list[dict[str, Any]]:
-    printed = json.loads(document_bytes(SarifDocument.of(plan_remarks(plan), prefix)))
+    printed = json.loads(format_document(SarifDocument.of(list_plan_remarks(plan), prefix)))
     SCHEMA.validate(printed)
     found: list[dict[str, Any]] = printed["runs"][0]["results"]
     return found
@@ -60,7 +60,7 @@ def hostile(name: str) -> Plan:
 
 def test_every_action_is_a_test_case_and_only_what_is_blocked_fails() -> None:
     plan = sample_plans.everything()
-    (suite,) = tree(format_junit(plan_remarks(plan)))
+    (suite,) = tree(format_junit(list_plan_remarks(plan)))
     cases = suite.findall("testcase")
     failed = [case.get("name") for case in cases if case.find("failure") is not None]
     assert failed == [action.id for action in plan.blocked]
@@ -73,20 +73,20 @@ def test_every_action_is_a_test_case_and_only_what_is_blocked_fails() -> None:
 
 
 def test_errors_of_a_plan_fail() -> None:
-    (suite,) = tree(format_junit(plan_remarks(sample_plans.refused())))
+    (suite,) = tree(format_junit(list_plan_remarks(sample_plans.refused())))
     assert [case.find("failure") is not None for case in suite] == [True, True]
 
 
 def test_an_empty_plan_is_one_case_that_passes() -> None:
-    (suite,) = tree(format_junit(plan_remarks(sample_plans.empty())))
+    (suite,) = tree(format_junit(list_plan_remarks(sample_plans.empty())))
     assert (suite.get("tests"), len(suite), suite.find("testcase/failure")) == ("1", 1, None)
 
 
 @pytest.mark.parametrize("name", NOT_IN_XML)
 def test_a_hostile_name_leaves_the_xml_well_formed_and_stays_one_name(name: str) -> None:
     plan = hostile(name)
-    (suite,) = tree(format_junit(plan_remarks(plan)))
-    plain = tree(format_junit(plan_remarks(hostile("plain"))))[0]
+    (suite,) = tree(format_junit(list_plan_remarks(plan)))
+    plain = tree(format_junit(list_plan_remarks(hostile("plain"))))[0]
     assert [case.tag for case in suite.iter()] == [case.tag for case in plain.iter()]
     assert all("\n" not in (case.get("name") or "") for case in suite)
 
@@ -165,7 +165,7 @@ def test_a_hostile_name_is_text_in_a_result_and_no_link(name: str) -> None:
 def test_more_results_than_a_file_may_hold_leave_out_the_mildest_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST_RESULTS == 25_000
     monkeypatch.setattr(sarif_module, "MOST_RESULTS", 1)
-    printed = json.loads(document_bytes(SarifDocument.of(plan_remarks(sample_plans.many(300)))))
+    printed = json.loads(format_document(SarifDocument.of(list_plan_remarks(sample_plans.many(300)))))
     SCHEMA.validate(printed)
     (run,) = printed["runs"]
     assert len(run["results"]) == 1
@@ -176,8 +176,10 @@ def test_more_results_than_a_file_may_hold_leave_out_the_mildest_and_say_so(monk
 
 def test_the_same_plan_gives_the_same_bytes() -> None:
     plan = sample_plans.everything()
-    assert format_junit(plan_remarks(plan)) == format_junit(plan_remarks(plan))
-    assert document_bytes(SarifDocument.of(plan_remarks(plan))) == document_bytes(SarifDocument.of(plan_remarks(plan)))
+    assert format_junit(list_plan_remarks(plan)) == format_junit(list_plan_remarks(plan))
+    assert format_document(SarifDocument.of(list_plan_remarks(plan))) == format_document(
+        SarifDocument.of(list_plan_remarks(plan))
+    )
 
 
 def drifted(count: int, name: str = "t") -> DriftResult:
@@ -202,9 +204,9 @@ def drifted(count: int, name: str = "t") -> DriftResult:
 
 
 def test_drift_fails_where_its_exit_code_does_and_what_is_left_as_it_is_is_skipped() -> None:
-    (suite,) = tree(drift_junit(drifted(2)))
+    (suite,) = tree(format_drift_junit(drifted(2)))
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("4", "2", "1")
-    printed = json.loads(document_bytes(SarifDocument.of(drift_remarks(drifted(2)))))
+    printed = json.loads(format_document(SarifDocument.of(list_drift_remarks(drifted(2)))))
     SCHEMA.validate(printed)
     assert [each["level"] for each in printed["runs"][0]["results"]] == ["error", "error"]
     assert printed["runs"][0]["results"][0]["partialFingerprints"]["reconciler/v1"] == "sha256:0"
@@ -212,22 +214,22 @@ def test_drift_fails_where_its_exit_code_does_and_what_is_left_as_it_is_is_skipp
 
 @pytest.mark.parametrize("name", NOT_IN_XML)
 def test_a_hostile_name_breaks_no_report_of_drift(name: str) -> None:
-    tree(drift_junit(drifted(1, name)))
-    SCHEMA.validate(json.loads(document_bytes(SarifDocument.of(drift_remarks(drifted(1, name))))))
-    drift_markdown(drifted(1, name)).encode()
+    tree(format_drift_junit(drifted(1, name)))
+    SCHEMA.validate(json.loads(format_document(SarifDocument.of(list_drift_remarks(drifted(1, name))))))
+    format_drift_comment(drifted(1, name)).encode()
 
 
 def test_many_findings_as_json_are_not_held_against_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[object] = []
     monkeypatch.setattr(DriftItem, "__eq__", lambda one, other: compared.append(one) or one is other)
-    row = DRIFT.row(drifted(100))
+    row = DRIFT.build_row(drifted(100))
     assert [finding["fails"] for finding in row["findings"]] == [True] * 100 + [False] * 2
     assert compared == []
 
 
 @pytest.mark.parametrize("count", [0, 1, 500, 1_500, 20_000])
 def test_a_comment_about_drift_fits_and_names_what_fails_for_as_long_as_it_does(count: int) -> None:
-    comment = drift_markdown(drifted(count))
+    comment = format_drift_comment(drifted(count))
     assert len(comment.encode()) <= 50_000
     named = len(set(re.findall(r"t-\d{6}", comment)))
     told = re.search(r"\*\*([\d,]+) more rows? of danger do not fit", comment)
@@ -240,7 +242,7 @@ def test_a_comment_about_drift_counts_also_errors_that_do_not_fit() -> None:
     )
     planned = drifted(0).planned
     planned = dataclasses.replace(planned, plan=dataclasses.replace(planned.plan, errors=errors))
-    comment = drift_markdown(DriftResult(planned, (), (), None))
+    comment = format_drift_comment(DriftResult(planned, (), (), None))
     named = len(set(re.findall(r"e-\d{6}", comment)))
     told = re.search(r"\*\*([\d,]+) more rows of danger do not fit", comment)
     assert named + (int(told[1].replace(",", "")) if told else 0) == 1_000

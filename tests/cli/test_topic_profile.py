@@ -10,10 +10,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from reconciler.cli.json.base import document_bytes
-from reconciler.cli.json.clusters_json import TOPIC_PROFILE, key_text
-from reconciler.cli.text.lines import text_of
-from reconciler.cli.text.topics_text import profile_text
+from reconciler.cli.json.base import format_document
+from reconciler.cli.json.clusters_json import TOPIC_PROFILE, decode_key
+from reconciler.cli.text.lines import to_plain_text
+from reconciler.cli.text.topics_text import format_profile
 from reconciler.resources.topic_profile import KEY_PREFIX, KeyProfile
 from tests.cli import sample_results
 from tests.cli.conftest import COMMAND, Call, environment
@@ -90,12 +90,12 @@ def test_a_retention_that_is_no_duration_is_refused(applied: Call, retention: st
 
 def test_a_profile_with_hostile_keys_shows_and_follows_its_schema() -> None:
     profiled = sample_results.profiled()
-    assert "\x1b" not in text_of(profile_text(profiled))
-    body = document_bytes(TOPIC_PROFILE.row(profiled))
+    assert "\x1b" not in to_plain_text(format_profile(profiled))
+    body = format_document(TOPIC_PROFILE.build_row(profiled))
     found = validated(body)
     assert b"\x1b" not in body
     assert [each["key"] for each in found["top_keys"]] == ["\x1b[31mN14228", {"base64": "/wA="}, ""]
     long = "€".encode() * 100
     cut = KeyProfile(long[:KEY_PREFIX], len(long), 1, 300, 1)
-    assert key_text(cut) == "€" * 85
+    assert decode_key(cut) == "€" * 85
     assert found["retention"] == {"records": 7_000, "bytes": 800_000, "retention_ms": 604_800_000}

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from reconciler.cli.json.base import document_bytes
+from reconciler.cli.json.base import format_document
 from reconciler.cli.json.clusters_json import STORAGE, STORAGES
 from reconciler.operations.clusters import topics
 from reconciler.operations.clusters.topics import Storages
@@ -195,5 +195,5 @@ def test_object_storage_that_is_gone_or_another_is_told(typed: Call, tmp_path: P
 @pytest.mark.parametrize("topic", ["orders", "local", "hidden", "paused", "broken"])
 def test_every_sort_of_topic_is_what_its_schema_says(topic: str) -> None:
     found = getattr(sample_storages, topic)()
-    validated(document_bytes(STORAGE.row(found)), "storage")
-    validated(document_bytes(STORAGES.row(Storages((found,)))), "storages")
+    validated(format_document(STORAGE.build_row(found)), "storage")
+    validated(format_document(STORAGES.build_row(Storages((found,)))), "storages")

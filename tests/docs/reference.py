@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from reconciler.cli.app import COMMANDS, Entry, root
+from reconciler.cli.app import COMMANDS, CommandEntry, build_root_command
 from tests.docs import door, fields, programs
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
@@ -33,12 +33,12 @@ def pages() -> dict[Path, str]:
 
 def _commands_page() -> str:
     parts = [_HEAD]
-    for name, command in _commands(root(), COMMANDS, "reconciler"):
+    for name, command in _commands(build_root_command(), COMMANDS, "reconciler"):
         parts.append(f"## {name}\n\n```text\n{_help(command, name)}\n```\n")
     return "\n".join(parts)
 
 
-def _commands(group: Any, entries: tuple[Entry, ...], prefix: str) -> Iterator[tuple[str, Any]]:
+def _commands(group: Any, entries: tuple[CommandEntry, ...], prefix: str) -> Iterator[tuple[str, Any]]:
     context = group.context_class(group, info_name=prefix)
     for entry in entries:
         command = group.get_command(context, entry.name)

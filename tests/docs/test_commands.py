@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.app import root
+from reconciler.cli.app import build_root_command
 from tests.docs import markdown
 
 _INLINE = re.compile(r"`(reconciler [a-z][^`]*)`")
@@ -65,7 +65,7 @@ def test_every_command_on_a_page_is_one_the_tool_knows() -> None:
     wrong = []
     for where, call in CALLS:
         try:
-            _parse(root(), call)
+            _parse(build_root_command(), call)
         except Exception as error:  # noqa: BLE001 - whatever the parser says of it
             wrong.append(f"{where}: {' '.join(call)}: {error}")
     assert wrong == []
@@ -78,7 +78,7 @@ def test_a_hint_that_names_jobs_of_run_says_that_it_runs_once() -> None:
 
 def test_a_command_that_does_not_exist_would_be_noticed() -> None:
     with pytest.raises(Exception, match="--no-such-option"):
-        _parse(root(), ["plan", "--no-such-option"])
+        _parse(build_root_command(), ["plan", "--no-such-option"])
 
 
 def test_every_page_installs_what_one_variable_names() -> None:

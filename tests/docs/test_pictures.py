@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.text.inventory_text import mermaid_text
+from reconciler.cli.text.inventory_text import format_mermaid
 from reconciler.lifecycles import MOUNT, UNMOUNT, Lifecycle
 from reconciler.operations.show import draw_lifecycle
 from tests.docs import markdown
@@ -38,4 +38,4 @@ def test_the_states_of_a_migration_are_drawn_as_they_are(lifecycle: Lifecycle[An
 
 def test_the_states_of_a_mirror_are_drawn_as_graph_draws_them() -> None:
     (block,) = (block for block in markdown.blocks("mermaid") if block.file.name == "mirror-states.md")
-    assert block.text.strip() == mermaid_text(draw_lifecycle("mirror")).strip(), "reconciler graph --lifecycle mirror"
+    assert block.text.strip() == format_mermaid(draw_lifecycle("mirror")).strip(), "reconciler graph --lifecycle mirror"

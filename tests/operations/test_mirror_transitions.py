@@ -12,8 +12,8 @@ import pytest
 
 from reconciler.applying.events import ActionDone
 from reconciler.cli.json.checks_json import DRIFT
-from reconciler.cli.text.drift_text import drift_lines
-from reconciler.cli.text.lines import text_of
+from reconciler.cli.text.drift_text import format_drift
+from reconciler.cli.text.lines import to_plain_text
 from reconciler.errors import BlockedError, RetryableError, UserError
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.drift import drift
@@ -358,7 +358,7 @@ def test_drift_says_which_cluster_it_could_not_read_though_the_plan_does_without
     assert found.verdict.hint.endswith("To continue without: --exclude '*/west/*'")
     (error,) = DRIFT.row(found)["errors"]
     assert error.startswith("cannot read cluster west: ")
-    first, *_ = text_of(drift_lines(found)).splitlines()
+    first, *_ = to_plain_text(format_drift(found)).splitlines()
     assert first.startswith("manifests/west.yaml:1: cluster/west: cannot read cluster west: ")
     found = drift(shop.invocation, WITHOUT)
     assert (found.verdict, found.errors, [each.kind for each in found.findings]) == (None, (), ["pending"])

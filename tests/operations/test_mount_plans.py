@@ -13,9 +13,9 @@ import pytest
 from reconciler.applying.events import ActionDone, Event
 from reconciler.archives.archive import release_archive
 from reconciler.archives.location import TopicLocation
-from reconciler.cli.text.inventory_text import explain_text, show_text
-from reconciler.cli.text.lines import text_of
-from reconciler.cli.text.markdown import plan_markdown
+from reconciler.cli.text.inventory_text import format_explanation, format_resources
+from reconciler.cli.text.lines import to_plain_text
+from reconciler.cli.text.markdown import format_plan_comment
 from reconciler.embedded.mounts.mounts import Mount
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
@@ -238,7 +238,7 @@ class TestUnderWay:
         assert mounts.drive(mounts.mount(Mount(location, "shop:orders"))) is None
         planned = shop.bench.plan()
         assert ids_of(planned) == ["adopt:topic/west/shop:orders"]
-        assert "mounted again, or deleted and created again outside" in plan_markdown(planned.plan)
+        assert "mounted again, or deleted and created again outside" in format_plan_comment(planned.plan)
 
     def test_nor_of_one_mounted_under_another_name_by_hand(self, shop: MountShop) -> None:
         location, mounts = shop.location(), shop.opened("west").mounts
@@ -490,8 +490,8 @@ def test_a_topic_that_sleeps_is_shown_as_lying_where_it_does_and_agrees_with_not
     alone.apply(sleep=mounting("orders", "west", "unmounted"))
     alone.say(orders=topic("orders", "west", partitions=5))
     there = f"unmounted to {location} by mounting/west/shop:orders; compared once it is mounted"
-    assert there in text_of(show_text(show(alone.bench.invocation, Select(), ORDERS), one=True))
-    text = text_of(explain_text(explain(alone.bench.invocation, Select(), ORDERS)))
+    assert there in to_plain_text(format_resources(show(alone.bench.invocation, Select(), ORDERS), one=True))
+    text = to_plain_text(format_explanation(explain(alone.bench.invocation, Select(), ORDERS)))
     assert there in text
     assert "agree" not in text
     assert text.splitlines()[-1] == "Nothing is planned: it is unmounted, and compared once it is mounted."
@@ -499,7 +499,7 @@ def test_a_topic_that_sleeps_is_shown_as_lying_where_it_does_and_agrees_with_not
 
 def test_a_topic_that_is_there_is_shown_as_before(alone: MountShop) -> None:
     alone.apply(sleep=mounting("orders", "west", "mounted"))
-    text = text_of(explain_text(explain(alone.bench.invocation, Select(), ORDERS)))
+    text = to_plain_text(format_explanation(explain(alone.bench.invocation, Select(), ORDERS)))
     assert "unmounted" not in text
     assert text.splitlines()[-1] == "Nothing is planned: files, state and cluster agree."
 
@@ -523,7 +523,7 @@ def test_another_topic_under_an_unmounted_name_is_neither_archived_nor_mounted_o
     assert warning.message.startswith("another topic has its name on cluster west: 1 record, the newest of 20")
     assert warning.hint.startswith(f"Its own topic is at {location}. The other one is neither archived nor deleted.")
     alone.apply()  # Nothing is planned, and the state keeps the location.
-    text = text_of(explain_text(explain(alone.bench.invocation, Select(), ORDERS)))
+    text = to_plain_text(format_explanation(explain(alone.bench.invocation, Select(), ORDERS)))
     assert f"unmounted to {location} by mounting/west/shop:orders; another topic has its name" in text
     assert "agree" not in text
     alone.say(sleep=mounting("orders", "west", "mounted"))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.cli.text.lines import text_of
-from reconciler.cli.text.plan_text import plan_text
+from reconciler.cli.text.lines import to_plain_text
+from reconciler.cli.text.plan_text import format_plan
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
@@ -251,7 +251,7 @@ def test_one_plan_takes_a_topic_off_one_cluster_onto_another_in_order(two: Bench
     assert UNMOUNT in by_id[MOUNT].depends_on
     assert MOUNT in by_id[CHANGE].depends_on
     assert {MOUNT, CHANGE} <= set(by_id[MIRROR].depends_on)
-    text = text_of(plan_text(plan))
+    text = to_plain_text(format_plan(plan))
     assert " to flush, about 2 s without writes, " in text
     assert " come back, 0 bytes copied " in text
 
@@ -278,7 +278,7 @@ def test_what_is_offered_in_place_of_a_blocked_delete_can_be_written_as_it_stand
     (action,) = plan.blocked
     assert action.blocked is not None
     assert action.blocked.instead is not None
-    assert action.blocked.instead in text_of(plan_text(plan))
+    assert action.blocked.instead in to_plain_text(format_plan(plan))
     two.write("manifests/asleep.yaml", f"{action.blocked.instead}\n")
     assert two.plan().plan.blocked == ()
     assert two.apply().verdict is None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reconciler.cli.json.inventory_json import SHOWN
-from reconciler.cli.text.runs_text import upkeep_text
+from reconciler.cli.text.runs_text import format_upkeep
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import (
     BlockedError,
@@ -573,7 +573,7 @@ def test_a_run_leaves_a_link_to_its_owner_where_it_does_not_reach_its_source(
     before = opened(shop, "east").catalog.read()
     done = upkeep(guest, "mirror")
     assert done.verdict is None
-    assert [span.text for span in upkeep_text(done)[-1]] == [
+    assert [span.text for span in format_upkeep(done)[-1]] == [
         f"Left to the workspaces that own them: link/east/dr to 'shop' ({why})"
     ]
     assert opened(shop, "east").catalog.read() == before

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.cli.json.inventory_json import SHOWN
-from reconciler.cli.text.inventory_text import resource_lines
-from reconciler.cli.text.lines import text_of
+from reconciler.cli.text.inventory_text import format_resource
+from reconciler.cli.text.lines import to_plain_text
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import NotAuthorizedError, PartialError, UserError
@@ -176,7 +176,7 @@ def test_what_is_hidden_is_an_error_of_the_plan_and_never_made_again(ruled: Benc
 
 def test_what_is_hidden_is_not_shown_as_missing(ruled: Bench) -> None:
     (shown,) = show(as_(ruled, "viewer").invocation, Select(), ORDERS)
-    text = text_of(resource_lines(shown))
+    text = to_plain_text(format_resource(shown))
     assert "there, but hidden: User:viewer may not describe topic shop:orders" in text
     assert "not there" not in text
     assert "may not describe" in SHOWN.row(shown)["hidden"]
@@ -188,7 +188,7 @@ def test_what_is_hidden_and_no_file_declares_is_not_said_to_be_on_no_cluster(rul
     cluster_of(ruled).create_topic("shop:ledger")
     address, viewer = "topic/west/shop:ledger", as_(ruled, "viewer").invocation
     (shown,) = show(viewer, Select(), address)
-    assert "there, but hidden" in text_of(resource_lines(shown))
+    assert "there, but hidden" in to_plain_text(format_resource(shown))
     assert explain(viewer, Select(), address).shown.hidden is not None
     with pytest.raises(UserError, match="nor on a cluster"):
         show(viewer, Select(), "topic/west/shop:nothing")

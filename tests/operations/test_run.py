@@ -18,7 +18,7 @@ import pytest
 
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
 from reconciler.cli.json.runs_json import PIPELINE
-from reconciler.cli.text.runs_text import pass_line, upkeep_text
+from reconciler.cli.text.runs_text import format_pass, format_upkeep
 from reconciler.errors import IncompleteError, PartialError, UsageError, UserError
 from reconciler.operations.clusters.consume import ProduceOptions
 from reconciler.operations.clusters.consume import produce as produce_records
@@ -86,7 +86,7 @@ def done_by(upkeep: PassResult) -> dict[str, int]:
 
 
 def lines_of(upkeep: PassResult) -> list[str]:
-    return ["".join(span.text for span in line) for line in upkeep_text(upkeep)]
+    return ["".join(span.text for span in line) for line in format_upkeep(upkeep)]
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_at_an_interval_it_goes_on_until_it_is_asked_to_stop(two: Bench) -> None
             feed(two, "topic/west/shop:orders", 3)
         if len(seen) == 4:
             two.stop.request()
-    said = ["".join(span.text for span in pass_line(passed, number)) for number, passed in enumerate(seen, 1)]
+    said = ["".join(span.text for span in format_pass(passed, number)) for number, passed in enumerate(seen, 1)]
     assert len(seen) == 4
     assert said[0].startswith("pass 1: roll 2 partitions (")
     assert said[1].startswith("pass 2: nothing to do in ")
@@ -247,7 +247,7 @@ def test_a_pass_that_fails_does_not_end_an_interval(two: Bench) -> None:
     for passed in run_repeatedly(
         SiteOptions(invocation=two.invocation, select=Select()), 0.01, report=two.events.append, stop=two.stop
     ):
-        said.append("".join(span.text for span in pass_line(passed, len(said) + 1)))
+        said.append("".join(span.text for span in format_pass(passed, len(said) + 1)))
         if len(said) == 1:
             root.rename(root.with_name("away"))
         if len(said) == 2:
@@ -291,7 +291,7 @@ def test_upkeep_is_the_super_users(applied: Bench) -> None:
 def test_what_is_only_marked_is_told_without_a_size() -> None:
     marked = JobOutcome("roll", "west", 1.0, MaintenanceJobResult("partition", 3))
     upkeep = PassResult((), (marked,), 1.0)
-    assert "".join(span.text for span in pass_line(upkeep, 1)) == "pass 1: roll 3 partitions in 1 s"
+    assert "".join(span.text for span in format_pass(upkeep, 1)) == "pass 1: roll 3 partitions in 1 s"
     assert "0 B" not in "".join(lines_of(upkeep))
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from reconciler.applying.events import ActionFailed
 from reconciler.archives.storage import read_storage_id
-from reconciler.cli.text.lines import text_of
-from reconciler.cli.text.plan_text import plan_text
+from reconciler.cli.text.lines import to_plain_text
+from reconciler.cli.text.plan_text import format_plan
 from reconciler.embedded.catalog.tiering_state import find_tiering
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.segments.head import Partition, swap_head
@@ -665,7 +665,7 @@ def test_deleting_it_is_shown_in_offsets_and_bytes_and_blocked_until_it_is_allow
         for partition in range(2)
     ]
     assert row["estimate"]["unreadable"][0]["bytes"] == lost
-    text = text_of(plan_text(plan))
+    text = to_plain_text(format_plan(plan))
     assert re.search(r"tiering off, remote data deleted  .*\n +remote.log.disable.policy retain → delete\n", text)
     assert "data loss: 8 offsets of 2 partitions become unreadable, about " in text
     assert f"--allow disable-tiering:topic/west/{TOPIC}" in text
@@ -816,7 +816,7 @@ def test_what_becomes_of_remote_objects_is_in_the_plan(bench: Bench, configs: st
     assert REMOTE.intersection(action.reasons) == ({reason} if reason else set())
     location = build_action_row(action)["estimate"]["location"]
     assert (location or "").startswith("shop:orders/" if reason else "")
-    text = text_of(plan_text(plan))
+    text = to_plain_text(format_plan(plan))
     assert ("its remote data goes too: shop:orders/" in text) == (reason is Reason.REMOTE_DELETED)
     assert ("its remote data is kept, recoverable from shop:orders/" in text) == (reason is Reason.REMOTE_KEPT)
 

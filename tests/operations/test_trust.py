@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from reconciler.cli.json.base import document_bytes
+from reconciler.cli.json.base import format_document
 from reconciler.cli.json.sarif import SarifDocument
-from reconciler.cli.text.markdown import plan_markdown
-from reconciler.cli.text.remarks import format_junit, plan_remarks
+from reconciler.cli.text.markdown import format_plan_comment
+from reconciler.cli.text.remarks import format_junit, list_plan_remarks
 from reconciler.errors import BlockedError, ReconcilerError, UserError
 from reconciler.manifests.json_schema import build_schemas
 from reconciler.manifests.overlays import Variables
@@ -640,9 +640,9 @@ def test_whatever_is_made_of_an_action_holds_the_reference(far: Bench) -> None:
     made = [
         saved,
         orjson.dumps([encode_action(action) for action in actions]),
-        plan_markdown(plan).encode(),
-        format_junit(plan_remarks(plan)),
-        document_bytes(SarifDocument.of(plan_remarks(plan))),
+        format_plan_comment(plan).encode(),
+        format_junit(list_plan_remarks(plan)),
+        format_document(SarifDocument.of(list_plan_remarks(plan))),
     ]
     assert not [body for body in made if SECRET.encode() in body]
     for reference in ("${env:FAR_PASSWORD}", f"${{file:{far.folder}/secret}}"):

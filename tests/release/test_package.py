@@ -13,7 +13,7 @@ from zipfile import ZipFile
 import pytest
 
 from reconciler import __home__, __site__, __version__
-from reconciler.cli.json.schemas import schema_bytes
+from reconciler.cli.json.schemas import build_schema_files
 from tests.docs.markdown import ROOT
 
 pytestmark = pytest.mark.xdist_group("wheel")
@@ -44,8 +44,8 @@ def test_every_link_of_the_page_on_pypi_leads_to_a_file_at_the_tag_of_this_versi
 
 def test_it_holds_every_schema_under_the_name_of_its_address(wheel: ZipFile) -> None:
     held = {name: wheel.read(name) for name in wheel.namelist() if name.startswith("reconciler/schemas/")}
-    assert held == {f"reconciler/schemas/{name}.json": body for name, body in schema_bytes().items()}
-    for name, body in schema_bytes().items():
+    assert held == {f"reconciler/schemas/{name}.json": body for name, body in build_schema_files().items()}
+    for name, body in build_schema_files().items():
         assert f'"$id": "{__site__}/{__version__}/schemas/{name}.json"'.encode() in body
 
 

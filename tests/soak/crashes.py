@@ -120,7 +120,7 @@ def asked_to_stop(folder: Path, seed: str) -> None:
 
 
 def _stop(folder: Path, said: Path, point: int, asking: signal.Signals) -> None:
-    signals.install()
+    signals.install_handlers()
     _at_write(point, asking)
     command_line(folder, said)
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Argument, Option
 
-from reconciler.cli.options import ForgeOptions, Here, TextOrJson, expand_bundles
-from reconciler.cli.present import present
-from reconciler.cli.text.lines import Line, Span, Tone, line
+from reconciler.cli.options import ForgeOptions, TextOrJson, VerbosityOptions, expand_bundles
+from reconciler.cli.present import print_result
+from reconciler.cli.text.lines import Line, Span, Tone, make_line
 from reconciler.errors import UsageError
 from reconciler.runtime.text import pluralize
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @expand_bundles
 def comment_command(
     at: ForgeOptions,
-    place: Here,
+    place: VerbosityOptions,
     file: Annotated[
         Path | None,
         Argument(
@@ -75,16 +75,16 @@ def comment_command(
         raise UsageError("comment takes FILE or --failed WHY", hint="Write it as: reconciler comment plan.md")
     if failed is None and (workspace is not None or environment is not None):
         raise UsageError("FILE already contains the workspace", hint="Leave out --workspace and --environment.")
-    request = at.asked(pull_request)
+    request = at.build_forge_request(pull_request)
     if failed is not None:
-        from reconciler.cli.options import Place
-        from reconciler.cli.reports import plan_failure_comment
+        from reconciler.cli.options import WorkspaceOptions
+        from reconciler.cli.reports import format_plan_failure
 
-        invocation = Place(workspace=workspace, verbose=place.verbose).invocation()
-        text = plan_failure_comment(failed, invocation, environment)
+        invocation = WorkspaceOptions(workspace=workspace, verbose=place.verbose).read_invocation()
+        text = format_plan_failure(failed, invocation, environment)
     else:
-        invocation = place.invocation()
-        text = _text(invocation.cwd / str(file), Path(str(file)))
+        invocation = place.read_invocation()
+        text = _read_text(invocation.cwd / str(file), Path(str(file)))
         if page is not None:
             if not re.fullmatch(r"https?://[^\s()<>]+", page):
                 raise UsageError(f"--page takes a URL, not {page!r}", hint="Write it as: --page https://…")
@@ -92,18 +92,18 @@ def comment_command(
     commented = write_comment(invocation, text, request, deletes_empty=delete_when_empty, labels=labels)
     from reconciler.cli.json.checks_json import COMMENT
 
-    present(form, lambda: _lines(commented), lambda: COMMENT.row(commented))
+    print_result(form, lambda: _format_comment_result(commented), lambda: COMMENT.build_row(commented))
 
 
 _MOST_BYTES: Final = 64 << 20
 
 
-def _text(path: Path, named: Path) -> str:
-    from reconciler.cli.console import binary_stdin
+def _read_text(path: Path, named: Path) -> str:
+    from reconciler.cli.console import open_binary_stdin
 
     try:
         if str(named) == "-":
-            raw = binary_stdin().read(_MOST_BYTES + 1)
+            raw = open_binary_stdin().read(_MOST_BYTES + 1)
         else:
             with path.open("rb") as file:
                 raw = file.read(_MOST_BYTES + 1)
@@ -129,13 +129,13 @@ _RESULT_WORDS: Final[dict[Did, str]] = {
 }
 
 
-def _lines(commented: CommentResult) -> list[Line]:
+def _format_comment_result(commented: CommentResult) -> list[Line]:
     place = f"on pull request {commented.number} of {commented.forge}"
-    lines = [line(Span(_RESULT_WORDS[commented.did], Tone.STRONG), f" {place}")]
+    lines = [make_line(Span(_RESULT_WORDS[commented.did], Tone.STRONG), f" {place}")]
     if commented.comment is not None and commented.comment.url:
-        lines.append(line("  ", commented.comment.url))
+        lines.append(make_line("  ", commented.comment.url))
     if commented.collapsed:
-        lines.append(line("  ", f"hid {pluralize(commented.collapsed, 'older comment')}"))
+        lines.append(make_line("  ", f"hid {pluralize(commented.collapsed, 'older comment')}"))
     if commented.is_cut:
-        lines.append(line("  ", "the text was too long: the comment has as much of it as fits"))
+        lines.append(make_line("  ", "the text was too long: the comment has as much of it as fits"))
     return lines

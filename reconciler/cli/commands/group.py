@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from reconciler.cli.options import Files, Place, StateOptions, TextOrJson, expand_bundles
-from reconciler.cli.present import present
+from reconciler.cli.options import FileOptions, StateOptions, TextOrJson, WorkspaceOptions, expand_bundles
+from reconciler.cli.present import print_result
 from reconciler.cli.show import confirm_effects
-from reconciler.cli.text.topics_text import deletion_done_text, group_deletion_text, reset_done_text, reset_text
+from reconciler.cli.text.topics_text import (
+    format_deletion_result,
+    format_group_deletion,
+    format_reset,
+    format_reset_result,
+)
 
 if TYPE_CHECKING:
     from reconciler.operations.clusters.groups import GroupDeletion, GroupReset
@@ -17,9 +22,9 @@ if TYPE_CHECKING:
 
 @expand_bundles
 def delete_command(
-    files: Files,
+    files: FileOptions,
     by_state: StateOptions,
-    place: Place,
+    place: WorkspaceOptions,
     cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
     group: Annotated[str, Argument(metavar="GROUP", help="For example shop:eu:checkout.")],
     topic: Annotated[
@@ -34,53 +39,53 @@ def delete_command(
     from reconciler.operations.clusters.groups import GroupChange, delete_group
 
     def confirm(deletion: GroupDeletion) -> bool:
-        return confirm_effects(group_deletion_text(deletion), "Delete the group?", yes=yes, form=form)
+        return confirm_effects(format_group_deletion(deletion), "Delete the group?", yes=yes, form=form)
 
     change = GroupChange(cluster=cluster, group=group, topic=topic, force=force)
-    done = delete_group(by_state.reach(files, place), change, confirm=confirm)
-    present(form, lambda: deletion_done_text(done), lambda: GROUP_DELETION.row(done))
+    done = delete_group(by_state.build_site_options(files, place), change, confirm=confirm)
+    print_result(form, lambda: format_deletion_result(done), lambda: GROUP_DELETION.build_row(done))
 
 
 @expand_bundles
 def describe_command(
-    files: Files,
+    files: FileOptions,
     by_state: StateOptions,
-    place: Place,
+    place: WorkspaceOptions,
     cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
     group: Annotated[str, Argument(metavar="GROUP", help="For example shop:eu:checkout.")],
     form: TextOrJson = "text",
 ) -> None:
     """Describe one consumer group: what it has committed, its lag, and whether it is reading."""
     from reconciler.cli.json.clusters_json import GROUP
-    from reconciler.cli.text.topics_text import group_text
+    from reconciler.cli.text.topics_text import format_group
     from reconciler.operations.clusters.groups import describe_group
 
-    described = describe_group(by_state.reach(files, place), cluster, group)
-    present(form, lambda: group_text(described), lambda: GROUP.row(described))
+    described = describe_group(by_state.build_site_options(files, place), cluster, group)
+    print_result(form, lambda: format_group(described), lambda: GROUP.build_row(described))
 
 
 @expand_bundles
 def list_command(
-    files: Files,
+    files: FileOptions,
     by_state: StateOptions,
-    place: Place,
+    place: WorkspaceOptions,
     cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
     form: TextOrJson = "text",
 ) -> None:
     """List the consumer groups of a cluster."""
     from reconciler.cli.json.clusters_json import GROUPS
-    from reconciler.cli.text.topics_text import names_text
+    from reconciler.cli.text.topics_text import format_group_names
     from reconciler.operations.clusters.groups import list_groups
 
-    groups = list_groups(by_state.reach(files, place), cluster)
-    present(form, lambda: names_text(groups), lambda: GROUPS.row(groups))
+    groups = list_groups(by_state.build_site_options(files, place), cluster)
+    print_result(form, lambda: format_group_names(groups), lambda: GROUPS.build_row(groups))
 
 
 @expand_bundles
 def reset_command(
-    files: Files,
+    files: FileOptions,
     by_state: StateOptions,
-    place: Place,
+    place: WorkspaceOptions,
     cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
     group: Annotated[str, Argument(metavar="GROUP", help="For example shop:eu:checkout.")],
     to: Annotated[
@@ -101,12 +106,12 @@ def reset_command(
     from reconciler.operations.clusters.groups import GroupChange, reset_group
 
     def confirm(reset: GroupReset) -> bool:
-        return confirm_effects(reset_text(reset), "Reset the offsets?", yes=yes, form=form)
+        return confirm_effects(format_reset(reset), "Reset the offsets?", yes=yes, form=form)
 
     change = GroupChange(cluster=cluster, group=group, topic=topic, partition=partition, force=force)
-    done = reset_group(by_state.reach(files, place), change, to, confirm=confirm)
-    present(
+    done = reset_group(by_state.build_site_options(files, place), change, to, confirm=confirm)
+    print_result(
         form,
-        lambda: reset_done_text(done) if done.moves else reset_text(done),
-        lambda: GROUP_RESET.row(done),
+        lambda: format_reset_result(done) if done.moves else format_reset(done),
+        lambda: GROUP_RESET.build_row(done),
     )

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Argument, Option
 
 from reconciler.cli import signals
-from reconciler.cli.console import out
-from reconciler.cli.options import Files, FromState, Place, TextOrJson, expand_bundles
-from reconciler.cli.present import present, raise_verdict
+from reconciler.cli.console import open_stdout
+from reconciler.cli.options import FileOptions, StateUrlOptions, TextOrJson, WorkspaceOptions, expand_bundles
+from reconciler.cli.present import print_result, raise_verdict
 from reconciler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @expand_bundles
 def show_command(
-    files: Files,
-    place: Place,
+    files: FileOptions,
+    place: WorkspaceOptions,
     what: Annotated[
         str | None, Argument(metavar="ADDR|PLANFILE", help="An address or a saved plan; by default everything.")
     ] = None,
@@ -29,34 +29,36 @@ def show_command(
     ] = "text",
 ) -> None:
     """Show what is desired, recorded and observed, or a saved plan without touching a cluster."""
-    if what is not None and _is_file(what):
+    if what is not None and _is_plan_file(what):
         from reconciler.cli.show import show_saved
         from reconciler.operations.manifest_files import find_folder
         from reconciler.operations.show import show_plan
 
-        show_saved(show_plan(Path(what)), form, lambda: find_folder(place.invocation()))
+        show_saved(show_plan(Path(what)), form, lambda: find_folder(place.read_invocation()))
         return
     if form == "html":
         raise UsageError(
             "only a saved plan is shown as a page", hint="Name its file: reconciler show plan.json --format html"
         )
     from reconciler.cli.json.inventory_json import SHOW
-    from reconciler.cli.text.inventory_text import show_text
+    from reconciler.cli.text.inventory_text import format_resources
     from reconciler.operations.show import show
 
-    rows = show(place.invocation(), files.select(), what)
-    present(form, lambda: show_text(rows, one=what is not None), lambda: SHOW.row(rows), is_paged=True)
+    rows = show(place.read_invocation(), files.build_select(), what)
+    print_result(
+        form, lambda: format_resources(rows, one=what is not None), lambda: SHOW.build_row(rows), is_paged=True
+    )
 
 
-def _is_file(what: str) -> bool:
+def _is_plan_file(what: str) -> bool:
     """Return whether the text is a saved plan: a file, or a path that begins with `.` or `/`."""
     return what.startswith((".", "/")) or Path(what).is_file()
 
 
 @expand_bundles
 def explain_command(
-    files: Files,
-    place: Place,
+    files: FileOptions,
+    place: WorkspaceOptions,
     address: Annotated[
         str, Argument(metavar="ADDR|CODE", help="For example topic/west/shop:eu:orders, or E005, the code of an error.")
     ],
@@ -70,11 +72,16 @@ def explain_command(
         _explain_code(address.upper(), form)
         return
     from reconciler.cli.json.inventory_json import EXPLAIN
-    from reconciler.cli.text.inventory_text import explain_text
+    from reconciler.cli.text.inventory_text import format_explanation
     from reconciler.operations.show import explain
 
-    explained = explain(place.invocation(), files.select(), address)
-    present(form, lambda: explain_text(explained, is_whole=is_whole), lambda: EXPLAIN.row(explained), is_paged=True)
+    explained = explain(place.read_invocation(), files.build_select(), address)
+    print_result(
+        form,
+        lambda: format_explanation(explained, is_whole=is_whole),
+        lambda: EXPLAIN.build_row(explained),
+        is_paged=True,
+    )
 
 
 def _explain_code(code: str, form: str) -> None:
@@ -85,13 +92,13 @@ def _explain_code(code: str, form: str) -> None:
         raise UsageError(f"there is no error {code}", hint=f"Codes: {EXPLANATIONS[0].code} to {EXPLANATIONS[-1].code}.")
     if form != "text":
         raise UsageError("errors are explained only as text", hint="Leave --format out.")
-    out().write(f"{explanation.code}: {explanation.title}\n\n{wrap_explanation(explanation.text)}\n")
+    open_stdout().write(f"{explanation.code}: {explanation.title}\n\n{wrap_explanation(explanation.text)}\n")
 
 
 @expand_bundles
 def graph_command(
-    files: Files,
-    place: Place,
+    files: FileOptions,
+    place: WorkspaceOptions,
     plan: Annotated[
         Path | None,
         Argument(metavar="PLANFILE", help="The order of a saved plan; by default the workspace.", show_default=False),
@@ -108,23 +115,23 @@ def graph_command(
     """Draw the clusters with their links and mounts, the order of a plan, or a state machine; asks no cluster."""
     if plan is not None and lifecycle is not None:
         raise UsageError("PLANFILE and --lifecycle cannot be combined", hint="Give PLANFILE or --lifecycle, not both.")
-    picture = _picture(files, place, plan, lifecycle)
+    picture = _draw_picture(files, place, plan, lifecycle)
     if form in {"text", "json"}:
         from reconciler.cli.json.inventory_json import GRAPH
-        from reconciler.cli.text.inventory_text import graph_text
+        from reconciler.cli.text.inventory_text import format_graph
 
-        present(
+        print_result(
             "json" if form == "json" else "text",
-            lambda: graph_text(picture),
-            lambda: GRAPH.row(picture),
+            lambda: format_graph(picture),
+            lambda: GRAPH.build_row(picture),
         )
         return
-    from reconciler.cli.text.inventory_text import dot_text, mermaid_text
+    from reconciler.cli.text.inventory_text import format_dot, format_mermaid
 
-    out().write(mermaid_text(picture) if form == "mermaid" else dot_text(picture))
+    open_stdout().write(format_mermaid(picture) if form == "mermaid" else format_dot(picture))
 
 
-def _picture(files: Files, place: Place, plan: Path | None, lifecycle: str | None) -> Picture:
+def _draw_picture(files: FileOptions, place: WorkspaceOptions, plan: Path | None, lifecycle: str | None) -> Picture:
     from reconciler.operations.show import draw_lifecycle, draw_plan, draw_workspace
 
     if lifecycle is not None:
@@ -133,14 +140,14 @@ def _picture(files: Files, place: Place, plan: Path | None, lifecycle: str | Non
         from reconciler.operations.show import show_plan
 
         return draw_plan(show_plan(plan).plan)
-    return draw_workspace(place.invocation(), files.select())
+    return draw_workspace(place.read_invocation(), files.build_select())
 
 
 @expand_bundles
 def verify_command(
-    files: Files,
-    from_state: FromState,
-    place: Place,
+    files: FileOptions,
+    from_state: StateUrlOptions,
+    place: WorkspaceOptions,
     left: Annotated[str, Argument(metavar="ADDR", help="One topic log; or a link, to compare each of its mirrors.")],
     right: Annotated[
         str | None, Argument(metavar="ADDR", help="The other; by default the source of a mirror.", show_default=False)
@@ -156,22 +163,22 @@ def verify_command(
         _verify_link(files, from_state, place, left, right, deep=deep, form=form)
         return
     from reconciler.cli.json.verify_json import VERIFICATION
-    from reconciler.cli.text.runs_text import verification_text
+    from reconciler.cli.text.runs_text import format_verification
     from reconciler.operations.steps.runner import Stop
     from reconciler.operations.verify import VerifyOptions, verify
 
     stop = Stop()
     with signals.forward_signals(stop, patience_s=signals.RUN_S), open_reporter("text") as report:
         how = VerifyOptions(deep=deep, report=report, stop=stop)
-        verified = verify(from_state.reach(files, place), left, right, how)
-    present(form, lambda: verification_text(verified), lambda: VERIFICATION.row(verified))
+        verified = verify(from_state.build_site_options(files, place), left, right, how)
+    print_result(form, lambda: format_verification(verified), lambda: VERIFICATION.build_row(verified))
     raise_verdict(verified.verdict)
 
 
 def _verify_link(
-    files: Files,
-    from_state: FromState,
-    place: Place,
+    files: FileOptions,
+    from_state: StateUrlOptions,
+    place: WorkspaceOptions,
     link: str,
     right: str | None,
     *,
@@ -180,7 +187,7 @@ def _verify_link(
 ) -> None:
     from reconciler.cli.json.verify_json import LINK_VERIFICATION
     from reconciler.cli.progress import open_reporter
-    from reconciler.cli.text.runs_text import link_comparison_text
+    from reconciler.cli.text.runs_text import format_link_comparison
     from reconciler.operations.mirrors.mirror_selection import parse_link_address
     from reconciler.operations.steps.runner import Stop
     from reconciler.operations.verify import VerifyOptions, verify_link
@@ -193,16 +200,16 @@ def _verify_link(
     stop, address = Stop(), parse_link_address(link)
     with signals.forward_signals(stop, patience_s=signals.RUN_S), open_reporter("text") as report:
         how = VerifyOptions(deep=deep, report=report, stop=stop)
-        verified = verify_link(from_state.reach(files, place), address, how)
-    present(form, lambda: link_comparison_text(verified), lambda: LINK_VERIFICATION.row(verified))
+        verified = verify_link(from_state.build_site_options(files, place), address, how)
+    print_result(form, lambda: format_link_comparison(verified), lambda: LINK_VERIFICATION.build_row(verified))
     raise_verdict(verified.verdict)
 
 
 @expand_bundles
 def check_command(
-    files: Files,
-    from_state: FromState,
-    place: Place,
+    files: FileOptions,
+    from_state: StateUrlOptions,
+    place: WorkspaceOptions,
     cluster: Annotated[str, Argument(metavar="CLUSTER", help="The name of an embedded cluster.")],
     repair: Annotated[
         bool, Option("--repair", help="Finish interrupted work and delete leftovers; loses no record.")
@@ -212,9 +219,9 @@ def check_command(
 ) -> None:
     """Check every register and object of a cluster; exits 1 where something is lost or cannot be trusted."""
     from reconciler.cli.json.checks_json import CHECK
-    from reconciler.cli.text.topics_text import check_result_text
+    from reconciler.cli.text.topics_text import format_check_result
     from reconciler.operations.clusters.cluster_check import run_cluster_check
 
-    checked = run_cluster_check(from_state.reach(files, place), cluster, repair=repair, deep=deep)
-    present(form, lambda: check_result_text(checked), lambda: CHECK.row(checked))
+    checked = run_cluster_check(from_state.build_site_options(files, place), cluster, repair=repair, deep=deep)
+    print_result(form, lambda: format_check_result(checked), lambda: CHECK.build_row(checked))
     raise_verdict(checked.verdict)

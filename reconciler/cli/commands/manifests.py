@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
-from reconciler.cli.console import out, pipeline
+from reconciler.cli.console import detect_pipeline, open_stdout
 from reconciler.cli.options import (
-    Files,
+    FileOptions,
     ForLists,
     Form,
-    Here,
     IntoFolder,
     OutFolder,
-    Place,
     Report,
     TextOrJson,
+    VerbosityOptions,
+    WorkspaceOptions,
     expand_bundles,
 )
-from reconciler.cli.present import present, raise_verdict, warn_all
-from reconciler.cli.text.lines import EMPTY, line
+from reconciler.cli.present import print_result, print_warnings, raise_verdict
+from reconciler.cli.text.lines import EMPTY, make_line
 from reconciler.errors import UsageError
 from reconciler.runtime.text import pluralize
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @expand_bundles
 def init_command(
-    place: Here,
+    place: VerbosityOptions,
     directory: Annotated[Path, Argument(metavar="DIR", help="Folder to create.", show_default=True)] = Path(),
     state: Annotated[
         str | None,
@@ -48,53 +48,61 @@ def init_command(
     from reconciler.cli.output_files import check_folder
     from reconciler.operations.init import init
 
-    invocation = place.invocation()
+    invocation = place.read_invocation()
     check_folder("DIR", invocation.cwd / directory)
     made = init(invocation, directory, state=state)
-    screen = out()
-    screen.show([line(f"Made a workspace in {made.folder}, its state in {made.state}")])
-    screen.show([line("  + ", str(path.relative_to(made.folder))) for path in made.files])
-    screen.show([EMPTY, line("Next:  edit manifests/example.yaml, then  reconciler plan")])
+    screen = open_stdout()
+    screen.show([make_line(f"Made a workspace in {made.folder}, its state in {made.state}")])
+    screen.show([make_line("  + ", str(path.relative_to(made.folder))) for path in made.files])
+    screen.show([EMPTY, make_line("Next:  edit manifests/example.yaml, then  reconciler plan")])
 
 
 @expand_bundles
-def validate_command(files: Files, place: Place, form: ForLists = "text", report: Report = None) -> None:
+def validate_command(
+    files: FileOptions, place: WorkspaceOptions, form: ForLists = "text", report: Report = None
+) -> None:
     """Check manifests, life cycles and the guards that need no cluster. Reads files only."""
-    from reconciler.cli.present import validation_lines
-    from reconciler.cli.reports import annotate, parse_reports, show_remarks, validation_outcome, validation_remarks
+    from reconciler.cli.present import format_validation
+    from reconciler.cli.reports import (
+        annotate,
+        build_validation_outcome,
+        build_validation_remarks,
+        parse_reports,
+        show_remarks,
+    )
     from reconciler.operations.manifest_files import validate
 
-    invocation = place.invocation()
+    invocation = place.read_invocation()
     wanted_reports = parse_reports(report, form, "validate", invocation, files.environment)
-    with wanted_reports.errors():
-        validated = validate(invocation, files.select())
+    with wanted_reports.report_errors():
+        validated = validate(invocation, files.build_select())
 
     def show(form: Form) -> None:
         match form:
             case "text" | "json":
-                present(form, lambda: validation_lines(validated), lambda: _of(validated))
+                print_result(form, lambda: format_validation(validated), lambda: _build_validation_row(validated))
             case _:
-                show_remarks(validation_remarks(validated, invocation.tool, files.environment), form, invocation)
+                show_remarks(build_validation_remarks(validated, invocation.tool, files.environment), form, invocation)
 
-    wanted_reports.write(show, lambda: validation_outcome(validated))
-    warn_all(validated.warnings)
+    wanted_reports.write(show, lambda: build_validation_outcome(validated))
+    print_warnings(validated.warnings)
     show(form)
-    if form == "text" and pipeline() == "github":
+    if form == "text" and detect_pipeline() == "github":
         from reconciler.operations.manifest_files import find_folder
 
-        annotate(validation_remarks(validated, invocation.tool, files.environment), find_folder(invocation))
+        annotate(build_validation_remarks(validated, invocation.tool, files.environment), find_folder(invocation))
     raise_verdict(validated.verdict)
 
 
-def _of(validated: ValidationResult) -> Row:
-    from reconciler.cli.json.checks_json import VALIDATE, validation_of
+def _build_validation_row(validated: ValidationResult) -> Row:
+    from reconciler.cli.json.checks_json import VALIDATE, build_validation
 
-    return VALIDATE.row(validation_of(validated))
+    return VALIDATE.build_row(build_validation(validated))
 
 
 @expand_bundles
 def fmt_command(
-    place: Place,
+    place: WorkspaceOptions,
     paths: Annotated[
         list[Path] | None,
         Argument(metavar="PATH", help="Files or folders; by default the workspace's.", show_default=False),
@@ -104,11 +112,11 @@ def fmt_command(
     """Put manifests into canonical form. Comments stay."""
     from reconciler.operations.manifest_files import format_files
 
-    formatted = format_files(place.invocation(), tuple(paths or ()), check=check)
+    formatted = format_files(place.read_invocation(), tuple(paths or ()), check=check)
     word = "would change" if check else "changed"
-    screen = out()
-    screen.show([line(f"{word}  {path}") for path in formatted.changed])
-    screen.show([line(f"{pluralize(formatted.files, 'file')}, {len(formatted.changed)} {word}")])
+    screen = open_stdout()
+    screen.show([make_line(f"{word}  {path}") for path in formatted.changed])
+    screen.show([make_line(f"{pluralize(formatted.files, 'file')}, {len(formatted.changed)} {word}")])
     raise_verdict(formatted.verdict)
 
 
@@ -122,29 +130,29 @@ def schema_command(
     ] = None,
 ) -> None:
     """Print the JSON Schema of a kind of manifest or of an output, for editors and programs."""
-    from reconciler.cli.json.schemas import schema_bytes
+    from reconciler.cli.json.schemas import build_schema_files
     from reconciler.cli.output_files import check_name
 
-    bodies = schema_bytes()
+    bodies = build_schema_files()
     if kind is not None:
-        bodies = {_named(kind, bodies): bodies[_named(kind, bodies)]}
+        bodies = {_find_schema_name(kind, bodies): bodies[_find_schema_name(kind, bodies)]}
     if folder is not None:
         check_name("--out", folder)
-        _write(folder, bodies)
+        _write_schemas(folder, bodies)
     elif kind is not None:
-        out().write_bytes(next(iter(bodies.values())))
+        open_stdout().write_bytes(next(iter(bodies.values())))
     else:
-        out().show([line(name) for name in bodies])
+        open_stdout().show([make_line(name) for name in bodies])
 
 
-def _named(kind: str, bodies: Mapping[str, bytes]) -> str:
+def _find_schema_name(kind: str, bodies: Mapping[str, bytes]) -> str:
     for name in bodies:
         if name.lower() == kind.lower():
             return name
     raise UsageError(f"there is no schema '{kind}'", hint=f"Schemas: {', '.join(bodies)}")
 
 
-def _write(folder: Path, bodies: Mapping[str, bytes]) -> None:
+def _write_schemas(folder: Path, bodies: Mapping[str, bytes]) -> None:
     from reconciler.cli.output_files import check_output
     from reconciler.objectstore.directory import write_atomically
 
@@ -152,13 +160,13 @@ def _write(folder: Path, bodies: Mapping[str, bytes]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, body in bodies.items():
         write_atomically(paths[name], body)
-    out().show([line(f"Wrote {pluralize(len(bodies), 'schema')} into {folder}")])
+    open_stdout().show([make_line(f"Wrote {pluralize(len(bodies), 'schema')} into {folder}")])
 
 
 @expand_bundles
 def export_command(
-    files: Files,
-    place: Place,
+    files: FileOptions,
+    place: WorkspaceOptions,
     cluster: Annotated[str, Argument(metavar="CLUSTER", help="A cluster: declared, or a new name.")],
     out: OutFolder,
     from_object_storage: Annotated[
@@ -214,10 +222,10 @@ def export_command(
     """Write manifests of what is there. The next plan adopts it; from object storage, it recovers it."""
     from reconciler.cli.json.exports_json import EXPORT
     from reconciler.cli.output_files import check_folder
-    from reconciler.cli.text.export_text import export_text
+    from reconciler.cli.text.export_text import format_export
     from reconciler.operations.export import ExportOptions, export, parse_cluster
 
-    invocation = place.invocation()
+    invocation = place.read_invocation()
     folder = invocation.cwd / out
     check_folder("--out", folder)
     bare = parse_cluster(
@@ -231,8 +239,8 @@ def export_command(
         bare=bare,
         at_least=min_topics,
     )
-    exported = export(invocation, files.select(), cluster, options)
-    present(form, lambda: export_text(exported), lambda: EXPORT.row(exported))
+    exported = export(invocation, files.build_select(), cluster, options)
+    print_result(form, lambda: format_export(exported), lambda: EXPORT.build_row(exported))
     raise_verdict(exported.verdict)
 
 
@@ -241,8 +249,8 @@ Tool = Literal["terraform", "terraform-state", "topicctl", "jikkou", "julie", "k
 
 @expand_bundles
 def import_command(
-    files: Files,
-    place: Place,
+    files: FileOptions,
+    place: WorkspaceOptions,
     path: Annotated[Path, Argument(metavar="PATH", help="The file or folder of the other tool.")],
     tool: Annotated[
         Tool,
@@ -296,10 +304,10 @@ def import_command(
     """Write manifests of what another tool's files say, and tell what they could not carry over. Asks no cluster."""
     from reconciler.cli.json.exports_json import IMPORT
     from reconciler.cli.output_files import check_folder
-    from reconciler.cli.text.export_text import import_text
+    from reconciler.cli.text.export_text import format_import
     from reconciler.operations.imports import ImportOptions, import_files
 
-    invocation = place.invocation()
+    invocation = place.read_invocation()
     check_folder("--out", invocation.cwd / out)
     options = ImportOptions(
         tool=tool,
@@ -312,6 +320,6 @@ def import_command(
         is_workspace=init,
         is_forced=force,
     )
-    imported = import_files(invocation, files.select(), options)
-    present(form, lambda: import_text(imported), lambda: IMPORT.row(imported))
+    imported = import_files(invocation, files.build_select(), options)
+    print_result(form, lambda: format_import(imported), lambda: IMPORT.build_row(imported))
     raise_verdict(imported.verdict)

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from typer import Argument, Option
 
 from reconciler.cli.options import (
-    ActOptions,
     DryRun,
-    Files,
-    Place,
+    FileOptions,
+    LeaseOptions,
     StateOptions,
     TextOrJson,
+    WorkspaceOptions,
     Yes,
     expand_bundles,
+    parse_config_changes,
     parse_pairs,
     parse_seconds,
-    set_or_reset,
 )
-from reconciler.cli.present import present, raise_verdict
+from reconciler.cli.present import print_result, raise_verdict
 from reconciler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,16 +67,16 @@ Timeout = Annotated[
 class _VerbOptions:
     """Common options of all verbs."""
 
-    files: Files
-    acting: ActOptions
-    place: Place
+    files: FileOptions
+    acting: LeaseOptions
+    place: WorkspaceOptions
     addresses: list[str] | None
     links: list[str] | None
     dry_run: bool
     form: TextOrJson
 
 
-def _order(
+def _order_roles(
     typed: _VerbOptions,
     verb: RoleVerb,
     *,
@@ -107,9 +107,9 @@ def _order(
 
 @expand_bundles
 def create_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     addresses: Addresses,
     link: Annotated[str, Option("--link", metavar="NAME", help="The link that makes them; it has to be there.")],
     source: Annotated[
@@ -139,9 +139,9 @@ def create_command(
 
 @expand_bundles
 def delete_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     addresses: Addresses,
     allow: Annotated[
         list[str] | None,
@@ -168,26 +168,26 @@ def delete_command(
 
 @expand_bundles
 def describe_command(
-    files: Files,
+    files: FileOptions,
     by_state: StateOptions,
-    place: Place,
+    place: WorkspaceOptions,
     addresses: Addresses,
     form: TextOrJson = "text",
 ) -> None:
     """Show mirrors: state, lag and last fetched offset of each partition, problems, and the commands each accepts."""
     from reconciler.cli.json.mirrors_json import MIRROR_DESCRIPTION
-    from reconciler.cli.text.mirrors_text import mirror_details_text
+    from reconciler.cli.text.mirrors_text import format_mirror_details
     from reconciler.operations.mirrors.mirror_views import describe_mirrors
 
-    rows = describe_mirrors(by_state.reach(files, place), addresses)
-    present(form, lambda: mirror_details_text(rows), lambda: MIRROR_DESCRIPTION.row(rows))
+    rows = describe_mirrors(by_state.build_site_options(files, place), addresses)
+    print_result(form, lambda: format_mirror_details(rows), lambda: MIRROR_DESCRIPTION.build_row(rows))
 
 
 @expand_bundles
 def errors_command(
-    files: Files,
+    files: FileOptions,
     by_state: StateOptions,
-    place: Place,
+    place: WorkspaceOptions,
     addresses: Annotated[
         list[str] | None,
         Argument(metavar="ADDR", help="Mirrors or links; by default all there are.", show_default=False),
@@ -196,19 +196,19 @@ def errors_command(
 ) -> None:
     """List what is wrong: of links and their tasks, and what keeps mirrors from fetching or transitions from ending."""
     from reconciler.cli.json.mirrors_json import MIRROR_ERRORS
-    from reconciler.cli.text.mirrors_text import errors_text
+    from reconciler.cli.text.mirrors_text import format_mirror_errors
     from reconciler.operations.mirrors.mirror_views import read_mirror_errors
 
-    mirror_problems = read_mirror_errors(by_state.reach(files, place), tuple(addresses or ()))
-    present(form, lambda: errors_text(mirror_problems), lambda: MIRROR_ERRORS.row(mirror_problems))
+    mirror_problems = read_mirror_errors(by_state.build_site_options(files, place), tuple(addresses or ()))
+    print_result(form, lambda: format_mirror_errors(mirror_problems), lambda: MIRROR_ERRORS.build_row(mirror_problems))
     raise_verdict(mirror_problems.verdict)
 
 
 @expand_bundles
 def failover_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     addresses: Choice = None,
     links: Links = None,
     dry_run: DryRun = False,
@@ -216,14 +216,14 @@ def failover_command(
     form: TextOrJson = "text",
 ) -> None:
     """Let mirrors take records at once, with what they have: what they lack is lost. Needs neither source nor state."""
-    _order(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "failover", yes=yes)
+    _order_roles(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "failover", yes=yes)
 
 
 @expand_bundles
 def list_command(
-    files: Files,
+    files: FileOptions,
     by_state: StateOptions,
-    place: Place,
+    place: WorkspaceOptions,
     clusters: Annotated[
         list[str] | None,
         Argument(metavar="CLUSTER", help="Destinations; by default all clusters.", show_default=False),
@@ -235,33 +235,33 @@ def list_command(
 ) -> None:
     """List the mirrors of clusters, stopped ones too, with their states and how far behind they are."""
     from reconciler.cli.json.mirrors_json import MIRRORS
-    from reconciler.cli.text.mirrors_text import mirrors_text
+    from reconciler.cli.text.mirrors_text import format_mirrors
     from reconciler.operations.mirrors.mirror_views import list_mirrors
 
-    mirrors = list_mirrors(by_state.reach(files, place), clusters or (), link)
-    present(form, lambda: mirrors_text(mirrors), lambda: MIRRORS.row(mirrors))
+    mirrors = list_mirrors(by_state.build_site_options(files, place), clusters or (), link)
+    print_result(form, lambda: format_mirrors(mirrors), lambda: MIRRORS.build_row(mirrors))
     raise_verdict(mirrors.verdict)
 
 
 @expand_bundles
 def pause_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     addresses: Choice = None,
     links: Links = None,
     dry_run: DryRun = False,
     form: TextOrJson = "text",
 ) -> None:
     """Stop mirrors from fetching; they keep what they have, and are read as before."""
-    _order(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "pause")
+    _order_roles(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "pause")
 
 
 @expand_bundles
 def promote_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     addresses: Choice = None,
     links: Links = None,
     dry_run: DryRun = False,
@@ -270,14 +270,16 @@ def promote_command(
     form: TextOrJson = "text",
 ) -> None:
     """Let mirrors become ordinary topics without loss: waits for lag 0 first, and needs both clusters."""
-    _order(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "promote", yes=yes, timeout=timeout)
+    _order_roles(
+        _VerbOptions(files, acting, place, addresses, links, dry_run, form), "promote", yes=yes, timeout=timeout
+    )
 
 
 @expand_bundles
 def restore_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     addresses: Choice = None,
     links: RestoredFrom = None,
     keep_diverged: Annotated[
@@ -289,28 +291,28 @@ def restore_command(
 ) -> None:
     """Let original sources of stopped mirrors become mirrors of them: what only they have is cut off, and lost."""
     typed = _VerbOptions(files, acting, place, addresses, links, dry_run, form)
-    _order(typed, "truncate-and-restore", yes=yes, keeps_diverged=keep_diverged)
+    _order_roles(typed, "truncate-and-restore", yes=yes, keeps_diverged=keep_diverged)
 
 
 @expand_bundles
 def resume_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     addresses: Choice = None,
     links: Links = None,
     dry_run: DryRun = False,
     form: TextOrJson = "text",
 ) -> None:
     """Let paused mirrors go on from where they stopped; a reversal that was suspended goes on, too."""
-    _order(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "resume")
+    _order_roles(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "resume")
 
 
 @expand_bundles
 def reverse_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     addresses: Choice = None,
     links: Links = None,
     dry_run: DryRun = False,
@@ -320,7 +322,7 @@ def reverse_command(
 ) -> None:
     """Let mirrors and their sources change roles without loss, over a bidirectional link."""
     verb: RoleVerb = "reverse-and-pause" if pause else "reverse-and-start"
-    _order(_VerbOptions(files, acting, place, addresses, links, dry_run, form), verb, yes=yes)
+    _order_roles(_VerbOptions(files, acting, place, addresses, links, dry_run, form), verb, yes=yes)
 
 
 # Commands of `reconciler link`.
@@ -348,9 +350,9 @@ SetFields = Annotated[
 
 @expand_bundles
 def link_alter_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     addresses: LinkAddresses = None,
     set_: SetFields = None,
     delete: Annotated[
@@ -361,7 +363,7 @@ def link_alter_command(
     form: TextOrJson = "text",
 ) -> None:
     """Change fields of links now. For emergencies: the next drift shows what the files do not say."""
-    if not set_or_reset(set_, delete):
+    if not parse_config_changes(set_, delete):
         raise UsageError("there is nothing to alter", hint="Give --set FIELD=YAML or --delete FIELD")
     from reconciler.cli.orders import open_emergency, show_order_result
     from reconciler.operations.mirrors.link_orders import order_links, parse_link_changes
@@ -377,9 +379,9 @@ def link_alter_command(
 
 @expand_bundles
 def link_create_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     source: Annotated[
         str, Option("--source", metavar="CLUSTER", help="The cluster records come from; it has to answer.")
     ],
@@ -410,9 +412,9 @@ def link_create_command(
 
 @expand_bundles
 def link_delete_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     addresses: LinkAddresses = None,
     force: Annotated[
         bool, Option("--force", help="Fail over the mirrors that are not stopped first: what they lack is lost.")
@@ -440,26 +442,26 @@ def link_delete_command(
 
 @expand_bundles
 def link_describe_command(
-    files: Files,
+    files: FileOptions,
     by_state: StateOptions,
-    place: Place,
+    place: WorkspaceOptions,
     addresses: LinkAddresses = None,
     form: TextOrJson = "text",
 ) -> None:
     """Show links: state, fields, tasks, mirrors by state, problems, and the commands each accepts."""
     from reconciler.cli.json.mirrors_json import LINK_DESCRIPTION
-    from reconciler.cli.text.mirrors_text import link_details_text
+    from reconciler.cli.text.mirrors_text import format_link_details
     from reconciler.operations.mirrors.link_views import describe_links
 
-    rows = describe_links(by_state.reach(files, place), addresses or ())
-    present(form, lambda: link_details_text(rows), lambda: LINK_DESCRIPTION.row(rows))
+    rows = describe_links(by_state.build_site_options(files, place), addresses or ())
+    print_result(form, lambda: format_link_details(rows), lambda: LINK_DESCRIPTION.build_row(rows))
 
 
 @expand_bundles
 def link_list_command(
-    files: Files,
+    files: FileOptions,
     by_state: StateOptions,
-    place: Place,
+    place: WorkspaceOptions,
     clusters: Annotated[
         list[str] | None,
         Argument(metavar="CLUSTER", help="Destinations; by default all clusters.", show_default=False),
@@ -468,19 +470,19 @@ def link_list_command(
 ) -> None:
     """List the links of clusters, with their states and how many mirrors each has."""
     from reconciler.cli.json.mirrors_json import LINKS
-    from reconciler.cli.text.mirrors_text import links_text
+    from reconciler.cli.text.mirrors_text import format_links
     from reconciler.operations.mirrors.link_views import list_links
 
-    links = list_links(by_state.reach(files, place), clusters or ())
-    present(form, lambda: links_text(links), lambda: LINKS.row(links))
+    links = list_links(by_state.build_site_options(files, place), clusters or ())
+    print_result(form, lambda: format_links(links), lambda: LINKS.build_row(links))
     raise_verdict(links.verdict)
 
 
 @expand_bundles
 def link_pause_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     addresses: LinkAddresses = None,
     dry_run: DryRun = False,
     form: TextOrJson = "text",
@@ -491,9 +493,9 @@ def link_pause_command(
 
 @expand_bundles
 def link_resume_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     addresses: LinkAddresses = None,
     dry_run: DryRun = False,
     form: TextOrJson = "text",
@@ -503,9 +505,9 @@ def link_resume_command(
 
 
 def _pause_links(
-    acting: ActOptions,
-    files: Files,
-    place: Place,
+    acting: LeaseOptions,
+    files: FileOptions,
+    place: WorkspaceOptions,
     addresses: list[str] | None,
     *,
     is_paused: bool,

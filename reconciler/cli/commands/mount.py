@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Argument, Option
 
 from reconciler.cli import signals
-from reconciler.cli.console import err, out
+from reconciler.cli.console import open_stderr, open_stdout
 from reconciler.cli.options import (
-    ActOptions,
-    ByStateAndFilter,
     Cluster,
     DryRun,
-    Files,
+    FileOptions,
     Id,
-    Place,
+    LeaseOptions,
+    StateFilterOptions,
     StateOptions,
     TextOrJson,
+    WorkspaceOptions,
     Yes,
     expand_bundles,
 )
 from reconciler.cli.orders import ask_before_change, open_emergency, show_order_result
-from reconciler.cli.present import present, raise_verdict
+from reconciler.cli.present import print_result, raise_verdict
 from reconciler.cli.show import confirm_effects
-from reconciler.cli.text.lines import Line, line
+from reconciler.cli.text.lines import Line, make_line
 from reconciler.cli.verbs import MigrationId, request_migration
 from reconciler.errors import UsageError
 
@@ -38,41 +38,55 @@ if TYPE_CHECKING:
 
 @expand_bundles
 def cancel_command(
-    files: Files,
+    files: FileOptions,
     by_state: StateOptions,
-    place: Place,
+    place: WorkspaceOptions,
     migration: Id,
     cluster: Cluster = None,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
     form: TextOrJson = "text",
 ) -> None:
     """Stop a mount or unmount that has begun, and undo what it did: the topics are as before."""
-    from reconciler.cli.text.mounts_text import cancellation_text
+    from reconciler.cli.text.mounts_text import format_cancellation
 
-    _ask(by_state.reach(files, place), MigrationId(migration, cluster), "cancel", cancellation_text, yes=yes, form=form)
+    _request_and_show(
+        by_state.build_site_options(files, place),
+        MigrationId(migration, cluster),
+        "cancel",
+        format_cancellation,
+        yes=yes,
+        form=form,
+    )
 
 
 @expand_bundles
 def delete_command(
-    files: Files,
+    files: FileOptions,
     by_state: StateOptions,
-    place: Place,
+    place: WorkspaceOptions,
     migration: Id,
     cluster: Cluster = None,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
     form: TextOrJson = "text",
 ) -> None:
     """Drop the record of a migration that is planned, finished or cancelled."""
-    from reconciler.cli.text.mounts_text import deletion_text
+    from reconciler.cli.text.mounts_text import format_record_deletion
 
-    _ask(by_state.reach(files, place), MigrationId(migration, cluster), "delete", deletion_text, yes=yes, form=form)
+    _request_and_show(
+        by_state.build_site_options(files, place),
+        MigrationId(migration, cluster),
+        "delete",
+        format_record_deletion,
+        yes=yes,
+        form=form,
+    )
 
 
-def _ask(
+def _request_and_show(
     reach: SiteOptions,
     which: MigrationId,
     verb: MigrationVerb,
-    text_of: Callable[[ClusterMigration], list[Line]],
+    format_result: Callable[[ClusterMigration], list[Line]],
     *,
     yes: bool,
     form: Literal["text", "json"],
@@ -81,14 +95,14 @@ def _ask(
     from reconciler.cli.json.mounts_json import MIGRATION
 
     done = request_migration(reach, which, verb, yes=yes, form=form)
-    present(form, lambda: text_of(done), lambda: MIGRATION.row(done))
+    print_result(form, lambda: format_result(done), lambda: MIGRATION.build_row(done))
 
 
 @expand_bundles
 def list_command(
-    files: Files,
-    by_state: ByStateAndFilter,
-    place: Place,
+    files: FileOptions,
+    by_state: StateFilterOptions,
+    place: WorkspaceOptions,
     clusters: Annotated[
         list[str] | None,
         Argument(metavar="CLUSTER", help="By default all that have object storage.", show_default=False),
@@ -97,19 +111,21 @@ def list_command(
 ) -> None:
     """List what can be mounted, what is mounted since it was detached, and what is on its way, with their owners."""
     from reconciler.cli.json.mounts_json import MOUNTS
-    from reconciler.cli.text.mounts_text import mountables_text
+    from reconciler.cli.text.mounts_text import format_mountable_topics
     from reconciler.operations.clusters.mounts import list_mounts
 
-    mounts = list_mounts(by_state.reach(files, place), clusters or (), by_state.states())
-    present(form, lambda: mountables_text(mounts, width=out().width), lambda: MOUNTS.row(mounts))
+    mounts = list_mounts(by_state.build_site_options(files, place), clusters or (), by_state.list_states())
+    print_result(
+        form, lambda: format_mountable_topics(mounts, width=open_stdout().width), lambda: MOUNTS.build_row(mounts)
+    )
     raise_verdict(mounts.verdict)
 
 
 @expand_bundles
 def release_command(
-    files: Files,
+    files: FileOptions,
     by_state: StateOptions,
-    place: Place,
+    place: WorkspaceOptions,
     location: Annotated[
         str, Argument(metavar="LOCATION", help="<topic>/<cluster uuid>/<revision>, as `mount list` shows it.")
     ],
@@ -127,24 +143,24 @@ def release_command(
 ) -> None:
     """Take a topic from a cluster that will not come back: what it had not uploaded is lost. For emergencies."""
     from reconciler.cli.json.mounts_json import MOUNT_RELEASE
-    from reconciler.cli.text.mounts_text import release_text, topic_release_text
+    from reconciler.cli.text.mounts_text import format_release, format_release_result
     from reconciler.operations.clusters.mounts import ReleaseRequest, release_topic
     from reconciler.operations.steps.runner import Stop
 
     def confirm(release: Release) -> bool:
-        return confirm_effects(release_text(release), "Release the topic?", yes=yes, form=form)
+        return confirm_effects(format_release(release), "Release the topic?", yes=yes, form=form)
 
     stop, request = Stop(), ReleaseRequest(location=location, owner=owner, cluster=cluster, allow=tuple(allow or ()))
     with signals.forward_signals(stop, patience_s=signals.RUN_S):
-        done = release_topic(by_state.reach(files, place), request, confirm=confirm, stop=stop)
-    present(form, lambda: topic_release_text(done), lambda: MOUNT_RELEASE.row(done))
+        done = release_topic(by_state.build_site_options(files, place), request, confirm=confirm, stop=stop)
+    print_result(form, lambda: format_release_result(done), lambda: MOUNT_RELEASE.build_row(done))
 
 
 @expand_bundles
 def status_command(
-    files: Files,
+    files: FileOptions,
     by_state: StateOptions,
-    place: Place,
+    place: WorkspaceOptions,
     migration: Annotated[
         int | None, Argument(metavar="ID", min=1, help="By default every migration.", show_default=False)
     ] = None,
@@ -153,14 +169,14 @@ def status_command(
 ) -> None:
     """Show mounts and unmounts in progress: how far each is, what it waits for, and which commands it accepts."""
     from reconciler.cli.json.mounts_json import MOUNT_STATUS
-    from reconciler.cli.text.mounts_text import status_text
+    from reconciler.cli.text.mounts_text import format_migrations
     from reconciler.operations.clusters.mounts import read_mount_status
 
-    status = read_mount_status(by_state.reach(files, place), migration, cluster)
-    present(
+    status = read_mount_status(by_state.build_site_options(files, place), migration, cluster)
+    print_result(
         form,
-        lambda: status_text(status.migrations, is_whole=not status.lost),
-        lambda: MOUNT_STATUS.row(status),
+        lambda: format_migrations(status.migrations, is_whole=not status.lost),
+        lambda: MOUNT_STATUS.build_row(status),
     )
     raise_verdict(status.verdict)
 
@@ -183,9 +199,9 @@ Finish = Annotated[bool, Option("--finish", help="Finish what was prepared or in
 
 @expand_bundles
 def topic_mount_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     addresses: Mountable = None,
     to: Annotated[
         str | None, Option("--to", metavar="NAME", help="Another full name for the one topic.", show_default=False)
@@ -201,15 +217,15 @@ def topic_mount_command(
         raise UsageError(
             "--to was given when the mount was begun", hint="Name the topic by the name it gets: --finish ADDR"
         )
-    request = _request("mount", addresses, prepare=prepare, finish=finish, to=to)
+    request = _build_request("mount", addresses, prepare=prepare, finish=finish, to=to)
     _migrate(acting, files, place, request, dry_run=dry_run, yes=yes, form=form)
 
 
 @expand_bundles
 def topic_unmount_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     addresses: Topics = None,
     prepare: Prepare = False,
     finish: Finish = False,
@@ -218,11 +234,11 @@ def topic_unmount_command(
     form: TextOrJson = "text",
 ) -> None:
     """Detach topics into object storage, several as one migration: nothing is lost. For emergencies."""
-    request = _request("unmount", addresses, prepare=prepare, finish=finish)
+    request = _build_request("unmount", addresses, prepare=prepare, finish=finish)
     _migrate(acting, files, place, request, dry_run=dry_run, yes=yes, form=form)
 
 
-def _request(
+def _build_request(
     verb: MountVerb, addresses: list[str] | None, *, prepare: bool, finish: bool, to: str | None = None
 ) -> MountRequest:
     from reconciler.operations.clusters.mount_orders import MountRequest
@@ -234,9 +250,9 @@ def _request(
 
 
 def _migrate(
-    acting: ActOptions,
-    files: Files,
-    place: Place,
+    acting: LeaseOptions,
+    files: FileOptions,
+    place: WorkspaceOptions,
     request: MountRequest,
     *,
     dry_run: bool,
@@ -252,5 +268,7 @@ def _migrate(
         result = migrate_topics(emergency, request, confirm=confirm, is_dry_run=dry_run)
         prepared = [address for address in result.addresses if address not in result.failed]
         if is_prepared and prepared and form == "text" and not dry_run:
-            err().show([line(f"To continue: reconciler topic {request.verb} --finish {' '.join(prepared)}")])
+            open_stderr().show(
+                [make_line(f"To continue: reconciler topic {request.verb} --finish {' '.join(prepared)}")]
+            )
         show_order_result(result, "prepared" if is_prepared else f"{request.verb}ed", form)

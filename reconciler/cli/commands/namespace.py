@@ -7,18 +7,18 @@ from typing import Annotated
 from typer import Argument, Option
 
 from reconciler.cli.options import (
-    ActOptions,
     DryRun,
-    Files,
-    Place,
+    FileOptions,
+    LeaseOptions,
     StateOptions,
     TextOrJson,
+    WorkspaceOptions,
     Yes,
     expand_bundles,
+    parse_config_changes,
     parse_pairs,
-    set_or_reset,
 )
-from reconciler.cli.present import present
+from reconciler.cli.present import print_result
 from reconciler.errors import UsageError
 
 Cluster = Annotated[str, Argument(metavar="CLUSTER", help="For example west.")]
@@ -31,9 +31,9 @@ Set = Annotated[
 
 @expand_bundles
 def create_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     cluster: Cluster,
     namespace: Annotated[str, Argument(metavar="NAME", help="For example shop:eu; parent namespaces are created too.")],
     set_: Set = None,
@@ -52,9 +52,9 @@ def create_command(
 
 @expand_bundles
 def alter_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     cluster: Cluster,
     namespace: Name,
     set_: Set = None,
@@ -79,7 +79,7 @@ def alter_command(
     form: TextOrJson = "text",
 ) -> None:
     """Change configs and access rules of a namespace now. For emergencies: the next drift shows what differs."""
-    configs = set_or_reset(set_, delete)
+    configs = parse_config_changes(set_, delete)
     if not (configs or acl or delete_acl):
         raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE, --delete KEY, --acl or --delete-acl")
     from reconciler.cli.orders import ask_before_loss, open_emergency, show_order_result
@@ -102,9 +102,9 @@ def alter_command(
 
 @expand_bundles
 def delete_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     cluster: Cluster,
     namespace: Name,
     recursive: Annotated[bool, Option("--recursive", help="Also the namespaces in it, with their topics.")] = False,
@@ -135,9 +135,9 @@ def delete_command(
 
 @expand_bundles
 def list_command(
-    files: Files,
+    files: FileOptions,
     by_state: StateOptions,
-    place: Place,
+    place: WorkspaceOptions,
     cluster: Annotated[
         str | None, Argument(metavar="CLUSTER", help="By default all of the workspace.", show_default=False)
     ] = None,
@@ -148,18 +148,18 @@ def list_command(
 ) -> None:
     """List the namespaces on the clusters."""
     from reconciler.cli.json.clusters_json import NAMESPACES
-    from reconciler.cli.text.topics_text import namespaces_text
+    from reconciler.cli.text.topics_text import format_namespaces
     from reconciler.operations.clusters.namespaces import list_namespaces
 
-    rows = list_namespaces(by_state.reach(files, place), cluster, under)
-    present(form, lambda: namespaces_text(rows), lambda: NAMESPACES.row(rows))
+    rows = list_namespaces(by_state.build_site_options(files, place), cluster, under)
+    print_result(form, lambda: format_namespaces(rows), lambda: NAMESPACES.build_row(rows))
 
 
 @expand_bundles
 def move_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     cluster: Cluster,
     source: Annotated[str, Argument(metavar="FROM", help="The namespace they are in; '' is the default one.")],
     target: Annotated[str, Argument(metavar="TO", help="The namespace they go to; it has to be there.")],

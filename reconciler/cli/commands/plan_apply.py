@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Final
 from typer import Argument, Option
 
 from reconciler.cli import signals
-from reconciler.cli.console import err, out, share_one_target
+from reconciler.cli.console import streams_share_target, open_stderr, open_stdout
 from reconciler.cli.environment import is_log_enabled
 from reconciler.cli.options import (
     AnyForm,
-    Files,
+    FileOptions,
     ForgeOptions,
-    Place,
     Report,
     SelectOptions,
     StateOptions,
     TextOrJson,
+    WorkspaceOptions,
     expand_bundles,
     parse_seconds,
 )
-from reconciler.cli.present import present, printed_blocked_error, raise_verdict
-from reconciler.cli.show import ApplyMode, Phases, carry_out
-from reconciler.cli.text.lines import line
+from reconciler.cli.present import build_printed_block_error, print_result, raise_verdict
+from reconciler.cli.show import ApplyMode, PhaseLine, run_with_dialog
+from reconciler.cli.text.lines import make_line
 from reconciler.errors import BlockedError, UsageError, UserError
 from reconciler.runtime.text import pluralize
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @expand_bundles
 def plan_command(
     chosen: SelectOptions,
-    place: Place,
+    place: WorkspaceOptions,
     out: Annotated[
         Path | None, Option("--out", "-o", metavar="FILE", help="Save the plan for `apply FILE`.", show_default=False)
     ] = None,
@@ -63,36 +63,36 @@ def plan_command(
     """Show what would change. Changes nothing and takes no lock."""
     from reconciler.cli.output_files import check_output
 
-    invocation = place.invocation()
-    from reconciler.cli.reports import parse_reports, plan_outcome
-    from reconciler.cli.show import phases, print_apply_command, show_planned, warn_about
+    invocation = place.read_invocation()
+    from reconciler.cli.reports import build_plan_outcome, parse_reports
+    from reconciler.cli.show import open_phase_line, print_apply_command, show_planned, warn_about
     from reconciler.operations.plan import parse_fail_on, plan
 
     def make_plan() -> PlanResult:
-        with phases() as line_of_phases:
-            return plan(line_of_phases.show_progress_of(invocation), chosen.select(), out=file)
+        with open_phase_line() as line_of_phases:
+            return plan(line_of_phases.report_progress(invocation), chosen.build_select(), out=file)
 
     wanted_reports = parse_reports(report, form, "plan", invocation, chosen.environment)
-    with wanted_reports.errors():
+    with wanted_reports.report_errors():
         file = None if out is None else check_output("--out", out, "a saved plan")
         fails = parse_fail_on([*(fail_on or ()), *(["changes,blocked"] if detailed_exitcode else [])])
         planned = make_plan()
     verdict = planned.verdict(fails)
     wanted_reports.write(
-        lambda form_of_report: show_planned(planned, form_of_report), lambda: plan_outcome(planned, verdict)
+        lambda form_of_report: show_planned(planned, form_of_report), lambda: build_plan_outcome(planned, verdict)
     )
     warn_about(planned)
     show_planned(planned, form)
     if file is not None:
         print_apply_command(file)
-    raise_verdict(printed_blocked_error(planned.plan) if isinstance(verdict, BlockedError) else verdict)
+    raise_verdict(build_printed_block_error(planned.plan) if isinstance(verdict, BlockedError) else verdict)
 
 
 @expand_bundles
 def apply_command(
     chosen: SelectOptions,
     doing: ApplyMode,
-    place: Place,
+    place: WorkspaceOptions,
     at: ForgeOptions,
     file: Annotated[
         Path | None, Argument(metavar="FILE", help="A plan saved by `plan --out`.", show_default=False)
@@ -131,12 +131,12 @@ def apply_command(
 ) -> None:
     """Plan, confirm, do. With FILE: the same as it holds or less, never more."""
 
-    def do(hooks: Hooks, before: Phases) -> ApplyOutcome:
+    def do(hooks: Hooks, before: PhaseLine) -> ApplyOutcome:
         from reconciler.operations.apply import ApplyOptions, apply
         from reconciler.operations.steps.approval import parse_digest
 
         digest = None if expect_digest is None else parse_digest(expect_digest)
-        options = doing.options(
+        options = doing.build_options(
             ApplyOptions,
             file=file,
             strict=strict,
@@ -144,11 +144,11 @@ def apply_command(
             resumes=resume,
             leaves_jobs=detach,
             approved_digest=digest,
-            approved_in=None if approved_in is None else at.asked(_pull_request(approved_in)),
+            approved_in=None if approved_in is None else at.build_forge_request(_parse_pull_request(approved_in)),
         )
-        return apply(before.show_progress_of(place.invocation()), chosen.select(), options, hooks)
+        return apply(before.report_progress(place.read_invocation()), chosen.build_select(), options, hooks)
 
-    carry_out(
+    run_with_dialog(
         do,
         doing,
         question="Apply this plan?",
@@ -157,7 +157,7 @@ def apply_command(
     )
 
 
-def _pull_request(text: str) -> int | None:
+def _parse_pull_request(text: str) -> int | None:
     """Return a pull request's number; `None` for this run's."""
     if text == "auto":
         return None
@@ -171,7 +171,7 @@ def _pull_request(text: str) -> int | None:
 def destroy_command(
     chosen: SelectOptions,
     doing: ApplyMode,
-    place: Place,
+    place: WorkspaceOptions,
     recursive: Annotated[bool, Option("--recursive", help="Namespaces with all that is in them.")] = False,
     include_adopted: Annotated[
         bool, Option("--include-adopted", help="Delete also what was adopted; by default it is forgotten.")
@@ -179,20 +179,20 @@ def destroy_command(
 ) -> None:
     """Plan and apply the removal of what this workspace created; what it adopted is forgotten."""
 
-    def do(hooks: Hooks, before: Phases) -> ApplyOutcome:
+    def do(hooks: Hooks, before: PhaseLine) -> ApplyOutcome:
         from reconciler.operations.apply import DestroyOptions, destroy
 
-        options = doing.options(DestroyOptions, recursive=recursive, include_adopted=include_adopted)
-        return destroy(before.show_progress_of(place.invocation()), chosen.select(), options, hooks)
+        options = doing.build_options(DestroyOptions, recursive=recursive, include_adopted=include_adopted)
+        return destroy(before.report_progress(place.read_invocation()), chosen.build_select(), options, hooks)
 
-    carry_out(do, doing, question="Destroy this?", is_approved=doing.yes)
+    run_with_dialog(do, doing, question="Destroy this?", is_approved=doing.yes)
 
 
 @expand_bundles
 def drift_command(
     chosen: SelectOptions,
     at: ForgeOptions,
-    place: Place,
+    place: WorkspaceOptions,
     form: AnyForm = "text",
     fail_on: Annotated[
         list[str] | None,
@@ -245,11 +245,11 @@ def drift_command(
         _print_patch(chosen, place, accept)
         return
     from reconciler.cli.output_files import check_output
-    from reconciler.cli.reports import DriftReport, drift_outcome, parse_reports
-    from reconciler.cli.show import phases, show_drifted, warn_about_drift
+    from reconciler.cli.reports import DriftReport, build_drift_outcome, parse_reports
+    from reconciler.cli.show import open_phase_line, show_drifted, warn_about_drift
     from reconciler.operations.drift import drift
 
-    invocation = place.invocation()
+    invocation = place.read_invocation()
 
     def open_report() -> DriftReport | None:
         if issue_label and not issue:
@@ -263,20 +263,24 @@ def drift_command(
             check_output("--metrics", metrics, "metrics")
         if not issue and webhook is None:
             return None
-        made = DriftReport(invocation, at.asked(), has_issue=issue, labels=tuple(issue_label or ()), webhook=webhook)
+        made = DriftReport(
+            invocation, at.build_forge_request(), has_issue=issue, labels=tuple(issue_label or ()), webhook=webhook
+        )
         made.check()
         return made
 
     def find_drift() -> DriftResult:
-        with phases() as line_of_phases:
-            seen = line_of_phases.show_progress_of(invocation)
-            return drift(seen, chosen.select(), fail_on=tuple(fail_on or ()), known=known)
+        with open_phase_line() as line_of_phases:
+            seen = line_of_phases.report_progress(invocation)
+            return drift(seen, chosen.build_select(), fail_on=tuple(fail_on or ()), known=known)
 
     wanted_reports = parse_reports(report, form, "drift", invocation, chosen.environment)
-    with wanted_reports.errors():
+    with wanted_reports.report_errors():
         filed = open_report()
         drifted = find_drift()
-    wanted_reports.write(lambda form_of_report: show_drifted(drifted, form_of_report), lambda: drift_outcome(drifted))
+    wanted_reports.write(
+        lambda form_of_report: show_drifted(drifted, form_of_report), lambda: build_drift_outcome(drifted)
+    )
     warn_about_drift(drifted)
     show_drifted(drifted, form)
     if metrics is not None:
@@ -286,18 +290,18 @@ def drift_command(
         path = invocation.cwd / metrics
         write_metrics_file(path, format_metrics(path, build_drift_result_metrics(drifted, now_ms=invocation.now_ms())))
     if filed is not None:
-        filed.tell(drifted)
+        filed.publish(drifted)
     drifted.record_shown()
     raise_verdict(drifted.verdict)
 
 
-def _print_patch(chosen: SelectOptions, place: Place, patterns: Sequence[str]) -> None:
+def _print_patch(chosen: SelectOptions, place: WorkspaceOptions, patterns: Sequence[str]) -> None:
     """Print the patch on standard output, and its limits as comments on standard error."""
     from reconciler.operations.drift_patch import accept
 
-    accepted = accept(place.invocation(), chosen.select(), patterns)
-    err().show([line(f"# {note}") for note in accepted.notes])
-    out().write_bytes(accepted.patch.encode())
+    accepted = accept(place.read_invocation(), chosen.build_select(), patterns)
+    open_stderr().show([make_line(f"# {note}") for note in accepted.notes])
+    open_stdout().write_bytes(accepted.patch.encode())
     if not accepted.patch:
         message = "a patch can accept none of these differences"
         raise UserError(message, hint="The lines above say what to do instead.")
@@ -313,9 +317,9 @@ _SHORTEST_S: Final = 1.0
 
 @expand_bundles
 def run_command(
-    files: Files,
+    files: FileOptions,
     by_state: StateOptions,
-    place: Place,
+    place: WorkspaceOptions,
     once: Annotated[bool, Option("--once", help="Bring everything up to date as of now, then leave.")] = False,
     interval: Annotated[
         str | None,
@@ -351,16 +355,16 @@ def run_command(
     from reconciler.cli.metrics_file import MetricsFile
     from reconciler.cli.output_files import check_output
     from reconciler.cli.progress import open_reporter
-    from reconciler.cli.text.runs_text import upkeep_text
+    from reconciler.cli.text.runs_text import format_upkeep
     from reconciler.operations.run import run_once, run_repeatedly
     from reconciler.operations.steps.runner import Stop
 
-    reach = by_state.reach(files, place)
+    reach = by_state.build_site_options(files, place)
     metrics_file = None if metrics is None else MetricsFile(check_output("--metrics", metrics, "metrics"), reach)
     stop = Stop()
     jobs = tuple(name for text in only or () for name in text.split(",") if name)
     if interval is not None:
-        every = _interval_s(interval)
+        every = _parse_interval(interval)
         with signals.forward_signals(stop), open_reporter("text") as report:
 
             def report_failure(event: Event) -> None:
@@ -369,7 +373,7 @@ def run_command(
 
             passes = run_repeatedly(reach, every, only=jobs, report=report_failure, stop=stop)
             for number, upkeep in enumerate(passes, 1):
-                _say(upkeep, number, form)
+                _print_pass(upkeep, number, form)
                 if metrics_file is not None:
                     metrics_file.write(upkeep)
         raise_verdict(metrics_file.trouble if metrics_file is not None else None)
@@ -378,10 +382,10 @@ def run_command(
 
     with signals.forward_signals(stop), open_reporter("text") as report:
         upkeep = run_once(reach, only=jobs, report=report, stop=stop)
-    present(
+    print_result(
         form,
-        lambda: upkeep_text(upkeep, with_failures=is_log_enabled() or not share_one_target()),
-        lambda: PIPELINE.row(upkeep),
+        lambda: format_upkeep(upkeep, with_failures=is_log_enabled() or not streams_share_target()),
+        lambda: PIPELINE.build_row(upkeep),
     )
     if metrics_file is not None:
         metrics_file.write(upkeep)
@@ -389,23 +393,23 @@ def run_command(
     raise_verdict(metrics_file.trouble if metrics_file is not None else None)
 
 
-def _interval_s(text: str) -> float:
+def _parse_interval(text: str) -> float:
     every = parse_seconds("--interval", text)
     if every < _SHORTEST_S:
         raise UsageError(f"--interval {text} is too short", hint="It is at least 1s; write --interval 30s")
     return every
 
 
-def _say(upkeep: PassResult, number: int, form: str) -> None:
+def _print_pass(upkeep: PassResult, number: int, form: str) -> None:
     """Print one of many passes as one line."""
-    from reconciler.cli.console import out
+    from reconciler.cli.console import open_stdout
 
     if form == "json":
-        from reconciler.cli.json.base import document_line
+        from reconciler.cli.json.base import format_document_line
         from reconciler.cli.json.runs_json import PIPELINE
 
-        out().write_bytes(document_line(PIPELINE.row(upkeep)))
+        open_stdout().write_bytes(format_document_line(PIPELINE.build_row(upkeep)))
     else:
-        from reconciler.cli.text.runs_text import pass_line
+        from reconciler.cli.text.runs_text import format_pass
 
-        out().show([pass_line(upkeep, number)])
+        open_stdout().show([format_pass(upkeep, number)])

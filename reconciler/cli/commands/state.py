@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from reconciler.cli import signals
-from reconciler.cli.options import AnyForm, DryRun, Files, Place, TextOrJson, Yes, expand_bundles
-from reconciler.cli.present import present, raise_verdict
+from reconciler.cli.options import AnyForm, DryRun, FileOptions, TextOrJson, WorkspaceOptions, Yes, expand_bundles
+from reconciler.cli.present import print_result, raise_verdict
 from reconciler.cli.show import ask_question, confirm_effects, require_terminal
 from reconciler.cli.verbs import open_state_edit
 
@@ -26,8 +26,8 @@ LockTimeout = Annotated[str, Option(metavar="TIME", help="How long to wait for t
 
 @expand_bundles
 def diff_command(
-    files: Files,
-    place: Place,
+    files: FileOptions,
+    place: WorkspaceOptions,
     serial: Annotated[int, Argument(metavar="SERIAL", min=0, help="A state, as `state history` numbers them.")],
     other: Annotated[
         int | None,
@@ -37,44 +37,44 @@ def diff_command(
 ) -> None:
     """Show what two states say differently. Asks no cluster."""
     from reconciler.cli.json.states_json import STATE_DIFF
-    from reconciler.cli.text.states_text import diff_text
+    from reconciler.cli.text.states_text import format_state_diff
     from reconciler.operations.state_views import state_diff
 
-    diff = state_diff(place.invocation(), files.select(), serial, other)
-    present(form, lambda: diff_text(diff), lambda: STATE_DIFF.row(diff))
+    diff = state_diff(place.read_invocation(), files.build_select(), serial, other)
+    print_result(form, lambda: format_state_diff(diff), lambda: STATE_DIFF.build_row(diff))
 
 
 @expand_bundles
 def history_command(
-    files: Files,
-    place: Place,
+    files: FileOptions,
+    place: WorkspaceOptions,
     limit: Annotated[int, Option("--limit", metavar="N", min=0, help="Show the newest N; 0 shows all.")] = 20,
     form: TextOrJson = "text",
 ) -> None:
     """List the snapshots of the state, newest first."""
     from reconciler.cli.json.states_json import STATE_HISTORY
-    from reconciler.cli.text.states_text import history_text
+    from reconciler.cli.text.states_text import format_history
     from reconciler.operations.state_views import state_history
 
-    history = state_history(place.invocation(), files.select(), limit=limit or None)
-    present(form, lambda: history_text(history), lambda: STATE_HISTORY.row(history))
+    history = state_history(place.read_invocation(), files.build_select(), limit=limit or None)
+    print_result(form, lambda: format_history(history), lambda: STATE_HISTORY.build_row(history))
 
 
 @expand_bundles
-def list_command(files: Files, place: Place, form: TextOrJson = "text") -> None:
+def list_command(files: FileOptions, place: WorkspaceOptions, form: TextOrJson = "text") -> None:
     """List what this workspace owns."""
     from reconciler.cli.json.states_json import STATE_LIST
-    from reconciler.cli.text.states_text import listing_text
+    from reconciler.cli.text.states_text import format_listing
     from reconciler.operations.state_views import state_list
 
-    listing = state_list(place.invocation(), files.select())
-    present(form, lambda: listing_text(listing), lambda: STATE_LIST.row(listing))
+    listing = state_list(place.read_invocation(), files.build_select())
+    print_result(form, lambda: format_listing(listing), lambda: STATE_LIST.build_row(listing))
 
 
 @expand_bundles
 def mv_command(
-    files: Files,
-    place: Place,
+    files: FileOptions,
+    place: WorkspaceOptions,
     before: Annotated[str, Argument(metavar="ADDR", help="What is recorded, for example topic/west/shop:orders.")],
     after: Annotated[str, Argument(metavar="ADDR", help="Its address from now on, of the same kind and cluster.")],
     dry_run: DryRun = False,
@@ -85,23 +85,23 @@ def mv_command(
     """Record a resource under another address, a namespace with all in it. Touches no cluster."""
     from reconciler.cli.json.states_json import STATE_MOVES
     from reconciler.cli.orders import show_plan
-    from reconciler.cli.text.states_text import moves_text
+    from reconciler.cli.text.states_text import format_moves
     from reconciler.operations.state_edit import state_mv
 
     def confirm(moves: tuple[ReaddressOrder, ...]) -> bool:
-        return confirm_effects(moves_text(moves), "Record them like that?", yes=yes, form=form)
+        return confirm_effects(format_moves(moves), "Record them like that?", yes=yes, form=form)
 
     show = partial(show_plan, form=form) if dry_run else None
     with open_state_edit(files, place, "state mv", lock_timeout, show) as cut:
         moves = state_mv(cut, before, after, confirm=confirm)
     if not dry_run:
-        present(form, list, lambda: STATE_MOVES.row(moves))
+        print_result(form, list, lambda: STATE_MOVES.build_row(moves))
 
 
 @expand_bundles
 def repair_command(
-    files: Files,
-    place: Place,
+    files: FileOptions,
+    place: WorkspaceOptions,
     snapshot: Annotated[
         str | None,
         Option(
@@ -120,22 +120,22 @@ def repair_command(
 ) -> None:
     """Make a lost, damaged or outdated lockfile anew from the snapshots and journals beside it."""
     from reconciler.cli.json.states_json import STATE_REPAIR
-    from reconciler.cli.text.states_text import repair_result_text, repair_text
+    from reconciler.cli.text.states_text import format_repair, format_repair_result
     from reconciler.operations.state_edit import state_repair
     from reconciler.state.repair import RepairChoice
 
     def confirm(repair: Repair) -> bool:
-        return confirm_effects(repair_text(repair), "Repair it like that?", yes=yes, form=form)
+        return confirm_effects(format_repair(repair), "Repair it like that?", yes=yes, form=form)
 
     choice = RepairChoice(snapshot=snapshot, without_run=without_run)
-    repaired = state_repair(place.invocation(), files.select(), choice, confirm=confirm)
-    present(form, lambda: repair_result_text(repaired), lambda: STATE_REPAIR.row(repaired))
+    repaired = state_repair(place.read_invocation(), files.build_select(), choice, confirm=confirm)
+    print_result(form, lambda: format_repair_result(repaired), lambda: STATE_REPAIR.build_row(repaired))
 
 
 @expand_bundles
 def rm_command(
-    files: Files,
-    place: Place,
+    files: FileOptions,
+    place: WorkspaceOptions,
     addresses: Annotated[
         list[str], Argument(metavar="ADDR...", help="What to forget; with --recursive also patterns with *.")
     ],
@@ -150,23 +150,23 @@ def rm_command(
     """Stop owning resources. Touches no cluster; what the files still declare, the next apply adopts again."""
     from reconciler.cli.json.states_json import STATE_REMOVAL
     from reconciler.cli.orders import show_plan
-    from reconciler.cli.text.states_text import forget_question_text, forget_result_text
+    from reconciler.cli.text.states_text import format_forget_question, format_forget_result
     from reconciler.operations.state_edit import state_rm
 
     def confirm(rows: tuple[tuple[Address, Recorded], ...]) -> bool:
-        return confirm_effects(forget_question_text(rows), "Forget them?", yes=yes, form=form)
+        return confirm_effects(format_forget_question(rows), "Forget them?", yes=yes, form=form)
 
     show = partial(show_plan, form=form) if dry_run else None
     with open_state_edit(files, place, "state rm", lock_timeout, show) as cut:
         forgotten = state_rm(cut, addresses, recursive=recursive, confirm=confirm)
     if not dry_run:
-        present(form, lambda: forget_result_text(forgotten), lambda: STATE_REMOVAL.row(forgotten))
+        print_result(form, lambda: format_forget_result(forgotten), lambda: STATE_REMOVAL.build_row(forgotten))
 
 
 @expand_bundles
 def rollback_plan_command(
-    files: Files,
-    place: Place,
+    files: FileOptions,
+    place: WorkspaceOptions,
     serial: Annotated[int, Argument(metavar="SERIAL", min=0, help="A state, as `state history` numbers them.")],
     out: Annotated[
         Path | None,
@@ -194,9 +194,9 @@ def rollback_plan_command(
 
     file = None if out is None else check_output("--out", out, "a saved plan")
     select = replace(
-        files.select(), targets=tuple(target or ()), excludes=tuple(exclude or ()), allow=tuple(allow or ())
+        files.build_select(), targets=tuple(target or ()), excludes=tuple(exclude or ()), allow=tuple(allow or ())
     )
-    planned = plan_rollback(place.invocation(), select, serial, out=file)
+    planned = plan_rollback(place.read_invocation(), select, serial, out=file)
     warn_about(planned)
     show_planned(planned, form)
     if file is not None:
@@ -206,24 +206,24 @@ def rollback_plan_command(
 
 @expand_bundles
 def show_command(
-    files: Files,
-    place: Place,
+    files: FileOptions,
+    place: WorkspaceOptions,
     address: Annotated[str, Argument(metavar="ADDR", help="For example topic/west/shop:eu:orders.")],
     form: TextOrJson = "text",
 ) -> None:
     """Show one resource as it was last applied."""
     from reconciler.cli.json.states_json import STATE_SHOW
-    from reconciler.cli.text.states_text import recorded_resource_text
+    from reconciler.cli.text.states_text import format_recorded_resource
     from reconciler.operations.state_views import state_show
 
-    entry = state_show(place.invocation(), files.select(), address)
-    present(form, lambda: recorded_resource_text(entry), lambda: STATE_SHOW.row(entry))
+    entry = state_show(place.read_invocation(), files.build_select(), address)
+    print_result(form, lambda: format_recorded_resource(entry), lambda: STATE_SHOW.build_row(entry))
 
 
 @expand_bundles
 def unlock_command(
-    files: Files,
-    place: Place,
+    files: FileOptions,
+    place: WorkspaceOptions,
     run: Annotated[
         str | None, Argument(metavar="RUN", help="The run that holds it, as who waits prints.", show_default=False)
     ] = None,
@@ -232,7 +232,7 @@ def unlock_command(
 ) -> None:
     """Take the lease from a run that died. With RUN at once; without, only if nothing moves for a whole lease."""
     from reconciler.cli.json.states_json import STATE_UNLOCK
-    from reconciler.cli.text.states_text import unlock_text
+    from reconciler.cli.text.states_text import format_unlock
     from reconciler.operations.state_edit import state_unlock
     from reconciler.operations.steps.runner import Stop
 
@@ -243,5 +243,5 @@ def unlock_command(
 
     stop = Stop()
     with signals.forward_signals(stop):
-        unlocked = state_unlock(place.invocation(), files.select(), run, confirm=confirm, stop=stop)
-    present(form, lambda: unlock_text(unlocked), lambda: STATE_UNLOCK.row(unlocked))
+        unlocked = state_unlock(place.read_invocation(), files.build_select(), run, confirm=confirm, stop=stop)
+    print_result(form, lambda: format_unlock(unlocked), lambda: STATE_UNLOCK.build_row(unlocked))

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Argument, Option
 
 from reconciler.cli import signals
-from reconciler.cli.console import binary_stdin, binary_stdout, err, out
+from reconciler.cli.console import open_binary_stdin, open_binary_stdout, open_stderr, open_stdout
 from reconciler.cli.options import (
-    ActOptions,
     DryRun,
-    Files,
-    Place,
+    FileOptions,
+    LeaseOptions,
     StateOptions,
     TextOrJson,
+    WorkspaceOptions,
     Yes,
     expand_bundles,
+    parse_config_changes,
     parse_pairs,
     parse_seconds,
-    set_or_reset,
 )
-from reconciler.cli.present import present, raise_verdict
-from reconciler.cli.text.lines import Line, line
+from reconciler.cli.present import print_result, raise_verdict
+from reconciler.cli.text.lines import Line, make_line
 from reconciler.errors import InterruptedRunError, UsageError
 from reconciler.runtime.text import format_bytes, format_count, pluralize
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 @expand_bundles
 def alter_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     address: Annotated[str, Argument(metavar="ADDR", help="For example topic/west/shop:eu:orders.")],
     set_: Annotated[
         list[str] | None, Option("--set", metavar="KEY=VALUE", help="Give a config a value.", show_default=False)
@@ -52,7 +52,7 @@ def alter_command(
     form: TextOrJson = "text",
 ) -> None:
     """Change a topic's configs or add partitions now. For emergencies: the next drift shows what files do not say."""
-    configs = set_or_reset(set_, delete)
+    configs = parse_config_changes(set_, delete)
     if not configs and partitions is None:
         raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE, --delete KEY or --partitions N")
     from reconciler.cli.orders import ask_before_loss, open_emergency, show_order_result
@@ -70,9 +70,9 @@ def alter_command(
 
 @expand_bundles
 def create_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     address: Annotated[str, Argument(metavar="ADDR", help="For example topic/west/shop:eu:orders.")],
     partitions: Annotated[int, Option(metavar="N", min=1, help="How many partitions it has.")] = 1,
     replication_factor: Annotated[
@@ -103,9 +103,9 @@ def create_command(
 
 @expand_bundles
 def delete_command(
-    files: Files,
-    acting: ActOptions,
-    place: Place,
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
     addresses: Annotated[list[str], Argument(metavar="ADDR", help="For example topic/west/shop:eu:orders.")],
     allow: Annotated[
         list[str] | None,
@@ -132,9 +132,9 @@ def delete_command(
 
 @expand_bundles
 def consume_command(
-    files: Files,
+    files: FileOptions,
     by_state: StateOptions,
-    place: Place,
+    place: WorkspaceOptions,
     address: Annotated[
         str, Argument(metavar="ADDRESS|CLUSTER", help="For example topic/west/shop:eu:orders; with --regex a cluster.")
     ],
@@ -184,7 +184,7 @@ def consume_command(
     from reconciler.operations.steps.runner import Stop
 
     file = None if str(output) == "-" else output
-    if file is None and output_format == "parquet" and out().is_terminal:
+    if file is None and output_format == "parquet" and open_stdout().is_terminal:
         raise UsageError("Parquet cannot be written to a terminal", hint="Name a file with --output")
     if file is not None:
         is_added_to = group is not None and output_format == "values"
@@ -203,34 +203,36 @@ def consume_command(
     )
     stop = Stop()
     with signals.forward_signals(stop):
-        read = consume(by_state.reach(files, place), address, options, stdout=binary_stdout(), stop=stop)
+        read = consume(
+            by_state.build_site_options(files, place), address, options, stdout=open_binary_stdout(), stop=stop
+        )
     if file is not None:
-        err().show([line(f"Consumed {pluralize(read.records, 'record')} of {read.where} into {file}")])
+        open_stderr().show([make_line(f"Consumed {pluralize(read.records, 'record')} of {read.where} into {file}")])
 
 
 @expand_bundles
 def describe_command(
-    files: Files,
+    files: FileOptions,
     by_state: StateOptions,
-    place: Place,
+    place: WorkspaceOptions,
     address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
     is_whole: Annotated[bool, Option("--all", help="Also configs at their defaults.")] = False,
     form: TextOrJson = "text",
 ) -> None:
     """Describe one topic: its partitions, offsets and brokers, its configs and where they come from."""
     from reconciler.cli.json.clusters_json import TOPIC
-    from reconciler.cli.text.topics_text import topic_text
+    from reconciler.cli.text.topics_text import format_topic
     from reconciler.operations.clusters.topics import describe_topic
 
-    topic = describe_topic(by_state.reach(files, place), address)
-    present(form, lambda: topic_text(topic, is_whole=is_whole), lambda: TOPIC.row(topic))
+    topic = describe_topic(by_state.build_site_options(files, place), address)
+    print_result(form, lambda: format_topic(topic, is_whole=is_whole), lambda: TOPIC.build_row(topic))
 
 
 @expand_bundles
 def list_command(
-    files: Files,
+    files: FileOptions,
     by_state: StateOptions,
-    place: Place,
+    place: WorkspaceOptions,
     pattern: Annotated[
         str | None, Argument(metavar="PATTERN", help="For example 'topic/west/shop:*'.", show_default=False)
     ] = None,
@@ -244,28 +246,30 @@ def list_command(
     from reconciler.operations.steps.observe import pause_garbage_collection
 
     def lines() -> list[Line]:
-        from reconciler.cli.text.topics_text import topics_text
+        from reconciler.cli.text.topics_text import format_topics
 
-        return topics_text(rows, pattern, sizes=sizes)
+        return format_topics(rows, pattern, sizes=sizes)
 
     def document() -> Row:
         from reconciler.cli.json.clusters_json import TOPICS
 
-        return TOPICS.row(rows)
+        return TOPICS.build_row(rows)
 
     with pause_garbage_collection():
-        rows = list_topics(by_state.reach(files, place), pattern, sizes=sizes)
-        present(form, lines, document)
+        rows = list_topics(by_state.build_site_options(files, place), pattern, sizes=sizes)
+        print_result(form, lines, document)
     left_out = sum(row.bytes is None for row in rows) if sizes else 0
     if left_out:
-        err().show([line(f"Not measured: {left_out:,} of {pluralize(len(rows), 'topic')}. Name fewer by a pattern")])
+        open_stderr().show(
+            [make_line(f"Not measured: {left_out:,} of {pluralize(len(rows), 'topic')}. Name fewer by a pattern")]
+        )
 
 
 @expand_bundles
 def produce_command(
-    files: Files,
+    files: FileOptions,
     by_state: StateOptions,
-    place: Place,
+    place: WorkspaceOptions,
     address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
     source: Annotated[
         Path, Option("--input", "-i", metavar="FILE|-", help="Where the records are.", show_default=False)
@@ -297,19 +301,23 @@ def produce_command(
     )
     try:
         with show_counts("producing") as report:
-            made = produce(by_state.reach(files, place), address, options, stdin=binary_stdin(), report=report)
+            made = produce(
+                by_state.build_site_options(files, place), address, options, stdin=open_binary_stdin(), report=report
+            )
     except KeyboardInterrupt as error:
         message = f"Interrupted: some of the records may be in {address}"
         raise InterruptedRunError(message, hint=f"Check with: reconciler topic describe {address}") from error
     where = f"{pluralize(len(made.ranges), 'partition')} of {made.address}"
-    out().show([line(f"Produced {pluralize(made.records, 'record')}, {format_bytes(made.bytes)}, into {where}")])
+    open_stdout().show(
+        [make_line(f"Produced {pluralize(made.records, 'record')}, {format_bytes(made.bytes)}, into {where}")]
+    )
 
 
 @expand_bundles
 def profile_command(
-    files: Files,
+    files: FileOptions,
     by_state: StateOptions,
-    place: Place,
+    place: WorkspaceOptions,
     address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
     retention: Annotated[
         str | None, Option(metavar="DURATION", help="Say what a retention such as 7d would free.", show_default=False)
@@ -323,26 +331,26 @@ def profile_command(
     retention_ms = None if retention is None else round(parse_seconds("--retention", retention) * 1000)
     stop = Stop()
     with signals.forward_signals(stop, patience_s=signals.RUN_S):
-        profiled = profile_topic(by_state.reach(files, place), address, retention_ms, stop=stop)
+        profiled = profile_topic(by_state.build_site_options(files, place), address, retention_ms, stop=stop)
 
     def lines() -> list[Line]:
-        from reconciler.cli.text.topics_text import profile_text
+        from reconciler.cli.text.topics_text import format_profile
 
-        return profile_text(profiled)
+        return format_profile(profiled)
 
     def document() -> Row:
         from reconciler.cli.json.clusters_json import TOPIC_PROFILE
 
-        return TOPIC_PROFILE.row(profiled)
+        return TOPIC_PROFILE.build_row(profiled)
 
-    present(form, lines, document)
+    print_result(form, lines, document)
 
 
 @expand_bundles
 def storage_command(
-    files: Files,
+    files: FileOptions,
     by_state: StateOptions,
-    place: Place,
+    place: WorkspaceOptions,
     addresses: Annotated[
         list[str] | None,
         Argument(
@@ -355,22 +363,24 @@ def storage_command(
     patterns = addresses or []
     if len(patterns) == 1 and "*" not in patterns[0]:
         from reconciler.cli.json.clusters_json import STORAGE
-        from reconciler.cli.text.topics_text import storage_text
+        from reconciler.cli.text.topics_text import format_storage
         from reconciler.operations.clusters.topics import read_topic_storage
 
-        topic = read_topic_storage(by_state.reach(files, place), patterns[0])
-        present(form, lambda: storage_text(topic), lambda: STORAGE.row(topic))
+        topic = read_topic_storage(by_state.build_site_options(files, place), patterns[0])
+        print_result(form, lambda: format_storage(topic), lambda: STORAGE.build_row(topic))
         raise_verdict(topic.problem)
         return
     from reconciler.cli.json.clusters_json import STORAGES
-    from reconciler.cli.text.topics_text import storages_text
+    from reconciler.cli.text.topics_text import format_storages
     from reconciler.operations.clusters.topics import read_topic_storages
 
-    storages = read_topic_storages(by_state.reach(files, place), patterns)
-    present(form, lambda: storages_text(storages), lambda: STORAGES.row(storages))
+    storages = read_topic_storages(by_state.build_site_options(files, place), patterns)
+    print_result(form, lambda: format_storages(storages), lambda: STORAGES.build_row(storages))
     if storages.unmeasured:
         topics = (
             f"{format_count(storages.unmeasured)} of {format_count(storages.unmeasured + len(storages.topics))} topics"
         )
-        err().show([line(f"Not measured: {topics}, beyond 10,000 partitions a cluster. Name fewer by a pattern")])
+        open_stderr().show(
+            [make_line(f"Not measured: {topics}, beyond 10,000 partitions a cluster. Name fewer by a pattern")]
+        )
     raise_verdict(next((topic.problem for topic in storages.topics if topic.problem is not None), None))

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from reconciler.cli.html.plan_report import error_entry, owner_by_labels
-from reconciler.cli.html.report import Cells, Entry, Fact, Report, Section, build_sections, cells, workspace_title
-from reconciler.cli.text.action_words import action_mark
-from reconciler.cli.text.amounts import field_change_values, field_name, is_nested, leaves
-from reconciler.cli.text.drift_text import SIGNS, finding_text
+from reconciler.cli.html.plan_report import build_error_entry, read_action_owner
+from reconciler.cli.html.report import (
+    Cells,
+    Entry,
+    Fact,
+    Report,
+    Section,
+    build_cells,
+    build_sections,
+    format_workspace_title,
+)
+from reconciler.cli.text.action_words import choose_action_mark
+from reconciler.cli.text.amounts import format_field_name, format_field_sides, is_nested, list_leaf_changes
+from reconciler.cli.text.drift_text import SIGNS, format_drift_finding
 from reconciler.cli.text.lines import Tone
 from reconciler.operations.drift import CLASSES, DriftClass, DriftItem, DriftResult
 from reconciler.planning.actions import Action
@@ -26,7 +35,7 @@ _TITLES: Final = {
 }
 
 
-def drift_report(drifted: DriftResult) -> Report:
+def build_drift_report(drifted: DriftResult) -> Report:
     """Return the findings as a page; failing ones first."""
     plan = drifted.planned.plan
     actions = {action.address: action for action in plan.actions}
@@ -35,7 +44,7 @@ def drift_report(drifted: DriftResult) -> Report:
     errors = [pluralize(len(drifted.errors), "error")] if drifted.errors else []
     return Report(
         title="Drift of {}",
-        subject=workspace_title(plan.workspace, plan.environment),
+        subject=format_workspace_title(plan.workspace, plan.environment),
         lead=" · ".join([", ".join(texts) or "nothing found", *errors]),
         facts=tuple(
             Fact(label, value)
@@ -47,8 +56,13 @@ def drift_report(drifted: DriftResult) -> Report:
             if value
         ),
         sections=(
-            *build_sections("Not compared", Tone.DANGER, map(error_entry, drifted.errors), is_open=True),
-            *(part for fails in (True, False) for kind in CLASSES for part in _of_class(kind, fails, drifted, actions)),
+            *build_sections("Not compared", Tone.DANGER, map(build_error_entry, drifted.errors), is_open=True),
+            *(
+                part
+                for fails in (True, False)
+                for kind in CLASSES
+                for part in _build_class_sections(kind, fails, drifted, actions)
+            ),
         ),
         columns=("last applied", "on the cluster"),
         nothing="No drift: clusters are as they were last applied.",
@@ -56,12 +70,12 @@ def drift_report(drifted: DriftResult) -> Report:
     )
 
 
-def _of_class(
+def _build_class_sections(
     kind: DriftClass, fails: bool, drifted: DriftResult, actions: Mapping[Address, Action]
 ) -> Iterator[Section]:
     marks = drifted.failing_marks
     rows = [
-        _of_finding(item, fails, actions.get(item.address))
+        _build_finding_entry(item, fails, actions.get(item.address))
         for item in drifted.findings
         if item.kind == kind and (item.fingerprint in marks) is fails
     ]
@@ -69,7 +83,7 @@ def _of_class(
     yield from build_sections(title, Tone.DANGER if fails else Tone.STRONG, rows, is_open=fails, grouped=not fails)
 
 
-def _of_finding(item: DriftItem, fails: bool, action: Action | None) -> Entry:
+def _build_finding_entry(item: DriftItem, fails: bool, action: Action | None) -> Entry:
     sign, tone = SIGNS[item.kind]
     address = item.address
     return Entry(
@@ -77,27 +91,27 @@ def _of_finding(item: DriftItem, fails: bool, action: Action | None) -> Entry:
         tone,
         item.kind,
         address,
-        (finding_text(item),),
+        (format_drift_finding(item),),
         kind=kind_of(address) if "/" in address else "",
         cluster=cluster_of(address) or "",
-        owner=owner_by_labels(action) if action is not None else "",
+        owner=read_action_owner(action) if action is not None else "",
         flags=(*(["fails"] if fails else []), *(["ignored"] if item.ignored else [])),
         notes=(f"left as it is: {item.ignored}",) if item.ignored else (),
-        fields=tuple(_moved_fields(item)),
+        fields=tuple(_list_moved_fields(item)),
         facts=(
-            *((("planned", f"{action_mark(action)[0]} {action.id}"),) if action is not None else ()),
+            *((("planned", f"{choose_action_mark(action)[0]} {action.id}"),) if action is not None else ()),
             ("fingerprint", item.fingerprint),
         ),
         source=action.source if action is not None else None,
     )
 
 
-def _moved_fields(item: DriftItem) -> Iterator[Cells]:
+def _list_moved_fields(item: DriftItem) -> Iterator[Cells]:
     if not item.path:
         return
-    name, recorded, observed = field_name(item.path), to_json_types(item.recorded), to_json_types(item.observed)
+    name, recorded, observed = format_field_name(item.path), to_json_types(item.recorded), to_json_types(item.observed)
     if is_nested(recorded, observed):
-        for leaf in leaves(name, recorded, observed):
-            yield cells(leaf.place, (leaf.before, leaf.after))
+        for leaf in list_leaf_changes(name, recorded, observed):
+            yield build_cells(leaf.place, (leaf.before, leaf.after))
     else:
-        yield cells(name, field_change_values(item.path, recorded, observed))
+        yield build_cells(name, format_field_sides(item.path, recorded, observed))

@@ -6,12 +6,27 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.cli.html.report import Cells, Entry, Fact, Report, build_sections, cells, owner_of, workspace_title
-from reconciler.cli.text.amounts import field_change_values, field_name, is_nested, leaves, value_text
-from reconciler.cli.text.inventory_text import fields_of, mermaid_text
-from reconciler.cli.text.lines import Tone, text_of
-from reconciler.cli.text.plan_text import rollback_warning_lines
-from reconciler.cli.text.sections import Row, Sections, sections
+from reconciler.cli.html.report import (
+    Cells,
+    Entry,
+    Fact,
+    Report,
+    build_cells,
+    build_sections,
+    format_workspace_title,
+    read_owner_label,
+)
+from reconciler.cli.text.amounts import (
+    format_field_name,
+    format_field_sides,
+    format_value,
+    is_nested,
+    list_leaf_changes,
+)
+from reconciler.cli.text.inventory_text import format_mermaid, list_resource_fields
+from reconciler.cli.text.lines import Tone, to_plain_text
+from reconciler.cli.text.plan_text import format_rollback_warning
+from reconciler.cli.text.sections import Row, Sections, sort_plan_rows
 from reconciler.operations.show import draw_plan
 from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Risk, RunJob, Transition, Update
 from reconciler.planning.plan_rows import find_kind_name, format_totals, list_changes
@@ -28,43 +43,43 @@ _MOST_NAMED: Final = 50
 _SHORT: Final = 12
 
 
-def plan_report(plan: Plan) -> Report:
+def build_plan_report(plan: Plan) -> Report:
     """Return a plan as a page, with the terminal's texts."""
-    plan_sections = sections(plan)
-    danger = [_action_entry(row) for row in plan_sections.danger]
+    plan_sections = sort_plan_rows(plan)
+    danger = [_build_action_entry(row) for row in plan_sections.danger]
     stuck = [entry for entry in danger if "blocked" in entry.flags]
     return Report(
         title="Plan for {}",
-        subject=workspace_title(plan.workspace, plan.environment),
+        subject=format_workspace_title(plan.workspace, plan.environment),
         lead=format_totals(plan),
-        facts=tuple(_plan_facts(plan)),
+        facts=tuple(_list_plan_facts(plan)),
         sections=(
-            *build_sections("Errors", Tone.DANGER, map(error_entry, plan.errors), is_open=True),
+            *build_sections("Errors", Tone.DANGER, map(build_error_entry, plan.errors), is_open=True),
             *build_sections(
                 "Blocked", Tone.DANGER, stuck, is_open=True, hint="Nothing is applied while anything here is blocked."
             ),
             *build_sections(
                 "Danger", Tone.DANGER, (entry for entry in danger if "blocked" not in entry.flags), is_open=True
             ),
-            *build_sections("Warnings", Tone.CHANGE, map(_warning_entry, plan.warnings)),
-            *build_sections("Drift", Tone.CHANGE, _drift_entries(plan_sections, plan)),
-            *build_sections("Waiting", Tone.QUIET, map(_waiting_entry, plan_sections.waiting)),
+            *build_sections("Warnings", Tone.CHANGE, map(_build_warning_entry, plan.warnings)),
+            *build_sections("Drift", Tone.CHANGE, _build_drift_entries(plan_sections, plan)),
+            *build_sections("Waiting", Tone.QUIET, map(_build_waiting_entry, plan_sections.waiting)),
             *build_sections(
-                "Changes", Tone.STRONG, (_action_entry(row) for row in plan_sections.changes), grouped=True
+                "Changes", Tone.STRONG, (_build_action_entry(row) for row in plan_sections.changes), grouped=True
             ),
-            *build_sections("Jobs", Tone.STRONG, (_action_entry(row) for row in plan_sections.jobs)),
+            *build_sections("Jobs", Tone.STRONG, (_build_action_entry(row) for row in plan_sections.jobs)),
             *build_sections(
-                "Not in the files, left alone", Tone.QUIET, map(_unmanaged_entry, plan.unmanaged), grouped=True
+                "Not in the files, left alone", Tone.QUIET, map(_build_unmanaged_entry, plan.unmanaged), grouped=True
             ),
         ),
         nothing="Nothing to do: the clusters match the files.",
         tool=plan.tool,
-        remarks=tuple(text_of([entry]).strip() for entry in rollback_warning_lines(plan)),
-        **_order_picture(plan),
+        remarks=tuple(to_plain_text([entry]).strip() for entry in format_rollback_warning(plan)),
+        **_draw_order(plan),
     )
 
 
-def _plan_facts(plan: Plan) -> Iterator[Fact]:
+def _list_plan_facts(plan: Plan) -> Iterator[Fact]:
     yield Fact("workspace", plan.workspace)
     if plan.environment:
         yield Fact("environment", plan.environment)
@@ -74,7 +89,7 @@ def _plan_facts(plan: Plan) -> Iterator[Fact]:
     yield Fact("digest", plan.digest[:_SHORT], whole=plan.digest)
 
 
-def _order_picture(plan: Plan) -> dict[str, Any]:
+def _draw_order(plan: Plan) -> dict[str, Any]:
     """Return the order of dependent actions as Mermaid; only counts if it is too long to draw."""
     picture = draw_plan(plan)
     tied = {name for arrow in picture.arrows for name in (arrow.start, arrow.end)}
@@ -88,13 +103,13 @@ def _order_picture(plan: Plan) -> dict[str, Any]:
         hint = "Print all with: reconciler graph PLANFILE --format mermaid"
         return {**title, "picture_note": f"This is too much for a picture: {much}. {hint}"}
     note = "As Mermaid, which GitHub, GitLab and Gitea draw in Markdown."
-    return {**title, "picture_note": note, "picture": mermaid_text(picture)}
+    return {**title, "picture_note": note, "picture": format_mermaid(picture)}
 
 
-def _action_entry(row: Row) -> Entry:
+def _build_action_entry(row: Row) -> Entry:
     action = row.action
     if action is None:
-        return _waiting_entry(row)
+        return _build_waiting_entry(row)
     return Entry(
         sign=row.sign,
         tone=row.tone,
@@ -104,19 +119,19 @@ def _action_entry(row: Row) -> Entry:
         key=action.id,
         kind=kind_of(action.address),
         cluster=action.cluster or "",
-        owner=owner_by_labels(action),
+        owner=read_action_owner(action),
         flags=(*(["blocked"] if action.blocked else []), *(["danger"] if action.risk is not Risk.NONE else [])),
-        notes=tuple(filter(None, (row.note, _block_note(row, action)))),
-        size=_size_text(action),
-        fields=tuple(_changed_fields(action)),
-        facts=tuple(_action_facts(action)),
-        copies=tuple(_copy_texts(action)),
+        notes=tuple(filter(None, (row.note, _format_block(row, action)))),
+        size=_format_size(action),
+        fields=tuple(_list_changed_fields(action)),
+        facts=tuple(_list_action_facts(action)),
+        copies=tuple(_list_copy_texts(action)),
         after=action.depends_on,
         source=action.declared_at if isinstance(action, RunJob) else action.source,
     )
 
 
-def owner_by_labels(action: Action) -> str:
+def read_action_owner(action: Action) -> str:
     """Return the owner in a resource's labels, or an empty text."""
     match action:
         case Create() | Update() | Adopt() | Transition():
@@ -125,42 +140,42 @@ def owner_by_labels(action: Action) -> str:
             resource = action.before
         case _:
             return ""
-    return owner_of(getattr(resource.metadata, "labels", None)) if hasattr(resource, "metadata") else ""
+    return read_owner_label(getattr(resource.metadata, "labels", None)) if hasattr(resource, "metadata") else ""
 
 
-def _block_note(row: Row, action: Action) -> str:
+def _format_block(row: Row, action: Action) -> str:
     block = action.blocked
     return row.blocked if block is None else f"blocked ({block.guard.replace('_', ' ')}): {block.message}"
 
 
-def _size_text(action: Action) -> str:
+def _format_size(action: Action) -> str:
     estimate = action.estimate
     parts = [format_bytes(estimate.bytes)] if estimate.bytes else []
     parts += [pluralize(estimate.records, "record")] if estimate.records else []
     return ", ".join(parts)
 
 
-def _changed_fields(action: Action) -> Iterator[Cells]:
+def _list_changed_fields(action: Action) -> Iterator[Cells]:
     for change in list_changes(action):
-        yield from _change_cells(change)
+        yield from _list_change_cells(change)
     if isinstance(action, Create) and not list_changes(action):
-        for path, value in fields_of(action.after).items():
+        for path, value in list_resource_fields(action.after).items():
             if value not in ([], None):
-                yield cells(field_name(path), (None, value_text(path, value)))
+                yield build_cells(format_field_name(path), (None, format_value(path, value)))
 
 
-def _change_cells(change: Change) -> Iterator[Cells]:
-    name = field_name(change.path)
+def _list_change_cells(change: Change) -> Iterator[Cells]:
+    name = format_field_name(change.path)
     if is_nested(change.before, change.after):
-        for leaf in leaves(name, change.before, change.after):
-            yield cells(leaf.place, (leaf.before, leaf.after))
+        for leaf in list_leaf_changes(name, change.before, change.after):
+            yield build_cells(leaf.place, (leaf.before, leaf.after))
         return
-    before, after = field_change_values(change.path, change.before, change.after)
+    before, after = format_field_sides(change.path, change.before, change.after)
     path = f"{name} (from {change.origin})" if change.origin else name
-    yield cells(path, (None if change.before is None else before, None if change.after is None else after))
+    yield build_cells(path, (None if change.before is None else before, None if change.after is None else after))
 
 
-def _action_facts(action: Action) -> Iterator[tuple[str, str]]:
+def _list_action_facts(action: Action) -> Iterator[tuple[str, str]]:
     estimate = action.estimate
     if action.reasons:
         yield "because", ", ".join(reason.replace("_", " ").replace("-", " ") for reason in action.reasons)
@@ -186,7 +201,7 @@ def _action_facts(action: Action) -> Iterator[tuple[str, str]]:
     yield "wave", str(action.wave)
 
 
-def _copy_texts(action: Action) -> Iterator[tuple[str, str]]:
+def _list_copy_texts(action: Action) -> Iterator[tuple[str, str]]:
     block = action.blocked
     if block and block.allow:
         yield "allow once with", f"--allow {block.allow}"
@@ -194,30 +209,30 @@ def _copy_texts(action: Action) -> Iterator[tuple[str, str]]:
         yield "keep its records: declare in its place", block.instead
 
 
-def error_entry(finding: PlanFinding) -> Entry:
+def build_error_entry(finding: PlanFinding) -> Entry:
     """Return an error as a row."""
-    return _finding_entry(finding, "✗", Tone.DANGER, "error")
+    return _build_finding_entry(finding, "✗", Tone.DANGER, "error")
 
 
-def _warning_entry(finding: PlanFinding) -> Entry:
-    return _finding_entry(finding, "!", Tone.CHANGE, "warning")
+def _build_warning_entry(finding: PlanFinding) -> Entry:
+    return _build_finding_entry(finding, "!", Tone.CHANGE, "warning")
 
 
-def _finding_entry(finding: PlanFinding, sign: str, tone: Tone, verb: str) -> Entry:
+def _build_finding_entry(finding: PlanFinding, sign: str, tone: Tone, verb: str) -> Entry:
     return Entry(
         sign,
         tone,
         verb,
         finding.address or finding.source or "workspace",
         (finding.message,),
-        kind=_kind(finding.address),
+        kind=_read_kind(finding.address),
         cluster=(cluster_of(finding.address) or "") if finding.address else "",
         notes=(finding.hint,) if finding.hint else (),
         source=finding.source,
     )
 
 
-def _drift_entries(parts: Sections, plan: Plan) -> Iterator[Entry]:
+def _build_drift_entries(parts: Sections, plan: Plan) -> Iterator[Entry]:
     """Yield drifted fields. An update that only reverts drift has no row; its key goes to the drift row."""
     rows = (*parts.danger, *parts.changes, *parts.jobs)
     shown = {row.action.id for row in rows if row.action is not None}
@@ -231,12 +246,12 @@ def _drift_entries(parts: Sections, plan: Plan) -> Iterator[Entry]:
             row.name,
             (row.what, *row.more),
             key=actions.pop(finding.address, ""),
-            kind=_kind(address),
+            kind=_read_kind(address),
             cluster=cluster_of(address) or "",
             flags=("ignored",) if finding.ignored else (),
             facts=(
-                ("last applied", value_text(finding.path, finding.recorded)),
-                ("on the cluster", value_text(finding.path, finding.observed)),
+                ("last applied", format_value(finding.path, finding.recorded)),
+                ("on the cluster", format_value(finding.path, finding.observed)),
                 *((("comes from", finding.origin),) if finding.origin else ()),
             )
             if finding.path
@@ -244,7 +259,7 @@ def _drift_entries(parts: Sections, plan: Plan) -> Iterator[Entry]:
         )
 
 
-def _waiting_entry(row: Row) -> Entry:
+def _build_waiting_entry(row: Row) -> Entry:
     address = Address(row.name)
     return Entry(
         row.sign,
@@ -252,14 +267,14 @@ def _waiting_entry(row: Row) -> Entry:
         "waiting",
         row.name,
         (row.what, *row.more),
-        kind=_kind(address),
+        kind=_read_kind(address),
         cluster=cluster_of(address) or "",
     )
 
 
-def _unmanaged_entry(address: Address) -> Entry:
-    return Entry("?", Tone.QUIET, "unmanaged", address, kind=_kind(address), cluster=cluster_of(address) or "")
+def _build_unmanaged_entry(address: Address) -> Entry:
+    return Entry("?", Tone.QUIET, "unmanaged", address, kind=_read_kind(address), cluster=cluster_of(address) or "")
 
 
-def _kind(address: Address | None) -> str:
+def _read_kind(address: Address | None) -> str:
     return kind_of(address) if address and "/" in address else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.html.report import Entry, Fact, Report, build_sections, workspace_title
+from reconciler.cli.html.report import Entry, Fact, Report, build_sections, format_workspace_title
 from reconciler.cli.text.lines import Tone
 from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.runtime.text import pluralize
@@ -20,12 +20,12 @@ _LEVELS: Final[Mapping[Level, tuple[str, Tone]]] = {
 }
 
 
-def remarks_report(remarks: Remarks, title: str) -> Report:
+def build_remarks_report(remarks: Remarks, title: str) -> Report:
     """Return problems of files, or a command's error, as a page."""
     errors = sum(remark.level == "error" for remark in remarks.rows)
     return Report(
         title=title,
-        subject=workspace_title(remarks.workspace, remarks.environment),
+        subject=format_workspace_title(remarks.workspace, remarks.environment),
         lead=pluralize(len(remarks.rows), "problem"),
         facts=(
             Fact("workspace", remarks.workspace),
@@ -33,7 +33,7 @@ def remarks_report(remarks: Remarks, title: str) -> Report:
         ),
         sections=tuple(
             build_sections(
-                "Problems", Tone.DANGER if errors else Tone.CHANGE, map(_of_remark, remarks.rows), is_open=True
+                "Problems", Tone.DANGER if errors else Tone.CHANGE, map(_build_remark_entry, remarks.rows), is_open=True
             )
         ),
         nothing="The files are valid.",
@@ -41,7 +41,7 @@ def remarks_report(remarks: Remarks, title: str) -> Report:
     )
 
 
-def _of_remark(remark: Remark) -> Entry:
+def _build_remark_entry(remark: Remark) -> Entry:
     sign, tone = _LEVELS[remark.level]
     about = Address(remark.about)
     has_address = "/" in about and not remark.source

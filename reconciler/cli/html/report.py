@@ -140,19 +140,19 @@ def _read_asset(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8").strip("\n")
 
 
-def _csp_hash(text: str) -> str:
+def _hash_for_csp(text: str) -> str:
     return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def page_bytes(report: Report, forge: Forge | None = None) -> bytes:
+def render_page(report: Report, forge: Forge | None = None) -> bytes:
     """Return the page. Equal reports give equal bytes: it has no time and no host.
 
     `forge`: URLs of files and commits.
     """
     style, script = _read_asset("page.css"), _read_asset("page.js")
-    sources = f"default-src 'none'; style-src {_csp_hash(style)}; script-src {_csp_hash(script)}"
+    sources = f"default-src 'none'; style-src {_hash_for_csp(style)}; script-src {_hash_for_csp(script)}"
     policy = f"{sources}; base-uri 'none'; form-action 'none'"
-    name = text(report.title.replace("{}", report.subject))
+    name = escape_html(report.title.replace("{}", report.subject))
     parts = [
         "<!doctype html>",
         '<html lang="en">',
@@ -166,14 +166,14 @@ def page_bytes(report: Report, forge: Forge | None = None) -> bytes:
         f"<style>{style}</style>",
         "</head>",
         "<body>",
-        *_head_html(report, forge),
+        *_render_head(report, forge),
         '<main id="main" tabindex="-1">',
-        *(f'<p class="remark">{text(remark)}</p>' for remark in report.remarks),
-        *_static_html(report),
-        *_picture_html(report),
+        *(f'<p class="remark">{escape_html(remark)}</p>' for remark in report.remarks),
+        *_render_static(report),
+        *_render_picture(report),
         "</main>",
-        f"<footer><p>Made by reconciler {text(report.tool)}.</p></footer>",
-        f'<script type="application/json" id="data">{_rows_json(report, forge)}</script>',
+        f"<footer><p>Made by reconciler {escape_html(report.tool)}.</p></footer>",
+        f'<script type="application/json" id="data">{_format_rows(report, forge)}</script>',
         f"<script>{script}</script>",
         "</body>",
         "</html>",
@@ -181,75 +181,75 @@ def page_bytes(report: Report, forge: Forge | None = None) -> bytes:
     return ("\n".join(parts) + "\n").encode("utf-8")
 
 
-def text(words: str) -> str:
+def escape_html(words: str) -> str:
     """Escape text for markup, and so that a pipeline's log does not read it as a command."""
     # after `escape`: entities such as `&#x27;` have a #
     return escape(escape_invisible(words)).replace("##", "&#35;&#35;")
 
 
-def _head_html(report: Report, forge: Forge | None) -> Iterator[str]:
+def _render_head(report: Report, forge: Forge | None) -> Iterator[str]:
     yield '<a class="skip" href="#main">Skip to the rows</a>'
     yield "<header>"
     before, _, behind = report.title.partition("{}")
-    yield f"<h1>{text(before)}<bdi>{text(report.subject)}</bdi>{text(behind)}</h1>"
-    yield f'<p class="lead">{text(report.lead)}</p>'
+    yield f"<h1>{escape_html(before)}<bdi>{escape_html(report.subject)}</bdi>{escape_html(behind)}</h1>"
+    yield f'<p class="lead">{escape_html(report.lead)}</p>'
     yield '<dl class="facts">'
     for fact in report.facts:
-        shown = f"<bdi>{text(fact.value)}</bdi>"
+        shown = f"<bdi>{escape_html(fact.value)}</bdi>"
         if fact.is_commit and forge:
-            shown = f'<a href="{text(forge.commits + fact.whole)}">{shown}</a>'
+            shown = f'<a href="{escape_html(forge.commits + fact.whole)}">{shown}</a>'
         if fact.whole:
             # the script makes it a button
-            shown = f'<code data-copy="{text(fact.whole)}">{shown}</code>'
-        yield f"<div><dt>{text(fact.label)}</dt><dd>{shown}</dd></div>"
+            shown = f'<code data-copy="{escape_html(fact.whole)}">{shown}</code>'
+        yield f"<div><dt>{escape_html(fact.label)}</dt><dd>{shown}</dd></div>"
     yield "</dl>"
     yield "</header>"
 
 
-def _static_html(report: Report) -> Iterator[str]:
+def _render_static(report: Report) -> Iterator[str]:
     """Yield the content shown without scripts: dangerous rows, counts of the rest."""
     yield '<div id="rows">'
     if not report.sections:
-        yield f"<p>{text(report.nothing)}</p>"
+        yield f"<p>{escape_html(report.nothing)}</p>"
     for part in report.sections:
-        yield f"<section><h2>{text(part.title)} ({format_count(part.count)})</h2>"
+        yield f"<section><h2>{escape_html(part.title)} ({format_count(part.count)})</h2>"
         if part.hint:
-            yield f"<p>{text(part.hint)}</p>"
+            yield f"<p>{escape_html(part.hint)}</p>"
         if part.tone in _HEAVY or not any(group.title for group in part.groups):
-            yield from _static_table(part)
+            yield from _render_static_table(part)
         else:
             counts = (f"{group.title}: {format_count(len(group.entries))}" for group in part.groups[:MOST_STATIC])
-            yield f"<ul>{''.join(f'<li>{text(count)}</li>' for count in counts)}</ul>"
+            yield f"<ul>{''.join(f'<li>{escape_html(count)}</li>' for count in counts)}</ul>"
         yield "</section>"
     if report.sections:
         yield "<p>To show every row, to search and to filter, this page needs its own script.</p>"
     yield "</div>"
 
 
-def _static_table(part: Section) -> Iterator[str]:
+def _render_static_table(part: Section) -> Iterator[str]:
     rows = [entry for group in part.groups for entry in group.entries]
     yield '<table><thead><tr><th scope="col">what</th><th scope="col">change</th><th scope="col">why</th></tr></thead>'
     yield "<tbody>"
     for entry in rows[:MOST_STATIC]:
         cells = (f"{entry.sign} {entry.name}", ", ".join(entry.what), ", ".join(entry.notes))
-        yield f"<tr>{''.join(f'<td><bdi>{text(cell)}</bdi></td>' for cell in cells)}</tr>"
+        yield f"<tr>{''.join(f'<td><bdi>{escape_html(cell)}</bdi></td>' for cell in cells)}</tr>"
     yield "</tbody></table>"
     if len(rows) > MOST_STATIC:
         yield f"<p>And {format_count(len(rows) - MOST_STATIC)} more.</p>"
 
 
-def _picture_html(report: Report) -> Iterator[str]:
+def _render_picture(report: Report) -> Iterator[str]:
     if not report.picture_title:
         return
-    yield f'<section id="picture"><h2>{text(report.picture_title)}</h2>'
-    yield f"<p>{text(report.picture_note)}</p>"
+    yield f'<section id="picture"><h2>{escape_html(report.picture_title)}</h2>'
+    yield f"<p>{escape_html(report.picture_note)}</p>"
     if report.picture:
-        body = "\n".join(map(text, report.picture.splitlines()))
-        yield f'<pre class="drawing" tabindex="0" role="group" aria-label="{text(report.picture_title)}">{body}</pre>'
+        body = "\n".join(map(escape_html, report.picture.splitlines()))
+        yield f'<pre class="drawing" tabindex="0" role="group" aria-label="{escape_html(report.picture_title)}">{body}</pre>'
     yield "</section>"
 
 
-def _rows_json(report: Report, forge: Forge | None) -> str:
+def _format_rows(report: Report, forge: Forge | None) -> str:
     """Return the rows as JSON in which no markup can begin or end."""
     data = {
         "columns": report.columns,
@@ -265,7 +265,7 @@ def _rows_json(report: Report, forge: Forge | None) -> str:
                 "groups": [
                     {
                         "title": escape_invisible(group.title),
-                        "rows": [dict(_entry_fields(entry)) for entry in group.entries],
+                        "rows": [dict(_list_entry_fields(entry)) for entry in group.entries],
                     }
                     for group in part.groups
                 ],
@@ -283,7 +283,7 @@ _TEXTS: Final = ("sign", "verb", "name", "key", "kind", "cluster", "owner", "siz
 _LISTS: Final = ("what", "flags", "notes", "fields", "facts", "copies", "after")
 
 
-def _entry_fields(entry: Entry) -> Iterator[tuple[str, Any]]:
+def _list_entry_fields(entry: Entry) -> Iterator[tuple[str, Any]]:
     yield "tone", entry.tone.value
     for name in (*_TEXTS, *_LISTS):
         value = getattr(entry, name)
@@ -297,18 +297,18 @@ def _make_visible(value: object) -> object:
     return [_make_visible(item) for item in value] if isinstance(value, Iterable) else value
 
 
-def workspace_title(workspace: str, environment: str | None) -> str:
+def format_workspace_title(workspace: str, environment: str | None) -> str:
     """Return a workspace's display name, with its environment."""
     return f"{workspace} ({environment})" if environment else workspace
 
 
-def owner_of(labels: Mapping[str, Any] | None) -> str:
+def read_owner_label(labels: Mapping[str, Any] | None) -> str:
     """Return the owner in labels: `owner`, else `team`, else ""."""
     values = labels or {}
     return str(values.get("owner") or values.get("team") or "")
 
 
-def cells(path: str, sides: tuple[str | None, str | None]) -> Cells:
+def build_cells(path: str, sides: tuple[str | None, str | None]) -> Cells:
     """Return a field for a page, after the sign of its change."""
     before, after = sides
     return ("+" if before is None else "-" if after is None else "~", path, before, after)

@@ -41,13 +41,13 @@ class Form:
     about: str = ""
     """Description of the document; empty: the record's."""
 
-    def row(self, record: object) -> Row:
+    def build_row(self, record: object) -> Row:
         """Return a record as a JSON object."""
         row: Row = dict(self.constants)
-        for key in keys_of(self):
-            value = _at(record, key.path) if key.compute is None else key.compute(record)
-            value = _plain(value, key.form)
-            row[key.name] = value if key.name not in _WRITTEN or value is None else _WRITTEN[key.name](value)
+        for key in list_keys(self):
+            value = _read_path(record, key.path) if key.compute is None else key.compute(record)
+            value = _to_json_value(value, key.form)
+            row[key.name] = value if key.name not in _CONVERSIONS or value is None else _CONVERSIONS[key.name](value)
         return row
 
 
@@ -55,7 +55,7 @@ Computed: TypeAlias = Callable[[Any], Any]
 Item: TypeAlias = str | tuple[str, Form | Computed] | tuple[str, Computed, Form]
 
 
-def document(name: str, record: type, *items: Item, about: str = "") -> Form:
+def define_document(name: str, record: type, *items: Item, about: str = "") -> Form:
     """Return the form of a document; `name` is its format and version."""
     return Form(record, items, {"format": name}, about)
 
@@ -73,17 +73,19 @@ class Key:
 
 
 @cache
-def own_form(record: type) -> Form:
+def build_default_form(record: type) -> Form:
     """Return the form of a dataclass without one: all fields."""
     return Form(record)
 
 
 @cache
-def keys_of(form: Form) -> tuple[Key, ...]:
+def list_keys(form: Form) -> tuple[Key, ...]:
     """Return a form's keys; without items, the dataclass's."""
     if form.items:
-        return tuple(map(_key, form.items))
-    return tuple(Key(_key_of(name), (name,), is_late=has_default) for name, has_default in _fields(form.record).items())
+        return tuple(map(_parse_item, form.items))
+    return tuple(
+        Key(_to_key_name(name), (name,), is_late=has_default) for name, has_default in _list_fields(form.record).items()
+    )
 
 
 def is_record(record: type) -> bool:
@@ -91,13 +93,13 @@ def is_record(record: type) -> bool:
     return is_dataclass(record) or hasattr(record, "_fields")
 
 
-def _fields(record: Any) -> dict[str, bool]:
+def _list_fields(record: Any) -> dict[str, bool]:
     if is_dataclass(record):
         return {item.name: item.default is not MISSING for item in fields(record)}
-    return {name: name in record._field_defaults for name in record._fields}
+    return {name: name in record._field_defaults for name in record._list_fields}
 
 
-def _key(item: Item) -> Key:
+def _parse_item(item: Item) -> Key:
     how: list[Any]
     text, *how = (item,) if isinstance(item, str) else item
     name, _, path = text.rstrip("?").rpartition("=")
@@ -105,7 +107,7 @@ def _key(item: Item) -> Key:
     forms = [part for part in how if isinstance(part, Form)]
     computes = [part for part in how if not isinstance(part, Form)]
     return Key(
-        name or _key_of(steps[-1]),
+        name or _to_key_name(steps[-1]),
         steps,
         forms[0] if forms else None,
         computes[0] if computes else None,
@@ -113,72 +115,72 @@ def _key(item: Item) -> Key:
     )
 
 
-def _key_of(name: str) -> str:
+def _to_key_name(name: str) -> str:
     return name if name == "is_current" else name.removeprefix("is_")
 
 
-def _at(record: Any, path: tuple[str, ...]) -> Any:
+def _read_path(record: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         record = None if record is None else getattr(record, name)
     return record
 
 
-def _plain(value: Any, form: Form | None = None) -> Any:
+def _to_json_value(value: Any, form: Form | None = None) -> Any:
     if value is None or isinstance(value, (str, int, float)):
         return value
     if form is not None and isinstance(value, form.record):
-        return form.row(value)
+        return form.build_row(value)
     record: Any = type(value)
     if is_record(record):
-        return own_form(record).row(value)
+        return build_default_form(record).build_row(value)
     if isinstance(value, ReconcilerError):
         return value.message
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(item, form) for key, item in value.items()}
-    return [_plain(item, form) for item in value] if isinstance(value, (tuple, list)) else value.to_json()
+        return {str(key): _to_json_value(item, form) for key, item in value.items()}
+    return [_to_json_value(item, form) for item in value] if isinstance(value, (tuple, list)) else value.to_json()
 
 
-def _rounded(seconds: float) -> float:
+def _round_seconds(seconds: float) -> float:
     return round(float(seconds), 3)
 
 
-_WRITTEN: Final[Mapping[str, Callable[[Any], Any]]] = {
+_CONVERSIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "hint": add_typed_options,
-    "seconds": _rounded,
-    "seconds_left": _rounded,
-    "skew": _rounded,
+    "seconds": _round_seconds,
+    "seconds_left": _round_seconds,
+    "skew": _round_seconds,
 }
 """Conversions by key; commands in a hint get the typed options."""
 
 
-def document_bytes(document: Row | BaseModel) -> bytes:
+def format_document(document: Row | BaseModel) -> bytes:
     """Return a document as indented JSON; equal content gives equal bytes."""
-    return _json(document, orjson.OPT_INDENT_2)
+    return _dump_json(document, orjson.OPT_INDENT_2)
 
 
-def document_line(document: Row | BaseModel) -> bytes:
+def format_document_line(document: Row | BaseModel) -> bytes:
     """Return a document as one line of JSON, for streams."""
-    return _json(document)
+    return _dump_json(document)
 
 
-def _json(document: Row | BaseModel, option: int = 0) -> bytes:
+def _dump_json(document: Row | BaseModel, option: int = 0) -> bytes:
     row = document if isinstance(document, dict) else document.model_dump(mode="json")
     try:
         body = orjson.dumps(row, option=option)
     except TypeError:  # rare: a file name that is not UTF-8
-        body = orjson.dumps(_in_utf8(row), option=option)
+        body = orjson.dumps(_escape_non_utf8(row), option=option)
     return escape_json(body) + b"\n"
 
 
-def _in_utf8(value: Any) -> Any:
+def _escape_non_utf8(value: Any) -> Any:
     match value:
         case str():
             return escape_non_utf8(value)
         case dict():
-            return {escape_non_utf8(key): _in_utf8(item) for key, item in value.items()}
+            return {escape_non_utf8(key): _escape_non_utf8(item) for key, item in value.items()}
         case list():
-            return [_in_utf8(item) for item in value]
+            return [_escape_non_utf8(item) for item in value]
         case _:
             return value

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.hint_rewrite import add_typed_options
-from reconciler.cli.json.base import Form, document
+from reconciler.cli.json.base import Form, define_document
 from reconciler.embedded.check.damage import CheckFinding, RepairResult
 from reconciler.operations.clusters.cluster_check import CheckedCluster
 from reconciler.operations.comment import CommentResult
@@ -57,13 +57,13 @@ class Failure:
     """Problems of the files."""
 
 
-def to_problem(problem: Problem) -> FileProblem:
+def to_file_problem(problem: Problem) -> FileProblem:
     """Return a problem of an invalid file."""
     where = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part is not None)
     return FileProblem(where or None, problem.message, problem.hint, field=problem.field)
 
 
-def validation_of(validated: ValidationResult) -> Validation:
+def build_validation(validated: ValidationResult) -> Validation:
     """Return the result for valid files."""
     problems = tuple(
         FileProblem(finding.source, finding.message, finding.hint, address=finding.address)
@@ -72,24 +72,24 @@ def validation_of(validated: ValidationResult) -> Validation:
     return Validation(validated.verdict is None, validated.workspace, validated.counts, problems, validated.warnings)
 
 
-def validation_failed(failure: Failure) -> Validation:
+def build_failed_validation(failure: Failure) -> Validation:
     """Return the result for invalid files."""
     problems = failure.problems or (FileProblem(None, failure.error, failure.hint),)
     return Validation(valid=False, workspace=None, counts={}, problems=problems, warnings=())
 
 
 _PROBLEM: Final = Form(FileProblem, ("source", "field?", "address?", "message", "hint"))
-VALIDATE: Final = document(
+VALIDATE: Final = define_document(
     "reconciler.validate/1", Validation, "valid", "workspace", "counts", ("problems", _PROBLEM), "warnings"
 )
-ERROR: Final = document("reconciler.error/1", Failure, "exit_code", "error", "hint", ("problems", _PROBLEM))
+ERROR: Final = define_document("reconciler.error/1", Failure, "exit_code", "error", "hint", ("problems", _PROBLEM))
 
 
-def _url(commented: CommentResult) -> str | None:
+def _read_comment_url(commented: CommentResult) -> str | None:
     return commented.comment.url or None if commented.comment else None
 
 
-COMMENT: Final = document(
+COMMENT: Final = define_document(
     "reconciler.comment/1",
     CommentResult,
     "forge",
@@ -99,7 +99,7 @@ COMMENT: Final = document(
     "marker.environment",
     "action=did",
     "comment.id",
-    ("url", _url),
+    ("url", _read_comment_url),
     "hidden=collapsed",
     "cut=is_cut",
 )
@@ -128,29 +128,29 @@ class DriftSummary:
     """Findings that a reviewed rule ignores; they count in their class, too."""
 
 
-def _summary(drifted: DriftResult) -> DriftSummary:
+def _count_findings(drifted: DriftResult) -> DriftSummary:
     """The number of findings of each class."""
     counts = Counter(item.kind.replace(" ", "_") for item in drifted.findings)
     return DriftSummary(**counts, ignored=sum(item.ignored is not None for item in drifted.findings))
 
 
-def _findings(drifted: DriftResult) -> tuple[Difference, ...]:
+def _list_differences(drifted: DriftResult) -> tuple[Difference, ...]:
     """Findings in the plan's order."""
     failing = drifted.failing_marks
     return tuple(Difference(item, item.fingerprint in failing) for item in drifted.findings)
 
 
-def _recorded(difference: Difference) -> Any:
+def _read_recorded(difference: Difference) -> Any:
     """The value of the last apply."""
     return difference.item.recorded
 
 
-def _observed(difference: Difference) -> Any:
+def _read_observed(difference: Difference) -> Any:
     """The value on the cluster."""
     return difference.item.observed
 
 
-def _errors(drifted: DriftResult) -> tuple[str, ...]:
+def _format_errors(drifted: DriftResult) -> tuple[str, ...]:
     """Why parts of the workspace were not compared."""
     return tuple(f"{error.message}. {add_typed_options(error.hint)}" for error in drifted.errors)
 
@@ -161,22 +161,22 @@ _DIFFERENCE: Final = Form(
         "item.kind",
         "item.address",
         "item.path",
-        ("recorded", _recorded),
-        ("observed", _observed),
+        ("recorded", _read_recorded),
+        ("observed", _read_observed),
         "item.fingerprint",
         "item.ignored",
         "fails",
         "item.message",
     ),
 )
-DRIFT: Final = document(
+DRIFT: Final = define_document(
     "reconciler.drift/1",
     DriftResult,
     "planned.plan.workspace",
     "planned.plan.environment",
-    ("summary", _summary),
-    ("findings", _findings, _DIFFERENCE),
-    ("errors?", _errors),
+    ("summary", _count_findings),
+    ("findings", _list_differences, _DIFFERENCE),
+    ("errors?", _format_errors),
     about="The differences between clusters and files.",
 )
 
@@ -186,7 +186,7 @@ def _is_consistent(cluster: CheckedCluster) -> bool:
     return cluster.checked.errors == 0
 
 
-def _kind(record: CheckFinding | RepairResult) -> str:
+def _read_kind(record: CheckFinding | RepairResult) -> str:
     return record.kind.value
 
 
@@ -211,7 +211,7 @@ _COUNTS: Final = Form(
 _FINDING: Final = Form(
     CheckFinding,
     (
-        ("kind", _kind),
+        ("kind", _read_kind),
         "severity",
         "what",
         "place.key",
@@ -226,7 +226,7 @@ _FINDING: Final = Form(
         "repairable=rule.is_mended",
     ),
 )
-CHECK: Final = document(
+CHECK: Final = define_document(
     "reconciler.check/1",
     CheckedCluster,
     "cluster=address",
@@ -236,5 +236,5 @@ CHECK: Final = document(
     ("counts=.", _COUNTS),
     ("checked.findings", _FINDING),
     "checked.left_out",
-    ("mended", Form(RepairResult, (("kind", _kind), "what"))),
+    ("mended", Form(RepairResult, (("kind", _read_kind), "what"))),
 )

@@ -7,7 +7,7 @@ from codecs import getincrementaldecoder
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
-from reconciler.cli.json.base import Form, document
+from reconciler.cli.json.base import Form, define_document
 from reconciler.operations.clusters.groups import DescribedGroup, GroupDeletion, GroupNames, GroupReset
 from reconciler.operations.clusters.namespaces import NamespaceRow, QuotaUsage
 from reconciler.operations.clusters.topics import ProfiledTopic, Storages, TopicDescription
@@ -42,7 +42,7 @@ class StoredPartition:
     """Null: nothing was ever uploaded, or it is hidden."""
 
 
-def _partitions(topic: TopicStorage) -> tuple[StoredPartition, ...]:
+def _list_partitions(topic: TopicStorage) -> tuple[StoredPartition, ...]:
     """Each partition."""
     url = "" if topic.tiering is None else topic.tiering.url
     return tuple(
@@ -51,11 +51,11 @@ def _partitions(topic: TopicStorage) -> tuple[StoredPartition, ...]:
     )
 
 
-def _partition_count(topic: TopicStorage) -> int:
+def _count_partitions(topic: TopicStorage) -> int:
     return len(topic.partitions)
 
 
-def _total(storages: Storages) -> TopicStorage:
+def _sum_storages(storages: Storages) -> TopicStorage:
     """Sums; remote bytes are counted once."""
     return TopicStorage(Address(""), None, tuple(part for topic in storages.topics for part in topic.partitions))
 
@@ -97,13 +97,13 @@ _TOPIC_STORAGE: Final = Form(
         *_SUMS,
         "address",
         ("tiering", _TIERING),
-        ("partitions", _partition_count),
+        ("partitions", _count_partitions),
         "last_upload_ms=uploaded_ms",
         "problem?",
         "lag?",
     ),
 )
-STORAGE: Final = document(
+STORAGE: Final = define_document(
     "reconciler.storage/1",
     TopicStorage,
     "address",
@@ -111,13 +111,13 @@ STORAGE: Final = document(
     "problem?",
     "lag?",
     ("total=.", _TOTAL),
-    ("partitions", _partitions, _PARTITION),
+    ("partitions", _list_partitions, _PARTITION),
     about="What one topic takes, by partition and tier.",
 )
-STORAGES: Final = document(
+STORAGES: Final = define_document(
     "reconciler.storages/1",
     Storages,
-    ("total", _total, _TOTAL),
+    ("total", _sum_storages, _TOTAL),
     ("topics", _TOPIC_STORAGE),
     "unmeasured",
     about="What many topics take.",
@@ -139,7 +139,7 @@ class ActingAcl:
     """The address of the topic that has it, or of a tier above the topic."""
 
 
-def acting(rows: Iterable[AclRow]) -> tuple[ActingAcl, ...]:
+def list_effective_rules(rows: Iterable[AclRow]) -> tuple[ActingAcl, ...]:
     """Return access rules in the order of evaluation."""
     return tuple(ActingAcl(**row.rule.model_dump(warnings=False), origin=row.origin) for row in rows)
 
@@ -147,7 +147,7 @@ def acting(rows: Iterable[AclRow]) -> tuple[ActingAcl, ...]:
 Quota: TypeAlias = Literal["topics", "partitions", "bytes"]
 
 
-def _forgotten(deletion: GroupDeletion) -> tuple[GroupOffset, ...]:
+def _list_deleted_offsets(deletion: GroupDeletion) -> tuple[GroupOffset, ...]:
     """The deleted offsets."""
     return tuple(
         offset
@@ -156,7 +156,7 @@ def _forgotten(deletion: GroupDeletion) -> tuple[GroupOffset, ...]:
     )
 
 
-def _quota(usage: QuotaUsage) -> Quota:
+def _read_quota(usage: QuotaUsage) -> Quota:
     return cast("Quota", usage.quota)
 
 
@@ -165,8 +165,8 @@ _OFFSET: Final = Form(
     ("topic", "partition", "committed", "lag", "start", "stable", "end", "committed_at_ms=at_ms", "metadata"),
 )
 _GROUP: Final = Form(ConsumerGroup, ("group=name", "is_reading", "last_commit_ms", "lag", ("offsets", _OFFSET), "type"))
-GROUPS: Final = document("reconciler.groups/1", GroupNames)
-GROUP: Final = document(
+GROUPS: Final = define_document("reconciler.groups/1", GroupNames)
+GROUP: Final = define_document(
     "reconciler.group-description/1",
     DescribedGroup,
     "cluster",
@@ -177,17 +177,17 @@ GROUP: Final = document(
     ("group.offsets", _OFFSET),
     "group.type",
 )
-GROUP_RESET: Final = document("reconciler.group-reset/1", GroupReset, "cluster", "group", "moves")
-GROUP_DELETION: Final = document(
+GROUP_RESET: Final = define_document("reconciler.group-reset/1", GroupReset, "cluster", "group", "moves")
+GROUP_DELETION: Final = define_document(
     "reconciler.group-deletion/1",
     GroupDeletion,
     "cluster",
     "group=group.name",
     "topic",
-    ("forgotten", _forgotten, _OFFSET),
+    ("forgotten", _list_deleted_offsets, _OFFSET),
 )
-QUOTA: Final = Form(QuotaUsage, (("quota", _quota), "limit", "used"))
-NAMESPACES: Final = document(
+QUOTA: Final = Form(QuotaUsage, (("quota", _read_quota), "limit", "used"))
+NAMESPACES: Final = define_document(
     "reconciler.namespaces/1",
     tuple[NamespaceRow, ...],
     ("namespaces=.", Form(NamespaceRow, ("address", "topics", "configs", ("quotas?", QUOTA)))),
@@ -195,7 +195,7 @@ NAMESPACES: Final = document(
 )
 
 
-def _partitions_shown(topic: TopicShown) -> int | None:
+def _read_partition_count(topic: TopicShown) -> int | None:
     return topic.partitions
 
 
@@ -204,9 +204,9 @@ def _is_closed(migration: Migration) -> bool:
     return any(topic.is_closed for topic in migration.topics)
 
 
-def _acls(topic: TopicDescription) -> tuple[ActingAcl, ...]:
+def _list_acls(topic: TopicDescription) -> tuple[ActingAcl, ...]:
     """Access rules in the order of evaluation."""
-    return acting(topic.acls)
+    return list_effective_rules(topic.acls)
 
 
 _FOLLOWING: Final = Form(FollowedSource, ("mirror_status=state", "link_name=link", "source"))
@@ -214,17 +214,17 @@ _TOPIC: Final = Form(
     TopicShown,
     (
         "address",
-        ("partitions", _partitions_shown),
+        ("partitions", _read_partition_count),
         "replication_factor",
         "records",
         "bytes",
         ("mirror=following", _FOLLOWING),
     ),
 )
-TOPICS: Final = document(
+TOPICS: Final = define_document(
     "reconciler.topics/1", tuple[TopicShown, ...], ("topics=.", _TOPIC), about="Topics, mirrors among them."
 )
-TOPIC: Final = document(
+TOPIC: Final = define_document(
     "reconciler.topic/1",
     TopicDescription,
     "address",
@@ -234,7 +234,7 @@ TOPIC: Final = document(
     "bytes",
     "partitions",
     "configs",
-    ("acls", _acls),
+    ("acls", _list_acls),
     ("storage", _TOPIC_STORAGE),
     ("migration", Form(Migration, ("id", "direction", "state", ("closed", _is_closed)))),
     ("mirror=following", _FOLLOWING),
@@ -258,7 +258,7 @@ class Retention:
     retention_ms: int
 
 
-def key_text(profile: KeyProfile) -> str | Base64:
+def decode_key(profile: KeyProfile) -> str | Base64:
     """The first 256 bytes of the key."""
     is_whole = profile.key_bytes <= len(profile.prefix)
     try:
@@ -268,7 +268,7 @@ def key_text(profile: KeyProfile) -> str | Base64:
         return Base64(b64encode(profile.prefix).decode())
 
 
-def _retention(profiled: ProfiledTopic) -> Retention | None:
+def _build_retention(profiled: ProfiledTopic) -> Retention | None:
     """Null: not requested."""
     counts = profiled.profile.counts
     if profiled.retention_ms is None:
@@ -293,8 +293,8 @@ _PARTITION_PROFILE: Final = Form(
         ("old=counts", Form(Counts, ("records=old_records", "bytes=old_bytes"))),
     ),
 )
-_KEY: Final = Form(KeyProfile, (("key", key_text), "key_bytes", "records", "bytes", "partitions"))
-TOPIC_PROFILE: Final = document(
+_KEY: Final = Form(KeyProfile, (("key", decode_key), "key_bytes", "records", "bytes", "partitions"))
+TOPIC_PROFILE: Final = define_document(
     "reconciler.topic-profile/1",
     ProfiledTopic,
     "address",
@@ -304,7 +304,7 @@ TOPIC_PROFILE: Final = document(
     "profile.scattered_keys",
     "profile.skew",
     ("compaction=profile", Form(Profile, _SUPERSEDED)),
-    ("retention", _retention),
+    ("retention", _build_retention),
     ("profile.partitions", _PARTITION_PROFILE),
     ("profile.top_keys", _KEY),
     "profile.timeline",

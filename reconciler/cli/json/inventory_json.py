@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from reconciler.cli.json.base import Form, document
-from reconciler.cli.json.clusters_json import QUOTA, ActingAcl, acting
+from reconciler.cli.json.base import Form, define_document
+from reconciler.cli.json.clusters_json import QUOTA, ActingAcl, list_effective_rules
 from reconciler.operations.show import Arrow, ExplainedResource, Picture, ResourceView
 from reconciler.planning.actions import Change
 from reconciler.planning.plan_rows import list_changes
@@ -38,39 +38,39 @@ class PlannedAction:
     blocked: str | None
 
 
-def _before(change: Change) -> Any:
+def _read_before(change: Change) -> Any:
     return change.before
 
 
-def _after(change: Change) -> Any:
+def _read_after(change: Change) -> Any:
     return change.after
 
 
-def _owner(shown: ResourceView) -> OwnerShown | None:
+def _build_owner(shown: ResourceView) -> OwnerShown | None:
     """Null: no workspace owns it, or such resources are shared."""
     return OwnerShown(**shown.owner.to_json(), ours=shown.is_ours) if shown.owner else None
 
 
-def _acls(explained: ExplainedResource) -> tuple[ActingAcl, ...]:
+def _list_acls(explained: ExplainedResource) -> tuple[ActingAcl, ...]:
     """Access rules in the order of evaluation."""
-    return acting(explained.acls)
+    return list_effective_rules(explained.acls)
 
 
-def _actions(explained: ExplainedResource) -> tuple[PlannedAction, ...]:
+def _list_actions(explained: ExplainedResource) -> tuple[PlannedAction, ...]:
     """Actions on the resource."""
     return tuple(
         PlannedAction(
             action.id,
             action.risk.value,
             tuple(reason.value for reason in action.reasons),
-            tuple(MOVED.row(change) for change in list_changes(action)),
+            tuple(VALUE_CHANGE.build_row(change) for change in list_changes(action)),
             action.blocked.message if action.blocked else None,
         )
         for action in explained.actions
     )
 
 
-MOVED: Final = Form(Change, ("path", ("before", _before), ("after", _after)))
+VALUE_CHANGE: Final = Form(Change, ("path", ("before", _read_before), ("after", _read_after)))
 """A value that differs; null if it is unset."""
 RECORDED: Final = Form(Recorded, ("resource", "incarnation", "physical_name", "ownership", "protect", "run", "origins"))
 SHOWN: Final = Form(
@@ -82,17 +82,17 @@ SHOWN: Final = Form(
         ("recorded", RECORDED),
         ("observed", Form(Observed, ("resource", "incarnation", "physical_name", "state"))),
         "hidden?",
-        ("owner?", _owner),
+        ("owner?", _build_owner),
         ("quotas?", QUOTA),
     ),
 )
-SHOW: Final = document(
+SHOW: Final = define_document(
     "reconciler.show/1",
     tuple[ResourceView, ...],
     ("resources=.", SHOWN),
     about="What is desired, recorded and observed.",
 )
-EXPLAIN: Final = document(
+EXPLAIN: Final = define_document(
     "reconciler.explain/1",
     ExplainedResource,
     ("resource=shown", SHOWN),
@@ -101,11 +101,11 @@ EXPLAIN: Final = document(
     "effective_origins",
     "tiering?",
     "tiering_planned?",
-    ("acls", _acls),
-    ("actions", _actions),
+    ("acls", _list_acls),
+    ("actions", _list_actions),
     about="Where each value of a resource comes from, and what is planned for it.",
 )
-GRAPH: Final = document(
+GRAPH: Final = define_document(
     "reconciler.graph/1",
     Picture,
     "of",

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from reconciler.cli.json.base import Form, document
-from reconciler.cli.json.mounts_json import unread
+from reconciler.cli.json.base import Form, define_document
+from reconciler.cli.json.mounts_json import list_unread
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.mirrors.link_views import LinkList, LinkRow
 from reconciler.operations.mirrors.mirror_views import MirrorError, MirrorErrors, MirrorList, MirrorRow, PartitionLag
@@ -51,16 +51,18 @@ _ERROR: Final = Form(
         "task_name=task",
     ),
 )
-MIRRORS: Final = document(
-    "reconciler.mirrors/1", MirrorList, ("mirrors=rows", Form(MirrorRow, _MIRROR)), ("unread", unread)
+MIRRORS: Final = define_document(
+    "reconciler.mirrors/1", MirrorList, ("mirrors=rows", Form(MirrorRow, _MIRROR)), ("unread", list_unread)
 )
-MIRROR_DESCRIPTION: Final = document(
+MIRROR_DESCRIPTION: Final = define_document(
     "reconciler.mirror-description/1",
     tuple[MirrorRow, ...],
     ("mirrors=.", _DESCRIBED),
     about="Mirrors, as they were named.",
 )
-MIRROR_ERRORS: Final = document("reconciler.mirror-errors/1", MirrorErrors, ("errors", _ERROR), ("unread", unread))
+MIRROR_ERRORS: Final = define_document(
+    "reconciler.mirror-errors/1", MirrorErrors, ("errors", _ERROR), ("unread", list_unread)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +75,17 @@ class LinkTask:
     task_name: str
 
 
-def _mirrors(row: LinkRow) -> Mapping[MirrorStatus, int]:
+def _count_mirrors(row: LinkRow) -> Mapping[MirrorStatus, int]:
     """Number of mirrors in each state."""
     return dict(sorted(row.mirrors.items()))
 
 
-def _spec(row: LinkRow) -> dict[str, Any]:
+def _read_spec(row: LinkRow) -> dict[str, Any]:
     """The spec of a MirrorLink, without its mirrors."""
     return row.seen.declared.spec.to_json()
 
 
-def _tasks(row: LinkRow) -> tuple[LinkTask, ...]:
+def _list_failed_tasks(row: LinkRow) -> tuple[LinkTask, ...]:
     """Failed tasks."""
     tasks = sorted(row.seen.tasks.items())
     return tuple(LinkTask(trouble.code, trouble.message, trouble.since_ms, name) for name, trouble in tasks)
@@ -100,13 +102,15 @@ _LINK: Final = (
     "seen.declared.spec.prefix",
     "link_state=seen.status",
     "seen.declared.spec.paused",
-    ("mirrors", _mirrors),
+    ("mirrors", _count_mirrors),
     ("seen.trouble", _TROUBLE),
 )
-LINKS: Final = document("reconciler.links/1", LinkList, ("links=rows", Form(LinkRow, _LINK)), ("unread", unread))
-LINK_DESCRIPTION: Final = document(
+LINKS: Final = define_document(
+    "reconciler.links/1", LinkList, ("links=rows", Form(LinkRow, _LINK)), ("unread", list_unread)
+)
+LINK_DESCRIPTION: Final = define_document(
     "reconciler.link-description/1",
     tuple[LinkRow, ...],
-    ("links=.", Form(LinkRow, (*_LINK, ("spec", _spec), ("tasks", _tasks), "legal"))),
+    ("links=.", Form(LinkRow, (*_LINK, ("spec", _read_spec), ("tasks", _list_failed_tasks), "legal"))),
     about="Links, as they were named.",
 )

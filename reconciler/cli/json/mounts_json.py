@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.json.base import Form, document
+from reconciler.cli.json.base import Form, define_document
 from reconciler.operations.clusters.mounts import (
     ClusterMigration,
     DamagedRegister,
@@ -30,17 +30,17 @@ class Unread:
     problem: str
 
 
-def unread(answer: MountList | MountStatus | MirrorList | MirrorErrors | LinkList) -> tuple[Unread, ...]:
+def list_unread(answer: MountList | MountStatus | MirrorList | MirrorErrors | LinkList) -> tuple[Unread, ...]:
     """Return the clusters that could not be read, sorted."""
     return tuple(Unread(name, answer.lost[name].message) for name in sorted(answer.lost))
 
 
-def _namespace_of_row(row: MountRow) -> str:
+def _read_row_namespace(row: MountRow) -> str:
     """Namespace in the topic's name. Empty: the default namespace."""
     return split_name(row.name)[0]
 
 
-def _namespace(topic: Migrant) -> str:
+def _read_namespace(topic: Migrant) -> str:
     """Namespace in the topic's name. Empty: the default namespace."""
     return split_name(topic.full_name)[0]
 
@@ -50,7 +50,7 @@ _MOUNT: Final = Form(
     (
         "location",
         "name",
-        ("namespace", _namespace_of_row),
+        ("namespace", _read_row_namespace),
         "state",
         "owner",
         "owner_cluster=owner_name",
@@ -63,7 +63,7 @@ _MOUNT: Final = Form(
         ("migrations", Form(ClusterMigration, ("cluster", "migration.id", "state"))),
     ),
 )
-_TOPIC: Final = Form(Migrant, ("name=full_name", ("namespace", _namespace), "location", "mounting", "partitions"))
+_TOPIC: Final = Form(Migrant, ("name=full_name", ("namespace", _read_namespace), "location", "mounting", "partitions"))
 _MIGRATION: Final = Form(
     ClusterMigration,
     (
@@ -80,16 +80,18 @@ _MIGRATION: Final = Form(
         "legal",
     ),
 )
-MOUNTS: Final = document(
+MOUNTS: Final = define_document(
     "reconciler.mounts/1",
     MountList,
     ("topics=rows", _MOUNT),
     ("damaged", Form(DamagedRegister, ("storage", "key", "problem=error"))),
-    ("unread", unread),
+    ("unread", list_unread),
 )
-MOUNT_STATUS: Final = document("reconciler.mount-status/1", MountStatus, ("migrations", _MIGRATION), ("unread", unread))
-MIGRATION: Final = document("reconciler.migration/1", ClusterMigration, ("migration=.", _MIGRATION))
-MOUNT_RELEASE: Final = document(
+MOUNT_STATUS: Final = define_document(
+    "reconciler.mount-status/1", MountStatus, ("migrations", _MIGRATION), ("unread", list_unread)
+)
+MIGRATION: Final = define_document("reconciler.migration/1", ClusterMigration, ("migration=.", _MIGRATION))
+MOUNT_RELEASE: Final = define_document(
     "reconciler.mount-release/1",
     Release,
     "topic.location",

@@ -22,7 +22,7 @@ from reconciler.applying.events import (
     Summary,
 )
 from reconciler.cli.errors import describe_unexpected
-from reconciler.cli.json.base import Form, Item, document, document_line
+from reconciler.cli.json.base import Form, Item, define_document, format_document_line
 from reconciler.errors import ReconcilerError
 from reconciler.operations.metrics import PREFIX, Metric, Sample
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, MirrorOutcome, PassResult
@@ -44,16 +44,16 @@ class FailedCommand:
     """With exit code 6: the approved actions and the current ones."""
 
 
-def _engine(record: Progress | ActionDone | Summary | PassResult) -> str | None:
+def _read_engine(record: Progress | ActionDone | Summary | PassResult) -> str | None:
     """Where jobs ran: `in process`, or Spark and its master. Null: no task ran."""
     return record.ran.engine or None
 
 
-def _event(name: str, record: type, *items: Item) -> Form:
+def _define_event(name: str, record: type, *items: Item) -> Form:
     return Form(record, items, {"format": "reconciler.event/1", "event": name})
 
 
-_RAN: Final[tuple[Item, ...]] = (("engine", _engine), "ran.spark_tasks")
+_RAN: Final[tuple[Item, ...]] = (("engine", _read_engine), "ran.spark_tasks")
 _ADVANCE: Final = Form(StateAdvance, ("approved", "now", "run", "command", "who", "started"))
 _MOVE: Final = Form(Move, ("before", "after"))
 _DIFFERENCE: Final = Form(
@@ -76,55 +76,55 @@ _STALE: Final = Form(
     ApprovalCheck, (("more=difference.more", _DIFFERENCE), "difference.not_needed", ("state=advance", _ADVANCE))
 )
 _ORDERED: Final = Form(OrderedResource, ("address", "is_changed", "state", "error", "hint=error.hint"))
-_RESULT: Final = _event("result", OrderResult, "command", ("resources", _ORDERED))
-_ERROR: Final = _event("error", FailedCommand, "exit_code", "error", "hint", ("stale", _STALE))
+_RESULT: Final = _define_event("result", OrderResult, "command", ("resources", _ORDERED))
+_ERROR: Final = _define_event("error", FailedCommand, "exit_code", "error", "hint", ("stale", _STALE))
 EVENTS: Final = (
-    _event("approved", Approval, "not_needed", ("state=advance", _ADVANCE)),
-    _event("plan", PlanMade, "plan=document"),
-    _event("action_started", ActionStarted),
-    _event(
+    _define_event("approved", Approval, "not_needed", ("state=advance", _ADVANCE)),
+    _define_event("plan", PlanMade, "plan=document"),
+    _define_event("action_started", ActionStarted),
+    _define_event(
         "progress",
         Progress,
         *("id", "records", "records_total", "bytes", "bytes_total", "seconds", "seconds_left"),
         *("partitions_done", "partitions", *_RAN, "phase?"),
     ),
-    _event("action_done", ActionDone, "id", "address", "seconds", "records", "bytes", *_RAN),
-    _event("action_failed", ActionFailed),
-    _event("recovered", RunRecovered, "run", "who", "settled"),
-    _event("detached", RunHandedOver),
-    _event("lease_lost", LeaseLost),
-    _event(
+    _define_event("action_done", ActionDone, "id", "address", "seconds", "records", "bytes", *_RAN),
+    _define_event("action_failed", ActionFailed),
+    _define_event("recovered", RunRecovered, "run", "who", "settled"),
+    _define_event("detached", RunHandedOver),
+    _define_event("lease_lost", LeaseLost),
+    _define_event(
         "summary",
         Summary,
         *("run", "done", "failed", "skipped", "not_started", "seconds", "serial", "skipped_because"),
         ("failures", Form(Alike)),
         *("in_doubt", *_RAN, "approved_by?", "pull_request?"),
     ),
-    _event("result_missing", ResultMissing),
+    _define_event("result_missing", ResultMissing),
     _RESULT,
     _ERROR,
 )
 _FORMS: Final[Mapping[type, Form]] = {form.record: form for form in EVENTS}
 
 
-def event_line(event: Event | OrderResult | FailedCommand) -> bytes:
+def format_event(event: Event | OrderResult | FailedCommand) -> bytes:
     """Return an event as a line of JSON."""
-    return document_line(_FORMS[type(event)].row(event))
+    return format_document_line(_FORMS[type(event)].build_row(event))
 
 
-def error_line(error: BaseException) -> bytes:
+def format_error_event(error: BaseException) -> bytes:
     """Return the last line of a failed command."""
     if not isinstance(error, ReconcilerError):
-        return event_line(FailedCommand(*describe_unexpected(error)))
+        return format_event(FailedCommand(*describe_unexpected(error)))
     stale = error.held if isinstance(error, ChangedPlanError) else None
-    return event_line(FailedCommand(error.exit_code, error.message, error.hint, stale))
+    return format_event(FailedCommand(error.exit_code, error.message, error.hint, stale))
 
 
-def _cluster(outcome: JobOutcome) -> str | None:
+def _read_cluster(outcome: JobOutcome) -> str | None:
     return outcome.cluster or None
 
 
-def _unit(outcome: JobOutcome) -> str | None:
+def _read_unit(outcome: JobOutcome) -> str | None:
     """What `done` and `failed` count: partition, topic, transaction, object."""
     return outcome.upkept.unit or None
 
@@ -134,8 +134,8 @@ _JOB: Final = Form(
     JobOutcome,
     (
         "job",
-        ("cluster", _cluster),
-        ("unit", _unit),
+        ("cluster", _read_cluster),
+        ("unit", _read_unit),
         "upkept.done",
         "failed",
         "upkept.records",
@@ -145,7 +145,7 @@ _JOB: Final = Form(
         "upkept.notes?",
     ),
 )
-PIPELINE: Final = document(
+PIPELINE: Final = define_document(
     "reconciler.pipeline/1", PassResult, ("mirrors=synced", _SYNCED), ("jobs", _JOB), "seconds", "is_stopped", *_RAN
 )
 
@@ -153,26 +153,26 @@ PIPELINE: Final = document(
 _Metrics: TypeAlias = Sequence[Metric]
 
 
-def _measured(metrics: _Metrics) -> tuple[Metric, ...]:
+def _list_measured(metrics: _Metrics) -> tuple[Metric, ...]:
     return tuple(metric for metric in metrics if metric.samples)
 
 
-def _name(metric: Metric) -> str:
+def _build_name(metric: Metric) -> str:
     return PREFIX + metric.name
 
 
-def _labels(sample: Sample) -> dict[str, str]:
+def _read_labels(sample: Sample) -> dict[str, str]:
     return dict(sample.labels)
 
 
-def _value(sample: Sample) -> float:
+def _read_value(sample: Sample) -> float:
     return float(sample.value)
 
 
-_SAMPLE: Final = Form(Sample, (("labels", _labels), ("value", _value)))
-METRICS: Final = document(
+_SAMPLE: Final = Form(Sample, (("labels", _read_labels), ("value", _read_value)))
+METRICS: Final = define_document(
     "reconciler.metrics/1",
     tuple[Metric, ...],
-    ("metrics", _measured, Form(Metric, (("name", _name), "kind", "help", ("samples", _SAMPLE)))),
+    ("metrics", _list_measured, Form(Metric, (("name", _build_name), "kind", "help", ("samples", _SAMPLE)))),
     about="Every metric after a pass; one without numbers is left out.",
 )

@@ -23,7 +23,7 @@ _WITHOUT_PLACE: Final = "reconciler.yaml"
 """Code scanning refuses results without a place."""
 
 
-class _Part(BaseModel):
+class _SarifModel(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
@@ -35,20 +35,20 @@ class _Part(BaseModel):
     )
 
 
-class Text(_Part):
+class Text(_SarifModel):
     """Text for people."""
 
     text: str = Field(min_length=1)
 
 
-class Rule(_Part):
+class Rule(_SarifModel):
     """A kind of result."""
 
     id: str = Field(pattern=r"^[a-z0-9-]+$")
     short_description: Text
 
 
-class Driver(_Part):
+class Driver(_SarifModel):
     """The tool and the rules of its results."""
 
     name: Literal["reconciler"] = "reconciler"
@@ -57,53 +57,53 @@ class Driver(_Part):
     rules: tuple[Rule, ...]
 
 
-class Tool(_Part):
+class Tool(_SarifModel):
     """The producer of the file."""
 
     driver: Driver
 
 
-class ArtifactLocation(_Part):
+class ArtifactLocation(_SarifModel):
     """A file, relative to the root of the repository."""
 
     uri: str = Field(min_length=1)
 
 
-class Region(_Part):
+class Region(_SarifModel):
     """A line of a file."""
 
     start_line: int = Field(ge=1)
 
 
-class PhysicalLocation(_Part):
+class PhysicalLocation(_SarifModel):
     """A file and line."""
 
     artifact_location: ArtifactLocation
     region: Region
 
 
-class LogicalLocation(_Part):
+class LogicalLocation(_SarifModel):
     """An address."""
 
     fully_qualified_name: str
     kind: Literal["resource"] = "resource"
 
 
-class Location(_Part):
+class Location(_SarifModel):
     """The declaration and the address."""
 
     physical_location: PhysicalLocation
     logical_locations: tuple[LogicalLocation, ...]
 
 
-class Fingerprints(_Part):
+class Fingerprints(_SarifModel):
     """Ids that are stable from run to run: under the name that code scanning reads, and under the tool's own."""
 
     primary_location_line_hash: str
     ours: str = Field(serialization_alias="reconciler/v1")
 
 
-class Result(_Part):
+class Result(_SarifModel):
     """One remark."""
 
     rule_id: str
@@ -114,27 +114,27 @@ class Result(_Part):
     partial_fingerprints: Fingerprints
 
 
-class Notification(_Part):
+class Notification(_SarifModel):
     """A message about the file itself."""
 
     level: Literal["warning"] = "warning"
     message: Text
 
 
-class Invocation(_Part):
+class Invocation(_SarifModel):
     """The outcome of the command."""
 
     execution_successful: bool = True
     tool_execution_notifications: tuple[Notification, ...]
 
 
-class Automation(_Part):
+class Automation(_SarifModel):
     """Results replace earlier ones of the same workspace and environment."""
 
     id: str
 
 
-class Run(_Part):
+class Run(_SarifModel):
     """All results of one command."""
 
     tool: Tool
@@ -143,7 +143,7 @@ class Run(_Part):
     results: tuple[Result, ...]
 
 
-class SarifDocument(_Part):
+class SarifDocument(_SarifModel):
     """What `plan`, `drift` and `validate` print with `--format sarif`."""
 
     schema_uri: Literal["https://json.schemastore.org/sarif-2.1.0.json"] = Field(_SCHEMA, serialization_alias="$schema")
@@ -161,36 +161,36 @@ class SarifDocument(_Part):
         reported = rows[:MOST_RESULTS]
         rules = sorted({row.rule for row in rows})
         index = {rule: position for position, rule in enumerate(rules)}
-        whose = "/".join(_plain(part) for part in (remarks.workspace, remarks.environment) if part)
+        whose = "/".join(_escape_markup(part) for part in (remarks.workspace, remarks.environment) if part)
         run = Run(
             tool=Tool(
                 driver=Driver(
                     version=remarks.tool,
-                    rules=tuple(Rule(id=rule, short_description=Text(text=_rule_title(rule))) for rule in rules),
+                    rules=tuple(Rule(id=rule, short_description=Text(text=_format_rule_title(rule))) for rule in rules),
                 )
             ),
             automation_details=Automation(id=f"reconciler-{remarks.command}/{whose}/"),
             invocations=(
                 Invocation(
                     execution_successful=remarks.is_whole,
-                    tool_execution_notifications=_omission_notes(len(rows) - len(reported)),
+                    tool_execution_notifications=_list_omission_notes(len(rows) - len(reported)),
                 ),
             ),
-            results=tuple(_result(row, index[row.rule], prefix) for row in reported),
+            results=tuple(_build_result(row, index[row.rule], prefix) for row in reported),
         )
         return cls(runs=(run,))
 
 
-def _result(row: Remark, index: int, prefix: str) -> Result:
+def _build_result(row: Remark, index: int, prefix: str) -> Result:
     hint = f". {row.hint}" if row.hint else ""
     return Result(
         rule_id=row.rule,
         rule_index=index,
         level=row.level,
-        message=Text(text=_plain(f"{row.message}{hint}")),
+        message=Text(text=_escape_markup(f"{row.message}{hint}")),
         locations=(
             Location(
-                physical_location=_place(row.source, prefix),
+                physical_location=_parse_location(row.source, prefix),
                 logical_locations=(LogicalLocation(fully_qualified_name=escape_invisible(row.about)),),
             ),
         ),
@@ -200,7 +200,7 @@ def _result(row: Remark, index: int, prefix: str) -> Result:
     )
 
 
-def _place(source: str | None, prefix: str) -> PhysicalLocation:
+def _parse_location(source: str | None, prefix: str) -> PhysicalLocation:
     """Parse `manifests/topics.yaml:88`, or `manifests/topics.yaml:88:3`."""
     position = re.fullmatch(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?", source or "", re.DOTALL)
     file, line = (position["file"], max(1, int(position["line"]))) if position else (_WITHOUT_PLACE, 1)
@@ -208,20 +208,20 @@ def _place(source: str | None, prefix: str) -> PhysicalLocation:
     return PhysicalLocation(artifact_location=ArtifactLocation(uri=uri), region=Region(start_line=line))
 
 
-def _plain(text: str) -> str:
+def _escape_markup(text: str) -> str:
     r"""Remove links and placeholders: brackets are written `\[`, `{0}` is `{{0}}`."""
     safe = re.sub(r"([\\\[\]])", r"\\\1", escape_invisible(text))
     return re.sub(r"\{(\d+)\}", r"{{\1}}", safe) or "-"
 
 
-def _rule_title(rule: str) -> str:
+def _format_rule_title(rule: str) -> str:
     """Return a rule's title: `danger-partitions-increase` is `Danger: partitions increase`."""
     group, _, rest = rule.partition("-")
     words = rest.replace("-", " ")
     return f"{group.capitalize()}: {words}" if words else group.capitalize()
 
 
-def _omission_notes(count: int) -> tuple[Notification, ...]:
+def _list_omission_notes(count: int) -> tuple[Notification, ...]:
     if count <= 0:
         return ()
     message = f"{pluralize(count, 'result')} not shown: a file of results holds {MOST_RESULTS:,}, the gravest first"

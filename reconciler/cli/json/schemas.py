@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 
-from reconciler.cli.json.base import Form, Key, is_record, keys_of, own_form
+from reconciler.cli.json.base import Form, Key, build_default_form, is_record, list_keys
 from reconciler.cli.json.checks_json import (
     CHECK,
     COMMENT,
@@ -122,21 +122,27 @@ OUTPUTS: Final[Mapping[str, Form | tuple[Form, ...] | type[BaseModel]]] = {
 
 
 @cache
-def schema_bytes() -> Mapping[str, bytes]:
+def build_schema_files() -> Mapping[str, bytes]:
     """Return the files of `schemas/` by name."""
-    outputs = {name: _schema_of(name, model) for name, model in OUTPUTS.items()}
+    outputs = {name: _build_schema(name, model) for name, model in OUTPUTS.items()}
     return {
         name: orjson.dumps(schema, option=orjson.OPT_INDENT_2) + b"\n"
         for name, schema in sorted({**build_schemas(), **outputs}.items())
     }
 
 
-def _schema_of(name: str, output: Form | tuple[Form, ...] | type[BaseModel]) -> dict[str, Any]:
+def _build_schema(name: str, output: Form | tuple[Form, ...] | type[BaseModel]) -> dict[str, Any]:
     """Return an output's schema. Absent values are printed as null, so every key is required."""
-    model = _one_of(output) if isinstance(output, tuple) else model_of(output) if isinstance(output, Form) else output
+    model = (
+        _join_events(output)
+        if isinstance(output, tuple)
+        else build_model(output)
+        if isinstance(output, Form)
+        else output
+    )
     schema = model.model_json_schema(mode="serialization")
     for record in PLAN_RECORDS if model is PlanDocument else ():
-        texts = _attribute_texts(record.__module__)
+        texts = _read_attribute_texts(record.__module__)
         for key, value in schema["$defs"][record.__name__]["properties"].items():
             if text := texts.get(f"{record.__name__}.{key}"):
                 value["description"] = text
@@ -155,19 +161,19 @@ class _Attribute(NamedTuple):
     default: Any = ...
 
 
-def _one_of(events: tuple[Form, ...]) -> type[BaseModel]:
-    event: Any = Annotated[Union[tuple(map(model_of, events))], Field(discriminator="event")]  # noqa: UP007 - as below
+def _join_events(events: tuple[Form, ...]) -> type[BaseModel]:
+    event: Any = Annotated[Union[tuple(map(build_model, events))], Field(discriminator="event")]  # noqa: UP007 - as below
     about = "One line of `apply --format json`, or of a command that changes a cluster."
     return create_model("Event", __base__=RootModel[event], __doc__=about)
 
 
 @cache
-def model_of(form: Form) -> type[BaseModel]:
+def build_model(form: Form) -> type[BaseModel]:
     """Return a pydantic model of a form, for its schema only."""
     keys: dict[str, Any] = {name: (Literal[text], text) for name, text in form.constants.items()}
-    for key in keys_of(form):
-        hint, about, default = _attribute_of(form.record, key)
-        keys[key.name] = (_printed_type(hint, key.form), Field(default if key.is_late else ..., description=about))
+    for key in list_keys(form):
+        hint, about, default = _resolve_attribute(form.record, key)
+        keys[key.name] = (_to_printed_type(hint, key.form), Field(default if key.is_late else ..., description=about))
     record = form.record
     return create_model(
         record.__name__,
@@ -178,24 +184,24 @@ def model_of(form: Form) -> type[BaseModel]:
     )
 
 
-def _attribute_of(record: type, key: Key) -> _Attribute:
+def _resolve_attribute(record: type, key: Key) -> _Attribute:
     if key.compute is not None:
-        return _attribute_of_function(key.compute)
+        return _read_function_attribute(key.compute)
     is_optional = False
     attribute = _Attribute(record, None, None)
     for name in key.path:
         steps = get_args(record) if get_origin(record) in {Union, UnionType} else (record,)
         is_optional |= NoneType in steps
         (owner,) = (step for step in steps if step is not NoneType)
-        attribute = _attribute(owner, name)
+        attribute = _read_attribute(owner, name)
         record = attribute.hint
     return attribute._replace(hint=attribute.hint | None) if is_optional else attribute
 
 
-def _attribute(owner: type, name: str) -> _Attribute:
+def _read_attribute(owner: type, name: str) -> _Attribute:
     descriptor = inspect.getattr_static(owner, name, None)
     if isinstance(descriptor, property):
-        return _attribute_of_function(descriptor.fget)
+        return _read_function_attribute(descriptor.fget)
     if issubclass(owner, BaseModel):
         field = owner.model_fields[name]
         return _Attribute(field.annotation, field.description, None)
@@ -203,35 +209,35 @@ def _attribute(owner: type, name: str) -> _Attribute:
         defaults = {item.name: item.default for item in fields(owner) if item.default is not MISSING}
     else:
         defaults = getattr(owner, "_field_defaults", {})
-    texts = (_attribute_texts(base.__module__).get(f"{base.__qualname__}.{name}") for base in owner.__mro__)
+    texts = (_read_attribute_texts(base.__module__).get(f"{base.__qualname__}.{name}") for base in owner.__mro__)
     hint = _resolve_hints(owner)[name]
-    return _Attribute(hint, next(filter(None, texts), None), defaults.get(name, _default_of(hint)))
+    return _Attribute(hint, next(filter(None, texts), None), defaults.get(name, _choose_default(hint)))
 
 
-def _attribute_of_function(function: Any) -> _Attribute:
+def _read_function_attribute(function: Any) -> _Attribute:
     hint = _resolve_hints(function)["return"]
-    return _Attribute(hint, _one_line(function.__doc__), _default_of(hint))
+    return _Attribute(hint, _join_lines(function.__doc__), _choose_default(hint))
 
 
-def _default_of(hint: Any) -> tuple[()] | None:
+def _choose_default(hint: Any) -> tuple[()] | None:
     return () if get_origin(hint) is tuple else None
 
 
-def _printed_type(hint: Any, form: Form | None) -> Any:
+def _to_printed_type(hint: Any, form: Form | None) -> Any:
     """Return the JSON type of a `hint`; `form` applies to the records in it."""
     if form is not None and hint is form.record:
-        return model_of(form)
+        return build_model(form)
     if isclass(hint) and get_origin(hint) is None:
         if is_record(hint):
             record: Any = hint
-            return model_of(own_form(record))
+            return build_model(build_default_form(record))
         if issubclass(hint, (ReconcilerError, Path)):
             return str
         return dict[str, Any] if hasattr(hint, "to_json") else hint
     origin, args = get_origin(hint), get_args(hint)
     if origin in {None, Literal}:
         return hint
-    inside = tuple(_printed_type(arg, form) for arg in args)
+    inside = tuple(_to_printed_type(arg, form) for arg in args)
     if origin in {Union, UnionType}:
         return Union[inside]  # noqa: UP007 - the types are known at run time only
     return inside[0] if origin is Annotated else origin[inside]
@@ -239,19 +245,19 @@ def _printed_type(hint: Any, form: Form | None) -> Any:
 
 def _resolve_hints(owned: Any) -> dict[str, Any]:
     modules = [owner.__module__ for owner in getattr(owned, "__mro__", (owned,))]
-    names = {name: value for module in modules for name, value in _names_for_types(module).items()}
+    names = {name: value for module in modules for name, value in _load_type_imports(module).items()}
     return get_type_hints(owned, localns=names, include_extras=True)
 
 
 @cache
-def _source(module: str) -> ast.Module:
+def _parse_source(module: str) -> ast.Module:
     return ast.parse(inspect.getsource(sys.modules[module])) if module != "builtins" else ast.parse("")
 
 
 @cache
-def _names_for_types(module: str) -> dict[str, Any]:
+def _load_type_imports(module: str) -> dict[str, Any]:
     """Return a module's imports under `TYPE_CHECKING`."""
-    blocks = [line.body for line in _source(module).body if isinstance(line, ast.If)]
+    blocks = [line.body for line in _parse_source(module).body if isinstance(line, ast.If)]
     names: dict[str, Any] = {}
     for block in blocks:
         for line in block:
@@ -264,11 +270,11 @@ def _names_for_types(module: str) -> dict[str, Any]:
 
 
 @cache
-def _attribute_texts(module: str) -> dict[str, str]:
+def _read_attribute_texts(module: str) -> dict[str, str]:
     """Return docstrings of a module's attributes by `Class.attribute`."""
     return {
-        f"{record.name}.{line.target.id}": _one_line(text.value.value) or ""
-        for record in _source(module).body
+        f"{record.name}.{line.target.id}": _join_lines(text.value.value) or ""
+        for record in _parse_source(module).body
         if isinstance(record, ast.ClassDef)
         for line, text in pairwise(record.body)
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
@@ -276,5 +282,5 @@ def _attribute_texts(module: str) -> dict[str, str]:
     }
 
 
-def _one_line(text: str | None) -> str | None:
+def _join_lines(text: str | None) -> str | None:
     return None if text is None else " ".join(text.split())

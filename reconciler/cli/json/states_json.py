@@ -4,36 +4,39 @@ from __future__ import annotations
 
 from typing import Final
 
-from reconciler.cli.json.base import Form, document
-from reconciler.cli.json.inventory_json import MOVED, RECORDED
+from reconciler.cli.json.base import Form, define_document
+from reconciler.cli.json.inventory_json import RECORDED, VALUE_CHANGE
 from reconciler.operations.state_edit import StateRepair
 from reconciler.operations.state_views import History, StateDiff, StateDifference, StateEntry, StateListing
 from reconciler.planning.orders import ReaddressOrder
 from reconciler.resources.address import Address
 from reconciler.state.repair import ForgottenRun, UnlockResult
 
-STATE_LIST: Final = document(
+STATE_LIST: Final = define_document(
     "reconciler.state-list/1", StateListing, "url", "lineage", "serial", ("resources", RECORDED)
 )
-STATE_SHOW: Final = document("reconciler.state-show/1", StateEntry, "address", ("recorded", RECORDED))
-STATE_HISTORY: Final = document("reconciler.state-history/1", History, "snapshots=rows", "older")
-STATE_DIFF: Final = document(
+STATE_SHOW: Final = define_document("reconciler.state-show/1", StateEntry, "address", ("recorded", RECORDED))
+STATE_HISTORY: Final = define_document("reconciler.state-history/1", History, "snapshots=rows", "older")
+STATE_DIFF: Final = define_document(
     "reconciler.state-diff/1",
     StateDiff,
     "before=before.serial",
     "after=after.serial",
     (
         "differences",
-        Form(StateDifference, ("address", "change", ("fields", MOVED), ("facts", MOVED), ("origins", MOVED))),
+        Form(
+            StateDifference,
+            ("address", "change", ("fields", VALUE_CHANGE), ("facts", VALUE_CHANGE), ("origins", VALUE_CHANGE)),
+        ),
     ),
 )
-STATE_MOVES: Final = document(
+STATE_MOVES: Final = define_document(
     "reconciler.state-moves/1",
     tuple[ReaddressOrder, ...],
     "moves=.",
     about="What is recorded under another address from now on.",
 )
-STATE_REMOVAL: Final = document(
+STATE_REMOVAL: Final = define_document(
     "reconciler.state-removal/1",
     tuple[Address, ...],
     "forgotten=.",
@@ -41,19 +44,19 @@ STATE_REMOVAL: Final = document(
 )
 
 
-def _in_doubt(unlocked: UnlockResult) -> tuple[str, ...] | None:
+def _list_in_doubt(unlocked: UnlockResult) -> tuple[str, ...] | None:
     """Ids of the actions in doubt. Null: the files of the run cannot be read."""
     doubt = unlocked.doubt
     return () if doubt is None else doubt.in_doubt if doubt.unreadable is None else None
 
 
-def _left(unlocked: UnlockResult) -> tuple[str, ...] | None:
+def _list_not_started(unlocked: UnlockResult) -> tuple[str, ...] | None:
     """Ids of the actions that were not started."""
     doubt = unlocked.doubt
     return () if doubt is None else doubt.left if doubt.unreadable is None else None
 
 
-STATE_UNLOCK: Final = document(
+STATE_UNLOCK: Final = define_document(
     "reconciler.state-unlock/1",
     UnlockResult,
     "was_free",
@@ -61,31 +64,31 @@ STATE_UNLOCK: Final = document(
     "who",
     "epoch",
     "open_run=open_run.run",
-    ("in_doubt", _in_doubt),
-    ("left", _left),
+    ("in_doubt", _list_in_doubt),
+    ("left", _list_not_started),
 )
 
 
-def _problems(repaired: StateRepair) -> tuple[str, ...]:
+def _list_problems(repaired: StateRepair) -> tuple[str, ...]:
     """Empty: there was nothing to repair, and all else is null."""
     return repaired.repair.problems if repaired.repair else ()
 
 
-def _forgotten(repaired: StateRepair) -> tuple[ForgottenRun, ...]:
+def _list_forgotten(repaired: StateRepair) -> tuple[ForgottenRun, ...]:
     """Runs whose changes stay on the clusters but in no state."""
     return repaired.repair.forgotten if repaired.repair else ()
 
 
-STATE_REPAIR: Final = document(
+STATE_REPAIR: Final = define_document(
     "reconciler.state-repair/1",
     StateRepair,
-    ("problems", _problems),
+    ("problems", _list_problems),
     "base=repair.base.serial",
     "repair.lockfile.serial",
     "repair.lockfile.lease.epoch",
     "open_run=repair.lockfile.open_run.run",
     "repair.rebuilt_from",
     "given_up=repair.abandoned_run",
-    ("forgotten", _forgotten, Form(ForgottenRun, ("run", "command", "who", "started", "actions"))),
+    ("forgotten", _list_forgotten, Form(ForgottenRun, ("run", "command", "who", "started", "actions"))),
     "kept",
 )

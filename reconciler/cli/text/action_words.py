@@ -6,17 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, assert_never
 
 from reconciler.cli.text.amounts import (
-    change_text,
-    change_texts,
-    configs_text,
-    field_name,
-    inherits_text,
+    format_change,
+    format_changes,
+    format_configs,
+    format_field_name,
+    format_inherited_configs,
+    format_json,
+    format_value,
     is_nested,
-    json_text,
-    value_text,
 )
-from reconciler.cli.text.lines import Line, Span, Tone, line
-from reconciler.cli.text.topics_text import time_text
+from reconciler.cli.text.lines import Line, Span, Tone, make_line
+from reconciler.cli.text.topics_text import format_time
 from reconciler.lifecycles import BY_JOBS, MIRROR, TIERING, UNMOUNT
 from reconciler.planning.actions import (
     Action,
@@ -68,7 +68,7 @@ def _describe_unknown_size(action: Action) -> str:
     if isinstance(action, Delete):
         return "size unknown"
     if action.estimate.role is not None:
-        return ""  # `role_notes` has the reason
+        return ""  # `list_role_notes` has the reason
     if action.verb == UNMOUNT.name:
         return "cannot tell how much is to flush"
     if Reason.BECOMES_UNREADABLE in action.reasons:
@@ -102,11 +102,11 @@ def _describe_unreadable(estimate: Estimate) -> str:
     return f"{offsets} of {places} become unreadable, about {format_bytes(sum(loss.bytes for loss in lost))}"
 
 
-def _expiring_bytes(action: Action) -> int:
+def _sum_expiring_bytes(action: Action) -> int:
     return action.estimate.bytes - sum(loss.bytes for loss in action.estimate.unreadable)
 
 
-def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 - one case a reason
+def format_reason(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 - one case a reason
     """Return a reason's text; empty if the action's line shows it."""
     match reason:
         case Reason.NO_LONGER_DECLARED:
@@ -115,7 +115,7 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
             return (
                 ""
                 if Reason.UNMEASURED in action.reasons
-                else f"about {format_bytes(_expiring_bytes(action))} expire now"
+                else f"about {format_bytes(_sum_expiring_bytes(action))} expire now"
             )
         case Reason.COMPACT_ADDED:
             return "records go that later ones of their keys supersede"
@@ -186,25 +186,25 @@ _RECREATED: Final = "deleted and created again outside the plans of this workspa
 _RECREATED_TOPIC: Final = f"mounted again, or {_RECREATED}"
 
 
-def role_notes(verb: str, mirror: MirrorTopic, estimate: Estimate) -> Iterator[tuple[str, Tone]]:
+def list_role_notes(verb: str, mirror: MirrorTopic, estimate: Estimate) -> Iterator[tuple[str, Tone]]:
     """Yield the costs of a verb on a mirror, worst first."""
     cost = estimate.role
     if cost is None:
         return
     match verb:
         case "failover":
-            yield from _failover_notes(cost)
+            yield from _list_failover_notes(cost)
         case "truncate-and-restore":
-            yield from _restore_notes(cost)
+            yield from _list_restore_notes(cost)
         case "reverse-and-start" | "reverse-and-pause":
             name = f"{mirror.source} on {mirror.source_cluster}"
             yield f"producers of {name} are refused from its beginning on", Tone.CHANGE
             yield _describe_first_copy(estimate), Tone.QUIET
         case _:
-            yield ", ".join(filter(None, (_describe_first_copy(estimate), patience_text(cost)))), Tone.QUIET
+            yield ", ".join(filter(None, (_describe_first_copy(estimate), format_promotion_timeout(cost)))), Tone.QUIET
 
 
-def lag_text(estimate: Estimate) -> str:
+def format_lag(estimate: Estimate) -> str:
     """Return a mirror's lag in offsets, and the estimated time to copy them."""
     cost = estimate.role
     if cost is None or cost.unknown is not None:
@@ -212,22 +212,22 @@ def lag_text(estimate: Estimate) -> str:
     if not cost.behind:
         return "no records behind now"
     size = [format_bytes(estimate.bytes)] if estimate.bytes else []
-    return ", ".join([_list_stretches(cost.behind), *size, format_estimate(estimate.seconds)])
+    return ", ".join([_format_stretches(cost.behind), *size, format_estimate(estimate.seconds)])
 
 
 def _describe_first_copy(estimate: Estimate) -> str:
     is_behind = estimate.role is not None and bool(estimate.role.behind)
-    return f"to be copied first: {lag_text(estimate)}" if is_behind else lag_text(estimate)
+    return f"to be copied first: {format_lag(estimate)}" if is_behind else format_lag(estimate)
 
 
-def patience_text(cost: RoleCost | None) -> str:
+def format_promotion_timeout(cost: RoleCost | None) -> str:
     """Return how long a promotion waits without progress; empty if unlimited."""
     if cost is None or cost.timeout_ms in {None, UNLIMITED}:
         return ""
     return f"stops if the lag does not shrink for {format_duration(cost.timeout_ms)}"
 
 
-def _failover_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
+def _list_failover_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
     if cost.unknown is not None:
         yield f"cannot tell how much is lost: {cost.unknown}", Tone.DANGER
         if cost.fetched:
@@ -238,7 +238,7 @@ def _failover_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
             yield f"last source fetch offset: {_join_first(last)}", Tone.QUIET
     elif cost.lost:
         time = "" if cost.lost_ms is None else f", {cost.lost_ms / 1000:,.1f} s"
-        yield f"{_list_stretches(cost.lost)}{time} lost as of now, which only its source has", Tone.DANGER
+        yield f"{_format_stretches(cost.lost)}{time} lost as of now, which only its source has", Tone.DANGER
     else:
         yield (
             "0 offsets lost as of now: it has all that its source has, but not what is written there until then",
@@ -246,31 +246,31 @@ def _failover_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
         )
 
 
-def _restore_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
+def _list_restore_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
     if cost.unknown is not None:
         yield f"cannot tell what is cut off: {cost.unknown}", Tone.DANGER
         return
     if cost.records is not None:
-        yield from _failback_notes(cost)
+        yield from _list_failback_notes(cost)
         return
     if not cost.lost:
         yield "0 offsets cut off as of now: it has nothing that its mirror has not", Tone.QUIET
         return
     yield (
-        f"{_list_stretches(cost.lost, has_starts=True)} deleted permanently, which its new source does not have",
+        f"{_format_stretches(cost.lost, has_starts=True)} deleted permanently, which its new source does not have",
         Tone.DANGER,
     )
-    yield from _group_notes(cost)
+    yield from _list_group_notes(cost)
 
 
-def _failback_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
+def _list_failback_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
     if not cost.records:
         yield "nothing diverged as of now: only what is new is copied back", Tone.QUIET
         return
     parts = _join_first(
         f"partition {stretch.partition} from offset {stretch.start} on" for stretch in (*cost.lost, *cost.kept)
     )
-    since = "" if cost.since_ms is None else f" since {time_text(cost.since_ms)}"
+    since = "" if cost.since_ms is None else f" since {format_time(cost.since_ms)}"
     diverged = f"{pluralize(cost.records, 'record')}{since} ({parts}) never reached its mirror"
     if cost.kept_in is not None:
         yield f"{diverged}: kept in {cost.kept_in}", Tone.CHANGE
@@ -284,10 +284,10 @@ def _failback_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
         ),
         Tone.CHANGE,
     )
-    yield from _group_notes(cost)
+    yield from _list_group_notes(cost)
 
 
-def _group_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
+def _list_group_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
     if cost.groups_set_back is None:
         yield "cannot tell which groups are set back", Tone.CHANGE
     elif cost.groups_set_back:
@@ -296,7 +296,7 @@ def _group_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
         yield f"{pluralize(len(groups), 'group')} {verb} set back to there ({_join_first(groups)})", Tone.CHANGE
 
 
-def _list_stretches(stretches: Sequence[OffsetStretch], *, has_starts: bool = False) -> str:
+def _format_stretches(stretches: Sequence[OffsetStretch], *, has_starts: bool = False) -> str:
     parts = [
         f"{format_count(part.length)} of partition {part.partition}{f' from {part.start} on' if has_starts else ''}"
         for part in stretches
@@ -313,21 +313,21 @@ def _join_first(texts: Iterable[str]) -> str:
 _NAMED = 3
 
 
-def mount_headline(action: Transition, mounting: Mounting) -> str:
+def format_mount_headline(action: Transition, mounting: Mounting) -> str:
     """Return a mount's source and name, or an unmount's destination."""
     if _is_unmount(action):
         to = action.estimate.location
         return f"unmount {mounting.topic_name}{f' to {to}' if to else ''}"
     alias = f" as {mounting.spec.as_}" if mounting.spec.as_ else ""
-    return f"mount {_location_of(action, mounting)}{alias}"
+    return f"mount {_find_location(action, mounting)}{alias}"
 
 
-def _engine_words(estimate: Estimate) -> Iterator[str]:
+def _list_engine(estimate: Estimate) -> Iterator[str]:
     if estimate.engine:
         yield estimate.engine
 
 
-def _migration_lines(action: RunJob) -> list[str]:
+def _format_migration(action: RunJob) -> list[str]:
     topics = action.parameters["topics"]
     places = {str(name): str(place) for name, place in topics.items()} if isinstance(topics, Mapping) else {}
     way = "to" if _is_unmount(action) else "from"
@@ -339,7 +339,7 @@ def _migration_lines(action: RunJob) -> list[str]:
     return [", ".join(filter(None, (phase, f"{pluralize(len(places), 'topic')} as one migration"))), *named]
 
 
-def mount_notes(action: Transition | RunJob) -> Iterator[str]:
+def list_mount_notes(action: Transition | RunJob) -> Iterator[str]:
     """Yield the costs of a mount or unmount: bytes to flush, seconds without writes, readers.
 
     Jobs copy and compare all records, and stop producers before the last of them; without jobs nothing is copied.
@@ -348,7 +348,7 @@ def mount_notes(action: Transition | RunJob) -> Iterator[str]:
     if not _is_unmount(action):
         if estimate.partitions:
             yield f"{_describe_size(estimate)} come back, {'copied and compared' if is_copied else '0 bytes copied'}"
-            yield from _engine_words(estimate)
+            yield from _list_engine(estimate)
         return
     if is_copied:
         yield (
@@ -356,7 +356,7 @@ def mount_notes(action: Transition | RunJob) -> Iterator[str]:
             if is_unmeasured(action)
             else f"{format_bytes(estimate.bytes)} to archive"
         )
-        yield from _engine_words(estimate)
+        yield from _list_engine(estimate)
     elif not is_unmeasured(action):
         yield f"{format_bytes(estimate.uploads)} to flush"
         if estimate.no_writes_seconds:
@@ -379,13 +379,13 @@ def _name_readers(estimate: Estimate) -> str:
     return f"{pluralize(len(groups), 'group')} {'is' if len(groups) == 1 else 'are'} reading it ({names})"
 
 
-def mount_lines(done: Iterable[Action], most: int) -> Iterator[Line]:
+def format_mounts(done: Iterable[Action], most: int) -> Iterator[Line]:
     """Yield at most `most` locations of unmounted topics and names of mounted ones."""
     moved = [action for action in done if isinstance(action, Transition) and isinstance(action.after, Mounting)]
     for action in moved[:most]:
-        yield line(Span("✓ ", Tone.ADD), f"{action.address}: {_describe_mount(action)}")
+        yield make_line(Span("✓ ", Tone.ADD), f"{action.address}: {_describe_mount(action)}")
     if len(moved) > most:
-        yield line(Span(f"  and {len(moved) - most} more", Tone.QUIET))
+        yield make_line(Span(f"  and {len(moved) - most} more", Tone.QUIET))
 
 
 def _describe_mount(action: Transition) -> str:
@@ -393,11 +393,11 @@ def _describe_mount(action: Transition) -> str:
     if not isinstance(mounting, Mounting):
         return action.to_state
     if _is_unmount(action):
-        return f"detached at {_location_of(action, mounting)}"
-    return f"mounted from {_location_of(action, mounting)} as {mounting.topic_name}"
+        return f"detached at {_find_location(action, mounting)}"
+    return f"mounted from {_find_location(action, mounting)} as {mounting.topic_name}"
 
 
-def _location_of(action: Transition, mounting: Mounting) -> str:
+def _find_location(action: Transition, mounting: Mounting) -> str:
     """Return the known location, else the declared source."""
     return (
         action.estimate.location or mounting.spec.source or str(action.parameters.get("source") or mounting.full_name)
@@ -416,7 +416,7 @@ def _is_unmount(action: Transition | RunJob) -> bool:
 _FEW = 3
 
 
-def action_mark(action: Action) -> tuple[str, Tone]:
+def choose_action_mark(action: Action) -> tuple[str, Tone]:
     """Return an action's sign and tone."""
     match action:
         case Create():
@@ -437,7 +437,7 @@ def action_mark(action: Action) -> tuple[str, Tone]:
             assert_never(action)
 
 
-def title(action: Action) -> str:
+def name_action(action: Action) -> str:
     """Return an action's name: its address, after a job's name."""
     match action:
         case RunJob():
@@ -448,13 +448,13 @@ def title(action: Action) -> str:
             assert_never(action)
 
 
-def headline(action: Action) -> str:
+def format_headline(action: Action) -> str:
     """Return a short text of an action's effect."""
     match action:
         case Create():
-            return resource_summary(action.after)
+            return summarize_resource(action.after)
         case Update():
-            return ", ".join(change_text(change) for change in action.changes)
+            return ", ".join(format_change(change) for change in action.changes)
         case Delete():
             return "delete"
         case Adopt():
@@ -465,38 +465,38 @@ def headline(action: Action) -> str:
             return _describe_transition(action)
         case RunJob(job="catch-up"):
             return ", ".join(
-                filter(None, ("until it has caught up with its source", patience_text(action.estimate.role)))
+                filter(None, ("until it has caught up with its source", format_promotion_timeout(action.estimate.role)))
             )
         case RunJob() if action.is_migration:
-            return ", ".join(_migration_lines(action))
+            return ", ".join(_format_migration(action))
         case RunJob():
-            return amount_text(action.estimate)
+            return format_amount(action.estimate)
         case _:
             assert_never(action)
 
 
-def headlines(action: Action) -> list[str]:
+def list_headlines(action: Action) -> list[str]:
     """Return an action's effect, with a line for each value that changes inside a list."""
     if isinstance(action, Create):
-        return [resource_summary(action.after), *detail_lines(action.after)]
+        return [summarize_resource(action.after), *list_details(action.after)]
     if isinstance(action, Update):
-        return _list_changes(action.changes)
+        return _format_changes(action.changes)
     if isinstance(action, Adopt) and action.changes:
-        first, *more = _list_changes(action.changes)
+        first, *more = _format_changes(action.changes)
         return [f"remembered: {first}", *more]
     if isinstance(action, Transition) and action.machine == TIERING.name:
-        return [_describe_tiering_switch(action), *_list_changes(action.changes)]
+        return [_describe_tiering_switch(action), *_format_changes(action.changes)]
     if isinstance(action, RunJob) and action.is_migration:
-        return _migration_lines(action)
-    return [headline(action)]
+        return _format_migration(action)
+    return [format_headline(action)]
 
 
-def _list_changes(changes: Sequence[Change]) -> list[str]:
+def _format_changes(changes: Sequence[Change]) -> list[str]:
     ordered = sorted(changes, key=lambda change: is_nested(change.before, change.after))
-    return [text for change in ordered for text in change_texts(change)]
+    return [text for change in ordered for text in format_changes(change)]
 
 
-def resource_summary(resource: Resource) -> str:
+def summarize_resource(resource: Resource) -> str:
     """Return a resource's main properties."""
     match resource:
         case Topic():
@@ -507,7 +507,7 @@ def resource_summary(resource: Resource) -> str:
             root = resource.spec.root
             where = "" if root is None else f" at {root.url}"
             return _join_nonempty(
-                f"{resource.spec.provider}{where}", configs_text(resource.spec.properties, PROPERTIES)
+                f"{resource.spec.provider}{where}", format_configs(resource.spec.properties, PROPERTIES)
             )
         case Mounting():
             return f"{resource.spec.state} {resource.spec.source or ''}".rstrip()
@@ -518,7 +518,7 @@ def resource_summary(resource: Resource) -> str:
         case MirrorTopic():
             denied = f", acl deny {', '.join(resource.denied)}: write" if resource.denied else ""
             return _join_nonempty(
-                f"mirror of {resource.source_cluster}/{resource.source}{denied}", configs_text(resource.configs)
+                f"mirror of {resource.source_cluster}/{resource.source}{denied}", format_configs(resource.configs)
             )
         case TieringPolicy():
             return "policy"
@@ -526,46 +526,46 @@ def resource_summary(resource: Resource) -> str:
             assert_never(resource)
 
 
-def detail_lines(resource: Resource) -> list[str]:
+def list_details(resource: Resource) -> list[str]:
     """Return a new resource's fields that `summary` omits or only counts."""
     fields = list_fields(resource)
     if isinstance(resource, MirrorLink):
         usual = MirrorLinkSpec(source=resource.spec.source, prefix=resource.spec.prefix)
         defaults = list_fields(resource.model_copy(update={"spec": usual}))
         return [
-            text for path, value in fields.items() if defaults.get(path) != value for text in _field_texts(path, value)
+            text for path, value in fields.items() if defaults.get(path) != value for text in _format_field(path, value)
         ]
     groups = ([path for path in sorted(fields) if path.startswith(group)] for group in (CONFIGS, PROPERTIES, ACLS))
     return [
-        text for paths in groups if len(paths) > _FEW for path in paths for text in _field_texts(path, fields[path])
+        text for paths in groups if len(paths) > _FEW for path in paths for text in _format_field(path, fields[path])
     ]
 
 
-def _field_texts(path: str, value: Value) -> Iterator[str]:
-    name = field_name(path)
+def _format_field(path: str, value: Value) -> Iterator[str]:
+    name = format_field_name(path)
     if path.startswith(ACLS):
-        yield f"{name}: {value_text(path, value)}"
+        yield f"{name}: {format_value(path, value)}"
     elif isinstance(value, tuple) and is_nested(value, ()):
-        yield from (f"{name} {json_text(item)}" for item in value)
+        yield from (f"{name} {format_json(item)}" for item in value)
     else:
-        yield f"{name} {value_text(path, value)}"
+        yield f"{name} {format_value(path, value)}"
 
 
-def note(action: Action) -> str:
+def format_note(action: Action) -> str:
     """Return an action's cost, or a reason that its line omits."""
-    says = [text for reason in action.reasons if (text := reason_text(reason, action))]
+    says = [text for reason in action.reasons if (text := format_reason(reason, action))]
     if (isinstance(action, RunJob) and action.is_migration) or (
         isinstance(action, Transition) and isinstance(action.after, Mounting)
     ):
-        says += mount_notes(action)
+        says += list_mount_notes(action)
     if isinstance(action, Transition) and isinstance(action.after, MirrorTopic):
-        says += [role_note for role_note, _ in role_notes(action.verb, action.after, action.estimate)]
+        says += [role_note for role_note, _ in list_role_notes(action.verb, action.after, action.estimate)]
     if isinstance(action, RunJob) and action.estimate.role is not None:
-        says.append(lag_text(action.estimate))
+        says.append(format_lag(action.estimate))
     if isinstance(action, Forget) and action.estimate.location:
         return f"its records stay in object storage: {action.estimate.location}"
     if isinstance(action, Delete):
-        says = [text for text in (_size_text(action.estimate), _count_readers(action.estimate)) if text] + says
+        says = [text for text in (_format_size(action.estimate), _count_readers(action.estimate)) if text] + says
         return ", ".join(says)
     risk = {
         Risk.NONE: "",
@@ -576,7 +576,7 @@ def note(action: Action) -> str:
     return ": ".join(part for part in (risk, ", ".join(says)) if part)
 
 
-def amount_text(estimate: Estimate) -> str:
+def format_amount(estimate: Estimate) -> str:
     """Return a job's amount: `4.1 M records, 1.2 GiB, about 2 min`."""
     parts = [f"{format_rough_count(estimate.records)} record{'' if estimate.records == 1 else 's'}"]
     if estimate.bytes:
@@ -595,19 +595,19 @@ def _summarize_topic(topic: Topic) -> str:
     if topic.spec.recover_from is not None:
         parts.append(f"recovered from {topic.spec.recover_from}")
     if topic.spec.configs:
-        parts.append(configs_text(topic.spec.configs))
+        parts.append(format_configs(topic.spec.configs))
     if topic.spec.acls:
-        parts.append(acls_text(topic.spec.acls))
+        parts.append(format_acls(topic.spec.acls))
     if topic.spec.protect:
         parts.append("protected")
     return ", ".join(parts)
 
 
 def _summarize_namespace(spec: NamespaceSpec) -> str:
-    parts = [configs_text(spec.configs), acls_text(spec.acls)]
+    parts = [format_configs(spec.configs), format_acls(spec.acls)]
     if spec.quotas is not None:
         limits = {f"quotas.{name}": limit for name, limit in spec.quotas.model_dump().items() if limit is not None}
-        parts += [f"{path} {value_text(path, limit)}" for path, limit in limits.items()]
+        parts += [f"{path} {format_value(path, limit)}" for path, limit in limits.items()]
     if spec.encryption is not None:
         parts.append(f"encrypted under {spec.encryption.kms_key_id}")
     return _join_nonempty(*parts)
@@ -617,30 +617,32 @@ def _join_nonempty(*parts: str) -> str:
     return ", ".join(filter(None, parts))
 
 
-def acls_text(acls: Sequence[TopicAcl]) -> str:
+def format_acls(acls: Sequence[TopicAcl]) -> str:
     """Return access rules, or their number if there are many."""
     rules = to_rule_fields(acls)
     if len(rules) > _FEW:
         return pluralize(len(rules), "access rule")
-    return ", ".join(f"{field_name(path)}: {value_text(path, rules[path])}" for path in sorted(rules))
+    return ", ".join(f"{format_field_name(path)}: {format_value(path, rules[path])}" for path in sorted(rules))
 
 
 def _describe_adoption(action: Adopt) -> str:
     if action.changes:
-        return f"remembered: {', '.join(change_text(change) for change in action.changes)}"
+        return f"remembered: {', '.join(format_change(change) for change in action.changes)}"
     return f"adopt, was {action.moved_from}" if action.moved_from else "adopt as it is"
 
 
 def _describe_transition(action: Transition) -> str:
     if isinstance(action.after, Mounting):
-        return mount_headline(action, action.after)
+        return format_mount_headline(action, action.after)
     if action.machine == TIERING.name:
-        return f"{_describe_tiering_switch(action)}: {', '.join(change_text(change) for change in action.changes)}"
+        return f"{_describe_tiering_switch(action)}: {', '.join(format_change(change) for change in action.changes)}"
     if action.machine == MIRROR.name:
         entry = action.parameters.get("entry")
         return f"{action.verb}: {action.from_state} → {action.to_state}{f', for {entry}' if entry else ''}"
-    parameters = "".join(f", {key} {value_text(key, action.parameters[key])}" for key in sorted(action.parameters))
-    return f"{action.verb}: {action.from_state} → {action.to_state}{parameters}{inherits_text(action.changes)}"
+    parameters = "".join(f", {key} {format_value(key, action.parameters[key])}" for key in sorted(action.parameters))
+    return (
+        f"{action.verb}: {action.from_state} → {action.to_state}{parameters}{format_inherited_configs(action.changes)}"
+    )
 
 
 def _describe_tiering_switch(action: Transition) -> str:
@@ -650,7 +652,7 @@ def _describe_tiering_switch(action: Transition) -> str:
     return f"tiering off, remote data {'deleted' if is_deleted else 'kept'}"
 
 
-def _size_text(estimate: Estimate) -> str:
+def _format_size(estimate: Estimate) -> str:
     if not estimate.records:
         return format_bytes(estimate.bytes) if estimate.bytes else ""
     records = f"{format_rough_count(estimate.records)} record{'' if estimate.records == 1 else 's'}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _UNSET: Final = "unset"
 
 
-class Leaf(NamedTuple):
+class LeafChange(NamedTuple):
     """A changed value: its path and both sides; one side if an item was added or removed."""
 
     place: str
@@ -49,27 +49,31 @@ def is_nested(before: object, after: object) -> bool:
     """Return whether both sides are mappings, or lists of more than plain values."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         return True
-    return _is_list(before) and _is_list(after) and any(_is_inside(item) for item in (*before, *after))
+    return _is_list(before) and _is_list(after) and any(_is_container(item) for item in (*before, *after))
 
 
-def leaves(name: str, before: object, after: object) -> list[Leaf]:
+def list_leaf_changes(name: str, before: object, after: object) -> list[LeafChange]:
     """Return the changes between two nested values: `filters[3].name: d → dd`.
 
     The order of lists is ignored: equal items are dropped, and the most similar others are paired. An index counts from
     0 in the new list; a removed item has none.
     """
     if isinstance(before, Mapping) and isinstance(after, Mapping):
-        return _differing_leaves(name, to_json_types(before), to_json_types(after))
+        return _diff_leaves(name, to_json_types(before), to_json_types(after))
     old, new = ([to_json_types(item) for item in cast("Sequence[object]", side)] for side in (before, after))
-    gone, came = _unmatched_items(old, new), _unmatched_items(new, old)
+    gone, came = _find_unmatched(old, new), _find_unmatched(new, old)
     pairs = _pair_alike(gone, came)
-    changed = _differing_leaves(name, {new: gone[old] for old, new in pairs}, {new: came[new] for _, new in pairs})
+    changed = _diff_leaves(name, {new: gone[old] for old, new in pairs}, {new: came[new] for _, new in pairs})
     compared_before, compared_after = {old for old, _ in pairs}, {new for _, new in pairs}
-    changed += [Leaf(name, json_text(item), None) for index, item in gone.items() if index not in compared_before]
-    return changed + [Leaf(name, None, json_text(item)) for index, item in came.items() if index not in compared_after]
+    changed += [
+        LeafChange(name, format_json(item), None) for index, item in gone.items() if index not in compared_before
+    ]
+    return changed + [
+        LeafChange(name, None, format_json(item)) for index, item in came.items() if index not in compared_after
+    ]
 
 
-def json_text(value: object) -> str:
+def format_json(value: object) -> str:
     """Return a value as one line of JSON."""
     return json.dumps(to_json_types(value), ensure_ascii=False, sort_keys=True)
 
@@ -78,16 +82,16 @@ def _is_list(value: object) -> TypeGuard[Sequence[object]]:
     return isinstance(value, list | tuple)
 
 
-def _is_inside(item: object) -> bool:
+def _is_container(item: object) -> bool:
     return isinstance(item, Mapping | list | tuple)
 
 
-def _unmatched_items(items: Sequence[object], others: Sequence[object]) -> dict[int, object]:
+def _find_unmatched(items: Sequence[object], others: Sequence[object]) -> dict[int, object]:
     """Return the items that the other side lacks or has less often, by index."""
-    spare = Counter(map(json_text, others))
+    spare = Counter(map(format_json, others))
     unmatched: dict[int, object] = {}
     for index, item in enumerate(items):
-        text = json_text(item)
+        text = format_json(item)
         if spare[text]:
             spare[text] -= 1
         else:
@@ -118,14 +122,14 @@ def _count_common(before: object, after: object) -> int:
     return sum(key in after and after[key] == value for key, value in before.items())
 
 
-def _differing_leaves(name: str, before: object, after: object) -> list[Leaf]:
+def _diff_leaves(name: str, before: object, after: object) -> list[LeafChange]:
     if before == after:
         return []
     from deepdiff.diff import DeepDiff  # Imported here: half a second, only for nested values.
     from deepdiff.helper import notpresent
 
     def text(value: object) -> str:
-        return _UNSET if value is notpresent else _leaf_text(value)
+        return _UNSET if value is notpresent else _format_leaf(value)
 
     # DeepDiff's `ignore_order` depends on the hash seed.
     differences: Mapping[str, Iterable[DiffLevel]] = DeepDiff(before, after, view="tree", threshold_to_diff_deeper=0)
@@ -135,17 +139,17 @@ def _differing_leaves(name: str, before: object, after: object) -> list[Leaf]:
         for level in reported
     ]
     levels.sort(key=lambda level: [(isinstance(part, str), part) for part in level[0]])
-    return [Leaf(f"{name}{_path_text(path)}", text(old), text(new)) for path, old, new in levels]
+    return [LeafChange(f"{name}{_format_path(path)}", text(old), text(new)) for path, old, new in levels]
 
 
-def _path_text(path: Sequence[int | str]) -> str:
+def _format_path(path: Sequence[int | str]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
 
 
-def _leaf_text(value: object) -> str:
+def _format_leaf(value: object) -> str:
     if isinstance(value, str):
         return value or "''"
-    return _UNSET if value is None else json_text(value)
+    return _UNSET if value is None else format_json(value)
 
 
 _CONFIGS: Final = "configs."
@@ -158,15 +162,15 @@ _LONG: Final = re.compile(r"(\d{5,})([A-Za-z]*)")
 _WHOLE: Final = re.compile(r"\d{1,19}")
 
 
-def field_name(path: str) -> str:
+def format_field_name(path: str) -> str:
     """Return a field's display name: configs by key, access rules as `acl PRINCIPAL …`."""
     return f"acl {path.removeprefix(ACLS)}" if path.startswith(ACLS) else path.removeprefix(_CONFIGS)
 
 
-def value_text(path: str, value: Value | list[object]) -> str:
+def format_value(path: str, value: Value | list[object]) -> str:
     """Return a field's value with its unit; it parses to the same value."""
     if path.startswith(_CONFIGS) and (value is None or isinstance(value, str)):
-        return format_value(field_name(path), value)
+        return format_value(format_field_name(path), value)
     if path.startswith(_PROPERTIES) and isinstance(value, str):
         return format_value(path.removeprefix(_PROPERTIES), value, EMBEDDED_PROPERTIES)
     if path.startswith(ACLS) and isinstance(value, list | tuple):
@@ -183,17 +187,17 @@ def value_text(path: str, value: Value | list[object]) -> str:
         case str():
             return value or "''"
         case tuple() | list() | Mapping():
-            return json_text(value)
+            return format_json(value)
 
 
-def field_change_text(path: str, before: Value | list[object], after: Value | list[object]) -> str:
+def format_field_change(path: str, before: Value | list[object], after: Value | list[object]) -> str:
     """Return both values of a field: `7d → 36h`."""
-    return " → ".join(field_change_values(path, before, after))
+    return " → ".join(format_field_sides(path, before, after))
 
 
-def field_change_values(path: str, before: Value | list[object], after: Value | list[object]) -> tuple[str, str]:
+def format_field_sides(path: str, before: Value | list[object], after: Value | list[object]) -> tuple[str, str]:
     """Return both values of a field, `7d` and `36h`, in the unit of a long one."""
-    texts = [value_text(path, before), value_text(path, after)]
+    texts = [format_value(path, before), format_value(path, after)]
     if isinstance(before, str) and isinstance(after, str):
         for long, (raw, other) in enumerate(((before, after), (after, before))):
             quantity = _LONG.fullmatch(texts[long])
@@ -206,51 +210,51 @@ def field_change_values(path: str, before: Value | list[object], after: Value | 
     return texts[0], texts[1]
 
 
-def change_texts(change: Change) -> list[str]:
+def format_changes(change: Change) -> list[str]:
     """Return the texts of a changed field, one for each value inside it."""
     if not is_nested(change.before, change.after):
-        return [change_text(change)]
-    name = field_name(change.path)
-    return [leaf.text for leaf in leaves(name, change.before, change.after)] or [f"{name} {_REORDERED}"]
+        return [format_change(change)]
+    name = format_field_name(change.path)
+    return [leaf.text for leaf in list_leaf_changes(name, change.before, change.after)] or [f"{name} {_REORDERED}"]
 
 
-def change_text(change: Change) -> str:
+def format_change(change: Change) -> str:
     """Return a changed field: `retention.ms 7d → 3d`, `+acl allow User:checkout: read`."""
     if change.path.startswith(ACLS):
-        return _rule_text(change)
+        return _format_rule_change(change)
     if isinstance(change.before, tuple) and isinstance(change.after, tuple):
-        return f"{field_name(change.path)} {_member_changes(change.before, change.after)}"
-    return f"{field_name(change.path)} {field_change_text(change.path, change.before, change.after)}"
+        return f"{format_field_name(change.path)} {_format_member_changes(change.before, change.after)}"
+    return f"{format_field_name(change.path)} {format_field_change(change.path, change.before, change.after)}"
 
 
-def inherits_text(changes: Sequence[Change]) -> str:
+def format_inherited_configs(changes: Sequence[Change]) -> str:
     """Return the configs that a moved topic inherits, to append to its line."""
-    return f", inherits {', '.join(map(change_text, changes))}" if changes else ""
+    return f", inherits {', '.join(map(format_change, changes))}" if changes else ""
 
 
-def _rule_text(change: Change) -> str:
-    sides = [value_text(change.path, side) for side in (change.before, change.after) if side is not None]
+def _format_rule_change(change: Change) -> str:
+    sides = [format_value(change.path, side) for side in (change.before, change.after) if side is not None]
     sign = "+" if change.before is None else "-" if change.after is None else ""
-    return f"{sign}{field_name(change.path)}: {' → '.join(sides)}"
+    return f"{sign}{format_field_name(change.path)}: {' → '.join(sides)}"
 
 
-def configs_text(configs: Mapping[str, str], prefix: str = _CONFIGS) -> str:
+def format_configs(configs: Mapping[str, str], prefix: str = _CONFIGS) -> str:
     """Return configs or cluster properties; only their number if there are many."""
     if len(configs) > _FEW:
         return f"{len(configs)} {prefix.rstrip('.')}"
-    return ", ".join(f"{key} {value_text(prefix + key, configs[key])}" for key in sorted(configs))
+    return ", ".join(f"{key} {format_value(prefix + key, configs[key])}" for key in sorted(configs))
 
 
-def usage_text(usage: Iterable[QuotaUsage]) -> str:
+def format_quota_usage(usage: Iterable[QuotaUsage]) -> str:
     """Return the use of quotas: `topics 3 of 100, bytes 2 GiB of 1TiB`."""
     return ", ".join(
         f"{row.quota} {'?' if row.used is None else format_bytes(row.used) if row.quota == 'bytes' else row.used}"
-        f" of {value_text(f'quotas.{row.quota}', row.limit)}"
+        f" of {format_value(f'quotas.{row.quota}', row.limit)}"
         for row in usage
     )
 
 
-def _member_changes(before: tuple[object, ...], after: tuple[object, ...]) -> str:
-    old, new = ([json_text(item) for item in side] for side in (before, after))
+def _format_member_changes(before: tuple[object, ...], after: tuple[object, ...]) -> str:
+    old, new = ([format_json(item) for item in side] for side in (before, after))
     moved = [f"-{item}" for item in old if item not in new] + [f"+{item}" for item in new if item not in old]
     return " ".join(moved) or _REORDERED

@@ -8,11 +8,18 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.cli.hint_rewrite import add_typed_options
-from reconciler.cli.present import finding_line
-from reconciler.cli.text.amounts import field_change_text, field_name
-from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, align_rows, line
-from reconciler.cli.text.markdown import LIMIT, NamedLine, block, cell, code, fit_names, fold_lines, named_lines, row
-from reconciler.cli.text.remarks import Remark, Remarks, error_remark, format_junit, sort_remarks
+from reconciler.cli.present import format_finding
+from reconciler.cli.text.amounts import format_field_change, format_field_name
+from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, align_rows, make_line
+from reconciler.cli.text.markdown import LIMIT, NamedLine,
+    build_fold,
+    code_cell,
+    code_span,
+    fence_block, fit_names,
+    group_addresses,
+    table_row,
+)
+from reconciler.cli.text.remarks import Remark, Remarks, build_error_remark, format_junit, sort_remarks
 from reconciler.forges.protocol import Marker
 from reconciler.operations.drift import CLASSES, FOREIGN, DriftClass, DriftItem, DriftResult
 from reconciler.runtime.text import escape_invisible, format_count, pluralize
@@ -35,32 +42,32 @@ _FEW: Final = 3
 _WIDTH: Final = max(map(len, CLASSES)) + 1
 
 
-def drift_lines(drifted: DriftResult) -> list[Line]:
+def format_drift(drifted: DriftResult) -> list[Line]:
     """Return errors, then findings by class, failing ones first."""
     findings, errors = drifted.findings, drifted.errors
-    lines = [finding_line(error) for error in errors]
+    lines = [format_finding(error) for error in errors]
     if not findings:
-        return [*lines, line(_nothing_found_text(drifted))]
+        return [*lines, make_line(_format_nothing_found(drifted))]
     for kind in CLASSES:
         rows = [finding for finding in findings if finding.kind == kind]
         if rows:
             sign, tone = SIGNS[kind]
             named, unnamed = _split_listed(rows, drifted)
-            lines.append(line(Span(f"{kind.upper():<{_WIDTH}}{format_count(len(rows))}", Tone.STRONG)))
+            lines.append(make_line(Span(f"{kind.upper():<{_WIDTH}}{format_count(len(rows))}", Tone.STRONG)))
             lines += align_rows(
-                [[Span(f"{sign} {finding.address}", tone), Span(finding_text(finding))] for finding in named],
+                [[Span(f"{sign} {finding.address}", tone), Span(format_drift_finding(finding))] for finding in named],
                 limits=(72,),
                 indent="  ",
             )
             if unnamed:
                 left = f"{sign} {pluralize(unnamed, 'resource')} not in the files, left alone"
-                lines.append(line("  ", Span(left, tone), Span("  named with --format json", Tone.QUIET)))
+                lines.append(make_line("  ", Span(left, tone), Span("  named with --format json", Tone.QUIET)))
     counts = [
         pluralize(sum(finding.kind == kind for finding in findings), kind, kind)
         for kind in CLASSES
         if any(finding.kind == kind for finding in findings)
     ]
-    return [*lines, EMPTY, line(Span("Found: ", Tone.STRONG), ", ".join(counts))]
+    return [*lines, EMPTY, make_line(Span("Found: ", Tone.STRONG), ", ".join(counts))]
 
 
 def _split_listed(rows: list[DriftItem], drifted: DriftResult) -> tuple[list[DriftItem], int]:
@@ -76,7 +83,7 @@ def _split_listed(rows: list[DriftItem], drifted: DriftResult) -> tuple[list[Dri
     return [finding for finding in rows if id(finding) not in others], len(others)
 
 
-def _nothing_found_text(drifted: DriftResult) -> str:
+def _format_nothing_found(drifted: DriftResult) -> str:
     if drifted.obstacles:
         return "Not all could be compared."
     if drifted.known is not None and drifted.known.findings:
@@ -84,48 +91,48 @@ def _nothing_found_text(drifted: DriftResult) -> str:
     return "No drift: clusters are as they were last applied."
 
 
-def finding_text(finding: DriftItem) -> str:
+def format_drift_finding(finding: DriftItem) -> str:
     """Return a finding's text without its address."""
     match finding.kind:
         case "drift" if finding.path == FOREIGN:
             return finding.message
         case "drift":
-            moved = field_change_text(finding.path, finding.recorded, finding.observed)
+            moved = format_field_change(finding.path, finding.recorded, finding.observed)
             left = f"  (left as it is: {finding.ignored})" if finding.ignored else ""
             origin = f" (from {finding.origin})" if finding.origin else ""
-            return f"{field_name(finding.path)}{origin} {moved} on the cluster{left}"
+            return f"{format_field_name(finding.path)}{origin} {moved} on the cluster{left}"
         case "missing" | "in doubt" | "unmanaged" | "pending" | "blocked":
             return finding.message
         case _:
             assert_never(finding.kind)
 
 
-def drift_markdown(drifted: DriftResult) -> str:
+def format_drift_comment(drifted: DriftResult) -> str:
     """Return the comment, within `LIMIT` bytes; failing findings are shortened last."""
     text = ""
-    for parts in _comment_forms(drifted):
+    for parts in _list_comment_forms(drifted):
         text = "\n".join(parts) + "\n"
         if len(text.encode()) <= LIMIT:
             return text
     return text
 
 
-def _comment_forms(drifted: DriftResult) -> Iterator[list[str]]:
+def _list_comment_forms(drifted: DriftResult) -> Iterator[list[str]]:
     """Yield ever shorter forms; the last one always fits."""
     fails = drifted.failing
     marks = drifted.failing_marks
     rest = [item for item in drifted.findings if item.fingerprint not in marks]
-    head, errors = _head_lines(drifted), _error_lines(drifted)
-    yield [*head, *errors, *_finding_table(fails), *_fold_rest(rest)]
-    yield [*head, *errors, *_finding_table(fails)]
+    head, errors = _format_head(drifted), _format_errors(drifted)
+    yield [*head, *errors, *_format_finding_table(fails), *_fold_rest(rest)]
+    yield [*head, *errors, *_format_finding_table(fails)]
     named = [NamedLine(line, int(line.startswith("- "))) for line in errors]
     for kind in CLASSES:
-        named += named_lines(kind, [finding.address for finding in fails if finding.kind == kind])
+        named += group_addresses(kind, [finding.address for finding in fails if finding.kind == kind])
     room = LIMIT - len("\n".join(head).encode()) - 2
     yield [*head, *fit_names(named, room)]
 
 
-def _head_lines(drifted: DriftResult) -> list[str]:
+def _format_head(drifted: DriftResult) -> list[str]:
     plan = drifted.planned.plan
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     counts = Counter(finding.kind for finding in drifted.findings)
@@ -133,32 +140,35 @@ def _head_lines(drifted: DriftResult) -> list[str]:
     errors = [pluralize(len(drifted.errors), "error")] if drifted.errors else []
     return [
         Marker("drift", plan.workspace, plan.environment, items=len(drifted.failing) + len(drifted.errors)).line,
-        f"### Drift of {code(name)}",
+        f"### Drift of {code_span(name)}",
         "",
         f"**{' · '.join([texts or 'nothing found', *errors])}**",
         "",
     ]
 
 
-def _error_lines(drifted: DriftResult) -> list[str]:
+def _format_errors(drifted: DriftResult) -> list[str]:
     lines = [
-        f"- {code(error.source or error.address or 'workspace')} {code(f'{error.message}. {error.hint}')}"
+        f"- {code_span(error.source or error.address or 'workspace')} {code_span(f'{error.message}. {error.hint}')}"
         for error in drifted.errors
     ]
     return ["#### Not compared", "", *lines, ""] if lines else []
 
 
-def _finding_table(fails: Sequence[DriftItem]) -> list[str]:
-    lines = [row((finding.kind, cell(finding.address), cell(finding_text(finding)))) for finding in fails]
+def _format_finding_table(fails: Sequence[DriftItem]) -> list[str]:
+    lines = [
+        table_row((finding.kind, code_cell(finding.address), code_cell(format_drift_finding(finding))))
+        for finding in fails
+    ]
     return ["| | address | what |", "| --- | --- | --- |", *lines, ""] if lines else []
 
 
 def _fold_rest(rest: Sequence[DriftItem]) -> list[str]:
     if not rest:
         return []
-    lines = [f"{finding.kind}  {finding.address}  {finding_text(finding)}" for finding in rest]
+    lines = [f"{finding.kind}  {finding.address}  {format_drift_finding(finding)}" for finding in rest]
     title = pluralize(len(rest), "finding that fails nothing", "findings that fail nothing")
-    return [*fold_lines(title, block("", lines)), ""]
+    return [*build_fold(title, fence_block("", lines)), ""]
 
 
 _PATCH_ROOM: Final = 12_000
@@ -168,64 +178,67 @@ _ESCAPED: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 """Slack begins links and mentions with these."""
 
 
-def issue_markdown(drifted: DriftResult, remedy: DriftRemedy) -> str:
+def format_drift_issue(drifted: DriftResult, remedy: DriftRemedy) -> str:
     """Return an issue's body: findings, the files' owners, and a patch that accepts the drift."""
     parts: list[str] = []
     if remedy.owners:
         parts += ["", f"Owners: {' '.join(remedy.owners)}"]
     if drifted.failing:
-        parts += ["", *(f"- {code(add_typed_options(way))}" for way in drifted.next_steps)]
+        parts += ["", *(f"- {code_span(add_typed_options(way))}" for way in drifted.next_steps)]
     accepted = remedy.accepted
     if accepted is not None and accepted.patch:
         parts += ["", "This patch takes it into the files:"]
         lines = accepted.patch.removesuffix("\n").split("\n")
         is_short = len(accepted.patch.encode()) <= _PATCH_ROOM
         if is_short and all(escape_invisible(text) == text for text in lines):
-            parts += ["", *fold_lines("The patch, for git apply", block("diff", lines))]
+            parts += ["", *build_fold("The patch, for git apply", fence_block("diff", lines))]
         else:
-            command = code(add_typed_options("reconciler drift --accept '*' > accept.patch"))
+            command = code_span(add_typed_options("reconciler drift --accept '*' > accept.patch"))
             why = "has characters that cannot be shown here" if is_short else "is too long for here"
             parts[-1] = f"The patch that takes it into the files {why}: {command}"
     if accepted is not None and accepted.notes:
-        parts += ["", *(f"- {code(note)}" for note in accepted.notes[:_MOST_NAMED])]
-    return drift_markdown(drifted) + "\n".join(parts[1:]) + ("\n" if parts else "")
+        parts += ["", *(f"- {code_span(note)}" for note in accepted.notes[:_MOST_NAMED])]
+    return format_drift_comment(drifted) + "\n".join(parts[1:]) + ("\n" if parts else "")
 
 
-def drift_message(drifted: DriftResult, link: str) -> str:
+def format_chat_message(drifted: DriftResult, link: str) -> str:
     """Return a short chat message: counts, first findings, and a link."""
     plan = drifted.planned.plan
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     fails = drifted.failing
     lines = [f"Drift of {name}: {pluralize(len(fails), 'finding')}"]
-    lines += [f"• {finding.address}: {finding_text(finding)}" for finding in fails[:_MOST_NAMED]]
+    lines += [f"• {finding.address}: {format_drift_finding(finding)}" for finding in fails[:_MOST_NAMED]]
     if len(fails) > _MOST_NAMED:
         lines.append(f"… and {format_count(len(fails) - _MOST_NAMED)} more")
     text = "\n".join(escape_invisible(part) for part in [*lines, *([link] if link else [])])
     return "".join(_ESCAPED.get(part, part) for part in text)
 
 
-def drift_junit(drifted: DriftResult) -> bytes:
+def format_drift_junit(drifted: DriftResult) -> bytes:
     """Return findings as JUnit XML."""
-    return format_junit(drift_remarks(drifted))
+    return format_junit(list_drift_remarks(drifted))
 
 
-def drift_remarks(drifted: DriftResult) -> Remarks:
+def list_drift_remarks(drifted: DriftResult) -> Remarks:
     """Return findings as remarks, at their declarations if the plan has an action."""
     plan = drifted.planned.plan
     sources = {action.address: action.source for action in plan.actions if action.source}
     failing = drifted.failing_marks
-    rows = [*map(error_remark, drifted.errors), *(_remark_of(item, sources, failing) for item in drifted.findings)]
+    rows = [
+        *map(build_error_remark, drifted.errors),
+        *(_build_remark(item, sources, failing) for item in drifted.findings),
+    ]
     return Remarks("drift", plan.workspace, plan.environment, plan.tool, sort_remarks(rows))
 
 
-def _remark_of(finding: DriftItem, sources: Mapping[Address, str], failing: AbstractSet[str]) -> Remark:
+def _build_remark(finding: DriftItem, sources: Mapping[Address, str], failing: AbstractSet[str]) -> Remark:
     kind = finding.kind.replace(" ", "-")
     return Remark(
         rule="drift" if kind == "drift" else f"drift-{kind}",
         level="error" if finding.fingerprint in failing else "note",
         name=f"{kind}:{finding.address} {finding.path}".rstrip(),
         about=finding.address,
-        message=f"{finding.address}: {finding_text(finding)}",
+        message=f"{finding.address}: {format_drift_finding(finding)}",
         source=sources.get(finding.address),
         fingerprint=finding.fingerprint,
         is_skipped=finding.ignored is not None,

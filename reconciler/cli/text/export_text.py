@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.text.lines import Line, Span, Tone, line
-from reconciler.cli.text.topics_text import time_text
+from reconciler.cli.text.lines import Line, Span, Tone, make_line
+from reconciler.cli.text.topics_text import format_time
 from reconciler.operations.export_archives import NEVER_KEPT, describe_next_offsets
 from reconciler.runtime.text import format_bytes, format_elapsed, pluralize
 
@@ -29,57 +29,59 @@ _NOT_KEPT: Final = (
 )
 
 
-def export_text(exported: ExportResult) -> list[Line]:
+def format_export(exported: ExportResult) -> list[Line]:
     """Return the manifests written, each topic's source of recovery, and omissions."""
-    lines = [shown for address in exported.addresses[:_SHOWN] for shown in _resource_lines(exported, address)]
+    lines = [shown for address in exported.addresses[:_SHOWN] for shown in _format_exported_resource(exported, address)]
     more = len(exported.addresses) - _SHOWN
     if more > 0:
-        lines.append(line(f"and {more:,} more"))
+        lines.append(make_line(f"and {more:,} more"))
     for left in exported.left_out:
-        lines.append(line(Span("! ", Tone.DANGER), Span(left.place, Tone.STRONG), f" left out: {left.error.message}"))
-        lines.append(line(f"    {left.error.hint}"))
-    lines += _inexpressible_lines(exported)
+        lines.append(
+            make_line(Span("! ", Tone.DANGER), Span(left.place, Tone.STRONG), f" left out: {left.error.message}")
+        )
+        lines.append(make_line(f"    {left.error.hint}"))
+    lines += _format_inexpressible(exported)
     if exported.is_archived:
-        lines += _metadata_lines(exported)
+        lines += _format_metadata(exported)
     if exported.files:
-        lines.append(_written_files_line(len(exported.addresses), exported.files))
+        lines.append(_format_written_files(len(exported.addresses), exported.files))
     return lines
 
 
-def _metadata_lines(exported: ExportResult) -> Iterator[Line]:
+def _format_metadata(exported: ExportResult) -> Iterator[Line]:
     archives, metadata = exported.archives, exported.archives.metadata
     if metadata is None:
         if exported.addresses:
-            yield line("")
-            yield line(_NOT_KEPT)
+            yield make_line("")
+            yield make_line(_NOT_KEPT)
         return
-    yield line("")
+    yield make_line("")
     if metadata.parts:
-        yield line(f"Kept of cluster {metadata.cluster_id} besides segments:")
+        yield make_line(f"Kept of cluster {metadata.cluster_id} besides segments:")
     for part in metadata.parts:
         named = f"  {part.name:<10}  {pluralize(part.entries, 'entry', 'entries')}, written "
         note = "" if part.error is None else " (unusable: see above)"
-        yield line(f"{named}{_time_and_age(part.written_ms, exported.now_ms)}{note}")
+        yield make_line(f"{named}{_format_time_and_age(part.written_ms, exported.now_ms)}{note}")
     if archives.groups:
-        yield line(_count_groups(archives.groups))
+        yield make_line(_count_groups(archives.groups))
     clamped = [(group.group, address, partition) for group in archives.groups for address, partition in group.clamped]
     for group, address, partition in clamped[:_SHOWN]:
         where = f"{address}, partition {partition.partition}"
-        yield line(
+        yield make_line(
             Span("! ", Tone.CHANGE),
             f"{group}: {where}: {partition.committed} is beyond the end: set to {partition.offset}",
         )
     lost = [(group.group, address) for group in archives.groups for address in group.lost]
     for name, address in lost[:_SHOWN]:
-        yield line(Span("! ", Tone.CHANGE), f"{name}: its offsets of {address} are lost with the records")
+        yield make_line(Span("! ", Tone.CHANGE), f"{name}: its offsets of {address} are lost with the records")
     waiting = [(group.group, address) for group in archives.groups for address in group.waiting]
     for name, address in waiting[:_SHOWN]:
-        yield line(f"  {name}: its offsets of {address} travel on with the topic, once it is released")
+        yield make_line(f"  {name}: its offsets of {address} travel on with the topic, once it is released")
     more = sum(max(0, len(partition) - _SHOWN) for partition in (clamped, lost, waiting))
     if more:
-        yield line(f"and {more:,} more (--format json has all)")
-    yield line("Never kept, and lost:")
-    yield from (line(f"  {note}") for note in NEVER_KEPT)
+        yield make_line(f"and {more:,} more (--format json has all)")
+    yield make_line("Never kept, and lost:")
+    yield from (make_line(f"  {note}") for note in NEVER_KEPT)
 
 
 def _count_groups(groups: Sequence[GroupReturn]) -> str:
@@ -95,80 +97,81 @@ def _count_groups(groups: Sequence[GroupReturn]) -> str:
     return f"Consumer groups: {', '.join([f'{going_on:,} of {len(groups):,} resume at their offsets', *others])}."
 
 
-def _time_and_age(at_ms: int, now_ms: int) -> str:
-    return f"{time_text(at_ms)}, {format_elapsed(max(0, now_ms - at_ms) / 1000)} ago"
+def _format_time_and_age(at_ms: int, now_ms: int) -> str:
+    return f"{format_time(at_ms)}, {format_elapsed(max(0, now_ms - at_ms) / 1000)} ago"
 
 
-def _inexpressible_lines(exported: ExportResult) -> Iterator[Line]:
+def _format_inexpressible(exported: ExportResult) -> Iterator[Line]:
     """Yield what manifests cannot express, each hint once."""
     for left in exported.unsaid[:_SHOWN]:
-        yield line(Span("! ", Tone.CHANGE), Span(left.place, Tone.STRONG), f" is not set: {left.error.message}")
+        yield make_line(Span("! ", Tone.CHANGE), Span(left.place, Tone.STRONG), f" is not set: {left.error.message}")
     more = len(exported.unsaid) - _SHOWN
     if more > 0:
-        yield line(f"and {more:,} more (--format json has all)")
+        yield make_line(f"and {more:,} more (--format json has all)")
     for hint in sorted({left.error.hint for left in exported.unsaid}):
-        yield line(f"    {hint}")
+        yield make_line(f"    {hint}")
 
 
-def _written_files_line(manifests: int, files: Sequence[Path]) -> Line:
+def _format_written_files(manifests: int, files: Sequence[Path]) -> Line:
     within = f" in {pluralize(len(files), 'file')}" if 1 < len(files) != manifests else ""
-    return line(f"Wrote {pluralize(manifests, 'manifest')}{within}: {_name_files(files)}")
+    return line(f"Wrote {counted(manifests, 'manifest')}{within} under {os.path.commonpath(files)}")
+    return make_line(f"Wrote {counted(manifests, 'manifest')}{within}: {_join_file_names(files)}")
 
 
-def _name_files(files: Sequence[Path]) -> str:
+def _join_file_names(files: Sequence[Path]) -> str:
     named = ", ".join(map(str, files[:_FILES_SHOWN]))
     more = len(files) - _FILES_SHOWN
     return named if more <= 0 else f"{named} and {pluralize(more, 'file')} more"
 
 
-def _resource_lines(exported: ExportResult, address: Address) -> Iterator[Line]:
-    yield line(Span("+ ", Tone.ADD), address)
+def _format_exported_resource(exported: ExportResult, address: Address) -> Iterator[Line]:
+    yield make_line(Span("+ ", Tone.ADD), address)
     archive = exported.archives.recoveries.get(address)
     if archive is not None:
         counts = f"{pluralize(archive.partitions, 'partition')}, {pluralize(archive.records, 'record')}"
-        yield line(f"    from {archive.location}: {counts}, {format_bytes(archive.bytes)}")
-        yield line(f"    next offset: {describe_next_offsets(archive)}; what came from there on is lost")
+        yield make_line(f"    from {archive.location}: {counts}, {format_bytes(archive.bytes)}")
+        yield make_line(f"    next offset: {describe_next_offsets(archive)}; what came from there on is lost")
         if archive.uploaded_ms is not None:
-            yield line(f"    last upload {_time_and_age(archive.uploaded_ms, exported.now_ms)}")
+            yield make_line(f"    last upload {_format_time_and_age(archive.uploaded_ms, exported.now_ms)}")
     if address in exported.archives.empty:
-        yield line("    comes back empty: none of its records were in object storage")
+        yield make_line("    comes back empty: none of its records were in object storage")
     for location in exported.archives.older.get(address, ()):
-        yield line(f"    an older topic of this name is left there: {location}")
+        yield make_line(f"    an older topic of this name is left there: {location}")
 
 
 _INDEX: Final = re.compile(r"\[[0-9]+\]")
 
 
-def import_text(imported: ImportResult) -> list[Line]:
+def format_import(imported: ImportResult) -> list[Line]:
     """Return the manifests written, omissions, what manifests cannot express, and the next steps."""
     return [
-        *_address_lines(imported),
-        *_left_out_lines(imported.left_out),
-        *_inexpressible_import_lines(imported.unsaid),
-        *_closing_lines(imported),
+        *_format_addresses(imported),
+        *_format_left_out(imported.left_out),
+        *_format_inexpressible_import(imported.unsaid),
+        *_format_closing(imported),
     ]
 
 
-def _address_lines(imported: ImportResult) -> Iterator[Line]:
+def _format_addresses(imported: ImportResult) -> Iterator[Line]:
     for address in imported.addresses[:_SHOWN]:
-        yield line(Span("+ ", Tone.ADD), address)
+        yield make_line(Span("+ ", Tone.ADD), address)
     more = len(imported.addresses) - _SHOWN
     if more > 0:
-        yield line(f"and {more:,} more")
+        yield make_line(f"and {more:,} more")
 
 
-def _left_out_lines(lost: Sequence[NotImported]) -> Iterator[Line]:
+def _format_left_out(lost: Sequence[NotImported]) -> Iterator[Line]:
     for item in lost[:_SHOWN]:
         field = f" {item.field}" if item.field else ""
         about = Span(f"{item.subject}{field}", Tone.STRONG)
-        yield line(Span("! ", Tone.DANGER), f"{item.place}: ", about, f" left out: {item.why}")
+        yield make_line(Span("! ", Tone.DANGER), f"{item.place}: ", about, f" left out: {item.why}")
     more = len(lost) - _SHOWN
     if more > 0:
-        yield line(f"and {more:,} more left out (--format json has all)")
-    yield from _hint_lines(lost)
+        yield make_line(f"and {more:,} more left out (--format json has all)")
+    yield from _format_hints(lost)
 
 
-def _inexpressible_import_lines(lost: Sequence[NotImported]) -> Iterator[Line]:
+def _format_inexpressible_import(lost: Sequence[NotImported]) -> Iterator[Line]:
     """Yield each reason once, with its first place: it may apply to thousands of topics."""
     alike: dict[tuple[str, str], list[NotImported]] = {}
     for item in lost:
@@ -176,34 +179,34 @@ def _inexpressible_import_lines(lost: Sequence[NotImported]) -> Iterator[Line]:
     for (about, why), several in list(alike.items())[:_SHOWN]:
         more = f", and {pluralize(len(several) - 1, 'time')} more" if len(several) > 1 else ""
         where = f"{several[0].place}{more}: "
-        yield line(Span("! ", Tone.CHANGE), where, Span(about, Tone.STRONG), f" is not set: {why}")
+        yield make_line(Span("! ", Tone.CHANGE), where, Span(about, Tone.STRONG), f" is not set: {why}")
     more_kinds = len(alike) - _SHOWN
     if more_kinds > 0:
-        yield line(f"and {more_kinds:,} more without words (--format json has all)")
-    yield from _hint_lines(lost)
+        yield make_line(f"and {more_kinds:,} more without words (--format json has all)")
+    yield from _format_hints(lost)
 
 
-def _hint_lines(lost: Sequence[NotImported]) -> Iterator[Line]:
+def _format_hints(lost: Sequence[NotImported]) -> Iterator[Line]:
     for hint in dict.fromkeys(item.hint for item in lost if item.hint):
-        yield line(f"    {hint}")
+        yield make_line(f"    {hint}")
 
 
-def _closing_lines(imported: ImportResult) -> Iterator[Line]:
+def _format_closing(imported: ImportResult) -> Iterator[Line]:
     if imported.unread:
         named = ", ".join(imported.unread[:_FILES_SHOWN])
         more = len(imported.unread) - _FILES_SHOWN
-        yield line(f"Not read: {named}" + (f" and {more:,} more" if more > 0 else ""))
+        yield make_line(f"Not read: {named}" + (f" and {more:,} more" if more > 0 else ""))
     if not imported.files:
         return
     for cluster in imported.clusters:
         if not cluster.is_declared:
-            yield from _undeclared_cluster_lines(cluster.name, cluster.manifest)
-    yield _written_files_line(len(imported.addresses), imported.files)
+            yield from _format_undeclared_cluster(cluster.name, cluster.manifest)
+    yield _format_written_files(len(imported.addresses), imported.files)
 
 
-def _undeclared_cluster_lines(name: str, manifest: str | None) -> Iterator[Line]:
+def _format_undeclared_cluster(name: str, manifest: str | None) -> Iterator[Line]:
     if manifest is None:
-        yield line(f"No Cluster {name} is declared here: declare it, or give --cluster the name of one that is.")
+        yield make_line(f"No Cluster {name} is declared here: declare it, or give --cluster the name of one that is.")
         return
-    yield line(f"No Cluster {name} is declared here; the files have:")
-    yield from (line(f"    {text}") for text in manifest.splitlines())
+    yield make_line(f"No Cluster {name} is declared here; the files have:")
+    yield from (make_line(f"    {text}") for text in manifest.splitlines())

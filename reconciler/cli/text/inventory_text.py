@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.cli.text.action_words import action_mark, headline, note, title
-from reconciler.cli.text.amounts import usage_text, value_text
-from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, align_rows, line, table
+from reconciler.cli.text.action_words import choose_action_mark, format_headline, format_note, name_action
+from reconciler.cli.text.amounts import format_quota_usage, format_value
+from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, align_rows, make_line, make_table
 from reconciler.cli.text.markdown import escape_mermaid_label
-from reconciler.cli.text.sections import drift_text, waiting_text
-from reconciler.cli.text.topics_text import UNSET, acls_lines, defaults_lines
+from reconciler.cli.text.sections import format_drift_change, format_waiting
+from reconciler.cli.text.topics_text import UNSET, count_hidden_defaults, format_acl_table
 from reconciler.operations.steps.effective import TieringRow, list_own_rules
 from reconciler.planning.actions import Action, Forget, Reason, Transition
 from reconciler.planning.fields import CONFIGS
@@ -32,117 +32,120 @@ _MIRRORS: Final = "mirrorTopics"
 _NOT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
-def show_text(rows: Sequence[ResourceView], *, one: bool) -> list[Line]:
+def format_resources(rows: Sequence[ResourceView], *, one: bool) -> list[Line]:
     """Return a resource field by field, or a table of several."""
     if one:
-        return [part for row in rows for part in resource_lines(row)]
+        return [part for row in rows for part in format_resource(row)]
     if not rows:
-        return [line("Nothing is declared, recorded or observed.")]
+        return [make_line("Nothing is declared, recorded or observed.")]
     ticks = [
         (
             row.address,
-            _presence_mark(row.desired),
-            _presence_mark(row.recorded),
-            _presence_mark(row.observed),
+            _mark_presence(row.desired),
+            _mark_presence(row.recorded),
+            _mark_presence(row.observed),
             row.source or "",
         )
         for row in rows
     ]
     if not any(row.owner is not None and not row.is_ours for row in rows):
-        return table(("address", "files", "state", "cluster", "declared in"), ticks)
-    owned = [(*tick, _owner_name(row)) for tick, row in zip(ticks, rows, strict=True)]
-    return table(("address", "files", "state", "cluster", "declared in", "owner"), owned)
+        return make_table(("address", "files", "state", "cluster", "declared in"), ticks)
+    owned = [(*tick, _format_owner(row)) for tick, row in zip(ticks, rows, strict=True)]
+    return make_table(("address", "files", "state", "cluster", "declared in", "owner"), owned)
 
 
-def resource_lines(shown: ResourceView, origins: Mapping[str, str] | None = None) -> list[Line]:
+def format_resource(shown: ResourceView, origins: Mapping[str, str] | None = None) -> list[Line]:
     """Return a resource; `origins` adds each value's source."""
-    sides = [fields_of(shown.desired), fields_of(shown.recorded.resource if shown.recorded else None)]
-    sides.append(fields_of(shown.observed.resource if shown.observed else None))
+    sides = [
+        list_resource_fields(shown.desired),
+        list_resource_fields(shown.recorded.resource if shown.recorded else None),
+    ]
+    sides.append(list_resource_fields(shown.observed.resource if shown.observed else None))
     paths = sorted({path for side in sides for path in side if side[path] != []})
     headings = (*_HEADINGS, "comes from") if origins is not None else _HEADINGS
-    rows = [_field_cells(path, shown, sides, origins) for path in paths]
+    rows = [_build_field_cells(path, shown, sides, origins) for path in paths]
     return [
-        line(Span(shown.address, Tone.STRONG)),
-        *_fact_lines(shown),
-        *([EMPTY, *table(headings, rows)] if rows else []),
+        make_line(Span(shown.address, Tone.STRONG)),
+        *_format_facts(shown),
+        *([EMPTY, *make_table(headings, rows)] if rows else []),
     ]
 
 
-def explain_text(explained: ExplainedResource, *, is_whole: bool = False) -> list[Line]:
+def format_explanation(explained: ExplainedResource, *, is_whole: bool = False) -> list[Line]:
     """Return each value's source, effective configs, and planned actions with reasons.
 
     `is_whole`: with configs at their defaults.
     """
-    lines = resource_lines(explained.shown, explained.origins)
+    lines = format_resource(explained.shown, explained.origins)
     if explained.effective:
         places = explained.effective_origins
         keys = [key for key in sorted(explained.effective) if is_whole or places[key] not in UNSET]
         acting = [(key, format_value(key, explained.effective[key]), places[key]) for key in keys]
-        lines += [EMPTY, *table(("config", "acts as", "comes from"), acting)] if acting else []
-        lines += defaults_lines(len(explained.effective) - len(keys))
-    lines += _tiering_lines(explained)
-    lines += acls_lines(explained.acls)
+        lines += [EMPTY, *make_table(("config", "acts as", "comes from"), acting)] if acting else []
+        lines += count_hidden_defaults(len(explained.effective) - len(keys))
+    lines += _format_tiering(explained)
+    lines += format_acl_table(explained.acls)
     for action in explained.actions:
-        lines += [EMPTY, *action_lines(action)]
-    lines += [line("  drift  ", drift_text(finding)) for finding in explained.drift]
-    lines += [line("  held  ", f"{held.message}. {held.hint}") for held in explained.held]
-    lines += [line("  waiting  ", waiting_text(item)) for item in explained.waiting]
-    lines += [line(Span("  error  ", Tone.DANGER), f"{item.message}. {item.hint}") for item in explained.errors]
+        lines += [EMPTY, *format_planned_action(action)]
+    lines += [make_line("  drift  ", format_drift_change(finding)) for finding in explained.drift]
+    lines += [make_line("  held  ", f"{held.message}. {held.hint}") for held in explained.held]
+    lines += [make_line("  waiting  ", format_waiting(item)) for item in explained.waiting]
+    lines += [make_line(Span("  error  ", Tone.DANGER), f"{item.message}. {item.hint}") for item in explained.errors]
     if not (explained.actions or explained.drift or explained.held or explained.waiting or explained.errors):
         agree = "files, state and cluster agree" if explained.shown.unmounted is None else _UNMOUNTED
-        lines += [EMPTY, line(f"Nothing is planned: {agree}.")]
+        lines += [EMPTY, make_line(f"Nothing is planned: {agree}.")]
     return lines
 
 
-def _tiering_lines(explained: ExplainedResource) -> list[Line]:
+def _format_tiering(explained: ExplainedResource) -> list[Line]:
     """Return a topic's effective tiering now and, marked, after apply, with the deciding rules."""
-    rows: list[tuple[str | Span, ...]] = [_tiering_row(row, row.rule, Tone.PLAIN) for row in explained.tiering]
-    rows += [_tiering_row(row, f"once applied: {row.rule}", Tone.CHANGE) for row in explained.tiering_planned]
-    return [EMPTY, *table(("tiering", "acts as", "by which rule"), rows)] if rows else []
+    rows: list[tuple[str | Span, ...]] = [_build_tiering_row(row, row.rule, Tone.PLAIN) for row in explained.tiering]
+    rows += [_build_tiering_row(row, f"once applied: {row.rule}", Tone.CHANGE) for row in explained.tiering_planned]
+    return [EMPTY, *make_table(("tiering", "acts as", "by which rule"), rows)] if rows else []
 
 
-def _tiering_row(row: TieringRow, rule: str, tone: Tone) -> tuple[Span, ...]:
+def _build_tiering_row(row: TieringRow, rule: str, tone: Tone) -> tuple[Span, ...]:
     return tuple(Span(text, tone) for text in (row.key, format_value(row.key, row.value), rule))
 
 
-def action_lines(action: Action) -> list[Line]:
+def format_planned_action(action: Action) -> list[Line]:
     """Return an action with reasons, risk, dependencies and block."""
-    sign, tone = action_mark(action)
-    lines = [line("Planned  ", Span(f"{sign} {title(action)}", tone), f"  {headline(action)}")]
+    sign, tone = choose_action_mark(action)
+    lines = [make_line("Planned  ", Span(f"{sign} {name_action(action)}", tone), f"  {format_headline(action)}")]
     facts = {
-        "because": ", ".join(_reason_text(reason, action) for reason in action.reasons),
-        "risk": "" if action.risk == "none" else f"{action.risk}: {note(action)}",
-        "moves": note(action) if isinstance(action, Transition) and action.risk == "none" else "",
-        "leaves": note(action) if isinstance(action, Forget) and action.estimate.location else "",
+        "because": ", ".join(_name_reason(reason, action) for reason in action.reasons),
+        "risk": "" if action.risk == "none" else f"{action.risk}: {format_note(action)}",
+        "moves": format_note(action) if isinstance(action, Transition) and action.risk == "none" else "",
+        "leaves": format_note(action) if isinstance(action, Forget) and action.estimate.location else "",
         "after": ", ".join(action.depends_on),
         "blocked": f"{action.blocked.guard}: {action.blocked.message}" if action.blocked else "",
         "allow with": f"--allow {action.blocked.allow}" if action.blocked and action.blocked.allow else "",
         "instead": (action.blocked.instead or "") if action.blocked else "",
     }
-    return [*lines, *(line(Span(f"  {word:<11}", Tone.QUIET), text) for word, text in facts.items() if text)]
+    return [*lines, *(make_line(Span(f"  {word:<11}", Tone.QUIET), text) for word, text in facts.items() if text)]
 
 
-def _reason_text(reason: Reason, action: Action) -> str:
+def _name_reason(reason: Reason, action: Action) -> str:
     if reason is Reason.ROLE_WANTED and isinstance(action, Transition) and isinstance(action.after, Mounting):
         return f"{action.to_state} is wanted"
     return reason.value.replace("_", " ")
 
 
-def fields_of(resource: Resource | None) -> dict[str, Any]:
+def list_resource_fields(resource: Resource | None) -> dict[str, Any]:
     """Return a resource's fields by path: `partitions`, `configs.retention.ms`."""
     if resource is None:
         return {}
     rules = {path: list(operations) for path, operations in list_own_rules(resource).items()}
-    return {path: value for path, value in _flatten("", resource.to_json()) if path != "acls"} | rules
+    return {path: value for path, value in _flatten_fields("", resource.to_json()) if path != "acls"} | rules
 
 
-def _flatten(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _flatten_fields(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, inside in value.items():
         if not prefix and key in _NOT_FIELDS:
             continue
         path = key if prefix in ("", "spec") else f"{prefix}.{key}"
         if isinstance(inside, dict):
-            yield from _flatten(path, inside)
+            yield from _flatten_fields(path, inside)
         else:
             yield path, inside
 
@@ -161,40 +164,40 @@ def _is_different(path: str, shown: ResourceView, sides: Sequence[Mapping[str, A
     return bool(sides[2][path] != wanted)
 
 
-def _field_cells(
+def _build_field_cells(
     path: str, shown: ResourceView, sides: Sequence[Mapping[str, Any]], origins: Mapping[str, str] | None
 ) -> list[str | Span]:
     differs = _is_different(path, shown, sides)
-    cells: list[str | Span] = [path, *(_value_cell(path, side) for side in sides[:2])]
-    cells.append(Span(_value_cell(path, sides[2]), Tone.CHANGE if differs else Tone.PLAIN))
+    cells: list[str | Span] = [path, *(_format_value_cell(path, side) for side in sides[:2])]
+    cells.append(Span(_format_value_cell(path, sides[2]), Tone.CHANGE if differs else Tone.PLAIN))
     if origins is not None:
         cells.append(origins.get(path) or origins.get(f"spec.{path}") or "")
     return cells
 
 
-def _value_cell(path: str, side: Mapping[str, Any]) -> str:
+def _format_value_cell(path: str, side: Mapping[str, Any]) -> str:
     if path not in side:
         return _ABSENT
-    return value_text(path, side[path])
+    return format_value(path, side[path])
 
 
-def _fact_lines(shown: ResourceView) -> list[Line]:
+def _format_facts(shown: ResourceView) -> list[Line]:
     facts = {
         "declared in": shown.source or "no file",
-        "recorded": _recorded_text(shown.recorded) if shown.recorded else "not ours",
-        "observed": _observed_text(shown),
+        "recorded": _format_recorded(shown.recorded) if shown.recorded else "not ours",
+        "observed": _format_observed(shown),
         "id": (shown.observed and shown.observed.incarnation) or "",
-        "owner": _owner_name(shown),
-        "used": usage_text(shown.quotas),
+        "owner": _format_owner(shown),
+        "used": format_quota_usage(shown.quotas),
     }
-    return [line(Span(f"  {word:<13}", Tone.QUIET), text) for word, text in facts.items() if text]
+    return [make_line(Span(f"  {word:<13}", Tone.QUIET), text) for word, text in facts.items() if text]
 
 
-def _owner_name(shown: ResourceView) -> str:
+def _format_owner(shown: ResourceView) -> str:
     return "" if shown.owner is None else "this workspace" if shown.is_ours else str(shown.owner)
 
 
-def _observed_text(shown: ResourceView) -> str:
+def _format_observed(shown: ResourceView) -> str:
     if shown.hidden is not None:
         return f"there, but hidden: {shown.hidden.message}"
     if shown.unmounted is not None:
@@ -203,7 +206,7 @@ def _observed_text(shown: ResourceView) -> str:
     return (shown.observed.state or "there") if shown.observed else "not there"
 
 
-def _recorded_text(recorded: Recorded) -> str:
+def _format_recorded(recorded: Recorded) -> str:
     run = f" by run {shorten_run_id(recorded.run)}" if recorded.run else ""
     resource = recorded.resource
     is_moved = isinstance(resource, Mounting) and recorded.ownership == "created"
@@ -211,7 +214,7 @@ def _recorded_text(recorded: Recorded) -> str:
     return f"{how}{run}{', protected' if recorded.protect else ''}"
 
 
-def _presence_mark(value: object) -> str:
+def _mark_presence(value: object) -> str:
     return _ABSENT if value is None else "✓"
 
 
@@ -223,20 +226,20 @@ _EMPTY: Final = {
 }
 
 
-def graph_text(picture: Picture) -> list[Line]:
+def format_graph(picture: Picture) -> list[Line]:
     """Return a block for each node: its arrows, and common requests that it refuses."""
     if not picture.nodes:
-        return [line(_EMPTY[picture.of])]
-    blocks = [list(_node_lines(picture, node.name)) for node in picture.nodes]
+        return [make_line(_EMPTY[picture.of])]
+    blocks = [list(_format_node(picture, node.name)) for node in picture.nodes]
     if picture.of == "lifecycle":
-        first = [line(Span(picture.name, Tone.STRONG), f": begins {picture.initial}")]
+        first = [make_line(Span(picture.name, Tone.STRONG), f": begins {picture.initial}")]
         return [*first, *[row for block in blocks for row in (EMPTY, *block)]]
     return [row for block in blocks for row in block]
 
 
-def _node_lines(picture: Picture, name: str) -> Iterator[Line]:
-    yield line(Span(name, Tone.STRONG))
-    rows = [_arrow_cells(picture, arrow) for arrow in picture.arrows if arrow.start == name]
+def _format_node(picture: Picture, name: str) -> Iterator[Line]:
+    yield make_line(Span(name, Tone.STRONG))
+    rows = [_build_arrow_cells(picture, arrow) for arrow in picture.arrows if arrow.start == name]
     rows += [
         (Span(refusal.verb), Span("✗", Tone.DANGER), Span(refusal.reason, Tone.QUIET))
         for refusal in picture.refusals
@@ -245,15 +248,15 @@ def _node_lines(picture: Picture, name: str) -> Iterator[Line]:
     yield from align_rows(rows, indent="  ")
 
 
-def _arrow_cells(picture: Picture, arrow: Arrow) -> tuple[Span, ...]:
+def _build_arrow_cells(picture: Picture, arrow: Arrow) -> tuple[Span, ...]:
     condition = f"where {arrow.condition}" if arrow.condition else ""
-    verb = arrow_label(arrow)
+    verb = format_arrow_label(arrow)
     if picture.of == "plan":
         return Span("then", Tone.QUIET), Span("→", Tone.MOVE), Span(arrow.end)
     return Span(verb), Span("→", Tone.MOVE), Span(arrow.end), Span(condition, Tone.QUIET)
 
 
-def arrow_label(arrow: Arrow) -> str:
+def format_arrow_label(arrow: Arrow) -> str:
     """Return an arrow's label: its verb, or that it happens by itself."""
     if not arrow.by_itself:
         return arrow.label
@@ -264,15 +267,15 @@ _MERMAID: Final = {"state": ("(", ")"), "cluster": ("[", "]"), "storage": ("[(",
 _DOT: Final = {"state": "box, style=rounded", "cluster": "box3d", "storage": "cylinder", "action": "box"}
 
 
-def mermaid_text(picture: Picture) -> str:
+def format_mermaid(picture: Picture) -> str:
     """Return a picture as Mermaid, without a code fence."""
-    lines = _state_diagram(picture) if picture.of == "lifecycle" else _flow_chart(picture)
+    lines = _draw_state_diagram(picture) if picture.of == "lifecycle" else _draw_flow_chart(picture)
     return "".join(f"{text}\n" for text in lines)
 
 
-def dot_text(picture: Picture) -> str:
+def format_dot(picture: Picture) -> str:
     """Return a picture as dot, for Graphviz."""
-    names = _node_ids(picture)
+    names = _assign_node_ids(picture)
     lines = [
         f"digraph {_quote(picture.name)} {{",
         f"  rankdir={'TB' if picture.of == 'lifecycle' else 'LR'};",
@@ -286,7 +289,7 @@ def dot_text(picture: Picture) -> str:
     return "".join(f"{text}\n" for text in lines)
 
 
-def _state_diagram(picture: Picture) -> Iterator[str]:
+def _draw_state_diagram(picture: Picture) -> Iterator[str]:
     """Yield a state machine; state names need no escaping."""
     yield "stateDiagram-v2"
     yield from (f"  {node.name}" for node in picture.nodes)
@@ -296,8 +299,8 @@ def _state_diagram(picture: Picture) -> Iterator[str]:
         yield f"  {start} --> {end} : {verb}"
 
 
-def _flow_chart(picture: Picture) -> Iterator[str]:
-    names = _node_ids(picture)
+def _draw_flow_chart(picture: Picture) -> Iterator[str]:
+    names = _assign_node_ids(picture)
     yield "graph LR"
     yield from (f"  {_shape_node(node, names[node.name])}" for node in picture.nodes)
     for (start, end, _), verb in _merge_arrows(picture).items():
@@ -314,15 +317,15 @@ def _merge_arrows(picture: Picture) -> dict[tuple[str, str, bool], str]:
     """Join the labels of parallel arrows."""
     labels: dict[tuple[str, str, bool], list[str]] = {}
     for arrow in picture.arrows:
-        labels.setdefault((arrow.start, arrow.end, arrow.by_itself), []).append(_full_label(arrow))
+        labels.setdefault((arrow.start, arrow.end, arrow.by_itself), []).append(_format_full_label(arrow))
     return {way: " or ".join(dict.fromkeys(texts)) for way, texts in labels.items()}
 
 
-def _full_label(arrow: Arrow) -> str:
-    return f"{arrow_label(arrow)} where {arrow.condition}" if arrow.condition else arrow_label(arrow)
+def _format_full_label(arrow: Arrow) -> str:
+    return f"{format_arrow_label(arrow)} where {arrow.condition}" if arrow.condition else format_arrow_label(arrow)
 
 
-def _node_ids(picture: Picture) -> dict[str, str]:
+def _assign_node_ids(picture: Picture) -> dict[str, str]:
     """Return ids of nodes; names of users are only labels."""
     return {node.name: f"n{position}" for position, node in enumerate(picture.nodes)}
 

@@ -22,7 +22,7 @@ _PLACE: Final = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class LogFold:
     """A fold in a log; empty if the pipeline has none. Times are seconds since 1970.
 
     Sources: "Workflow commands" of GitHub's documentation, "Custom collapsible sections" of GitLab's.
@@ -30,41 +30,41 @@ class Fold:
 
     pipeline: Pipeline
     title: str
-    began: float
+    start_s: float
 
     @property
-    def begin(self) -> str:
+    def opening_text(self) -> str:
         """Text that opens the fold."""
         match self.pipeline:
             case "github":
                 return f"::group::{_escape_data(self.title)}\n"
             case "gitlab":
-                start = f"section_start:{self.began:.0f}:{self._name}[collapsed=true]"
+                start = f"section_start:{self.start_s:.0f}:{self._section_name}[collapsed=true]"
                 return f"\x1b[0K{start}{_ERASE}{escape_invisible(self.title)}\n"
             case "other":
                 return ""
             case _:
                 assert_never(self.pipeline)
 
-    def end(self, ended: float) -> str:
+    def build_closing_text(self, ended: float) -> str:
         """Return the text that closes the fold; GitLab shows the duration."""
         match self.pipeline:
             case "github":
                 return "::endgroup::\n"
             case "gitlab":
-                return f"\x1b[0Ksection_end:{ended:.0f}:{self._name}{_ERASE}\n"
+                return f"\x1b[0Ksection_end:{ended:.0f}:{self._section_name}{_ERASE}\n"
             case "other":
                 return ""
             case _:
                 assert_never(self.pipeline)
 
     @property
-    def _name(self) -> str:
+    def _section_name(self) -> str:
         """GitLab identifies a job's sections by name; the time separates equal titles."""
-        return re.sub(r"[^a-z0-9_]", "_", f"{self.title.lower()}_{self.began * 1000:.0f}")
+        return re.sub(r"[^a-z0-9_]", "_", f"{self.title.lower()}_{self.start_s * 1000:.0f}")
 
 
-def annotation_commands(remarks: Remarks, prefix: str) -> Iterator[str]:
+def list_annotation_commands(remarks: Remarks, prefix: str) -> Iterator[str]:
     """Yield commands that annotate errors and warnings in a pull request on GitHub.
 
     `prefix`: path from the repository's root to the workspace.

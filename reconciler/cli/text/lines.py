@@ -44,7 +44,7 @@ _NARROW: Final = re.compile("[ -\u02ff→·…✗±≠»▶✓▁-█]*")
 """Characters of one terminal cell."""
 
 
-def line(*pieces: str | Span) -> Line:
+def make_line(*pieces: str | Span) -> Line:
     """Return a line of texts and spans."""
     return tuple(Span(piece) if isinstance(piece, str) else piece for piece in pieces)
 
@@ -59,7 +59,7 @@ def pack_cells(cells: Sequence[Span], width: int) -> list[Line]:
     lines: list[list[Span]] = [[]]
     used = 0
     for cell in (cell for cell in cells if cell.text):
-        size = width_of(cell.text)
+        size = measure_width(cell.text)
         if lines[-1] and used + len(_GAP) + size > width:
             lines.append([])
             used = 0
@@ -78,12 +78,12 @@ def break_lines(lines: Iterable[Line], width: int | None) -> list[Line]:
     """Return lines that fit `width`: long ones break between words, and only their first span keeps its tone."""
     fitting: list[Line] = []
     for whole in lines:
-        if width is None or sum(width_of(span.text) for span in whole) <= width:
+        if width is None or sum(measure_width(span.text) for span in whole) <= width:
             fitting.append(whole)
             continue
         first, *more = _break_words("".join(span.text for span in whole), width)
         head = whole[0] if first.startswith(whole[0].text) else Span("")
-        fitting += [line(head, first.removeprefix(head.text)), *(line(_GAP, part) for part in more)]
+        fitting += [make_line(head, first.removeprefix(head.text)), *(make_line(_GAP, part) for part in more)]
     return fitting
 
 
@@ -92,19 +92,19 @@ def _break_words(text: str, width: int) -> list[str]:
     lines = [""]
     for word in text.split(" "):
         room = width if len(lines) == 1 else width - len(_GAP)
-        if lines[-1] and width_of(lines[-1]) + 1 + width_of(word) > room:
+        if lines[-1] and measure_width(lines[-1]) + 1 + measure_width(word) > room:
             lines.append(word)
         else:
             lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
     return lines
 
 
-def text_of(lines: Iterable[Line]) -> str:
+def to_plain_text(lines: Iterable[Line]) -> str:
     """Return lines as plain text."""
     return "".join(f"{''.join(span.text for span in spans).rstrip()}\n" for spans in lines)
 
 
-def width_of(text: str) -> int:
+def measure_width(text: str) -> int:
     """Return a text's width in terminal cells."""
     if text.isascii() or _NARROW.fullmatch(text):
         return len(text)
@@ -115,9 +115,9 @@ def width_of(text: str) -> int:
 
 def cut_text(text: str, width: int) -> str:
     """Cut a text to `width` cells, with an ellipsis."""
-    if width_of(text) <= width:
+    if measure_width(text) <= width:
         return text
-    while text and width_of(text) >= width:
+    while text and measure_width(text) >= width:
         text = text[:-1]
     return f"{text}…"
 
@@ -132,7 +132,7 @@ def align_rows(rows: Sequence[Sequence[Span]], *, limits: Sequence[int] = (), in
         for column, cell in enumerate(row):
             if column == len(widths):
                 widths.append(0)
-            width = width_of(cell.text)
+            width = measure_width(cell.text)
             if column >= len(limits) or width <= limits[column]:
                 widths[column] = max(widths[column], width)
     return [_pad_row(row, widths, indent) for row in rows]
@@ -142,32 +142,34 @@ def _pad_row(row: Sequence[Span], widths: Sequence[int], indent: str) -> Line:
     last = max((column for column, cell in enumerate(row) if cell.text), default=-1)
     spans = [Span(indent)] if indent else []
     for column, cell in enumerate(row[: last + 1]):
-        blanks = max(0, widths[column] - width_of(cell.text)) + len(_GAP) if column < last else 0
+        blanks = max(0, widths[column] - measure_width(cell.text)) + len(_GAP) if column < last else 0
         spans.append(Span(cell.text + " " * blanks, cell.tone) if blanks else cell)
     return tuple(spans)
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str | Span]], *, numbers: Sequence[int] = ()) -> list[Line]:
+def make_table(
+    headings: Sequence[str], rows: Sequence[Sequence[str | Span]], *, numbers: Sequence[int] = ()
+) -> list[Line]:
     """Return rows below quiet headings; the columns in `numbers` are right-aligned."""
     cells = [[Span(heading, Tone.QUIET) for heading in headings]]
     cells += [[Span(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
     for column in numbers:
-        widest = max(width_of(row[column].text) for row in cells)
+        widest = max(measure_width(row[column].text) for row in cells)
         for row in cells:
-            row[column] = Span(" " * (widest - width_of(row[column].text)) + row[column].text, row[column].tone)
+            row[column] = Span(" " * (widest - measure_width(row[column].text)) + row[column].text, row[column].tone)
     return align_rows(cells)
 
 
-def plain_table(
+def make_plain_table(
     headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = (), widest: int | None = None
 ) -> list[Line]:
-    """Return a table of plain text: fast for ASCII, else as `table`.
+    """Return a table of plain text: fast for ASCII, else as `make_table`.
 
     A cell longer than `widest` widens only its own row.
     """
     columns = list(zip(*rows, strict=True))
     if not all(_is_plain("".join(column)) for column in columns):
-        return table(headings, rows, numbers=numbers)
+        return make_table(headings, rows, numbers=numbers)
     most = widest or max(len(cell) for column in columns for cell in column)
     widths = [
         max(len(heading), *(len(cell) for cell in column if len(cell) <= most), 0)
@@ -175,7 +177,7 @@ def plain_table(
     ]
     cells = [f"{{:{'>' if column in numbers else '<'}{width}}}" for column, width in enumerate(widths)]
     fill = _GAP.join(cells).format
-    return [line(Span(fill(*headings).rstrip(), Tone.QUIET)), *[(Span(fill(*row).rstrip()),) for row in rows]]
+    return [make_line(Span(fill(*headings).rstrip(), Tone.QUIET)), *[(Span(fill(*row).rstrip()),) for row in rows]]
 
 
 def _is_plain(text: str) -> bool:

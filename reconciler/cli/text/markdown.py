@@ -10,11 +10,11 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from reconciler.cli.text.action_words import action_mark, title
-from reconciler.cli.text.amounts import json_text
-from reconciler.cli.text.lines import text_of
-from reconciler.cli.text.plan_text import NAMED, closing_lines, list_allowances, rollback_warning_lines
-from reconciler.cli.text.sections import Row, Sections, sections
+from reconciler.cli.text.action_words import choose_action_mark, name_action
+from reconciler.cli.text.amounts import format_json
+from reconciler.cli.text.lines import to_plain_text
+from reconciler.cli.text.plan_text import NAMED, format_plan_totals, format_rollback_warning, list_allowances
+from reconciler.cli.text.sections import Row, Sections, sort_plan_rows
 from reconciler.forges.protocol import Marker
 from reconciler.planning.actions import Create, Risk, is_dangerous
 from reconciler.planning.plan import SHORT_COMMIT
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
     from reconciler.process import Forge
 
 
-def code(text: str) -> str:
+def code_span(text: str) -> str:
     """Return a code span, in which forges read no HTML, mention, link or emoji."""
     safe = escape_invisible(text)
     if safe and "`" not in safe:
         return f"`{safe}`"
-    fence = "`" * (_longest_run(safe) + 1)
+    fence = "`" * (_measure_longest_run(safe) + 1)
     pad = " " if safe.startswith("`") or safe.endswith("`") or not safe else ""
     return f"{fence}{pad}{safe}{pad}{fence}"
 
 
-def cell(text: str) -> str:
+def code_cell(text: str) -> str:
     """Return a code span for a table, with pipes escaped."""
-    return code(text).replace("|", "\\|") if text else ""
+    return code_span(text).replace("|", "\\|") if text else ""
 
 
 _PLAIN_WORD: Final = re.compile(r"\(?[^\W\d_]+(?:['-][^\W\d_]+)*[.,:;)]*|\(?\d+(?:[.,]\d+)*[.,:;)%]*|[→±×]|…\)?")
 """A word in which forges read no Markdown, mention, link or emoji."""
 
 
-def sentence(text: str) -> str:
+def format_sentence(text: str) -> str:
     """Return a sentence as Markdown; names, values and all else that forges could interpret are code spans."""
     parts: list[str] = []
     quoted: list[str] = []
@@ -57,37 +57,37 @@ def sentence(text: str) -> str:
         if quoted:
             whole = " ".join(quoted)
             end = whole[len(whole.rstrip(".,:;")) :]
-            parts.append(code(whole.removesuffix(end)) + end)
+            parts.append(code_span(whole.removesuffix(end)) + end)
             quoted = []
         parts.append(word)
     return " ".join(filter(None, parts))
 
 
-def row(cells: Iterable[str]) -> str:
+def table_row(cells: Iterable[str]) -> str:
     """Return a table row of Markdown cells."""
     return f"| {' | '.join(cells)} |"
 
 
-def block(language: str, lines: Sequence[str]) -> list[str]:
+def fence_block(language: str, lines: Sequence[str]) -> list[str]:
     """Return a fenced block that its lines cannot close."""
     safe = [escape_invisible(line) for line in lines]
-    fence = "`" * max(3, 1 + max((_longest_run(line) for line in safe), default=0))
+    fence = "`" * max(3, 1 + max((_measure_longest_run(line) for line in safe), default=0))
     return [f"{fence}{language}", *safe, fence]
 
 
-def fold_lines(summary: str, lines: Sequence[str]) -> list[str]:
+def build_fold(summary: str, lines: Sequence[str]) -> list[str]:
     """Return a closed fold. `summary` is not escaped."""
     return ["<details>", f"<summary>{summary}</summary>", "", *lines, "", "</details>"]
 
 
-def _longest_run(text: str) -> int:
+def _measure_longest_run(text: str) -> int:
     return max((len(run) for run in re.findall("`+", text)), default=0)
 
 
 LIMIT: Final = 50_000
 """Bytes in a comment; GitHub accepts 65,536 characters."""
 
-_A_LINE: Final = 20
+_NAMES_PER_LINE: Final = 20
 """Names in a line; lines are omitted whole."""
 _ROOM: Final = 200
 """Reserved for the line that counts omitted names."""
@@ -101,7 +101,7 @@ class NamedLine:
     names: int
 
 
-def named_lines(head: str, addresses: Iterable[str]) -> list[NamedLine]:
+def group_addresses(head: str, addresses: Iterable[str]) -> list[NamedLine]:
     """Return addresses in short form: those with a common prefix share a line."""
     by_start: dict[str, list[str]] = {}
     for address in addresses:
@@ -109,9 +109,9 @@ def named_lines(head: str, addresses: Iterable[str]) -> list[NamedLine]:
         by_start.setdefault(address[:cut], []).append(address[cut:])
     lines: list[NamedLine] = []
     for start, names in by_start.items():
-        for position in range(0, len(names), _A_LINE):
-            some = names[position : position + _A_LINE]
-            text = code(start + some[0]) if len(some) == 1 else f"{code(start)} {code(' '.join(some))}"
+        for position in range(0, len(names), _NAMES_PER_LINE):
+            some = names[position : position + _NAMES_PER_LINE]
+            text = code_span(start + some[0]) if len(some) == 1 else f"{code_span(start)} {code_span(' '.join(some))}"
             lines.append(NamedLine(f"- {head} {text}", len(some)))
     return lines
 
@@ -135,7 +135,7 @@ MOST: Final = 25
 """Limit of actions in a readable picture."""
 
 
-def dependency_picture(plan: Plan) -> list[str]:
+def draw_dependencies(plan: Plan) -> list[str]:
     """Return a plan's dependencies as a Mermaid block; empty without any, or with too many actions."""
     by_id = {action.id: action for action in plan.actions}
     pairs = [(before, action.id) for action in plan.actions for before in action.depends_on if before in by_id]
@@ -145,11 +145,11 @@ def dependency_picture(plan: Plan) -> list[str]:
         return []
     names = {name: f"a{position}" for position, name in enumerate(shown)}
     nodes = [
-        f'  {names[name]}["{escape_mermaid_label(f"{action_mark(by_id[name])[0]} {title(by_id[name])}")}"]'
+        f'  {names[name]}["{escape_mermaid_label(f"{choose_action_mark(by_id[name])[0]} {name_action(by_id[name])}")}"]'
         for name in shown
     ]
     arrows = [f"  {names[before]} --> {names[after]}" for before, after in pairs]
-    return [*block("mermaid", ["graph LR", *nodes, *arrows]), ""]
+    return [*fence_block("mermaid", ["graph LR", *nodes, *arrows]), ""]
 
 
 def escape_mermaid_label(text: str) -> str:
@@ -170,58 +170,58 @@ _DIFF_SIGNS: Final = {"+": "+", "-": "-", "=": "+", "≠": "-"}
 """Signs by which a diff colours its lines; others are changes."""
 
 
-def ordinary_rows(parts: Sections) -> list[str]:
+def format_ordinary_rows(parts: Sections) -> list[str]:
     """Return all rows."""
-    return _folded_rows(_ordinary_entries(parts), parts.drift, parts.waiting)
+    return _fold_rows(_list_ordinary_rows(parts), parts.drift, parts.waiting)
 
 
 def fit_rows(parts: Sections, room: int) -> list[str]:
     """Return rows up to `room` bytes, drifted and waiting ones first, and counts of the rest."""
-    room -= len("\n".join(ordinary_counts(parts)).encode()) + _FRAME
+    room -= len("\n".join(count_ordinary_rows(parts)).encode()) + _FRAME
     chosen: list[Sequence[Row]] = []
-    for rows in (parts.drift, parts.waiting, _ordinary_entries(parts)):
+    for rows in (parts.drift, parts.waiting, _list_ordinary_rows(parts)):
         count, used = _count_fitting(rows, room - _FRAME)
         chosen.append(rows[:count])
         room -= used + _FRAME if count else 0
     drift, waiting, ordinary = chosen
     if not any(chosen):
-        return ordinary_counts(parts)
-    rest = _count_lines(
-        _ordinary_entries(parts)[len(ordinary) :], parts.drift[len(drift) :], parts.waiting[len(waiting) :]
+        return count_ordinary_rows(parts)
+    rest = _format_counts(
+        _list_ordinary_rows(parts)[len(ordinary) :], parts.drift[len(drift) :], parts.waiting[len(waiting) :]
     )
     return [
-        *_folded_rows(ordinary, drift, waiting),
+        *_fold_rows(ordinary, drift, waiting),
         *(["And these, which do not fit here:", "", *rest] if rest else []),
     ]
 
 
-def ordinary_counts(parts: Sections) -> list[str]:
+def count_ordinary_rows(parts: Sections) -> list[str]:
     """Return counts by sign, kind and cluster."""
-    return _count_lines(_ordinary_entries(parts), parts.drift, parts.waiting)
+    return _format_counts(_list_ordinary_rows(parts), parts.drift, parts.waiting)
 
 
-def few_counts(parts: Sections) -> list[str]:
+def count_all_rows(parts: Sections) -> list[str]:
     """Return one number for plans on too many clusters for a table."""
-    rows = (len(_ordinary_entries(parts)), "ordinary change", None), (len(parts.drift), "drifted field", None)
+    rows = (len(_list_ordinary_rows(parts)), "ordinary change", None), (len(parts.drift), "drifted field", None)
     others = [pluralize(number, noun, many) for number, noun, many in rows if number]
     return [f"{', '.join(others)}.", ""] if others else []
 
 
-def _ordinary_entries(parts: Sections) -> Sequence[Row]:
+def _list_ordinary_rows(parts: Sections) -> Sequence[Row]:
     return (*parts.changes, *parts.jobs)
 
 
 def _count_fitting(rows: Sequence[Row], room: int) -> tuple[int, int]:
     used = 0
     for count, entry in enumerate(rows[:MOST_ROWS]):
-        length = sum(len(escape_invisible(text).encode()) + len("\n") for text in _diff_lines(entry))
+        length = sum(len(escape_invisible(text).encode()) + len("\n") for text in _format_diff(entry))
         if used + length > room:
             return count, used
         used += length
     return min(len(rows), MOST_ROWS), used
 
 
-def _folded_rows(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequence[Row]) -> list[str]:
+def _fold_rows(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequence[Row]) -> list[str]:
     named = (
         (ordinary, pluralize(len(ordinary), "ordinary change")),
         (drift, pluralize(len(drift), "drifted field")),
@@ -231,12 +231,12 @@ def _folded_rows(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequenc
         line
         for rows, title in named
         if rows
-        for line in fold_lines(title, block("diff", [text for entry in rows for text in _diff_lines(entry)]))
+        for line in build_fold(title, fence_block("diff", [text for entry in rows for text in _format_diff(entry)]))
     ]
     return [*parts, ""] if parts else []
 
 
-def _diff_lines(entry: Row) -> list[str]:
+def _format_diff(entry: Row) -> list[str]:
     sign = _DIFF_SIGNS.get(entry.sign, "!")
     own = "" if sign == entry.sign else f"{entry.sign} "
     more = entry.more if isinstance(entry.action, Create) else ()
@@ -244,12 +244,13 @@ def _diff_lines(entry: Row) -> list[str]:
     return ["  ".join(filter(None, cells)), *(f"{sign}       {text}" for text in more)]
 
 
-def _count_lines(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequence[Row]) -> list[str]:
+def _format_counts(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequence[Row]) -> list[str]:
     groups = Counter(
         (entry.sign, kind_of(entry.action.address), entry.action.cluster or "") for entry in ordinary if entry.action
     )
     lines = [
-        row((sign, kind, cell(cluster), format_count(count))) for (sign, kind, cluster), count in sorted(groups.items())
+        table_row((sign, kind, code_cell(cluster), format_count(count)))
+        for (sign, kind, cluster), count in sorted(groups.items())
     ]
     table = ["| | kind | cluster | count |", "| --- | --- | --- | ---: |", *lines, ""] if lines else []
     others = [pluralize(len(drift), "drifted field")] if drift else []
@@ -257,97 +258,113 @@ def _count_lines(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequenc
     return [*table, *([f"{', '.join(others)}.", ""] if others else [])]
 
 
-def plan_markdown(plan: Plan, forge: Forge | None = None, today: date | None = None) -> str:
+def format_plan_comment(plan: Plan, forge: Forge | None = None, today: date | None = None) -> str:
     """Return the comment, within `LIMIT` bytes. Ordinary changes shrink to counts before dangers are shortened.
 
     `forge`: where files, commit and run are shown. `today`: from which the allowance that the comment offers ends.
     """
-    plan_sections = sections(plan)
+    plan_sections = sort_plan_rows(plan)
     text = ""
-    for parts in _comment_forms(plan, plan_sections, forge, today):
+    for parts in _list_comment_forms(plan, plan_sections, forge, today):
         text = "\n".join(parts) + "\n"
         if len(text.encode()) <= LIMIT:
             return text
     return text
 
 
-def _comment_forms(plan: Plan, plan_sections: Sections, forge: Forge | None, today: date | None) -> Iterator[list[str]]:
+def _list_comment_forms(
+    plan: Plan, plan_sections: Sections, forge: Forge | None, today: date | None
+) -> Iterator[list[str]]:
     """Yield ever shorter forms; the last one always fits."""
-    head, errors = _head_lines(plan, forge), _error_lines(plan_sections.errors)
+    head, errors = _format_head(plan, forge), _format_errors(plan_sections.errors)
     if len(plan_sections.danger) < MOST_ROWS:
-        danger, tail = _danger_lines(plan_sections.danger, forge, with_words=True), _tail_lines(plan, today)
+        danger, tail = _format_danger(plan_sections.danger, forge, with_words=True), _format_tail(plan, today)
         if len(plan_sections.changes) + len(plan_sections.jobs) < MOST_ROWS:
-            rest = ordinary_rows(plan_sections)
-            yield [*head, *errors, *danger, *rest, *dependency_picture(plan), *tail]
+            rest = format_ordinary_rows(plan_sections)
+            yield [*head, *errors, *danger, *rest, *draw_dependencies(plan), *tail]
             yield [*head, *errors, *danger, *rest, *tail]
         room = LIMIT - len("\n".join([*head, *errors, *danger, *tail]).encode())
         yield [*head, *errors, *danger, *fit_rows(plan_sections, room), *tail]
-    for rest in (ordinary_counts(plan_sections), few_counts(plan_sections)):
-        room = LIMIT - len("\n".join([*head, *rest, *_end_lines(plan)]).encode())
+    for rest in (count_ordinary_rows(plan_sections), count_all_rows(plan_sections)):
+        room = LIMIT - len("\n".join([*head, *rest, *_format_footer(plan)]).encode())
         if len(plan_sections.danger) < MOST_ROWS:
-            yield [*head, *errors, *_danger_lines(plan_sections.danger, with_words=False), *rest, *_end_lines(plan)]
+            yield [
+                *head,
+                *errors,
+                *_format_danger(plan_sections.danger, with_words=False),
+                *rest,
+                *_format_footer(plan),
+            ]
         # as many addresses as fit; a line counts the others
-        yield [*head, *_address_lines(plan_sections, room), *rest, *_end_lines(plan)]
+        yield [*head, *_format_addresses(plan_sections, room), *rest, *_format_footer(plan)]
 
 
-def _address_lines(plan_sections: Sections, room: int) -> list[str]:
+def _format_addresses(plan_sections: Sections, room: int) -> list[str]:
     """Return errors and dangers as addresses; those with a common prefix share a line."""
-    lines = [NamedLine(line, 0) for line in _heading_lines(len(plan_sections.errors), "Errors") if plan_sections.errors]
-    lines += [NamedLine(f"- {code(entry.name)}", 1) for entry in plan_sections.errors]
+    lines = [
+        NamedLine(line, 0) for line in _format_heading(len(plan_sections.errors), "Errors") if plan_sections.errors
+    ]
+    lines += [NamedLine(f"- {code_span(entry.name)}", 1) for entry in plan_sections.errors]
     lines += [
         NamedLine(line, 0)
-        for line in ("", *_heading_lines(len(plan_sections.danger), "⚠ Danger"))
+        for line in ("", *_format_heading(len(plan_sections.danger), "⚠ Danger"))
         if plan_sections.danger
     ]
     by_head: dict[str, list[str]] = {}
-    for entry in sorted(plan_sections.danger, key=_gravest_first):
+    for entry in sorted(plan_sections.danger, key=_rank_danger):
         verb = find_kind_name(entry.action) if entry.action else ""
-        by_head.setdefault(f"{code(entry.sign)} {verb}{' **blocked**' if _is_blocked(entry) else ''}", []).append(
+        by_head.setdefault(f"{code_span(entry.sign)} {verb}{' **blocked**' if _is_blocked(entry) else ''}", []).append(
             entry.name
         )
     for head, names in by_head.items():
-        lines += named_lines(head, names)
+        lines += group_addresses(head, names)
     return [*fit_names(lines, room), ""]
 
 
-def _gravest_first(entry: Row) -> tuple[bool, int]:
+def _rank_danger(entry: Row) -> tuple[bool, int]:
     risk = entry.action.risk if entry.action else Risk.NONE
     return not _is_blocked(entry), -list(Risk).index(risk)
 
 
-def _heading_lines(count: int, title: str) -> list[str]:
+def _format_heading(count: int, title: str) -> list[str]:
     return [f"#### {title} ({format_count(count)})", ""]
 
 
-def _head_lines(plan: Plan, forge: Forge | None) -> list[str]:
+def _format_head(plan: Plan, forge: Forge | None) -> list[str]:
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     return [
         Marker(
-            "plan", plan.workspace, plan.environment, plan.digest, _count_items(plan), plan.approvers, _verdict(plan)
+            "plan",
+            plan.workspace,
+            plan.environment,
+            plan.digest,
+            _count_items(plan),
+            plan.approvers,
+            _find_verdict(plan),
         ).line,
-        f"### Plan for {code(name)}",
+        f"### Plan for {code_span(name)}",
         "",
-        *([text_of(rollback_warning_lines(plan))] if plan.back_to is not None else []),
-        f"**{format_totals(plan)}**{_where_text(forge)}",
+        *([to_plain_text(format_rollback_warning(plan))] if plan.back_to is not None else []),
+        f"**{format_totals(plan)}**{_link_commit_and_run(forge)}",
         "",
-        *_approval_lines(plan),
+        *_format_approvals(plan),
     ]
 
 
-def _where_text(forge: Forge | None) -> str:
+def _link_commit_and_run(forge: Forge | None) -> str:
     """Return the commit and the run of the pipeline, as links."""
     if forge is None or not forge.commit:
         return ""
     run = f" · [run]({forge.run})" if forge.run else ""
-    return f" · commit [{code(forge.commit[:SHORT_COMMIT])}]({forge.commits}{forge.commit}){run}"
+    return f" · commit [{code_span(forge.commit[:SHORT_COMMIT])}]({forge.commits}{forge.commit}){run}"
 
 
-def _approval_lines(plan: Plan) -> list[str]:
+def _format_approvals(plan: Plan) -> list[str]:
     messages = [warning.message for warning in plan.warnings if warning.concerns_approval]
-    return [line for message in messages for line in (f"**{cell(message)}**", "")]
+    return [line for message in messages for line in (f"**{code_cell(message)}**", "")]
 
 
-def _verdict(plan: Plan) -> str:
+def _find_verdict(plan: Plan) -> str:
     if plan.errors:
         return "errors"
     return "blocked" if plan.blocked else "danger" if any(map(is_dangerous, plan.actions)) else ""
@@ -357,64 +374,64 @@ def _count_items(plan: Plan) -> int:
     return len(plan.actions) + len(plan.waiting) + len(plan.errors)
 
 
-def _error_lines(rows: Sequence[Row]) -> list[str]:
+def _format_errors(rows: Sequence[Row]) -> list[str]:
     if not rows:
         return []
-    lines = [f"- {code(entry.name)}<br>{sentence(entry.whole)}" for entry in rows]
+    lines = [f"- {code_span(entry.name)}<br>{format_sentence(entry.whole)}" for entry in rows]
     return [f"#### Errors ({format_count(len(rows))})", "", *lines, ""]
 
 
-def _danger_lines(rows: Sequence[Row], forge: Forge | None = None, *, with_words: bool) -> list[str]:
+def _format_danger(rows: Sequence[Row], forge: Forge | None = None, *, with_words: bool) -> list[str]:
     if not rows:
         return []
-    lines = [_danger_item(entry, forge) if with_words else _brief_line(entry) for entry in rows]
+    lines = [_format_danger_item(entry, forge) if with_words else _format_brief_danger(entry) for entry in rows]
     return [f"#### ⚠ Danger ({format_count(len(rows))})", "", *lines, ""]
 
 
-def _danger_item(entry: Row, forge: Forge | None) -> str:
+def _format_danger_item(entry: Row, forge: Forge | None) -> str:
     """Return an item of a list: on a phone the change is visible without scrolling sideways."""
-    blocked = sentence(entry.blocked)
-    texts = [", ".join(code(text) for text in (entry.what, *entry.more)), sentence(entry.note)]
+    blocked = format_sentence(entry.blocked)
+    texts = [", ".join(code_span(text) for text in (entry.what, *entry.more)), format_sentence(entry.note)]
     texts.append(f"**{blocked}**" if blocked and _is_blocked(entry) else blocked)
-    return f"- {code(entry.sign)} {_link_address(entry, forge)}<br>{' · '.join(filter(None, texts))}"
+    return f"- {code_span(entry.sign)} {_link_address(entry, forge)}<br>{' · '.join(filter(None, texts))}"
 
 
 def _link_address(entry: Row, forge: Forge | None) -> str:
     """Return the address of a row, as a link to its lines in the files if the forge shows them."""
-    name, source = code(entry.name), None if entry.action is None else entry.action.source
+    name, source = code_span(entry.name), None if entry.action is None else entry.action.source
     if forge is None or not source:
         return name
     path, _, number = source.rpartition(":")
     return f"[{name}]({forge.files}{quote(path, errors='surrogateescape')}#L{number})" if number.isdecimal() else name
 
 
-def _brief_line(entry: Row) -> str:
-    return f"- {code(entry.sign)} {code(entry.name)}{' **blocked**' if _is_blocked(entry) else ''}"
+def _format_brief_danger(entry: Row) -> str:
+    return f"- {code_span(entry.sign)} {code_span(entry.name)}{' **blocked**' if _is_blocked(entry) else ''}"
 
 
 def _is_blocked(entry: Row) -> bool:
     return entry.action is not None and entry.action.blocked is not None
 
 
-def _tail_lines(plan: Plan, today: date | None) -> list[str]:
-    _, *rest = text_of(closing_lines(plan)).splitlines()  # The head has the counts.
-    return [*_allowance_lines(plan, today), *(block("", rest) if rest else []), *_end_lines(plan)]
+def _format_tail(plan: Plan, today: date | None) -> list[str]:
+    _, *rest = to_plain_text(format_plan_totals(plan)).splitlines()  # The head has the counts.
+    return [*_format_allowances(plan, today), *(fence_block("", rest) if rest else []), *_format_footer(plan)]
 
 
 _ALLOWED_DAYS: Final = 14
 
 
-def _allowance_lines(plan: Plan, today: date | None) -> list[str]:
+def _format_allowances(plan: Plan, today: date | None) -> list[str]:
     """Return the lines of `reconciler.yaml` that allow what is blocked: a pull request has no command line."""
     allows = list_allowances(plan)
     if not allows or today is None:
         return []
     until = today + timedelta(days=_ALLOWED_DAYS)
-    rows = [f'      - {{action: {json_text(allow)}, until: {until}, reason: "why"}}' for allow in allows[:NAMED]]
+    rows = [f'      - {{action: {format_json(allow)}, until: {until}, reason: "why"}}' for allow in allows[:NAMED]]
     rows += [f"      # and {format_count(len(allows) - NAMED)} more"] if len(allows) > NAMED else []
     title = "Allow it in this pull request: add this to reconciler.yaml, with the reason"
-    return [*fold_lines(title, block("yaml", ["spec:", "  guards:", "    allow:", *rows])), ""]
+    return [*build_fold(title, fence_block("yaml", ["spec:", "  guards:", "    allow:", *rows])), ""]
 
 
-def _end_lines(plan: Plan) -> list[str]:
-    return ["", f"<sub>digest {code(plan.digest[:8])} · created by reconciler {code(plan.tool)}</sub>"]
+def _format_footer(plan: Plan) -> list[str]:
+    return ["", f"<sub>digest {code_span(plan.digest[:8])} · created by reconciler {code_span(plan.tool)}</sub>"]

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table, table
-from reconciler.cli.text.topics_text import time_text
+from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, make_line, make_plain_table, make_table
+from reconciler.cli.text.topics_text import format_time
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.manifests.edit import format_flow_value
 from reconciler.operations.mirrors.mirror_views import MirrorError, MirrorErrors, MirrorList, MirrorRow, PartitionLag
@@ -23,77 +23,77 @@ _DESCRIBED: Final = ("link", "mirror", "source", "status", "since", "partition",
 _WIDEST: Final = 100
 _UNKNOWN: Final = "?"
 _NONE: Final = "-"
-GOES_ON: Final = "`reconciler run --once --only mirror`"
+CONTINUE_COMMAND: Final = "`reconciler run --once --only mirror`"
 _QUIET: Final = frozenset({MirrorStatus.ACTIVE, MirrorStatus.STOPPED})
 
 
-def mirrors_text(mirrors: MirrorList) -> list[Line]:
+def format_mirrors(mirrors: MirrorList) -> list[Line]:
     """Return a row for each mirror, and counts by state."""
     if not mirrors.rows:
-        return [] if mirrors.lost else [line(f"There are no mirrors on {_cluster_names(mirrors.clusters)}.")]
-    rows = [_mirror_cells(row) for row in mirrors.rows]
+        return [] if mirrors.lost else [make_line(f"There are no mirrors on {_name_clusters(mirrors.clusters)}.")]
+    rows = [_build_mirror_cells(row) for row in mirrors.rows]
     states = Counter(row.seen.status for row in mirrors.rows)
     texts = ", ".join(f"{format_count(states[state])} {state}" for state in MirrorStatus if states[state])
     unmeasured = any(row.seen.partitions and not row.partitions for row in mirrors.rows)
     return [
-        *plain_table(_LISTED, rows, numbers=(6, 7), widest=_WIDEST),
+        *make_plain_table(_LISTED, rows, numbers=(6, 7), widest=_WIDEST),
         EMPTY,
-        line(f"{pluralize(len(mirrors.rows), 'mirror')}: {texts}"),
+        make_line(f"{pluralize(len(mirrors.rows), 'mirror')}: {texts}"),
         *(
-            [line(Span("Not all lags were measured: describe a mirror to see its own.", Tone.QUIET))]
+            [make_line(Span("Not all lags were measured: describe a mirror to see its own.", Tone.QUIET))]
             if unmeasured
             else []
         ),
     ]
 
 
-def _cluster_names(names: Sequence[str]) -> str:
+def _name_clusters(names: Sequence[str]) -> str:
     return f"cluster {names[0]}" if len(names) == 1 else "any cluster"
 
 
-def _mirror_cells(row: MirrorRow) -> tuple[str, ...]:
+def _build_mirror_cells(row: MirrorRow) -> tuple[str, ...]:
     seen = row.seen
     return (
         seen.cluster,
         seen.link,
         seen.name,
         seen.source,
-        _status_text(row),
-        time_text(seen.since_ms) or _NONE,
+        _format_status(row),
+        format_time(seen.since_ms) or _NONE,
         format_count(seen.partitions),
-        _lag_text(row, row.max_lag),
+        _format_lag_cell(row, row.max_lag),
     )
 
 
-def _status_text(row: MirrorRow) -> str:
+def _format_status(row: MirrorRow) -> str:
     return f"{row.seen.status} (auto-created)" if row.seen.is_automatic else row.seen.status
 
 
-def _lag_text(row: MirrorRow, lag: int | None) -> str:
+def _format_lag_cell(row: MirrorRow, lag: int | None) -> str:
     if lag is not None:
         return format_count(lag)
     return _NONE if row.seen.status is MirrorStatus.STOPPED else _UNKNOWN
 
 
-def mirror_details_text(rows: Sequence[MirrorRow]) -> list[Line]:
+def format_mirror_details(rows: Sequence[MirrorRow]) -> list[Line]:
     """Return mirrors with partitions, errors and permitted verbs."""
-    blocks = [list(_mirror_lines(row)) for row in rows]
+    blocks = [list(_format_mirror(row)) for row in rows]
     return [row_line for place, block in enumerate(blocks) for row_line in ([EMPTY] if place else []) + block]
 
 
-def _mirror_lines(row: MirrorRow) -> Iterator[Line]:
+def _format_mirror(row: MirrorRow) -> Iterator[Line]:
     seen = row.seen
     tone = Tone.PLAIN if seen.status in _QUIET else Tone.CHANGE
-    yield line(
+    yield make_line(
         Span(row.address, Tone.STRONG),
         f" mirrors {seen.source_cluster}/{seen.source}: ",
-        Span(_status_text(row), tone),
-        f" since {time_text(seen.since_ms)}" if seen.since_ms else "",
+        Span(_format_status(row), tone),
+        f" since {format_time(seen.since_ms)}" if seen.since_ms else "",
     )
     for word, text in _list_facts(row):
-        yield line("  ", Span(f"{word}: ", Tone.QUIET), text)
+        yield make_line("  ", Span(f"{word}: ", Tone.QUIET), text)
     yield EMPTY
-    yield from table(_DESCRIBED, [_partition_cells(row, lag) for lag in row.partitions], numbers=(5, 6, 7))
+    yield from make_table(_DESCRIBED, [_build_partition_cells(row, lag) for lag in row.partitions], numbers=(5, 6, 7))
 
 
 def _list_facts(row: MirrorRow) -> Iterator[tuple[str, str]]:
@@ -101,45 +101,45 @@ def _list_facts(row: MirrorRow) -> Iterator[tuple[str, str]]:
     if seen.stopped_by is not None:
         yield "stopped by", seen.stopped_by
     if seen.operation is not None:
-        yield "in progress", f"{seen.operation.verb}; {GOES_ON} continues it"
+        yield "in progress", f"{seen.operation.verb}; {CONTINUE_COMMAND} continues it"
     if seen.trouble is not None:
         yield "error", f"{seen.trouble.code}: {seen.trouble.message}"
     yield "commands", describe_legal_verbs(row.seen.status, row.legal) or "nothing"
 
 
-def _partition_cells(row: MirrorRow, lag: PartitionLag) -> tuple[str, ...]:
+def _build_partition_cells(row: MirrorRow, lag: PartitionLag) -> tuple[str, ...]:
     seen = row.seen
     return (
         seen.link,
         seen.name,
         seen.source,
         seen.status,
-        time_text(seen.since_ms) or _NONE,
+        format_time(seen.since_ms) or _NONE,
         str(lag.partition),
-        _lag_text(row, lag.lag),
+        _format_lag_cell(row, lag.lag),
         str(lag.fetched),
     )
 
 
-def errors_text(errors: MirrorErrors) -> list[Line]:
+def format_mirror_errors(errors: MirrorErrors) -> list[Line]:
     """Return a row for each error."""
     if not errors.errors:
-        return [] if errors.lost else [line("Nothing is wrong.")]
+        return [] if errors.lost else [make_line("Nothing is wrong.")]
     rows = [
         (
             error.cluster,
             error.link,
-            _subject_of(error),
+            _name_subject(error),
             error.trouble.code,
             error.trouble.message,
-            time_text(error.trouble.since_ms) or _NONE,
+            format_time(error.trouble.since_ms) or _NONE,
         )
         for error in errors.errors
     ]
-    return plain_table(("cluster", "link", "where", "error code", "error message", "since"), rows, widest=_WIDEST)
+    return make_plain_table(("cluster", "link", "where", "error code", "error message", "since"), rows, widest=_WIDEST)
 
 
-def _subject_of(error: MirrorError) -> str:
+def _name_subject(error: MirrorError) -> str:
     if error.task is not None:
         return f"task {error.task}"
     return f"mirror {error.mirror}" if error.mirror is not None else "the link"
@@ -148,10 +148,14 @@ def _subject_of(error: MirrorError) -> str:
 _LINKED: Final = ("cluster", "link", "source", "mode", "prefix", "state", "mirrors")
 
 
-def links_text(links: LinkList) -> list[Line]:
+def format_links(links: LinkList) -> list[Line]:
     """Return a row for each link."""
     if not links.rows:
-        return [] if links.lost else [line("There are no links. Create one: reconciler link create, or a MirrorLink.")]
+        return (
+            []
+            if links.lost
+            else [make_line("There are no links. Create one: reconciler link create, or a MirrorLink.")]
+        )
     rows = [
         (
             row.cluster,
@@ -160,38 +164,38 @@ def links_text(links: LinkList) -> list[Line]:
             row.seen.declared.spec.mode,
             row.seen.declared.spec.prefix or _NONE,
             row.seen.status,
-            _mirror_states(row),
+            _count_mirror_states(row),
         )
         for row in links.rows
     ]
-    return [*plain_table(_LINKED, rows, widest=_WIDEST), EMPTY, line(pluralize(len(links.rows), "link"))]
+    return [*make_plain_table(_LINKED, rows, widest=_WIDEST), EMPTY, make_line(pluralize(len(links.rows), "link"))]
 
 
-def _mirror_states(row: LinkRow) -> str:
+def _count_mirror_states(row: LinkRow) -> str:
     states = ", ".join(
         f"{format_count(row.mirrors[state])} {state}" for state in MirrorStatus if row.mirrors.get(state)
     )
     return states or _NONE
 
 
-def link_details_text(rows: Sequence[LinkRow]) -> list[Line]:
+def format_link_details(rows: Sequence[LinkRow]) -> list[Line]:
     """Return links with fields, tasks, mirrors, errors and permitted verbs."""
-    blocks = [list(_link_lines(row)) for row in rows]
+    blocks = [list(_format_link(row)) for row in rows]
     return [row_line for place, block in enumerate(blocks) for row_line in ([EMPTY] if place else []) + block]
 
 
-def _link_lines(row: LinkRow) -> Iterator[Line]:
+def _format_link(row: LinkRow) -> Iterator[Line]:
     seen = row.seen
     tone = Tone.PLAIN if seen.status is LinkStatus.ACTIVE else Tone.CHANGE
     name = seen.declared.spec.source
     known = "" if seen.source_cluster_id is None else f" ({seen.source_cluster_id})"
-    yield line(Span(row.address, Tone.STRONG), f" from {name}{known}: ", Span(seen.status, tone))
+    yield make_line(Span(row.address, Tone.STRONG), f" from {name}{known}: ", Span(seen.status, tone))
     for key, value in seen.declared.spec.to_json().items():
         if key != "source":
-            yield line("  ", Span(f"{key}: ", Tone.QUIET), format_flow_value(value))
-    yield line("  ", Span("mirrors: ", Tone.QUIET), _mirror_states(row))
+            yield make_line("  ", Span(f"{key}: ", Tone.QUIET), format_flow_value(value))
+    yield make_line("  ", Span("mirrors: ", Tone.QUIET), _count_mirror_states(row))
     if seen.trouble is not None:
-        yield line("  ", Span("error: ", Tone.QUIET), f"{seen.trouble.code}: {seen.trouble.message}")
+        yield make_line("  ", Span("error: ", Tone.QUIET), f"{seen.trouble.code}: {seen.trouble.message}")
     for task, trouble in sorted(seen.tasks.items()):
-        yield line("  ", Span(f"task {task}: ", Tone.QUIET), f"{trouble.code}: {trouble.message}")
-    yield line("  ", Span("commands: ", Tone.QUIET), ", ".join(row.legal))
+        yield make_line("  ", Span(f"task {task}: ", Tone.QUIET), f"{trouble.code}: {trouble.message}")
+    yield make_line("  ", Span("commands: ", Tone.QUIET), ", ".join(row.legal))

@@ -6,8 +6,18 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, align_rows, break_lines, line, pack_cells, width_of
-from reconciler.cli.text.sections import Row, Sections, sections
+from reconciler.cli.text.lines import (
+    EMPTY,
+    Line,
+    Span,
+    Tone,
+    align_rows,
+    break_lines,
+    make_line,
+    measure_width,
+    pack_cells,
+)
+from reconciler.cli.text.sections import Row, Sections, sort_plan_rows
 from reconciler.planning.actions import Action, Delete, Reason
 from reconciler.planning.allowances import group_allowances
 from reconciler.planning.plan import SHORT_COMMIT
@@ -30,7 +40,7 @@ NAMED: Final = 20
 _SHORT_DIGEST: Final = 8
 
 
-class Reading(Protocol):
+class PlanReading(Protocol):
     """What was read for the plan, and the duration; only in text output, because it varies."""
 
     @property
@@ -54,56 +64,60 @@ class Reading(Protocol):
         ...
 
 
-def plan_text(plan: Plan, reading: Reading | None = None, *, width: int | None = None) -> list[Line]:
+def format_plan(plan: Plan, reading: PlanReading | None = None, *, width: int | None = None) -> list[Line]:
     """Return a plan; one of orders has no workspace and no header.
 
     `width`: of the terminal; longer lines are wrapped.
     """
-    plan_sections = sections(plan)
-    head = [_header(plan, reading), *rollback_warning_lines(plan)] if plan.workspace else []
+    plan_sections = sort_plan_rows(plan)
+    head = [_format_header(plan, reading), *format_rollback_warning(plan)] if plan.workspace else []
     lines = [*break_lines(head, width), EMPTY] if head else []
-    for name, rows, tone in _sections_in_order(plan_sections):
+    for name, rows, tone in _order_sections(plan_sections):
         if rows:
-            lines.append(line(Span(f"{name:<8}{format_count(len(rows))}", tone)))
-            lines.extend(_section_lines(rows, width))
+            lines.append(make_line(Span(f"{name:<8}{format_count(len(rows))}", tone)))
+            lines.extend(_format_section(rows, width))
     if plan.unmanaged:
         lines.append(
-            line(Span(f"{pluralize(len(plan.unmanaged), 'resource')} not in the files, left alone", Tone.QUIET))
+            make_line(Span(f"{pluralize(len(plan.unmanaged), 'resource')} not in the files, left alone", Tone.QUIET))
         )
     if lines and lines[-1] != EMPTY:
         lines.append(EMPTY)
-    return [*lines, *closing_lines(plan, width)]
+    return [*lines, *format_plan_totals(plan, width)]
 
 
-def rollback_warning_lines(plan: Plan) -> list[Line]:
+def format_rollback_warning(plan: Plan) -> list[Line]:
     """Return a warning if a plan restores an earlier state instead of the files."""
     if plan.back_to is None:
         return []
     where = f"Back to what was applied as state #{plan.back_to}. "
-    return [line(Span(where, Tone.DANGER), "Change the files too, or the next plan undoes it.")]
+    return [make_line(Span(where, Tone.DANGER), "Change the files too, or the next plan undoes it.")]
 
 
-def closing_lines(plan: Plan, width: int | None = None) -> list[Line]:
+def format_plan_totals(plan: Plan, width: int | None = None) -> list[Line]:
     """Return counts, the digest, and the flags that lift each block; flags in several lines can be pasted."""
     # The rows say what is blocked, and the error that follows counts it.
     counts = format_totals(plan, with_blocked=False)
-    lines = [line(Span("Plan: ", Tone.STRONG), counts, f" · digest {plan.digest[:_SHORT_DIGEST]}")]
+    lines = [make_line(Span("Plan: ", Tone.STRONG), counts, f" · digest {plan.digest[:_SHORT_DIGEST]}")]
     allows = list_allowances(plan)
     allows += [plan.applied.allow] if plan.applied and plan.applied.allow else []
     if allows:
         # blocked by older files, not by an action
         what = "Allow once with" if plan.blocked else "Apply is blocked; allow once with"
         flags = [f"--allow {shlex.quote(name)}" for name in allows]
-        lines.append(line(Span(f"{what}: ", Tone.DANGER), _join_first(flags)))
-        if width is not None and sum(width_of(span.text) for span in lines[-1]) > width:
+        lines.append(make_line(Span(f"{what}: ", Tone.DANGER), _join_first(flags)))
+        if width is not None and sum(measure_width(span.text) for span in lines[-1]) > width:
             shown = _join_first(flags, " \\\n  ").split("\n")
-            lines[-1:] = [line(Span(f"{what}:", Tone.DANGER)), line("  ", shown[0]), *map(line, shown[1:])]
+            lines[-1:] = [
+                make_line(Span(f"{what}:", Tone.DANGER)),
+                make_line("  ", shown[0]),
+                *map(make_line, shown[1:]),
+            ]
     if stuck := [action.id for action in plan.blocked if action.blocked and action.blocked.allow is None]:
-        lines.append(line(Span("Nothing allows: ", Tone.DANGER), _join_first(stuck)))
-    return break_lines([*lines, *_alternative_lines(plan)], width)
+        lines.append(make_line(Span("Nothing allows: ", Tone.DANGER), _join_first(stuck)))
+    return break_lines([*lines, *_format_alternative(plan)], width)
 
 
-def _alternative_lines(plan: Plan) -> list[Line]:
+def _format_alternative(plan: Plan) -> list[Line]:
     """Return a declaration that keeps the records of the first blocked delete; the others need a similar one."""
     deletes = [action for action in plan.blocked if kind_of(action.address) == "topic"]
     alternatives = [(action, block.instead) for action in deletes if (block := action.blocked) and block.instead]
@@ -112,7 +126,7 @@ def _alternative_lines(plan: Plan) -> list[Line]:
     (action, yaml), more = alternatives[0], len(alternatives) - 1
     others = f" (and {pluralize(more, 'more topic')} likewise)" if more else ""
     text = f"to keep its records in object storage declare, in place of {action.id}{others}:  {yaml}"
-    return [line(Span("Safer: ", Tone.STRONG), text)]
+    return [make_line(Span("Safer: ", Tone.STRONG), text)]
 
 
 def _join_first(words: list[str], gap: str = " ") -> str:
@@ -134,7 +148,7 @@ def _is_counted(action: Action) -> bool:
     return isinstance(action, Delete) and Reason.DESTROYED not in action.reasons
 
 
-def _header(plan: Plan, reading: Reading | None) -> Line:
+def _format_header(plan: Plan, reading: PlanReading | None) -> Line:
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     parts = [f"state #{plan.base.serial}" if plan.base else "no state yet"]
     parts += [f"desired {plan.git_commit[:SHORT_COMMIT]}"] if plan.git_commit and plan.back_to is None else []
@@ -142,10 +156,10 @@ def _header(plan: Plan, reading: Reading | None) -> Line:
         where = f"{pluralize(reading.topics, 'topic')} on {pluralize(reading.clusters, 'cluster')}"
         parts.append(f"read {where} in {format_elapsed(reading.seconds)}")
         parts += [f"not read: {', '.join(reading.unread)}"] if reading.unread else []
-    return line(Span(f"Workspace {name}", Tone.STRONG), Span("".join(f" · {part}" for part in parts), Tone.QUIET))
+    return make_line(Span(f"Workspace {name}", Tone.STRONG), Span("".join(f" · {part}" for part in parts), Tone.QUIET))
 
 
-def _sections_in_order(plan_sections: Sections) -> tuple[tuple[str, tuple[Row, ...], Tone], ...]:
+def _order_sections(plan_sections: Sections) -> tuple[tuple[str, tuple[Row, ...], Tone], ...]:
     return (
         ("ERRORS", plan_sections.errors, Tone.DANGER),
         ("DANGER", plan_sections.danger, Tone.DANGER),
@@ -156,8 +170,8 @@ def _sections_in_order(plan_sections: Sections) -> tuple[tuple[str, tuple[Row, .
     )
 
 
-def _section_lines(rows: Sequence[Row], width: int | None) -> list[Line]:
-    cells = [cells for row in rows for cells in (_cells(row), *map(_cells_below, row.more))]
+def _format_section(rows: Sequence[Row], width: int | None) -> list[Line]:
+    cells = [cells for row in rows for cells in (_build_row_cells(row), *map(_build_detail_cells, row.more))]
     # drop columns that are empty in this section
     columns = [column for column in range(len(cells[0])) if any(row[column].text for row in cells)]
     limits = [0, *_LIMITS]
@@ -166,15 +180,15 @@ def _section_lines(rows: Sequence[Row], width: int | None) -> list[Line]:
     )
     if width is None:
         return lines
-    longest = max(width_of(row.name) for row in rows)
+    longest = max(measure_width(row.name) for row in rows)
     return [part for whole, row in zip(lines, cells, strict=True) for part in _wrap_row(whole, row, width, longest)]
 
 
-def _cells_below(text: str) -> list[Span]:
+def _build_detail_cells(text: str) -> list[Span]:
     return [Span(""), Span(text), Span(""), Span(""), Span("")]
 
 
-def _cells(row: Row) -> list[Span]:
+def _build_row_cells(row: Row) -> list[Span]:
     return [
         Span(f"{row.sign} {row.name}", row.tone),
         Span(row.what),
@@ -189,15 +203,15 @@ def _wrap_row(whole: Line, cells: Sequence[Span], width: int, longest: int) -> l
 
     `longest`: width of the section's longest name; the rest is next to the names if they leave room.
     """
-    if sum(width_of(span.text) for span in whole) <= width:
+    if sum(measure_width(span.text) for span in whole) <= width:
         return [whole]
     name, *rest = cells
     column = len("  + ") + longest + len("  ")
-    longest_word = max((width_of(word) for cell in rest for word in cell.text.split()), default=0)
+    longest_word = max((measure_width(word) for cell in rest for word in cell.text.split()), default=0)
     has_column = column <= width * _NAMES_SHARE and column + len("  ") + longest_word <= width
     indent = column if has_column else len("  + ") + 2
     body = pack_cells(rest, width - indent)
     if has_column:
-        first = Span(name.text + " " * (column - 2 - width_of(name.text)), name.tone)
-        return [line("  ", first, *body[0]), *(line(" " * indent, *part) for part in body[1:])]
-    return [*([line("  ", name)] if name.text else []), *(line(" " * indent, *part) for part in body)]
+        first = Span(name.text + " " * (column - 2 - measure_width(name.text)), name.tone)
+        return [make_line("  ", first, *body[0]), *(make_line(" " * indent, *part) for part in body[1:])]
+    return [*([make_line("  ", name)] if name.text else []), *(make_line(" " * indent, *part) for part in body)]

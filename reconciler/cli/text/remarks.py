@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from reconciler.cli.text.action_words import headline, headlines, note, title
-from reconciler.cli.text.sections import drift_text, waiting_text
+from reconciler.cli.text.action_words import format_headline, format_note, list_headlines, name_action
+from reconciler.cli.text.sections import format_drift_change, format_waiting
 from reconciler.planning.actions import Action, Create, Reason, RunJob, is_dangerous
 from reconciler.planning.plan_rows import find_kind_name
 from reconciler.runtime.text import escape_commands, escape_invisible
@@ -57,10 +57,14 @@ class Remarks:
     """Whether the command completed."""
 
 
-def plan_remarks(plan: Plan) -> Remarks:
+def list_plan_remarks(plan: Plan) -> Remarks:
     """Return a plan's remarks: errors and blocked actions as errors, danger and drift as warnings, others as notes."""
-    rows = [*map(error_remark, plan.errors), *map(_of_action, plan.actions), *map(_of_warning, plan.warnings)]
-    rows += [*map(_of_drift, plan.drift), *map(_of_waiting, plan.waiting)]
+    rows = [
+        *map(build_error_remark, plan.errors),
+        *map(_build_action_remark, plan.actions),
+        *map(_build_plan_warning_remark, plan.warnings),
+    ]
+    rows += [*map(_build_drift_remark, plan.drift), *map(_build_waiting_remark, plan.waiting)]
     return Remarks("plan", plan.workspace, plan.environment, plan.tool, sort_remarks(rows))
 
 
@@ -69,12 +73,12 @@ def sort_remarks(rows: Sequence[Remark]) -> tuple[Remark, ...]:
     return tuple(sorted(rows, key=lambda row: LEVELS.index(row.level)))
 
 
-def error_remark(finding: PlanFinding, command: str = "plan") -> Remark:
+def build_error_remark(finding: PlanFinding, command: str = "plan") -> Remark:
     """Return a plan's error."""
-    return _of_finding(finding, f"{command}-error", "error")
+    return _build_finding_remark(finding, f"{command}-error", "error")
 
 
-def problem_remark(problem: Problem) -> Remark:
+def build_problem_remark(problem: Problem) -> Remark:
     """Return a file's problem, at its line."""
     about = problem.field or problem.file
     message = f"{problem.field}: {problem.message}" if problem.field else problem.message
@@ -87,26 +91,26 @@ def problem_remark(problem: Problem) -> Remark:
         hint=problem.hint,
         # problems of a whole file: its first line
         source=f"{problem.file}:{problem.line or 1}",
-        fingerprint=fingerprint_of("manifest-error", problem.file, problem.field, problem.message),
+        fingerprint=hash_parts("manifest-error", problem.file, problem.field, problem.message),
     )
 
 
-def warning_remark(warning: str) -> Remark:
+def build_warning_remark(warning: str) -> Remark:
     """Return a warning about valid files."""
     name = f"manifest-warning:{warning}"
-    return Remark("manifest-warning", "warning", name, "workspace", warning, fingerprint=fingerprint_of(name))
+    return Remark("manifest-warning", "warning", name, "workspace", warning, fingerprint=hash_parts(name))
 
 
-def fingerprint_of(*parts: str) -> str:
+def hash_parts(*parts: str) -> str:
     """Return a digest that is stable from run to run."""
     return hashlib.sha256(json.dumps(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _of_warning(finding: PlanFinding) -> Remark:
-    return _of_finding(finding, "plan-warning", "warning")
+def _build_plan_warning_remark(finding: PlanFinding) -> Remark:
+    return _build_finding_remark(finding, "plan-warning", "warning")
 
 
-def _of_finding(finding: PlanFinding, rule: str, level: Level) -> Remark:
+def _build_finding_remark(finding: PlanFinding, rule: str, level: Level) -> Remark:
     about = finding.address or "workspace"
     return Remark(
         rule,
@@ -116,14 +120,14 @@ def _of_finding(finding: PlanFinding, rule: str, level: Level) -> Remark:
         finding.message,
         hint=finding.hint,
         source=finding.source,
-        fingerprint=fingerprint_of(rule, about, finding.message),
+        fingerprint=hash_parts(rule, about, finding.message),
     )
 
 
-def _of_action(action: Action) -> Remark:
-    rule, level = _rule_of(action)
-    does = headlines(action) if isinstance(action, Create) else [headline(action)]
-    says = [part for part in (*does, note(action)) if part]
+def _build_action_remark(action: Action) -> Remark:
+    rule, level = _choose_rule(action)
+    does = list_headlines(action) if isinstance(action, Create) else [format_headline(action)]
+    says = [part for part in (*does, format_note(action)) if part]
     hint = ""
     if action.blocked is not None:
         says.append(f"blocked: {action.blocked.message}")
@@ -135,50 +139,50 @@ def _of_action(action: Action) -> Remark:
         level,
         action.id,
         action.address,
-        f"{title(action)}: {', '.join(says)}",
+        f"{name_action(action)}: {', '.join(says)}",
         hint=hint,
         source=action.declared_at if isinstance(action, RunJob) else action.source,
-        fingerprint=fingerprint_of(rule, action.id),
+        fingerprint=hash_parts(rule, action.id),
     )
 
 
-def _rule_of(action: Action) -> tuple[str, Level]:
+def _choose_rule(action: Action) -> tuple[str, Level]:
     if action.blocked is not None:
-        return f"blocked-{_rule_word(action.blocked.guard)}", "error"
+        return f"blocked-{_to_rule_word(action.blocked.guard)}", "error"
     if is_dangerous(action):
-        return f"danger-{_rule_word(_gravest_reason(action))}", "warning"
-    return f"change-{_rule_word(action.reasons[0].value if action.reasons else find_kind_name(action))}", "note"
+        return f"danger-{_to_rule_word(_find_gravest_reason(action))}", "warning"
+    return f"change-{_to_rule_word(action.reasons[0].value if action.reasons else find_kind_name(action))}", "note"
 
 
 _ORDINARY: Final = frozenset({Reason.DECLARED, Reason.CHANGED, Reason.DRIFTED, Reason.RECORD_ONLY, Reason.UNMEASURED})
 
 
-def _gravest_reason(action: Action) -> str:
+def _find_gravest_reason(action: Action) -> str:
     """Return the reason for the danger, or the risk if no reason names it."""
     named = [reason.value for reason in action.reasons if reason not in _ORDINARY]
     return named[0] if named else action.risk.value
 
 
-def _of_drift(finding: DriftFinding) -> Remark:
+def _build_drift_remark(finding: DriftFinding) -> Remark:
     ignored = f"; left as it is: {finding.ignored}" if finding.ignored else ""
     return Remark(
         "drift" if finding.path else "drift-missing",
         "note" if finding.ignored else "warning",
         f"drift:{finding.address} {finding.path}".rstrip(),
         finding.address,
-        f"{finding.address}: {drift_text(finding)}{ignored}",
+        f"{finding.address}: {format_drift_change(finding)}{ignored}",
         fingerprint=finding.fingerprint,
         is_skipped=finding.ignored is not None,
     )
 
 
-def _of_waiting(wait: UnfinishedTransition) -> Remark:
+def _build_waiting_remark(wait: UnfinishedTransition) -> Remark:
     name = f"waiting:{wait.address}"
-    message = f"{wait.address}: {waiting_text(wait)}"
-    return Remark("waiting", "note", name, wait.address, message, fingerprint=fingerprint_of(name))
+    message = f"{wait.address}: {format_waiting(wait)}"
+    return Remark("waiting", "note", name, wait.address, message, fingerprint=hash_parts(name))
 
 
-def _rule_word(name: str) -> str:
+def _to_rule_word(name: str) -> str:
     return name.replace("_", "-")
 
 
@@ -214,7 +218,7 @@ def _add_case(suite: Element, remark: Remark) -> None:
     case = SubElement(
         suite, "testcase", {"classname": escape_invisible(remark.rule), "name": escape_invisible(remark.name), **place}
     )
-    text = "\n".join(_case_lines(remark))
+    text = "\n".join(_format_case(remark))
     if remark.is_skipped:
         SubElement(case, "skipped", {"message": escape_invisible(remark.message)})
     elif _is_failure(remark):
@@ -230,6 +234,6 @@ def _is_failure(remark: Remark) -> bool:
     return remark.level == "error" and not remark.is_skipped
 
 
-def _case_lines(remark: Remark) -> Sequence[str]:
+def _format_case(remark: Remark) -> Sequence[str]:
     parts = (remark.message, f"hint: {remark.hint}" if remark.hint else "", remark.source or "")
     return [escape_invisible(part) for part in parts if part]

@@ -21,8 +21,8 @@ from reconciler.applying.events import (
     group_skipped_actions,
     mask_names,
 )
-from reconciler.cli.text.action_words import mount_lines
-from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, table
+from reconciler.cli.text.action_words import format_mounts
+from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, make_line, make_table
 from reconciler.planning.actions import RunJob
 from reconciler.planning.plan_rows import format_done_counts
 from reconciler.runtime.text import (
@@ -59,41 +59,41 @@ _SETTLED: Final[Mapping[str, str]] = {
 }
 
 
-def run_event_lines(event: LeaseLost | RunRecovered | RunHandedOver | ResultMissing) -> list[Line]:
+def format_run_event(event: LeaseLost | RunRecovered | RunHandedOver | ResultMissing) -> list[Line]:
     """Return the text of a run's event."""
     match event:
         case LeaseLost():
-            return [lost_line(event)]
+            return [format_lease_lost(event)]
         case RunRecovered():
-            return recovery_lines(event)
+            return format_recovery(event)
         case RunHandedOver():
-            return [detached_actions_line(event)]
+            return [format_detached_actions(event)]
         case ResultMissing():
-            return [missing_line(event)]
+            return [format_missing_result(event)]
         case _:
             assert_never(event)
 
 
-def failure_line(event: ActionFailed) -> Line:
+def format_failure(event: ActionFailed) -> Line:
     """Return an action's error and hint."""
-    return line(Span("✗ ", Tone.DANGER), f"{event.id}: {event.error}. {event.hint}")
+    return make_line(Span("✗ ", Tone.DANGER), f"{event.id}: {event.error}. {event.hint}")
 
 
-def lost_line(event: LeaseLost) -> Line:
+def format_lease_lost(event: LeaseLost) -> Line:
     """Return the line for a lease taken by another process."""
-    return line(Span("Lease lost: ", Tone.DANGER), f"{event.message}. Nothing more is started.")
+    return make_line(Span("Lease lost: ", Tone.DANGER), f"{event.message}. Nothing more is started.")
 
 
-def recovery_lines(event: RunRecovered) -> list[Line]:
+def format_recovery(event: RunRecovered) -> list[Line]:
     """Return the recovered run, and its actions in doubt by outcome."""
     who = f" of {event.who}" if event.who else ""
-    head = line(f"Run {event.run}{who} {_describe_parting(event)}")
+    head = make_line(f"Run {event.run}{who} {_describe_parting(event)}")
     if len(event.settled) <= _FEW:
-        return [head, *(line(f"  {name}: {_SETTLED[verdict]}") for name, verdict in event.settled.items())]
+        return [head, *(make_line(f"  {name}: {_SETTLED[verdict]}") for name, verdict in event.settled.items())]
     fates: dict[str, list[str]] = {}
     for name, verdict in event.settled.items():
         fates.setdefault(verdict, []).append(name)
-    return [head, *(line(f"  {list_first(names)}: {_SETTLED[verdict]}") for verdict, names in fates.items())]
+    return [head, *(make_line(f"  {list_first(names)}: {_SETTLED[verdict]}") for verdict, names in fates.items())]
 
 
 def _describe_parting(event: RunRecovered) -> str:
@@ -110,16 +110,16 @@ def _describe_parting(event: RunRecovered) -> str:
             assert_never(event.parting)
 
 
-def detached_actions_line(event: RunHandedOver) -> Line:
+def format_detached_actions(event: RunHandedOver) -> Line:
     """Return how many actions are left to others."""
-    return line(
+    return make_line(
         Span("Left: ", Tone.CHANGE), f"{pluralize(len(event.left), 'action')}. Continue with: reconciler apply --resume"
     )
 
 
-def missing_line(event: ResultMissing) -> Line:
+def format_missing_result(event: ResultMissing) -> Line:
     """Return that a run has completed without its summary."""
-    return line(
+    return make_line(
         Span("! ", Tone.CHANGE),
         f"What was done is recorded as state #{event.serial}. Only the summary of run {shorten_run_id(event.run)} is "
         f"missing: {event.error}. Nothing has to be run again for it.",
@@ -130,68 +130,72 @@ _NOTABLE_S: Final = 0.1
 """A running Spark session is found in less time."""
 
 
-def done_line(event: ActionDone) -> Line:
+def format_action_done(event: ActionDone) -> Line:
     """Return a job's result."""
     moved = f"{pluralize(event.records, 'record')}, {format_bytes(event.bytes)}"
-    ran = f", {execution_text(event.ran)}" if event.ran.engine else ""
+    ran = f", {format_execution(event.ran)}" if event.ran.engine else ""
     start = (
         f", {format_elapsed(event.ran.starting_s)} of it to start Spark" if event.ran.starting_s >= _NOTABLE_S else ""
     )
-    rate = f" ({format_rough_count(_rate(event.records, event.seconds, event.ran))} records/s)" if event.records else ""
-    return line(Span("✓ ", Tone.ADD), f"{event.id}: {moved} in {format_elapsed(event.seconds)}{start}{rate}{ran}")
+    rate = (
+        f" ({format_rough_count(_compute_rate(event.records, event.seconds, event.ran))} records/s)"
+        if event.records
+        else ""
+    )
+    return make_line(Span("✓ ", Tone.ADD), f"{event.id}: {moved} in {format_elapsed(event.seconds)}{start}{rate}{ran}")
 
 
-def _rate(amount: int, seconds: float, ran: Execution) -> int:
+def _compute_rate(amount: int, seconds: float, ran: Execution) -> int:
     """Return the rate a second, without the time to start Spark."""
     return round(amount / max(0.001, seconds - ran.starting_s))
 
 
-def execution_text(ran: Execution) -> str:
+def format_execution(ran: Execution) -> str:
     """Return where tasks ran: `Spark local[*], 12 tasks`."""
     return f"{ran.engine}, {pluralize(ran.spark_tasks, 'task')}" if ran.spark_tasks else ran.engine
 
 
-def progress_text(event: Progress) -> str:
+def format_progress(event: Progress) -> str:
     """Return a job's progress, rate and remaining time; before records move, what it does."""
     if event.phase:
         return f"{event.id}: {event.phase}"
     total = f" of {format_rough_count(event.records_total)}" if event.records_total else ""
     where = f", {event.ran.engine}" if event.ran.engine else ""
     left = "" if not event.seconds_left else f", {format_estimate(event.seconds_left)} left"
-    parts = f", {partitions_text(event)} partitions" if event.partitions else ""
-    pace = f"{format_rough_count(_rate(event.records, event.seconds, event.ran))} records/s"
-    size = f", {bytes_rate(event)}" if event.bytes else ""
+    parts = f", {format_partitions_done(event)} partitions" if event.partitions else ""
+    pace = f"{format_rough_count(_compute_rate(event.records, event.seconds, event.ran))} records/s"
+    size = f", {format_bytes_rate(event)}" if event.bytes else ""
     return f"{event.id}: {format_rough_count(event.records)}{total} records{parts}, {pace}{size}{left}{where}"
 
 
-def partitions_text(event: Progress) -> str:
+def format_partitions_done(event: Progress) -> str:
     """Return `3 of 12`."""
     return f"{format_count(event.partitions_done)} of {format_count(event.partitions)}"
 
 
-def bytes_rate(event: Progress) -> str:
+def format_bytes_rate(event: Progress) -> str:
     """Return `35.2 MiB/s`."""
-    return f"{format_bytes(_rate(event.bytes, event.seconds, event.ran))}/s"
+    return f"{format_bytes(_compute_rate(event.bytes, event.seconds, event.ran))}/s"
 
 
 FEW: Final = 5
 """Failures of a kind printed at once; others are counted at the end."""
 
 
-class Failures:
+class FailurePrinter:
     """Counts a run's failures by kind, and prints the first few of each."""
 
     def __init__(self) -> None:
         self._seen: Counter[str] = Counter()
 
-    def lines(self, event: ActionFailed) -> list[Line]:
+    def take_failure(self, event: ActionFailed) -> list[Line]:
         """Return a failure's lines; none if enough of its kind were printed."""
         kind = mask_names(event.error, event.id)
         self._seen[kind] += 1
         if self._seen[kind] < FEW:
-            return [failure_line(event)]
+            return [format_failure(event)]
         if self._seen[kind] == FEW:
-            return [failure_line(event), line(Span("  more like it are counted at the end", Tone.QUIET))]
+            return [format_failure(event), make_line(Span("  more like it are counted at the end", Tone.QUIET))]
         return []
 
 
@@ -199,47 +203,47 @@ _MOST: Final = 20
 """Reasons printed; result.json has all."""
 
 
-def run_result_text(applied: ApplyOutcome, summary: Summary | None, *, with_failures: bool = True) -> list[Line]:
+def format_run_result(applied: ApplyOutcome, summary: Summary | None, *, with_failures: bool = True) -> list[Line]:
     """Return what was done, what failed and why, and what is left; `summary` adds state and time.
 
     `with_failures`: also those printed as they happened.
     """
-    lines = list(_not_needed_lines(applied.skipped))
+    lines = list(_format_not_needed(applied.skipped))
     if applied.advance is not None:
-        lines.append(line(Span("- ", Tone.QUIET), f"{applied.advance}; what is left of the plan is as it was"))
+        lines.append(make_line(Span("- ", Tone.QUIET), f"{applied.advance}; what is left of the plan is as it was"))
     result = applied.result
     if result is None:
         waiting = len(applied.planned.plan.waiting)
         nothing = f"Nothing was done: {format_count(waiting)} waiting." if waiting else "Nothing to do."
-        return [*lines, line(nothing), *_approval_lines(summary)]
-    lines.append(line(Span("Done: ", Tone.STRONG), " · ".join(_count_texts(applied, result, summary))))
+        return [*lines, make_line(nothing), *_format_approval(summary)]
+    lines.append(make_line(Span("Done: ", Tone.STRONG), " · ".join(_list_counts(applied, result, summary))))
     done = set(result.done)
-    lines += mount_lines((action for action in applied.planned.plan.actions if action.id in done), _MOST)
+    lines += format_mounts((action for action in applied.planned.plan.actions if action.id in done), _MOST)
     groups = group_failures(result.failed)
-    lines += _failure_lines(groups if with_failures else [group for group in groups if len(group.ids) > FEW])
-    lines += _skipped_lines(result)
-    lines += _doubt_lines(result)
-    lines += _approval_lines(summary)
+    lines += _format_failures(groups if with_failures else [group for group in groups if len(group.ids) > FEW])
+    lines += _format_skipped(result)
+    lines += _format_in_doubt(result)
+    lines += _format_approval(summary)
     return lines
 
 
-def approval_text(run: HistoryRow | Summary) -> str:
+def format_approval(run: HistoryRow | Summary) -> str:
     """Return who approved a run, and where: `anna, bob in https://…`."""
     where = f" in {run.pull_request}" if run.pull_request else ""
     return f"{', '.join(run.approved_by)}{where}".strip()
 
 
-def _approval_lines(summary: Summary | None) -> Iterator[Line]:
-    if summary is not None and (text := approval_text(summary)):
-        yield line(Span("Approved: ", Tone.STRONG), f"by {text}" if summary.approved_by else text)
+def _format_approval(summary: Summary | None) -> Iterator[Line]:
+    if summary is not None and (text := format_approval(summary)):
+        yield make_line(Span("Approved: ", Tone.STRONG), f"by {text}" if summary.approved_by else text)
 
 
-def _not_needed_lines(skipped: Sequence[str]) -> Iterator[Line]:
+def _format_not_needed(skipped: Sequence[str]) -> Iterator[Line]:
     if skipped:
-        yield line(Span("- ", Tone.QUIET), f"{list_first(skipped)}: no longer needed")
+        yield make_line(Span("- ", Tone.QUIET), f"{list_first(skipped)}: no longer needed")
 
 
-def _count_texts(applied: ApplyOutcome, result: RunResult, summary: Summary | None) -> Iterator[str]:
+def _list_counts(applied: ApplyOutcome, result: RunResult, summary: Summary | None) -> Iterator[str]:
     done = set(result.done)
     yield format_done_counts(action for action in applied.planned.plan.actions if action.id in done) or "nothing"
     named = {
@@ -248,16 +252,16 @@ def _count_texts(applied: ApplyOutcome, result: RunResult, summary: Summary | No
         "skipped": len(result.skipped),
     }
     yield from (f"{format_count(count)} {name}" for name, count in named.items() if count)
-    yield from _unstarted_texts(applied.planned, result)
+    yield from _list_unstarted(applied.planned, result)
     if result.ran.engine:
-        yield execution_text(result.ran)
+        yield format_execution(result.ran)
     if summary is not None:
         if summary.serial is not None:
             yield f"state #{summary.serial}"
         yield f"in {format_elapsed(summary.seconds)}"
 
 
-def _unstarted_texts(planned: PlanResult, result: RunResult) -> Iterator[str]:
+def _list_unstarted(planned: PlanResult, result: RunResult) -> Iterator[str]:
     left = set(result.not_started).difference(result.unanswered)
     if not left:
         return
@@ -269,87 +273,89 @@ def _unstarted_texts(planned: PlanResult, result: RunResult) -> Iterator[str]:
     yield f"{pluralize(jobs, 'job')}{after} left to `apply --resume`"
 
 
-def _failure_lines(groups: Sequence[Alike]) -> Iterator[Line]:
+def _format_failures(groups: Sequence[Alike]) -> Iterator[Line]:
     for group in groups[:_MOST]:
         if len(group.ids) == 1:
-            yield line(Span("✗ ", Tone.DANGER), f"{group.ids[0]}: {group.error}. {group.hint}")
+            yield make_line(Span("✗ ", Tone.DANGER), f"{group.ids[0]}: {group.error}. {group.hint}")
         else:
-            yield line(Span("✗ ", Tone.DANGER), f"{format_count(len(group.ids))} × {group.error}. {group.hint}")
-            yield line(Span(f"    {list_first(group.ids)}", Tone.QUIET))
-    yield from _omitted_lines(groups[_MOST:], "failed")
+            yield make_line(Span("✗ ", Tone.DANGER), f"{format_count(len(group.ids))} × {group.error}. {group.hint}")
+            yield make_line(Span(f"    {list_first(group.ids)}", Tone.QUIET))
+    yield from _format_omitted(groups[_MOST:], "failed")
 
 
-def _skipped_lines(result: RunResult) -> Iterator[Line]:
+def _format_skipped(result: RunResult) -> Iterator[Line]:
     causes = list(group_skipped_actions(result.skipped).items())
     for cause, ids in causes[:_MOST]:
         if len(ids) == 1:
-            yield line(Span("- ", Tone.QUIET), f"{ids[0]}: skipped, it needs {cause}")
+            yield make_line(Span("- ", Tone.QUIET), f"{ids[0]}: skipped, it needs {cause}")
         else:
-            yield line(Span("- ", Tone.QUIET), f"{format_count(len(ids))} skipped, they need {cause}")
-            yield line(Span(f"    {list_first(ids)}", Tone.QUIET))
-    yield from _omitted_lines(causes[_MOST:], "skipped")
+            yield make_line(Span("- ", Tone.QUIET), f"{format_count(len(ids))} skipped, they need {cause}")
+            yield make_line(Span(f"    {list_first(ids)}", Tone.QUIET))
+    yield from _format_omitted(causes[_MOST:], "skipped")
 
 
-def _doubt_lines(result: RunResult) -> Iterator[Line]:
+def _format_in_doubt(result: RunResult) -> Iterator[Line]:
     if ids := [*(action.id for action in result.in_doubt), *result.unanswered]:
-        yield line(Span("? ", Tone.CHANGE), f"in doubt until the next apply has looked: {list_first(ids)}")
+        yield make_line(Span("? ", Tone.CHANGE), f"in doubt until the next apply has looked: {list_first(ids)}")
 
 
-def _omitted_lines(reasons: Sequence[object], what: str) -> Iterator[Line]:
+def _format_omitted(reasons: Sequence[object], what: str) -> Iterator[Line]:
     if reasons:
         more = pluralize(len(reasons), "more reason", "more reasons")
-        yield line(Span(f"  {what} for {more}: see result.json of the run", Tone.QUIET))
+        yield make_line(Span(f"  {what} for {more}: see result.json of the run", Tone.QUIET))
 
 
-def upkeep_text(upkeep: PassResult, *, with_failures: bool = True) -> list[Line]:
+def format_upkeep(upkeep: PassResult, *, with_failures: bool = True) -> list[Line]:
     """Return tables of mirrors and jobs, and failures not printed before."""
-    failures = list(_upkeep_failures(upkeep)) if with_failures else []
-    ran = [line(Span("Ran: ", Tone.STRONG), execution_text(upkeep.ran))] if upkeep.ran.engine else []
-    notes = [line(f"{outcome.name}: {note}") for outcome in upkeep.jobs for note in outcome.upkept.notes]
-    blocks = [block for block in (_mirror_table(upkeep), _job_table(upkeep), notes, failures, ran) if block]
-    others = _left_to_others(upkeep)
+    failures = list(_format_upkeep_failures(upkeep)) if with_failures else []
+    ran = [make_line(Span("Ran: ", Tone.STRONG), format_execution(upkeep.ran))] if upkeep.ran.engine else []
+    notes = [make_line(f"{outcome.name}: {note}") for outcome in upkeep.jobs for note in outcome.upkept.notes]
+    blocks = [
+        block for block in (_format_mirror_table(upkeep), _format_job_table(upkeep), notes, failures, ran) if block
+    ]
+    others = _format_left_to_others(upkeep)
     if not blocks and not any(outcome.errors for outcome in upkeep.outcomes):
         jobs, mirrors = pluralize(len(upkeep.jobs), "job"), pluralize(len(upkeep.synced), "mirror")
         did = f"Nothing to do: {jobs}, {mirrors}."
-        return [line(f"{did} {_upkeep_left(upkeep)}".rstrip()), *others]
+        return [make_line(f"{did} {_format_not_copied(upkeep)}".rstrip()), *others]
     blocks += [others] if others else []
     return [part for block in blocks for part in (*block, EMPTY)][:-1]
 
 
-def _upkeep_left(upkeep: PassResult) -> str:
+def _format_not_copied(upkeep: PassResult) -> str:
     states = ", ".join(f"{format_count(count)} {state}" for state, count in upkeep.left.items())
     return f"Not copied: {pluralize(sum(upkeep.left.values()), 'mirror')} ({states})." if states else ""
 
 
-def _left_to_others(upkeep: PassResult) -> list[Line]:
+def _format_left_to_others(upkeep: PassResult) -> list[Line]:
     if not upkeep.others:
         return []
     links = [f"{address} to {owner.workspace!r} ({what})" for address, (owner, what) in upkeep.others.items()]
-    return [line(Span(f"Left to the workspaces that own them: {list_first(links)}", Tone.QUIET))]
+    return [make_line(Span(f"Left to the workspaces that own them: {list_first(links)}", Tone.QUIET))]
 
 
-def pass_line(upkeep: PassResult, number: int) -> Line:
+def format_pass(upkeep: PassResult, number: int) -> Line:
     """Return one pass of the pipeline."""
     did = (
         [f"{pluralize(sum(outcome.records for outcome in upkeep.synced), 'record')} mirrored"] if upkeep.synced else []
     )
-    did += [f"{outcome.job} {_amount_text(outcome)}" for outcome in upkeep.jobs if outcome.upkept.done]
+    did += [f"{outcome.job} {_format_amount(outcome)}" for outcome in upkeep.jobs if outcome.upkept.done]
     failed = [outcome.name for outcome in upkeep.outcomes if outcome.errors]
-    ran = f", {execution_text(upkeep.ran)}" if upkeep.ran.engine else ""
+    ran = f", {format_execution(upkeep.ran)}" if upkeep.ran.engine else ""
     text = f"pass {number}: {', '.join(did) or 'nothing to do'} in {format_elapsed(upkeep.seconds)}{ran}"
-    return line(text, *([Span(f"; failed: {', '.join(failed)}", Tone.DANGER)] if failed else []))
+    return make_line(text, *([Span(f"; failed: {', '.join(failed)}", Tone.DANGER)] if failed else []))
 
 
-def _mirror_table(upkeep: PassResult) -> list[Line]:
+def _format_mirror_table(upkeep: PassResult) -> list[Line]:
     cells = [
         (outcome.address, format_count(outcome.records), format_bytes(outcome.bytes), format_elapsed(outcome.seconds))
         for outcome in upkeep.synced
         if outcome.error is None
     ]
-    return table(("mirror", "records", "size", "took"), cells, numbers=(1, 2, 3)) if cells else []
+    return make_table(("mirror", "records", "size", "took"), cells, numbers=(1, 2, 3)) if cells else []
 
 
-def _job_table(upkeep: PassResult) -> list[Line]:
+def _format_job_table(upkeep: PassResult) -> list[Line]:
     cells = [
         (
             outcome.job,
@@ -362,16 +368,16 @@ def _job_table(upkeep: PassResult) -> list[Line]:
         for outcome in upkeep.jobs
         if outcome.upkept.done
     ]
-    return table(("job", "cluster", "done", "records", "size", "took"), cells, numbers=(3, 4, 5)) if cells else []
+    return make_table(("job", "cluster", "done", "records", "size", "took"), cells, numbers=(3, 4, 5)) if cells else []
 
 
-def _upkeep_failures(upkeep: PassResult) -> Iterator[Line]:
+def _format_upkeep_failures(upkeep: PassResult) -> Iterator[Line]:
     for outcome in upkeep.outcomes:
         for error in outcome.errors:
-            yield line(Span("✗ ", Tone.DANGER), f"{outcome.name}: {error.message}. {error.hint}")
+            yield make_line(Span("✗ ", Tone.DANGER), f"{outcome.name}: {error.message}. {error.hint}")
 
 
-def _amount_text(outcome: JobOutcome) -> str:
+def _format_amount(outcome: JobOutcome) -> str:
     upkept = outcome.upkept
     # some jobs move no bytes: a segment of one part is only marked
     size = f" ({format_bytes(upkept.bytes)})" if upkept.bytes else ""
@@ -379,33 +385,36 @@ def _amount_text(outcome: JobOutcome) -> str:
     return f"{pluralize(upkept.done, upkept.unit)}{size}{notes}"
 
 
-def verification_text(verified: TopicComparison) -> list[Line]:
+def format_verification(verified: TopicComparison) -> list[Line]:
     """Return a row for each partition, and whether the logs are equal."""
     partitions = verified.comparison.partitions
-    rows = [(str(partition.partition), *_side_cells(partition), _verdict_cell(partition)) for partition in partitions]
-    records = [sum(side.records for side in sides if side) for sides in zip(*map(_both_sides, partitions), strict=True)]
+    rows = [
+        (str(partition.partition), *_build_side_cells(partition), _build_verdict_cell(partition))
+        for partition in partitions
+    ]
+    records = [sum(side.records for side in sides if side) for sides in zip(*map(_list_sides, partitions), strict=True)]
     how = "every record read" if verified.comparison.is_deep else "by kept digests"
     word, tone = ("Equal", Tone.ADD) if verified.is_equal else ("Different", Tone.DANGER)
     counts = " and ".join(pluralize(count, "record") for count in dict.fromkeys(records)) or "no records"
     return [
-        line(Span("left   ", Tone.QUIET), verified.left),
-        line(Span("right  ", Tone.QUIET), verified.right),
+        make_line(Span("left   ", Tone.QUIET), verified.left),
+        make_line(Span("right  ", Tone.QUIET), verified.right),
         EMPTY,
-        *table(_HEADINGS, rows, numbers=_RIGHT),
-        *_foreign_lines(verified.foreign),
+        *make_table(_HEADINGS, rows, numbers=_RIGHT),
+        *_format_foreign(verified.foreign),
         EMPTY,
-        line(Span(f"{word}: ", tone), f"{pluralize(len(partitions), 'partition')}, {counts}, {how}"),
+        make_line(Span(f"{word}: ", tone), f"{pluralize(len(partitions), 'partition')}, {counts}, {how}"),
     ]
 
 
-def _foreign_lines(foreign: Sequence[ForeignRecords]) -> Iterator[Line]:
+def _format_foreign(foreign: Sequence[ForeignRecords]) -> Iterator[Line]:
     for records in foreign[:_FEW]:
-        yield line(Span("foreign  ", Tone.DANGER), str(records))
+        yield make_line(Span("foreign  ", Tone.DANGER), str(records))
     if (more := len(foreign) - _FEW) > 0:
-        yield line(f"and {format_count(more)} more (--format json has all)")
+        yield make_line(f"and {format_count(more)} more (--format json has all)")
 
 
-def link_comparison_text(verified: LinkComparison) -> list[Line]:
+def format_link_comparison(verified: LinkComparison) -> list[Line]:
     """Return a row for each mirror of a link, and whether all equal their sources."""
     rows: list[tuple[str, str, str, Span]] = []
     total = 0
@@ -424,19 +433,19 @@ def link_comparison_text(verified: LinkComparison) -> list[Line]:
     for failed in verified.failed:
         reasons.setdefault(str(failed.error), []).append(failed.mirror)
     return [
-        line(Span("link   ", Tone.QUIET), verified.link),
+        make_line(Span("link   ", Tone.QUIET), verified.link),
         EMPTY,
-        *(table(("mirror", "source", "records", ""), rows, numbers=(2,)) if rows else ()),
-        *(line(Span("✗ ", Tone.DANGER), f"{list_first(names)}: {why}") for why, names in reasons.items()),
+        *(make_table(("mirror", "source", "records", ""), rows, numbers=(2,)) if rows else ()),
+        *(make_line(Span("✗ ", Tone.DANGER), f"{list_first(names)}: {why}") for why, names in reasons.items()),
         *(
-            line(
+            make_line(
                 Span("left out  ", Tone.QUIET),
                 f"{mirror.mirror}: {_STOPPED.get(mirror.by or '', 'its role was turned round')}",
             )
             for mirror in verified.stopped
         ),
         EMPTY,
-        _link_verdict(verified, total),
+        _format_link_verdict(verified, total),
     ]
 
 
@@ -444,32 +453,34 @@ _STOPPED: Final = {"promote": "it was promoted", "failover": "it was failed over
 """Why a former mirror is not compared, by verb; other verbs reverse the roles."""
 
 
-def _link_verdict(verified: LinkComparison, records: int) -> Line:
+def _format_link_verdict(verified: LinkComparison, records: int) -> Line:
     is_equal = all(mirror.is_equal for mirror in verified.mirrors)
     missing = f"not compared: {pluralize(len(verified.failed), 'mirror')}" if verified.failed else ""
     if not verified.mirrors:
-        return line(Span(missing.capitalize(), Tone.DANGER) if missing else "Nothing to compare: no mirror follows it")
+        return make_line(
+            Span(missing.capitalize(), Tone.DANGER) if missing else "Nothing to compare: no mirror follows it"
+        )
     how = "every record read" if any(mirror.comparison.is_deep for mirror in verified.mirrors) else "by kept digests"
     counts = f"{pluralize(len(verified.mirrors), 'mirror')}, {pluralize(records, 'record')}, {how}"
     word = Span("Equal: ", Tone.ADD) if is_equal else Span("Different: ", Tone.DANGER)
-    return line(word, counts, "; " if missing else "", Span(missing, Tone.DANGER))
+    return make_line(word, counts, "; " if missing else "", Span(missing, Tone.DANGER))
 
 
 _HEADINGS: Final = ("partition", "offsets left", "offsets right", "records left", "records right", "")
 _RIGHT: Final = (0, 1, 2, 3, 4)
 
 
-def _both_sides(partition: PartitionComparison) -> tuple[PartitionSide | None, PartitionSide | None]:
+def _list_sides(partition: PartitionComparison) -> tuple[PartitionSide | None, PartitionSide | None]:
     return partition.left, partition.right
 
 
-def _side_cells(partition: PartitionComparison) -> tuple[str, str, str, str]:
-    offsets = [f"{side.start:,}-{side.end:,}" if side else "none" for side in _both_sides(partition)]
-    records = [format_count(side.records) if side else "none" for side in _both_sides(partition)]
+def _build_side_cells(partition: PartitionComparison) -> tuple[str, str, str, str]:
+    offsets = [f"{side.start:,}-{side.end:,}" if side else "none" for side in _list_sides(partition)]
+    records = [format_count(side.records) if side else "none" for side in _list_sides(partition)]
     return offsets[0], offsets[1], records[0], records[1]
 
 
-def _verdict_cell(partition: PartitionComparison) -> Span:
+def _build_verdict_cell(partition: PartitionComparison) -> Span:
     if partition.is_equal:
         return Span(
             f"equal, {format_count(partition.superseded)} superseded" if partition.superseded else "equal", Tone.ADD

@@ -7,8 +7,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
-from reconciler.cli.text.action_words import action_mark, headlines, note, title
-from reconciler.cli.text.amounts import change_texts, field_change_text, field_name, is_nested
+from reconciler.cli.text.action_words import choose_action_mark, format_note, list_headlines, name_action
+from reconciler.cli.text.amounts import format_changes, format_field_change, format_field_name, is_nested
 from reconciler.cli.text.lines import Tone
 from reconciler.lifecycles import MigrationState
 from reconciler.planning.actions import (
@@ -62,7 +62,7 @@ class Sections:
     waiting: tuple[Row, ...]
 
 
-def sections(plan: Plan) -> Sections:
+def sort_plan_rows(plan: Plan) -> Sections:
     """Return a plan's rows, one for each action.
 
     An update that only reverts drift has no row: the drift's row covers it.
@@ -74,34 +74,34 @@ def sections(plan: Plan) -> Sections:
     shown: tuple[dict[tuple[str, ...], str], ...] = ({}, {})
     for action in plan.actions:
         if is_dangerous(action):
-            danger.append(_action_row(action, shown[0]))
+            danger.append(_build_action_row(action, shown[0]))
         elif isinstance(action, RunJob):
-            jobs.append(_action_row(action, shown[1]))
+            jobs.append(_build_action_row(action, shown[1]))
         elif not (
             isinstance(action, Update) and all((action.address, change.path) in drifted for change in action.changes)
         ):
-            changes.append(_action_row(action, shown[1]))
-    by_field, made = _changes_by_field(plan), {action.address for action in plan.actions if isinstance(action, Create)}
+            changes.append(_build_action_row(action, shown[1]))
+    by_field, made = _index_changes(plan), {action.address for action in plan.actions if isinstance(action, Create)}
     return Sections(
-        errors=tuple(_error_row(finding) for finding in plan.errors),
+        errors=tuple(_build_error_row(finding) for finding in plan.errors),
         danger=tuple(danger),
         changes=tuple(changes),
         jobs=tuple(jobs),
-        drift=tuple(_drift_row(finding, by_field, made) for finding in plan.drift),
-        waiting=tuple(_waiting_row(change) for change in plan.waiting),
+        drift=tuple(_build_drift_row(finding, by_field, made) for finding in plan.drift),
+        waiting=tuple(_build_waiting_row(change) for change in plan.waiting),
     )
 
 
-def drift_text(finding: DriftFinding) -> str:
+def format_drift_change(finding: DriftFinding) -> str:
     """Return a change on the cluster: `retention.ms 1d → 2d on the cluster`."""
     if not finding.path:
         return "is missing on the cluster"
-    moved = field_change_text(finding.path, finding.recorded, finding.observed)
+    moved = format_field_change(finding.path, finding.recorded, finding.observed)
     origin = f" (from {finding.origin})" if finding.origin else ""
-    return f"{field_name(finding.path)}{origin} {moved} on the cluster"
+    return f"{format_field_name(finding.path)}{origin} {moved} on the cluster"
 
 
-def waiting_text(wait: UnfinishedTransition) -> str:
+def format_waiting(wait: UnfinishedTransition) -> str:
     """Return a transition's state, and the command that completes it."""
     if wait.after is not None:
         return f"waits for {wait.after}: `run` finishes that one, then `apply` this one"
@@ -116,30 +116,30 @@ def waiting_text(wait: UnfinishedTransition) -> str:
     return f"{wait.state.lower()}: {shut}`run` finishes it"
 
 
-def _action_row(action: Action, shown: dict[tuple[str, ...], str]) -> Row:
+def _build_action_row(action: Action, shown: dict[tuple[str, ...], str]) -> Row:
     """Return an action's row; details equal to an earlier row's in `shown` are not repeated."""
-    sign, tone = action_mark(action)
-    what, *more = headlines(action)
+    sign, tone = choose_action_mark(action)
+    what, *more = list_headlines(action)
     if more and isinstance(action, Create):
-        first = shown.setdefault(tuple(more), title(action))
-        if first != title(action):
+        first = shown.setdefault(tuple(more), name_action(action))
+        if first != name_action(action):
             what, more = f"{what}, the same as {first}", []
         elif len(more) > _DETAILS_AT_MOST:
             more[_DETAILS_AT_MOST:] = [f"and {format_count(len(more) - _DETAILS_AT_MOST)} more, see --format json"]
     return Row(
         sign,
         tone,
-        title(action),
+        name_action(action),
         what,
-        note(action),
-        _block_text(action),
-        _wait_text(action),
+        format_note(action),
+        _format_block(action),
+        _format_wait(action),
         action=action,
         more=tuple(more),
     )
 
 
-def _block_text(action: Action) -> str:
+def _format_block(action: Action) -> str:
     if action.blocked is None:
         return f"allowed by {action.granted_by}" if action.granted_by else ""
     # the risk's cell has the rest; the last lines list each `--allow`
@@ -147,7 +147,7 @@ def _block_text(action: Action) -> str:
     return "blocked" if is_said else f"blocked: {action.blocked.message}"
 
 
-def _wait_text(action: Action) -> str:
+def _format_wait(action: Action) -> str:
     """Return what a transition or job waits for."""
     if not isinstance(action, RunJob | Transition) or not action.depends_on:
         return ""
@@ -155,14 +155,14 @@ def _wait_text(action: Action) -> str:
     return f"after: {list_first(names, _AFTER_AT_MOST, grouping='')}"
 
 
-def _error_row(finding: PlanFinding) -> Row:
+def _build_error_row(finding: PlanFinding) -> Row:
     where = finding.source or finding.address or "workspace"
     what = f"{finding.address}: {finding.message}" if finding.address and finding.source else finding.message
     what = what.removeprefix(where).lstrip(": ")
     return Row("✗", Tone.DANGER, where, f"{what}. {finding.hint}")
 
 
-def _changes_by_field(plan: Plan) -> Mapping[tuple[str, str], tuple[Update | Transition, Change]]:
+def _index_changes(plan: Plan) -> Mapping[tuple[str, str], tuple[Update | Transition, Change]]:
     return {
         (action.address, change.path): (action, change)
         for action in plan.actions
@@ -171,17 +171,17 @@ def _changes_by_field(plan: Plan) -> Mapping[tuple[str, str], tuple[Update | Tra
     }
 
 
-def _drift_row(
+def _build_drift_row(
     finding: DriftFinding,
     by_field: Mapping[tuple[str, str], tuple[Update | Transition, Change]],
     made: AbstractSet[Address],
 ) -> Row:
     planned = by_field.get((finding.address, finding.path)) if finding.path and finding.ignored is None else None
     if planned is None:
-        what, *more = _drift_texts(finding)
-        return Row("!", Tone.CHANGE, finding.address, what, _drift_outcome(finding, made), more=tuple(more))
+        what, *more = _list_drift_texts(finding)
+        return Row("!", Tone.CHANGE, finding.address, what, _describe_drift_outcome(finding, made), more=tuple(more))
     action, change = planned
-    what, *more = change_texts(change)
+    what, *more = format_changes(change)
     # The arrow points to apply's result; the note names the reverted or replaced change.
     done = "set to the files' value" if change.after != finding.recorded else "set back"
     if change.after is None and finding.origin is not None:
@@ -191,15 +191,15 @@ def _drift_row(
     return Row("!", Tone.CHANGE, finding.address, what, f"{done}; changed on the cluster", more=tuple(more))
 
 
-def _drift_texts(finding: DriftFinding) -> list[str]:
+def _list_drift_texts(finding: DriftFinding) -> list[str]:
     if not finding.path or not is_nested(finding.recorded, finding.observed):
-        return [drift_text(finding)]
+        return [format_drift_change(finding)]
     origin = f" (from {finding.origin})" if finding.origin else ""
-    moved = change_texts(Change(finding.path, finding.recorded, finding.observed))
+    moved = format_changes(Change(finding.path, finding.recorded, finding.observed))
     return [f"{text} on the cluster{origin}" for text in moved]
 
 
-def _drift_outcome(finding: DriftFinding, made: AbstractSet[Address]) -> str:
+def _describe_drift_outcome(finding: DriftFinding, made: AbstractSet[Address]) -> str:
     if finding.ignored is not None:
         return f"left as it is: {finding.ignored}"
     if finding.path:
@@ -207,5 +207,5 @@ def _drift_outcome(finding: DriftFinding, made: AbstractSet[Address]) -> str:
     return "will be created again" if finding.address in made else "is not created again, empty"
 
 
-def _waiting_row(wait: UnfinishedTransition) -> Row:
-    return Row("…", Tone.QUIET, wait.address, waiting_text(wait))
+def _build_waiting_row(wait: UnfinishedTransition) -> Row:
+    return Row("…", Tone.QUIET, wait.address, format_waiting(wait))

@@ -6,10 +6,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, assert_never
 
-from reconciler.cli.text.amounts import change_texts, field_change_text, field_name, is_nested, leaves, value_text
-from reconciler.cli.text.inventory_text import fields_of
-from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, align_rows, line, plain_table, table
-from reconciler.cli.text.runs_text import approval_text
+from reconciler.cli.text.amounts import (
+    format_changes,
+    format_field_change,
+    format_field_name,
+    format_value,
+    is_nested,
+    list_leaf_changes,
+)
+from reconciler.cli.text.inventory_text import list_resource_fields
+from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, align_rows, make_line, make_plain_table, make_table
+from reconciler.cli.text.runs_text import format_approval
 from reconciler.planning.same_or_less import (
     Difference,
     FieldDifference,
@@ -38,34 +45,34 @@ _ALONE: Final = "left alone"
 _ABSENT: Final = "absent"
 
 
-def difference_lines(held: ApprovalCheck) -> list[Line]:
+def format_differences(held: ApprovalCheck) -> list[Line]:
     """Return what would happen now without approval, field by field, then approved actions no longer needed."""
     comparison = held.difference
     danger = [difference for difference in comparison.more if difference.is_dangerous]
     ordinary = [difference for difference in comparison.more if not difference.is_dangerous]
-    lines = [line(Span(f"DANGER  {format_count(len(danger))}", Tone.DANGER))] if danger else []
-    lines += [part for difference in danger for part in _difference_lines(difference)]
-    lines += [line(Span(f"CHANGES {format_count(len(ordinary))}", Tone.STRONG))] if ordinary else []
-    lines += [part for difference in ordinary[:_ORDINARY_AT_MOST] for part in _difference_lines(difference)]
-    lines += _omitted_lines(len(ordinary))
-    lines += _not_needed_lines(comparison)
+    lines = [make_line(Span(f"DANGER  {format_count(len(danger))}", Tone.DANGER))] if danger else []
+    lines += [part for difference in danger for part in _format_difference(difference)]
+    lines += [make_line(Span(f"CHANGES {format_count(len(ordinary))}", Tone.STRONG))] if ordinary else []
+    lines += [part for difference in ordinary[:_ORDINARY_AT_MOST] for part in _format_difference(difference)]
+    lines += _format_omitted(len(ordinary))
+    lines += _format_not_needed(comparison)
     # If nothing exceeds the approval, the error says what changed the state.
-    return [*lines, line(Span(f"- {held.advance}", Tone.QUIET))] if held.advance and comparison.more else lines
+    return [*lines, make_line(Span(f"- {held.advance}", Tone.QUIET))] if held.advance and comparison.more else lines
 
 
-def _difference_lines(difference: Difference) -> list[Line]:
+def _format_difference(difference: Difference) -> list[Line]:
     tone = Tone.DANGER if difference.is_dangerous else Tone.CHANGE
-    head = line("  ", Span(f"{difference.action} {difference.address}", tone), f"  {_reasons_text(difference)}")
-    cells = _unapproved_cells if Why.NOT_APPROVED in difference.whys else _comparison_cells
+    head = make_line("  ", Span(f"{difference.action} {difference.address}", tone), f"  {_format_reasons(difference)}")
+    cells = _list_unapproved_cells if Why.NOT_APPROVED in difference.whys else _list_comparison_cells
     rows = [row for field in difference.fields for row in cells(field)]
     return [head, *align_rows(rows, indent="      ", limits=(48, 72))]
 
 
-def _reasons_text(difference: Difference) -> str:
-    return "; ".join(_reason_text(why, difference) for why in difference.whys)
+def _format_reasons(difference: Difference) -> str:
+    return "; ".join(_format_reason(why, difference) for why in difference.whys)
 
 
-def _reason_text(why: Why, difference: Difference) -> str:
+def _format_reason(why: Why, difference: Difference) -> str:
     match why:
         case Why.NOT_APPROVED:
             verbs = ", ".join(action_id.partition(":")[0] for action_id in difference.instead_of)
@@ -82,7 +89,7 @@ def _reason_text(why: Why, difference: Difference) -> str:
         case Why.LOSS:
             return describe_loss(difference)
         case Why.BLOCKED:
-            return _block_text(difference)
+            return _format_block(difference)
         case Why.UNBLOCKED:
             return "was blocked when it was approved, and is not now"
         case Why.MISSING:
@@ -91,80 +98,80 @@ def _reason_text(why: Why, difference: Difference) -> str:
             assert_never(why)
 
 
-def _block_text(difference: Difference) -> str:
+def _format_block(difference: Difference) -> str:
     if difference.blocked is None:
         return "blocked now"
     lifts = f", --allow {difference.blocked.allow} lifts it" if difference.blocked.allow else ""
     return f"blocked now: {difference.blocked.message}{lifts}"
 
 
-def _unapproved_cells(field: FieldDifference) -> Iterator[Sequence[Span]]:
+def _list_unapproved_cells(field: FieldDifference) -> Iterator[Sequence[Span]]:
     for place, _, now in _compare_values(field):
         yield Span(place), Span(now)
 
 
-def _comparison_cells(field: FieldDifference) -> Iterator[Sequence[Span]]:
+def _list_comparison_cells(field: FieldDifference) -> Iterator[Sequence[Span]]:
     for place, approved, now in _compare_values(field):
         yield Span(place), Span(f"approved: {approved};"), Span(f"now: {now}")
 
 
 def _compare_values(field: FieldDifference) -> Iterator[tuple[str, str, str]]:
     """Yield a field, or each value inside it that differs: path, approved and current text."""
-    name, approved, now = field_name(field.path), field.approved, field.now
+    name, approved, now = format_field_name(field.path), field.approved, field.now
     rows: list[tuple[str, str, str]] = []
     if approved and now and not (approved.has_before or now.has_before):
         if is_nested(approved.after, now.after):
-            changed = leaves(name, approved.after, now.after)
+            changed = list_leaf_changes(name, approved.after, now.after)
             rows = [(leaf.place, leaf.before or _ABSENT, leaf.after or _ABSENT) for leaf in changed]
     elif all(move is None or (move.has_before and is_nested(move.before, move.after)) for move in (approved, now)):
-        before, after = _leaves_of(name, approved), _leaves_of(name, now)
+        before, after = _index_leaves(name, approved), _index_leaves(name, now)
         places = [leaf for leaf in dict.fromkeys([*after, *before]) if before.get(leaf) != after.get(leaf)]
         rows = [(leaf, before.get(leaf, _ALONE), after.get(leaf, _ALONE)) for leaf in places]
-    yield from rows or [(name, _side_text(field.path, approved), _side_text(field.path, now))]
+    yield from rows or [(name, _format_side(field.path, approved), _format_side(field.path, now))]
 
 
-def _leaves_of(name: str, move: Move | None) -> dict[str, str]:
+def _index_leaves(name: str, move: Move | None) -> dict[str, str]:
     moves: dict[str, str] = {}
-    for leaf in leaves(name, move.before, move.after) if move else ():
+    for leaf in list_leaf_changes(name, move.before, move.after) if move else ():
         moves[leaf.place] = f"{moves[leaf.place]} {leaf.move}" if leaf.place in moves else leaf.move
     return moves
 
 
-def _side_text(path: str, move: Move | None) -> str:
+def _format_side(path: str, move: Move | None) -> str:
     if move is None:
         return _ALONE
-    return field_change_text(path, move.before, move.after) if move.has_before else value_text(path, move.after)
+    return format_field_change(path, move.before, move.after) if move.has_before else format_value(path, move.after)
 
 
-def _omitted_lines(count: int) -> list[Line]:
+def _format_omitted(count: int) -> list[Line]:
     missing = count - _ORDINARY_AT_MOST
-    return [line(Span(f"  … and {format_count(missing)} more", Tone.QUIET))] if missing > 0 else []
+    return [make_line(Span(f"  … and {format_count(missing)} more", Tone.QUIET))] if missing > 0 else []
 
 
-def _not_needed_lines(comparison: SameOrLess) -> list[Line]:
+def _format_not_needed(comparison: SameOrLess) -> list[Line]:
     replaced = {action_id for difference in comparison.more for action_id in difference.instead_of}
     names = [action_id for action_id in comparison.not_needed if action_id not in replaced]
     if not names:
         return []
-    head = line(Span(f"NO LONGER NEEDED {format_count(len(names))}", Tone.STRONG))
-    shown = [line("  ", Span(action_id, Tone.QUIET)) for action_id in names[:_ORDINARY_AT_MOST]]
-    return [head, *shown, *_omitted_lines(len(names))]
+    head = make_line(Span(f"NO LONGER NEEDED {format_count(len(names))}", Tone.STRONG))
+    shown = [make_line("  ", Span(action_id, Tone.QUIET)) for action_id in names[:_ORDINARY_AT_MOST]]
+    return [head, *shown, *_format_omitted(len(names))]
 
 
-def listing_text(listing: StateListing) -> list[Line]:
+def format_listing(listing: StateListing) -> list[Line]:
     """Return the recorded resources, and the state's location."""
     count = pluralize(len(listing.resources), "resource")
-    head = line(Span(f"State #{listing.serial}", Tone.STRONG), f" · {listing.url} · {count}")
+    head = make_line(Span(f"State #{listing.serial}", Tone.STRONG), f" · {listing.url} · {count}")
     if not listing.resources:
         return [head]
     cells = [
         (address, recorded.ownership, "protected" if recorded.protect else "", shorten_run_id(recorded.run))
         for address, recorded in listing.resources.items()
     ]
-    return [head, EMPTY, *plain_table(("address", "ownership", "", "run"), cells)]
+    return [head, EMPTY, *make_plain_table(("address", "ownership", "", "run"), cells)]
 
 
-def recorded_resource_text(entry: StateEntry) -> list[Line]:
+def format_recorded_resource(entry: StateEntry) -> list[Line]:
     """Return one resource as it was last applied, with the sources of its values."""
     recorded = entry.recorded
     facts = {
@@ -174,19 +181,19 @@ def recorded_resource_text(entry: StateEntry) -> list[Line]:
         "name there": recorded.physical_name or "",
         "protected": "yes" if recorded.protect else "",
     }
-    fields = fields_of(recorded.resource)
-    cells = [(path, value_text(path, fields[path]), recorded.origins.get(path, "")) for path in sorted(fields)]
+    fields = list_resource_fields(recorded.resource)
+    cells = [(path, format_value(path, fields[path]), recorded.origins.get(path, "")) for path in sorted(fields)]
     return [
-        line(Span(entry.address, Tone.STRONG)),
-        *(line(Span(f"  {word:<12}", Tone.QUIET), text) for word, text in facts.items() if text),
-        *([EMPTY, *table(("field", "value", "comes from"), cells)] if cells else []),
+        make_line(Span(entry.address, Tone.STRONG)),
+        *(make_line(Span(f"  {word:<12}", Tone.QUIET), text) for word, text in facts.items() if text),
+        *([EMPTY, *make_table(("field", "value", "comes from"), cells)] if cells else []),
     ]
 
 
-def history_text(history: History) -> list[Line]:
+def format_history(history: History) -> list[Line]:
     """Return the snapshots, newest first, and how to list older ones."""
     if not history.rows:
-        return [line("There is no state yet.")]
+        return [make_line("There is no state yet.")]
     is_approved = any(row.approved_by or row.pull_request for row in history.rows)
     cells = [
         (
@@ -196,7 +203,7 @@ def history_text(history: History) -> list[Line]:
             row.command or "",
             row.who or "",
             (row.git_commit or "")[:7],
-            *([approval_text(row)] if is_approved else []),
+            *([format_approval(row)] if is_approved else []),
             format_bytes(row.bytes),
             shorten_run_id(row.run),
         )
@@ -205,12 +212,12 @@ def history_text(history: History) -> list[Line]:
     approved = ("approved",) if is_approved else ()
     more = f"… and {pluralize(history.older, 'older state')}: --limit 0 shows all"
     return [
-        *table(
+        *make_table(
             ("serial", "", "began", "command", "who", "commit", *approved, "size", "run"),
             cells,
             numbers=(0, 6 + len(approved)),
         ),
-        *([line(Span(more, Tone.QUIET))] if history.older else []),
+        *([make_line(Span(more, Tone.QUIET))] if history.older else []),
     ]
 
 
@@ -220,111 +227,113 @@ _NAMED: Final = 20
 _SIGNS: Final = {"created": ("+", Tone.ADD), "deleted": ("-", Tone.REMOVE), "changed": ("~", Tone.CHANGE)}
 
 
-def diff_text(diff: StateDiff) -> list[Line]:
+def format_state_diff(diff: StateDiff) -> list[Line]:
     """Return the difference of two states: a line an address, a line a value."""
     counts = Counter[str](difference.change for difference in diff.differences)
     texts = ", ".join(f"{format_count(counts[change])} {change}" for change in _SIGNS if counts[change])
-    head = line(
+    head = make_line(
         Span(f"State #{diff.before.serial} → #{diff.after.serial}", Tone.STRONG), f" · {texts or 'no difference'}"
     )
     return [
         head,
         *([EMPTY] if diff.differences else []),
-        *(row for changed in diff.differences for row in _changed_lines(changed)),
+        *(row for changed in diff.differences for row in _format_changed_resource(changed)),
     ]
 
 
-def _changed_lines(difference: StateDifference) -> Iterator[Line]:
+def _format_changed_resource(difference: StateDifference) -> Iterator[Line]:
     sign, tone = _SIGNS[difference.change]
     facts = {change.path: change for change in difference.facts}
     if difference.change == "created":
-        yield line(Span(f"{sign} {difference.address}", tone), f"  {facts['ownership'].after}")
+        yield make_line(Span(f"{sign} {difference.address}", tone), f"  {facts['ownership'].after}")
         return
     if difference.change == "deleted":
-        yield line(Span(f"{sign} {difference.address}", tone), f"  was {facts['ownership'].before}")
+        yield make_line(Span(f"{sign} {difference.address}", tone), f"  was {facts['ownership'].before}")
         return
-    yield line(Span(f"{sign} {difference.address}", tone))
+    yield make_line(Span(f"{sign} {difference.address}", tone))
     moved = (*difference.fields, *difference.facts)
-    yield from (line("    ", text) for change in moved for text in change_texts(change))
-    yield from (line(Span(f"    {_origin_text(change)}", Tone.QUIET)) for change in difference.origins)
+    yield from (make_line("    ", text) for change in moved for text in format_changes(change))
+    yield from (make_line(Span(f"    {_format_origin(change)}", Tone.QUIET)) for change in difference.origins)
 
 
-def _origin_text(change: Change) -> str:
+def _format_origin(change: Change) -> str:
     before, after = change.before or "itself", change.after or "itself"
-    return f"{field_name(change.path) or 'it'} comes from {before} → {after}"
+    return f"{format_field_name(change.path) or 'it'} comes from {before} → {after}"
 
 
-def moves_text(moves: Sequence[ReaddressOrder]) -> list[Line]:
+def format_moves(moves: Sequence[ReaddressOrder]) -> list[Line]:
     """Return resources with new addresses."""
-    return [line(Span("» ", Tone.MOVE), move.before, " → ", move.after) for move in moves]
+    return [make_line(Span("» ", Tone.MOVE), move.before, " → ", move.after) for move in moves]
 
 
-def forget_question_text(rows: Sequence[tuple[Address, Recorded]]) -> list[Line]:
+def format_forget_question(rows: Sequence[tuple[Address, Recorded]]) -> list[Line]:
     """Return the resources to forget, and which are protected."""
     return [
-        line(Span("- ", Tone.REMOVE), address, Span("  protected" if recorded.protect else "", Tone.CHANGE))
+        make_line(Span("- ", Tone.REMOVE), address, Span("  protected" if recorded.protect else "", Tone.CHANGE))
         for address, recorded in rows
     ]
 
 
-def forget_result_text(forgotten: Sequence[Address]) -> list[Line]:
+def format_forget_result(forgotten: Sequence[Address]) -> list[Line]:
     """Return the result and what follows."""
     text = f"Forgot {pluralize(len(forgotten), 'resource')}; what is on the clusters stays, "
-    return [line(text, "and this workspace does not own it. What the files still declare, the next apply adopts again")]
+    return [
+        make_line(text, "and this workspace does not own it. What the files still declare, the next apply adopts again")
+    ]
 
 
-def unlock_text(unlocked: UnlockResult) -> list[Line]:
+def format_unlock(unlocked: UnlockResult) -> list[Line]:
     """Return whether the lease was taken, and the actions in doubt."""
     taken = f"Taken from run {shorten_run_id(unlocked.run)}; the lease is free, its epoch is {unlocked.epoch}"
     first = "The lease is free: there is nothing to unlock" if unlocked.was_free else taken
-    return [line(first), *(_doubt_lines(unlocked.doubt) if unlocked.doubt is not None else ())]
+    return [make_line(first), *(_format_doubt(unlocked.doubt) if unlocked.doubt is not None else ())]
 
 
-def _doubt_lines(doubt: UnsettledWork) -> Iterator[Line]:
+def _format_doubt(doubt: UnsettledWork) -> Iterator[Line]:
     if doubt.unreadable is not None:
-        yield line(
+        yield make_line(
             Span("In doubt: ", Tone.CHANGE), f"what run {shorten_run_id(doubt.run)} did. {doubt.unreadable.message}"
         )
-        yield line("  ", Span("hint: ", Tone.QUIET), "reconciler state repair")
+        yield make_line("  ", Span("hint: ", Tone.QUIET), "reconciler state repair")
         return
     unbegun = f"{pluralize(len(doubt.left), 'action')} not begun" if doubt.left else ""
     if not doubt.in_doubt:
-        yield line(f"Run {doubt.run} is open; {unbegun or 'nothing of it is left'}")
+        yield make_line(f"Run {doubt.run} is open; {unbegun or 'nothing of it is left'}")
         return
     left = f", {unbegun}" if unbegun else ""
-    yield line(
+    yield make_line(
         Span(f"In doubt: {format_count(len(doubt.in_doubt))}", Tone.CHANGE),
         f" of run {shorten_run_id(doubt.run)}{left}",
     )
-    yield from (line(f"  {name}") for name in doubt.in_doubt[:_NAMED])
+    yield from (make_line(f"  {name}") for name in doubt.in_doubt[:_NAMED])
     if len(doubt.in_doubt) > _NAMED:
-        yield line(f"  … and {pluralize(len(doubt.in_doubt) - _NAMED, 'more action')}")
-    yield line("The next apply checks them and continues:  reconciler apply")
+        yield make_line(f"  … and {pluralize(len(doubt.in_doubt) - _NAMED, 'more action')}")
+    yield make_line("The next apply checks them and continues:  reconciler apply")
 
 
-def repair_text(repair: Repair) -> list[Line]:
+def format_repair(repair: Repair) -> list[Line]:
     """Return a state's problems, and the repair's steps."""
     return [
-        *(line(Span("✗ ", Tone.DANGER), problem) for problem in repair.problems),
-        *(line(Span("→ ", Tone.CHANGE), step) for step in _repair_steps(repair)),
-        *(part for run in repair.forgotten for part in _forgotten_run_lines(run)),
+        *(make_line(Span("✗ ", Tone.DANGER), problem) for problem in repair.problems),
+        *(make_line(Span("→ ", Tone.CHANGE), step) for step in _list_repair_steps(repair)),
+        *(part for run in repair.forgotten for part in _format_forgotten_run(run)),
     ]
 
 
-def repair_result_text(repaired: StateRepair) -> list[Line]:
+def format_repair_result(repaired: StateRepair) -> list[Line]:
     """Return a repair's result, and the next command."""
     repair = repaired.repair
     if repair is None:
-        return [line("There is nothing to repair")]
+        return [make_line("There is nothing to repair")]
     backup = f"; what was there is kept as {repaired.kept}" if repaired.kept else ""
     next_step = "reconciler apply" if repair.lockfile.open_run is not None else "reconciler plan"
     return [
-        line(f"Repaired: state #{repair.lockfile.serial}, epoch {repair.lockfile.lease.epoch}{backup}"),
-        line(f"Look at it next:  {next_step}"),
+        make_line(f"Repaired: state #{repair.lockfile.serial}, epoch {repair.lockfile.lease.epoch}{backup}"),
+        make_line(f"Look at it next:  {next_step}"),
     ]
 
 
-def _repair_steps(repair: Repair) -> Iterator[str]:
+def _list_repair_steps(repair: Repair) -> Iterator[str]:
     lockfile, base = repair.lockfile, repair.base
     owned = pluralize(len(base.record), "resource")
     by = f" of run {shorten_run_id(base.run)}" if base.run else ""
@@ -339,11 +348,11 @@ def _repair_steps(repair: Repair) -> Iterator[str]:
     yield f"write the lockfile again, under epoch {lockfile.lease.epoch}"
 
 
-def _forgotten_run_lines(forgotten: ForgottenRun) -> Iterator[Line]:
+def _format_forgotten_run(forgotten: ForgottenRun) -> Iterator[Line]:
     texts = ", ".join(part for part in (forgotten.command, forgotten.who, forgotten.started) if part)
     run = f"run {shorten_run_id(forgotten.run)} ({texts})" if texts else f"run {shorten_run_id(forgotten.run)}"
-    yield line(Span("! ", Tone.DANGER), f"forget what {run} did; it stays on the clusters:")
+    yield make_line(Span("! ", Tone.DANGER), f"forget what {run} did; it stays on the clusters:")
     names = forgotten.actions
-    yield from (line(f"    {name}") for name in names[:_NAMED])
+    yield from (make_line(f"    {name}") for name in names[:_NAMED])
     if len(names) > _NAMED:
-        yield line(f"    … and {pluralize(len(names) - _NAMED, 'more action')}")
+        yield make_line(f"    … and {pluralize(len(names) - _NAMED, 'more action')}")

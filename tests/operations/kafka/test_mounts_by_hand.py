@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from reconciler.cli.text.lines import text_of
-from reconciler.cli.text.mounts_text import cancellation_text
+from reconciler.cli.text.lines import to_plain_text
+from reconciler.cli.text.mounts_text import format_cancellation
 from reconciler.errors import BlockedError, PartialError, UsageError, UserError
 from reconciler.operations.clusters.consume import ProduceOptions, produce
 from reconciler.operations.clusters.mount_orders import MountRequest, migrate_topics
@@ -222,7 +222,7 @@ def test_what_was_prepared_can_be_cancelled(home: Home) -> None:
         home.reach, found.migration.id, "cancel", home.cluster, confirm=lambda _one: True, stop=stop
     )
     is_kept = bool(read_mount_status(home.reach, cluster=home.cluster).migrations)
-    assert ("reconciler mount delete" in text_of(cancellation_text(after))) is is_kept
+    assert ("reconciler mount delete" in to_plain_text(format_cancellation(after))) is is_kept
     home.write("carts", "after")
     assert home.read("carts") == ["after", "carts-1", "carts-2"]
     assert home.bench.plan().plan.errors == ()
