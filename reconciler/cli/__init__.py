@@ -1,1 +1,1 @@
-"""The command line: commands, rendering, and the translation of errors into exit codes."""
+"""The command line: commands, output, and exit codes."""

@@ -1,4 +1,4 @@
-"""The tree of commands. `--help` reads only its table."""
+"""The tree of commands; `--help` imports no command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """A command or group. `module` has the command's function; a group has `entries` instead."""
+    """A command, whose function is in `module`, or a group of `entries`."""
 
     name: str
     summary: str
@@ -33,13 +33,13 @@ class CommandEntry:
     function: str = ""
     entries: tuple[CommandEntry, ...] = ()
     alias: str | None = None
-    """Another name, as in other tools."""
+    """Second name of the command, as in other tools."""
 
 
 def _define_command(
     section: str, name: str, summary: str, module: str, alias: str | None = None, *, group: str | None = None
 ) -> CommandEntry:
-    """Return a command; `group` is needed if the module has commands of several groups."""
+    """Define a command; `group` is required if its module has commands of several groups."""
     function = f"{'' if group is None else f'{group}_'}{name.replace('-', '_')}_command"
     return CommandEntry(name, summary, section, f"reconciler.cli.commands.{module}", function, alias=alias)
 
@@ -163,7 +163,7 @@ SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 1
 
 
 def build_root_command() -> Command:
-    """Return the command line."""
+    """Build the root command."""
     app = _build_typer(COMMANDS, add_completion=True)
     app.callback(help="Plan and apply for streaming platforms: topics, namespaces and mirrors as YAML in git.")(
         _accept_options
@@ -172,16 +172,16 @@ def build_root_command() -> Command:
 
 
 class LazyGroup(TyperGroup):
-    """A group that imports a command only to run it."""
+    """A command group that imports the module of a command when it runs."""
 
     entries: tuple[CommandEntry, ...] = ()
 
     def list_commands(self, ctx: Context) -> list[str]:  # noqa: ARG002 - typer's signature
-        """Return the names in the table's order."""
+        """List the command names in the order of the table."""
         return [entry.name for entry in self.entries]
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
-        """Return the command of that name; for an unknown name, fail with the nearest names."""
+        """Return the command of a name; suggest similar names for an unknown one."""
         for entry in self.entries:
             if cmd_name in (entry.name, entry.alias):
                 return _load_command(entry)
@@ -190,7 +190,7 @@ class LazyGroup(TyperGroup):
         return None
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002 - typer's signature
-        """Write the commands by section."""
+        """Write the help of the commands by section."""
         width = max(len(entry.name) for entry in self.entries)
         for section in dict.fromkeys(entry.section for entry in self.entries):
             with formatter.section(section):
@@ -200,10 +200,10 @@ class LazyGroup(TyperGroup):
 
 
 class _NamedCommand(TyperCommand):
-    """A command that names itself in usage errors, so that the hint leads to its own help."""
+    """A command that usage errors refer to, so that their hint names its help."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Parse its arguments."""
+        """Parse the arguments; add the command to errors that lack one."""
         try:
             return super().parse_args(ctx, args)
         except TyperException as error:
@@ -257,7 +257,7 @@ def _accept_options(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Accept the program's own options."""
+    """Accept the options of the root command."""
 
 
 def _do_nothing() -> None:

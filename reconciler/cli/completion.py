@@ -1,7 +1,6 @@
 """Shell completion of addresses, environments, clusters, links and runs, from files only.
 
-Manifests are not checked: only the heads of their documents are read, and no cluster or bucket. Errors give no
-completions and no output.
+Only kind and metadata of manifests are read, and no cluster or bucket. An error gives no completions and no output.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ if TYPE_CHECKING:
 
 
 COMPLETION_VARIABLE: Final = "_RECONCILER_COMPLETE"
-"""Set by a shell's script to `complete_bash` or the like."""
+"""Variable that a shell's completion script sets, for example to `complete_bash`."""
 _SAFE: Final = re.compile(r"[A-Za-z0-9._/:@%+,-]+")
-"""Text that no shell splits or expands; other names would have to be quoted and are not offered."""
+"""Characters that no shell splits or expands; names with others are not offered."""
 _MOST_RUNS: Final = 50
 
 
@@ -42,9 +41,9 @@ def is_completing() -> bool:
 
 
 def answer_shell(run: Callable[[], int]) -> int:
-    """Let typer answer a shell; `run` starts it. On any error only completions are written."""
+    """Print completions for a shell; `run` starts typer. Errors print nothing."""
     split = _join_words_of_bash() if os.environ[COMPLETION_VARIABLE] == "complete_bash" else ""
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # the search reads every package
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # pydantic would search all packages for plugins
     output, code = io.StringIO(), 1
     with redirect_stdout(output), redirect_stderr(io.StringIO()):
         try:
@@ -65,7 +64,7 @@ _BREAKS: Final = re.compile(r"[:=]+")
 
 
 def _join_words_of_bash() -> str:
-    """Join the words that bash split; return the beginning that a completion must omit."""
+    """Join the words that bash split at `:` and `=`; return the prefix that completions must omit."""
     try:
         pieces, current = os.environ["COMP_WORDS"].split("\n"), int(os.environ["COMP_CWORD"])
     except (KeyError, ValueError):
@@ -80,7 +79,7 @@ def _join_words_of_bash() -> str:
 
 
 def _join_pieces(pieces: Iterable[str]) -> tuple[list[str], int]:
-    """Return the words, and where bash's own last word begins in the last of them."""
+    """Return the joined words, and the position of the last piece in the last word."""
     words: list[str] = []
     start, goes_on = 0, False
     for piece in pieces:
@@ -98,7 +97,7 @@ def _join_pieces(pieces: Iterable[str]) -> tuple[list[str], int]:
 
 
 class CompletionItem(NamedTuple):
-    """A completion, as typer reads it."""
+    """A completion in the form that typer expects."""
 
     value: str
     help: str | None = None
@@ -106,11 +105,11 @@ class CompletionItem(NamedTuple):
 
 
 def offer_values(command: Command) -> None:
-    """Let a command's parameters offer values of the workspace."""
+    """Add completion from the workspace to a command's parameters."""
     for parameter in command.params:
         values = _VALUES.get(_read_metavar(parameter))
         if values is not None:
-            # An attribute of the object: typer's class is unchanged.
+            # Set on the instance, so that typer's class is unchanged.
             parameter.__dict__["shell_complete"] = _make_completer(values)
 
 
@@ -144,7 +143,7 @@ class _CompletionRequest(NamedTuple):
 
     @property
     def environment(self) -> str | None:
-        """The environment typed before."""
+        """The environment given before on the command line."""
         environment: str | None = self.context.params.get("environment")
         return environment
 
@@ -160,7 +159,7 @@ _KINDS: Final = {
     "topic": {"topic", "mirror", "mounting"},
     "verify": {"topic", "mirror", "mounting", "link"},
 }
-"""Groups and commands that accept only some kinds of addresses."""
+"""Kinds of addresses by group or command; others accept all kinds."""
 
 
 def _list_addresses(request: _CompletionRequest) -> Iterator[str]:
@@ -195,7 +194,7 @@ def _list_links(request: _CompletionRequest) -> Iterable[str]:
 
 
 def _list_runs(request: _CompletionRequest) -> Iterable[str]:
-    """Return the newest runs of a state in a folder."""
+    """Return the newest runs of a state that is stored in a folder."""
     from reconciler.objectstore.settings import StoreSettings
 
     state = _load_workspace(request.folder)["spec"]["state"]
@@ -225,7 +224,7 @@ _LINK: Final = re.compile(rb"^kind:\s*MirrorLink\b", re.MULTILINE)
 
 
 def list_declared_addresses(folder: Path, environment: str | None) -> list[Address]:
-    """Return the declared addresses, sorted, without names that contain a variable."""
+    """Return the declared addresses, sorted; names with a variable are omitted."""
     from reconciler.manifests.files import OVERLAYS, find_manifests
 
     listed = _load_workspace(folder).get("spec", {}).get("manifests") or ["manifests"]
@@ -259,7 +258,7 @@ def _list_file_addresses(file: Path) -> Iterator[Address]:
 
 
 def _extract_head(document: bytes) -> bytes:
-    """Return a document's lines with its address; a link whole, because its mirrors have addresses, too."""
+    """Return the lines of a document that hold its address; of a link all lines, which list its mirrors."""
     return document if _LINK.search(document) else b"\n".join(_HEAD.findall(document)) or document
 
 

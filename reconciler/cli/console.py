@@ -1,4 +1,4 @@
-"""Standard output and standard error; no other module writes to them."""
+"""Standard output and standard error. No other module writes to them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STYLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """One stream. Uses colours on a terminal that shows them, or if requested."""
+    """An output stream; has colours on a terminal that supports them, or if requested."""
 
     stream: TextIO
 
@@ -48,8 +48,8 @@ class Screen:
     def has_colours(self) -> bool:
         """Return whether colour codes may be written.
 
-        By precedence: NO_COLOR (https://no-color.org), FORCE_COLOR (https://force-color.org) and CLICOLOR_FORCE, also
-        in a pipe, CLICOLOR (https://bixense.com/clicolors).
+        NO_COLOR (https://no-color.org) wins over FORCE_COLOR (https://force-color.org) and CLICOLOR_FORCE, and these
+        over CLICOLOR (https://bixense.com/clicolors).
         """
         environ = os.environ
         if environ.get("NO_COLOR"):
@@ -60,21 +60,21 @@ class Screen:
 
     @property
     def can_redraw(self) -> bool:
-        """Return whether lines may be redrawn; a pipeline's log keeps each, even if it seems a terminal."""
+        """Return whether lines may be redrawn; false in pipelines, whose logs keep every line."""
         return self.is_terminal and os.environ.get("TERM") not in {"dumb", "unknown"} and detect_pipeline() is None
 
     @property
     def width(self) -> int | None:
-        """Return the columns of a terminal; `None` in a pipe."""
+        """Return the width of the terminal in columns; `None` in a pipe."""
         return os.get_terminal_size(self.stream.fileno()).columns or None if self.is_terminal else None
 
     def show(self, lines: Iterable[Line]) -> None:
-        """Write lines; a reader that has gone is no error."""
+        """Write lines; a closed pipe is not an error."""
         again = add_typed_options_to_lines(lines)
         self.write(_colour_text(again) if self.has_colours else to_plain_text(again))
 
     def show_paged(self, lines: Iterable[Line]) -> None:
-        """Show lines, through RECONCILER_PAGER if that is set and they exceed the terminal."""
+        """Write lines, through RECONCILER_PAGER if it is set and they exceed the terminal."""
         pager = os.environ.get("RECONCILER_PAGER", "").strip() if self.is_terminal else ""
         held = list(lines)
         if pager and len(held) >= os.get_terminal_size(self.stream.fileno()).lines:
@@ -86,17 +86,17 @@ class Screen:
         self.show(held)
 
     def write(self, text: str) -> None:
-        """Write text so that no pipeline reads a line as a command."""
+        """Write text, escaped so that no CI runner interprets a line as a command."""
         text = escape_commands(text)
         _ignore_broken_pipe(self.stream, lambda: _write_text(self.stream, text))
 
     def write_command(self, text: str) -> None:
-        """Write a command to a pipeline's runner, which `write` would disarm; its content is escaped already."""
+        """Write a command for the CI runner, which `write` would escape."""
         _ignore_broken_pipe(self.stream, lambda: _write_text(self.stream, text))
 
     @contextmanager
     def fold_output(self, title: str) -> Iterator[None]:
-        """Fold the block's output in a pipeline's log; in a file nothing changes."""
+        """Fold the block's output in a CI log; does nothing for a file."""
         runner = detect_pipeline()
         if runner is None or self._is_file:
             yield
@@ -123,7 +123,7 @@ class Screen:
 
 
 def detect_pipeline() -> Pipeline | None:
-    """Return the kind of pipeline by its environment; `None` outside."""
+    """Return the kind of CI pipeline; `None` outside of one."""
     if os.environ.get("GITHUB_ACTIONS") == "true":
         return "github"
     if os.environ.get("GITLAB_CI") == "true":
@@ -142,7 +142,7 @@ def open_stderr() -> Screen:
 
 
 def prepare_streams() -> None:
-    """Make output robust against the locale's encoding and streams closed at start."""
+    """Replace closed standard streams, and escape characters that the locale cannot encode."""
     if sys.stdin is None:
         sys.stdin = _open_null("r")
     if sys.stdout is None:
@@ -160,7 +160,7 @@ def _open_null(mode: Literal["r", "w"]) -> TextIO:
 
 
 def is_stdin_terminal() -> bool:
-    """Return whether a person can answer."""
+    """Return whether a person can answer a question."""
     return not sys.stdin.closed and sys.stdin.isatty()
 
 
@@ -170,15 +170,15 @@ def open_binary_stdin() -> BinaryIO:
 
 
 def open_binary_stdout() -> BinaryIO:
-    """Return standard output as bytes; each write is complete."""
+    """Return standard output as bytes; each write writes all bytes."""
     buffer = sys.stdout.buffer
     return cast("BinaryIO", _CompleteWriter(buffer)) if isinstance(buffer, io.RawIOBase) else buffer
 
 
 class _CompleteWriter:
-    """Writes completely.
+    """Writer that repeats partial writes.
 
-    With PYTHONUNBUFFERED a system call that a signal interrupts may write only a part.
+    With PYTHONUNBUFFERED, a write that a signal interrupts may be partial.
     """
 
     def __init__(self, raw: io.RawIOBase) -> None:
@@ -198,14 +198,14 @@ class _CompleteWriter:
 
 
 def discard_output(stream: TextIO) -> None:
-    """Discard further output, so that closing the stream cannot fail."""
+    """Redirect a stream to the null device, so that closing it cannot fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
 def _show_in_pager(pager: str, text: str) -> bool:
-    """Show a text in a pager, given as a command with options; return whether that worked."""
+    """Show a text in a pager, which is a command with options; return whether the pager started."""
     import shlex
     import subprocess
 
@@ -236,7 +236,7 @@ def _name_stream(stream: TextIO) -> str:
 
 
 def streams_share_target() -> bool:
-    """Return whether both streams go to the same place, so that nothing need be printed twice."""
+    """Return whether standard output and standard error are the same file or terminal."""
     try:
         ends = [os.fstat(stream.fileno()) for stream in (sys.stdout, sys.stderr)]
     except (OSError, ValueError):

@@ -20,7 +20,7 @@ def format_version() -> str:
 
 
 def warn(text: str) -> None:
-    """Print a warning; with `--verbose`, as a line of the log."""
+    """Print a warning; with `--verbose`, log it instead."""
     if is_log_enabled():
         log_event("warning", text=text)
         return
@@ -34,10 +34,10 @@ _LOGGER: Final = logging.getLogger("reconciler.cli")
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record as one line of JSON: time, level, logger, message, facts."""
+    """Formats a log record as one line of JSON: time, level, logger, message, facts."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        """Return the JSON of a record."""
         at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03}Z"
         fields: dict[str, Any] = {"at": at, "level": record.levelname.lower(), "logger": record.name}
         fields["message"] = escape_invisible(record.getMessage())
@@ -46,7 +46,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_to_stderr() -> None:
-    """Log debug messages of this package only."""
+    """Log the debug messages of this package to standard error."""
     speaker = logging.StreamHandler(sys.stderr)
     speaker.setFormatter(JsonLines())
     logger = logging.getLogger("reconciler")
@@ -56,13 +56,13 @@ def log_to_stderr() -> None:
 
 
 def log_event(message: str, /, **facts: object) -> None:
-    """Log an event for troubleshooting; cheap without `--verbose`."""
+    """Log an event if `--verbose` is given."""
     if is_log_enabled():
         _LOGGER.debug(message, extra={"facts": facts})
 
 
 def is_log_enabled() -> bool:
-    """Return whether the log is enabled."""
+    """Return whether `--verbose` is given."""
     return _LOGGER.isEnabledFor(logging.DEBUG)
 
 

@@ -1,4 +1,4 @@
-"""Errors as text on standard error, exit codes, and explanations of the likeliest errors."""
+"""Errors as text on standard error, exit codes, and explanations of frequent errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reconciler.runtime.text import escape_invisible, to_one_line
 USAGE: Final = 64
 INTERRUPTED: Final = 130
 _LONGEST: Final = 2_000
-"""Limit of a traceback's line in characters."""
+"""Longest line of a traceback in characters."""
 
 _BUG_HINT: Final = (
     "This is our bug. Please report it with the command and what `--verbose` adds; apply again when it is mended"
@@ -51,7 +51,7 @@ def report_error(error: BaseException, *, is_verbose: bool) -> int:
 
 
 def describe_unexpected(error: BaseException) -> tuple[int, str, str]:
-    """Return exit code, message and hint of an unexpected error."""
+    """Return exit code, message and hint of an error that is not a ReconcilerError."""
     match error:
         case KeyboardInterrupt():
             return INTERRUPTED, "Interrupted: nothing was started", "Run the same command again"
@@ -70,7 +70,7 @@ def describe_unexpected(error: BaseException) -> tuple[int, str, str]:
 def _print_own_error(screen: Screen, error: ReconcilerError) -> None:
     match error:
         case PendingError():
-            return  # the plan was printed and has the reason
+            return  # the printed plan has the reason
         case DriftError():
             _print_error(screen, "Drift", error.message, error.hint)
         case BrokenInvariantError():
@@ -83,13 +83,13 @@ def _print_own_error(screen: Screen, error: ReconcilerError) -> None:
 
 
 def _format_problem(problem: object, error: ReconcilerError) -> list[Line]:
-    """Return a problem and the excerpt of its file."""
+    """Return the lines of a problem and of the excerpt of its file."""
     excerpt = getattr(error, "excerpts", {}).get(problem, ())
     return [make_line(str(problem)), *(make_line(Span(source_line, Tone.QUIET)) for source_line in excerpt)]
 
 
 def find_usage_error(error: BaseException) -> tuple[str, str] | None:
-    """Return message and hint of a command line that cannot be parsed, or `None`."""
+    """Return message and hint of a usage error; `None` for other errors."""
     if not isinstance(error, TyperException) or type(error).__name__ == "NoArgsIsHelpError":
         return None
     context = getattr(error, "ctx", None)
@@ -115,7 +115,7 @@ _WORDINGS: Final = (
     (re.compile(r"Input should be "), "it is "),
     (re.compile(r"\n\t"), " "),
 )
-"""The option parser's wordings and ours."""
+"""Wordings of the option parser, with their replacements."""
 
 
 def _reword_usage(message: str) -> str:
@@ -154,15 +154,15 @@ def _format_further_lines(message: str) -> list[Line]:
     return [make_line("  ", part) for part in message.split("\n")[1:]]
 
 
-# `reconciler explain E012` prints an explanation; each such error names its code.
+# `reconciler explain E012` prints an explanation; the error names the code.
 
 
 class Explanation(NamedTuple):
-    """One error, explained."""
+    """Explanation of an error."""
 
     code: str
     message: str
-    """Regular expression, searched in an error's message."""
+    """Regular expression that matches the message of the error."""
     title: str
     text: str
 
@@ -407,18 +407,18 @@ EXPLANATIONS: Final = (
         "The hint names the one that is missing.",
     ),
 )
-"""The likeliest errors. A code never changes its meaning."""
+"""Explanations of frequent errors. A code never changes its meaning."""
 
 CODE: Final = re.compile(r"E\d{3}", re.IGNORECASE)
-"""Codes in `reconciler explain`; no address looks like them."""
+"""Form of a code in `reconciler explain`; addresses have another form."""
 
 
 def wrap_explanation(text: str) -> str:
-    """Wrap a text at 100 characters; indented lines stay."""
+    """Wrap a text at 100 characters; indented lines are kept."""
     return "\n".join(paragraph if paragraph.startswith(" ") else fill(paragraph, 100) for paragraph in text.split("\n"))
 
 
 def find_explanation(message: str) -> Explanation | None:
-    """Return an error's explanation by its message, or `None`."""
+    """Return the explanation of an error by its message, or `None`."""
     first = message.split("\n", 1)[0]
     return next((explanation for explanation in EXPLANATIONS if re.search(explanation.message, first)), None)

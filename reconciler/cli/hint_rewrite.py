@@ -1,7 +1,7 @@
-"""Add the typed options to commands in hints.
+"""Add the options of the command line to commands in hints.
 
-The code that makes a hint does not know the command line. Copied, the command must act on the same environment and on
-no more than the command before.
+A hint is written without knowledge of the command line. A command copied from it must act on the same environment,
+and on no more than the failed command.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COMMAND: Final = re.compile(
     r"(?P<more>(?! --help)(?: --resume| '[^']*'| [\w./]\S*)?)"
 )
 _PART_COMMANDS: Final = ("reconciler apply", "reconciler plan", "reconciler drift", "reconciler destroy")
-"""Commands that act on a part of the workspace."""
+"""Commands that accept `--target`, `--exclude` and the like."""
 _FILE_COMMANDS: Final = ("reconciler state ", "reconciler show", "reconciler export")
 """Commands without `--state`."""
 _ORDER_COMMAND: Final = re.compile(
@@ -32,19 +32,19 @@ _ORDER_COMMAND: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TypedOptions:
-    """Options as they would be typed again."""
+    """Options of the command line, as words to be typed again."""
 
     place: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     part: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
-    """Replaces a workspace."""
+    """`--state`, which replaces a workspace."""
     clusters: tuple[str, ...] = ()
-    """Replaces a workspace and a state."""
+    """`--no-state` and `--cluster`, which replace a workspace and a state."""
 
     def merge(self, other: TypedOptions) -> TypedOptions:
-        """Return these options and another bundle's; each part comes from one of them."""
+        """Return these options, completed by those of another bundle."""
         return TypedOptions(
             self.place or other.place,
             self.environment or other.environment,
@@ -55,24 +55,24 @@ class TypedOptions:
         )
 
     def select_for_command(self, command: str, more: str) -> tuple[str, ...]:
-        """Return the options for a command; `more` is the text after it."""
+        """Return the options that a command in a hint needs; `more` is its first argument."""
         if command not in _PART_COMMANDS:
             state = () if command.startswith(_FILE_COMMANDS) else self.state
             state += self.clusters if _ORDER_COMMAND.match(command) else ()
             return (*state, *self.place, *self.environment, *self.variables)
         if more == " --resume":
-            return (*self.place, *self.environment)  # the open run has the rest
+            return (*self.place, *self.environment)  # the open run stores the other options
         if more:
-            return self.place  # so has a saved plan
+            return self.place  # a saved plan stores the other options
         return (*self.place, *self.environment, *self.variables, *self.part)
 
 
 @runtime_checkable
 class TypedBundle(Protocol):
-    """A bundle with options that belong in hints."""
+    """An option bundle whose options belong in hints."""
 
     def list_typed(self) -> TypedOptions:
-        """Return its options as they would be typed again."""
+        """Return the options of the bundle that were typed."""
         ...
 
 
@@ -95,7 +95,7 @@ def remember_typed(bundles: Iterable[object]) -> None:
 
 
 def add_typed_options(text: str) -> str:
-    """Return a text whose commands have the typed options."""
+    """Add the typed options to the commands in a text."""
     typed = _TYPED.get()
     return (
         text if typed == _NOTHING or not _has_command(text) else _COMMAND.sub(lambda at: _fill_options(typed, at), text)
@@ -103,7 +103,7 @@ def add_typed_options(text: str) -> str:
 
 
 def add_typed_options_to_lines(lines: Iterable[Line]) -> Iterator[Line]:
-    """Yield lines whose commands have the typed options."""
+    """Add the typed options to the commands in lines."""
     for spans in lines:
         if any(_has_command(span.text) for span in spans):
             yield tuple(Span(add_typed_options(span.text), span.tone) for span in spans)

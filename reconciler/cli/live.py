@@ -1,7 +1,4 @@
-"""The table of running actions on a terminal.
-
-Imported only if standard error is a terminal that can be redrawn. Nothing stays but the lines to be kept.
-"""
+"""The table of running actions on a terminal that can be redrawn."""
 
 from __future__ import annotations
 
@@ -54,20 +51,20 @@ if TYPE_CHECKING:
 
 _PER_SECOND: Final = 4
 _NOTABLE_S: Final = 1.0
-"""Shorter actions that moved no records get no line."""
+"""Actions without records that take less time get no line."""
 _BAR: Final = 12
-"""Columns of a bar."""
+"""Width of a bar in columns."""
 _WITH_BARS: Final = 100
-"""Columns from which a row has a bar."""
+"""Minimum width of a terminal for bars."""
 _WIDE: Final = 72
-"""Columns below which a row has only its share and duration."""
+"""Minimum width of a terminal for amounts; a narrower one shows only percentage and duration."""
 _RESERVED_LINES: Final = 3
-"""Screen lines without rows: the counts, the number of hidden rows, and the cursor."""
+"""Lines reserved for the counts, the number of hidden rows, and the cursor."""
 
 
 @dataclass(slots=True)
 class _RunningAction:
-    """A running action."""
+    """An action in progress."""
 
     id: str
     began: float
@@ -75,7 +72,7 @@ class _RunningAction:
 
 
 class LiveTable:
-    """Takes a run's events; draws the progress, and above it what failed, moved records or took long."""
+    """Shows the actions in progress; above them prints actions that failed, moved records or took long."""
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._open_console = console or _open_console()
@@ -90,7 +87,7 @@ class LiveTable:
         )
 
     def __enter__(self) -> Self:
-        """Draw nothing before the first action: a question may be on the screen."""
+        """Draw nothing yet: a question may be on the screen."""
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -98,7 +95,7 @@ class LiveTable:
         self._live.stop()
 
     def handle_event(self, event: Event) -> None:
-        """Draw one event."""
+        """Update the table for an event."""
         match event:
             case PlanMade():
                 # Count from here: a question before may have taken long.
@@ -126,7 +123,7 @@ class LiveTable:
                 assert_never(event)
 
     def build_table(self) -> Table:
-        """Return the current table, no larger than the screen."""
+        """Build the current table, no larger than the screen."""
         now, size = self._clock(), self._open_console.size
         rows, most = list(self._rows.values()), max(1, size.height - _RESERVED_LINES)
         cells = [_build_cells(row, now, size.width) for row in rows[:most]]
@@ -162,7 +159,7 @@ class LiveTable:
 
 
 def _build_cells(row: _RunningAction, now: float, width: int) -> list[Text | ProgressBar]:
-    """Return an action's bar, amount, rate, partitions, remaining time and duration."""
+    """Return the cells of an action: bar, amount, rate, partitions, remaining time and duration."""
     passed, progress = Text(_format_duration(now - row.began)), row.progress
     is_wide, bars = width >= _WIDE, [Text("")] if width >= _WITH_BARS else []
     if progress is not None and progress.phase:
@@ -191,7 +188,7 @@ def _format_share(progress: Progress) -> str:
 
 
 def _format_duration(seconds: float) -> str:
-    """Return a running time in whole seconds: decimals would flicker."""
+    """Format a duration in whole seconds, because decimals would flicker."""
     return format_elapsed(float(int(seconds)))
 
 

@@ -1,4 +1,4 @@
-"""The entry point: signals, then the command, then one exit code."""
+"""The entry point of the command line."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Final
 from reconciler.cli import signals
 
 _GC_THRESHOLD: Final = 50_000
-"""New objects before the cyclic collector runs; the default is 700. A command's objects live until its end, and
-collecting takes a tenth of a plan's time.
+"""New objects before the garbage collector runs; Python's default is 700. A command's objects live until its end, and
+with the default, collecting takes a tenth of a plan's time.
 """
 _WINDOWS_MESSAGE: Final = "Error: reconciler runs on Linux and macOS; on Windows, run it inside WSL\n"
 
@@ -20,7 +20,7 @@ _WINDOWS_MESSAGE: Final = "Error: reconciler runs on Linux and macOS; on Windows
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code. Never raises."""
     try:
-        import fcntl  # noqa: F401 - Windows has no file locks, which a state in a folder needs
+        import fcntl  # noqa: F401 - absent on Windows; a state in a folder needs file locks
     except ImportError:
         sys.stderr.write(_WINDOWS_MESSAGE)
         return 1
@@ -43,7 +43,7 @@ def _run_for_code(words: list[str], *, is_verbose: bool) -> int:
         return _run_command(words)
     except SystemExit as leaving:
         return _read_exit_code(leaving)
-    except BaseException as error:  # noqa: BLE001 - nothing may get past the one place that knows exit codes
+    except BaseException as error:  # noqa: BLE001 - every error gets an exit code here
         from reconciler.cli.errors import find_usage_error, report_error
 
         code, format_warning = report_error(error, is_verbose=is_verbose), find_usage_error(error)
@@ -74,7 +74,7 @@ def _run_command(arguments: list[str]) -> int:
 
 
 def _read_exit_code(leaving: SystemExit) -> int:
-    """Return typer's exit code: after a completion script, or for a reader that has gone."""
+    """Return the exit code of a `SystemExit` of typer; 0 if the reader closed the pipe."""
     if isinstance(leaving.__context__, BrokenPipeError):
         return 0
     return leaving.code if isinstance(leaving.code, int) else 0

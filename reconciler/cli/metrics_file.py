@@ -1,4 +1,4 @@
-"""The metrics file, replaced atomically."""
+"""The metrics file of `run` and `drift`, which is replaced atomically."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 _COUNTER: Final = re.compile(rf'{PREFIX}(\w+)\{{cluster="([^"\\]*)"\}} (\d+(?:\.\d+)?(?:e\+\d+)?)')
-"""Earlier versions wrote whole numbers without a point."""
+"""A counter in the file; earlier versions wrote whole numbers without a point."""
 _JSON: Final = ".json"
 
 
 class MetricsFile:
-    """Writes the metrics after every pass, as JSON if the file's name ends so.
+    """Writes the metrics after every pass, as JSON if the file name ends in `.json`.
 
-    Counters continue from the file. Errors are printed at once and do not stop the pass.
+    Counters continue from the values in the file. Errors are printed and do not stop the pass.
     """
 
     def __init__(self, path: Path, reach: SiteOptions) -> None:
@@ -49,7 +49,7 @@ class MetricsFile:
         self._invocation = reach.invocation
         self._instruments = MetricsReader(reach)
         self.trouble: ReconcilerError | None = None
-        """The last error, which was printed."""
+        """The last error; it was printed already."""
         self._totals = read_totals(self._path)
 
     def write(self, upkeep: PassResult) -> None:
@@ -70,7 +70,7 @@ class MetricsFile:
 
 
 def format_metrics(path: Path, metrics: Sequence[Metric]) -> bytes:
-    """Return the file's content in the format of its name."""
+    """Format metrics in the format of the file name."""
     if path.suffix != _JSON:
         return format_prometheus(metrics).encode()
     from reconciler.cli.json.base import format_document
@@ -80,7 +80,7 @@ def format_metrics(path: Path, metrics: Sequence[Metric]) -> bytes:
 
 
 def read_totals(path: Path) -> Totals:
-    """Return the counters of a metrics file; empty if it is missing or something else."""
+    """Read the counters of a metrics file; empty if it is missing or cannot be parsed."""
     try:
         body = path.read_bytes()
         return dict(_parse_json(body) if path.suffix == _JSON else _parse_text(body))
@@ -105,14 +105,14 @@ def _parse_json(body: bytes) -> Iterator[tuple[tuple[str, str], float]]:
 
 
 def _find_counter_name(name: str) -> str | None:
-    """Return the counter of a metric, or `None`."""
+    """Return the counter that a metric shows, or `None`."""
     short = name.removeprefix(REMOTE)
     is_remote = name.startswith(REMOTE) and short in COUNTER_HELP
     return short if is_remote or short == MIRROR_BYTES else None
 
 
 def write_metrics_file(path: Path, body: bytes) -> None:
-    """Replace the file's content.
+    """Replace the metrics file.
 
     Raises:
         UserError: It cannot be written; the old content is unchanged.
@@ -133,7 +133,7 @@ _TOTAL: Final = "_total"
 
 
 class _MetricsCollector:
-    """Our metrics as a collector of the library."""
+    """Adapter from our metrics to the Prometheus library."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = metrics
@@ -143,7 +143,7 @@ class _MetricsCollector:
 
 
 def format_prometheus(metrics: Iterable[Metric]) -> str:
-    """Return all metrics that have numbers."""
+    """Format the metrics that have values in Prometheus' text format."""
     sampled = [metric for metric in metrics if metric.samples]
     text = generate_latest(_MetricsCollector(sampled)).decode()
     for metric in sampled:
@@ -161,7 +161,7 @@ def _build_family(metric: Metric) -> Family:
 
 
 def _rename_counter(text: str, name: str) -> str:
-    """Remove the suffix that the library adds to a counter's head: our names are Redpanda's and Confluent's."""
+    """Remove `_total`, which the library adds to counters: names of Redpanda and Confluent lack it."""
     for word in ("HELP", "TYPE"):
         text = text.replace(f"# {word} {name}{_TOTAL} ", f"# {word} {name} ", 1)
     return text

@@ -1,4 +1,4 @@
-"""Shared options, and the bundles (dataclasses) that commands take."""
+"""Shared options, and the bundles (dataclasses of options) that commands take."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ IntoFolder = Annotated[bool, Option("--force", help="Also into a folder that hol
 
 @dataclass(frozen=True, slots=True)
 class VerbosityOptions:
-    """Options of commands that need no workspace."""
+    """`--verbose`, for commands that need no workspace."""
 
     verbose: Annotated[bool, Option("--verbose", help="Log structured lines to standard error.")] = False
 
     def read_invocation(self) -> Invocation:
-        """Read the process's environment once."""
+        """Build the invocation from the process environment."""
         return WorkspaceOptions(verbose=self.verbose).read_invocation()
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceOptions:
-    """Workspace, and verbosity."""
+    """Workspace, principal and verbosity."""
 
     workspace: Annotated[
         Path | None,
@@ -92,7 +92,7 @@ class WorkspaceOptions:
     verbose: Annotated[bool, Option("--verbose", help="Log structured lines to standard error.")] = False
 
     def read_invocation(self) -> Invocation:
-        """Read the process's environment once."""
+        """Build the invocation from the process environment."""
         from reconciler.cli.environment import warn
         from reconciler.process import build_invocation
 
@@ -105,13 +105,13 @@ class WorkspaceOptions:
         return made
 
     def list_typed(self) -> TypedOptions:
-        """Return the options for hints."""
+        """Return the typed options, for hints."""
         return TypedOptions(place=() if self.workspace is None else ("--workspace", str(self.workspace)))
 
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """The environment and its variables."""
+    """The environment and the variables of manifests."""
 
     environment: Annotated[
         str | None, Option("--environment", "-e", metavar="ENV", help="The overlay and its state.", show_default=False)
@@ -124,7 +124,7 @@ class FileOptions:
     ] = None
 
     def build_select(self) -> Select:
-        """Return the workflow's options."""
+        """Build the options of the workflow."""
         from reconciler.operations.steps.invocation import Select
 
         typed = self.list_typed()
@@ -134,7 +134,7 @@ class FileOptions:
         )
 
     def list_typed(self) -> TypedOptions:
-        """Return the options for hints."""
+        """Return the typed options, for hints."""
         return TypedOptions(
             environment=() if self.environment is None else ("-e", self.environment),
             variables=(*_repeat_option("--var", self.var), *_repeat_option("--var-file", self.var_file)),
@@ -143,7 +143,7 @@ class FileOptions:
 
 @dataclass(frozen=True, slots=True)
 class SelectOptions(FileOptions):
-    """SELECT: the part of the workspace, and allowances."""
+    """The selected part of the workspace, and allowances."""
 
     target: Annotated[
         list[str] | None,
@@ -165,7 +165,7 @@ class SelectOptions(FileOptions):
     ] = None
 
     def build_select(self) -> Select:
-        """Return the workflow's options."""
+        """Build the options of the workflow."""
         from dataclasses import replace
 
         _check_utf8(tuple(_repeat_option("--allow", self.allow)))
@@ -179,7 +179,7 @@ class SelectOptions(FileOptions):
         )
 
     def list_typed(self) -> TypedOptions:
-        """Return the options for hints."""
+        """Return the typed options, for hints."""
         changed_since = [self.changed_since] if self.changed_since else None
         return FileOptions.list_typed(self).merge(
             TypedOptions(
@@ -194,7 +194,7 @@ class SelectOptions(FileOptions):
 
 
 def _check_utf8(typed: Sequence[str]) -> None:
-    """Reject values that are not UTF-8, because runs and saved plans store them."""
+    """Reject values that are not UTF-8: runs and saved plans store them."""
     for option, value in zip(typed[::2], typed[1::2], strict=True):
         if (shown := escape_non_utf8(value)) != value:
             raise UsageError(f"{option} {shown} is not UTF-8", hint="Type it in UTF-8, and rename a file that is not.")
@@ -219,7 +219,7 @@ def parse_pairs(option: str, texts: list[str] | None) -> dict[str, str]:
 
 
 def parse_config_changes(set_: list[str] | None, delete: list[str] | None) -> dict[str, str | None]:
-    """Return the values of `--set KEY=VALUE`, and `None` for each `--delete KEY`."""
+    """Parse `--set KEY=VALUE` and `--delete KEY`; a deleted key has the value `None`."""
     values, reset = parse_pairs("--set", set_), set(delete or ())
     both = sorted(values.keys() & reset)
     if both:
@@ -228,7 +228,7 @@ def parse_config_changes(set_: list[str] | None, delete: list[str] | None) -> di
 
 
 def parse_seconds(option: str, text: str) -> float:
-    """Return the seconds of a duration such as 90s or 10m."""
+    """Parse a duration such as 90s or 10m; return seconds."""
     from reconciler.resources.base import parse_duration
 
     try:
@@ -245,7 +245,7 @@ def parse_seconds(option: str, text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StateUrlOptions:
-    """Connections recorded in a state, instead of a workspace's files."""
+    """`--state`: connections recorded in a state replace the files of a workspace."""
 
     state: Annotated[
         str | None,
@@ -253,11 +253,11 @@ class StateUrlOptions:
     ] = None
 
     def list_typed(self) -> TypedOptions:
-        """Return the options for hints."""
+        """Return the typed options, for hints."""
         return TypedOptions(state=() if self.state is None else ("--state", self.state))
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
-        """Return the workflow's options."""
+        """Build the options of the workflow."""
         from reconciler.operations.steps.runner import SiteOptions
 
         return SiteOptions(invocation=place.read_invocation(), select=files.build_select(), state_url=self.state)
@@ -265,14 +265,14 @@ class StateUrlOptions:
 
 @dataclass(frozen=True, slots=True)
 class StateOptions(StateUrlOptions):
-    """As `StateUrlOptions`; the state also identifies the clusters."""
+    """As `StateUrlOptions`; `--no-state` continues if the state cannot be read."""
 
     no_state: Annotated[
         bool, Option("--no-state", help="Continue if the state, which has the cluster's id, cannot be read.")
     ] = False
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
-        """Return the workflow's options."""
+        """Build the options of the workflow."""
         from dataclasses import replace
 
         _check_state_options(self.state, no_state=self.no_state)
@@ -281,7 +281,7 @@ class StateOptions(StateUrlOptions):
 
 @dataclass(frozen=True, slots=True)
 class StateFilterOptions:
-    """As `StateOptions`, but `--state` also filters topics by state, which is no URL."""
+    """As `StateOptions`, but `--state` also accepts states to filter topics by."""
 
     state: Annotated[
         list[str] | None,
@@ -298,15 +298,15 @@ class StateFilterOptions:
     ] = False
 
     def list_typed(self) -> TypedOptions:
-        """Return the options for hints."""
+        """Return the typed options, for hints."""
         return self._build_state_options().list_typed()
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
-        """Return the workflow's options."""
+        """Build the options of the workflow."""
         return self._build_state_options().build_site_options(files, place)
 
     def list_states(self) -> tuple[str, ...]:
-        """Return the states to filter by; empty for all."""
+        """Return the topic states to filter by; empty for all."""
         return tuple(text for text in self.state or () if "://" not in text)
 
     def _build_state_options(self) -> StateOptions:
@@ -327,7 +327,7 @@ Cluster = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ForgeOptions:
-    """The forge, and the time limit of requests."""
+    """The forge, and the time limit of its requests."""
 
     forge: Annotated[
         Kind | None, Option("--forge", help="Where; by default as the pipeline says.", show_default=False)
@@ -344,7 +344,7 @@ class ForgeOptions:
     ] = False
 
     def build_forge_request(self, pull_request: int | None = None) -> ForgeRequest:
-        """Return the forge's options."""
+        """Build the request options of the forge."""
         from reconciler.forges.environment import ForgeRequest
 
         return ForgeRequest(
@@ -357,7 +357,7 @@ class ForgeOptions:
 
 
 def expand_bundles(body: Callable[..., None]) -> Callable[..., None]:
-    """Make a command of `body`: bundles become their options."""
+    """Make a command of `body`, whose bundles are expanded to options."""
     hints = get_type_hints(body, include_extras=True)
     bundles = {name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)}
     parameters = list(_list_parameters(body, hints, bundles))
@@ -390,12 +390,12 @@ def _list_parameters(
 
 
 def _take_bundle(kind: type, values: dict[str, Any]) -> Any:
-    """Remove a bundle's values from `values` and return the bundle."""
+    """Move the values of a bundle out of `values` and build the bundle."""
     return kind(**{field.name: values.pop(field.name) for field in fields(kind)})
 
 
 def _run_guarded(body: Callable[..., None], values: dict[str, Any]) -> None:
-    """Run a command with exit codes of ours instead of typer's."""
+    """Run a command; an interrupt or closed pipe gets our exit code instead of typer's."""
     try:
         body(**values)
     except KeyboardInterrupt as error:
@@ -411,7 +411,7 @@ Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 
 
 def _check_state_options(state: str | None, *, no_state: bool) -> None:
-    """Reject `--state` with `--no-state`."""
+    """Reject `--state` together with `--no-state`."""
     if state is not None and no_state:
         hint = "Leave one out. Without a workspace and a state: --no-state --cluster NAME=URL"
         raise UsageError("--state and --no-state cannot be combined", hint=hint)
@@ -419,7 +419,7 @@ def _check_state_options(state: str | None, *, no_state: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LeaseOptions:
-    """The lease of a state, or none."""
+    """How an emergency command takes the lease of the state, or works without a state."""
 
     state: Annotated[
         str | None,
@@ -439,7 +439,7 @@ class LeaseOptions:
     lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10s"
 
     def list_typed(self) -> TypedOptions:
-        """Return the options for hints."""
+        """Return the typed options, for hints."""
         clusters = ("--no-state", *_repeat_option("--cluster", self.at)) if self.at else ()
         return TypedOptions(state=() if self.state is None else ("--state", self.state), clusters=clusters)
 
@@ -452,7 +452,7 @@ class LeaseOptions:
         *,
         form: Literal["text", "json"] = "text",
     ) -> Iterator[EmergencyRun]:
-        """Yield the run, which a signal stops before it starts; afterwards report if no state recorded it."""
+        """Yield access for a change, which a signal stops; afterwards warn if no state recorded the change."""
         _check_state_options(self.state, no_state=self.no_state)
         if self.at and not self.no_state:
             raise UsageError("--cluster works only without a workspace and a state", hint="Give --no-state with it.")

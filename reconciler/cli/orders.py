@@ -1,4 +1,4 @@
-"""Show the plan of orders, ask for confirmation, and show the results."""
+"""Show the plan of an order, ask for confirmation, and show the results."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 def open_emergency(
     acting: LeaseOptions, files: FileOptions, place: WorkspaceOptions, command: str, form: TextOrJson, *, is_dry_run: bool = False
 ) -> Iterator[EmergencyRun]:
-    """Yield a command's access to clusters; with JSON, events and a final error are lines.
+    """Yield access to clusters for a command; with JSON, events and a final error are lines.
 
-    As text, failures are shown once, with their resource.
+    As text, failures are shown only with the results.
     """
     streamed: TextOrJson = "text" if is_dry_run else form
     with print_error_as_json(streamed), acting.open_emergency(files, place, command, form=streamed) as emergency:
@@ -50,7 +50,7 @@ _RISKS_TO_CONFIRM: Final = frozenset({Risk.DATA_LOSS, Risk.IRREVERSIBLE})
 
 
 def ask_before_loss(verb: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
-    """Return a function that shows a plan with risks or warnings, and asks before a loss or an irreversible change."""
+    """Build a confirmation that shows risks and warnings, and asks before a loss or an irreversible change."""
 
     def confirm(plan: Plan) -> bool:
         risks = {action.risk for action in plan.actions}
@@ -62,11 +62,13 @@ def ask_before_loss(verb: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan
 
 
 def ask_before_change(verb: str, noun: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
-    """Return a function that shows a plan and asks: `Delete these 3 topics?`."""
+    """Build a confirmation that shows a plan and asks: `Delete these 3 topics?`."""
 
     def confirm(plan: Plan) -> bool:
         changed = {at for action in plan.actions if action.blocked is None for at in list_changed_addresses(action)}
-        count = len([at for at in changed if f"{kind_of(at)}s" == noun] or changed)  # without mirrors of deleted links
+        count = len(
+            [at for at in changed if f"{kind_of(at)}s" == noun] or changed
+        )  # mirrors of deleted links do not count
         question = f"{verb.capitalize()} {'it' if count == 1 else f'these {format_count(count)} {noun}'}?"
         return confirm_effects(_format_plan(plan), question, yes=yes, form=form)
 
@@ -80,7 +82,7 @@ def _format_plan(plan: Plan) -> list[Line]:
 
 
 def _format_total_loss(plan: Plan) -> Iterator[Line]:
-    """Yield the total loss of several mirrors that change roles."""
+    """Format the total loss of several mirrors that change roles."""
     costs = [cost for action in plan.actions if (cost := action.estimate.role) is not None]
     losing = [lost for cost in costs if (lost := cost.lost_offsets)]
     unknown = sum(cost.unknown is not None for cost in costs)
@@ -103,9 +105,9 @@ def show_plan(plan: Plan, form: TextOrJson) -> None:
 
 
 def show_order_result(result: OrderResult, done: str, form: TextOrJson) -> None:
-    """Show the plan of a dry run, or the results; then raise the verdict.
+    """Print the plan of a dry run, or the results; then raise the verdict.
 
-    `done` is the verb's past participle: `deleted`. Call it inside `open_emergency`.
+    `done` is the past participle of the verb: `deleted`. Call it inside `open_emergency`.
     """
     if result.is_dry_run:
         show_plan(result.plan, form)
@@ -123,7 +125,7 @@ def show_order_result(result: OrderResult, done: str, form: TextOrJson) -> None:
 
 
 def _format_result(result: OrderResult, done: str) -> list[Line]:
-    """Return a line for each resource. A single error is left to the end of the command."""
+    """Format a line for each resource. A single error is printed at the end of the command."""
     if len(result.addresses) == 1 and result.failed:
         return []
     actions = {action.address: action for action in result.plan.actions}

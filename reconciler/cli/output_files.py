@@ -1,4 +1,4 @@
-"""Check that an option may write a file or folder: a new one, or its own earlier output."""
+"""Check that an option writes a new file or folder, or replaces its own earlier output."""
 
 from __future__ import annotations
 
@@ -23,26 +23,25 @@ Kind: TypeAlias = Literal[
     "a report",
 ]
 _MAX_BYTES: Final = 1 << 30
-"""Limit of a document in bytes."""
+"""Largest existing file that is read."""
 _IN_LINES: Final = ("records as JSON", "Parquet", "values")
-"""Kinds that the first line identifies."""
+"""Kinds that are identified by their first line."""
 _REPORTS: Final = ("reconciler.plan/", "reconciler.drift/", "reconciler.validate/", "reconciler.error/")
-"""Formats of reports as JSON."""
+"""Values of `format` in JSON reports."""
 _MARKUP: Final = (b'<testsuites name="reconciler ', b"<footer><p>Made by reconciler ")
-"""Content of a report as JUnit or as a page."""
+"""Text that identifies a JUnit or HTML report."""
 _MANIFESTS: Final = (".yaml", ".yml")
 _STATE: Final = ("lockfile.json", "catalog/head.json")
-"""Files that identify the folder of a state or of an embedded cluster."""
+"""Files that identify the folder of a state or an embedded cluster."""
 _STATES: Final = ".reconciler"
 _REPOSITORY: Final = ".git"
 
 
 def check_output(option: str, path: Path, kind: Kind, *, is_added_to: bool = False) -> Path:
-    """Return the path if writing it destroys nothing else.
+    """Return the path if writing it destroys no other data.
 
-    An existing file is replaced only if it is empty or of the same `kind`; links are followed, and pipes may be
-    written. Files and names of states and clusters are rejected. `is_added_to`: the content stays, so it may be
-    anything.
+    An existing file is replaced only if it is empty or of the same `kind`. Pipes may be written. Files in the folders
+    of states and clusters are rejected. `is_added_to` means that output is appended, so any content is accepted.
     """
     check_name(option, path)
     try:
@@ -56,13 +55,13 @@ def check_output(option: str, path: Path, kind: Kind, *, is_added_to: bool = Fal
 
 
 def check_folder(option: str, path: Path) -> None:
-    """Reject a folder of a state, a cluster or a repository, or inside one."""
+    """Reject a folder inside the folder of a state, a cluster or a repository."""
     target = path.resolve()
     _check_owner(option, path, (target, *target.parents), "Name a folder elsewhere. Nothing was done.")
 
 
 def check_name(option: str, path: Path) -> None:
-    """Reject `-` and a format's name: in other tools `-o json` is the format."""
+    """Reject `-` and names of formats: in other tools, `-o json` sets the format."""
     if str(path) in get_args(Form):
         raise UsageError(
             f"-o is {option} here, and '{path}' is a format", hint=f"Write --format {path}, or {option} ./{path}"
@@ -75,7 +74,7 @@ def check_name(option: str, path: Path) -> None:
 
 
 def _check_location(option: str, path: Path) -> None:
-    """Reject files in a state, a cluster, a repository or a workspace."""
+    """Reject files in the folder of a state, cluster or repository, and manifests of a workspace."""
     target = path.resolve()
     if target.is_dir():
         raise UsageError(f"{option} {path} is a folder", hint="Name a file in it. Nothing was done.")
@@ -95,7 +94,7 @@ def _check_owner(option: str, path: Path, folders: Iterable[Path], hint: str) ->
 
 
 def _check_content(option: str, path: Path, kind: Kind) -> None:
-    """Reject a file of another kind."""
+    """Reject an existing file of another kind."""
     if not path.is_file():
         return
     with path.open("rb") as file:
@@ -106,7 +105,7 @@ def _check_content(option: str, path: Path, kind: Kind) -> None:
 
 
 def _build_format_test(begin: str) -> Callable[[bytes], bool]:
-    """Return a test of a JSON document's `format`."""
+    """Build a test whether `format` of a JSON document starts with a text."""
     return lambda body: str(_parse_document(body).get("format")).startswith(begin)
 
 
@@ -153,4 +152,4 @@ _IS: Final[Mapping[Kind, Callable[[bytes], bool]]] = {
     "a report": _is_report,
 }
 KINDS: Final[Mapping[str, Kind]] = {"records": "records as JSON", "values": "values", "parquet": "Parquet"}
-"""Output of `topic consume` by format."""
+"""Kinds of output by format of `topic consume`."""

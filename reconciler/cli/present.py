@@ -29,7 +29,7 @@ def print_result(
     *,
     is_paged: bool = False,
 ) -> None:
-    """Print a result on standard output; `is_paged`: through the user's pager, if set."""
+    """Print a result on standard output; `is_paged` uses the user's pager."""
     if form == "json":
         from reconciler.cli.json.base import format_document
 
@@ -46,7 +46,7 @@ def print_warnings(warnings: Iterable[str]) -> None:
 
 
 def show_page(report: Report, folder: Path) -> None:
-    """Print a page; its links lead to the workspace's files on the forge, if a pipeline names it."""
+    """Print an HTML page; in a pipeline its links lead to the files on the forge."""
     from reconciler.cli.html.report import render_page
     from reconciler.process import read_forge
 
@@ -54,14 +54,14 @@ def show_page(report: Report, folder: Path) -> None:
 
 
 def raise_verdict(verdict: ReconcilerError | None) -> None:
-    """Raise a verdict; only its first line, because its list was printed."""
+    """Raise a verdict without the list in its message, which was printed already."""
     if verdict is not None:
         verdict.message = verdict.message.partition(":\n")[0]
         raise verdict
 
 
 def build_printed_block_error(plan: Plan, consequence: str = "") -> BlockedError:
-    """Return the error of a blocked plan that was printed, without repeating it."""
+    """Build the error for a blocked plan that was printed already."""
     if plan.applied is not None and not plan.blocked:
         message, hint = plan.applied.format_warning()
         return BlockedError(f"{consequence}{message}", hint=hint)
@@ -73,7 +73,7 @@ def build_printed_block_error(plan: Plan, consequence: str = "") -> BlockedError
 
 @contextmanager
 def print_error_as_json(form: Literal["text", "json"]) -> Iterator[None]:
-    """Print the block's error as a last line of JSON, and raise it."""
+    """Print an error of the block as a last line of JSON, and raise it again."""
     try:
         yield
     except BaseException as error:
@@ -97,7 +97,7 @@ _PLURALS: Final = {"TieringPolicy": "tiering policies"}
 
 
 def format_validation(validated: ValidationResult) -> list[Line]:
-    """Return findings, or what was checked."""
+    """Format the findings of a validation, and the number of resources."""
     lines = [format_finding(finding) for finding in validated.findings]
     kinds = [pluralize(count, _NOUNS.get(kind, kind), _PLURALS.get(kind)) for kind, count in validated.counts.items()]
     word = "Not valid" if validated.findings else "Valid"
@@ -106,7 +106,7 @@ def format_validation(validated: ValidationResult) -> list[Line]:
 
 
 def format_finding(finding: PlanFinding) -> Line:
-    """Return a finding as compilers print them: place, problem, remedy."""
+    """Format a finding as compilers do: place, problem, remedy."""
     where = finding.source or finding.address or "workspace"
     about = f"{finding.address}: " if finding.source and finding.address else ""
     return make_line(Span(f"{where}: ", Tone.STRONG), f"{about}{finding.message}. {finding.hint}")

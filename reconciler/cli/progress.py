@@ -74,7 +74,7 @@ _BETWEEN_LINES_S: Final = 5.0
 
 @dataclass(slots=True)
 class FinishedRun:
-    """How a run ended, once it has."""
+    """Summary of a run, once it has ended."""
 
     summary: Summary | None = None
 
@@ -83,7 +83,7 @@ class FinishedRun:
 def open_reporter(
     form: Literal["text", "json"], ending: FinishedRun | None = None
 ) -> Iterator[Callable[[Event], None]]:
-    """Yield a function that takes a run's events, from any thread; `ending` receives the outcome."""
+    """Yield a function that prints the events of a run, from any thread; `ending` gets the summary."""
     lock = threading.Lock()
     ending = ending or FinishedRun()
     if form == "json":
@@ -113,7 +113,7 @@ def _serialize(take: Callable[[Event], None], lock: threading.Lock, ending: Fini
 
 
 def _ignore_event(_event: Event) -> None:
-    """Print nothing: every event is logged."""
+    """Print nothing: the event is in the log."""
 
 
 def _print_json(event: Event) -> None:
@@ -123,10 +123,10 @@ def _print_json(event: Event) -> None:
 
 
 class LinePrinter:
-    """For a pipe: failures at once, other actions at most every few seconds."""
+    """Prints failures at once, and other actions at most every few seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, is_timed: bool = False) -> None:
-        """`is_timed`: lines have the time since the beginning, for logs without times."""
+        """`is_timed` begins each line with the time since the start."""
         self._clock = clock
         self._began = clock()
         self._printed_at: dict[str, float] = {}
@@ -136,7 +136,7 @@ class LinePrinter:
         self._failures = FailurePrinter()
 
     def handle_event(self, event: Event) -> None:
-        """Print an event that deserves a line."""
+        """Print an event, unless a line was printed just before."""
         match event:
             case ActionFailed():
                 self._print_lines(self._failures.take_failure(event))
@@ -171,7 +171,7 @@ class LinePrinter:
         self._print_lines([make_line(f"{pluralize(self._done, 'action')} done")])
 
     def _is_due(self, name: str = "") -> bool:
-        """Return whether the action, or the total, was printed long enough ago."""
+        """Return whether the last line about the action, or about the total, is old enough."""
         now = self._clock()
         if now - self._printed_at.get(name, self._began) < _BETWEEN_LINES_S:
             return False

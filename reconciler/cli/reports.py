@@ -1,4 +1,4 @@
-"""Results for pipelines: errors in every format, report files, issues, webhooks."""
+"""Results for pipelines: errors in every format, report files, issues and webhooks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.invocation import Invocation
 
 
-# A failed command prints its error in the requested format: a page that collects results must not keep an old one.
+# A failed command prints its error in the requested format: otherwise pipelines would show an earlier result.
 
 
 Command: TypeAlias = Literal["plan", "drift", "validate"]
@@ -43,15 +43,15 @@ _TITLES: Final[dict[Command, str]] = {
     "validate": "Files of {} are not valid",
 }
 _ROOM: Final = 100
-"""Bytes reserved for the number of omitted problems."""
+"""Bytes reserved for the line about omitted problems."""
 
 
 @contextmanager
 def show_errors(form: Form, command: Command, invocation: Invocation, environment: str | None) -> Iterator[None]:
-    """Print the block's error on standard output in a format for programs, and raise it."""
+    """Print an error of the block on standard output in a format for programs, and raise it again."""
     try:
         yield
-    except Exception as error:  # any: after a bug the old result must not stay, either
+    except Exception as error:  # after a bug, too, pipelines must not show an earlier result
         if form != "text":
             _show_error(error, form, command, invocation, environment)
         elif detect_pipeline() == "github":
@@ -62,7 +62,7 @@ def show_errors(form: Form, command: Command, invocation: Invocation, environmen
 
 
 def annotate(remarks: Remarks, folder: Path) -> None:
-    """Let GitHub annotate the workspace's files with remarks."""
+    """Annotate the files of the workspace in GitHub's pull request."""
     if detect_pipeline() == "github":
         from reconciler.cli.text.job_log import list_annotation_commands
         from reconciler.process import read_repository_prefix
@@ -96,7 +96,7 @@ def _build_remarks(error: BaseException, command: Command, invocation: Invocatio
 
 
 def format_plan_failure(why: str, invocation: Invocation, environment: str | None) -> str:
-    """Return the comment of a plan that failed, as another program reports it."""
+    """Format the comment for a plan that failed; `why` comes from another program."""
     error = UsageError(to_one_line(why) or "it is not known why", hint="The log of the job has details.")
     return format_remarks(_build_remarks(error, "plan", invocation, environment))
 
@@ -128,20 +128,20 @@ def show_remarks(remarks: Remarks, form: Form, invocation: Invocation) -> None:
 
 
 def describe_error(error: BaseException) -> tuple[int, str, str]:
-    """Return exit code, message and hint; of several problems only the heading."""
+    """Return exit code, message and hint of an error; of several problems only the heading."""
     if not isinstance(error, ReconcilerError):
         return describe_unexpected(error)
     return error.exit_code, error.message.partition("\n")[0], error.hint
 
 
 def list_problems(error: BaseException) -> Sequence[Problem]:
-    """Return the problems of the files."""
+    """Return the problems of files that an error lists."""
     problems: Sequence[Problem] = getattr(error, "problems", ())
     return problems
 
 
 def list_remarks(error: BaseException, command: Command) -> Iterator[Remark]:
-    """Yield every problem of the files, or the error itself."""
+    """Yield a remark for each problem of the files, or for the error itself."""
     from reconciler.cli.text.remarks import build_error_remark, build_problem_remark
     from reconciler.planning.plan import PlanFinding
 
@@ -153,7 +153,7 @@ def list_remarks(error: BaseException, command: Command) -> Iterator[Remark]:
 
 
 def build_validation_remarks(validated: ValidationResult, tool: str, environment: str | None) -> Remarks:
-    """Return errors and warnings of valid files."""
+    """Build remarks from the errors and warnings of a validation."""
     from reconciler.cli.text.remarks import Remarks, build_error_remark, build_warning_remark
 
     rows = [build_error_remark(finding, "validate") for finding in validated.findings]
@@ -162,13 +162,13 @@ def build_validation_remarks(validated: ValidationResult, tool: str, environment
 
 
 def choose_title(remarks: Remarks) -> str:
-    """Return the heading of a report, with `{}` for the workspace."""
+    """Choose the heading of a report, with `{}` for the workspace."""
     errors = any(remark.level == "error" for remark in remarks.rows)
     return _TITLES[remarks.command] if errors or not remarks.is_whole else "Files of {} are valid"
 
 
 def format_remarks(remarks: Remarks) -> str:
-    """Return remarks as a comment, with the marker of the comment that it replaces."""
+    """Format remarks as a comment that replaces an earlier one."""
     from reconciler.cli.text.markdown import LIMIT, code_cell, code_span, table_row
     from reconciler.forges.protocol import Marker
 
@@ -198,12 +198,12 @@ def format_remarks(remarks: Remarks) -> str:
 
 
 ForPipelines: TypeAlias = Literal["outputs", "gitlab"]
-"""Lines `name=value`, as GitHub's `$GITHUB_OUTPUT` and GitLab's dotenv; GitLab's counts for the merge request
-(`reports: terraform`).
+"""`outputs`: lines `name=value` for `$GITHUB_OUTPUT` or GitLab's dotenv; `gitlab`: counts for GitLab's
+`reports: terraform`.
 """
 _FORMS: Final[tuple[str, ...]] = (*(form for form in get_args(Form) if form != "text"), *get_args(ForPipelines))
 _ADDED_TO: Final = frozenset({"outputs"})
-"""Formats appended to a file of others."""
+"""Formats that are appended to an existing file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """Files that a result is written to, too."""
+    """Report files of a command."""
 
     files: tuple[tuple[str, Path], ...]
     form: Form
@@ -227,7 +227,7 @@ class Reports:
     environment: str | None
 
     def write(self, show: Callable[[Form], None], outcome: Callable[[], Outcome]) -> None:
-        """Write the result in each format; `show` prints one."""
+        """Write the result to each file; `show` prints it in a format."""
         for form, path in self.files:
             if form in get_args(Form):
                 _write_file(path, _capture_output(partial(show, cast("Form", form))))
@@ -236,7 +236,7 @@ class Reports:
 
     @contextmanager
     def report_errors(self) -> Iterator[None]:
-        """Print the block's error as every command does, and write it in each format."""
+        """Print an error of the block in the printed format, and write it to each file."""
         try:
             with show_errors(self.form, self.command, self.invocation, self.environment):
                 yield
@@ -251,7 +251,7 @@ class Reports:
 def parse_reports(
     texts: Sequence[str] | None, form: Form, command: Command, invocation: Invocation, environment: str | None
 ) -> Reports:
-    """Parse `--report`; `form` is the printed format."""
+    """Parse the values of `--report`; `form` is the printed format."""
     files: list[tuple[str, Path]] = []
     wrong: UsageError | None = None
     for text in texts or ():
@@ -286,9 +286,9 @@ _REPORTING: Final[tuple[Command, ...]] = ("plan", "drift", "validate")
 
 
 def report_usage_error(typed: Sequence[str], message: str, hint: str) -> None:
-    """Print and write the reports of a command line that cannot be parsed, if their options can.
+    """Print and write the reports for a command line that cannot be parsed.
 
-    Else a pipeline would keep the results of an earlier commit.
+    Without them a pipeline would keep the results of an earlier commit.
     """
     command = next((word for word in _REPORTING if word in typed[:1]), None)
     values_of = partial(_read_option_values, typed)
@@ -310,7 +310,7 @@ def report_usage_error(typed: Sequence[str], message: str, hint: str) -> None:
 
 
 def _read_option_values(typed: Sequence[str], *names: str) -> list[str]:
-    """Return an option's values."""
+    """Read the values of an option from the command line."""
     values: list[str] = []
     for position, word in enumerate(typed):
         name, equals, value = word.partition("=")
@@ -328,7 +328,7 @@ def _build_failed_outcome(error: Exception) -> Outcome:
 
 
 def build_plan_outcome(planned: PlanResult, verdict: ReconcilerError | None) -> Outcome:
-    """Return a plan as values for a pipeline."""
+    """Summarize a plan for a pipeline."""
     from reconciler.planning.actions import is_dangerous
     from reconciler.planning.plan_rows import count_by_kind
 
@@ -347,7 +347,7 @@ def build_plan_outcome(planned: PlanResult, verdict: ReconcilerError | None) -> 
 
 
 def build_drift_outcome(drifted: DriftResult) -> Outcome:
-    """Return drift as values for a pipeline."""
+    """Summarize drift for a pipeline."""
     values: dict[str, str | int | bool] = {
         "findings": len(drifted.findings),
         "failing": len(drifted.failing),
@@ -358,7 +358,7 @@ def build_drift_outcome(drifted: DriftResult) -> Outcome:
 
 
 def build_validation_outcome(validated: ValidationResult) -> Outcome:
-    """Return a validation as values for a pipeline."""
+    """Summarize a validation for a pipeline."""
     values: dict[str, str | int | bool] = {
         "errors": len(validated.findings),
         "warnings": len(validated.warnings),
@@ -374,7 +374,7 @@ def _list_verdict_values(verdict: ReconcilerError | None) -> dict[str, str | int
 
 
 def _capture_output(show: Callable[[], None]) -> bytes:
-    """Return what `show` prints on standard output."""
+    """Return the bytes that `show` prints on standard output."""
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
     with redirect_stdout(stream):
@@ -424,17 +424,17 @@ _FILED_WORDS: Final[dict[Did, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class DriftReport:
-    """The issue and webhook of `drift`."""
+    """Publishes drift as an issue and a webhook message."""
 
     invocation: Invocation
     forge_request: ForgeRequest
     has_issue: bool
     labels: tuple[str, ...]
     webhook: str | None
-    """Variable that holds its address."""
+    """Environment variable that holds the URL of the webhook."""
 
     def check(self) -> None:
-        """Check issue and webhook before clusters are queried."""
+        """Check the settings of the issue and webhook before clusters are queried."""
         environ = self.invocation.environ
         if self.has_issue:
             from reconciler.forges.environment import read_forge_settings
@@ -446,9 +446,9 @@ class DriftReport:
             read_webhook_url(environ, self.webhook, allows_http=self.forge_request.allows_http)
 
     def publish(self, drifted: DriftResult) -> None:
-        """Update the issue, then send the message, once for each content of the issue.
+        """Update the issue, then send a message if the issue has changed.
 
-        The next run sends a message that failed: the issue notes it.
+        The issue records a message that could not be sent; the next run sends it.
         """
         from reconciler.cli.text.drift_text import format_chat_message, format_drift_issue
 

@@ -1,4 +1,4 @@
-"""Show progress, then a plan, drift or the result of a run."""
+"""Show a plan, drift or the result of a run, and the progress before."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, asser
 from typer import Option
 
 from reconciler.cli import signals
-from reconciler.cli.console import Screen, detect_pipeline, streams_share_target, is_stdin_terminal, open_stderr, open_stdout
+from reconciler.cli.console import (
+    Screen,
+    detect_pipeline,
+    is_stdin_terminal,
+    open_stderr,
+    open_stdout,
+    streams_share_target,
+)
 from reconciler.cli.environment import is_log_enabled
 from reconciler.cli.options import Form, TextOrJson, parse_seconds
 from reconciler.cli.present import (
@@ -43,7 +50,7 @@ if TYPE_CHECKING:
 
 
 _INPUT_WAIT_S: Final = 0.2
-"""Limit of one wait for input: a signal that comes just before a read does not end it."""
+"""Longest wait for input; a signal just before a wait is handled after it."""
 
 
 def ask_question(question: str) -> bool:
@@ -70,7 +77,7 @@ def ask_question(question: str) -> bool:
 
 
 def confirm_effects(lines: Iterable[Line], question: str, *, yes: bool, form: Literal["text", "json"]) -> bool:
-    """Show the effects and ask for confirmation; with JSON on standard error."""
+    """Show the effects of a command and ask for confirmation; with JSON on standard error."""
     (open_stdout() if form == "text" else open_stderr()).show(lines)
     if not yes:
         require_terminal("Give --yes")
@@ -78,13 +85,13 @@ def confirm_effects(lines: Iterable[Line], question: str, *, yes: bool, form: Li
 
 
 def require_terminal(instead: str) -> None:
-    """Fail early if a confirmation is needed and there is no terminal."""
+    """Raise if there is no terminal to confirm on."""
     if not is_stdin_terminal():
         raise UsageError("there is no terminal to confirm on; nothing was done", hint=instead)
 
 
 def show_planned(planned: PlanResult, form: Form) -> None:
-    """Print a plan."""
+    """Print a plan in a format."""
     screen = open_stdout()
     match form:
         case "text":
@@ -128,7 +135,7 @@ def warn_about(planned: PlanResult) -> None:
 
 
 def format_warning(finding: PlanFinding) -> str:
-    """Return a plan's warning: place, subject, problem, remedy."""
+    """Format a warning: place, subject, problem, remedy."""
     about = f"{finding.address}: " if finding.address and finding.address not in finding.message else ""
     where = f"{finding.source}: " if finding.source else ""
     return f"{where}{about}{finding.message}. {finding.hint}"
@@ -155,7 +162,7 @@ def annotate_plan(planned: PlanResult) -> None:
 
 
 def show_saved(saved: SavedPlan, form: Literal["text", "json", "html"], folder: Callable[[], Path]) -> None:
-    """Print a saved plan; `folder` returns the workspace's, for links of a page."""
+    """Print a saved plan; `folder` finds the workspace, for the links of a page."""
     screen = open_stdout()
     if form == "json":
         import orjson
@@ -179,13 +186,13 @@ def print_apply_command(file: Path) -> None:
 
 
 def warn_about_drift(drifted: DriftResult) -> None:
-    """Print warnings of files and clusters."""
+    """Print warnings about files and clusters."""
     print_warnings(drifted.planned.warnings)
     print_warnings(format_warning(finding) for finding in drifted.warnings)
 
 
 def show_drifted(drifted: DriftResult, form: Form) -> None:
-    """Print findings."""
+    """Print drift in a format."""
     screen = open_stdout()
     match form:
         case "text":
@@ -226,7 +233,7 @@ Options = TypeVar("Options", bound="ApplyOptions")
 
 @dataclass(frozen=True, slots=True)
 class ApplyMode:
-    """How to carry out a plan."""
+    """Options of a command that applies a plan."""
 
     yes: Annotated[bool, Option("--yes", "-y", "--auto-approve", help="Do not ask.")] = False
     parallelism: Annotated[int, Option(metavar="N", min=1, max=256, help="Actions at the same time.")] = 8
@@ -255,7 +262,7 @@ class ApplyMode:
     form: TextOrJson = "text"
 
     def build_options(self, kind: type[Options], **more: Any) -> Options:
-        """Return a step's options: these, and `more`."""
+        """Build the options of a workflow from these and `more`."""
         timeout_s = parse_seconds("--lock-timeout", self.lock_timeout)
         for name in self.approved_by or ():
             if not name.isprintable() or "," in name or not name.strip():
@@ -287,7 +294,7 @@ def run_with_dialog(
 ) -> None:
     """Run `do` with progress and confirmation.
 
-    `instead`: what to do without a terminal.
+    `instead` is the hint if there is no terminal.
 
     Raises:
         UsageError: A confirmation is needed, and there is no terminal.
@@ -320,7 +327,7 @@ def run_with_dialog(
 
 
 class _PlanDialog:
-    """Output about one plan, which is shown once."""
+    """Dialog about one plan, which is shown once."""
 
     def __init__(self, doing: ApplyMode, question: str, before: PhaseLine, *, is_approved: bool) -> None:
         self._before = before
@@ -330,7 +337,7 @@ class _PlanDialog:
         self._is_shown = False
 
     def confirm(self, planned: PlanResult) -> bool:
-        """Show a plan, and ask unless approved; without a question a pipeline's log folds it."""
+        """Show a plan, and ask unless it is approved; an approved plan is folded in CI logs."""
         self._before.end()
         if self._is_approved:
             with (open_stdout() if self._doing.form == "text" else open_stderr()).fold_output("Plan"):
@@ -340,7 +347,7 @@ class _PlanDialog:
         return self._is_approved or ask_question(self._question)
 
     def show_blocked(self, error: BlockedError) -> BlockedError:
-        """Show the blocked plan and return an error that does not repeat it."""
+        """Show a blocked plan; return an error that does not repeat it."""
         planned = getattr(error, "planned", None)
         if planned is None:
             return error
@@ -353,7 +360,7 @@ class _PlanDialog:
         return build_printed_block_error(planned.plan, "nothing was done: ")
 
     def show_stale(self, error: StalePlanError) -> StalePlanError:
-        """Show only the differences from the approved plan; with JSON they are in the last line."""
+        """Show the differences from the approved plan; with JSON the last line has them."""
         from reconciler.cli.text.states_text import format_differences
         from reconciler.operations.steps.approval import ChangedPlanError
 
@@ -362,13 +369,15 @@ class _PlanDialog:
         return error
 
     def show_outcome(self, applied: ApplyOutcome, summary: Summary | None) -> None:
-        """Print the result."""
+        """Print the result of a run."""
         from reconciler.cli.text.runs_text import format_run_result
 
         if not self._is_shown:
             self._show(applied.planned)
         # Failures were printed on standard error.
-        open_stdout().show(format_run_result(applied, summary, with_failures=is_log_enabled() or not streams_share_target()))
+        open_stdout().show(
+            format_run_result(applied, summary, with_failures=is_log_enabled() or not streams_share_target())
+        )
 
     def _show(self, planned: PlanResult) -> None:
         self._is_shown = True
@@ -382,26 +391,26 @@ class _PlanDialog:
 
 
 _QUIET_S: Final = 0.5
-"""Shorter phases show nothing: they would flicker."""
+"""Phases that take less time show nothing, because they would flicker."""
 _REDRAW_S: Final = 0.25
 
 
 class PhaseLine:
-    """One line with the current phase and its duration; removed before other output."""
+    """Status line with the current phase and its duration; removed before other output."""
 
     def __init__(self, screen: Screen) -> None:
-        """Draw nothing yet, and never if lines cannot be redrawn."""
+        """Draw nothing yet; a screen that cannot be redrawn shows no status line."""
         self._screen = screen
         self._text = ""
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._is_over = threading.Event()
         self._is_drawn = False
-        # A daemon: the process can end while a cluster hangs.
+        # A daemon thread lets the process end while a cluster hangs.
         self._thread = threading.Thread(target=self._draw_until_end, name="phases", daemon=True)
 
     def report_progress(self, invocation: Invocation) -> Invocation:
-        """Return the invocation with this line as its progress; warnings remove it."""
+        """Return an invocation that reports its phases in this line; warnings erase the line first."""
         if is_log_enabled() or not self._screen.can_redraw:
             return invocation
         self._thread.start()
@@ -420,7 +429,7 @@ class PhaseLine:
             self._erase()
 
     def end_before(self, report: Callable[[Event], None]) -> Callable[[Event], None]:
-        """Return `report`, whose first event ends this line."""
+        """Wrap `report` so that the first event removes this line."""
 
         def tell(event: Event) -> None:
             self.end()
@@ -452,14 +461,14 @@ class PhaseLine:
 
 _NARROWEST: Final = 20
 _CTRL_C: Final = 3
-"""Reserved cells: a terminal echoes `^C` and shows the cursor."""
+"""Columns reserved for `^C` and the cursor."""
 _TO_THE_END: Final = "\x1b[K"
-"""Erases the rest of a line."""
+"""Terminal code that erases the rest of a line."""
 
 
 @contextmanager
 def open_phase_line() -> Iterator[PhaseLine]:
-    """Yield the line of phases; removed after the block."""
+    """Yield a status line, which is removed after the block."""
     line_of_phases = PhaseLine(open_stderr())
     try:
         yield line_of_phases

@@ -1,7 +1,7 @@
 """SIGINT and SIGTERM: stop a run cleanly, interrupt anything else.
 
-The second signal ends the process at once, and so does an alarm some seconds after the first, if something hangs. No
-locks: a handler may interrupt their holder.
+The second signal ends the process at once, and so does an alarm some seconds after the first if something hangs. The
+module uses no locks, because a handler may interrupt the thread that holds one.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ _TWICE_MESSAGE: Final = (
 )
 _LATE: Final = b"\nInterrupted, and something still gave no answer: left. Whatever it did, the next run goes on.\n"
 _IDLE_S: Final = 2.5
-"""Time to clean up if nothing had begun."""
+"""Time for cleaning up if no run was in progress."""
 RUN_S: Final = 6.0
-"""A run ends well before; a cancelled pipeline signals again after 7 s."""
+"""Time for a run to stop; a cancelled pipeline sends a second signal after 7 s."""
 _CLEAN: Final = b"\r\x1b[K\x1b[?25h"
-"""Erases the line in progress and shows the cursor."""
+"""Terminal code that erases the current line and shows the cursor."""
 
 
 class Stoppable(Protocol):
-    """A run that can be asked to stop."""
+    """A run that can be stopped."""
 
     def request(self) -> bool:
-        """Request a stop; false if nothing is running."""
+        """Request a stop; return false if nothing is running."""
         ...
 
 
 class _SignalWatch:
-    """Receiver of signals; one per process."""
+    """State of signal handling in the process."""
 
     stoppable: Stoppable | None = None
     patience_s: float | None = None
@@ -54,19 +54,19 @@ _WATCH: Final = _SignalWatch()
 
 
 def install_handlers() -> None:
-    """Handle both signals; called before slow imports."""
+    """Install the handlers of both signals; called before slow imports."""
     _WATCH.is_signalled = _WATCH.has_begun = False
     for number in _NUMBERS:
         signal.signal(number, _on_signal)
     signal.signal(signal.SIGALRM, _on_alarm)
-    # The interpreter restores signals while it ends: one then would turn a finished run into a killed one.
+    # The interpreter restores default handlers while it exits: a signal would then kill a finished run.
     atexit.unregister(_ignore_signals)
     atexit.register(_ignore_signals)
 
 
 @contextmanager
 def forward_signals(stoppable: Stoppable, *, patience_s: float | None = None) -> Iterator[None]:
-    """Send signals to `stoppable` during the block; it has `patience_s` to end (`None`: unlimited)."""
+    """Forward signals to `stoppable` during the block; it has `patience_s` seconds to end, `None` is unlimited."""
     _WATCH.stoppable, _WATCH.patience_s = stoppable, patience_s
     try:
         yield
@@ -75,10 +75,10 @@ def forward_signals(stoppable: Stoppable, *, patience_s: float | None = None) ->
 
 
 def exit_if_hanging(code: int) -> None:
-    """End the process if a signal was sent and a thread still hangs."""
+    """End the process if a signal was received and another thread still runs."""
     if _WATCH.is_signalled and threading.active_count() > 1:
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # the reader has gone; the exit code is enough
+            with suppress(OSError, ValueError):  # the reader has closed the pipe
                 stream.flush()
         os._exit(code)
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -86,7 +86,7 @@ def exit_if_hanging(code: int) -> None:
 
 @contextmanager
 def allow_prompt_interrupts() -> Iterator[None]:
-    """Let signals interrupt a prompt: nothing has started."""
+    """Let signals interrupt a prompt, before which no run has started."""
     _WATCH.is_asking = True
     try:
         yield
@@ -96,8 +96,8 @@ def allow_prompt_interrupts() -> Iterator[None]:
 
 @contextmanager
 def leave_interrupts_to_child() -> Iterator[None]:
-    """Leave Ctrl-C to another program, such as a pager."""
-    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)  # an ignored signal would be inherited
+    """Leave Ctrl-C to a child process, such as a pager."""
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)  # the child would inherit an ignored signal
     try:
         yield
     finally:
@@ -126,12 +126,12 @@ def _on_alarm(_number: int, _frame: FrameType | None) -> None:
 
 
 def _exit_now(message: bytes, code: int) -> NoReturn:
-    """End the process at once, without waiting for a slow reader."""
+    """Print a message unless that would block, and end the process."""
     error = sys.__stderr__
     try:
         if error is not None and select.select([], [error], [], 0)[1]:
             os.write(error.fileno(), (_CLEAN if error.isatty() else b"") + message)
     except (OSError, ValueError):
-        pass  # standard error is closed; the exit code is enough
+        pass  # standard error is closed
     finally:
         os._exit(code)

@@ -1,4 +1,4 @@
-"""Shared parts of migration, link and state commands."""
+"""Shared parts of the migration and state commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def open_state_edit(
     files: FileOptions, place: WorkspaceOptions, command: str, lock_timeout: str, show: Callable[[Plan], None] | None
 ) -> Iterator[RecordEdit]:
-    """Yield the run, which a signal stops before it starts."""
+    """Yield access for editing the state; a signal stops the edit before it starts."""
     lock_timeout_s = parse_seconds("--lock-timeout", lock_timeout)
     from reconciler.operations.state_edit import RecordEdit
     from reconciler.operations.steps.runner import Stop
@@ -41,7 +41,7 @@ def open_state_edit(
 
 @dataclass(frozen=True, slots=True)
 class MigrationId:
-    """A migration's id, and its cluster if given."""
+    """A migration id, and the cluster if it is given."""
 
     migration: int
     cluster: str | None
@@ -50,7 +50,7 @@ class MigrationId:
 def request_migration(
     reach: SiteOptions, which: MigrationId, verb: MigrationVerb, *, yes: bool, form: Literal["text", "json"]
 ) -> ClusterMigration:
-    """Cancel or delete a migration after a confirmation; return its new state."""
+    """Cancel or delete a migration after a confirmation; return the migration as it is then."""
     from reconciler.cli.text.mounts_text import format_migration_question
     from reconciler.operations.clusters.mounts import change_migration
     from reconciler.operations.steps.runner import Stop

@@ -19,7 +19,7 @@ from reconciler.runtime.text import list_first
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgeRequest:
-    """Options of the command line; `None`: from the environment."""
+    """Command-line options of a forge; `None` takes the value from the environment."""
 
     forge: Kind | None = None
     repository: str | None = None
@@ -30,12 +30,12 @@ class ForgeRequest:
 
 @dataclass(frozen=True, slots=True)
 class _ForgeVariables:
-    """Variables of one kind of forge; the first that is set wins."""
+    """Environment variables of a kind of forge; in each tuple the first set one counts."""
 
     title: str
     api: tuple[str, ...]
     public_api: str
-    """Default API; may be empty."""
+    """URL of the public API; empty if there is none."""
     repository: tuple[str, ...]
     token: tuple[str, ...]
     token_hint: str
@@ -73,11 +73,11 @@ _EVENT_NAMES: Final = ("GITEA_EVENT_NAME", "FORGEJO_EVENT_NAME", "GITHUB_EVENT_N
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)+|[0-9]+")
 _TOKEN: Final = re.compile(r"[!-~]+")
 _MAX_EVENT_BYTES: Final = 32 << 20
-"""Limit of an event file; GitHub's have at most 25 MB."""
+"""Largest event file that is read; GitHub's have at most 25 MB."""
 
 
 def open_forge(environ: Mapping[str, str], request: ForgeRequest, *, tool: str, now_ms: Callable[[], int]) -> Forge:
-    """Return the client of the forge; no request is made."""
+    """Return a client of the forge; sends no request."""
     settings = read_forge_settings(environ, request, tool)
     match settings.kind:
         case "github":
@@ -95,7 +95,7 @@ def open_forge(environ: Mapping[str, str], request: ForgeRequest, *, tool: str, 
 
 
 def read_forge_settings(environ: Mapping[str, str], request: ForgeRequest, tool: str) -> ForgeSettings:
-    """Return the address of the forge, and the token; raises as `open_forge`."""
+    """Return the URL of the forge and the token."""
     kind = request.forge or _detect_kind(environ)
     names = _VARIABLES[kind]
     api = (_read_variable(environ, names.api) or names.public_api).rstrip("/")
@@ -120,7 +120,7 @@ def read_forge_settings(environ: Mapping[str, str], request: ForgeRequest, tool:
 
 
 def find_pull_request(environ: Mapping[str, str], request: ForgeRequest) -> int:
-    """Return the number of this run's pull request."""
+    """Return the number of the pull request that the pipeline runs for."""
     if request.pull_request is not None:
         return request.pull_request
     kind = request.forge or _detect_kind(environ)
@@ -140,7 +140,7 @@ _COMMITS: Final = ("GITHUB_SHA", "CI_COMMIT_SHA")
 
 
 def find_run_commit(environ: Mapping[str, str]) -> str | None:
-    """Return the commit of this run."""
+    """Return the commit that the pipeline runs for, or `None`."""
     return _read_variable(environ, _COMMITS) or None
 
 
@@ -177,7 +177,7 @@ def _check_address(api: str, name: str, *, allows_http: bool) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host name is this machine."""
+    """Return whether a host name or IP address is loopback."""
     if host == "localhost":
         return True
     try:

@@ -39,8 +39,7 @@ _GONE: Final = 404
 class Gitea(GitHubCompatibleForge):
     """A repository on Gitea or Forgejo.
 
-    A comment is ours if its author is the user of `GET /user`, which workflow tokens may call. Older comments become
-    folds.
+    Own comments are those of the user that `GET /user` returns. Older comments are collapsed in `<details>`.
     """
 
     kind: Kind = "gitea"
@@ -53,11 +52,11 @@ class Gitea(GitHubCompatibleForge):
         self._labels = f"{self._repository}/labels"
 
     def measure_text(self, text: str) -> int:
-        """Return the bytes, which databases limit."""
+        """Return the length in bytes, which databases limit."""
         return len(text.encode())
 
     def list_own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return matching comments of this token's user."""
+        """Return matching comments by the token's user."""
         matching = [item for item in self._list_comments(number) if is_wanted(str(item.get("body") or ""))]
         if not matching:
             return []
@@ -66,7 +65,7 @@ class Gitea(GitHubCompatibleForge):
         return sorted(own, key=lambda item: item.id)
 
     def collapse_comment(self, number: int, comment: Comment) -> None:
-        """Collapse its text."""
+        """Edit a comment so that its text is collapsed."""
         marker = parse_marker(comment.body)
         if marker is not None:
             self.edit_comment(
@@ -74,7 +73,7 @@ class Gitea(GitHubCompatibleForge):
             )
 
     def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return matching open issues of this token's user."""
+        """Return matching open issues by the token's user."""
         rows = self._list_rows(f"{self._issues}?state=open&type=issues", "list the issues")
         matching = [item for item in rows if is_wanted(str(item.get("body") or ""))]
         if not matching:
@@ -84,7 +83,7 @@ class Gitea(GitHubCompatibleForge):
         return sorted(own, key=lambda item: item.number)
 
     def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
-        """Create an issue; missing labels are left out."""
+        """Create an issue; labels that do not exist are omitted."""
         numbers = list(self._read_label_keys(labels).values()) if labels else []
         content = {"title": title, "body": body, "labels": numbers}
         return parse_issue(self._api.send("POST", self._issues, "open an issue", body=content).parse_object())
@@ -97,7 +96,7 @@ class Gitea(GitHubCompatibleForge):
         return None if answer.status == _GONE else parse_issue(answer.parse_object())
 
     def find_merged_requests(self, commit: str) -> list[int]:
-        """Return the merged pull request of a commit."""
+        """Return the number of the merged pull request that contains a commit."""
         path = f"{self._repository}/commits/{quote(commit)}/pull"
         answer = self._api.get(path, "see which pull request a commit is of", accepts=(_GONE,))
         if answer.status == _GONE:
@@ -106,7 +105,7 @@ class Gitea(GitHubCompatibleForge):
         return [pull_request.number] if pull_request.is_merged else []
 
     def list_approvals(self, request: PullRequest) -> list[Approval]:
-        """Return approvals; `official` ones are by people with write access."""
+        """Return approvals by people with write access, which Gitea marks `official`."""
         rows = self._list_rows(f"{self._repository}/pulls/{request.number}/reviews?", "list the reviews")
         latest = find_latest_approvals(
             (review for review in rows if not review.get("dismissed")), "APPROVED", ("REQUEST_CHANGES",)
@@ -129,7 +128,10 @@ class Gitea(GitHubCompatibleForge):
         return self._list_rows(f"{self._issues}/{number}/comments?", "list the comments")
 
     def _list_rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
-        """Yield all rows. Some versions do not page comments: a page without new rows is the last."""
+        """Yield the objects of all pages; a page without new objects is the last.
+
+        Some versions of Gitea return all comments on each page.
+        """
         seen: set[int] = set()
         page = 1
         while True:

@@ -1,4 +1,4 @@
-"""GitHub: comments by REST; their authors and hiding by GraphQL."""
+"""GitHub: comments by the REST API; their authors and hiding by GraphQL."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def _list_graphql_errors(answer: ForgeResponse) -> list[Mapping[str, Any]]:
 
 
 def _find_retry_reason(answer: ForgeResponse) -> RetryReason | None:
-    """Return why to retry a GraphQL answer, whose status is always 200; internal errors have no type."""
+    """Return why to retry a GraphQL response.
+
+    Its HTTP status is always 200. Internal errors have no `type`.
+    """
     if b'"errors"' not in answer.body:
         return None
     types = {problem.get("type") for problem in _list_graphql_errors(answer)}
@@ -47,7 +50,7 @@ _MINIMIZE: Final = (
 
 
 class GitHubCompatibleForge:
-    """Common REST API of GitHub and Gitea."""
+    """The REST API that GitHub and Gitea share."""
 
     def __init__(self, api: ApiClient, repository: str) -> None:
         self._api = api
@@ -70,7 +73,7 @@ class GitHubCompatibleForge:
         self._api.send("DELETE", f"{self._issues}/comments/{comment.id}", "delete its comment", accepts=(_GONE,))
 
     def set_label(self, number: int, label: str, others: Sequence[str]) -> None:
-        """Give a pull request a label, and remove others."""
+        """Add a label to a pull request and remove the others."""
         path = f"{self._issues}/{number}/labels"
         keys = self._read_label_keys([label, *others])
         rows = self._api.get(f"{path}?per_page={_PAGE_SIZE}", "list the labels").parse_objects()
@@ -81,7 +84,7 @@ class GitHubCompatibleForge:
             self._api.send("DELETE", f"{path}/{quote(str(keys[other]), safe='')}", "remove a label", accepts=(_GONE,))
 
     def _read_label_keys(self, names: Sequence[str]) -> dict[str, str | int]:
-        """Return what the API calls labels by; a name that is unknown is left out."""
+        """Map label names to the keys of the API: names on GitHub, ids on Gitea; unknown names are omitted."""
         return {name: name for name in names}
 
     def read_pull_request(self, number: int) -> PullRequest:
@@ -98,7 +101,7 @@ class GitHubCompatibleForge:
 class GitHub(GitHubCompatibleForge):
     """A repository on github.com or a GitHub Enterprise Server.
 
-    Workflow tokens cannot call `GET /user`; GraphQL reports whether any token wrote a comment (`viewerDidAuthor`).
+    Own comments are those with `viewerDidAuthor` in GraphQL: workflow tokens cannot call `GET /user`.
     """
 
     kind: Kind = "github"
@@ -116,11 +119,11 @@ class GitHub(GitHubCompatibleForge):
         self._graphql = f"{settings.api.removesuffix('/v3')}/graphql"
 
     def measure_text(self, text: str) -> int:
-        """Return the characters."""
+        """Return the length in characters."""
         return len(text)
 
     def list_own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return matching comments of this token."""
+        """Return matching visible comments by the token."""
         matching = [comment for comment in self._list_comments(number) if is_wanted(comment.body)]
         own = self._find_own_nodes([comment.node_id for comment in matching])
         return sorted((comment for comment in matching if comment.node_id in own), key=lambda comment: comment.id)
@@ -130,9 +133,9 @@ class GitHub(GitHubCompatibleForge):
         self._send_graphql("hide an older comment", _MINIMIZE, {"id": comment.node_id})
 
     def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return matching open issues of this token.
+        """Return matching open issues by the token.
 
-        Lists all open issues: search indexes new ones late, and labels may be edited.
+        All open issues are listed, because GitHub's search finds new ones late and labels may be edited.
         """
         rows = self._list_rows(f"{self._issues}?state=open&per_page={_PAGE_SIZE}", "list the issues")
         issues = [parse_issue(issue) for issue in rows if "pull_request" not in issue]
@@ -141,7 +144,7 @@ class GitHub(GitHubCompatibleForge):
         return sorted((issue for issue in wanted if issue.node_id in own), key=lambda issue: issue.number)
 
     def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
-        """Create an issue; missing labels are created."""
+        """Create an issue; GitHub creates missing labels."""
         content = {"title": title, "body": body, "labels": list(labels)}
         return parse_issue(self._api.send("POST", self._issues, "open an issue", body=content).parse_object())
 
@@ -153,13 +156,13 @@ class GitHub(GitHubCompatibleForge):
         return None if answer.status in {_GONE, _DELETED} else parse_issue(answer.parse_object())
 
     def find_merged_requests(self, commit: str) -> list[int]:
-        """Return the merged pull requests of a commit."""
+        """Return the numbers of the merged pull requests that contain a commit."""
         path = f"{self._repository}/commits/{quote(commit)}/pulls?per_page={_PAGE_SIZE}"
         pulls = self._list_rows(path, "see which pull request a commit is of")
         return sorted(parse_pull_request(pull).number for pull in pulls if pull.get("merged_at"))
 
     def list_approvals(self, request: PullRequest) -> list[Approval]:
-        """Return approvals by people with write access; others may review, too."""
+        """Return approvals by people with write access; GitHub lets others approve, too."""
         path = f"{self._repository}/pulls/{request.number}/reviews?per_page={_PAGE_SIZE}"
         latest = find_latest_approvals(
             self._list_rows(path, "list the reviews"), "APPROVED", ("CHANGES_REQUESTED", "DISMISSED")
@@ -204,7 +207,7 @@ class GitHub(GitHubCompatibleForge):
         return own
 
     def _send_graphql(self, what: str, query: str, variables: Mapping[str, object]) -> dict[str, Any]:
-        """Send a GraphQL request, which must be repeatable."""
+        """Send a GraphQL request; it may be sent twice."""
         body = {"query": query, "variables": variables}
         answer = self._api.send("POST", self._graphql, what, body=body, is_repeatable=True)
         data, wrong = answer.read_field("data"), _list_graphql_errors(answer)
@@ -223,7 +226,7 @@ _DELETED: Final = 410
 
 
 def parse_comment(row: Mapping[str, Any]) -> Comment:
-    """Parse a comment."""
+    """Parse a comment of the REST API."""
     return Comment(
         int(row["id"]),
         str(row.get("body") or ""),
@@ -234,7 +237,7 @@ def parse_comment(row: Mapping[str, Any]) -> Comment:
 
 
 def parse_pull_request(row: Mapping[str, Any]) -> PullRequest:
-    """Parse a pull request."""
+    """Parse a pull request of the REST API."""
     number = row.get("number")
     is_merged = bool(row.get("merged") or row.get("merged_at"))
     return PullRequest(
@@ -248,20 +251,20 @@ def parse_pull_request(row: Mapping[str, Any]) -> PullRequest:
 
 
 def read_author_login(row: Mapping[str, Any]) -> str:
-    """Return the author's login."""
+    """Return the login name of a comment's, review's or pull request's author."""
     return str((row.get("user") or {}).get("login") or "")
 
 
 def find_latest_approvals(
     reviews: Iterable[Mapping[str, Any]], approved: str, others: Collection[str]
 ) -> list[Mapping[str, Any]]:
-    """Return each person's latest deciding review, if it is an approval."""
+    """Return the approvals that their author has not replaced by a review in one of the states `others`."""
     newest = {read_author_login(review): review for review in reviews if review.get("state") in {approved, *others}}
     return [review for review in newest.values() if review.get("state") == approved]
 
 
 def parse_issue(row: Mapping[str, Any]) -> Issue:
-    """Parse an issue."""
+    """Parse an issue of the REST API."""
     number = row.get("number")
     return Issue(
         number if isinstance(number, int) else 0,

@@ -1,4 +1,4 @@
-"""GitLab: notes of merge requests."""
+"""GitLab: notes (comments) of merge requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _GONE: Final = 404
 class GitLab:
     """A project on gitlab.com or a self-managed GitLab.
 
-    A note is ours if its author is the user of `GET /user`. Older notes become folds.
+    Own notes are those of the user that `GET /user` returns. Older notes are collapsed in `<details>`.
     """
 
     kind: Kind = "gitlab"
@@ -44,11 +44,11 @@ class GitLab:
         self._pages: dict[int, str] = {}
 
     def measure_text(self, text: str) -> int:
-        """Return the characters."""
+        """Return the length in characters."""
         return len(text)
 
     def list_own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return matching notes of this token's user."""
+        """Return matching notes by the token's user."""
         matching = [note for note in self._list_notes(number) if is_wanted(str(note.get("body") or ""))]
         if not matching:
             return []
@@ -76,25 +76,25 @@ class GitLab:
         )
 
     def collapse_comment(self, number: int, comment: Comment) -> None:
-        """Collapse its text."""
+        """Edit a note so that its text is collapsed."""
         marker = parse_marker(comment.body)
         if marker is not None:
             self.edit_comment(number, comment, collapse_comment_text(marker, comment.body, self.limit))
 
     def set_label(self, number: int, label: str, others: Sequence[str]) -> None:
-        """Give a merge request a label, and remove others; missing labels are created."""
+        """Add a label to a merge request and remove the others; GitLab creates missing labels."""
         content = {"add_labels": label, "remove_labels": ",".join(others)}
         self._api.send("PUT", f"{self._project}/merge_requests/{number}", "label it", body=content)
 
     def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return matching open issues of this token's user."""
+        """Return matching open issues by the token's user."""
         me = self._api.get("/user", "see whose token this is").parse_object()["id"]
         path = f"{self._project}/issues?state=opened&scope=all&author_id={me}"
         issues = map(_parse_issue, self._list_rows(path, "list the issues"))
         return sorted((issue for issue in issues if is_wanted(issue.body)), key=lambda issue: issue.number)
 
     def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
-        """Create an issue; missing labels are created."""
+        """Create an issue; GitLab creates missing labels."""
         content = {"title": title, "description": body, "labels": ",".join(labels)}
         return _parse_issue(
             self._api.send("POST", f"{self._project}/issues", "open an issue", body=content).parse_object()
@@ -113,16 +113,16 @@ class GitLab:
         return _parse_request(row)
 
     def find_merged_requests(self, commit: str) -> list[int]:
-        """Return the merged merge requests of a commit."""
+        """Return the numbers of the merged merge requests that contain a commit."""
         path = f"{self._project}/repository/commits/{quote(commit)}/merge_requests?"
         rows = self._list_rows(path, "see which merge request a commit is of")
         return sorted(request.number for request in map(_parse_request, rows) if request.is_merged)
 
     def list_approvals(self, request: PullRequest) -> list[Approval]:
-        """Return approvals; only people with the right can approve.
+        """Return the approvals; GitLab accepts them only from people with the right to approve.
 
-        Older versions lack the time of approval; GitLab's note has it. An approval is of the head if all commits were
-        pushed before it.
+        Older versions of GitLab report the time of an approval only in a note. An approval covers the head if all
+        commits were pushed before it.
         """
         place = f"{self._project}/merge_requests/{request.number}"
         rows = self._api.get(f"{place}/approvals", "see the approvals").read_field("approved_by") or ()

@@ -1,7 +1,7 @@
 """Requests to a forge's REST API, with bounded retries; the token is never sent to another host.
 
-Without an answer or after a proxy's error, a request is retried. A POST is retried only if it surely was not executed;
-else the caller checks first.
+A request without an answer, or with a proxy's error, is retried. A POST is retried only if the forge cannot have
+executed it; otherwise it raises UnansweredError.
 """
 
 from __future__ import annotations
@@ -38,38 +38,37 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger("reconciler.forges")
 _BACKOFF: Final = Backoff(0.25, 20.0, spread=0.5)
 _ATTEMPTS: Final = 8
-"""Limit of tries without an answer; rate limits are waited for longer."""
+"""Attempts without an answer; waits for a rate limit do not count."""
 _READ_TIMEOUT_S: Final = 30.0
-"""Limit of one read."""
+"""Timeout of one read."""
 _MAX_BYTES: Final = 64 << 20
-"""Limit of one answer, well above a hundred comments of full length."""
+"""Largest response, well above a hundred comments of full length."""
 _CHUNK_BYTES: Final = 64 << 10
 _HOPS: Final = 5
 _MESSAGE_CHARACTERS: Final = 500
-"""Limit of the forge's text in a message, in characters."""
+"""Largest excerpt of a forge's text in an error message."""
 _SECONDARY_LIMIT_PAUSE_S: Final = 60.0
-"""Pause after a secondary limit of GitHub that names no time."""
+"""Pause after GitHub's secondary rate limit if the response names none."""
 
 _CHECK: Final = "Check the address of the API, and any proxy in between."
 _BUSY: Final = frozenset({502, 503, 504})
 _MOVED: Final = frozenset({301, 302, 303, 307, 308})
 _MOVED_SAME_METHOD: Final = frozenset({307, 308})
 _UNSENT: Final = (exceptions.NewConnectionError, exceptions.ConnectTimeoutError, exceptions.ProxyError)
-"""Errors before a request is sent."""
+"""Errors that occur before a request is sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForgeResponse:
-    """A response of a forge."""
+    """An HTTP response of a forge."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     host: str
-    """Host name."""
 
     def parse_json(self) -> Any:
-        """Return the body."""
+        """Parse the body as JSON."""
         try:
             return orjson.loads(self.body)
         except orjson.JSONDecodeError as error:
@@ -78,21 +77,21 @@ class ForgeResponse:
             raise UserError(message, hint=_CHECK) from error
 
     def parse_objects(self) -> list[dict[str, Any]]:
-        """Return a list of objects with numeric `id`."""
+        """Parse a list of objects that have a numeric `id`."""
         rows = self.parse_json()
         if not isinstance(rows, list) or not all(map(_has_id, rows)):
             raise self._unreadable_error()
         return rows
 
     def parse_object(self) -> dict[str, Any]:
-        """Return one object with a numeric `id`."""
+        """Parse one object that has a numeric `id`."""
         row = self.parse_json()
         if not _has_id(row):
             raise self._unreadable_error()
         return cast("dict[str, Any]", row)
 
     def read_field(self, name: str) -> Any:
-        """Return a field of an object, or `None`."""
+        """Return a field of the JSON object, or `None`."""
         content = self.parse_json()
         return content.get(name) if isinstance(content, dict) else None
 
@@ -102,7 +101,7 @@ class ForgeResponse:
 
 
 RetryReason: TypeAlias = Literal["limit", "busy"]
-"""Reason to retry a successful answer: a rate limit or overload."""
+"""Reason to retry a response with status 200: a rate limit or an overload."""
 
 
 def _find_no_reason(_send_with_retries: ForgeResponse) -> RetryReason | None:
@@ -111,23 +110,22 @@ def _find_no_reason(_send_with_retries: ForgeResponse) -> RetryReason | None:
 
 @dataclass(frozen=True, slots=True)
 class ForgeTraits:
-    """A forge's texts for refusals."""
+    """How to name a forge in errors, and how to recognize its overload."""
 
     title: str
-    """Name of the forge."""
     rights_hint: str
-    """Rights that the token needs, as a sentence."""
+    """Hint that names the rights that the token needs."""
     find_retry_reason: Callable[[ForgeResponse], RetryReason | None] = _find_no_reason
-    """Finds a reason to retry a success."""
+    """Finds a reason to retry a successful response."""
 
 
 class ApiClient:
-    """REST API of one forge."""
+    """HTTP client of one forge."""
 
     def __init__(
         self, settings: ForgeSettings, headers: Mapping[str, str], advice: ForgeTraits, now_ms: Callable[[], int]
     ) -> None:
-        """Start the time limit of all requests; no connection is made."""
+        """Start the time limit for all requests; opens no connection."""
         self._settings = settings
         self._traits = advice
         self._now_ms = now_ms
@@ -141,7 +139,7 @@ class ApiClient:
         self._pool.clear()
 
     def get(self, path: str, what: str, *, accepts: Collection[int] = ()) -> ForgeResponse:
-        """Send a GET; `path` begins with a slash, or is an address from an answer."""
+        """Send a GET; `path` begins with a slash, or is a URL from an earlier response."""
         return self.send("GET", path, what, accepts=accepts)
 
     def send(
@@ -154,9 +152,10 @@ class ApiClient:
         accepts: Collection[int] = (),
         is_repeatable: bool | None = None,
     ) -> ForgeResponse:
-        """Send a request; return an answer that is a success or has a status in `accepts`.
+        """Send a request; return a response that is a success or has a status in `accepts`.
 
-        `what` names the operation: "list the comments". `is_repeatable` allows retries; default: all but POST.
+        `what` names the operation in errors: "list the comments". `is_repeatable` allows retries; by default all
+        methods but POST.
 
         Raises:
             NotAuthorizedError: The token lacks a right.
@@ -249,7 +248,7 @@ class ApiClient:
         return self._settings.within_s - self._clock.elapsed_s
 
     def _check_host(self, url: str) -> str:
-        """Reject an address of another host: the token is for this host."""
+        """Reject a URL of another host, which must not get the token."""
         if _parse_origin(url) != _parse_origin(self._settings.api):
             message = f"{self._host} redirects to {self._redact_line(urlsplit(url).netloc)}, which is another host"
             raise UserError(message, hint="The token was not sent to it. If that host is right, name its API instead.")
@@ -266,7 +265,7 @@ class ApiClient:
         return place
 
     def _read_requested_pause(self, answer: ForgeResponse, *, is_limited: bool) -> float | None:
-        """Return the pause that the forge asks for, or `None`."""
+        """Return the pause in seconds that a rate-limited or busy forge requests, or `None`."""
         headers = answer.headers
         is_spent = headers.get("x-ratelimit-remaining") == "0" or headers.get("ratelimit-remaining") == "0"
         is_limit = (
@@ -337,13 +336,13 @@ class ApiClient:
         return UnansweredError(message, hint="Run the same command again: it checks what exists before it writes.")
 
     def _reject_untrusted_certificate(self, cause: BaseException) -> None:
-        """Raise for an untrusted certificate, which a retry cannot change."""
+        """Raise if the cause is an untrusted certificate: a retry cannot help."""
         if isinstance(cause, ssl.SSLCertVerificationError):
             message = f"the certificate of {self._host} is not trusted: {self._redact_line(cause.verify_message)}"
             raise UserError(message, hint="Name a file with its authority in SSL_CERT_FILE.") from cause
 
     def _read_reason(self, answer: ForgeResponse) -> str:
-        """Return the forge's message in one line; HTML is ignored."""
+        """Return the error message of a JSON response in one line; empty for HTML."""
         try:
             content = orjson.loads(answer.body)
         except orjson.JSONDecodeError:
@@ -357,7 +356,7 @@ class ApiClient:
         return self._redact_line("; ".join(dict.fromkeys(_to_text(part) for part in parts if part)))
 
     def _redact_line(self, text: str) -> str:
-        """Return foreign text as one short line, without the token."""
+        """Return text of the forge as one short line without the token."""
         return to_one_line(text.replace(self._settings.token, "***"))[:_MESSAGE_CHARACTERS]
 
 

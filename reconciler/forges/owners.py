@@ -1,7 +1,7 @@
-"""CODEOWNERS: owners of a file, as the forges read it.
+"""Owners of files, by the CODEOWNERS rules of each forge.
 
-GitHub: patterns as in .gitignore; the last match wins. GitLab: the same within each section, whose owners are the
-default. Gitea: regular expressions, and all matches count; `!` negates one.
+GitHub: patterns as in .gitignore; the last match wins. GitLab: the same within each section; a line without owners
+gets those of its section. Gitea: regular expressions; all matches count, and `!` negates one.
 """
 
 from __future__ import annotations
@@ -22,23 +22,26 @@ _PLACES: Final[dict[Kind, tuple[str, ...]]] = {
     "gitea": ("CODEOWNERS", "docs/CODEOWNERS", ".gitea/CODEOWNERS"),
 }
 _MAX_BYTES: Final = 3 << 20
-"""GitHub's limit."""
+"""Largest CODEOWNERS file that GitHub reads."""
 _OWNER: Final = re.compile(r"@[A-Za-z0-9_](?:[A-Za-z0-9_./-]*[A-Za-z0-9_-])?")
-"""Mentions; e-mail addresses are ignored."""
+"""A user or team such as `@org/team`; e-mail addresses are ignored."""
 _SECTION: Final = re.compile(r"\^?\[([^\]]+)\](?:\[\d+\])?(.*)")
 _SPACE: Final = re.compile(r"(?<!\\)\s+")
 
 
 @dataclass(slots=True, eq=False)  # compared by identity
 class _Section:
-    """A section, of which the last matching line wins."""
+    """A section of CODEOWNERS; its last matching line wins."""
 
     owners: list[str]
     lines: list[tuple[re.Pattern[str], list[str]]] = field(default_factory=list)
 
 
 def find_owners(root: Path, kind: Kind, files: Iterable[str]) -> tuple[str, ...]:
-    """Return the owners of files (relative to `root`), sorted; empty without a readable CODEOWNERS."""
+    """Return the owners of files, sorted; empty without a CODEOWNERS file.
+
+    Paths in `files` are relative to `root`.
+    """
     text = _read_codeowners(root, kind)
     named = list(files)
     match kind:
@@ -51,7 +54,7 @@ def find_owners(root: Path, kind: Kind, files: Iterable[str]) -> tuple[str, ...]
 
 
 def find_repository_root(folder: Path) -> Path | None:
-    """Return the root of the folder's repository, or `None`."""
+    """Return the root of the Git repository that contains a folder, or `None`."""
     folder = folder.resolve()
     return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), None)
 
@@ -94,7 +97,7 @@ def _match_section(section: _Section, file: str) -> list[str]:
 
 
 def _compile_pattern(glob: str) -> re.Pattern[str]:
-    """Return the regular expression of a .gitignore pattern: files, and everything below folders."""
+    """Compile a .gitignore pattern; a folder matches everything below it."""
     is_rooted = "/" in glob.rstrip("/")
     body = re.sub(r"(\*\*/)+", "**/", glob.strip("/"))
     parts = re.split(r"(\*\*/|/\*\*|\*|\?)", body)

@@ -1,4 +1,4 @@
-"""The protocol of a forge, and the marker that identifies our comments."""
+"""The protocol of a forge, and the marker that identifies comments of reconciler."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from reconciler.runtime.text import escape_invisible, format_count
 
 _MARKER: Final = re.compile(r"<!-- reconciler:([a-z-]+)((?: [a-z]+=[A-Za-z0-9._-]+)*) -->")
 OUTDATED: Final = "outdated"
-"""Command of a collapsed comment, which is not searched."""
+"""Command in the marker of a collapsed comment; searches skip it."""
 RESULTS: Final = ("no changes", "changes", "danger", "blocked", "errors")
-"""Results of a plan, the gravest last."""
+"""Results of a plan, worst last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """Subject of a comment: one per command, workspace and environment."""
+    """First line of a comment; identifies its command, workspace and environment."""
 
     command: str
     workspace: str
     environment: str | None = None
     digest: str = ""
     items: int | None = None
-    """Number of actions, findings or errors; `None` from an older version."""
+    """Number of actions, findings or errors; `None` in comments of older versions."""
     approvers: int = 0
     """Number of required approvals."""
     verdict: str = ""
-    """`errors`, `blocked` or `danger`; empty for other plans."""
+    """`errors`, `blocked` or `danger`; empty for plans without them."""
 
     @property
     def result(self) -> str:
@@ -56,17 +56,17 @@ class Marker:
         return f"<!-- reconciler:{self.command}{values} -->"
 
     def is_at_start_of(self, text: str) -> bool:
-        """Return whether a text has the same command, workspace and environment."""
+        """Return whether the first line of a text has the same command, workspace and environment."""
         other = parse_marker(text)
         return other is not None and _subject_key(other) == _subject_key(self)
 
     def is_anywhere_in(self, text: str) -> bool:
-        """Return whether any line is this marker; people write above it."""
+        """Return whether any line of a text is this marker; people may insert text above it."""
         return any(line.startswith("<!--") and self.is_at_start_of(line) for line in text.splitlines())
 
 
 def parse_marker(text: str) -> Marker | None:
-    """Return the marker in the first line, or `None`."""
+    """Parse the marker in the first line of a text; `None` if there is none."""
     match = _MARKER.fullmatch(text.partition("\n")[0].strip())
     if match is None:
         return None
@@ -86,13 +86,13 @@ def parse_marker(text: str) -> Marker | None:
 
 
 def mark_message_unsent(text: str) -> str:
-    """Mark a text whose message is not sent yet."""
+    """Add to the marker of an issue that its webhook message is not sent yet."""
     first, end, rest = text.partition("\n")
     return f"{first.removesuffix('-->')}message=owed -->{end}{rest}"
 
 
 def escape_for_comment(text: str) -> str:
-    """Escape `text` for an HTML comment."""
+    """Replace characters that an HTML comment or the marker cannot contain."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", escape_invisible(text)).replace("--", "-_")
 
 
@@ -103,11 +103,14 @@ def _subject_key(marker: Marker) -> tuple[str, str, str]:
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _FOLD: Final = re.compile(r"<(/?)details\b", re.IGNORECASE)
 _ROOM: Final = 200
-"""Reserved for the note about omitted lines."""
+"""Characters reserved for the note about omitted lines."""
 
 
 def fit_comment(text: str, limit: int, size: Callable[[str], int] = len) -> str:
-    """Cut a text to at most `limit` by `measure_text`, at a line, with a note; open folds and code blocks are closed."""
+    """Cut a text at the end of a line and add a note; `size` measures it against `limit`.
+
+    Open folds and code blocks are closed.
+    """
     if size(text) <= limit:
         return text
     lines = text.splitlines(keepends=True)
@@ -128,7 +131,7 @@ def fit_comment(text: str, limit: int, size: Callable[[str], int] = len) -> str:
 
 
 def _track_open_parts(line: str, open_parts: list[str]) -> None:
-    """Update the closing marks of open folds and code blocks, innermost last."""
+    """Update the end marks of the folds and code blocks open after a line, innermost last."""
     fence = _FENCE.match(line)
     if open_parts and open_parts[-1] != _END_OF_FOLD:
         if fence and fence[1].startswith(open_parts[-1]) and not fence[2].strip():
@@ -148,7 +151,7 @@ _END_OF_FOLD: Final = "</details>"
 
 
 def collapse_comment_text(marker: Marker, text: str, limit: int, size: Callable[[str], int] = len) -> str:
-    """Return an older comment as a fold under an outdated marker."""
+    """Collapse the text of an older comment under an outdated marker."""
     head = f"{Marker(OUTDATED, marker.workspace, marker.environment, marker.digest).line}\n"
     start = f"{head}<details>\n<summary>An older result; there is a newer comment.</summary>\n\n"
     lines: Sequence[str] = text.splitlines(keepends=True)[1:]
@@ -161,29 +164,29 @@ Kind: TypeAlias = Literal["github", "gitlab", "gitea"]
 
 @dataclass(frozen=True, slots=True)
 class ForgeSettings:
-    """Access to a forge."""
+    """URL, repository and token of a forge."""
 
     kind: Kind
     api: str
     """REST API, without a trailing slash."""
     repository: str
-    """`OWNER/NAME`; on GitLab with all groups, or a number."""
+    """`OWNER/NAME`; on GitLab with all groups, or the project id."""
     token: str = field(repr=False)
     token_name: str
-    """Variable that holds the token."""
+    """Environment variable that holds the token."""
     tool: str
     """Version of reconciler."""
     within_s: float
-    """Limit for all requests, pauses included."""
+    """Time limit for all requests, including pauses."""
     ca_file: str | None = None
-    """Certificate authorities (`SSL_CERT_FILE`)."""
+    """File with certificate authorities (`SSL_CERT_FILE`)."""
     ca_folder: str | None = None
-    """The same as a folder (`SSL_CERT_DIR`)."""
+    """Folder with certificate authorities (`SSL_CERT_DIR`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A comment of a pull request, maybe edited by others."""
+    """A comment of a pull request."""
 
     id: int
     body: str
@@ -201,12 +204,12 @@ class PullRequest:
     number: int
     url: str
     head: str
-    """Last commit."""
+    """Hash of the last commit."""
     author: str
     """Login name."""
     is_merged: bool
     is_closed: bool = False
-    """Closed without a merge."""
+    """Whether it was closed without a merge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +235,7 @@ class Issue:
 
 
 def parse_time_ms(stamp: object) -> int:
-    """Parse a time to milliseconds since 1970; 0 if malformed."""
+    """Parse an ISO 8601 time to milliseconds since 1970; 0 if it is malformed."""
     try:
         return round(datetime.fromisoformat(str(stamp)).timestamp() * 1000)
     except ValueError:
@@ -240,10 +243,10 @@ def parse_time_ms(stamp: object) -> int:
 
 
 class Forge(Protocol):
-    """A repository of a forge.
+    """Client for a repository of a forge.
 
-    Calls may raise NotAuthorizedError (the token lacks a right), UserError (the request is refused) and RetryableError
-    (no answer in time, or a rate limit beyond the time left).
+    Every call may raise NotAuthorizedError (the token lacks a right), UserError (the forge refuses the request) or
+    RetryableError (no answer in time, or a rate limit beyond the time left).
     """
 
     @property
@@ -258,15 +261,15 @@ class Forge(Protocol):
 
     @property
     def limit(self) -> int:
-        """Maximum length of a comment, by `measure_text`."""
+        """Maximum length of a comment, as `measure_text` counts it."""
         ...
 
     def measure_text(self, text: str) -> int:
-        """Return a length to compare with `limit`."""
+        """Return a text's length in the unit of `limit`."""
         ...
 
     def list_own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return matching comments of this token's user, oldest first, without hidden ones."""
+        """Return the visible comments by the token's user that `is_wanted` accepts, oldest first."""
         ...
 
     def post_comment(self, number: int, body: str) -> Comment:
@@ -278,27 +281,27 @@ class Forge(Protocol):
         ...
 
     def edit_comment(self, number: int, comment: Comment, body: str) -> Comment | None:
-        """Edit a comment; `None` if it does not exist."""
+        """Edit a comment; return `None` if it does not exist."""
         ...
 
     def delete_comment(self, number: int, comment: Comment) -> None:
-        """Delete a comment; a missing one is ignored."""
+        """Delete a comment; does nothing if it does not exist."""
         ...
 
     def collapse_comment(self, number: int, comment: Comment) -> None:
-        """Hide an older comment from `list_own_comments`; it stays readable."""
+        """Hide or collapse an older comment, so that `list_own_comments` omits it."""
         ...
 
     def set_label(self, number: int, label: str, others: Sequence[str]) -> None:
-        """Give a pull request a label, and remove others."""
+        """Add a label to a pull request and remove the others."""
         ...
 
     def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return matching open issues of this token's user, oldest first."""
+        """Return the open issues by the token's user whose text `is_wanted` accepts, oldest first."""
         ...
 
     def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
-        """Create an issue. Missing labels are created, or left out.
+        """Create an issue. Labels that do not exist are created or omitted.
 
         Raises:
             UnansweredError: It may exist: check before a retry.
@@ -306,7 +309,7 @@ class Forge(Protocol):
         ...
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
-        """Edit an issue, or close it; `None` if it does not exist."""
+        """Edit an issue, or close it; return `None` if it does not exist."""
         ...
 
     def read_pull_request(self, number: int) -> PullRequest:
@@ -314,11 +317,11 @@ class Forge(Protocol):
         ...
 
     def find_merged_requests(self, commit: str) -> list[int]:
-        """Return the merged pull requests of a commit."""
+        """Return the numbers of the merged pull requests that contain a commit."""
         ...
 
     def list_approvals(self, request: PullRequest) -> list[Approval]:
-        """Return the valid approvals by people with write access."""
+        """Return the valid approvals of a pull request by people with write access."""
         ...
 
     def close(self) -> None:

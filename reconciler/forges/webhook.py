@@ -18,13 +18,13 @@ _BACKOFF: Final = Backoff(0.25, 10.0, spread=0.5)
 _ATTEMPTS: Final = 4
 _SECONDS: Final = 20.0
 _MAX_BYTES: Final = 1 << 20
-"""Limit of what is read of an answer."""
+"""Bytes of a response that are read."""
 _MAX_REASON: Final = 200
 _RETRIED_STATUSES: Final = frozenset({429, 502, 503, 504})
 
 
 def send(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_http: bool = False) -> None:
-    """Send a text to the address in the variable `name`, which is secret; if the answer is lost, it may be sent twice.
+    """Send a text to the secret URL in the variable `name`; if the answer is lost, it may be sent twice.
 
     Raises:
         UsageError: The variable is not set, or is no address.
@@ -63,7 +63,7 @@ def send(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_
 
 
 def read_webhook_url(environ: Mapping[str, str], name: str, *, allows_http: bool = False) -> str:
-    """Return the address in a variable."""
+    """Return the webhook URL in an environment variable."""
     url = environ.get(name, "").strip()
     if not url:
         hint = "--webhook takes the name of a variable that holds the address: the address is a secret."

@@ -1,1 +1,1 @@
-"""Importers of other tools' files."""
+"""Importers of topics and access rules from the files of other tools."""

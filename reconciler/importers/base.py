@@ -1,4 +1,4 @@
-"""Shared parts of the importers: source files, fields, access rules, connections, and their results."""
+"""Parts that all importers share: source files, fields, access rules, connections and results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from reconciler.runtime.text import list_choices
 
 
 class SourcePlace(NamedTuple):
-    """Position in a source; Terraform states have no useful lines."""
+    """File and line in a source; Terraform states have no useful lines."""
 
     file: str
     line: int | None = None
@@ -42,7 +42,7 @@ class SourcePlace(NamedTuple):
 
 
 class SourceValue(NamedTuple):
-    """A value and its position."""
+    """A value with its position in the source."""
 
     value: Any
     place: SourcePlace
@@ -50,12 +50,12 @@ class SourceValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedTopic:
-    """A topic, by its name on the broker."""
+    """A topic that another tool declares, by its name on the broker."""
 
     name: str
     place: SourcePlace
     cluster: str = ""
-    """Name in the other tool; empty if it has only one cluster."""
+    """Name of the cluster in the other tool; empty if the tool has only one."""
     partitions: int | None = None
     replication_factor: int | None = None
     configs: Mapping[str, SourceValue] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class ImportedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedRule:
-    """A Kafka access rule in our words: `topics`, `describe-configs`, `allow`."""
+    """A Kafka access rule in the words of manifests: `topics`, `describe-configs`, `allow`."""
 
     resource: str
     name: str
@@ -84,7 +84,7 @@ class ImportedRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedCluster:
-    """A cluster and its connection, with references instead of secrets."""
+    """A cluster and its connection; secrets are replaced by references."""
 
     name: str
     place: SourcePlace
@@ -96,22 +96,22 @@ class ImportedCluster:
 
 @dataclass(frozen=True, slots=True)
 class NotImported:
-    """Something not imported."""
+    """A resource or field that was not imported, and why."""
 
     place: SourcePlace
     subject: str
-    """`topic orders`."""
+    """Description of the resource: `topic orders`."""
     field: str
-    """Empty for the whole subject."""
+    """Path of the field; empty for the whole resource."""
     why: str
     hint: str = ""
     is_expressible: bool = True
-    """Whether another spelling would be imported; else manifests cannot express it."""
+    """Whether a corrected value could be imported; false if manifests cannot express it."""
 
 
 @dataclass(slots=True)
 class SourceReading:
-    """Result of reading all files."""
+    """Result of reading all files of the other tool."""
 
     topics: list[ImportedTopic] = field(default_factory=list)
     rules: list[ImportedRule] = field(default_factory=list)
@@ -119,14 +119,14 @@ class SourceReading:
     lost: list[NotImported] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
-    """Other files next to them."""
+    """Files next to them that were not read."""
 
 
 UNKNOWN = "is an unknown field"
 
 
 class Fields:
-    """A mapping with positions that records which keys were read; absent and empty keys are equal."""
+    """A mapping of the source that records which keys were read; absent and empty keys are equal."""
 
     def __init__(
         self,
@@ -146,21 +146,21 @@ class Fields:
 
     @property
     def place(self) -> SourcePlace:
-        """First position."""
+        """Position of the mapping."""
         return self._locate(self._path)
 
     def locate_key(self, key: str) -> SourcePlace:
-        """Return a key's position."""
+        """Return the position of a key."""
         return self._locate((*self._path, key))
 
     def read_raw(self, key: str) -> Any:
-        """Read any value."""
+        """Read a value of any type."""
         self._read_keys.add(key)
         value = self.content.get(key)
         return positions.replace_scalar_texts(value) if isinstance(value, positions.ScalarText) else value
 
     def read_text(self, key: str) -> str | None:
-        """Read a text; numbers and booleans as written."""
+        """Read a text; numbers and booleans are read as they are written."""
         value = self.read_raw(key)
         if isinstance(value, str | int | float):
             return positions.format_scalar(self.content[key]) or None
@@ -169,7 +169,7 @@ class Fields:
         return None
 
     def has_text_name(self, key: str) -> bool:
-        """Return whether the `name` below a key is a text; report a number that needs quotes."""
+        """Return whether `name` in the mapping at `key` is a text; report a number, which needs quotes."""
         inner = self.content.get(key)
         name = inner.get("name") if isinstance(inner, dict) else None
         if isinstance(name, bool) or not isinstance(name, positions.ScalarText | int | float):
@@ -205,7 +205,7 @@ class Fields:
         return None
 
     def read_texts(self, key: str) -> tuple[str, ...]:
-        """Read a list of texts, or a single one."""
+        """Read a list of texts; a single text counts as a list."""
         value = self.read_raw(key)
         if value is None:
             return ()
@@ -216,7 +216,7 @@ class Fields:
         return ()
 
     def read_values(self, key: str) -> dict[str, SourceValue]:
-        """Read a mapping of keys to values or lists of them, with positions."""
+        """Read a mapping of keys to values or lists, with their positions."""
         inner = self.read_mapping(key)
         return (
             {}
@@ -225,13 +225,13 @@ class Fields:
         )
 
     def read_labels(self, key: str) -> dict[str, str]:
-        """Read a mapping of texts."""
+        """Read a mapping of names to texts."""
         inner = self.read_mapping(key)
         values = {} if inner is None else {name: inner.read_text(name) for name in inner.content}
         return {name: value for name, value in values.items() if value is not None}
 
     def read_mapping(self, key: str) -> Fields | None:
-        """Read a mapping as fields."""
+        """Read a nested mapping, or `None`."""
         value = self.read_raw(key)
         if value is None:
             return None
@@ -241,7 +241,7 @@ class Fields:
         return self._build_fields(value, (*self._path, key))
 
     def iterate_mappings(self, key: str) -> Iterator[Fields]:
-        """Read a list of mappings."""
+        """Yield the mappings of a list."""
         value = self.read_raw(key)
         if value is None:
             return
@@ -255,7 +255,7 @@ class Fields:
                 self._report_wrong_type(key, item, "a mapping", index)
 
     def iterate_named(self, key: str) -> Iterator[tuple[str, Fields]]:
-        """Read a mapping of names to mappings; a bare name has an empty one."""
+        """Yield the names and mappings of a mapping; a name without a value has an empty mapping."""
         inner = self.read_mapping(key)
         for name in inner.content if inner is not None else ():
             value = inner.read_raw(name) if inner is not None else None
@@ -265,25 +265,25 @@ class Fields:
                 self._report_wrong_type(key, value, "a mapping", name)
 
     def report_if_present(self, key: str, why: str, hint: str = "") -> None:
-        """Report why a present key was not imported."""
+        """Report why a key was not imported, if it is present."""
         if self._is_present(key):
             self.report_lost(key, why, hint)
 
     def report_lost(self, key: str, why: str, hint: str = "") -> None:
-        """Report why a field, or with an empty key the subject, was not imported."""
+        """Report why a field was not imported; an empty key means the whole resource."""
         self._report(key, why, hint, is_expressible=True)
 
     def report_inexpressible(self, key: str, why: str, hint: str = "") -> None:
-        """Report that manifests cannot express a field, or with an empty key the subject."""
+        """Report that manifests cannot express a field; an empty key means the whole resource."""
         if not key or self._is_present(key):
             self._report(key, why, hint, is_expressible=False)
 
     def ignore_keys(self, *keys: str) -> None:
-        """Ignore the other tool's bookkeeping keys."""
+        """Mark keys as read without importing them."""
         self._read_keys.update(keys)
 
     def report_unread(self, why: str = UNKNOWN, *, is_expressible: bool = True) -> None:
-        """Report every unread key."""
+        """Report every key that was not read."""
         for key in self.content:
             if key not in self._read_keys and self._is_present(key):
                 self._report(key, why, "", is_expressible=is_expressible)
@@ -303,7 +303,7 @@ class Fields:
         return Fields(content, self.reading, self._locate, subject=self.subject, path=path)
 
     def _report_wrong_type(self, key: str, value: Any, wanted: str, at: str | int | None = None) -> None:
-        # a value that may be a secret is shown by type only
+        # a text may be a secret: report only its type
         kind = "a text" if isinstance(value, str) else describe_value(value)
         path = (*self._path, key) if at is None else (*self._path, key, at)
         why = f"is {kind}, and {wanted} was expected"
@@ -317,7 +317,7 @@ _MERGE: Final = "<<"
 
 
 class Document(NamedTuple):
-    """A document of a file, with its fields' positions."""
+    """A YAML or JSON document, with the positions of its fields."""
 
     file: str
     path: FilePath
@@ -326,7 +326,7 @@ class Document(NamedTuple):
     spots: Mapping[FieldPath, Spot]
 
     def locate(self, path: FieldPath) -> SourcePlace:
-        """Return a field's position; for an alias or merge key, that of its source."""
+        """Return the position of a field; for an alias or merge key, of the aliased mapping."""
         for length in range(len(path), -1, -1):
             if spot := self.spots.get(path[:length]):
                 return SourcePlace(self.file, spot.line)
@@ -334,7 +334,7 @@ class Document(NamedTuple):
 
 
 def list_files_below(path: FilePath) -> tuple[FilePath, ...]:
-    """Return a file, or all files below a folder, sorted, without dot files."""
+    """Return a file, or all files below a folder, sorted and without dot files."""
     if not path.exists():
         raise UserError(f"there is no {path}", hint="Name the file or folder that the other tool reads.")
     if not path.is_dir():
@@ -351,7 +351,7 @@ def list_files_below(path: FilePath) -> tuple[FilePath, ...]:
 
 
 def read_text(path: FilePath, cwd: FilePath) -> bytes:
-    """Return a file's content."""
+    """Read a file; raise if it is unreadable or too large."""
     raw = read_bounded(path, build_label(path, cwd))
     if isinstance(raw, Problem):
         raise build_files_error([raw])
@@ -359,7 +359,7 @@ def read_text(path: FilePath, cwd: FilePath) -> bytes:
 
 
 def read_documents(files: Iterable[FilePath], cwd: FilePath) -> tuple[Document, ...]:
-    """Return all documents of YAML or JSON files."""
+    """Read all documents of YAML or JSON files."""
     documents: list[Document] = []
     problems: list[Problem] = []
     for path in files:
@@ -370,7 +370,7 @@ def read_documents(files: Iterable[FilePath], cwd: FilePath) -> tuple[Document, 
             continue
         parsed = parse_yaml(raw, label, may_merge=True)
         problems += _add_template_hints(parsed.problems, raw)
-        where = () if parsed.problems else find_spots(raw)  # reject endless nesting first
+        where = () if parsed.problems else find_spots(raw)  # `spots` needs YAML that `parse` accepts
         for number, document in enumerate(parsed.documents):
             at = where[number] if number < len(where) else {}
             documents.append(Document(label, path, expand_merge_keys(document.as_written), document.line, at))
@@ -380,12 +380,12 @@ def read_documents(files: Iterable[FilePath], cwd: FilePath) -> tuple[Document, 
 
 
 def build_files_error(problems: Iterable[Problem]) -> ManifestError:
-    """Return the error for unreadable files."""
+    """Build the error for unreadable files."""
     return ManifestError(tuple(problems), hint="Nothing was written: correct the files, or name others.")
 
 
 def expand_merge_keys(content: Any) -> Any:
-    """Expand merge keys (`<<`), which many tools still read."""
+    """Expand YAML merge keys (`<<`)."""
     match content:
         case dict():
             return {
@@ -403,7 +403,7 @@ def _entries_without_merge(content: dict[str, Any]) -> Iterator[tuple[str, Any]]
 
 
 def _merge_bases(merge: Any) -> dict[str, Any]:
-    """Merge the mappings; of several the first wins."""
+    """Merge the mappings of a merge key; the first one wins."""
     bases: dict[str, Any] = {}
     for base in reversed(merge if isinstance(merge, list) else [merge]):
         if isinstance(base, dict):
@@ -420,20 +420,20 @@ def _add_template_hints(problems: Iterable[Problem], raw: bytes) -> Iterator[Pro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetCluster:
-    """A cluster of the workspace."""
+    """A cluster of the workspace that receives the imported resources."""
 
     name: str
     separator: str = FLAT_SEPARATOR
     has_namespaces: bool = False
-    """Whether its platform has namespaces; then `separator` occurs only in the other tool's names."""
+    """Whether its platform has namespaces; if so, `separator` occurs only in the other tool's names."""
     provider: str = BROKERS_PROVIDER
     is_declared: bool = False
     declared: Mapping[Address, DeclaredResource] = field(default_factory=dict)
-    """Resources declared on it."""
+    """Resources that the workspace already declares on it."""
 
     @property
     def catalog(self) -> Mapping[str, ConfigKey] | None:
-        """Known config keys; `None`: plan checks them."""
+        """Known config keys of topics; `None` leaves the check to plan."""
         return CATALOGS.get(self.provider)
 
 
@@ -447,7 +447,7 @@ NOT_KAFKA: Final = "it is not a Kafka topic or access rule"
 
 EVERYTHING: Final = "*"
 CLUSTER_NAME: Final = "kafka-cluster"
-"""Kafka's name of the only resource of kind `cluster`."""
+"""Kafka's name for the only resource of type `cluster`."""
 
 _RESOURCES: Final[Mapping[str, str]] = {
     "topic": "topics",
@@ -458,14 +458,14 @@ _RESOURCES: Final[Mapping[str, str]] = {
     "delegationtoken": "delegation-token",
 }
 _OPERATIONS: Final = frozenset(get_args(get_args(Operation)[0])) | {"create-tokens", "describe-tokens"}
-"""Rules on tokens, which manifests cannot express."""
+"""Operations of access rules, including those on delegation tokens, which manifests cannot express."""
 _PREFIX: Final[Mapping[str, bool]] = {"literal": False, "": False, "prefixed": True, "prefix": True}
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRule:
-    """An access rule of another tool; each operation becomes a rule of ours."""
+    """An access rule of another tool; each of its operations becomes an ImportedRule."""
 
     resource: str | None
     name: str | None
@@ -477,7 +477,7 @@ class SourceRule:
     cluster: str = ""
 
     def add_to(self, at: Fields) -> None:
-        """Add its rules to the reading of `at`, or report why that is impossible."""
+        """Add one rule for each operation to the result, or report at `at` why the rule is invalid."""
         resource = _RESOURCES.get(re.sub(r"[-_ ]", "", self.resource or "").lower())
         is_prefix = _PREFIX.get((self.pattern or "").lower())
         permission = (self.permission or "allow").lower()
@@ -518,7 +518,10 @@ class SourceRule:
 def read_resource_rule(
     entry: Fields, principal: str, *, name: str, operations: tuple[str, ...] = ("operations",), cluster: str = ""
 ) -> None:
-    """Read a rule with a `resource` mapping; `name` and `operations` are its fields."""
+    """Read an access rule with a `resource` mapping.
+
+    `name` and `operations` are the keys of the resource name and the operations.
+    """
     resource = entry.read_mapping("resource")
     if resource is None:
         entry.report_lost("", "it names no resource")
@@ -538,13 +541,13 @@ def read_resource_rule(
 
 
 def parse_operation(text: str) -> str | None:
-    """Return our word for an operation: `DescribeConfigs`, `DESCRIBE_CONFIGS` → `describe-configs`."""
+    """Parse an operation: `DescribeConfigs` and `DESCRIBE_CONFIGS` become `describe-configs`; `None` if unknown."""
     word = (text if text.isupper() else _HUMP.sub("-", text)).replace("_", "-").lower()
     return word if word in _OPERATIONS else None
 
 
 PASSWORD: Final = "${env:KAFKA_PASSWORD}"  # noqa: S105 - the reference, not a password
-CLIENT_SECRET: Final = "${env:KAFKA_CLIENT_SECRET}"  # noqa: S105 - as above
+CLIENT_SECRET: Final = "${env:KAFKA_CLIENT_SECRET}"  # noqa: S105 - a reference, too
 
 _SECRETS: Final = frozenset({"password", "clientSecret"})
 _ODD: Final = re.compile(r"[^A-Za-z0-9]+")
@@ -559,7 +562,7 @@ _MECHANISMS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Certificate files."""
+    """Paths of the certificate files of a connection."""
 
     ca_file: str | None = None
     cert_file: str | None = None
@@ -568,7 +571,7 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class SaslLogin:
-    """Login data."""
+    """SASL login of a connection, without its secrets."""
 
     mechanism: str | None
     username: str | None = None
@@ -578,7 +581,7 @@ class SaslLogin:
 
 
 def name_secrets(security: Mapping[str, str], cluster: str) -> dict[str, str]:
-    """Return a copy whose references name the cluster: each of several has its own password."""
+    """Add the cluster name to the variables of secrets, so that each cluster has its own password."""
     if not cluster:
         return dict(security)
     own = f"KAFKA_{_ODD.sub('_', cluster).upper()}_"
@@ -589,7 +592,7 @@ SECURITY: Final = f"spec.{BROKERS_PROVIDER}.security"
 
 
 def build_security(at: Fields, tls: TlsFiles | None, sasl: SaslLogin | None) -> dict[str, str]:
-    """Return a Cluster's `security`; missing or unsupported fields are reported at `at`."""
+    """Build `security` of a Cluster; missing or unsupported fields are reported at `at`."""
     login = _build_login(at, sasl) if sasl is not None else {}
     protocol = ("SASL_" if login else "") + ("SSL" if tls is not None else "PLAINTEXT")
     files = {} if tls is None else {"caFile": tls.ca_file, "certFile": tls.cert_file, "keyFile": tls.key_file}

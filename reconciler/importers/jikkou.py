@@ -31,7 +31,7 @@ _BOOKKEEPING: Final = (
 
 
 def is_own_document(content: Any) -> bool:
-    """Return whether a document is a Jikkou resource."""
+    """Return whether a document is a Jikkou resource or list."""
     if not isinstance(content, dict):
         return False
     version = content.get("apiVersion")
@@ -39,7 +39,7 @@ def is_own_document(content: Any) -> bool:
 
 
 def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
-    """Read the documents."""
+    """Import the topics and access rules of Jikkou resources."""
     resources = [item for document in documents for item in _list_resources(document, reading)]
     configs = {_read_name(fields): fields.read_values("data") for kind, fields in resources if kind == "ConfigMap"}
     roles = {_read_name(fields): fields for kind, fields in resources if kind == "KafkaPrincipalRole"}
@@ -50,7 +50,7 @@ def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
             case "KafkaPrincipalAuthorization":
                 _import_principal(fields, roles)
             case "ConfigMap" | "KafkaPrincipalRole":
-                pass  # read where they are used
+                pass  # topics and principals refer to them
             case "KafkaClientQuota" | "KafkaQuota":
                 fields.report_inexpressible("", NO_CLIENT_QUOTA)
             case "KafkaUser":
@@ -120,7 +120,7 @@ def _import_topic(fields: Fields, known: Mapping[str, Mapping[str, SourceValue]]
 
 
 def _read_labels(fields: Fields) -> dict[str, str] | None:
-    """Read the metadata; `None` if the resource is ignored or deleted."""
+    """Read the labels; `None` if annotations mark the resource as ignored or deleted."""
     metadata = fields.read_mapping("metadata")
     if metadata is None:
         return {}

@@ -26,7 +26,7 @@ from reconciler.importers.base import (
 )
 from reconciler.manifests.files import build_label
 
-# JulieOps' roles as access rules, by its documentation.
+# Access rules of JulieOps' roles, according to its documentation.
 
 
 _STORES: Final = {
@@ -39,23 +39,23 @@ _CONNECT_GROUP: Final = "connect-cluster"
 
 @dataclass(frozen=True, slots=True)
 class TopicRole:
-    """Rules of a principal for one topic or all of a project."""
+    """Operations that a principal may perform on one topic or on all topics of a project."""
 
     principal: str
     operations: tuple[str, ...]
 
     def add_to(self, at: Fields, topic: str) -> None:
-        """Add the rules of one topic."""
+        """Add the access rules for one topic."""
         _add_rule(at, self.principal, "topic", topic, self.operations)
 
 
 def read_topic_roles(fields: Fields) -> tuple[TopicRole, ...]:
-    """Read consumers and producers; rules not about topics are added at once."""
+    """Read consumers and producers; add their rules for groups, transactional ids and the cluster."""
     return (*_read_consumers(fields), *_read_producers(fields))
 
 
 def import_streams_and_connectors(project: Fields, prefix: str) -> None:
-    """Read streams and connectors, whose topics have full names."""
+    """Import the access rules of streams and connectors."""
     for stream in project.iterate_mappings("streams"):
         principal = stream.read_text("principal")
         _add_topic_rules(stream, principal)
@@ -99,7 +99,7 @@ def _read_producers(fields: Fields) -> Iterator[TopicRole]:
 
 
 def _list_connectors(project: Fields) -> Iterator[Fields]:
-    """Yield the principals of connectors: a list, or the access part of a mapping."""
+    """Yield the entries of `connectors`: a list, or `access_control` of a mapping."""
     if isinstance(project.content.get("connectors"), dict):
         inner = project.read_mapping("connectors")
         if inner is not None:
@@ -144,7 +144,7 @@ _PLANS: Final = "plans"
 
 
 def is_own_document(content: Any) -> bool:
-    """Return whether a document is a topology or a file of plans."""
+    """Return whether a document is a topology or a list of plans."""
     return isinstance(content, dict) and (
         ("context" in content and isinstance(content.get("projects"), list))
         or (content.keys() == {_PLANS} and isinstance(content[_PLANS], dict))
@@ -152,7 +152,7 @@ def is_own_document(content: Any) -> bool:
 
 
 def read(documents: tuple[Document, ...], reading: SourceReading, names: NamingRules) -> None:
-    """Read the documents."""
+    """Import topologies; plans of any document apply to all."""
     whole = [Fields(document.content, reading, document.locate) for document in documents]
     plans = {name: plan.read_values("config") for item in whole for name, plan in _list_plans(item)}
     for topology in whole:
@@ -236,21 +236,21 @@ SERVERS: Final = "bootstrap.servers"
 
 @dataclass(frozen=True, slots=True)
 class NamingRules:
-    """Separator and formats of names; without formats all parts are joined in order."""
+    """How topics and projects are named; without a format, the parts are joined in order."""
 
     separator: str = "."
     topic_format: str | None = None
     project_format: str | None = None
 
     def build_topic_name(self, parts: Mapping[str, str]) -> str:
-        """Return a topic's name."""
+        """Build the full name of a topic."""
         if self.topic_format is not None:
             return _fill_format(self.topic_format, parts)
         rest = [parts[key] for key in ("topic", "dataType") if parts.get(key)]
         return self.separator.join([self.build_project_prefix(parts), *rest])
 
     def build_project_prefix(self, parts: Mapping[str, str]) -> str:
-        """Return the prefix of a project's topics."""
+        """Build the prefix of the topics of a project."""
         if self.project_format is not None:
             return _fill_format(self.project_format, parts)
         above = [parts[key] for key in parts if key not in {"topic", "dataType", "project"}]
@@ -258,10 +258,10 @@ class NamingRules:
 
 
 def parse_naming_rules(properties: Mapping[str, str]) -> NamingRules:
-    """Return the naming rules in JulieOps properties.
+    """Parse the naming rules in JulieOps properties.
 
     Raises:
-        ValueError: A format has more than names in curly brackets.
+        ValueError: A format has an expression that is not a plain name.
     """
     topic, project = properties.get(_FORMAT, _DEFAULT), properties.get(_PROJECT_FORMAT, _DEFAULT)
     for pattern in (topic, project):
@@ -276,7 +276,7 @@ def parse_naming_rules(properties: Mapping[str, str]) -> NamingRules:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Return a properties file's keys about names and brokers."""
+    """Parse the keys of a properties file that concern names and brokers."""
     wanted = {_FORMAT, _PROJECT_FORMAT, _SEPARATOR, SERVERS}
     properties: dict[str, str] = {}
     for line in text.splitlines():
@@ -296,7 +296,7 @@ _CLUSTER = "kafka"
 def import_julie(
     documents: tuple[Document, ...], properties: Iterable[Path], cwd: Path, reading: SourceReading
 ) -> None:
-    """Read topologies."""
+    """Import topologies with the naming rules and brokers of properties files."""
     settings: dict[str, tuple[str, str]] = {}
     for file in properties:
         label = build_label(file, cwd)

@@ -1,4 +1,4 @@
-"""Import kafka-gitops state files; services and roles are expanded as in its documentation and code."""
+"""Import kafka-gitops state files; services and roles become the access rules that kafka-gitops creates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STREAMS: Final = (
 _NO_PRINCIPAL: Final = "it names no principal: with Confluent Cloud the other tool looks service accounts up"
 
 RuleTuple = tuple[str, str, tuple[str, ...], bool]
-"""Kind, name, operations, is a prefix."""
+"""Resource type, name, operations, whether the name is a prefix."""
 
 _ROLES: Final[Mapping[str, tuple[RuleTuple, ...]]] = {
     "writer": (("topic", EVERYTHING, ("WRITE",), False),),
@@ -52,7 +52,7 @@ def is_own_document(content: Any) -> bool:
 
 
 def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
-    """Read the documents; settings of one apply to all."""
+    """Import state files; the settings of one file apply to all."""
     states = [Fields(document.content, reading, document.locate) for document in documents]
     defaults = _Defaults()
     for state in states:
@@ -175,7 +175,7 @@ def _list_topic_rules(produces: Iterable[str], consumes: Iterable[str], *, descr
 
 
 def _import_users(state: Fields) -> Iterator[tuple[str, str]]:
-    """Read users' roles; yield each user with its principal, for its own rules."""
+    """Import the roles of users; yield each user with its principal."""
     for name, user in state.iterate_named("users"):
         user.subject = f"user {name}"
         principal = user.read_text("principal")

@@ -1,4 +1,4 @@
-"""Convert another tool's declarations to our resources; namespaces and shared values are derived afterwards."""
+"""Convert imported topics, rules and clusters to resources with flat names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _GONE: Final = {
 
 
 def index_topics(imported: Iterable[ImportedTopic], lost: list[NotImported]) -> dict[str, ImportedTopic]:
-    """Return topics by name; duplicates after the first are reported."""
+    """Index topics by name; duplicates are reported in `lost`."""
     topics: dict[str, ImportedTopic] = {}
     for topic in imported:
         first = topics.setdefault(topic.name, topic)
@@ -49,7 +49,7 @@ def index_topics(imported: Iterable[ImportedTopic], lost: list[NotImported]) -> 
 def compose_topic(
     imported: ImportedTopic, target: TargetCluster, acls: list[dict[str, Any]], lost: list[NotImported]
 ) -> Topic | None:
-    """Return a topic by its flat name; `None` if it cannot be declared, with the reason in `report_lost`."""
+    """Convert a topic; return `None` and add the reason to `lost` if it cannot be declared."""
     if why := _explain_undeclarable(imported):
         lost.append(NotImported(imported.place, _format_subject(imported), "", *why))
         return None
@@ -127,7 +127,7 @@ def _build_unknown_config(key: str, imported: ImportedTopic, place: SourcePlace,
 
 
 def _to_integer(value: Any) -> Any:
-    """Convert whole floats to integers: some files have 6.048e+08."""
+    """Convert floats without a fraction to integers: some files have 6.048e+08."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -145,14 +145,14 @@ def _is_same_topic(one: ImportedTopic, other: ImportedTopic) -> bool:
 
 @dataclass(slots=True)
 class AccessRules:
-    """Rules of one cluster: topic rules as in manifests, by name; and others, with positions."""
+    """Access rules of a cluster: `acls` by topic name, and all others with their positions."""
 
     topics: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     bindings: dict[AccessBinding, SourcePlace] = field(default_factory=dict)
 
 
 def split_rules(rules: Iterable[ImportedRule], topics: Collection[str], lost: list[NotImported]) -> AccessRules:
-    """Split rules into those of topics and others; rules without effect go to `report_lost`."""
+    """Split rules into those for single topics and others; add invalid rules to `lost`."""
     of_topics: dict[str, dict[tuple[str, str, str], set[str]]] = defaultdict(lambda: defaultdict(set))
     permissions = AccessRules()
     for rule in rules:
@@ -198,17 +198,17 @@ def _build_rule(who: tuple[str, str, str], operations: Iterable[str]) -> dict[st
 
 @dataclass(slots=True)
 class ClusterResources:
-    """Resources of one cluster: topics by name, and rules not about topics."""
+    """Imported resources of one cluster: topics by name, and other access rules."""
 
     topics: dict[str, Topic] = field(default_factory=dict)
     places: dict[str, SourcePlace] = field(default_factory=dict)
-    """Positions of topics."""
+    """Positions of topics in the source, by name."""
     bindings: Mapping[AccessBinding, SourcePlace] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class ImportedResources:
-    """Resources by cluster, the clusters, and what was not imported."""
+    """Result of a conversion: resources by cluster, clusters, and what was not imported."""
 
     flat: dict[str, ClusterResources] = field(default_factory=dict)
     clusters: dict[str, Cluster] = field(default_factory=dict)
@@ -216,7 +216,7 @@ class ImportedResources:
 
 
 def compose_resources(reading: SourceReading, targets: Mapping[str, TargetCluster]) -> ImportedResources:
-    """Convert a reading; `targets` maps the other tool's clusters to ours."""
+    """Convert everything that was read; `targets` maps clusters of the other tool to those of the workspace."""
     composed = ImportedResources(lost=list(reading.lost))
     for cluster in reading.clusters:
         mark = targets[cluster.name].name if len(reading.clusters) > 1 else ""

@@ -47,7 +47,7 @@ def is_own_document(content: Any) -> bool:
 
 
 def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
-    """Read the documents."""
+    """Import the topics, users and clusters of Strimzi resources."""
     wholes = (Fields(document.content, reading, document.locate) for document in documents)
     resources = [fields for whole in wholes for fields in _list_resources(whole) if _is_strimzi(fields.content)]
     homes = _find_homes(resources)
@@ -55,15 +55,18 @@ def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
         _import_resource(fields, homes)
 
 
-# Kafka names are unique within a Kubernetes namespace; duplicates become NAMESPACE/NAME.
+# Cluster names are unique within a Kubernetes namespace only; duplicates become NAMESPACE/NAME.
 
 
 KubernetesNamespaces: TypeAlias = Mapping[str, set[str]]
-"""Kubernetes namespaces by cluster name, if there are several."""
+"""Kubernetes namespaces of clusters whose name occurs in several."""
 
 
 def _find_homes(resources: list[Fields]) -> KubernetesNamespaces:
-    """Return the namespaces of clusters. An operator watches one: topics in two belong to two clusters."""
+    """Return the Kubernetes namespaces of cluster names that occur in several.
+
+    An operator watches one namespace, so topics in two namespaces belong to two clusters.
+    """
     kafkas: defaultdict[str, set[str]] = defaultdict(set)
     topics: defaultdict[str, set[str]] = defaultdict(set)
     for fields in resources:
@@ -80,7 +83,7 @@ def _find_homes(resources: list[Fields]) -> KubernetesNamespaces:
 
 
 def _find_cluster_name(metadata: Fields, name: str, homes: KubernetesNamespaces) -> str | None:
-    """Return a resource's cluster; `None` if it is ambiguous."""
+    """Return the cluster name of a resource; report an ambiguous one and return `None`."""
     home = metadata.read_text("namespace") or ""
     if name not in homes:
         return name
@@ -191,7 +194,7 @@ def _import_user(metadata: Fields, spec: Fields, name: str, homes: KubernetesNam
 
 
 def _import_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str, homes: KubernetesNamespaces) -> None:
-    """Read the connection; broker settings belong to the operator."""
+    """Import the connection of a cluster; its broker settings belong to the operator."""
     cluster = _find_cluster_name(metadata, name, homes) or name
     metadata.ignore_keys("labels", "annotations")
     kafka = spec.read_mapping("kafka")

@@ -1,6 +1,6 @@
-"""Import Terraform and OpenTofu state, or the output of `terraform show -json`.
+"""Import Terraform and OpenTofu states, or the output of `terraform show -json`.
 
-Reads the provider Mongey/kafka. Declarations (`*.tf`) are not evaluated.
+Reads resources of the provider Mongey/kafka. Declarations (`*.tf`) are not evaluated.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ VERSION: Final = 4
 _MANAGED: Final = "managed"
 _DEPOSED: Final = "it is deposed: another one is in its place, and the next apply there deletes it"
 _DEFAULT: Final = "kafka"
-"""Name of a provider without an alias."""
+"""Cluster name for a provider without an alias."""
 _PROVIDER: Final = re.compile(r'(?:module\.(.+)\.)?provider\["[^"]*"\](?:\.([A-Za-z0-9_-]+))?$')
 _LIKE: Final = re.compile("kafka|confluent|redpanda")
-"""Related resource types of other providers."""
+"""Resource types of other providers that are reported as not imported."""
 _NO_ALIAS: Final = "`terraform show -json` does not name it: topics of several clusters would come out as those of one"
 _PULL: Final = "Where there are several clusters, import the output of: terraform state pull > terraform.tfstate"
 _PULL_AGAIN: Final = "Write it again: terraform state pull > terraform.tfstate"
@@ -50,13 +50,13 @@ class _ResourceInstance(NamedTuple):
     at: Fields
     kind: str
     attributes_key: str
-    """Path of its fields."""
+    """Key of the mapping with its fields."""
     cluster: str
     is_deposed: bool
 
 
 def import_terraform(path: Path, files: tuple[Path, ...], cwd: Path, reading: SourceReading) -> bool:
-    """Read Terraform states; return whether there was any."""
+    """Import Terraform states; return whether there was any."""
     declared = [file for file in files if file.suffix in DECLARED]
     own = [file for file in files if file not in declared and (file == path or is_state(file))]
     if declared and not own:
@@ -78,7 +78,7 @@ def import_terraform(path: Path, files: tuple[Path, ...], cwd: Path, reading: So
 
 
 def is_state(file: Path) -> bool:
-    """Return whether a file is a state, even if broken or of another version."""
+    """Return whether a file is a state; it may be broken or of an unsupported version."""
     if file.suffix == STATE:
         return True
     raw = read_bounded(file, file.name)
@@ -91,7 +91,7 @@ def _is_state_content(raw: bytes) -> bool:
 
 
 def _import_state(raw: bytes, label: str, reading: SourceReading) -> str:
-    """Read a state; return an id of its cluster, or ""."""
+    """Import a state; return its lineage, or "" if it has no Kafka resources."""
     content = _parse_state(raw, label)
     is_shown = "version" not in content
     whole = Fields(content, reading, lambda _: SourcePlace(label), subject="state")
@@ -106,7 +106,7 @@ def _import_state(raw: bytes, label: str, reading: SourceReading) -> str:
 
 
 def _import_instance(instance: _ResourceInstance, place: SourcePlace, reading: SourceReading) -> bool:
-    """Return whether its type is supported."""
+    """Import a resource instance; return whether its type is supported."""
     at = instance.at
     if instance.kind not in KINDS:
         at.report_inexpressible("", f"resources of the kind {instance.kind} are not read", _EXPORT)
@@ -153,7 +153,7 @@ def _parse_json(raw: bytes) -> Any:
 
 
 def _list_instances(whole: Fields) -> Iterator[_ResourceInstance]:
-    """Yield instances of managed resources; unreadable ones are reported."""
+    """Yield the instances of managed resources in a state file."""
     for resource in whole.iterate_mappings("resources"):
         if (kind := _read_kind(resource)) is None:
             continue
@@ -182,7 +182,7 @@ def _list_shown_instances(whole: Fields) -> Iterator[_ResourceInstance]:
 
 
 def _read_kind(resource: Fields) -> str | None:
-    """Return a managed resource's type if it is supported or known from other providers."""
+    """Return the type of a managed resource; `None` if it has nothing to do with Kafka."""
     kind = str(resource.content.get("type"))
     is_managed = resource.content.get("mode", _MANAGED) == _MANAGED
     return kind if is_managed and (kind in KINDS or _LIKE.search(kind)) else None

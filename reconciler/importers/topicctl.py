@@ -1,4 +1,4 @@
-"""Import topicctl documents."""
+"""Import topicctl clusters, topics and access rules."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _KINDS: Final = (
 
 
 def is_own_document(content: Any) -> bool:
-    """Return whether a document is topicctl's."""
+    """Return whether a document has the shape of a topicctl file."""
     return isinstance(content, dict) and "apiVersion" not in content and _detect_kind(content) is not None
 
 
 def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
-    """Read the documents."""
+    """Import topicctl documents."""
     for document in documents:
         kind = _detect_kind(document.content)
         name = _read_name(document.content)
@@ -70,7 +70,7 @@ def _read_name(content: dict[str, Any]) -> str:
 
 
 def _read_meta(fields: Fields) -> tuple[str, str, dict[str, str]]:
-    """Read name, cluster and labels; region and environment are ignored."""
+    """Read name, cluster and labels of `meta`; region and environment are ignored."""
     meta = fields.read_mapping("meta")
     if meta is None:
         return "", "", {}
@@ -109,7 +109,7 @@ def _import_topic(fields: Fields) -> None:
 
 
 def _read_configs(spec: Fields) -> dict[str, SourceValue]:
-    """Read the settings; a retention given twice with different values is not imported."""
+    """Read the configs; report two different values of the retention."""
     configs = spec.read_values("settings")
     minutes = spec.read_number("retentionMinutes")
     if minutes is None or minutes <= 0:
@@ -184,7 +184,7 @@ def _read_tls(tls: Fields | None) -> TlsFiles | None:
 def _read_sasl(sasl: Fields | None) -> SaslLogin | None:
     if sasl is None or not sasl.read_flag("enabled"):
         return None
-    sasl.ignore_keys("password")  # secret: a reference is used instead
+    sasl.ignore_keys("password")  # a reference replaces the secret
     sasl.report_inexpressible(
         "secretsManagerArn", "secrets are read from the environment or a file", "Set what security.password names."
     )

@@ -1,1 +1,1 @@
-"""One module per command, imported only to run it."""
+"""Modules of commands, imported only when they run."""

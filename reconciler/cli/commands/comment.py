@@ -1,4 +1,4 @@
-"""`comment`."""
+"""The command `comment`."""
 
 from __future__ import annotations
 

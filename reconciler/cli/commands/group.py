@@ -1,4 +1,4 @@
-"""`group`."""
+"""Commands of `group`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`show`, `explain`, `graph`, `verify` and `cluster check`."""
+"""The commands `show`, `explain`, `graph`, `verify` and `cluster check`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def show_command(
 
 
 def _is_plan_file(what: str) -> bool:
-    """Return whether the text is a saved plan: a file, or a path that begins with `.` or `/`."""
+    """Return whether the argument names a saved plan: a file, or a path that starts with `.` or `/`."""
     return what.startswith((".", "/")) or Path(what).is_file()
 
 

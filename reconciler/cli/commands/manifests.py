@@ -1,4 +1,4 @@
-"""`init`, `validate`, `fmt`, `schema`, `export` and `import`."""
+"""The commands `init`, `validate`, `fmt`, `schema`, `export` and `import`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mirror` and `link`."""
+"""Commands of `mirror` and `link`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ Timeout = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class _VerbOptions:
-    """Common options of all verbs."""
+    """Options that all verbs share."""
 
     files: FileOptions
     acting: LeaseOptions
@@ -84,7 +84,7 @@ def _order_roles(
     timeout: str | None = None,
     keeps_diverged: bool = False,
 ) -> None:
-    """Apply a verb to mirrors and show the result; `yes` is `None` for a verb without a question."""
+    """Apply a verb to mirrors and show the result; `yes` is `None` for verbs that need no confirmation."""
     from reconciler.cli.orders import ask_before_change, open_emergency, show_order_result
     from reconciler.operations.mirrors.mirror_orders import RoleOptions, change_roles
     from reconciler.operations.mirrors.mirror_selection import MirrorChoice

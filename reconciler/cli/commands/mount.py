@@ -1,4 +1,4 @@
-"""`mount`, and `topic mount` and `unmount`."""
+"""Commands of `mount`, and `topic mount` and `topic unmount`."""
 
 from __future__ import annotations
 

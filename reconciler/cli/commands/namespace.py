@@ -1,4 +1,4 @@
-"""`namespace`."""
+"""Commands of `namespace`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`plan`, `apply`, `destroy`, `drift` and `run`."""
+"""The commands `plan`, `apply`, `destroy`, `drift` and `run`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from typer import Argument, Option
 
 from reconciler.cli import signals
-from reconciler.cli.console import streams_share_target, open_stderr, open_stdout
+from reconciler.cli.console import open_stderr, open_stdout, streams_share_target
 from reconciler.cli.environment import is_log_enabled
 from reconciler.cli.options import (
     AnyForm,
@@ -158,7 +158,7 @@ def apply_command(
 
 
 def _parse_pull_request(text: str) -> int | None:
-    """Return a pull request's number; `None` for this run's."""
+    """Parse the number of a pull request; `None` is the pull request of the pipeline."""
     if text == "auto":
         return None
     if text.isascii() and text.isdecimal() and int(text) > 0:
@@ -296,7 +296,7 @@ def drift_command(
 
 
 def _print_patch(chosen: SelectOptions, place: WorkspaceOptions, patterns: Sequence[str]) -> None:
-    """Print the patch on standard output, and its limits as comments on standard error."""
+    """Print the patch on standard output, and notes about it on standard error."""
     from reconciler.operations.drift_patch import accept
 
     accepted = accept(place.read_invocation(), chosen.build_select(), patterns)
@@ -312,7 +312,7 @@ def _print_patch(chosen: SelectOptions, place: WorkspaceOptions, patterns: Seque
 
 
 _SHORTEST_S: Final = 1.0
-"""A pass queries every cluster: a shorter interval would leave no time for anything else."""
+"""Shortest interval: each pass queries every cluster."""
 
 
 @expand_bundles
@@ -401,7 +401,7 @@ def _parse_interval(text: str) -> float:
 
 
 def _print_pass(upkeep: PassResult, number: int, form: str) -> None:
-    """Print one of many passes as one line."""
+    """Print one of several passes as one line."""
     from reconciler.cli.console import open_stdout
 
     if form == "json":

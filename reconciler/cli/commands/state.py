@@ -1,4 +1,4 @@
-"""`state`."""
+"""Commands of `state`."""
 
 from __future__ import annotations
 

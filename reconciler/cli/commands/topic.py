@@ -1,4 +1,4 @@
-"""`topic`."""
+"""Commands of `topic`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Results as HTML pages: self-contained files."""
+"""Results as self-contained HTML pages."""

@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from reconciler.planning.plan import Plan, PlanFinding
 
 MOST_DRAWN: Final = 300
-"""Limit of actions in a picture; Mermaid draws at most 500 arrows."""
+"""Maximum number of actions in a picture; Mermaid draws at most 500 arrows."""
 _MOST_NAMED: Final = 50
-"""Limit of consumer groups in a row."""
+"""Maximum number of consumer groups in a row."""
 _SHORT: Final = 12
 
 
 def build_plan_report(plan: Plan) -> Report:
-    """Return a plan as a page, with the terminal's texts."""
+    """Build the page of a plan, with the texts of the terminal."""
     plan_sections = sort_plan_rows(plan)
     danger = [_build_action_entry(row) for row in plan_sections.danger]
     stuck = [entry for entry in danger if "blocked" in entry.flags]
@@ -90,7 +90,7 @@ def _list_plan_facts(plan: Plan) -> Iterator[Fact]:
 
 
 def _draw_order(plan: Plan) -> dict[str, Any]:
-    """Return the order of dependent actions as Mermaid; only counts if it is too long to draw."""
+    """Draw the order of dependent actions as Mermaid; only counts if there are too many."""
     picture = draw_plan(plan)
     tied = {name for arrow in picture.arrows for name in (arrow.start, arrow.end)}
     if not tied:
@@ -132,7 +132,7 @@ def _build_action_entry(row: Row) -> Entry:
 
 
 def read_action_owner(action: Action) -> str:
-    """Return the owner in a resource's labels, or an empty text."""
+    """Return the owner in the labels of an action's resource, or an empty text."""
     match action:
         case Create() | Update() | Adopt() | Transition():
             resource = action.after
@@ -210,7 +210,7 @@ def _list_copy_texts(action: Action) -> Iterator[tuple[str, str]]:
 
 
 def build_error_entry(finding: PlanFinding) -> Entry:
-    """Return an error as a row."""
+    """Build the row of an error."""
     return _build_finding_entry(finding, "✗", Tone.DANGER, "error")
 
 
@@ -233,7 +233,10 @@ def _build_finding_entry(finding: PlanFinding, sign: str, tone: Tone, verb: str)
 
 
 def _build_drift_entries(parts: Sections, plan: Plan) -> Iterator[Entry]:
-    """Yield drifted fields. An update that only reverts drift has no row; its key goes to the drift row."""
+    """Yield the rows of drifted fields.
+
+    An update that only reverts drift has no row of its own; the drift row gets its key.
+    """
     rows = (*parts.danger, *parts.changes, *parts.jobs)
     shown = {row.action.id for row in rows if row.action is not None}
     actions = {action.address: action.id for action in plan.actions if action.id not in shown}

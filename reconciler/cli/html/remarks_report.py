@@ -21,7 +21,7 @@ _LEVELS: Final[Mapping[Level, tuple[str, Tone]]] = {
 
 
 def build_remarks_report(remarks: Remarks, title: str) -> Report:
-    """Return problems of files, or a command's error, as a page."""
+    """Build the page of problems of files, or of a command's error."""
     errors = sum(remark.level == "error" for remark in remarks.rows)
     return Report(
         title=title,

@@ -1,7 +1,7 @@
-"""A result as a self-contained HTML page: its model and rendering.
+"""Model and rendering of a result as a self-contained HTML page.
 
-Python decides texts and order; the script only filters, unfolds and prints. Names of users are escaped in markup and
-set with `textContent`. A content security policy permits only the page's own script and style.
+Python decides texts and order; the script of the page only filters and unfolds rows. Names of users are escaped in
+markup and set with `textContent`. A content security policy permits only the script and style of the page.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from reconciler.process import Forge
 
 Cells: TypeAlias = tuple[str | None, ...]
-"""Path of a field, then its value on each side; `None` if a side has none."""
+"""Sign and path of a field, then its value on each side; `None` if a side has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A row of a page. `name` is its address, if any."""
+    """A row of a page; `name` is its address, if it has one."""
 
     sign: str
     tone: Tone
@@ -37,28 +37,28 @@ class Entry:
     name: str
     what: tuple[str, ...] = ()
     key: str = ""
-    """Id in `after` of other rows."""
+    """Id by which `after` of other rows refers to this row."""
     kind: str = ""
     cluster: str = ""
     owner: str = ""
     flags: tuple[str, ...] = ()
-    """Filters: `blocked`, `danger`."""
+    """Values to filter by: `blocked`, `danger`."""
     notes: tuple[str, ...] = ()
-    """Cost and reason."""
+    """Costs and reasons."""
     size: str = ""
     fields: tuple[Cells, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
     copies: tuple[tuple[str, str], ...] = ()
-    """Texts to copy, each with its purpose."""
+    """Purposes and texts of copy buttons."""
     commit: str = ""
     after: tuple[str, ...] = ()
     source: str | None = None
-    """`manifests/topics.yaml:88`."""
+    """File and line: `manifests/topics.yaml:88`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows under a heading; without a title they belong to their section."""
+    """Rows under a heading; without a title, rows directly below the section."""
 
     title: str
     entries: tuple[Entry, ...]
@@ -66,14 +66,14 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a page."""
+    """A section of a page."""
 
     title: str
     tone: Tone
     groups: tuple[Group, ...]
     hint: str = ""
     is_open: bool = False
-    """Unfolded: a reviewer has to read these rows before approving."""
+    """Whether it is unfolded, for rows that a reviewer must read."""
 
     @property
     def count(self) -> int:
@@ -83,12 +83,12 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A fact about the whole result."""
+    """A property of the whole result."""
 
     label: str
     value: str
     whole: str = ""
-    """Text to copy if `value` is shortened."""
+    """Full text, if `value` is shortened."""
     is_commit: bool = False
 
 
@@ -97,7 +97,7 @@ class Report:
     """Content of a page."""
 
     title: str
-    """`{}` stands for the subject."""
+    """Title of the page, with `{}` for the subject."""
     subject: str
     lead: str
     facts: tuple[Fact, ...]
@@ -106,7 +106,7 @@ class Report:
     nothing: str = "There is nothing to show."
     tool: str = ""
     remarks: tuple[str, ...] = ()
-    """Sentences above all rows."""
+    """Sentences above the rows."""
     picture: str = ""
     """Mermaid text, or empty."""
     picture_title: str = ""
@@ -116,7 +116,7 @@ class Report:
 def build_sections(
     title: str, tone: Tone, entries: Iterable[Entry], *, hint: str = "", is_open: bool = False, grouped: bool = False
 ) -> Iterator[Section]:
-    """Yield a section unless it is empty; `grouped` makes groups by cluster and kind."""
+    """Yield a section unless it has no rows; `grouped` groups its rows by cluster and kind."""
     rows = tuple(entries)
     if not rows:
         return
@@ -130,7 +130,7 @@ def build_sections(
 
 
 MOST_STATIC: Final = 200
-"""Limit of dangerous rows shown without scripts; the head counts all."""
+"""Maximum number of dangerous rows shown without scripts."""
 _HEAVY: Final = (Tone.DANGER, Tone.REMOVE)
 _DATA: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "#": "\\u0023"}
 
@@ -145,9 +145,9 @@ def _hash_for_csp(text: str) -> str:
 
 
 def render_page(report: Report, forge: Forge | None = None) -> bytes:
-    """Return the page. Equal reports give equal bytes: it has no time and no host.
+    """Render the page; equal reports give equal bytes.
 
-    `forge`: URLs of files and commits.
+    `forge` has the URLs of files and commits.
     """
     style, script = _read_asset("page.css"), _read_asset("page.js")
     sources = f"default-src 'none'; style-src {_hash_for_csp(style)}; script-src {_hash_for_csp(script)}"
@@ -182,8 +182,8 @@ def render_page(report: Report, forge: Forge | None = None) -> bytes:
 
 
 def escape_html(words: str) -> str:
-    """Escape text for markup, and so that a pipeline's log does not read it as a command."""
-    # after `escape`: entities such as `&#x27;` have a #
+    """Escape text for HTML, and so that no CI runner interprets it as a command."""
+    # after `escape`, whose entities such as `&#x27;` have a #
     return escape(escape_invisible(words)).replace("##", "&#35;&#35;")
 
 
@@ -199,7 +199,7 @@ def _render_head(report: Report, forge: Forge | None) -> Iterator[str]:
         if fact.is_commit and forge:
             shown = f'<a href="{escape_html(forge.commits + fact.whole)}">{shown}</a>'
         if fact.whole:
-            # the script makes it a button
+            # the script turns it into a button
             shown = f'<code data-copy="{escape_html(fact.whole)}">{shown}</code>'
         yield f"<div><dt>{escape_html(fact.label)}</dt><dd>{shown}</dd></div>"
     yield "</dl>"
@@ -207,7 +207,7 @@ def _render_head(report: Report, forge: Forge | None) -> Iterator[str]:
 
 
 def _render_static(report: Report) -> Iterator[str]:
-    """Yield the content shown without scripts: dangerous rows, counts of the rest."""
+    """Yield the content shown without scripts: dangerous rows, and counts of the others."""
     yield '<div id="rows">'
     if not report.sections:
         yield f"<p>{escape_html(report.nothing)}</p>"
@@ -245,12 +245,13 @@ def _render_picture(report: Report) -> Iterator[str]:
     yield f"<p>{escape_html(report.picture_note)}</p>"
     if report.picture:
         body = "\n".join(map(escape_html, report.picture.splitlines()))
-        yield f'<pre class="drawing" tabindex="0" role="group" aria-label="{escape_html(report.picture_title)}">{body}</pre>'
+        label = escape_html(report.picture_title)
+        yield f'<pre class="drawing" tabindex="0" role="group" aria-label="{label}">{body}</pre>'
     yield "</section>"
 
 
 def _format_rows(report: Report, forge: Forge | None) -> str:
-    """Return the rows as JSON in which no markup can begin or end."""
+    """Format the rows as JSON that contains no HTML markup."""
     data = {
         "columns": report.columns,
         "nothing": report.nothing,
@@ -298,17 +299,17 @@ def _make_visible(value: object) -> object:
 
 
 def format_workspace_title(workspace: str, environment: str | None) -> str:
-    """Return a workspace's display name, with its environment."""
+    """Format the name of a workspace with its environment."""
     return f"{workspace} ({environment})" if environment else workspace
 
 
 def read_owner_label(labels: Mapping[str, Any] | None) -> str:
-    """Return the owner in labels: `owner`, else `team`, else ""."""
+    """Return the value of the label `owner`, or of `team`, or ""."""
     values = labels or {}
     return str(values.get("owner") or values.get("team") or "")
 
 
 def build_cells(path: str, sides: tuple[str | None, str | None]) -> Cells:
-    """Return a field for a page, after the sign of its change."""
+    """Build the cells of a field, with the sign of its change."""
     before, after = sides
     return ("+" if before is None else "-" if after is None else "~", path, before, after)

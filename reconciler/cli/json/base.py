@@ -1,6 +1,6 @@
-"""JSON documents, derived from dataclasses by forms, which list keys in order.
+"""JSON documents of dataclasses; a form lists the keys of an object in order.
 
-A dataclass without a form is printed with all fields, without the prefix `is_`.
+A dataclass without a form is printed with all fields. The prefix `is_` is removed from keys.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Form:
     record: type
     items: tuple[Item, ...] = ()
     constants: Mapping[str, str] = field(default_factory=dict)
-    """Fixed values before all others, such as `format`."""
+    """Constant keys before all others, such as `format`."""
     about: str = ""
-    """Description of the document; empty: the record's."""
+    """Description of the document; if empty, the docstring of the record."""
 
     def build_row(self, record: object) -> Row:
-        """Return a record as a JSON object."""
+        """Build the JSON object of a record."""
         row: Row = dict(self.constants)
         for key in list_keys(self):
             value = _read_path(record, key.path) if key.compute is None else key.compute(record)
@@ -56,31 +56,31 @@ Item: TypeAlias = str | tuple[str, Form | Computed] | tuple[str, Computed, Form]
 
 
 def define_document(name: str, record: type, *items: Item, about: str = "") -> Form:
-    """Return the form of a document; `name` is its format and version."""
+    """Define the form of a document; `name` is its format and version."""
     return Form(record, items, {"format": name}, about)
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of a form, its path split."""
+    """A parsed item of a form."""
 
     name: str
     path: tuple[str, ...]
     form: Form | None = None
     compute: Computed | None = None
     is_late: bool = False
-    """Its schema has a default."""
+    """Whether the item was added later, so that its schema has a default."""
 
 
 @cache
 def build_default_form(record: type) -> Form:
-    """Return the form of a dataclass without one: all fields."""
+    """Build a form with all fields of a dataclass."""
     return Form(record)
 
 
 @cache
 def list_keys(form: Form) -> tuple[Key, ...]:
-    """Return a form's keys; without items, the dataclass's."""
+    """List the keys of a form; without items, the fields of the record."""
     if form.items:
         return tuple(map(_parse_item, form.items))
     return tuple(
@@ -96,7 +96,7 @@ def is_record(record: type) -> bool:
 def _list_fields(record: Any) -> dict[str, bool]:
     if is_dataclass(record):
         return {item.name: item.default is not MISSING for item in fields(record)}
-    return {name: name in record._field_defaults for name in record._list_fields}
+    return {name: name in record._field_defaults for name in record._fields}
 
 
 def _parse_item(item: Item) -> Key:
@@ -152,16 +152,16 @@ _CONVERSIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "seconds_left": _round_seconds,
     "skew": _round_seconds,
 }
-"""Conversions by key; commands in a hint get the typed options."""
+"""Conversions of values by key."""
 
 
 def format_document(document: Row | BaseModel) -> bytes:
-    """Return a document as indented JSON; equal content gives equal bytes."""
+    """Format a document as indented JSON; equal content gives equal bytes."""
     return _dump_json(document, orjson.OPT_INDENT_2)
 
 
 def format_document_line(document: Row | BaseModel) -> bytes:
-    """Return a document as one line of JSON, for streams."""
+    """Format a document as one line of JSON, for streams."""
     return _dump_json(document)
 
 
@@ -169,7 +169,7 @@ def _dump_json(document: Row | BaseModel, option: int = 0) -> bytes:
     row = document if isinstance(document, dict) else document.model_dump(mode="json")
     try:
         body = orjson.dumps(row, option=option)
-    except TypeError:  # rare: a file name that is not UTF-8
+    except TypeError:  # a file name that is not UTF-8
         body = orjson.dumps(_escape_non_utf8(row), option=option)
     return escape_json(body) + b"\n"
 

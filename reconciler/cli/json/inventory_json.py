@@ -71,7 +71,7 @@ def _list_actions(explained: ExplainedResource) -> tuple[PlannedAction, ...]:
 
 
 VALUE_CHANGE: Final = Form(Change, ("path", ("before", _read_before), ("after", _read_after)))
-"""A value that differs; null if it is unset."""
+"""A changed value; an unset side is null."""
 RECORDED: Final = Form(Recorded, ("resource", "incarnation", "physical_name", "ownership", "protect", "run", "origins"))
 SHOWN: Final = Form(
     ResourceView,

@@ -108,12 +108,12 @@ _FORMS: Final[Mapping[type, Form]] = {form.record: form for form in EVENTS}
 
 
 def format_event(event: Event | OrderResult | FailedCommand) -> bytes:
-    """Return an event as a line of JSON."""
+    """Format an event as a line of JSON."""
     return format_document_line(_FORMS[type(event)].build_row(event))
 
 
 def format_error_event(error: BaseException) -> bytes:
-    """Return the last line of a failed command."""
+    """Format the last line of a failed command."""
     if not isinstance(error, ReconcilerError):
         return format_event(FailedCommand(*describe_unexpected(error)))
     stale = error.held if isinstance(error, ChangedPlanError) else None

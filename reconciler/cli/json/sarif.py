@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 MOST_RESULTS: Final = 25_000
-"""Code scanning refuses more."""
+"""Maximum number of results that code scanning accepts."""
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _WITHOUT_PLACE: Final = "reconciler.yaml"
-"""Code scanning refuses results without a place."""
+"""File of results without a position, which code scanning rejects."""
 
 
 class _SarifModel(BaseModel):
@@ -152,10 +152,10 @@ class SarifDocument(_SarifModel):
 
     @classmethod
     def of(cls, remarks: Remarks, prefix: str = "") -> SarifDocument:
-        """Return errors and warnings as SARIF.
+        """Convert errors and warnings to SARIF.
 
-        Notes are omitted: code scanning makes an alert of each result, so each new topic would raise one. `prefix` is
-        the path from the repository's root to the workspace: `topics/`.
+        Notes are omitted, because code scanning raises an alert for each result. `prefix` is the path from the root of
+        the repository to the workspace: `topics/`.
         """
         rows = [row for row in remarks.rows if row.level != "note"]
         reported = rows[:MOST_RESULTS]
@@ -201,7 +201,7 @@ def _build_result(row: Remark, index: int, prefix: str) -> Result:
 
 
 def _parse_location(source: str | None, prefix: str) -> PhysicalLocation:
-    """Parse `manifests/topics.yaml:88`, or `manifests/topics.yaml:88:3`."""
+    """Parse a position such as `manifests/topics.yaml:88` or `manifests/topics.yaml:88:3`."""
     position = re.fullmatch(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?", source or "", re.DOTALL)
     file, line = (position["file"], max(1, int(position["line"]))) if position else (_WITHOUT_PLACE, 1)
     uri = quote(f"{prefix}{file}", safe="/", errors="surrogatepass")
@@ -215,7 +215,7 @@ def _escape_markup(text: str) -> str:
 
 
 def _format_rule_title(rule: str) -> str:
-    """Return a rule's title: `danger-partitions-increase` is `Danger: partitions increase`."""
+    """Format the title of a rule: `danger-partitions-increase` is `Danger: partitions increase`."""
     group, _, rest = rule.partition("-")
     words = rest.replace("-", " ")
     return f"{group.capitalize()}: {words}" if words else group.capitalize()

@@ -1,4 +1,4 @@
-"""JSON Schemas of all output."""
+"""JSON Schemas of all outputs."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ OUTPUTS: Final[Mapping[str, Form | tuple[Form, ...] | type[BaseModel]]] = {
 
 @cache
 def build_schema_files() -> Mapping[str, bytes]:
-    """Return the files of `schemas/` by name."""
+    """Build the files of `schemas/`, by name."""
     outputs = {name: _build_schema(name, model) for name, model in OUTPUTS.items()}
     return {
         name: orjson.dumps(schema, option=orjson.OPT_INDENT_2) + b"\n"
@@ -132,7 +132,7 @@ def build_schema_files() -> Mapping[str, bytes]:
 
 
 def _build_schema(name: str, output: Form | tuple[Form, ...] | type[BaseModel]) -> dict[str, Any]:
-    """Return an output's schema. Absent values are printed as null, so every key is required."""
+    """Build the schema of an output; every key is required, because absent values are null."""
     model = (
         _join_events(output)
         if isinstance(output, tuple)
@@ -162,14 +162,14 @@ class _Attribute(NamedTuple):
 
 
 def _join_events(events: tuple[Form, ...]) -> type[BaseModel]:
-    event: Any = Annotated[Union[tuple(map(build_model, events))], Field(discriminator="event")]  # noqa: UP007 - as below
+    event: Any = Annotated[Union[tuple(map(build_model, events))], Field(discriminator="event")]  # noqa: UP007 - the types are known at run time only
     about = "One line of `apply --format json`, or of a command that changes a cluster."
     return create_model("Event", __base__=RootModel[event], __doc__=about)
 
 
 @cache
 def build_model(form: Form) -> type[BaseModel]:
-    """Return a pydantic model of a form, for its schema only."""
+    """Build a pydantic model of a form, from which its schema is made."""
     keys: dict[str, Any] = {name: (Literal[text], text) for name, text in form.constants.items()}
     for key in list_keys(form):
         hint, about, default = _resolve_attribute(form.record, key)
@@ -224,7 +224,7 @@ def _choose_default(hint: Any) -> tuple[()] | None:
 
 
 def _to_printed_type(hint: Any, form: Form | None) -> Any:
-    """Return the JSON type of a `hint`; `form` applies to the records in it."""
+    """Convert a type hint to the type in JSON; `form` applies to the records in it."""
     if form is not None and hint is form.record:
         return build_model(form)
     if isclass(hint) and get_origin(hint) is None:
@@ -256,7 +256,7 @@ def _parse_source(module: str) -> ast.Module:
 
 @cache
 def _load_type_imports(module: str) -> dict[str, Any]:
-    """Return a module's imports under `TYPE_CHECKING`."""
+    """Load the names that a module imports under `TYPE_CHECKING`."""
     blocks = [line.body for line in _parse_source(module).body if isinstance(line, ast.If)]
     names: dict[str, Any] = {}
     for block in blocks:
@@ -271,7 +271,7 @@ def _load_type_imports(module: str) -> dict[str, Any]:
 
 @cache
 def _read_attribute_texts(module: str) -> dict[str, str]:
-    """Return docstrings of a module's attributes by `Class.attribute`."""
+    """Read the docstrings of attributes in a module, by `Class.attribute`."""
     return {
         f"{record.name}.{line.target.id}": _join_lines(text.value.value) or ""
         for record in _parse_source(module).body

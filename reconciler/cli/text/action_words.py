@@ -1,4 +1,4 @@
-"""Texts for actions and their reasons."""
+"""Texts for planned actions and their reasons."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _describe_replacement(action: Action) -> str:
 
 
 def _describe_unreadable(estimate: Estimate) -> str:
-    """Describe the offsets that become unreadable, in total; the JSON lists them by partition."""
+    """Describe the total of the offsets that become unreadable; the JSON lists them by partition."""
     lost = estimate.unreadable
     if not lost:
         return ""
@@ -107,7 +107,7 @@ def _sum_expiring_bytes(action: Action) -> int:
 
 
 def format_reason(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 - one case a reason
-    """Return a reason's text; empty if the action's line shows it."""
+    """Format a reason; empty if the text of the action already says it."""
     match reason:
         case Reason.NO_LONGER_DECLARED:
             return "" if isinstance(action, Delete | Forget) else "no longer declared"
@@ -187,7 +187,7 @@ _RECREATED_TOPIC: Final = f"mounted again, or {_RECREATED}"
 
 
 def list_role_notes(verb: str, mirror: MirrorTopic, estimate: Estimate) -> Iterator[tuple[str, Tone]]:
-    """Yield the costs of a verb on a mirror, worst first."""
+    """List the effects of a verb on a mirror, worst first."""
     cost = estimate.role
     if cost is None:
         return
@@ -205,7 +205,7 @@ def list_role_notes(verb: str, mirror: MirrorTopic, estimate: Estimate) -> Itera
 
 
 def format_lag(estimate: Estimate) -> str:
-    """Return a mirror's lag in offsets, and the estimated time to copy them."""
+    """Format the lag of a mirror in offsets, and the estimated time to copy them."""
     cost = estimate.role
     if cost is None or cost.unknown is not None:
         return "lag unknown" + (f": {cost.unknown}" if cost is not None else "")
@@ -221,7 +221,7 @@ def _describe_first_copy(estimate: Estimate) -> str:
 
 
 def format_promotion_timeout(cost: RoleCost | None) -> str:
-    """Return how long a promotion waits without progress; empty if unlimited."""
+    """Format how long a promotion waits without progress; empty if unlimited."""
     if cost is None or cost.timeout_ms in {None, UNLIMITED}:
         return ""
     return f"stops if the lag does not shrink for {format_duration(cost.timeout_ms)}"
@@ -314,7 +314,7 @@ _NAMED = 3
 
 
 def format_mount_headline(action: Transition, mounting: Mounting) -> str:
-    """Return a mount's source and name, or an unmount's destination."""
+    """Format the source and name of a mount, or the destination of an unmount."""
     if _is_unmount(action):
         to = action.estimate.location
         return f"unmount {mounting.topic_name}{f' to {to}' if to else ''}"
@@ -340,9 +340,9 @@ def _format_migration(action: RunJob) -> list[str]:
 
 
 def list_mount_notes(action: Transition | RunJob) -> Iterator[str]:
-    """Yield the costs of a mount or unmount: bytes to flush, seconds without writes, readers.
+    """List the effects of a mount or unmount: bytes to flush, time without writes, readers.
 
-    Jobs copy and compare all records, and stop producers before the last of them; without jobs nothing is copied.
+    Jobs copy and compare all records; without jobs, no records are copied.
     """
     estimate, is_copied = action.estimate, action.parameters.get("by") == BY_JOBS
     if not _is_unmount(action):
@@ -365,7 +365,7 @@ def list_mount_notes(action: Transition | RunJob) -> Iterator[str]:
 
 
 def is_unmeasured(action: Action) -> bool:
-    """Return whether a topic's size is unknown."""
+    """Return whether the size of the topic is unknown."""
     return Reason.UNMEASURED in action.reasons
 
 
@@ -380,7 +380,7 @@ def _name_readers(estimate: Estimate) -> str:
 
 
 def format_mounts(done: Iterable[Action], most: int) -> Iterator[Line]:
-    """Yield at most `most` locations of unmounted topics and names of mounted ones."""
+    """Format up to `most` locations of unmounted topics and names of mounted ones."""
     moved = [action for action in done if isinstance(action, Transition) and isinstance(action.after, Mounting)]
     for action in moved[:most]:
         yield make_line(Span("✓ ", Tone.ADD), f"{action.address}: {_describe_mount(action)}")
@@ -398,7 +398,7 @@ def _describe_mount(action: Transition) -> str:
 
 
 def _find_location(action: Transition, mounting: Mounting) -> str:
-    """Return the known location, else the declared source."""
+    """Return the location of the topic, or the declared source if it is unknown."""
     return (
         action.estimate.location or mounting.spec.source or str(action.parameters.get("source") or mounting.full_name)
     )
@@ -417,7 +417,7 @@ _FEW = 3
 
 
 def choose_action_mark(action: Action) -> tuple[str, Tone]:
-    """Return an action's sign and tone."""
+    """Choose the sign and tone of an action."""
     match action:
         case Create():
             return "+", Tone.ADD
@@ -438,7 +438,7 @@ def choose_action_mark(action: Action) -> tuple[str, Tone]:
 
 
 def name_action(action: Action) -> str:
-    """Return an action's name: its address, after a job's name."""
+    """Return the address of an action, after the job name if it is a job."""
     match action:
         case RunJob():
             return f"{action.job} {action.address}"
@@ -449,7 +449,7 @@ def name_action(action: Action) -> str:
 
 
 def format_headline(action: Action) -> str:
-    """Return a short text of an action's effect."""
+    """Format the effect of an action in one line."""
     match action:
         case Create():
             return summarize_resource(action.after)
@@ -476,7 +476,7 @@ def format_headline(action: Action) -> str:
 
 
 def list_headlines(action: Action) -> list[str]:
-    """Return an action's effect, with a line for each value that changes inside a list."""
+    """Format the effect of an action, with a line for each value that changes inside a list."""
     if isinstance(action, Create):
         return [summarize_resource(action.after), *list_details(action.after)]
     if isinstance(action, Update):
@@ -497,7 +497,7 @@ def _format_changes(changes: Sequence[Change]) -> list[str]:
 
 
 def summarize_resource(resource: Resource) -> str:
-    """Return a resource's main properties."""
+    """Format the main properties of a resource."""
     match resource:
         case Topic():
             return _summarize_topic(resource)
@@ -512,7 +512,7 @@ def summarize_resource(resource: Resource) -> str:
         case Mounting():
             return f"{resource.spec.state} {resource.spec.source or ''}".rstrip()
         case MirrorLink():
-            # mirrors have their own lines
+            # each mirror has a line of its own
             prefix = f", prefix {resource.spec.prefix}" if resource.spec.prefix else ""
             return f"from {resource.spec.source}{prefix}"
         case MirrorTopic():
@@ -527,7 +527,7 @@ def summarize_resource(resource: Resource) -> str:
 
 
 def list_details(resource: Resource) -> list[str]:
-    """Return a new resource's fields that `summary` omits or only counts."""
+    """List the fields of a new resource that `summarize_resource` omits or only counts."""
     fields = list_fields(resource)
     if isinstance(resource, MirrorLink):
         usual = MirrorLinkSpec(source=resource.spec.source, prefix=resource.spec.prefix)
@@ -552,7 +552,7 @@ def _format_field(path: str, value: Value) -> Iterator[str]:
 
 
 def format_note(action: Action) -> str:
-    """Return an action's cost, or a reason that its line omits."""
+    """Format the risk, reasons and costs of an action."""
     says = [text for reason in action.reasons if (text := format_reason(reason, action))]
     if (isinstance(action, RunJob) and action.is_migration) or (
         isinstance(action, Transition) and isinstance(action.after, Mounting)
@@ -577,7 +577,7 @@ def format_note(action: Action) -> str:
 
 
 def format_amount(estimate: Estimate) -> str:
-    """Return a job's amount: `4.1 M records, 1.2 GiB, about 2 min`."""
+    """Format the amount of a job: `4.1 M records, 1.2 GiB, about 2 min`."""
     parts = [f"{format_rough_count(estimate.records)} record{'' if estimate.records == 1 else 's'}"]
     if estimate.bytes:
         parts.append(format_bytes(estimate.bytes))
@@ -618,7 +618,7 @@ def _join_nonempty(*parts: str) -> str:
 
 
 def format_acls(acls: Sequence[TopicAcl]) -> str:
-    """Return access rules, or their number if there are many."""
+    """Format access rules, or their number if there are many."""
     rules = to_rule_fields(acls)
     if len(rules) > _FEW:
         return pluralize(len(rules), "access rule")

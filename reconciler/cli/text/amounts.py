@@ -1,4 +1,4 @@
-"""Texts for field values and their changes."""
+"""Texts for values of fields and their changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNSET: Final = "unset"
 
 
 class LeafChange(NamedTuple):
-    """A changed value: its path and both sides; one side if an item was added or removed."""
+    """A change inside a nested value; an added or removed item has only one side."""
 
     place: str
     before: str | None
@@ -33,30 +33,30 @@ class LeafChange(NamedTuple):
 
     @property
     def move(self) -> str:
-        """Both sides."""
+        """The old and new value, or the added or removed item."""
         if self.before is None or self.after is None:
             return f"-{self.before}" if self.after is None else f"+{self.after}"
         return f"{self.before} → {self.after}"
 
     @property
     def text(self) -> str:
-        """Path and both sides."""
+        """The path, and the old and new value."""
         is_item = self.before is None or self.after is None
         return f"{self.place} {self.move}" if is_item else f"{self.place}: {self.move}"
 
 
 def is_nested(before: object, after: object) -> bool:
-    """Return whether both sides are mappings, or lists of more than plain values."""
+    """Return whether both sides are mappings, or lists with nested items."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         return True
     return _is_list(before) and _is_list(after) and any(_is_container(item) for item in (*before, *after))
 
 
 def list_leaf_changes(name: str, before: object, after: object) -> list[LeafChange]:
-    """Return the changes between two nested values: `filters[3].name: d → dd`.
+    """List the changes between two nested values: `filters[3].name: d → dd`.
 
-    The order of lists is ignored: equal items are dropped, and the most similar others are paired. An index counts from
-    0 in the new list; a removed item has none.
+    The order of lists is ignored: equal items are dropped, and the most similar others are paired. Indexes count from 0
+    in the new list; a removed item has none.
     """
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         return _diff_leaves(name, to_json_types(before), to_json_types(after))
@@ -74,7 +74,7 @@ def list_leaf_changes(name: str, before: object, after: object) -> list[LeafChan
 
 
 def format_json(value: object) -> str:
-    """Return a value as one line of JSON."""
+    """Format a value as one line of JSON."""
     return json.dumps(to_json_types(value), ensure_ascii=False, sort_keys=True)
 
 
@@ -87,7 +87,7 @@ def _is_container(item: object) -> bool:
 
 
 def _find_unmatched(items: Sequence[object], others: Sequence[object]) -> dict[int, object]:
-    """Return the items that the other side lacks or has less often, by index."""
+    """Return the items that the other list lacks or has less often, by index."""
     spare = Counter(map(format_json, others))
     unmatched: dict[int, object] = {}
     for index, item in enumerate(items):
@@ -100,7 +100,7 @@ def _find_unmatched(items: Sequence[object], others: Sequence[object]) -> dict[i
 
 
 def _pair_alike(gone: Mapping[int, object], came: Mapping[int, object]) -> list[tuple[int, int]]:
-    """Pair the most similar items; of equal pairs the nearest."""
+    """Pair the most similar removed and added items; of equally similar ones the nearest."""
     ranked = sorted(
         (-alike, abs(old - new), old, new)
         for old, before in gone.items()
@@ -125,7 +125,7 @@ def _count_common(before: object, after: object) -> int:
 def _diff_leaves(name: str, before: object, after: object) -> list[LeafChange]:
     if before == after:
         return []
-    from deepdiff.diff import DeepDiff  # Imported here: half a second, only for nested values.
+    from deepdiff.diff import DeepDiff  # slow import, only for nested values
     from deepdiff.helper import notpresent
 
     def text(value: object) -> str:
@@ -158,17 +158,17 @@ _QUOTA_OF_BYTES: Final = "quotas.bytes"
 _FEW: Final = 3
 _REORDERED: Final = "in another order"
 _LONG: Final = re.compile(r"(\d{5,})([A-Za-z]*)")
-"""A long quantity; the other side is shown in the same unit."""
+"""A number of five or more digits; the other value is shown in its unit."""
 _WHOLE: Final = re.compile(r"\d{1,19}")
 
 
 def format_field_name(path: str) -> str:
-    """Return a field's display name: configs by key, access rules as `acl PRINCIPAL …`."""
+    """Format the name of a field: a config by its key, an access rule as `acl PRINCIPAL …`."""
     return f"acl {path.removeprefix(ACLS)}" if path.startswith(ACLS) else path.removeprefix(_CONFIGS)
 
 
 def format_value(path: str, value: Value | list[object]) -> str:
-    """Return a field's value with its unit; it parses to the same value."""
+    """Format the value of a field with its unit; the text parses to the same value."""
     if path.startswith(_CONFIGS) and (value is None or isinstance(value, str)):
         return format_value(format_field_name(path), value)
     if path.startswith(_PROPERTIES) and isinstance(value, str):
@@ -191,12 +191,12 @@ def format_value(path: str, value: Value | list[object]) -> str:
 
 
 def format_field_change(path: str, before: Value | list[object], after: Value | list[object]) -> str:
-    """Return both values of a field: `7d → 36h`."""
+    """Format both values of a field: `7d → 36h`."""
     return " → ".join(format_field_sides(path, before, after))
 
 
 def format_field_sides(path: str, before: Value | list[object], after: Value | list[object]) -> tuple[str, str]:
-    """Return both values of a field, `7d` and `36h`, in the unit of a long one."""
+    """Format both values of a field; a long number gives both its unit."""
     texts = [format_value(path, before), format_value(path, after)]
     if isinstance(before, str) and isinstance(after, str):
         for long, (raw, other) in enumerate(((before, after), (after, before))):
@@ -211,7 +211,7 @@ def format_field_sides(path: str, before: Value | list[object], after: Value | l
 
 
 def format_changes(change: Change) -> list[str]:
-    """Return the texts of a changed field, one for each value inside it."""
+    """Format a changed field, with one text for each value inside it that differs."""
     if not is_nested(change.before, change.after):
         return [format_change(change)]
     name = format_field_name(change.path)
@@ -219,7 +219,7 @@ def format_changes(change: Change) -> list[str]:
 
 
 def format_change(change: Change) -> str:
-    """Return a changed field: `retention.ms 7d → 3d`, `+acl allow User:checkout: read`."""
+    """Format a changed field: `retention.ms 7d → 3d`, `+acl allow User:checkout: read`."""
     if change.path.startswith(ACLS):
         return _format_rule_change(change)
     if isinstance(change.before, tuple) and isinstance(change.after, tuple):
@@ -228,7 +228,7 @@ def format_change(change: Change) -> str:
 
 
 def format_inherited_configs(changes: Sequence[Change]) -> str:
-    """Return the configs that a moved topic inherits, to append to its line."""
+    """Format the configs that a moved topic inherits, as the end of a line."""
     return f", inherits {', '.join(map(format_change, changes))}" if changes else ""
 
 
@@ -239,14 +239,14 @@ def _format_rule_change(change: Change) -> str:
 
 
 def format_configs(configs: Mapping[str, str], prefix: str = _CONFIGS) -> str:
-    """Return configs or cluster properties; only their number if there are many."""
+    """Format configs or cluster properties; only their number if there are many."""
     if len(configs) > _FEW:
         return f"{len(configs)} {prefix.rstrip('.')}"
     return ", ".join(f"{key} {format_value(prefix + key, configs[key])}" for key in sorted(configs))
 
 
 def format_quota_usage(usage: Iterable[QuotaUsage]) -> str:
-    """Return the use of quotas: `topics 3 of 100, bytes 2 GiB of 1TiB`."""
+    """Format the use of quotas: `topics 3 of 100, bytes 2 GiB of 1TiB`."""
     return ", ".join(
         f"{row.quota} {'?' if row.used is None else format_bytes(row.used) if row.quota == 'bytes' else row.used}"
         f" of {format_value(f'quotas.{row.quota}', row.limit)}"

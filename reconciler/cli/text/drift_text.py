@@ -38,12 +38,12 @@ SIGNS: Final[dict[DriftClass, tuple[str, Tone]]] = {
     "unmanaged": ("?", Tone.QUIET),
 }
 _FEW: Final = 3
-"""More unmanaged resources are only counted, as in a plan."""
+"""Unmanaged resources that are listed; if there are more, they are only counted."""
 _WIDTH: Final = max(map(len, CLASSES)) + 1
 
 
 def format_drift(drifted: DriftResult) -> list[Line]:
-    """Return errors, then findings by class, failing ones first."""
+    """Format errors, then findings by class."""
     findings, errors = drifted.findings, drifted.errors
     lines = [format_finding(error) for error in errors]
     if not findings:
@@ -71,7 +71,7 @@ def format_drift(drifted: DriftResult) -> list[Line]:
 
 
 def _split_listed(rows: list[DriftItem], drifted: DriftResult) -> tuple[list[DriftItem], int]:
-    """Split findings into listed ones and the number of ordinary unmanaged topics, which are only counted."""
+    """Split findings into those to list, and the number of unmanaged resources to count."""
     if drifted.known is not None:
         return rows, 0
     fails = set(map(id, drifted.failing))
@@ -92,7 +92,7 @@ def _format_nothing_found(drifted: DriftResult) -> str:
 
 
 def format_drift_finding(finding: DriftItem) -> str:
-    """Return a finding's text without its address."""
+    """Format a finding without its address."""
     match finding.kind:
         case "drift" if finding.path == FOREIGN:
             return finding.message
@@ -108,7 +108,7 @@ def format_drift_finding(finding: DriftItem) -> str:
 
 
 def format_drift_comment(drifted: DriftResult) -> str:
-    """Return the comment, within `LIMIT` bytes; failing findings are shortened last."""
+    """Format a comment of at most `LIMIT` bytes; failing findings are shortened last."""
     text = ""
     for parts in _list_comment_forms(drifted):
         text = "\n".join(parts) + "\n"
@@ -118,7 +118,7 @@ def format_drift_comment(drifted: DriftResult) -> str:
 
 
 def _list_comment_forms(drifted: DriftResult) -> Iterator[list[str]]:
-    """Yield ever shorter forms; the last one always fits."""
+    """Yield ever shorter versions of the comment; the last one always fits."""
     fails = drifted.failing
     marks = drifted.failing_marks
     rest = [item for item in drifted.findings if item.fingerprint not in marks]
@@ -172,14 +172,14 @@ def _fold_rest(rest: Sequence[DriftItem]) -> list[str]:
 
 
 _PATCH_ROOM: Final = 12_000
-"""Bytes of a patch that fit into an issue with the findings; a truncated patch cannot be applied."""
+"""Largest patch in an issue, in bytes; a longer one is omitted, because a truncated patch cannot be applied."""
 _MOST_NAMED: Final = 10
 _ESCAPED: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-"""Slack begins links and mentions with these."""
+"""Characters that begin links and mentions in Slack."""
 
 
 def format_drift_issue(drifted: DriftResult, remedy: DriftRemedy) -> str:
-    """Return an issue's body: findings, the files' owners, and a patch that accepts the drift."""
+    """Format the body of an issue: findings, owners of the files, and a patch that accepts the drift."""
     parts: list[str] = []
     if remedy.owners:
         parts += ["", f"Owners: {' '.join(remedy.owners)}"]
@@ -202,7 +202,7 @@ def format_drift_issue(drifted: DriftResult, remedy: DriftRemedy) -> str:
 
 
 def format_chat_message(drifted: DriftResult, link: str) -> str:
-    """Return a short chat message: counts, first findings, and a link."""
+    """Format a short chat message: count, first findings, and a link."""
     plan = drifted.planned.plan
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     fails = drifted.failing
@@ -215,12 +215,12 @@ def format_chat_message(drifted: DriftResult, link: str) -> str:
 
 
 def format_drift_junit(drifted: DriftResult) -> bytes:
-    """Return findings as JUnit XML."""
+    """Format findings as JUnit XML."""
     return format_junit(list_drift_remarks(drifted))
 
 
 def list_drift_remarks(drifted: DriftResult) -> Remarks:
-    """Return findings as remarks, at their declarations if the plan has an action."""
+    """Return findings as remarks, at the declaration of the resource if the plan has an action for it."""
     plan = drifted.planned.plan
     sources = {action.address: action.source for action in plan.actions if action.source}
     failing = drifted.failing_marks

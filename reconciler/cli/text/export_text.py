@@ -30,7 +30,7 @@ _NOT_KEPT: Final = (
 
 
 def format_export(exported: ExportResult) -> list[Line]:
-    """Return the manifests written, each topic's source of recovery, and omissions."""
+    """Format the exported resources, from where topics are recovered, and omissions."""
     lines = [shown for address in exported.addresses[:_SHOWN] for shown in _format_exported_resource(exported, address)]
     more = len(exported.addresses) - _SHOWN
     if more > 0:
@@ -102,7 +102,7 @@ def _format_time_and_age(at_ms: int, now_ms: int) -> str:
 
 
 def _format_inexpressible(exported: ExportResult) -> Iterator[Line]:
-    """Yield what manifests cannot express, each hint once."""
+    """Format what manifests cannot express; each hint appears once."""
     for left in exported.unsaid[:_SHOWN]:
         yield make_line(Span("! ", Tone.CHANGE), Span(left.place, Tone.STRONG), f" is not set: {left.error.message}")
     more = len(exported.unsaid) - _SHOWN
@@ -143,7 +143,7 @@ _INDEX: Final = re.compile(r"\[[0-9]+\]")
 
 
 def format_import(imported: ImportResult) -> list[Line]:
-    """Return the manifests written, omissions, what manifests cannot express, and the next steps."""
+    """Format the imported resources, omissions, what manifests cannot express, and the written files."""
     return [
         *_format_addresses(imported),
         *_format_left_out(imported.left_out),
@@ -172,7 +172,7 @@ def _format_left_out(lost: Sequence[NotImported]) -> Iterator[Line]:
 
 
 def _format_inexpressible_import(lost: Sequence[NotImported]) -> Iterator[Line]:
-    """Yield each reason once, with its first place: it may apply to thousands of topics."""
+    """Format each reason once with its first position, because it may apply to thousands of topics."""
     alike: dict[tuple[str, str], list[NotImported]] = {}
     for item in lost:
         alike.setdefault((_INDEX.sub("", item.field) or item.subject, item.why), []).append(item)

@@ -28,12 +28,12 @@ _ABSENT: Final = "·"
 _UNMOUNTED: Final = "it is unmounted, and compared once it is mounted"
 _HEADINGS: Final = ("field", "files", "state", "cluster")
 _MIRRORS: Final = "mirrorTopics"
-"""Only manifests list a link's mirrors: in the state each has its own address."""
+"""Field that only manifests have: in the state, each mirror has its own address."""
 _NOT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def format_resources(rows: Sequence[ResourceView], *, one: bool) -> list[Line]:
-    """Return a resource field by field, or a table of several."""
+    """Format one resource field by field, or a table of several."""
     if one:
         return [part for row in rows for part in format_resource(row)]
     if not rows:
@@ -55,7 +55,7 @@ def format_resources(rows: Sequence[ResourceView], *, one: bool) -> list[Line]:
 
 
 def format_resource(shown: ResourceView, origins: Mapping[str, str] | None = None) -> list[Line]:
-    """Return a resource; `origins` adds each value's source."""
+    """Format a resource field by field; `origins` adds where each value comes from."""
     sides = [
         list_resource_fields(shown.desired),
         list_resource_fields(shown.recorded.resource if shown.recorded else None),
@@ -72,9 +72,9 @@ def format_resource(shown: ResourceView, origins: Mapping[str, str] | None = Non
 
 
 def format_explanation(explained: ExplainedResource, *, is_whole: bool = False) -> list[Line]:
-    """Return each value's source, effective configs, and planned actions with reasons.
+    """Format the values of a resource with their origins, effective configs, and planned actions with reasons.
 
-    `is_whole`: with configs at their defaults.
+    `is_whole` includes configs at their defaults.
     """
     lines = format_resource(explained.shown, explained.origins)
     if explained.effective:
@@ -98,7 +98,7 @@ def format_explanation(explained: ExplainedResource, *, is_whole: bool = False) 
 
 
 def _format_tiering(explained: ExplainedResource) -> list[Line]:
-    """Return a topic's effective tiering now and, marked, after apply, with the deciding rules."""
+    """Format the effective tiering of a topic now and after apply, with the rule that decides each value."""
     rows: list[tuple[str | Span, ...]] = [_build_tiering_row(row, row.rule, Tone.PLAIN) for row in explained.tiering]
     rows += [_build_tiering_row(row, f"once applied: {row.rule}", Tone.CHANGE) for row in explained.tiering_planned]
     return [EMPTY, *make_table(("tiering", "acts as", "by which rule"), rows)] if rows else []
@@ -109,7 +109,7 @@ def _build_tiering_row(row: TieringRow, rule: str, tone: Tone) -> tuple[Span, ..
 
 
 def format_planned_action(action: Action) -> list[Line]:
-    """Return an action with reasons, risk, dependencies and block."""
+    """Format an action with reasons, risk, dependencies and block."""
     sign, tone = choose_action_mark(action)
     lines = [make_line("Planned  ", Span(f"{sign} {name_action(action)}", tone), f"  {format_headline(action)}")]
     facts = {
@@ -132,7 +132,7 @@ def _name_reason(reason: Reason, action: Action) -> str:
 
 
 def list_resource_fields(resource: Resource | None) -> dict[str, Any]:
-    """Return a resource's fields by path: `partitions`, `configs.retention.ms`."""
+    """List the fields of a resource by path: `partitions`, `configs.retention.ms`."""
     if resource is None:
         return {}
     rules = {path: list(operations) for path, operations in list_own_rules(resource).items()}
@@ -153,7 +153,7 @@ def _flatten_fields(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str
 def _is_different(path: str, shown: ResourceView, sides: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether the cluster differs from files and state, or lacks a config or access rule.
 
-    `sides`: files, state, cluster. A cluster need not report other fields.
+    `sides` are files, state and cluster. Other fields may be missing on the cluster.
     """
     wanted = next((side[path] for side in sides[:2] if path in side), None)
     if wanted is None or shown.observed is None or path == _MIRRORS:
@@ -227,7 +227,7 @@ _EMPTY: Final = {
 
 
 def format_graph(picture: Picture) -> list[Line]:
-    """Return a block for each node: its arrows, and common requests that it refuses."""
+    """Format a graph as text: for each node its arrows, and the requests that it refuses."""
     if not picture.nodes:
         return [make_line(_EMPTY[picture.of])]
     blocks = [list(_format_node(picture, node.name)) for node in picture.nodes]
@@ -257,7 +257,7 @@ def _build_arrow_cells(picture: Picture, arrow: Arrow) -> tuple[Span, ...]:
 
 
 def format_arrow_label(arrow: Arrow) -> str:
-    """Return an arrow's label: its verb, or that it happens by itself."""
+    """Format the label of an arrow: its verb, or that it happens by itself."""
     if not arrow.by_itself:
         return arrow.label
     return f"{arrow.label}, {_ITSELF}" if arrow.label else _ITSELF
@@ -268,13 +268,13 @@ _DOT: Final = {"state": "box, style=rounded", "cluster": "box3d", "storage": "cy
 
 
 def format_mermaid(picture: Picture) -> str:
-    """Return a picture as Mermaid, without a code fence."""
+    """Format a graph as Mermaid, without a code fence."""
     lines = _draw_state_diagram(picture) if picture.of == "lifecycle" else _draw_flow_chart(picture)
     return "".join(f"{text}\n" for text in lines)
 
 
 def format_dot(picture: Picture) -> str:
-    """Return a picture as dot, for Graphviz."""
+    """Format a graph as dot, for Graphviz."""
     names = _assign_node_ids(picture)
     lines = [
         f"digraph {_quote(picture.name)} {{",
@@ -290,7 +290,7 @@ def format_dot(picture: Picture) -> str:
 
 
 def _draw_state_diagram(picture: Picture) -> Iterator[str]:
-    """Yield a state machine; state names need no escaping."""
+    """Yield the lines of a state diagram; names of states need no escaping."""
     yield "stateDiagram-v2"
     yield from (f"  {node.name}" for node in picture.nodes)
     if picture.initial is not None:
@@ -314,7 +314,7 @@ def _shape_node(node: Node, name: str) -> str:
 
 
 def _merge_arrows(picture: Picture) -> dict[tuple[str, str, bool], str]:
-    """Join the labels of parallel arrows."""
+    """Merge arrows between the same nodes, and join their labels."""
     labels: dict[tuple[str, str, bool], list[str]] = {}
     for arrow in picture.arrows:
         labels.setdefault((arrow.start, arrow.end, arrow.by_itself), []).append(_format_full_label(arrow))
@@ -326,7 +326,7 @@ def _format_full_label(arrow: Arrow) -> str:
 
 
 def _assign_node_ids(picture: Picture) -> dict[str, str]:
-    """Return ids of nodes; names of users are only labels."""
+    """Return ids of nodes, so that names of users appear only in labels."""
     return {node.name: f"n{position}" for position, node in enumerate(picture.nodes)}
 
 

@@ -1,4 +1,4 @@
-"""Commands in pipeline logs: folds on GitHub and GitLab, error annotations on GitHub."""
+"""Commands for CI runners in a log: folds on GitHub and GitLab, annotations on GitHub."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Pipeline: TypeAlias = Literal["github", "gitlab", "other"]
 
 _ERASE: Final = "\r\x1b[0K"
 _MOST: Final = 10
-"""GitHub's limit of annotations for each level and step; the log has all."""
+"""GitHub's limit of annotations for each level and step."""
 _PLACE: Final = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class LogFold:
-    """A fold in a log; empty if the pipeline has none. Times are seconds since 1970.
+    """A fold in a CI log. Times are seconds since 1970.
 
     Sources: "Workflow commands" of GitHub's documentation, "Custom collapsible sections" of GitLab's.
     """
@@ -34,7 +34,7 @@ class LogFold:
 
     @property
     def opening_text(self) -> str:
-        """Text that opens the fold."""
+        """Text that opens the fold; empty for other pipelines."""
         match self.pipeline:
             case "github":
                 return f"::group::{_escape_data(self.title)}\n"
@@ -47,7 +47,7 @@ class LogFold:
                 assert_never(self.pipeline)
 
     def build_closing_text(self, ended: float) -> str:
-        """Return the text that closes the fold; GitLab shows the duration."""
+        """Return the text that closes the fold; GitLab shows its duration."""
         match self.pipeline:
             case "github":
                 return "::endgroup::\n"
@@ -60,14 +60,14 @@ class LogFold:
 
     @property
     def _section_name(self) -> str:
-        """GitLab identifies a job's sections by name; the time separates equal titles."""
+        """Name of the section in GitLab; the start time makes it unique."""
         return re.sub(r"[^a-z0-9_]", "_", f"{self.title.lower()}_{self.start_s * 1000:.0f}")
 
 
 def list_annotation_commands(remarks: Remarks, prefix: str) -> Iterator[str]:
     """Yield commands that annotate errors and warnings in a pull request on GitHub.
 
-    `prefix`: path from the repository's root to the workspace.
+    `prefix` is the path from the root of the repository to the workspace.
     """
     for level in ("error", "warning"):
         placed = (remark for remark in remarks.rows if remark.level == level and not remark.is_skipped)
@@ -80,10 +80,10 @@ def list_annotation_commands(remarks: Remarks, prefix: str) -> Iterator[str]:
 
 
 def _escape_data(text: str) -> str:
-    """Escape a command's end; invisible characters are written out first."""
+    """Escape characters that end a command or are invisible."""
     return escape_invisible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _escape_property(text: str) -> str:
-    """Escape a property's end, too."""
+    """Escape characters that end a property of a command."""
     return _escape_data(text).replace(":", "%3A").replace(",", "%2C")

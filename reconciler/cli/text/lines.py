@@ -1,4 +1,4 @@
-"""Lines and tables of text, with tones instead of colours."""
+"""Lines and tables of text, with tones in place of colours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reconciler.runtime.text import escape_invisible
 
 
 class Tone(StrEnum):
-    """Meaning of a piece of text; a terminal may show it as a colour."""
+    """Meaning of a text; terminals show it as a colour."""
 
     PLAIN = "plain"
     STRONG = "strong"
@@ -26,7 +26,7 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of a line. Its text is escaped here, so that no renderer can forget it."""
+    """A piece of a line, whose text is escaped for every renderer."""
 
     text: str
     tone: Tone = Tone.PLAIN
@@ -41,21 +41,21 @@ EMPTY: Line = ()
 _GAP: Final = "  "
 
 _NARROW: Final = re.compile("[ -\u02ff→·…✗±≠»▶✓▁-█]*")
-"""Characters of one terminal cell."""
+"""Characters that take one terminal cell."""
 
 
 def make_line(*pieces: str | Span) -> Line:
-    """Return a line of texts and spans."""
+    """Build a line from texts and spans."""
     return tuple(Span(piece) if isinstance(piece, str) else piece for piece in pieces)
 
 
 def join_spans(spans: Sequence[Span]) -> Line:
-    """Join spans with gaps."""
+    """Join spans with a gap between them."""
     return tuple(piece for position, span in enumerate(spans) for piece in ([Span(_GAP)] if position else []) + [span])
 
 
 def pack_cells(cells: Sequence[Span], width: int) -> list[Line]:
-    """Return cells in few lines of `width`; a longer cell breaks between words, with a hanging indent."""
+    """Distribute cells over lines of `width`; a longer cell is wrapped with a hanging indent."""
     lines: list[list[Span]] = [[]]
     used = 0
     for cell in (cell for cell in cells if cell.text):
@@ -75,7 +75,7 @@ def pack_cells(cells: Sequence[Span], width: int) -> list[Line]:
 
 
 def break_lines(lines: Iterable[Line], width: int | None) -> list[Line]:
-    """Return lines that fit `width`: long ones break between words, and only their first span keeps its tone."""
+    """Wrap lines at `width`; in a wrapped line only the first span keeps its tone."""
     fitting: list[Line] = []
     for whole in lines:
         if width is None or sum(measure_width(span.text) for span in whole) <= width:
@@ -88,7 +88,7 @@ def break_lines(lines: Iterable[Line], width: int | None) -> list[Line]:
 
 
 def _break_words(text: str, width: int) -> list[str]:
-    """Break a text; later lines leave room for a hanging indent."""
+    """Wrap a text; later lines leave room for a hanging indent."""
     lines = [""]
     for word in text.split(" "):
         room = width if len(lines) == 1 else width - len(_GAP)
@@ -100,12 +100,12 @@ def _break_words(text: str, width: int) -> list[str]:
 
 
 def to_plain_text(lines: Iterable[Line]) -> str:
-    """Return lines as plain text."""
+    """Format lines as plain text."""
     return "".join(f"{''.join(span.text for span in spans).rstrip()}\n" for spans in lines)
 
 
 def measure_width(text: str) -> int:
-    """Return a text's width in terminal cells."""
+    """Return the width of a text in terminal cells."""
     if text.isascii() or _NARROW.fullmatch(text):
         return len(text)
     from rich.cells import cell_len
@@ -114,7 +114,7 @@ def measure_width(text: str) -> int:
 
 
 def cut_text(text: str, width: int) -> str:
-    """Cut a text to `width` cells, with an ellipsis."""
+    """Cut a text at `width` cells, with an ellipsis."""
     if measure_width(text) <= width:
         return text
     while text and measure_width(text) >= width:
@@ -123,9 +123,9 @@ def cut_text(text: str, width: int) -> str:
 
 
 def align_rows(rows: Sequence[Sequence[Span]], *, limits: Sequence[int] = (), indent: str = "") -> list[Line]:
-    """Return rows with aligned columns.
+    """Align the cells of rows in columns.
 
-    `limits`: maximum width that a cell may give its column. Wider cells are not cut.
+    `limits` are maximum widths of columns; a wider cell is not cut, but does not widen its column.
     """
     widths: list[int] = []
     for row in rows:
@@ -150,7 +150,7 @@ def _pad_row(row: Sequence[Span], widths: Sequence[int], indent: str) -> Line:
 def make_table(
     headings: Sequence[str], rows: Sequence[Sequence[str | Span]], *, numbers: Sequence[int] = ()
 ) -> list[Line]:
-    """Return rows below quiet headings; the columns in `numbers` are right-aligned."""
+    """Format a table with headings; the columns in `numbers` are right-aligned."""
     cells = [[Span(heading, Tone.QUIET) for heading in headings]]
     cells += [[Span(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
     for column in numbers:
@@ -163,9 +163,9 @@ def make_table(
 def make_plain_table(
     headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = (), widest: int | None = None
 ) -> list[Line]:
-    """Return a table of plain text: fast for ASCII, else as `make_table`.
+    """Format a table of texts without tones, faster than `make_table`.
 
-    A cell longer than `widest` widens only its own row.
+    A cell longer than `widest` does not widen its column.
     """
     columns = list(zip(*rows, strict=True))
     if not all(_is_plain("".join(column)) for column in columns):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def code_span(text: str) -> str:
-    """Return a code span, in which forges read no HTML, mention, link or emoji."""
+    """Format a code span, in which forges interpret no HTML, mention, link or emoji."""
     safe = escape_invisible(text)
     if safe and "`" not in safe:
         return f"`{safe}`"
@@ -38,16 +38,16 @@ def code_span(text: str) -> str:
 
 
 def code_cell(text: str) -> str:
-    """Return a code span for a table, with pipes escaped."""
+    """Format a code span for a table, with pipes escaped."""
     return code_span(text).replace("|", "\\|") if text else ""
 
 
 _PLAIN_WORD: Final = re.compile(r"\(?[^\W\d_]+(?:['-][^\W\d_]+)*[.,:;)]*|\(?\d+(?:[.,]\d+)*[.,:;)%]*|[→±×]|…\)?")
-"""A word in which forges read no Markdown, mention, link or emoji."""
+"""A word in which forges interpret no Markdown, mention, link or emoji."""
 
 
 def format_sentence(text: str) -> str:
-    """Return a sentence as Markdown; names, values and all else that forges could interpret are code spans."""
+    """Format a sentence as Markdown; words that forges could interpret become code spans."""
     parts: list[str] = []
     quoted: list[str] = []
     for word in [*escape_invisible(text).split(" "), ""]:
@@ -64,19 +64,19 @@ def format_sentence(text: str) -> str:
 
 
 def table_row(cells: Iterable[str]) -> str:
-    """Return a table row of Markdown cells."""
+    """Format a table row of Markdown cells."""
     return f"| {' | '.join(cells)} |"
 
 
 def fence_block(language: str, lines: Sequence[str]) -> list[str]:
-    """Return a fenced block that its lines cannot close."""
+    """Format a fenced code block that its lines cannot close."""
     safe = [escape_invisible(line) for line in lines]
     fence = "`" * max(3, 1 + max((_measure_longest_run(line) for line in safe), default=0))
     return [f"{fence}{language}", *safe, fence]
 
 
 def build_fold(summary: str, lines: Sequence[str]) -> list[str]:
-    """Return a closed fold. `summary` is not escaped."""
+    """Format a collapsed `<details>` element. `summary` is not escaped."""
     return ["<details>", f"<summary>{summary}</summary>", "", *lines, "", "</details>"]
 
 
@@ -85,24 +85,24 @@ def _measure_longest_run(text: str) -> int:
 
 
 LIMIT: Final = 50_000
-"""Bytes in a comment; GitHub accepts 65,536 characters."""
+"""Largest comment in bytes; GitHub accepts 65,536 characters."""
 
 _NAMES_PER_LINE: Final = 20
-"""Names in a line; lines are omitted whole."""
+"""Names in a line."""
 _ROOM: Final = 200
-"""Reserved for the line that counts omitted names."""
+"""Bytes reserved for the line that counts omitted names."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedLine:
-    """A line of Markdown with its number of names."""
+    """A line of Markdown, and the number of names in it."""
 
     text: str
     names: int
 
 
 def group_addresses(head: str, addresses: Iterable[str]) -> list[NamedLine]:
-    """Return addresses in short form: those with a common prefix share a line."""
+    """Format addresses; those with a common prefix share a line."""
     by_start: dict[str, list[str]] = {}
     for address in addresses:
         cut = max(address.rfind(":"), address.rfind("/")) + 1
@@ -132,11 +132,11 @@ def fit_names(lines: Sequence[NamedLine], room: int) -> list[str]:
 
 
 MOST: Final = 25
-"""Limit of actions in a readable picture."""
+"""Maximum number of actions in a picture."""
 
 
 def draw_dependencies(plan: Plan) -> list[str]:
-    """Return a plan's dependencies as a Mermaid block; empty without any, or with too many actions."""
+    """Draw the dependencies of a plan as Mermaid; empty without any, or with too many actions."""
     by_id = {action.id: action for action in plan.actions}
     pairs = [(before, action.id) for action in plan.actions for before in action.depends_on if before in by_id]
     # omit actions without dependencies
@@ -161,22 +161,22 @@ def escape_mermaid_label(text: str) -> str:
 
 
 MOST_ROWS: Final = LIMIT // 20
-"""A row takes at least 20 bytes."""
+"""Maximum number of rows in a comment: a row takes at least 20 bytes."""
 
 _FRAME: Final = 200
-"""Bytes of fold, title and fence around a part's rows."""
+"""Bytes of the fold, title and fence around rows."""
 
 _DIFF_SIGNS: Final = {"+": "+", "-": "-", "=": "+", "≠": "-"}
-"""Signs by which a diff colours its lines; others are changes."""
+"""Signs of rows, and the signs by which a diff colours them."""
 
 
 def format_ordinary_rows(parts: Sections) -> list[str]:
-    """Return all rows."""
+    """Format all ordinary, drifted and waiting rows."""
     return _fold_rows(_list_ordinary_rows(parts), parts.drift, parts.waiting)
 
 
 def fit_rows(parts: Sections, room: int) -> list[str]:
-    """Return rows up to `room` bytes, drifted and waiting ones first, and counts of the rest."""
+    """Format rows up to `room` bytes, drifted and waiting ones first, and count the others."""
     room -= len("\n".join(count_ordinary_rows(parts)).encode()) + _FRAME
     chosen: list[Sequence[Row]] = []
     for rows in (parts.drift, parts.waiting, _list_ordinary_rows(parts)):
@@ -196,12 +196,12 @@ def fit_rows(parts: Sections, room: int) -> list[str]:
 
 
 def count_ordinary_rows(parts: Sections) -> list[str]:
-    """Return counts by sign, kind and cluster."""
+    """Count rows by sign, kind and cluster."""
     return _format_counts(_list_ordinary_rows(parts), parts.drift, parts.waiting)
 
 
 def count_all_rows(parts: Sections) -> list[str]:
-    """Return one number for plans on too many clusters for a table."""
+    """Count all ordinary rows in one line, for plans with too many clusters for a table."""
     rows = (len(_list_ordinary_rows(parts)), "ordinary change", None), (len(parts.drift), "drifted field", None)
     others = [pluralize(number, noun, many) for number, noun, many in rows if number]
     return [f"{', '.join(others)}.", ""] if others else []
@@ -259,9 +259,10 @@ def _format_counts(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Seque
 
 
 def format_plan_comment(plan: Plan, forge: Forge | None = None, today: date | None = None) -> str:
-    """Return the comment, within `LIMIT` bytes. Ordinary changes shrink to counts before dangers are shortened.
+    """Format a plan as a comment of at most `LIMIT` bytes.
 
-    `forge`: where files, commit and run are shown. `today`: from which the allowance that the comment offers ends.
+    Ordinary changes are reduced to counts before dangers are shortened. `forge` has the URLs of files, commit and run.
+    The allowances that the comment offers end some days after `today`.
     """
     plan_sections = sort_plan_rows(plan)
     text = ""
@@ -275,7 +276,7 @@ def format_plan_comment(plan: Plan, forge: Forge | None = None, today: date | No
 def _list_comment_forms(
     plan: Plan, plan_sections: Sections, forge: Forge | None, today: date | None
 ) -> Iterator[list[str]]:
-    """Yield ever shorter forms; the last one always fits."""
+    """Yield ever shorter versions of the comment; the last one always fits."""
     head, errors = _format_head(plan, forge), _format_errors(plan_sections.errors)
     if len(plan_sections.danger) < MOST_ROWS:
         danger, tail = _format_danger(plan_sections.danger, forge, with_words=True), _format_tail(plan, today)
@@ -300,7 +301,7 @@ def _list_comment_forms(
 
 
 def _format_addresses(plan_sections: Sections, room: int) -> list[str]:
-    """Return errors and dangers as addresses; those with a common prefix share a line."""
+    """Format errors and dangers as addresses; those with a common prefix share a line."""
     lines = [
         NamedLine(line, 0) for line in _format_heading(len(plan_sections.errors), "Errors") if plan_sections.errors
     ]
@@ -352,7 +353,7 @@ def _format_head(plan: Plan, forge: Forge | None) -> list[str]:
 
 
 def _link_commit_and_run(forge: Forge | None) -> str:
-    """Return the commit and the run of the pipeline, as links."""
+    """Format links to the commit and to the run of the pipeline."""
     if forge is None or not forge.commit:
         return ""
     run = f" · [run]({forge.run})" if forge.run else ""
@@ -389,7 +390,7 @@ def _format_danger(rows: Sequence[Row], forge: Forge | None = None, *, with_word
 
 
 def _format_danger_item(entry: Row, forge: Forge | None) -> str:
-    """Return an item of a list: on a phone the change is visible without scrolling sideways."""
+    """Format a dangerous row as an item of a list, which phones show without sideways scrolling."""
     blocked = format_sentence(entry.blocked)
     texts = [", ".join(code_span(text) for text in (entry.what, *entry.more)), format_sentence(entry.note)]
     texts.append(f"**{blocked}**" if blocked and _is_blocked(entry) else blocked)
@@ -397,7 +398,7 @@ def _format_danger_item(entry: Row, forge: Forge | None) -> str:
 
 
 def _link_address(entry: Row, forge: Forge | None) -> str:
-    """Return the address of a row, as a link to its lines in the files if the forge shows them."""
+    """Format the address of a row, as a link to its declaration on the forge."""
     name, source = code_span(entry.name), None if entry.action is None else entry.action.source
     if forge is None or not source:
         return name
@@ -414,7 +415,7 @@ def _is_blocked(entry: Row) -> bool:
 
 
 def _format_tail(plan: Plan, today: date | None) -> list[str]:
-    _, *rest = to_plain_text(format_plan_totals(plan)).splitlines()  # The head has the counts.
+    _, *rest = to_plain_text(format_plan_totals(plan)).splitlines()  # the head has the counts
     return [*_format_allowances(plan, today), *(fence_block("", rest) if rest else []), *_format_footer(plan)]
 
 
@@ -422,7 +423,7 @@ _ALLOWED_DAYS: Final = 14
 
 
 def _format_allowances(plan: Plan, today: date | None) -> list[str]:
-    """Return the lines of `reconciler.yaml` that allow what is blocked: a pull request has no command line."""
+    """Format the lines of `reconciler.yaml` that allow the blocked actions."""
     allows = list_allowances(plan)
     if not allows or today is None:
         return []

@@ -26,7 +26,7 @@ CONTINUE_COMMAND: Final = "`reconciler run --once --only migrations`"
 
 
 def format_mountable_topics(mounts: MountList, *, width: int | None = None) -> list[Line]:
-    """Return a row for each location and counts; two lines a location if wider than `width`."""
+    """Format a row for each location, and counts; a table wider than `width` becomes lines."""
     return [*_format_mount_table(mounts, width), *_format_damage(mounts)]
 
 
@@ -102,7 +102,7 @@ def _format_damage(mounts: MountList) -> Iterator[Line]:
 
 
 def format_migrations(migrations: Sequence[ClusterMigration], *, is_whole: bool) -> list[Line]:
-    """Return migrations with topics, what they wait for and permitted commands."""
+    """Format migrations with topics, what they wait for and accepted commands."""
     if not migrations:
         return [make_line("No migration is in progress.")] if is_whole else []
     blocks = [format_migration(migration) for migration in migrations]
@@ -110,7 +110,7 @@ def format_migrations(migrations: Sequence[ClusterMigration], *, is_whole: bool)
 
 
 def format_migration(underway: ClusterMigration) -> list[Line]:
-    """Return a migration."""
+    """Format a migration with its topics."""
     migration = underway.migration
     since = format_time(migration.completed_ms or migration.created_ms)
     left = "" if migration.bytes_left is None else f", {format_bytes(migration.bytes_left)} left to upload"
@@ -148,7 +148,7 @@ def _list_next_commands(underway: ClusterMigration) -> str:
 
 
 def format_migration_question(underway: ClusterMigration, verb: str) -> list[Line]:
-    """Return the migration about to be cancelled or deleted, and the effect."""
+    """Format the migration about to be cancelled or deleted, and the effect."""
     return [*format_migration(underway)[:-1], make_line("  ", _describe_effect(underway, verb))]
 
 
@@ -166,7 +166,7 @@ def _describe_effect(underway: ClusterMigration, verb: str) -> str:
 
 
 def format_cancellation(underway: ClusterMigration) -> list[Line]:
-    """Render the result of a cancelled migration, and how to delete its record; a migration by jobs has none."""
+    """Format the result of cancelling a migration, and how to delete its record."""
     migration = underway.migration
     names = ", ".join(topic.full_name for topic in migration.topics)
     if migration.direction == "inbound":
@@ -183,7 +183,7 @@ def format_cancellation(underway: ClusterMigration) -> list[Line]:
 
 
 def format_record_deletion(underway: ClusterMigration) -> list[Line]:
-    """Render the result of deleting a migration's record."""
+    """Format the result of deleting the record of a migration."""
     return [make_line(f"Deleted migration {underway.migration.id} of {underway.cluster}")]
 
 
@@ -192,7 +192,7 @@ def _format_count_or_dash(count: int | None) -> str:
 
 
 def format_release(release: Release) -> list[Line]:
-    """Return what `mount release` takes from which cluster, and the loss."""
+    """Format the topic that `mount release` takes from a cluster, and the loss."""
     topic = release.topic
     has = "is being mounted" if topic.state == "claimed" else "is mounted"
     lines = [
@@ -209,7 +209,7 @@ def format_release(release: Release) -> list[Line]:
 
 
 def format_release_result(release: Release) -> list[Line]:
-    """Render the result of releasing a topic from its owner, and where it can be mounted."""
+    """Format the result of releasing a topic, and where it can be mounted."""
     where = ", ".join(release.clusters)
     return [
         make_line(f"Released {release.topic.location} from cluster {release.owner}"),

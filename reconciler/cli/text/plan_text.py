@@ -33,41 +33,41 @@ _LIMITS: Final = (72, 48, 48, 28, 48)
 """Maximum width that a cell may give its column."""
 
 _NAMES_SHARE: Final = 0.45
-"""Share of the terminal up to which names have their own column."""
+"""Maximum share of the terminal for a column of names."""
 
 NAMED: Final = 20
-"""Limit of blocked actions in the last lines; each also has a row."""
+"""Maximum number of blocked actions in the last lines."""
 _SHORT_DIGEST: Final = 8
 
 
 class PlanReading(Protocol):
-    """What was read for the plan, and the duration; only in text output, because it varies."""
+    """What was read for the plan, and how long it took; only text output shows it."""
 
     @property
     def topics(self) -> int:
-        """Topics read."""
+        """Number of topics read."""
         ...
 
     @property
     def clusters(self) -> int:
-        """Clusters read."""
+        """Number of clusters read."""
         ...
 
     @property
     def seconds(self) -> float:
-        """Duration."""
+        """Duration of reading."""
         ...
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """Clusters that could not be read."""
+        """Names of clusters that could not be read."""
         ...
 
 
 def format_plan(plan: Plan, reading: PlanReading | None = None, *, width: int | None = None) -> list[Line]:
-    """Return a plan; one of orders has no workspace and no header.
+    """Format a plan; the plan of an order has no header.
 
-    `width`: of the terminal; longer lines are wrapped.
+    Lines longer than `width` are wrapped.
     """
     plan_sections = sort_plan_rows(plan)
     head = [_format_header(plan, reading), *format_rollback_warning(plan)] if plan.workspace else []
@@ -86,7 +86,7 @@ def format_plan(plan: Plan, reading: PlanReading | None = None, *, width: int | 
 
 
 def format_rollback_warning(plan: Plan) -> list[Line]:
-    """Return a warning if a plan restores an earlier state instead of the files."""
+    """Format a warning if the plan restores an earlier state instead of the files."""
     if plan.back_to is None:
         return []
     where = f"Back to what was applied as state #{plan.back_to}. "
@@ -94,14 +94,14 @@ def format_rollback_warning(plan: Plan) -> list[Line]:
 
 
 def format_plan_totals(plan: Plan, width: int | None = None) -> list[Line]:
-    """Return counts, the digest, and the flags that lift each block; flags in several lines can be pasted."""
-    # The rows say what is blocked, and the error that follows counts it.
+    """Format the counts, the digest, and the `--allow` options that lift the blocks."""
+    # The rows name the blocked actions, and the error counts them.
     counts = format_totals(plan, with_blocked=False)
     lines = [make_line(Span("Plan: ", Tone.STRONG), counts, f" · digest {plan.digest[:_SHORT_DIGEST]}")]
     allows = list_allowances(plan)
     allows += [plan.applied.allow] if plan.applied and plan.applied.allow else []
     if allows:
-        # blocked by older files, not by an action
+        # older files block the apply, not an action
         what = "Allow once with" if plan.blocked else "Apply is blocked; allow once with"
         flags = [f"--allow {shlex.quote(name)}" for name in allows]
         lines.append(make_line(Span(f"{what}: ", Tone.DANGER), _join_first(flags)))
@@ -118,7 +118,7 @@ def format_plan_totals(plan: Plan, width: int | None = None) -> list[Line]:
 
 
 def _format_alternative(plan: Plan) -> list[Line]:
-    """Return a declaration that keeps the records of the first blocked delete; the others need a similar one."""
+    """Format the declaration that would keep the records of the first blocked delete."""
     deletes = [action for action in plan.blocked if kind_of(action.address) == "topic"]
     alternatives = [(action, block.instead) for action in deletes if (block := action.blocked) and block.instead]
     if not alternatives:
@@ -130,13 +130,13 @@ def _format_alternative(plan: Plan) -> list[Line]:
 
 
 def _join_first(words: list[str], gap: str = " ") -> str:
-    """Join the first words; a pattern in ADDR allows many at once."""
+    """Join the first words, and count the others."""
     more = len(words) - NAMED
     return gap.join(words[:NAMED]) + (f" … and {format_count(more)} more" if more > 0 else "")
 
 
 def list_allowances(plan: Plan) -> list[str]:
-    """Return what lifts the blocks of a plan, as `--allow` and `guards.allow` take it; many share a pattern."""
+    """List the values of `--allow` that lift the blocks of a plan; similar ones share a pattern."""
     allowed = {action.blocked.allow: action for action in plan.blocked if action.blocked and action.blocked.allow}
     # `guards.maxDeletes` counts deletes that only a pattern allows, but none of a destroy.
     others = [name for name, action in allowed.items() if not _is_counted(action)]
@@ -199,9 +199,9 @@ def _build_row_cells(row: Row) -> list[Span]:
 
 
 def _wrap_row(whole: Line, cells: Sequence[Span], width: int, longest: int) -> list[Line]:
-    """Wrap a line to a terminal: the name, and the rest next to it or below. Nothing is cut.
+    """Wrap a row at `width`: the name, and the other cells next to it or below.
 
-    `longest`: width of the section's longest name; the rest is next to the names if they leave room.
+    `longest` is the width of the longest name in the section, which decides between next to and below.
     """
     if sum(measure_width(span.text) for span in whole) <= width:
         return [whole]

@@ -1,4 +1,4 @@
-"""Findings as remarks for tools, and as JUnit XML."""
+"""Findings as remarks for other tools, and as JUnit XML."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ if TYPE_CHECKING:
 
 
 Level: TypeAlias = Literal["error", "warning", "note"]
-"""`error` requires an action, `warning` a look."""
+"""Severity: `error` requires an action, `warning` a review."""
 
 LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A finding. `name` is stable from run to run."""
+    """A finding with its rule and level; `name` is the same in every run."""
 
     rule: str
     level: Level
     name: str
     about: str
-    """Address or other subject."""
+    """Address of the resource, or another subject."""
     message: str
     hint: str = ""
     source: str | None = None
     """`manifests/topics.yaml:88`."""
     fingerprint: str = ""
     is_skipped: bool = False
-    """Ignored by a rule of the files."""
+    """Whether a rule in the files ignores it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remarks:
-    """All remarks of a command, gravest first."""
+    """All remarks of a command, worst first."""
 
     command: Literal["plan", "drift", "validate"]
     workspace: str
@@ -58,7 +58,7 @@ class Remarks:
 
 
 def list_plan_remarks(plan: Plan) -> Remarks:
-    """Return a plan's remarks: errors and blocked actions as errors, danger and drift as warnings, others as notes."""
+    """Return the remarks of a plan: errors and blocked actions as errors, danger and drift as warnings."""
     rows = [
         *map(build_error_remark, plan.errors),
         *map(_build_action_remark, plan.actions),
@@ -69,17 +69,17 @@ def list_plan_remarks(plan: Plan) -> Remarks:
 
 
 def sort_remarks(rows: Sequence[Remark]) -> tuple[Remark, ...]:
-    """Sort remarks by level."""
+    """Sort remarks by level, errors first."""
     return tuple(sorted(rows, key=lambda row: LEVELS.index(row.level)))
 
 
 def build_error_remark(finding: PlanFinding, command: str = "plan") -> Remark:
-    """Return a plan's error."""
+    """Build the remark for an error of a plan."""
     return _build_finding_remark(finding, f"{command}-error", "error")
 
 
 def build_problem_remark(problem: Problem) -> Remark:
-    """Return a file's problem, at its line."""
+    """Build the remark for a problem of a file, at its line."""
     about = problem.field or problem.file
     message = f"{problem.field}: {problem.message}" if problem.field else problem.message
     return Remark(
@@ -89,20 +89,20 @@ def build_problem_remark(problem: Problem) -> Remark:
         about,
         message,
         hint=problem.hint,
-        # problems of a whole file: its first line
+        # a problem of the whole file is shown at its first line
         source=f"{problem.file}:{problem.line or 1}",
         fingerprint=hash_parts("manifest-error", problem.file, problem.field, problem.message),
     )
 
 
 def build_warning_remark(warning: str) -> Remark:
-    """Return a warning about valid files."""
+    """Build the remark for a warning about valid files."""
     name = f"manifest-warning:{warning}"
     return Remark("manifest-warning", "warning", name, "workspace", warning, fingerprint=hash_parts(name))
 
 
 def hash_parts(*parts: str) -> str:
-    """Return a digest that is stable from run to run."""
+    """Return a SHA-256 that is the same in every run."""
     return hashlib.sha256(json.dumps(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -158,7 +158,7 @@ _ORDINARY: Final = frozenset({Reason.DECLARED, Reason.CHANGED, Reason.DRIFTED, R
 
 
 def _find_gravest_reason(action: Action) -> str:
-    """Return the reason for the danger, or the risk if no reason names it."""
+    """Return the reason that makes an action dangerous, or the risk."""
     named = [reason.value for reason in action.reasons if reason not in _ORDINARY]
     return named[0] if named else action.risk.value
 
@@ -187,9 +187,9 @@ def _to_rule_word(name: str) -> str:
 
 
 def format_junit(remarks: Remarks) -> bytes:
-    """Return one test case a remark; errors that are not ignored are failures. Equal remarks give equal bytes.
+    """Format one test case for each remark; errors that are not ignored are failures.
 
-    XML 1.0 cannot express most control characters: `escape_invisible` writes them as text.
+    Equal remarks give equal bytes. Control characters, which XML 1.0 cannot express, are written as text.
     """
     name = f"reconciler {remarks.command}"
     suite_name = f"{remarks.workspace} ({remarks.environment})" if remarks.environment else remarks.workspace

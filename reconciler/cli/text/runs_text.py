@@ -60,7 +60,7 @@ _SETTLED: Final[Mapping[str, str]] = {
 
 
 def format_run_event(event: LeaseLost | RunRecovered | RunHandedOver | ResultMissing) -> list[Line]:
-    """Return the text of a run's event."""
+    """Format an event of a run."""
     match event:
         case LeaseLost():
             return [format_lease_lost(event)]
@@ -75,17 +75,17 @@ def format_run_event(event: LeaseLost | RunRecovered | RunHandedOver | ResultMis
 
 
 def format_failure(event: ActionFailed) -> Line:
-    """Return an action's error and hint."""
+    """Format the error and hint of a failed action."""
     return make_line(Span("✗ ", Tone.DANGER), f"{event.id}: {event.error}. {event.hint}")
 
 
 def format_lease_lost(event: LeaseLost) -> Line:
-    """Return the line for a lease taken by another process."""
+    """Format that another process took the lease."""
     return make_line(Span("Lease lost: ", Tone.DANGER), f"{event.message}. Nothing more is started.")
 
 
 def format_recovery(event: RunRecovered) -> list[Line]:
-    """Return the recovered run, and its actions in doubt by outcome."""
+    """Format a recovered run, and the outcomes of its actions in doubt."""
     who = f" of {event.who}" if event.who else ""
     head = make_line(f"Run {event.run}{who} {_describe_parting(event)}")
     if len(event.settled) <= _FEW:
@@ -111,14 +111,14 @@ def _describe_parting(event: RunRecovered) -> str:
 
 
 def format_detached_actions(event: RunHandedOver) -> Line:
-    """Return how many actions are left to others."""
+    """Format how many actions are left to `apply --resume`."""
     return make_line(
         Span("Left: ", Tone.CHANGE), f"{pluralize(len(event.left), 'action')}. Continue with: reconciler apply --resume"
     )
 
 
 def format_missing_result(event: ResultMissing) -> Line:
-    """Return that a run has completed without its summary."""
+    """Format that the summary of a completed run could not be written."""
     return make_line(
         Span("! ", Tone.CHANGE),
         f"What was done is recorded as state #{event.serial}. Only the summary of run {shorten_run_id(event.run)} is "
@@ -127,11 +127,11 @@ def format_missing_result(event: ResultMissing) -> Line:
 
 
 _NOTABLE_S: Final = 0.1
-"""A running Spark session is found in less time."""
+"""Start time of Spark that is worth showing; connecting to a running session takes less."""
 
 
 def format_action_done(event: ActionDone) -> Line:
-    """Return a job's result."""
+    """Format the result of a job."""
     moved = f"{pluralize(event.records, 'record')}, {format_bytes(event.bytes)}"
     ran = f", {format_execution(event.ran)}" if event.ran.engine else ""
     start = (
@@ -146,17 +146,17 @@ def format_action_done(event: ActionDone) -> Line:
 
 
 def _compute_rate(amount: int, seconds: float, ran: Execution) -> int:
-    """Return the rate a second, without the time to start Spark."""
+    """Compute the rate per second, without the time to start Spark."""
     return round(amount / max(0.001, seconds - ran.starting_s))
 
 
 def format_execution(ran: Execution) -> str:
-    """Return where tasks ran: `Spark local[*], 12 tasks`."""
+    """Format where tasks ran: `Spark local[*], 12 tasks`."""
     return f"{ran.engine}, {pluralize(ran.spark_tasks, 'task')}" if ran.spark_tasks else ran.engine
 
 
 def format_progress(event: Progress) -> str:
-    """Return a job's progress, rate and remaining time; before records move, what it does."""
+    """Format the progress, rate and remaining time of a job, or the phase before it copies records."""
     if event.phase:
         return f"{event.id}: {event.phase}"
     total = f" of {format_rough_count(event.records_total)}" if event.records_total else ""
@@ -169,27 +169,27 @@ def format_progress(event: Progress) -> str:
 
 
 def format_partitions_done(event: Progress) -> str:
-    """Return `3 of 12`."""
+    """Format the number of completed partitions: `3 of 12`."""
     return f"{format_count(event.partitions_done)} of {format_count(event.partitions)}"
 
 
 def format_bytes_rate(event: Progress) -> str:
-    """Return `35.2 MiB/s`."""
+    """Format the rate of bytes: `35.2 MiB/s`."""
     return f"{format_bytes(_compute_rate(event.bytes, event.seconds, event.ran))}/s"
 
 
 FEW: Final = 5
-"""Failures of a kind printed at once; others are counted at the end."""
+"""Failures of a kind that are printed at once; the others are counted at the end."""
 
 
 class FailurePrinter:
-    """Counts a run's failures by kind, and prints the first few of each."""
+    """Counts the failures of a run by kind, and formats the first few of each kind."""
 
     def __init__(self) -> None:
         self._seen: Counter[str] = Counter()
 
     def take_failure(self, event: ActionFailed) -> list[Line]:
-        """Return a failure's lines; none if enough of its kind were printed."""
+        """Count a failure; return its lines, or none if enough of its kind were printed."""
         kind = mask_names(event.error, event.id)
         self._seen[kind] += 1
         if self._seen[kind] < FEW:
@@ -200,13 +200,13 @@ class FailurePrinter:
 
 
 _MOST: Final = 20
-"""Reasons printed; result.json has all."""
+"""Reasons that are printed; result.json has all."""
 
 
 def format_run_result(applied: ApplyOutcome, summary: Summary | None, *, with_failures: bool = True) -> list[Line]:
-    """Return what was done, what failed and why, and what is left; `summary` adds state and time.
+    """Format what was done, failed and is left; `summary` adds state and time.
 
-    `with_failures`: also those printed as they happened.
+    `with_failures` repeats failures that were printed when they occurred.
     """
     lines = list(_format_not_needed(applied.skipped))
     if applied.advance is not None:
@@ -228,7 +228,7 @@ def format_run_result(applied: ApplyOutcome, summary: Summary | None, *, with_fa
 
 
 def format_approval(run: HistoryRow | Summary) -> str:
-    """Return who approved a run, and where: `anna, bob in https://…`."""
+    """Format who approved a run, and where: `anna, bob in https://…`."""
     where = f" in {run.pull_request}" if run.pull_request else ""
     return f"{', '.join(run.approved_by)}{where}".strip()
 
@@ -306,7 +306,7 @@ def _format_omitted(reasons: Sequence[object], what: str) -> Iterator[Line]:
 
 
 def format_upkeep(upkeep: PassResult, *, with_failures: bool = True) -> list[Line]:
-    """Return tables of mirrors and jobs, and failures not printed before."""
+    """Format tables of mirrors and jobs, and failures."""
     failures = list(_format_upkeep_failures(upkeep)) if with_failures else []
     ran = [make_line(Span("Ran: ", Tone.STRONG), format_execution(upkeep.ran))] if upkeep.ran.engine else []
     notes = [make_line(f"{outcome.name}: {note}") for outcome in upkeep.jobs for note in outcome.upkept.notes]
@@ -335,7 +335,7 @@ def _format_left_to_others(upkeep: PassResult) -> list[Line]:
 
 
 def format_pass(upkeep: PassResult, number: int) -> Line:
-    """Return one pass of the pipeline."""
+    """Format one pass of the pipeline as a line."""
     did = (
         [f"{pluralize(sum(outcome.records for outcome in upkeep.synced), 'record')} mirrored"] if upkeep.synced else []
     )
@@ -386,7 +386,7 @@ def _format_amount(outcome: JobOutcome) -> str:
 
 
 def format_verification(verified: TopicComparison) -> list[Line]:
-    """Return a row for each partition, and whether the logs are equal."""
+    """Format a row for each partition, and whether the logs are equal."""
     partitions = verified.comparison.partitions
     rows = [
         (str(partition.partition), *_build_side_cells(partition), _build_verdict_cell(partition))
@@ -415,7 +415,7 @@ def _format_foreign(foreign: Sequence[ForeignRecords]) -> Iterator[Line]:
 
 
 def format_link_comparison(verified: LinkComparison) -> list[Line]:
-    """Return a row for each mirror of a link, and whether all equal their sources."""
+    """Format a row for each mirror of a link, and whether all equal their sources."""
     rows: list[tuple[str, str, str, Span]] = []
     total = 0
     for mirror in verified.mirrors:
@@ -450,7 +450,7 @@ def format_link_comparison(verified: LinkComparison) -> list[Line]:
 
 
 _STOPPED: Final = {"promote": "it was promoted", "failover": "it was failed over"}
-"""Why a former mirror is not compared, by verb; other verbs reverse the roles."""
+"""Why a former mirror is not compared, by the verb that stopped it."""
 
 
 def _format_link_verdict(verified: LinkComparison, records: int) -> Line:

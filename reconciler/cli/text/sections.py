@@ -1,4 +1,4 @@
-"""The rows of a plan, sorted by a reader's decisions."""
+"""The rows of a plan, sorted by what the reader has to decide."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from reconciler.runtime.text import format_count, list_first
 
 _AFTER_AT_MOST: Final = 2
 _DETAILS_AT_MOST: Final = 40
-"""Lines below a new resource, more than any topic has configs. JSON and page have all."""
+"""Maximum number of lines below a new resource, more than any topic has configs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of a plan; `action` is `None` for errors, drift and waiting resources, `more` are lines below `what`."""
+    """A row of a plan; `action` is `None` for errors, drift and waiting resources."""
 
     sign: str
     tone: Tone
@@ -46,13 +46,13 @@ class Row:
 
     @property
     def whole(self) -> str:
-        """`what` and `more`."""
+        """`what` and `more` in one line."""
         return ", ".join([self.what, *self.more])
 
 
 @dataclass(frozen=True, slots=True)
 class Sections:
-    """Rows by the reader's decision."""
+    """Rows of a plan by section."""
 
     errors: tuple[Row, ...]
     danger: tuple[Row, ...]
@@ -63,9 +63,9 @@ class Sections:
 
 
 def sort_plan_rows(plan: Plan) -> Sections:
-    """Return a plan's rows, one for each action.
+    """Sort the rows of a plan into sections, one row for each action.
 
-    An update that only reverts drift has no row: the drift's row covers it.
+    An update that only reverts drift has no row, because the row of the drift covers it.
     """
     danger: list[Row] = []
     changes: list[Row] = []
@@ -93,7 +93,7 @@ def sort_plan_rows(plan: Plan) -> Sections:
 
 
 def format_drift_change(finding: DriftFinding) -> str:
-    """Return a change on the cluster: `retention.ms 1d → 2d on the cluster`."""
+    """Format drift: `retention.ms 1d → 2d on the cluster`."""
     if not finding.path:
         return "is missing on the cluster"
     moved = format_field_change(finding.path, finding.recorded, finding.observed)
@@ -102,7 +102,7 @@ def format_drift_change(finding: DriftFinding) -> str:
 
 
 def format_waiting(wait: UnfinishedTransition) -> str:
-    """Return a transition's state, and the command that completes it."""
+    """Format the state of an unfinished transition, and the command that completes it."""
     if wait.after is not None:
         return f"waits for {wait.after}: `run` finishes that one, then `apply` this one"
     # while roles are swapped, both sides refuse records
@@ -117,7 +117,7 @@ def format_waiting(wait: UnfinishedTransition) -> str:
 
 
 def _build_action_row(action: Action, shown: dict[tuple[str, ...], str]) -> Row:
-    """Return an action's row; details equal to an earlier row's in `shown` are not repeated."""
+    """Build the row of an action; details that an earlier row in `shown` has are not repeated."""
     sign, tone = choose_action_mark(action)
     what, *more = list_headlines(action)
     if more and isinstance(action, Create):
@@ -142,13 +142,13 @@ def _build_action_row(action: Action, shown: dict[tuple[str, ...], str]) -> Row:
 def _format_block(action: Action) -> str:
     if action.blocked is None:
         return f"allowed by {action.granted_by}" if action.granted_by else ""
-    # the risk's cell has the rest; the last lines list each `--allow`
+    # the note has the risk, and the last lines list each `--allow`
     is_said = action.blocked.guard.replace("_", "-") == action.risk.value and action.blocked.allow is not None
     return "blocked" if is_said else f"blocked: {action.blocked.message}"
 
 
 def _format_wait(action: Action) -> str:
-    """Return what a transition or job waits for."""
+    """Format what a transition or job waits for."""
     if not isinstance(action, RunJob | Transition) or not action.depends_on:
         return ""
     names = list(dict.fromkeys(name.partition(":")[2] or name for name in action.depends_on))
@@ -182,7 +182,7 @@ def _build_drift_row(
         return Row("!", Tone.CHANGE, finding.address, what, _describe_drift_outcome(finding, made), more=tuple(more))
     action, change = planned
     what, *more = format_changes(change)
-    # The arrow points to apply's result; the note names the reverted or replaced change.
+    # The arrow points to the value after apply; the note says what happens to the drift.
     done = "set to the files' value" if change.after != finding.recorded else "set back"
     if change.after is None and finding.origin is not None:
         done = f"inherited from {finding.origin} again"

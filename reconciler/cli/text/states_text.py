@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 
 _ORDINARY_AT_MOST: Final = 200
-"""Limit of ordinary rows and of names no longer needed; JSON has all."""
+"""Maximum number of ordinary rows; JSON has all."""
 _ALONE: Final = "left alone"
 _ABSENT: Final = "absent"
 
 
 def format_differences(held: ApprovalCheck) -> list[Line]:
-    """Return what would happen now without approval, field by field, then approved actions no longer needed."""
+    """Format actions that exceed the approved plan, then approved actions that are no longer needed."""
     comparison = held.difference
     danger = [difference for difference in comparison.more if difference.is_dangerous]
     ordinary = [difference for difference in comparison.more if not difference.is_dangerous]
@@ -56,7 +56,7 @@ def format_differences(held: ApprovalCheck) -> list[Line]:
     lines += [part for difference in ordinary[:_ORDINARY_AT_MOST] for part in _format_difference(difference)]
     lines += _format_omitted(len(ordinary))
     lines += _format_not_needed(comparison)
-    # If nothing exceeds the approval, the error says what changed the state.
+    # Without such actions, the error says what changed the state.
     return [*lines, make_line(Span(f"- {held.advance}", Tone.QUIET))] if held.advance and comparison.more else lines
 
 
@@ -116,7 +116,7 @@ def _list_comparison_cells(field: FieldDifference) -> Iterator[Sequence[Span]]:
 
 
 def _compare_values(field: FieldDifference) -> Iterator[tuple[str, str, str]]:
-    """Yield a field, or each value inside it that differs: path, approved and current text."""
+    """Yield path, approved and current text of a field, or of each value inside it that differs."""
     name, approved, now = format_field_name(field.path), field.approved, field.now
     rows: list[tuple[str, str, str]] = []
     if approved and now and not (approved.has_before or now.has_before):
@@ -159,7 +159,7 @@ def _format_not_needed(comparison: SameOrLess) -> list[Line]:
 
 
 def format_listing(listing: StateListing) -> list[Line]:
-    """Return the recorded resources, and the state's location."""
+    """Format the recorded resources, and the location of the state."""
     count = pluralize(len(listing.resources), "resource")
     head = make_line(Span(f"State #{listing.serial}", Tone.STRONG), f" · {listing.url} · {count}")
     if not listing.resources:
@@ -172,7 +172,7 @@ def format_listing(listing: StateListing) -> list[Line]:
 
 
 def format_recorded_resource(entry: StateEntry) -> list[Line]:
-    """Return one resource as it was last applied, with the sources of its values."""
+    """Format a resource as it was last applied, with the origins of its values."""
     recorded = entry.recorded
     facts = {
         "ownership": recorded.ownership,
@@ -191,7 +191,7 @@ def format_recorded_resource(entry: StateEntry) -> list[Line]:
 
 
 def format_history(history: History) -> list[Line]:
-    """Return the snapshots, newest first, and how to list older ones."""
+    """Format the snapshots, newest first, and how to list older ones."""
     if not history.rows:
         return [make_line("There is no state yet.")]
     is_approved = any(row.approved_by or row.pull_request for row in history.rows)
@@ -222,13 +222,13 @@ def format_history(history: History) -> list[Line]:
 
 
 _NAMED: Final = 20
-"""Limit of named actions in doubt or of a forgotten run."""
+"""Maximum number of actions that are named for a run."""
 
 _SIGNS: Final = {"created": ("+", Tone.ADD), "deleted": ("-", Tone.REMOVE), "changed": ("~", Tone.CHANGE)}
 
 
 def format_state_diff(diff: StateDiff) -> list[Line]:
-    """Return the difference of two states: a line an address, a line a value."""
+    """Format the difference of two states: a line for each address and each value."""
     counts = Counter[str](difference.change for difference in diff.differences)
     texts = ", ".join(f"{format_count(counts[change])} {change}" for change in _SIGNS if counts[change])
     head = make_line(
@@ -262,12 +262,12 @@ def _format_origin(change: Change) -> str:
 
 
 def format_moves(moves: Sequence[ReaddressOrder]) -> list[Line]:
-    """Return resources with new addresses."""
+    """Format the old and new addresses of resources."""
     return [make_line(Span("» ", Tone.MOVE), move.before, " → ", move.after) for move in moves]
 
 
 def format_forget_question(rows: Sequence[tuple[Address, Recorded]]) -> list[Line]:
-    """Return the resources to forget, and which are protected."""
+    """Format the resources to forget, and which are protected."""
     return [
         make_line(Span("- ", Tone.REMOVE), address, Span("  protected" if recorded.protect else "", Tone.CHANGE))
         for address, recorded in rows
@@ -275,7 +275,7 @@ def format_forget_question(rows: Sequence[tuple[Address, Recorded]]) -> list[Lin
 
 
 def format_forget_result(forgotten: Sequence[Address]) -> list[Line]:
-    """Return the result and what follows."""
+    """Format how many resources were forgotten, and the effect."""
     text = f"Forgot {pluralize(len(forgotten), 'resource')}; what is on the clusters stays, "
     return [
         make_line(text, "and this workspace does not own it. What the files still declare, the next apply adopts again")
@@ -283,7 +283,7 @@ def format_forget_result(forgotten: Sequence[Address]) -> list[Line]:
 
 
 def format_unlock(unlocked: UnlockResult) -> list[Line]:
-    """Return whether the lease was taken, and the actions in doubt."""
+    """Format whether the lease was taken, and the actions in doubt."""
     taken = f"Taken from run {shorten_run_id(unlocked.run)}; the lease is free, its epoch is {unlocked.epoch}"
     first = "The lease is free: there is nothing to unlock" if unlocked.was_free else taken
     return [make_line(first), *(_format_doubt(unlocked.doubt) if unlocked.doubt is not None else ())]
@@ -312,7 +312,7 @@ def _format_doubt(doubt: UnsettledWork) -> Iterator[Line]:
 
 
 def format_repair(repair: Repair) -> list[Line]:
-    """Return a state's problems, and the repair's steps."""
+    """Format the problems of a state, and the steps of the repair."""
     return [
         *(make_line(Span("✗ ", Tone.DANGER), problem) for problem in repair.problems),
         *(make_line(Span("→ ", Tone.CHANGE), step) for step in _list_repair_steps(repair)),
@@ -321,7 +321,7 @@ def format_repair(repair: Repair) -> list[Line]:
 
 
 def format_repair_result(repaired: StateRepair) -> list[Line]:
-    """Return a repair's result, and the next command."""
+    """Format the result of a repair, and the next command."""
     repair = repaired.repair
     if repair is None:
         return [make_line("There is nothing to repair")]

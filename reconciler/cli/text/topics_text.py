@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 def format_group_names(groups: GroupNames) -> list[Line]:
-    """Return a group a line."""
+    """Format one group name a line."""
     if not groups.groups:
         return [make_line(f"No group has committed offsets on cluster {groups.cluster}.")]
     return [make_line(name) for name in groups.groups]
 
 
 def format_group(described: DescribedGroup) -> list[Line]:
-    """Return a group: whether it reads, and each partition with its lag."""
+    """Format a group: whether it reads, and each partition with its lag."""
     group = described.group
     rows = [
         (
@@ -57,7 +57,7 @@ def format_group(described: DescribedGroup) -> list[Line]:
 
 
 def format_readers(groups: Sequence[ConsumerGroup] | None) -> list[Line]:
-    """Return a topic's groups; the lag by partition if it has several."""
+    """Format the consumer groups of a topic with their lag by partition."""
     if groups is None:
         return [
             make_line(
@@ -74,7 +74,7 @@ def format_readers(groups: Sequence[ConsumerGroup] | None) -> list[Line]:
 
 
 def format_reset(reset: GroupReset) -> list[Line]:
-    """Return a reset's moves."""
+    """Format the old and new offsets of a reset."""
     if not reset.moves and reset.shift:
         border = "first offset" if reset.shift < 0 else "end"
         where = f"is at the {border} of its log already, or it has committed nothing there"
@@ -94,7 +94,7 @@ def format_reset(reset: GroupReset) -> list[Line]:
 
 
 def format_group_deletion(deletion: GroupDeletion) -> list[Line]:
-    """Return the deleted offsets."""
+    """Format the offsets that are deleted."""
     group, topic = deletion.group, deletion.topic
     rows = [row for row in group.offsets if row.committed is not None and topic in {None, row.topic}]
     what = "all it has" if topic is None else f"what it has of {topic}"
@@ -109,18 +109,18 @@ def format_group_deletion(deletion: GroupDeletion) -> list[Line]:
 
 
 def format_reset_result(reset: GroupReset) -> list[Line]:
-    """Return a reset's result."""
+    """Format the result of a reset."""
     return [make_line(f"Reset {pluralize(len(reset.moves), 'partition')} of group {reset.group}")] if reset.moves else []
 
 
 def format_deletion_result(deletion: GroupDeletion) -> list[Line]:
-    """Return a deletion's result."""
+    """Format the result of a deletion."""
     what = f"group {deletion.group.name}"
     return [make_line(f"Deleted {what}" if deletion.topic is None else f"Deleted what {what} had of {deletion.topic}")]
 
 
 def format_group_state(group: ConsumerGroup) -> str:
-    """Return whether a group reads, or since when it is idle."""
+    """Format whether a group reads, or since when it is idle."""
     kind = "" if group.type in {None, "classic", "consumer"} else f"{group.type} group, "
     if group.is_reading:
         return f"{kind}reading"
@@ -128,7 +128,7 @@ def format_group_state(group: ConsumerGroup) -> str:
 
 
 def format_time(at_ms: int | None) -> str:
-    """Return a time to the second, in UTC; empty for `None`."""
+    """Format a time to the second, in UTC; empty for `None`."""
     if at_ms is None:
         return ""
     try:
@@ -151,7 +151,7 @@ def _build_end_cells(row: GroupOffset) -> tuple[str, str, str]:
 
 
 def _explain_outside_log(row: GroupOffset) -> str:
-    """Return where a committed offset is outside the log: the reader starts by its `auto.offset.reset`."""
+    """Say whether a committed offset is outside the log, so that `auto.offset.reset` decides."""
     if row.committed is None or row.start <= row.committed <= row.end:
         return ""
     return "behind the log's start" if row.committed < row.start else "beyond the log's end"
@@ -175,7 +175,7 @@ _RIGHT = (0, 2, 3, 4, 5, 6)
 
 
 def format_storage(topic: TopicStorage) -> list[Line]:
-    """Return a topic: tiering, a row for each partition and tier, and sums."""
+    """Format the storage of a topic: tiering, a row for each partition and tier, and sums."""
     rows = [row for partition in topic.partitions for row in _build_tier_rows(partition)]
     return [
         make_line(Span(topic.address, Tone.STRONG)),
@@ -192,7 +192,7 @@ def format_storage(topic: TopicStorage) -> list[Line]:
 
 
 def format_storages(storages: Storages) -> list[Line]:
-    """Return topics, a row each, and sums."""
+    """Format the storage of topics, a row for each, and sums."""
     if not storages.topics:
         return [make_line("There are no topics.")]
     rows = [
@@ -217,14 +217,14 @@ def format_storages(storages: Storages) -> list[Line]:
 
 
 def _format_problems(problems: Iterable[tuple[str, ReconcilerError | None]]) -> Iterator[Line]:
-    """Yield topics or partitions that the sums omit."""
+    """Format the topics or partitions that the sums omit."""
     for where, problem in problems:
         if problem is not None:
             yield make_line(Span(f"{where}  remote unknown: {problem.message}", Tone.DANGER))
 
 
 def format_tiering(topic: TopicStorage | None) -> Iterator[Line]:
-    """Yield a topic's tiering, if it is or was tiered, or is a read replica."""
+    """Format the tiering of a topic that is or was tiered, or is a read replica."""
     if topic is None or topic.tiering is None:
         return
     tiering = topic.tiering
@@ -284,7 +284,7 @@ def _is_remote_shown(topic: TopicStorage) -> bool:
 
 
 def format_storage_sums(topics: Sequence[TopicStorage]) -> str:
-    """Return the sums. Shared remote bytes and records in both tiers count once."""
+    """Format the total sizes; records in both tiers count once."""
     local = TierUsage.sum(topic.local for topic in topics)
     texts = [f"{format_bytes(local.bytes)} local"]
     if any(map(_is_remote_shown, topics)):
@@ -303,7 +303,7 @@ _KEY_CELLS: Final = 40
 
 
 def format_profile(profiled: ProfiledTopic) -> list[Line]:
-    """Return a topic's profile."""
+    """Format the profile of a topic."""
     profile = profiled.profile
     return [
         make_line(Span(profiled.address, Tone.STRONG)),
@@ -421,7 +421,7 @@ def _format_compaction(profiled: ProfiledTopic) -> Iterator[Line]:
 
 
 def format_acl_table(rows: Sequence[AclRow]) -> list[Line]:
-    """Return a table of access rules and their sources."""
+    """Format a table of access rules and their origins."""
     cells = [
         (row.path.removeprefix(ACLS), format_value(row.path, tuple(row.rule.operations)), row.origin) for row in rows
     ]
@@ -429,13 +429,13 @@ def format_acl_table(rows: Sequence[AclRow]) -> list[Line]:
 
 
 UNSET: Final = frozenset({BROKERS, DEFAULT})
-"""Origins of configs at their defaults."""
+"""Origins of configs that are at their defaults."""
 
 
 def format_topic(topic: TopicDescription, *, is_whole: bool = False) -> list[Line]:
-    """Return a topic: partitions with offsets and brokers, groups with lag, configs with sources.
+    """Format a topic: partitions with offsets and brokers, groups with lag, configs with origins.
 
-    `is_whole`: with configs at their defaults.
+    `is_whole` includes configs at their defaults.
     """
     size = "" if topic.bytes is None else f", {format_bytes(topic.bytes)}"
     records = "" if topic.records is None else f", {pluralize(topic.records, 'record')}"
@@ -493,7 +493,7 @@ def _build_partition_cells(row: PartitionRow) -> tuple[str | Span, ...]:
 
 
 def count_hidden_defaults(hidden: int) -> list[Line]:
-    """Return a line that counts hidden defaults; empty if none is hidden."""
+    """Format the number of hidden defaults; empty if none is hidden."""
     return (
         [make_line(Span(f"{pluralize(hidden, 'default')} not shown: see them with --all", Tone.QUIET))] if hidden else []
     )
@@ -505,7 +505,7 @@ def _build_config_cells(row: ConfigRow) -> tuple[Span, ...]:
 
 
 def format_namespaces(rows: Sequence[NamespaceRow]) -> list[Line]:
-    """Return a table of namespaces."""
+    """Format a table of namespaces."""
     if not rows:
         return [make_line("There are no namespaces.")]
     cells = [
@@ -519,7 +519,7 @@ def format_namespaces(rows: Sequence[NamespaceRow]) -> list[Line]:
 
 
 def _explain_no_match(pattern: str) -> str:
-    """Suggest a pattern if this one is no address."""
+    """Say that no topic matches; suggest a pattern if this one is not an address."""
     kind, _, rest = pattern.partition("/")
     if kind in {"topic", "mirror"} or "*" in kind:
         return f"No topic matches {pattern!r}."
@@ -528,7 +528,7 @@ def _explain_no_match(pattern: str) -> str:
 
 
 def format_topics(rows: Sequence[TopicShown], pattern: str | None = None, *, sizes: bool) -> list[Line]:
-    """Return a table of topics; `sizes` adds measured records and bytes."""
+    """Format a table of topics; `sizes` adds records and bytes."""
     if not rows:
         return [make_line("There are no topics." if pattern is None else _explain_no_match(pattern))]
     headings = ["address", "partitions", "replicas"]
@@ -558,13 +558,13 @@ def _format_count_or_unknown(count: int | None) -> str:
 
 
 _SHOWN: Final = 50
-"""Limit of findings of a kind; JSON has all."""
+"""Maximum number of findings of a kind; JSON has all."""
 _TONES: Final = {"error": Tone.DANGER, "warning": Tone.CHANGE, "note": Tone.QUIET}
 _MARKS: Final = {"error": "✗", "warning": "!", "note": "·"}
 
 
 def format_check_result(cluster: CheckedCluster) -> list[Line]:
-    """Return what was checked and repaired, and findings, gravest first."""
+    """Format what was checked and repaired, and the findings, worst first."""
     checked = cluster.checked
     lines = [
         make_line(Span(cluster.address, Tone.STRONG), f"  {cluster.url}"),
