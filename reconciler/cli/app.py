@@ -33,7 +33,6 @@ class CommandEntry:
     function: str = ""
     entries: tuple[CommandEntry, ...] = ()
     alias: str | None = None
-    """Second name of the command, as in other tools."""
 
 
 def _define_command(

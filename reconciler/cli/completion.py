@@ -129,8 +129,6 @@ def _make_completer(values: Callable[[_CompletionRequest], Iterable[str]]) -> Ca
 
 
 class _CompletionRequest(NamedTuple):
-    """The command line to complete."""
-
     context: Context
     incomplete: str
 

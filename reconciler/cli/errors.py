@@ -17,9 +17,7 @@ from reconciler.runtime.text import escape_invisible, to_one_line
 
 USAGE: Final = 64
 INTERRUPTED: Final = 130
-_LONGEST: Final = 2_000
-"""Longest line of a traceback in characters."""
-
+_MAX_TRACEBACK_LINE: Final = 2_000
 _BUG_HINT: Final = (
     "This is our bug. Please report it with the command and what `--verbose` adds; apply again when it is mended"
 )
@@ -46,7 +44,7 @@ def report_error(error: BaseException, *, is_verbose: bool) -> int:
             _print_error(screen, "Error", message, hint)
     if is_verbose and not isinstance(error, TyperException | KeyboardInterrupt):
         lines = "".join(traceback.format_exception(error)).splitlines()
-        screen.write("".join(f"{escape_invisible(text[:_LONGEST])}\n" for text in lines))
+        screen.write("".join(f"{escape_invisible(text[:_MAX_TRACEBACK_LINE])}\n" for text in lines))
     return code
 
 
@@ -83,7 +81,6 @@ def _print_own_error(screen: Screen, error: ReconcilerError) -> None:
 
 
 def _format_problem(problem: object, error: ReconcilerError) -> list[Line]:
-    """Return the lines of a problem and of the excerpt of its file."""
     excerpt = getattr(error, "excerpts", {}).get(problem, ())
     return [make_line(str(problem)), *(make_line(Span(source_line, Tone.QUIET)) for source_line in excerpt)]
 
@@ -115,7 +112,6 @@ _WORDINGS: Final = (
     (re.compile(r"Input should be "), "it is "),
     (re.compile(r"\n\t"), " "),
 )
-"""Wordings of the option parser, with their replacements."""
 
 
 def _reword_usage(message: str) -> str:

@@ -49,23 +49,18 @@ if TYPE_CHECKING:
     from reconciler.cli.text.lines import Line
 
 
-_PER_SECOND: Final = 4
+_REFRESHES_PER_SECOND: Final = 4
 _NOTABLE_S: Final = 1.0
 """Actions without records that take less time get no line."""
-_BAR: Final = 12
-"""Width of a bar in columns."""
-_WITH_BARS: Final = 100
-"""Minimum width of a terminal for bars."""
-_WIDE: Final = 72
+_BAR_COLUMNS: Final = 12
+_MIN_COLUMNS_WITH_BARS: Final = 100
+_MIN_COLUMNS_WITH_AMOUNTS: Final = 72
 """Minimum width of a terminal for amounts; a narrower one shows only percentage and duration."""
 _RESERVED_LINES: Final = 3
-"""Lines reserved for the counts, the number of hidden rows, and the cursor."""
 
 
 @dataclass(slots=True)
 class _RunningAction:
-    """An action in progress."""
-
     id: str
     began: float
     progress: Progress | None = None
@@ -75,7 +70,7 @@ class LiveTable:
     """Shows the actions in progress; above them prints actions that failed, moved records or took long."""
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._open_console = console or _open_console()
+        self._console = console or _open_console()
         self._clock = clock
         self._began = clock()
         self._rows: dict[str, _RunningAction] = {}
@@ -83,7 +78,10 @@ class LiveTable:
         self._failures = FailurePrinter()
         # Drawn by its own thread, so that times advance between events.
         self._live = Live(
-            console=self._open_console, get_renderable=self.build_table, refresh_per_second=_PER_SECOND, transient=True
+            console=self._console,
+            get_renderable=self.build_table,
+            refresh_per_second=_REFRESHES_PER_SECOND,
+            transient=True,
         )
 
     def __enter__(self) -> Self:
@@ -124,7 +122,7 @@ class LiveTable:
 
     def build_table(self) -> Table:
         """Build the current table, no larger than the screen."""
-        now, size = self._clock(), self._open_console.size
+        now, size = self._clock(), self._console.size
         rows, most = list(self._rows.values()), max(1, size.height - _RESERVED_LINES)
         cells = [_build_cells(row, now, size.width) for row in rows[:most]]
         view = Table.grid(padding=(0, 0, 0, 2), expand=True)
@@ -155,13 +153,13 @@ class LiveTable:
 
     def _print_lines(self, lines: list[Line]) -> None:
         for spans in add_typed_options_to_lines(lines):
-            self._open_console.print(Text("".join(span.text for span in spans)), soft_wrap=True)
+            self._console.print(Text("".join(span.text for span in spans)), soft_wrap=True)
 
 
 def _build_cells(row: _RunningAction, now: float, width: int) -> list[Text | ProgressBar]:
     """Return the cells of an action: bar, amount, rate, partitions, remaining time and duration."""
     passed, progress = Text(_format_duration(now - row.began)), row.progress
-    is_wide, bars = width >= _WIDE, [Text("")] if width >= _WITH_BARS else []
+    is_wide, bars = width >= _MIN_COLUMNS_WITH_AMOUNTS, [Text("")] if width >= _MIN_COLUMNS_WITH_BARS else []
     if progress is not None and progress.phase:
         return [*bars, *[Text("")] * (3 if is_wide else 0), Text(progress.phase), passed]
     if not is_wide:
@@ -170,7 +168,7 @@ def _build_cells(row: _RunningAction, now: float, width: int) -> list[Text | Pro
         return [*bars, *[Text("")] * 4, passed]
     total = max(progress.records_total, progress.records)
     return [
-        *([ProgressBar(total, progress.records, width=_BAR)] if bars and progress.records_total else bars),
+        *([ProgressBar(total, progress.records, width=_BAR_COLUMNS)] if bars and progress.records_total else bars),
         Text(
             format_rough_count(progress.records)
             + (f" of {format_rough_count(total)}" if progress.records_total else "")

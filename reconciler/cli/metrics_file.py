@@ -133,8 +133,6 @@ _TOTAL: Final = "_total"
 
 
 class _MetricsCollector:
-    """Adapter from our metrics to the Prometheus library."""
-
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = metrics
 
@@ -168,5 +166,4 @@ def _rename_counter(text: str, name: str) -> str:
 
 
 def _replace_surrogates(value: str) -> str:
-    """Replace surrogates, which UTF-8 cannot encode."""
     return value.encode("utf-8", "replace").decode()

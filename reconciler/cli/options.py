@@ -390,7 +390,6 @@ def _list_parameters(
 
 
 def _take_bundle(kind: type, values: dict[str, Any]) -> Any:
-    """Move the values of a bundle out of `values` and build the bundle."""
     return kind(**{field.name: values.pop(field.name) for field in fields(kind)})
 
 
@@ -411,7 +410,6 @@ Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 
 
 def _check_state_options(state: str | None, *, no_state: bool) -> None:
-    """Reject `--state` together with `--no-state`."""
     if state is not None and no_state:
         hint = "Leave one out. Without a workspace and a state: --no-state --cluster NAME=URL"
         raise UsageError("--state and --no-state cannot be combined", hint=hint)
@@ -460,7 +458,7 @@ class LeaseOptions:
         from reconciler.operations.steps.runner import EmergencyRun, Stop
 
         stop = Stop()
-        with signals.forward_signals(stop, patience_s=signals.RUN_S), open_reporter(form) as report:
+        with signals.forward_signals(stop, patience_s=signals.RUN_PATIENCE_S), open_reporter(form) as report:
             yield EmergencyRun(
                 invocation=place.read_invocation(),
                 select=files.build_select(),

@@ -22,19 +22,18 @@ Kind: TypeAlias = Literal[
     "values",
     "a report",
 ]
-_MAX_BYTES: Final = 1 << 30
-"""Largest existing file that is read."""
-_IN_LINES: Final = ("records as JSON", "Parquet", "values")
+_MAX_READ_BYTES: Final = 1 << 30
+_FIRST_LINE_KINDS: Final = ("records as JSON", "Parquet", "values")
 """Kinds that are identified by their first line."""
-_REPORTS: Final = ("reconciler.plan/", "reconciler.drift/", "reconciler.validate/", "reconciler.error/")
+_REPORT_FORMATS: Final = ("reconciler.plan/", "reconciler.drift/", "reconciler.validate/", "reconciler.error/")
 """Values of `format` in JSON reports."""
-_MARKUP: Final = (b'<testsuites name="reconciler ', b"<footer><p>Made by reconciler ")
+_REPORT_MARKUP: Final = (b'<testsuites name="reconciler ', b"<footer><p>Made by reconciler ")
 """Text that identifies a JUnit or HTML report."""
 _MANIFESTS: Final = (".yaml", ".yml")
-_STATE: Final = ("lockfile.json", "catalog/head.json")
+_STATE_FILES: Final = ("lockfile.json", "catalog/head.json")
 """Files that identify the folder of a state or an embedded cluster."""
-_STATES: Final = ".reconciler"
-_REPOSITORY: Final = ".git"
+_STATE_FOLDER: Final = ".reconciler"
+_REPOSITORY_FOLDER: Final = ".git"
 
 
 def check_output(option: str, path: Path, kind: Kind, *, is_added_to: bool = False) -> Path:
@@ -87,19 +86,18 @@ def _check_location(option: str, path: Path) -> None:
 
 def _check_owner(option: str, path: Path, folders: Iterable[Path], hint: str) -> None:
     for folder in folders:
-        if folder.name == _STATES or any((folder / name).is_file() for name in _STATE):
+        if folder.name == _STATE_FOLDER or any((folder / name).is_file() for name in _STATE_FILES):
             raise UsageError(f"{option} {path} is in {folder}, which holds a state or a cluster", hint=hint)
-        if folder.name == _REPOSITORY:
+        if folder.name == _REPOSITORY_FOLDER:
             raise UsageError(f"{option} {path} is in the .git folder of a repository", hint=hint)
 
 
 def _check_content(option: str, path: Path, kind: Kind) -> None:
-    """Reject an existing file of another kind."""
     if not path.is_file():
         return
     with path.open("rb") as file:
-        body = file.readline(_MAX_BYTES) if kind in _IN_LINES else file.read(_MAX_BYTES)
-    if body and not _IS[kind](body):
+        body = file.readline(_MAX_READ_BYTES) if kind in _FIRST_LINE_KINDS else file.read(_MAX_READ_BYTES)
+    if body and not _TESTS[kind](body):
         message = f"{option} {path} is there already, and is not {kind}"
         raise UsageError(message, hint="It would be replaced. Name another file, or remove it. Nothing was done.")
 
@@ -130,8 +128,8 @@ def _is_records(line: bytes) -> bool:
 def _is_report(body: bytes) -> bool:
     if document := _parse_document(body):
         is_of_gitlab = document.keys() == {"create", "update", "delete"}
-        return is_of_gitlab or str(document.get("format")).startswith(_REPORTS) or _is_sarif(document)
-    return body.startswith(b"<!-- reconciler:") or any(prefix in body for prefix in _MARKUP)
+        return is_of_gitlab or str(document.get("format")).startswith(_REPORT_FORMATS) or _is_sarif(document)
+    return body.startswith(b"<!-- reconciler:") or any(prefix in body for prefix in _REPORT_MARKUP)
 
 
 def _is_sarif(document: Mapping[str, Any]) -> bool:
@@ -141,7 +139,7 @@ def _is_sarif(document: Mapping[str, Any]) -> bool:
         return False
 
 
-_IS: Final[Mapping[Kind, Callable[[bytes], bool]]] = {
+_TESTS: Final[Mapping[Kind, Callable[[bytes], bool]]] = {
     "a saved plan": _build_format_test("reconciler.plan/"),
     "metrics": _is_metrics,
     "a file of --known": _build_format_test("reconciler.known-drift/"),
@@ -152,4 +150,3 @@ _IS: Final[Mapping[Kind, Callable[[bytes], bool]]] = {
     "a report": _is_report,
 }
 KINDS: Final[Mapping[str, Kind]] = {"records": "records as JSON", "values": "values", "parquet": "Parquet"}
-"""Kinds of output by format of `topic consume`."""

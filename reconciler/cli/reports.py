@@ -42,8 +42,7 @@ _TITLES: Final[dict[Command, str]] = {
     "drift": "{} was not compared",
     "validate": "Files of {} are not valid",
 }
-_ROOM: Final = 100
-"""Bytes reserved for the line about omitted problems."""
+_RESERVED_BYTES: Final = 100
 
 
 @contextmanager
@@ -180,7 +179,7 @@ def format_remarks(remarks: Remarks) -> str:
     if not remarks.rows:
         return "\n".join([*head[:-1], *end]) + "\n"
     head += [f"**{pluralize(len(remarks.rows), 'problem')}**", "", "| where | what |", "| --- | --- |"]
-    room = LIMIT - len("\n".join([*head, *end]).encode()) - _ROOM
+    room = LIMIT - len("\n".join([*head, *end]).encode()) - _RESERVED_BYTES
     rows: list[str] = []
     for position, remark in enumerate(remarks.rows):
         hint = f". {remark.hint}" if remark.hint else ""
@@ -202,8 +201,7 @@ ForPipelines: TypeAlias = Literal["outputs", "gitlab"]
 `reports: terraform`.
 """
 _FORMS: Final[tuple[str, ...]] = (*(form for form in get_args(Form) if form != "text"), *get_args(ForPipelines))
-_ADDED_TO: Final = frozenset({"outputs"})
-"""Formats that are appended to an existing file."""
+_APPENDED_FORMATS: Final = frozenset({"outputs"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +219,6 @@ class Reports:
 
     files: tuple[tuple[str, Path], ...]
     form: Form
-    """The printed format."""
     command: Command
     invocation: Invocation
     environment: str | None
@@ -276,7 +273,7 @@ def _parse_report(
         raise UsageError(f"--report {text} is not FORM=FILE", hint=f"Write it as --report json={command}.json. {hint}")
     from reconciler.cli.output_files import check_output
 
-    path = invocation.cwd / check_output("--report", Path(name), "a report", is_added_to=form in _ADDED_TO)
+    path = invocation.cwd / check_output("--report", Path(name), "a report", is_added_to=form in _APPENDED_FORMATS)
     if any(other == path for _, other in others):
         raise UsageError(f"--report {text}: another report goes to that file", hint="Name a file for each.")
     return form, path
@@ -310,7 +307,6 @@ def report_usage_error(typed: Sequence[str], message: str, hint: str) -> None:
 
 
 def _read_option_values(typed: Sequence[str], *names: str) -> list[str]:
-    """Read the values of an option from the command line."""
     values: list[str] = []
     for position, word in enumerate(typed):
         name, equals, value = word.partition("=")
@@ -374,7 +370,6 @@ def _list_verdict_values(verdict: ReconcilerError | None) -> dict[str, str | int
 
 
 def _capture_output(show: Callable[[], None]) -> bytes:
-    """Return the bytes that `show` prints on standard output."""
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
     with redirect_stdout(stream):
@@ -393,7 +388,7 @@ def _write_file(path: Path, body: bytes) -> None:
 
 
 def _write_for_pipelines(form: str, path: Path, outcome: Outcome) -> None:
-    if form not in _ADDED_TO:
+    if form not in _APPENDED_FORMATS:
         _write_file(path, orjson.dumps(dict(outcome.counts)) + b"\n")
         return
     lines = "".join(f"{name}={_format_value(value)}\n" for name, value in outcome.values.items())

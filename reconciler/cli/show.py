@@ -311,7 +311,7 @@ def run_with_dialog(
         stop, ending = Stop(), FinishedRun()
         try:
             with (
-                signals.forward_signals(stop, patience_s=signals.RUN_S),
+                signals.forward_signals(stop, patience_s=signals.RUN_PATIENCE_S),
                 open_reporter(doing.form, ending) as report,
                 open_phase_line() as before,
             ):
@@ -390,7 +390,7 @@ class _PlanDialog:
             show_plan_text(planned, open_stderr())
 
 
-_QUIET_S: Final = 0.5
+_SILENT_S: Final = 0.5
 """Phases that take less time show nothing, because they would flicker."""
 _REDRAW_S: Final = 0.25
 
@@ -441,7 +441,7 @@ class PhaseLine:
         self._text = text
 
     def _draw_until_end(self) -> None:
-        pause = _QUIET_S
+        pause = _SILENT_S
         while not self._is_over.wait(pause):
             pause = _REDRAW_S
             with self._lock:
@@ -450,20 +450,20 @@ class PhaseLine:
     def _draw(self) -> None:
         if not self._is_over.is_set():
             text = f"{escape_invisible(self._text)} ({format_elapsed(float(int(time.monotonic() - self._began)))})"
-            self._screen.write(f"\r{cut_text(text, (self._screen.width or _NARROWEST) - _CTRL_C)}{_TO_THE_END}")
+            self._screen.write(
+                f"\r{cut_text(text, (self._screen.width or _MIN_COLUMNS) - _CURSOR_COLUMNS)}{_ERASE_LINE_END}"
+            )
             self._is_drawn = True
 
     def _erase(self) -> None:
         if self._is_drawn:
-            self._screen.write(f"\r{_TO_THE_END}")
+            self._screen.write(f"\r{_ERASE_LINE_END}")
             self._is_drawn = False
 
 
-_NARROWEST: Final = 20
-_CTRL_C: Final = 3
-"""Columns reserved for `^C` and the cursor."""
-_TO_THE_END: Final = "\x1b[K"
-"""Terminal code that erases the rest of a line."""
+_MIN_COLUMNS: Final = 20
+_CURSOR_COLUMNS: Final = 3
+_ERASE_LINE_END: Final = "\x1b[K"
 
 
 @contextmanager

@@ -17,19 +17,20 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Final, NoReturn, Protocol
 
-_NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _INTERRUPTED: Final = 130
 _INCOMPLETE: Final = 4
 _TWICE_MESSAGE: Final = (
     b"\nInterrupted twice: ended at once. Unfinished actions are as after a crash: the next run continues.\n"
 )
-_LATE: Final = b"\nInterrupted, and something still gave no answer: left. Whatever it did, the next run goes on.\n"
-_IDLE_S: Final = 2.5
+_HANGING_MESSAGE: Final = (
+    b"\nInterrupted, and something still gave no answer: left. Whatever it did, the next run goes on.\n"
+)
+_IDLE_PATIENCE_S: Final = 2.5
 """Time for cleaning up if no run was in progress."""
-RUN_S: Final = 6.0
+RUN_PATIENCE_S: Final = 6.0
 """Time for a run to stop; a cancelled pipeline sends a second signal after 7 s."""
-_CLEAN: Final = b"\r\x1b[K\x1b[?25h"
-"""Terminal code that erases the current line and shows the cursor."""
+_RESTORE_LINE: Final = b"\r\x1b[K\x1b[?25h"
 
 
 class Stoppable(Protocol):
@@ -41,8 +42,6 @@ class Stoppable(Protocol):
 
 
 class _SignalWatch:
-    """State of signal handling in the process."""
-
     stoppable: Stoppable | None = None
     patience_s: float | None = None
     is_asking: bool = False
@@ -56,7 +55,7 @@ _WATCH: Final = _SignalWatch()
 def install_handlers() -> None:
     """Install the handlers of both signals; called before slow imports."""
     _WATCH.is_signalled = _WATCH.has_begun = False
-    for number in _NUMBERS:
+    for number in _SIGNALS:
         signal.signal(number, _on_signal)
     signal.signal(signal.SIGALRM, _on_alarm)
     # The interpreter restores default handlers while it exits: a signal would then kill a finished run.
@@ -105,7 +104,7 @@ def leave_interrupts_to_child() -> Iterator[None]:
 
 
 def _ignore_signals() -> None:
-    for number in _NUMBERS:
+    for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
@@ -117,12 +116,12 @@ def _on_signal(_number: int, _frame: FrameType | None) -> None:
         _WATCH.has_begun = True
         signal.setitimer(signal.ITIMER_REAL, _WATCH.patience_s or 0)
         return
-    signal.setitimer(signal.ITIMER_REAL, _IDLE_S)
+    signal.setitimer(signal.ITIMER_REAL, _IDLE_PATIENCE_S)
     raise KeyboardInterrupt
 
 
 def _on_alarm(_number: int, _frame: FrameType | None) -> None:
-    _exit_now(_LATE, _INCOMPLETE if _WATCH.has_begun else _INTERRUPTED)
+    _exit_now(_HANGING_MESSAGE, _INCOMPLETE if _WATCH.has_begun else _INTERRUPTED)
 
 
 def _exit_now(message: bytes, code: int) -> NoReturn:
@@ -130,7 +129,7 @@ def _exit_now(message: bytes, code: int) -> NoReturn:
     error = sys.__stderr__
     try:
         if error is not None and select.select([], [error], [], 0)[1]:
-            os.write(error.fileno(), (_CLEAN if error.isatty() else b"") + message)
+            os.write(error.fileno(), (_RESTORE_LINE if error.isatty() else b"") + message)
     except (OSError, ValueError):
         pass  # standard error is closed
     finally:

@@ -61,5 +61,5 @@ def request_migration(
         )
 
     stop = Stop()
-    with signals.forward_signals(stop, patience_s=signals.RUN_S):
+    with signals.forward_signals(stop, patience_s=signals.RUN_PATIENCE_S):
         return change_migration(reach, which.migration, verb, which.cluster, confirm=confirm, stop=stop)

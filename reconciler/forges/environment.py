@@ -35,7 +35,6 @@ class _ForgeVariables:
     title: str
     api: tuple[str, ...]
     public_api: str
-    """URL of the public API; empty if there is none."""
     repository: tuple[str, ...]
     token: tuple[str, ...]
     token_hint: str

@@ -33,7 +33,7 @@ _TRAITS: Final = ForgeTraits(
     "nothing more, but in a pull request from a fork it can only read.",
 )
 _PAGE_SIZE: Final = 50
-_GONE: Final = 404
+_NOT_FOUND: Final = 404
 
 
 class Gitea(GitHubCompatibleForge):
@@ -92,14 +92,14 @@ class Gitea(GitHubCompatibleForge):
         """Edit or close an issue."""
         content = {"body": body, **({"state": "closed"} if closes else {})}
         path = f"{self._issues}/{issue.number}"
-        answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_GONE,))
-        return None if answer.status == _GONE else parse_issue(answer.parse_object())
+        answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_NOT_FOUND,))
+        return None if answer.status == _NOT_FOUND else parse_issue(answer.parse_object())
 
     def find_merged_requests(self, commit: str) -> list[int]:
         """Return the number of the merged pull request that contains a commit."""
         path = f"{self._repository}/commits/{quote(commit)}/pull"
-        answer = self._api.get(path, "see which pull request a commit is of", accepts=(_GONE,))
-        if answer.status == _GONE:
+        answer = self._api.get(path, "see which pull request a commit is of", accepts=(_NOT_FOUND,))
+        if answer.status == _NOT_FOUND:
             return []
         pull_request = parse_pull_request(answer.parse_object())
         return [pull_request.number] if pull_request.is_merged else []

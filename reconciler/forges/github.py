@@ -38,13 +38,13 @@ _TRAITS: Final = ForgeTraits(
     "from a fork can only read.",
     _find_retry_reason,
 )
-_NEXT: Final = re.compile(r'<([^>]*)>\s*;[^,]*\brel="?next"?')
+_NEXT_LINK: Final = re.compile(r'<([^>]*)>\s*;[^,]*\brel="?next"?')
 _PAGE_SIZE: Final = 100
-_NODES: Final = (
+_NODES_QUERY: Final = (
     "query($ids:[ID!]!){nodes(ids:$ids){"
     "...on IssueComment{id viewerDidAuthor isMinimized}...on Issue{id viewerDidAuthor}}}"
 )
-_MINIMIZE: Final = (
+_MINIMIZE_MUTATION: Final = (
     "mutation($id:ID!){minimizeComment(input:{subjectId:$id,classifier:OUTDATED}){minimizedComment{isMinimized}}}"
 )
 
@@ -65,12 +65,12 @@ class GitHubCompatibleForge:
     def edit_comment(self, number: int, comment: Comment, body: str) -> Comment | None:  # noqa: ARG002 - the protocol's
         """Edit a comment."""
         path = f"{self._issues}/comments/{comment.id}"
-        answer = self._api.send("PATCH", path, "edit its comment", body={"body": body}, accepts=(_GONE,))
-        return None if answer.status == _GONE else parse_comment(answer.parse_object())
+        answer = self._api.send("PATCH", path, "edit its comment", body={"body": body}, accepts=(_NOT_FOUND,))
+        return None if answer.status == _NOT_FOUND else parse_comment(answer.parse_object())
 
     def delete_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002 - the protocol's
         """Delete a comment."""
-        self._api.send("DELETE", f"{self._issues}/comments/{comment.id}", "delete its comment", accepts=(_GONE,))
+        self._api.send("DELETE", f"{self._issues}/comments/{comment.id}", "delete its comment", accepts=(_NOT_FOUND,))
 
     def set_label(self, number: int, label: str, others: Sequence[str]) -> None:
         """Add a label to a pull request and remove the others."""
@@ -81,7 +81,9 @@ class GitHubCompatibleForge:
         if label in keys and label not in present:
             self._api.send("POST", path, "label it", body={"labels": [keys[label]]}, is_repeatable=True)
         for other in present & keys.keys() & {*others}:
-            self._api.send("DELETE", f"{path}/{quote(str(keys[other]), safe='')}", "remove a label", accepts=(_GONE,))
+            self._api.send(
+                "DELETE", f"{path}/{quote(str(keys[other]), safe='')}", "remove a label", accepts=(_NOT_FOUND,)
+            )
 
     def _read_label_keys(self, names: Sequence[str]) -> dict[str, str | int]:
         """Map label names to the keys of the API: names on GitHub, ids on Gitea; unknown names are omitted."""
@@ -130,7 +132,7 @@ class GitHub(GitHubCompatibleForge):
 
     def collapse_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002 - the protocol's
         """Hide a comment as outdated."""
-        self._send_graphql("hide an older comment", _MINIMIZE, {"id": comment.node_id})
+        self._send_graphql("hide an older comment", _MINIMIZE_MUTATION, {"id": comment.node_id})
 
     def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
         """Return matching open issues by the token.
@@ -152,8 +154,8 @@ class GitHub(GitHubCompatibleForge):
         """Edit or close an issue."""
         content = {"body": body, **({"state": "closed", "state_reason": "completed"} if closes else {})}
         path = f"{self._issues}/{issue.number}"
-        answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_GONE, _DELETED))
-        return None if answer.status in {_GONE, _DELETED} else parse_issue(answer.parse_object())
+        answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_NOT_FOUND, _STATUS_GONE))
+        return None if answer.status in {_NOT_FOUND, _STATUS_GONE} else parse_issue(answer.parse_object())
 
     def find_merged_requests(self, commit: str) -> list[int]:
         """Return the numbers of the merged pull requests that contain a commit."""
@@ -179,8 +181,8 @@ class GitHub(GitHubCompatibleForge):
 
     def _may_write(self, login: str) -> bool:
         path = f"{self._repository}/collaborators/{quote(login, safe='')}/permission"
-        answer = self._api.get(path, "see who may write", accepts=(_GONE,))
-        return answer.status != _GONE and answer.read_field("permission") in {"admin", "write"}
+        answer = self._api.get(path, "see who may write", accepts=(_NOT_FOUND,))
+        return answer.status != _NOT_FOUND and answer.read_field("permission") in {"admin", "write"}
 
     def _list_comments(self, number: int) -> Iterator[Comment]:
         path = f"{self._issues}/{number}/comments?per_page={_PAGE_SIZE}"
@@ -193,13 +195,15 @@ class GitHub(GitHubCompatibleForge):
             seen.add(place)
             answer = self._api.get(place, what)
             yield from answer.parse_objects()
-            following = _NEXT.search(answer.headers.get("link", ""))
+            following = _NEXT_LINK.search(answer.headers.get("link", ""))
             place = None if following is None else following[1]
 
     def _find_own_nodes(self, nodes: Sequence[str]) -> set[str]:
         own: set[str] = set()
         for start in range(0, len(nodes), _PAGE_SIZE):
-            data = self._send_graphql("see who wrote a comment", _NODES, {"ids": nodes[start : start + _PAGE_SIZE]})
+            data = self._send_graphql(
+                "see who wrote a comment", _NODES_QUERY, {"ids": nodes[start : start + _PAGE_SIZE]}
+            )
             for node in data.get("nodes") or ():
                 is_own = isinstance(node, dict) and node.get("viewerDidAuthor") is True
                 if is_own and node.get("isMinimized") is not True:
@@ -221,8 +225,8 @@ class GitHub(GitHubCompatibleForge):
         )
 
 
-_GONE: Final = 404
-_DELETED: Final = 410
+_NOT_FOUND: Final = 404
+_STATUS_GONE: Final = 410
 
 
 def parse_comment(row: Mapping[str, Any]) -> Comment:

@@ -24,7 +24,7 @@ _TRAITS: Final = ForgeTraits(
     "Use a project access token with the scope `api` and the role Reporter or more, as a masked variable GITLAB_TOKEN.",
 )
 _PAGE_SIZE: Final = 100
-_GONE: Final = 404
+_NOT_FOUND: Final = 404
 
 
 class GitLab:
@@ -66,13 +66,13 @@ class GitLab:
     def edit_comment(self, number: int, comment: Comment, body: str) -> Comment | None:
         """Edit a note."""
         path = f"{self._build_notes_path(number)}/{comment.id}"
-        answer = self._api.send("PUT", path, "edit its comment", body={"body": body}, accepts=(_GONE,))
-        return None if answer.status == _GONE else Comment(comment.id, body, comment.url)
+        answer = self._api.send("PUT", path, "edit its comment", body={"body": body}, accepts=(_NOT_FOUND,))
+        return None if answer.status == _NOT_FOUND else Comment(comment.id, body, comment.url)
 
     def delete_comment(self, number: int, comment: Comment) -> None:
         """Delete a note."""
         self._api.send(
-            "DELETE", f"{self._build_notes_path(number)}/{comment.id}", "delete its comment", accepts=(_GONE,)
+            "DELETE", f"{self._build_notes_path(number)}/{comment.id}", "delete its comment", accepts=(_NOT_FOUND,)
         )
 
     def collapse_comment(self, number: int, comment: Comment) -> None:
@@ -104,8 +104,8 @@ class GitLab:
         """Edit or close an issue."""
         content = {"description": body, **({"state_event": "close"} if closes else {})}
         path = f"{self._project}/issues/{issue.number}"
-        answer = self._api.send("PUT", path, "change its issue", body=content, accepts=(_GONE,))
-        return None if answer.status == _GONE else _parse_issue(answer.parse_object())
+        answer = self._api.send("PUT", path, "change its issue", body=content, accepts=(_NOT_FOUND,))
+        return None if answer.status == _NOT_FOUND else _parse_issue(answer.parse_object())
 
     def read_pull_request(self, number: int) -> PullRequest:
         """Return a merge request."""

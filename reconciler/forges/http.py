@@ -37,25 +37,21 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger("reconciler.forges")
 _BACKOFF: Final = Backoff(0.25, 20.0, spread=0.5)
-_ATTEMPTS: Final = 8
+_MAX_ATTEMPTS: Final = 8
 """Attempts without an answer; waits for a rate limit do not count."""
 _READ_TIMEOUT_S: Final = 30.0
-"""Timeout of one read."""
-_MAX_BYTES: Final = 64 << 20
-"""Largest response, well above a hundred comments of full length."""
+_MAX_RESPONSE_BYTES: Final = 64 << 20
 _CHUNK_BYTES: Final = 64 << 10
-_HOPS: Final = 5
-_MESSAGE_CHARACTERS: Final = 500
-"""Largest excerpt of a forge's text in an error message."""
+_MAX_REDIRECTS: Final = 5
+_MAX_MESSAGE_CHARACTERS: Final = 500
 _SECONDARY_LIMIT_PAUSE_S: Final = 60.0
 """Pause after GitHub's secondary rate limit if the response names none."""
 
-_CHECK: Final = "Check the address of the API, and any proxy in between."
-_BUSY: Final = frozenset({502, 503, 504})
-_MOVED: Final = frozenset({301, 302, 303, 307, 308})
-_MOVED_SAME_METHOD: Final = frozenset({307, 308})
-_UNSENT: Final = (exceptions.NewConnectionError, exceptions.ConnectTimeoutError, exceptions.ProxyError)
-"""Errors that occur before a request is sent."""
+_CHECK_API_HINT: Final = "Check the address of the API, and any proxy in between."
+_BUSY_STATUSES: Final = frozenset({502, 503, 504})
+_REDIRECT_STATUSES: Final = frozenset({301, 302, 303, 307, 308})
+_METHOD_KEEPING_STATUSES: Final = frozenset({307, 308})
+_ERRORS_BEFORE_SENDING: Final = (exceptions.NewConnectionError, exceptions.ConnectTimeoutError, exceptions.ProxyError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +70,7 @@ class ForgeResponse:
         except orjson.JSONDecodeError as error:
             why = explain_invalid_json(error, self.body)
             message = f"the answer of {self.host} is not a response of the forge's API: {why}"
-            raise UserError(message, hint=_CHECK) from error
+            raise UserError(message, hint=_CHECK_API_HINT) from error
 
     def parse_objects(self) -> list[dict[str, Any]]:
         """Parse a list of objects that have a numeric `id`."""
@@ -97,7 +93,7 @@ class ForgeResponse:
 
     def _unreadable_error(self) -> UserError:
         message = f"the answer of {self.host} is not a response of the forge's API"
-        return UserError(message, hint=_CHECK)
+        return UserError(message, hint=_CHECK_API_HINT)
 
 
 RetryReason: TypeAlias = Literal["limit", "busy"]
@@ -114,9 +110,7 @@ class ForgeTraits:
 
     title: str
     rights_hint: str
-    """Hint that names the rights that the token needs."""
     find_retry_reason: Callable[[ForgeResponse], RetryReason | None] = _find_no_reason
-    """Finds a reason to retry a successful response."""
 
 
 class ApiClient:
@@ -164,14 +158,14 @@ class ApiClient:
             UserError: The forge refuses the request.
         """
         again = method != "POST" if is_repeatable is None else is_repeatable
-        tries = Tries(_BACKOFF, attempts=_ATTEMPTS, within_s=self._remaining_s)
+        tries = Tries(_BACKOFF, attempts=_MAX_ATTEMPTS, within_s=self._remaining_s)
         url = path if "://" in path else f"{self._settings.api}{path}"
         content = None if body is None else orjson.dumps(body)
-        for _ in range(_HOPS):
+        for _ in range(_MAX_REDIRECTS):
             answer = self._send_with_retries(
                 method, self._check_host(url), what, content, tries=tries, is_repeatable=again
             )
-            if answer.status not in _MOVED:
+            if answer.status not in _REDIRECT_STATUSES:
                 break
             url = self._read_redirect(answer, url, method)
         if answer.status in accepts or is_success(answer.status):
@@ -189,20 +183,20 @@ class ApiClient:
                 self._reject_untrusted_certificate(cause)
                 reason = self._redact_line(str(cause)) or type(cause).__name__
                 if isinstance(error, exceptions.LocationValueError):
-                    raise UserError(f"{self._host} names an invalid address: {reason}", hint=_CHECK) from error
+                    raise UserError(f"{self._host} names an invalid address: {reason}", hint=_CHECK_API_HINT) from error
                 if isinstance(error, exceptions.DecodeError):
                     message = f"{self._host} does not speak as an API does: {reason}"
-                    raise UserError(message, hint=_CHECK) from error
+                    raise UserError(message, hint=_CHECK_API_HINT) from error
                 problem = f"{self._host} does not answer: {reason}"
-                if not (is_repeatable or isinstance(error, _UNSENT)):
+                if not (is_repeatable or isinstance(error, _ERRORS_BEFORE_SENDING)):
                     raise self._unanswered_error(problem, what) from error
                 self._wait_before_retry(tries, problem, what, error)
                 continue
             trouble = self._traits.find_retry_reason(answer) if is_success(answer.status) else None
             pause_s = self._read_requested_pause(answer, is_limited=trouble == "limit")
-            if pause_s is not None and (is_repeatable or answer.status not in _BUSY):
+            if pause_s is not None and (is_repeatable or answer.status not in _BUSY_STATUSES):
                 self._wait_for_limit(answer, what, pause_s)
-            elif answer.status in _BUSY or trouble is not None:
+            elif answer.status in _BUSY_STATUSES or trouble is not None:
                 problem = f"{self._host} answers {answer.status}"
                 problem += f": {self._read_reason(answer)}" if trouble is not None else ""
                 if not is_repeatable:
@@ -235,9 +229,9 @@ class ApiClient:
             body = bytearray()
             while chunk := response.read1(_CHUNK_BYTES):
                 body += chunk
-                if len(body) > _MAX_BYTES:
+                if len(body) > _MAX_RESPONSE_BYTES:
                     message = f"the answer of {self._host} does not end"
-                    raise UserError(message, hint=_CHECK)
+                    raise UserError(message, hint=_CHECK_API_HINT)
                 if self._remaining_s <= 0:
                     raise exceptions.TimeoutError("the answer does not end in time")
             log_debug(_LOGGER, "asked", method=method, path=urlsplit(url).path, status=response.status)
@@ -248,7 +242,6 @@ class ApiClient:
         return self._settings.within_s - self._clock.elapsed_s
 
     def _check_host(self, url: str) -> str:
-        """Reject a URL of another host, which must not get the token."""
         if _parse_origin(url) != _parse_origin(self._settings.api):
             message = f"{self._host} redirects to {self._redact_line(urlsplit(url).netloc)}, which is another host"
             raise UserError(message, hint="The token was not sent to it. If that host is right, name its API instead.")
@@ -258,8 +251,8 @@ class ApiClient:
         try:
             place = urljoin(url, answer.headers.get("Location", ""))
         except ValueError as error:
-            raise UserError(f"{self._host} redirects to an invalid address", hint=_CHECK) from error
-        if method != "GET" and answer.status not in _MOVED_SAME_METHOD:
+            raise UserError(f"{self._host} redirects to an invalid address", hint=_CHECK_API_HINT) from error
+        if method != "GET" and answer.status not in _METHOD_KEEPING_STATUSES:
             message = f"{self._host} says that {self._settings.repository} has moved"
             raise UserError(message, hint="Give its new name with --repository.")
         return place
@@ -276,7 +269,7 @@ class ApiClient:
                 and ("retry-after" in headers or is_spent or b"rate limit" in answer.body.lower())
             )
         )
-        if not is_limit and not (answer.status in _BUSY and "retry-after" in headers):
+        if not is_limit and not (answer.status in _BUSY_STATUSES and "retry-after" in headers):
             return None
         if (named := self._parse_retry_after(headers.get("retry-after"))) is not None:
             return named
@@ -357,7 +350,7 @@ class ApiClient:
 
     def _redact_line(self, text: str) -> str:
         """Return text of the forge as one short line without the token."""
-        return to_one_line(text.replace(self._settings.token, "***"))[:_MESSAGE_CHARACTERS]
+        return to_one_line(text.replace(self._settings.token, "***"))[:_MAX_MESSAGE_CHARACTERS]
 
 
 def _to_text(part: object) -> str:

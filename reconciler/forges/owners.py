@@ -16,13 +16,12 @@ if TYPE_CHECKING:
     from reconciler.forges.protocol import Kind
 
 
-_PLACES: Final[dict[Kind, tuple[str, ...]]] = {
+_PATHS: Final[dict[Kind, tuple[str, ...]]] = {
     "github": (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS"),
     "gitlab": ("CODEOWNERS", "docs/CODEOWNERS", ".gitlab/CODEOWNERS"),
     "gitea": ("CODEOWNERS", "docs/CODEOWNERS", ".gitea/CODEOWNERS"),
 }
-_MAX_BYTES: Final = 3 << 20
-"""Largest CODEOWNERS file that GitHub reads."""
+_MAX_FILE_BYTES: Final = 3 << 20
 _OWNER: Final = re.compile(r"@[A-Za-z0-9_](?:[A-Za-z0-9_./-]*[A-Za-z0-9_-])?")
 """A user or team such as `@org/team`; e-mail addresses are ignored."""
 _SECTION: Final = re.compile(r"\^?\[([^\]]+)\](?:\[\d+\])?(.*)")
@@ -60,11 +59,11 @@ def find_repository_root(folder: Path) -> Path | None:
 
 
 def _read_codeowners(root: Path, kind: Kind) -> str:
-    for place in _PLACES[kind]:
+    for place in _PATHS[kind]:
         path = root / place
         if path.is_file() and path.resolve().is_relative_to(root.resolve()):
             with path.open("rb") as file:
-                return file.read(_MAX_BYTES).decode(errors="replace")
+                return file.read(_MAX_FILE_BYTES).decode(errors="replace")
     return ""
 
 

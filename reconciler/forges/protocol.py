@@ -18,7 +18,6 @@ _MARKER: Final = re.compile(r"<!-- reconciler:([a-z-]+)((?: [a-z]+=[A-Za-z0-9._-
 OUTDATED: Final = "outdated"
 """Command in the marker of a collapsed comment; searches skip it."""
 RESULTS: Final = ("no changes", "changes", "danger", "blocked", "errors")
-"""Results of a plan, worst last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,6 @@ class Marker:
     items: int | None = None
     """Number of actions, findings or errors; `None` in comments of older versions."""
     approvers: int = 0
-    """Number of required approvals."""
     verdict: str = ""
     """`errors`, `blocked` or `danger`; empty for plans without them."""
 
@@ -168,12 +166,10 @@ class ForgeSettings:
 
     kind: Kind
     api: str
-    """REST API, without a trailing slash."""
     repository: str
     """`OWNER/NAME`; on GitLab with all groups, or the project id."""
     token: str = field(repr=False)
     token_name: str
-    """Environment variable that holds the token."""
     tool: str
     """Version of reconciler."""
     within_s: float
@@ -194,7 +190,6 @@ class Comment:
     node_id: str = ""
     """Id in GitHub's GraphQL API."""
     changed_ms: int = 0
-    """Time of its last change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +201,6 @@ class PullRequest:
     head: str
     """Hash of the last commit."""
     author: str
-    """Login name."""
     is_merged: bool
     is_closed: bool = False
     """Whether it was closed without a merge."""
@@ -219,7 +213,6 @@ class Approval:
     by: str
     at_ms: int
     approves_head: bool
-    """Whether it approves the last commit."""
 
 
 @dataclass(frozen=True, slots=True)

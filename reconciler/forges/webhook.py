@@ -16,10 +16,9 @@ from reconciler.runtime.text import to_one_line
 
 _BACKOFF: Final = Backoff(0.25, 10.0, spread=0.5)
 _ATTEMPTS: Final = 4
-_SECONDS: Final = 20.0
-_MAX_BYTES: Final = 1 << 20
-"""Bytes of a response that are read."""
-_MAX_REASON: Final = 200
+_TIMEOUT_S: Final = 20.0
+_MAX_RESPONSE_BYTES: Final = 1 << 20
+_MAX_REASON_CHARACTERS: Final = 200
 _RETRIED_STATUSES: Final = frozenset({429, 502, 503, 504})
 
 
@@ -40,10 +39,10 @@ def send(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_
             with (
                 open_pool(url, context, headers) as pool,
                 pool.request(
-                    "POST", url, json={"text": text}, timeout=_SECONDS, redirect=False, preload_content=False
+                    "POST", url, json={"text": text}, timeout=_TIMEOUT_S, redirect=False, preload_content=False
                 ) as answer,
             ):
-                content = answer.read(_MAX_BYTES).decode(errors="replace")
+                content = answer.read(_MAX_RESPONSE_BYTES).decode(errors="replace")
         except HTTPError as error:
             problem: ReconcilerError = RetryableError(
                 f"the webhook in {name} does not answer ({type(find_root_cause(error)).__name__})",
@@ -53,7 +52,7 @@ def send(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_
         else:
             if is_success(answer.status):
                 return
-            reason = to_one_line(content.replace(url, "***"))[:_MAX_REASON]
+            reason = to_one_line(content.replace(url, "***"))[:_MAX_REASON_CHARACTERS]
             message = f"the webhook in {name} answers {answer.status}: {reason or answer.reason}"
             problem = UserError(message, hint=f"See that {name} holds its whole address, and that it still exists.")
             is_final = answer.status not in _RETRIED_STATUSES

@@ -91,7 +91,6 @@ class ImportedCluster:
     bootstrap_servers: tuple[str, ...]
     cluster_id: str | None = None
     security: Mapping[str, str] = field(default_factory=dict)
-    """Fields of a Cluster's `security`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,7 +402,6 @@ def _entries_without_merge(content: dict[str, Any]) -> Iterator[tuple[str, Any]]
 
 
 def _merge_bases(merge: Any) -> dict[str, Any]:
-    """Merge the mappings of a merge key; the first one wins."""
     bases: dict[str, Any] = {}
     for base in reversed(merge if isinstance(merge, list) else [merge]):
         if isinstance(base, dict):

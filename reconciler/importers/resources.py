@@ -202,7 +202,6 @@ class ClusterResources:
 
     topics: dict[str, Topic] = field(default_factory=dict)
     places: dict[str, SourcePlace] = field(default_factory=dict)
-    """Positions of topics in the source, by name."""
     bindings: Mapping[AccessBinding, SourcePlace] = field(default_factory=dict)
 
 

@@ -36,7 +36,6 @@ VERSION: Final = 4
 _MANAGED: Final = "managed"
 _DEPOSED: Final = "it is deposed: another one is in its place, and the next apply there deletes it"
 _DEFAULT: Final = "kafka"
-"""Cluster name for a provider without an alias."""
 _PROVIDER: Final = re.compile(r'(?:module\.(.+)\.)?provider\["[^"]*"\](?:\.([A-Za-z0-9_-]+))?$')
 _LIKE: Final = re.compile("kafka|confluent|redpanda")
 """Resource types of other providers that are reported as not imported."""
@@ -50,7 +49,6 @@ class _ResourceInstance(NamedTuple):
     at: Fields
     kind: str
     attributes_key: str
-    """Key of the mapping with its fields."""
     cluster: str
     is_deposed: bool
 
@@ -153,7 +151,6 @@ def _parse_json(raw: bytes) -> Any:
 
 
 def _list_instances(whole: Fields) -> Iterator[_ResourceInstance]:
-    """Yield the instances of managed resources in a state file."""
     for resource in whole.iterate_mappings("resources"):
         if (kind := _read_kind(resource)) is None:
             continue

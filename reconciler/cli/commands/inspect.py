@@ -168,7 +168,7 @@ def verify_command(
     from reconciler.operations.verify import VerifyOptions, verify
 
     stop = Stop()
-    with signals.forward_signals(stop, patience_s=signals.RUN_S), open_reporter("text") as report:
+    with signals.forward_signals(stop, patience_s=signals.RUN_PATIENCE_S), open_reporter("text") as report:
         how = VerifyOptions(deep=deep, report=report, stop=stop)
         verified = verify(from_state.build_site_options(files, place), left, right, how)
     print_result(form, lambda: format_verification(verified), lambda: VERIFICATION.build_row(verified))
@@ -198,7 +198,7 @@ def _verify_link(
             hint="Give only the link: each of its mirrors is compared with its source.",
         )
     stop, address = Stop(), parse_link_address(link)
-    with signals.forward_signals(stop, patience_s=signals.RUN_S), open_reporter("text") as report:
+    with signals.forward_signals(stop, patience_s=signals.RUN_PATIENCE_S), open_reporter("text") as report:
         how = VerifyOptions(deep=deep, report=report, stop=stop)
         verified = verify_link(from_state.build_site_options(files, place), address, how)
     print_result(form, lambda: format_link_comparison(verified), lambda: LINK_VERIFICATION.build_row(verified))

@@ -65,8 +65,6 @@ Timeout = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class _VerbOptions:
-    """Options that all verbs share."""
-
     files: FileOptions
     acting: LeaseOptions
     place: WorkspaceOptions

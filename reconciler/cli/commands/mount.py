@@ -91,7 +91,6 @@ def _request_and_show(
     yes: bool,
     form: Literal["text", "json"],
 ) -> None:
-    """Cancel or delete a migration and show the result."""
     from reconciler.cli.json.mounts_json import MIGRATION
 
     done = request_migration(reach, which, verb, yes=yes, form=form)
@@ -151,7 +150,7 @@ def release_command(
         return confirm_effects(format_release(release), "Release the topic?", yes=yes, form=form)
 
     stop, request = Stop(), ReleaseRequest(location=location, owner=owner, cluster=cluster, allow=tuple(allow or ()))
-    with signals.forward_signals(stop, patience_s=signals.RUN_S):
+    with signals.forward_signals(stop, patience_s=signals.RUN_PATIENCE_S):
         done = release_topic(by_state.build_site_options(files, place), request, confirm=confirm, stop=stop)
     print_result(form, lambda: format_release_result(done), lambda: MOUNT_RELEASE.build_row(done))
 

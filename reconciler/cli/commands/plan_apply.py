@@ -401,7 +401,6 @@ def _parse_interval(text: str) -> float:
 
 
 def _print_pass(upkeep: PassResult, number: int, form: str) -> None:
-    """Print one of several passes as one line."""
     from reconciler.cli.console import open_stdout
 
     if form == "json":

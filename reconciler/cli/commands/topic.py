@@ -330,7 +330,7 @@ def profile_command(
 
     retention_ms = None if retention is None else round(parse_seconds("--retention", retention) * 1000)
     stop = Stop()
-    with signals.forward_signals(stop, patience_s=signals.RUN_S):
+    with signals.forward_signals(stop, patience_s=signals.RUN_PATIENCE_S):
         profiled = profile_topic(by_state.build_site_options(files, place), address, retention_ms, stop=stop)
 
     def lines() -> list[Line]:

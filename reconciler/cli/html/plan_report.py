@@ -38,9 +38,8 @@ if TYPE_CHECKING:
 
 MOST_DRAWN: Final = 300
 """Maximum number of actions in a picture; Mermaid draws at most 500 arrows."""
-_MOST_NAMED: Final = 50
-"""Maximum number of consumer groups in a row."""
-_SHORT: Final = 12
+_MAX_GROUPS: Final = 50
+_SHORT_DIGEST: Final = 12
 
 
 def build_plan_report(plan: Plan) -> Report:
@@ -85,8 +84,8 @@ def _list_plan_facts(plan: Plan) -> Iterator[Fact]:
         yield Fact("environment", plan.environment)
     yield Fact("state", f"#{plan.base.serial}" if plan.base else "none yet")
     if plan.git_commit:
-        yield Fact("commit", plan.git_commit[:_SHORT], whole=plan.git_commit, is_commit=True)
-    yield Fact("digest", plan.digest[:_SHORT], whole=plan.digest)
+        yield Fact("commit", plan.git_commit[:_SHORT_DIGEST], whole=plan.git_commit, is_commit=True)
+    yield Fact("digest", plan.digest[:_SHORT_DIGEST], whole=plan.digest)
 
 
 def _draw_order(plan: Plan) -> dict[str, Any]:
@@ -182,10 +181,10 @@ def _list_action_facts(action: Action) -> Iterator[tuple[str, str]]:
     if action.risk is not Risk.NONE:
         yield "risk", action.risk.value.replace("-", " ")
     if estimate.groups:
-        more = len(estimate.groups) - _MOST_NAMED
+        more = len(estimate.groups) - _MAX_GROUPS
         yield (
             "read by",
-            ", ".join(estimate.groups[:_MOST_NAMED]) + (f" and {format_count(more)} more" if more > 0 else ""),
+            ", ".join(estimate.groups[:_MAX_GROUPS]) + (f" and {format_count(more)} more" if more > 0 else ""),
         )
     if estimate.groups is None:
         yield "read by", "unknown"
@@ -193,7 +192,7 @@ def _list_action_facts(action: Action) -> Iterator[tuple[str, str]]:
         yield "in object storage", estimate.location
     if estimate.engine:
         yield "runs", estimate.engine
-    for lost in estimate.unreadable[:_MOST_NAMED]:
+    for lost in estimate.unreadable[:_MAX_GROUPS]:
         where = f"{lost.topic}, partition {lost.partition}, offsets {lost.start} to {lost.stop - 1}"
         yield "becomes unreadable", f"{where}, {format_bytes(lost.bytes)}"
     if isinstance(action, Transition):

@@ -44,12 +44,10 @@ class Entry:
     flags: tuple[str, ...] = ()
     """Values to filter by: `blocked`, `danger`."""
     notes: tuple[str, ...] = ()
-    """Costs and reasons."""
     size: str = ""
     fields: tuple[Cells, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
     copies: tuple[tuple[str, str], ...] = ()
-    """Purposes and texts of copy buttons."""
     commit: str = ""
     after: tuple[str, ...] = ()
     source: str | None = None
@@ -108,7 +106,6 @@ class Report:
     remarks: tuple[str, ...] = ()
     """Sentences above the rows."""
     picture: str = ""
-    """Mermaid text, or empty."""
     picture_title: str = ""
     picture_note: str = ""
 
@@ -131,7 +128,7 @@ def build_sections(
 
 MOST_STATIC: Final = 200
 """Maximum number of dangerous rows shown without scripts."""
-_HEAVY: Final = (Tone.DANGER, Tone.REMOVE)
+_DANGEROUS_TONES: Final = (Tone.DANGER, Tone.REMOVE)
 _DATA: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "#": "\\u0023"}
 
 
@@ -215,7 +212,7 @@ def _render_static(report: Report) -> Iterator[str]:
         yield f"<section><h2>{escape_html(part.title)} ({format_count(part.count)})</h2>"
         if part.hint:
             yield f"<p>{escape_html(part.hint)}</p>"
-        if part.tone in _HEAVY or not any(group.title for group in part.groups):
+        if part.tone in _DANGEROUS_TONES or not any(group.title for group in part.groups):
             yield from _render_static_table(part)
         else:
             counts = (f"{group.title}: {format_count(len(group.entries))}" for group in part.groups[:MOST_STATIC])
@@ -251,7 +248,6 @@ def _render_picture(report: Report) -> Iterator[str]:
 
 
 def _format_rows(report: Report, forge: Forge | None) -> str:
-    """Format the rows as JSON that contains no HTML markup."""
     data = {
         "columns": report.columns,
         "nothing": report.nothing,

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 Row: TypeAlias = dict[str, Any]
-"""A JSON object."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,7 +151,6 @@ _CONVERSIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "seconds_left": _round_seconds,
     "skew": _round_seconds,
 }
-"""Conversions of values by key."""
 
 
 def format_document(document: Row | BaseModel) -> bytes:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 MOST_RESULTS: Final = 25_000
-"""Maximum number of results that code scanning accepts."""
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _WITHOUT_PLACE: Final = "reconciler.yaml"
 """File of results without a position, which code scanning rejects."""

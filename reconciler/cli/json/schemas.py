@@ -271,7 +271,6 @@ def _load_type_imports(module: str) -> dict[str, Any]:
 
 @cache
 def _read_attribute_texts(module: str) -> dict[str, str]:
-    """Read the docstrings of attributes in a module, by `Class.attribute`."""
     return {
         f"{record.name}.{line.target.id}": _join_lines(text.value.value) or ""
         for record in _parse_source(module).body

@@ -93,7 +93,6 @@ def _describe_replacement(action: Action) -> str:
 
 
 def _describe_unreadable(estimate: Estimate) -> str:
-    """Describe the total of the offsets that become unreadable; the JSON lists them by partition."""
     lost = estimate.unreadable
     if not lost:
         return ""
@@ -181,7 +180,7 @@ def format_reason(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912
             assert_never(reason)
 
 
-_FEW_TOPICS: Final = 8
+_MAX_TEXTS: Final = 8
 _RECREATED: Final = "deleted and created again outside the plans of this workspace"
 _RECREATED_TOPIC: Final = f"mounted again, or {_RECREATED}"
 
@@ -306,11 +305,11 @@ def _format_stretches(stretches: Sequence[OffsetStretch], *, has_starts: bool = 
 
 def _join_first(texts: Iterable[str]) -> str:
     all_of_it = list(texts)
-    more = f", and {pluralize(len(all_of_it) - _FEW_TOPICS, 'more', 'more')}" if len(all_of_it) > _FEW_TOPICS else ""
-    return ", ".join(all_of_it[:_FEW_TOPICS]) + more
+    more = f", and {pluralize(len(all_of_it) - _MAX_TEXTS, 'more', 'more')}" if len(all_of_it) > _MAX_TEXTS else ""
+    return ", ".join(all_of_it[:_MAX_TEXTS]) + more
 
 
-_NAMED = 3
+_MAX_GROUPS = 3
 
 
 def format_mount_headline(action: Transition, mounting: Mounting) -> str:
@@ -375,7 +374,7 @@ def _name_readers(estimate: Estimate) -> str:
         return "its readers are unknown"
     if not groups:
         return "no group is reading it"
-    names = ", ".join(groups[:_NAMED]) + (" …" if len(groups) > _NAMED else "")
+    names = ", ".join(groups[:_MAX_GROUPS]) + (" …" if len(groups) > _MAX_GROUPS else "")
     return f"{pluralize(len(groups), 'group')} {'is' if len(groups) == 1 else 'are'} reading it ({names})"
 
 
@@ -413,7 +412,7 @@ def _is_unmount(action: Transition | RunJob) -> bool:
     return action.verb == UNMOUNT.name
 
 
-_FEW = 3
+_MAX_VALUES = 3
 
 
 def choose_action_mark(action: Action) -> tuple[str, Tone]:
@@ -537,7 +536,11 @@ def list_details(resource: Resource) -> list[str]:
         ]
     groups = ([path for path in sorted(fields) if path.startswith(group)] for group in (CONFIGS, PROPERTIES, ACLS))
     return [
-        text for paths in groups if len(paths) > _FEW for path in paths for text in _format_field(path, fields[path])
+        text
+        for paths in groups
+        if len(paths) > _MAX_VALUES
+        for path in paths
+        for text in _format_field(path, fields[path])
     ]
 
 
@@ -620,7 +623,7 @@ def _join_nonempty(*parts: str) -> str:
 def format_acls(acls: Sequence[TopicAcl]) -> str:
     """Format access rules, or their number if there are many."""
     rules = to_rule_fields(acls)
-    if len(rules) > _FEW:
+    if len(rules) > _MAX_VALUES:
         return pluralize(len(rules), "access rule")
     return ", ".join(f"{format_field_name(path)}: {format_value(path, rules[path])}" for path in sorted(rules))
 

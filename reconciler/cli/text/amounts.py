@@ -155,9 +155,9 @@ def _format_leaf(value: object) -> str:
 _CONFIGS: Final = "configs."
 _PROPERTIES: Final = "properties."
 _QUOTA_OF_BYTES: Final = "quotas.bytes"
-_FEW: Final = 3
+_MAX_CONFIGS: Final = 3
 _REORDERED: Final = "in another order"
-_LONG: Final = re.compile(r"(\d{5,})([A-Za-z]*)")
+_LONG_NUMBER: Final = re.compile(r"(\d{5,})([A-Za-z]*)")
 """A number of five or more digits; the other value is shown in its unit."""
 _WHOLE: Final = re.compile(r"\d{1,19}")
 
@@ -200,7 +200,7 @@ def format_field_sides(path: str, before: Value | list[object], after: Value | l
     texts = [format_value(path, before), format_value(path, after)]
     if isinstance(before, str) and isinstance(after, str):
         for long, (raw, other) in enumerate(((before, after), (after, before))):
-            quantity = _LONG.fullmatch(texts[long])
+            quantity = _LONG_NUMBER.fullmatch(texts[long])
             if quantity is None or not int(quantity[1]) or not _WHOLE.fullmatch(raw) or not _WHOLE.fullmatch(other):
                 continue
             one, rest = divmod(int(raw), int(quantity[1]))
@@ -240,7 +240,7 @@ def _format_rule_change(change: Change) -> str:
 
 def format_configs(configs: Mapping[str, str], prefix: str = _CONFIGS) -> str:
     """Format configs or cluster properties; only their number if there are many."""
-    if len(configs) > _FEW:
+    if len(configs) > _MAX_CONFIGS:
         return f"{len(configs)} {prefix.rstrip('.')}"
     return ", ".join(f"{key} {format_value(prefix + key, configs[key])}" for key in sorted(configs))
 

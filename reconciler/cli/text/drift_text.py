@@ -37,7 +37,7 @@ SIGNS: Final[dict[DriftClass, tuple[str, Tone]]] = {
     "pending": ("…", Tone.QUIET),
     "unmanaged": ("?", Tone.QUIET),
 }
-_FEW: Final = 3
+_MAX_UNMANAGED: Final = 3
 """Unmanaged resources that are listed; if there are more, they are only counted."""
 _WIDTH: Final = max(map(len, CLASSES)) + 1
 
@@ -78,7 +78,7 @@ def _split_listed(rows: list[DriftItem], drifted: DriftResult) -> tuple[list[Dri
     others = {
         id(finding) for finding in rows if finding.kind == "unmanaged" and not finding.path and id(finding) not in fails
     }
-    if len(others) <= _FEW:
+    if len(others) <= _MAX_UNMANAGED:
         return rows, 0
     return [finding for finding in rows if id(finding) not in others], len(others)
 
@@ -171,11 +171,10 @@ def _fold_rest(rest: Sequence[DriftItem]) -> list[str]:
     return [*build_fold(title, fence_block("", lines)), ""]
 
 
-_PATCH_ROOM: Final = 12_000
+_MAX_PATCH_BYTES: Final = 12_000
 """Largest patch in an issue, in bytes; a longer one is omitted, because a truncated patch cannot be applied."""
-_MOST_NAMED: Final = 10
-_ESCAPED: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-"""Characters that begin links and mentions in Slack."""
+_MAX_FINDINGS: Final = 10
+_SLACK_ESCAPES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def format_drift_issue(drifted: DriftResult, remedy: DriftRemedy) -> str:
@@ -189,7 +188,7 @@ def format_drift_issue(drifted: DriftResult, remedy: DriftRemedy) -> str:
     if accepted is not None and accepted.patch:
         parts += ["", "This patch takes it into the files:"]
         lines = accepted.patch.removesuffix("\n").split("\n")
-        is_short = len(accepted.patch.encode()) <= _PATCH_ROOM
+        is_short = len(accepted.patch.encode()) <= _MAX_PATCH_BYTES
         if is_short and all(escape_invisible(text) == text for text in lines):
             parts += ["", *build_fold("The patch, for git apply", fence_block("diff", lines))]
         else:
@@ -197,7 +196,7 @@ def format_drift_issue(drifted: DriftResult, remedy: DriftRemedy) -> str:
             why = "has characters that cannot be shown here" if is_short else "is too long for here"
             parts[-1] = f"The patch that takes it into the files {why}: {command}"
     if accepted is not None and accepted.notes:
-        parts += ["", *(f"- {code_span(note)}" for note in accepted.notes[:_MOST_NAMED])]
+        parts += ["", *(f"- {code_span(note)}" for note in accepted.notes[:_MAX_FINDINGS])]
     return format_drift_comment(drifted) + "\n".join(parts[1:]) + ("\n" if parts else "")
 
 
@@ -207,11 +206,11 @@ def format_chat_message(drifted: DriftResult, link: str) -> str:
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     fails = drifted.failing
     lines = [f"Drift of {name}: {pluralize(len(fails), 'finding')}"]
-    lines += [f"• {finding.address}: {format_drift_finding(finding)}" for finding in fails[:_MOST_NAMED]]
-    if len(fails) > _MOST_NAMED:
-        lines.append(f"… and {format_count(len(fails) - _MOST_NAMED)} more")
+    lines += [f"• {finding.address}: {format_drift_finding(finding)}" for finding in fails[:_MAX_FINDINGS]]
+    if len(fails) > _MAX_FINDINGS:
+        lines.append(f"… and {format_count(len(fails) - _MAX_FINDINGS)} more")
     text = "\n".join(escape_invisible(part) for part in [*lines, *([link] if link else [])])
-    return "".join(_ESCAPED.get(part, part) for part in text)
+    return "".join(_SLACK_ESCAPES.get(part, part) for part in text)
 
 
 def format_drift_junit(drifted: DriftResult) -> bytes:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from reconciler.resources.address import Address
 
 
-_SHOWN: Final = 50
-_FILES_SHOWN: Final = 8
+_MAX_ROWS: Final = 50
+_MAX_FILES: Final = 8
 _NOT_KEPT: Final = (
     "Not in object storage: records that were not uploaded, access rules, quotas, encryption and configs of "
     "namespaces (what topics inherited is their own now), links, and the offsets of consumer groups. A cluster stores "
@@ -31,8 +31,10 @@ _NOT_KEPT: Final = (
 
 def format_export(exported: ExportResult) -> list[Line]:
     """Format the exported resources, from where topics are recovered, and omissions."""
-    lines = [shown for address in exported.addresses[:_SHOWN] for shown in _format_exported_resource(exported, address)]
-    more = len(exported.addresses) - _SHOWN
+    lines = [
+        shown for address in exported.addresses[:_MAX_ROWS] for shown in _format_exported_resource(exported, address)
+    ]
+    more = len(exported.addresses) - _MAX_ROWS
     if more > 0:
         lines.append(make_line(f"and {more:,} more"))
     for left in exported.left_out:
@@ -65,19 +67,19 @@ def _format_metadata(exported: ExportResult) -> Iterator[Line]:
     if archives.groups:
         yield make_line(_count_groups(archives.groups))
     clamped = [(group.group, address, partition) for group in archives.groups for address, partition in group.clamped]
-    for group, address, partition in clamped[:_SHOWN]:
+    for group, address, partition in clamped[:_MAX_ROWS]:
         where = f"{address}, partition {partition.partition}"
         yield make_line(
             Span("! ", Tone.CHANGE),
             f"{group}: {where}: {partition.committed} is beyond the end: set to {partition.offset}",
         )
     lost = [(group.group, address) for group in archives.groups for address in group.lost]
-    for name, address in lost[:_SHOWN]:
+    for name, address in lost[:_MAX_ROWS]:
         yield make_line(Span("! ", Tone.CHANGE), f"{name}: its offsets of {address} are lost with the records")
     waiting = [(group.group, address) for group in archives.groups for address in group.waiting]
-    for name, address in waiting[:_SHOWN]:
+    for name, address in waiting[:_MAX_ROWS]:
         yield make_line(f"  {name}: its offsets of {address} travel on with the topic, once it is released")
-    more = sum(max(0, len(partition) - _SHOWN) for partition in (clamped, lost, waiting))
+    more = sum(max(0, len(partition) - _MAX_ROWS) for partition in (clamped, lost, waiting))
     if more:
         yield make_line(f"and {more:,} more (--format json has all)")
     yield make_line("Never kept, and lost:")
@@ -103,9 +105,9 @@ def _format_time_and_age(at_ms: int, now_ms: int) -> str:
 
 def _format_inexpressible(exported: ExportResult) -> Iterator[Line]:
     """Format what manifests cannot express; each hint appears once."""
-    for left in exported.unsaid[:_SHOWN]:
+    for left in exported.unsaid[:_MAX_ROWS]:
         yield make_line(Span("! ", Tone.CHANGE), Span(left.place, Tone.STRONG), f" is not set: {left.error.message}")
-    more = len(exported.unsaid) - _SHOWN
+    more = len(exported.unsaid) - _MAX_ROWS
     if more > 0:
         yield make_line(f"and {more:,} more (--format json has all)")
     for hint in sorted({left.error.hint for left in exported.unsaid}):
@@ -119,9 +121,11 @@ def _format_written_files(manifests: int, files: Sequence[Path]) -> Line:
 
 
 def _join_file_names(files: Sequence[Path]) -> str:
-    named = ", ".join(map(str, files[:_FILES_SHOWN]))
+    named = ", ".join(map(str, files[:_MAX_FILES]))
     more = len(files) - _FILES_SHOWN
     return named if more <= 0 else f"{named} and {pluralize(more, 'file')} more"
+    more = len(files) - _MAX_FILES
+    return named if more <= 0 else f"{named} and {counted(more, 'file')} more"
 
 
 def _format_exported_resource(exported: ExportResult, address: Address) -> Iterator[Line]:
@@ -153,19 +157,19 @@ def format_import(imported: ImportResult) -> list[Line]:
 
 
 def _format_addresses(imported: ImportResult) -> Iterator[Line]:
-    for address in imported.addresses[:_SHOWN]:
+    for address in imported.addresses[:_MAX_ROWS]:
         yield make_line(Span("+ ", Tone.ADD), address)
-    more = len(imported.addresses) - _SHOWN
+    more = len(imported.addresses) - _MAX_ROWS
     if more > 0:
         yield make_line(f"and {more:,} more")
 
 
 def _format_left_out(lost: Sequence[NotImported]) -> Iterator[Line]:
-    for item in lost[:_SHOWN]:
+    for item in lost[:_MAX_ROWS]:
         field = f" {item.field}" if item.field else ""
         about = Span(f"{item.subject}{field}", Tone.STRONG)
         yield make_line(Span("! ", Tone.DANGER), f"{item.place}: ", about, f" left out: {item.why}")
-    more = len(lost) - _SHOWN
+    more = len(lost) - _MAX_ROWS
     if more > 0:
         yield make_line(f"and {more:,} more left out (--format json has all)")
     yield from _format_hints(lost)
@@ -176,11 +180,11 @@ def _format_inexpressible_import(lost: Sequence[NotImported]) -> Iterator[Line]:
     alike: dict[tuple[str, str], list[NotImported]] = {}
     for item in lost:
         alike.setdefault((_INDEX.sub("", item.field) or item.subject, item.why), []).append(item)
-    for (about, why), several in list(alike.items())[:_SHOWN]:
+    for (about, why), several in list(alike.items())[:_MAX_ROWS]:
         more = f", and {pluralize(len(several) - 1, 'time')} more" if len(several) > 1 else ""
         where = f"{several[0].place}{more}: "
         yield make_line(Span("! ", Tone.CHANGE), where, Span(about, Tone.STRONG), f" is not set: {why}")
-    more_kinds = len(alike) - _SHOWN
+    more_kinds = len(alike) - _MAX_ROWS
     if more_kinds > 0:
         yield make_line(f"and {more_kinds:,} more without words (--format json has all)")
     yield from _format_hints(lost)
@@ -193,8 +197,8 @@ def _format_hints(lost: Sequence[NotImported]) -> Iterator[Line]:
 
 def _format_closing(imported: ImportResult) -> Iterator[Line]:
     if imported.unread:
-        named = ", ".join(imported.unread[:_FILES_SHOWN])
-        more = len(imported.unread) - _FILES_SHOWN
+        named = ", ".join(imported.unread[:_MAX_FILES])
+        more = len(imported.unread) - _MAX_FILES
         yield make_line(f"Not read: {named}" + (f" and {more:,} more" if more > 0 else ""))
     if not imported.files:
         return

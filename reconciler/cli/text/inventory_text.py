@@ -10,7 +10,7 @@ from reconciler.cli.text.amounts import format_quota_usage, format_value
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, align_rows, make_line, make_table
 from reconciler.cli.text.markdown import escape_mermaid_label
 from reconciler.cli.text.sections import format_drift_change, format_waiting
-from reconciler.cli.text.topics_text import UNSET, count_hidden_defaults, format_acl_table
+from reconciler.cli.text.topics_text import DEFAULT_ORIGINS, count_hidden_defaults, format_acl_table
 from reconciler.operations.steps.effective import TieringRow, list_own_rules
 from reconciler.planning.actions import Action, Forget, Reason, Transition
 from reconciler.planning.fields import CONFIGS
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Recorded, Resource
 
 
-_ABSENT: Final = "·"
+_ABSENT_MARK: Final = "·"
 _UNMOUNTED: Final = "it is unmounted, and compared once it is mounted"
 _HEADINGS: Final = ("field", "files", "state", "cluster")
 _MIRRORS: Final = "mirrorTopics"
@@ -79,7 +79,7 @@ def format_explanation(explained: ExplainedResource, *, is_whole: bool = False) 
     lines = format_resource(explained.shown, explained.origins)
     if explained.effective:
         places = explained.effective_origins
-        keys = [key for key in sorted(explained.effective) if is_whole or places[key] not in UNSET]
+        keys = [key for key in sorted(explained.effective) if is_whole or places[key] not in DEFAULT_ORIGINS]
         acting = [(key, format_value(key, explained.effective[key]), places[key]) for key in keys]
         lines += [EMPTY, *make_table(("config", "acts as", "comes from"), acting)] if acting else []
         lines += count_hidden_defaults(len(explained.effective) - len(keys))
@@ -177,7 +177,7 @@ def _build_field_cells(
 
 def _format_value_cell(path: str, side: Mapping[str, Any]) -> str:
     if path not in side:
-        return _ABSENT
+        return _ABSENT_MARK
     return format_value(path, side[path])
 
 
@@ -215,11 +215,11 @@ def _format_recorded(recorded: Recorded) -> str:
 
 
 def _mark_presence(value: object) -> str:
-    return _ABSENT if value is None else "✓"
+    return _ABSENT_MARK if value is None else "✓"
 
 
 _ITSELF: Final = "by itself"
-_EMPTY: Final = {
+_EMPTY_TEXTS: Final = {
     "lifecycle": "It has no states.",
     "workspace": "No cluster is declared.",
     "plan": "Nothing is planned.",
@@ -229,7 +229,7 @@ _EMPTY: Final = {
 def format_graph(picture: Picture) -> list[Line]:
     """Format a graph as text: for each node its arrows, and the requests that it refuses."""
     if not picture.nodes:
-        return [make_line(_EMPTY[picture.of])]
+        return [make_line(_EMPTY_TEXTS[picture.of])]
     blocks = [list(_format_node(picture, node.name)) for node in picture.nodes]
     if picture.of == "lifecycle":
         first = [make_line(Span(picture.name, Tone.STRONG), f": begins {picture.initial}")]
@@ -263,8 +263,8 @@ def format_arrow_label(arrow: Arrow) -> str:
     return f"{arrow.label}, {_ITSELF}" if arrow.label else _ITSELF
 
 
-_MERMAID: Final = {"state": ("(", ")"), "cluster": ("[", "]"), "storage": ("[(", ")]"), "action": ("[", "]")}
-_DOT: Final = {"state": "box, style=rounded", "cluster": "box3d", "storage": "cylinder", "action": "box"}
+_MERMAID_SHAPES: Final = {"state": ("(", ")"), "cluster": ("[", "]"), "storage": ("[(", ")]"), "action": ("[", "]")}
+_DOT_SHAPES: Final = {"state": "box, style=rounded", "cluster": "box3d", "storage": "cylinder", "action": "box"}
 
 
 def format_mermaid(picture: Picture) -> str:
@@ -279,7 +279,10 @@ def format_dot(picture: Picture) -> str:
     lines = [
         f"digraph {_quote(picture.name)} {{",
         f"  rankdir={'TB' if picture.of == 'lifecycle' else 'LR'};",
-        *(f"  {names[node.name]} [label={_quote(node.name)}, shape={_DOT[node.shape]}];" for node in picture.nodes),
+        *(
+            f"  {names[node.name]} [label={_quote(node.name)}, shape={_DOT_SHAPES[node.shape]}];"
+            for node in picture.nodes
+        ),
         *(
             f"  {names[start]} -> {names[end]} [label={_quote(verb)}{', style=dashed' if by_itself else ''}];"
             for (start, end, by_itself), verb in _merge_arrows(picture).items()
@@ -309,12 +312,11 @@ def _draw_flow_chart(picture: Picture) -> Iterator[str]:
 
 
 def _shape_node(node: Node, name: str) -> str:
-    before, after = _MERMAID[node.shape]
+    before, after = _MERMAID_SHAPES[node.shape]
     return f'{name}{before}"{escape_mermaid_label(node.name)}"{after}'
 
 
 def _merge_arrows(picture: Picture) -> dict[tuple[str, str, bool], str]:
-    """Merge arrows between the same nodes, and join their labels."""
     labels: dict[tuple[str, str, bool], list[str]] = {}
     for arrow in picture.arrows:
         labels.setdefault((arrow.start, arrow.end, arrow.by_itself), []).append(_format_full_label(arrow))

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 Pipeline: TypeAlias = Literal["github", "gitlab", "other"]
 
-_ERASE: Final = "\r\x1b[0K"
-_MOST: Final = 10
+_ERASE_LINE: Final = "\r\x1b[0K"
+_MAX_ANNOTATIONS: Final = 10
 """GitHub's limit of annotations for each level and step."""
-_PLACE: Final = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?", re.DOTALL)
+_SOURCE_POSITION: Final = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class LogFold:
                 return f"::group::{_escape_data(self.title)}\n"
             case "gitlab":
                 start = f"section_start:{self.start_s:.0f}:{self._section_name}[collapsed=true]"
-                return f"\x1b[0K{start}{_ERASE}{escape_invisible(self.title)}\n"
+                return f"\x1b[0K{start}{_ERASE_LINE}{escape_invisible(self.title)}\n"
             case "other":
                 return ""
             case _:
@@ -52,7 +52,7 @@ class LogFold:
             case "github":
                 return "::endgroup::\n"
             case "gitlab":
-                return f"\x1b[0Ksection_end:{ended:.0f}:{self._section_name}{_ERASE}\n"
+                return f"\x1b[0Ksection_end:{ended:.0f}:{self._section_name}{_ERASE_LINE}\n"
             case "other":
                 return ""
             case _:
@@ -71,8 +71,10 @@ def list_annotation_commands(remarks: Remarks, prefix: str) -> Iterator[str]:
     """
     for level in ("error", "warning"):
         placed = (remark for remark in remarks.rows if remark.level == level and not remark.is_skipped)
-        placed_rows = [(at, remark) for remark in placed if (at := _PLACE.fullmatch(remark.source or "")) is not None]
-        for at, remark in placed_rows[:_MOST]:
+        placed_rows = [
+            (at, remark) for remark in placed if (at := _SOURCE_POSITION.fullmatch(remark.source or "")) is not None
+        ]
+        for at, remark in placed_rows[:_MAX_ANNOTATIONS]:
             title = f",title={_escape_property(remark.about)}" if remark.about != at["file"] else ""
             text = f"{end_sentence(remark.message)} {remark.hint}".rstrip()
             file = _escape_property(prefix + at["file"])
@@ -85,5 +87,4 @@ def _escape_data(text: str) -> str:
 
 
 def _escape_property(text: str) -> str:
-    """Escape characters that end a property of a command."""
     return _escape_data(text).replace(":", "%3A").replace(",", "%2C")

@@ -40,8 +40,7 @@ Line: TypeAlias = tuple[Span, ...]
 EMPTY: Line = ()
 _GAP: Final = "  "
 
-_NARROW: Final = re.compile("[ -\u02ff→·…✗±≠»▶✓▁-█]*")
-"""Characters that take one terminal cell."""
+_SINGLE_CELL_TEXT: Final = re.compile("[ -\u02ff→·…✗±≠»▶✓▁-█]*")
 
 
 def make_line(*pieces: str | Span) -> Line:
@@ -106,7 +105,7 @@ def to_plain_text(lines: Iterable[Line]) -> str:
 
 def measure_width(text: str) -> int:
     """Return the width of a text in terminal cells."""
-    if text.isascii() or _NARROW.fullmatch(text):
+    if text.isascii() or _SINGLE_CELL_TEXT.fullmatch(text):
         return len(text)
     from rich.cells import cell_len
 

@@ -88,9 +88,7 @@ LIMIT: Final = 50_000
 """Largest comment in bytes; GitHub accepts 65,536 characters."""
 
 _NAMES_PER_LINE: Final = 20
-"""Names in a line."""
-_ROOM: Final = 200
-"""Bytes reserved for the line that counts omitted names."""
+_RESERVED_BYTES: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +119,7 @@ def fit_names(lines: Sequence[NamedLine], room: int) -> list[str]:
     if sum(len(line.text.encode()) + 1 for line in lines) <= room:
         return [line.text for line in lines]
     texts: list[str] = []
-    used = _ROOM
+    used = _RESERVED_BYTES
     for position, line in enumerate(lines):
         used += len(line.text.encode()) + 1
         if used > room:
@@ -132,7 +130,6 @@ def fit_names(lines: Sequence[NamedLine], room: int) -> list[str]:
 
 
 MOST: Final = 25
-"""Maximum number of actions in a picture."""
 
 
 def draw_dependencies(plan: Plan) -> list[str]:
@@ -163,11 +160,8 @@ def escape_mermaid_label(text: str) -> str:
 MOST_ROWS: Final = LIMIT // 20
 """Maximum number of rows in a comment: a row takes at least 20 bytes."""
 
-_FRAME: Final = 200
-"""Bytes of the fold, title and fence around rows."""
-
+_FOLD_BYTES: Final = 200
 _DIFF_SIGNS: Final = {"+": "+", "-": "-", "=": "+", "≠": "-"}
-"""Signs of rows, and the signs by which a diff colours them."""
 
 
 def format_ordinary_rows(parts: Sections) -> list[str]:
@@ -177,12 +171,12 @@ def format_ordinary_rows(parts: Sections) -> list[str]:
 
 def fit_rows(parts: Sections, room: int) -> list[str]:
     """Format rows up to `room` bytes, drifted and waiting ones first, and count the others."""
-    room -= len("\n".join(count_ordinary_rows(parts)).encode()) + _FRAME
+    room -= len("\n".join(count_ordinary_rows(parts)).encode()) + _FOLD_BYTES
     chosen: list[Sequence[Row]] = []
     for rows in (parts.drift, parts.waiting, _list_ordinary_rows(parts)):
-        count, used = _count_fitting(rows, room - _FRAME)
+        count, used = _count_fitting(rows, room - _FOLD_BYTES)
         chosen.append(rows[:count])
-        room -= used + _FRAME if count else 0
+        room -= used + _FOLD_BYTES if count else 0
     drift, waiting, ordinary = chosen
     if not any(chosen):
         return count_ordinary_rows(parts)
@@ -301,7 +295,6 @@ def _list_comment_forms(
 
 
 def _format_addresses(plan_sections: Sections, room: int) -> list[str]:
-    """Format errors and dangers as addresses; those with a common prefix share a line."""
     lines = [
         NamedLine(line, 0) for line in _format_heading(len(plan_sections.errors), "Errors") if plan_sections.errors
     ]
@@ -353,7 +346,6 @@ def _format_head(plan: Plan, forge: Forge | None) -> list[str]:
 
 
 def _link_commit_and_run(forge: Forge | None) -> str:
-    """Format links to the commit and to the run of the pipeline."""
     if forge is None or not forge.commit:
         return ""
     run = f" · [run]({forge.run})" if forge.run else ""
@@ -419,7 +411,7 @@ def _format_tail(plan: Plan, today: date | None) -> list[str]:
     return [*_format_allowances(plan, today), *(fence_block("", rest) if rest else []), *_format_footer(plan)]
 
 
-_ALLOWED_DAYS: Final = 14
+_ALLOWANCE_DAYS: Final = 14
 
 
 def _format_allowances(plan: Plan, today: date | None) -> list[str]:
@@ -427,7 +419,7 @@ def _format_allowances(plan: Plan, today: date | None) -> list[str]:
     allows = list_allowances(plan)
     if not allows or today is None:
         return []
-    until = today + timedelta(days=_ALLOWED_DAYS)
+    until = today + timedelta(days=_ALLOWANCE_DAYS)
     rows = [f'      - {{action: {format_json(allow)}, until: {until}, reason: "why"}}' for allow in allows[:NAMED]]
     rows += [f"      # and {format_count(len(allows) - NAMED)} more"] if len(allows) > NAMED else []
     title = "Allow it in this pull request: add this to reconciler.yaml, with the reason"

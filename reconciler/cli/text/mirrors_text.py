@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from reconciler.operations.mirrors.link_views import LinkList, LinkRow
 
 
-_LISTED: Final = ("cluster", "link", "mirror", "source", "status", "since", "partitions", "lag")
-_DESCRIBED: Final = ("link", "mirror", "source", "status", "since", "partition", "lag", "last fetched offset")
-_WIDEST: Final = 100
+_LIST_HEADINGS: Final = ("cluster", "link", "mirror", "source", "status", "since", "partitions", "lag")
+_DETAIL_HEADINGS: Final = ("link", "mirror", "source", "status", "since", "partition", "lag", "last fetched offset")
+_MAX_CELL_WIDTH: Final = 100
 _UNKNOWN: Final = "?"
 _NONE: Final = "-"
 CONTINUE_COMMAND: Final = "`reconciler run --once --only mirror`"
-_QUIET: Final = frozenset({MirrorStatus.ACTIVE, MirrorStatus.STOPPED})
+_NORMAL_STATES: Final = frozenset({MirrorStatus.ACTIVE, MirrorStatus.STOPPED})
 
 
 def format_mirrors(mirrors: MirrorList) -> list[Line]:
@@ -36,7 +36,7 @@ def format_mirrors(mirrors: MirrorList) -> list[Line]:
     texts = ", ".join(f"{format_count(states[state])} {state}" for state in MirrorStatus if states[state])
     unmeasured = any(row.seen.partitions and not row.partitions for row in mirrors.rows)
     return [
-        *make_plain_table(_LISTED, rows, numbers=(6, 7), widest=_WIDEST),
+        *make_plain_table(_LIST_HEADINGS, rows, numbers=(6, 7), widest=_MAX_CELL_WIDTH),
         EMPTY,
         make_line(f"{pluralize(len(mirrors.rows), 'mirror')}: {texts}"),
         *(
@@ -83,7 +83,7 @@ def format_mirror_details(rows: Sequence[MirrorRow]) -> list[Line]:
 
 def _format_mirror(row: MirrorRow) -> Iterator[Line]:
     seen = row.seen
-    tone = Tone.PLAIN if seen.status in _QUIET else Tone.CHANGE
+    tone = Tone.PLAIN if seen.status in _NORMAL_STATES else Tone.CHANGE
     yield make_line(
         Span(row.address, Tone.STRONG),
         f" mirrors {seen.source_cluster}/{seen.source}: ",
@@ -93,7 +93,9 @@ def _format_mirror(row: MirrorRow) -> Iterator[Line]:
     for word, text in _list_facts(row):
         yield make_line("  ", Span(f"{word}: ", Tone.QUIET), text)
     yield EMPTY
-    yield from make_table(_DESCRIBED, [_build_partition_cells(row, lag) for lag in row.partitions], numbers=(5, 6, 7))
+    yield from make_table(
+        _DETAIL_HEADINGS, [_build_partition_cells(row, lag) for lag in row.partitions], numbers=(5, 6, 7)
+    )
 
 
 def _list_facts(row: MirrorRow) -> Iterator[tuple[str, str]]:
@@ -136,7 +138,9 @@ def format_mirror_errors(errors: MirrorErrors) -> list[Line]:
         )
         for error in errors.errors
     ]
-    return make_plain_table(("cluster", "link", "where", "error code", "error message", "since"), rows, widest=_WIDEST)
+    return make_plain_table(
+        ("cluster", "link", "where", "error code", "error message", "since"), rows, widest=_MAX_CELL_WIDTH
+    )
 
 
 def _name_subject(error: MirrorError) -> str:
@@ -145,7 +149,7 @@ def _name_subject(error: MirrorError) -> str:
     return f"mirror {error.mirror}" if error.mirror is not None else "the link"
 
 
-_LINKED: Final = ("cluster", "link", "source", "mode", "prefix", "state", "mirrors")
+_LINK_HEADINGS: Final = ("cluster", "link", "source", "mode", "prefix", "state", "mirrors")
 
 
 def format_links(links: LinkList) -> list[Line]:
@@ -168,7 +172,11 @@ def format_links(links: LinkList) -> list[Line]:
         )
         for row in links.rows
     ]
-    return [*make_plain_table(_LINKED, rows, widest=_WIDEST), EMPTY, make_line(pluralize(len(links.rows), "link"))]
+    return [
+        *make_plain_table(_LINK_HEADINGS, rows, widest=_MAX_CELL_WIDTH),
+        EMPTY,
+        make_line(pluralize(len(links.rows), "link")),
+    ]
 
 
 def _count_mirror_states(row: LinkRow) -> str:

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 _HEADINGS: Final = ("location", "name", "namespace", "state", "owner", "partitions", "records", "size", "since")
-_NUMBERS: Final = (5, 6, 7)
-_WIDEST: Final = 100
-_ORDER: Final = ("mountable", "mounting", "mounted", "unmounting")
-_WORDS: Final = {"inbound": "mount", "outbound": "unmount"}
-_SIZES: Final = "What is mounted is shown as large as it was when it was detached last."
+_NUMBER_COLUMNS: Final = (5, 6, 7)
+_MAX_CELL_WIDTH: Final = 100
+_STATE_ORDER: Final = ("mountable", "mounting", "mounted", "unmounting")
+_VERBS: Final = {"inbound": "mount", "outbound": "unmount"}
+_SIZES_NOTE: Final = "What is mounted is shown as large as it was when it was detached last."
 CONTINUE_COMMAND: Final = "`reconciler run --once --only migrations`"
 
 
@@ -33,16 +33,18 @@ def format_mountable_topics(mounts: MountList, *, width: int | None = None) -> l
 def _format_mount_table(mounts: MountList, width: int | None) -> list[Line]:
     if not mounts.rows:
         return [] if mounts.damaged or mounts.lost else [make_line(_explain_no_topic(mounts))]
-    table = make_plain_table(_HEADINGS, [_build_cells(row) for row in mounts.rows], numbers=_NUMBERS, widest=_WIDEST)
+    table = make_plain_table(
+        _HEADINGS, [_build_cells(row) for row in mounts.rows], numbers=_NUMBER_COLUMNS, widest=_MAX_CELL_WIDTH
+    )
     if width is not None and any(measure_width(to_plain_text([table_line])) > width + 1 for table_line in table):
         table = [table_line for row in mounts.rows for table_line in _format_narrow_row(row)]
     states = Counter[str](row.state for row in mounts.rows)
-    texts = ", ".join(f"{format_count(states[state])} {state}" for state in _ORDER if states[state])
+    texts = ", ".join(f"{format_count(states[state])} {state}" for state in _STATE_ORDER if states[state])
     return [
         *table,
         EMPTY,
         make_line(f"{pluralize(len(mounts.rows), 'topic')}: {texts}"),
-        *([make_line(Span(_SIZES, Tone.QUIET))] if any(_is_older(row) for row in mounts.rows) else []),
+        *([make_line(Span(_SIZES_NOTE, Tone.QUIET))] if any(_is_older(row) for row in mounts.rows) else []),
     ]
 
 
@@ -127,7 +129,7 @@ def format_migration(underway: ClusterMigration) -> list[Line]:
     return [
         make_line(
             Span(f"migration {migration.id}", Tone.STRONG),
-            f" of {underway.cluster}: {_WORDS[migration.direction]}, ",
+            f" of {underway.cluster}: {_VERBS[migration.direction]}, ",
             Span(underway.state, Tone.MOVE),
             f" since {since}{left}" if migration.completed_ms else f", begun {since}{left}",
         ),

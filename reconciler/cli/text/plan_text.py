@@ -29,14 +29,9 @@ if TYPE_CHECKING:
     from reconciler.planning.plan import Plan
 
 
-_LIMITS: Final = (72, 48, 48, 28, 48)
-"""Maximum width that a cell may give its column."""
-
-_NAMES_SHARE: Final = 0.45
-"""Maximum share of the terminal for a column of names."""
-
+_MAX_COLUMN_WIDTHS: Final = (72, 48, 48, 28, 48)
+_MAX_NAMES_SHARE: Final = 0.45
 NAMED: Final = 20
-"""Maximum number of blocked actions in the last lines."""
 _SHORT_DIGEST: Final = 8
 
 
@@ -130,7 +125,6 @@ def _format_alternative(plan: Plan) -> list[Line]:
 
 
 def _join_first(words: list[str], gap: str = " ") -> str:
-    """Join the first words, and count the others."""
     more = len(words) - NAMED
     return gap.join(words[:NAMED]) + (f" … and {format_count(more)} more" if more > 0 else "")
 
@@ -174,7 +168,7 @@ def _format_section(rows: Sequence[Row], width: int | None) -> list[Line]:
     cells = [cells for row in rows for cells in (_build_row_cells(row), *map(_build_detail_cells, row.more))]
     # drop columns that are empty in this section
     columns = [column for column in range(len(cells[0])) if any(row[column].text for row in cells)]
-    limits = [0, *_LIMITS]
+    limits = [0, *_MAX_COLUMN_WIDTHS]
     lines = align_rows(
         [[row[column] for column in columns] for row in cells], limits=[limits[c] or 99 for c in columns], indent="  "
     )
@@ -208,7 +202,7 @@ def _wrap_row(whole: Line, cells: Sequence[Span], width: int, longest: int) -> l
     name, *rest = cells
     column = len("  + ") + longest + len("  ")
     longest_word = max((measure_width(word) for cell in rest for word in cell.text.split()), default=0)
-    has_column = column <= width * _NAMES_SHARE and column + len("  ") + longest_word <= width
+    has_column = column <= width * _MAX_NAMES_SHARE and column + len("  ") + longest_word <= width
     indent = column if has_column else len("  + ") + 2
     body = pack_cells(rest, width - indent)
     if has_column:

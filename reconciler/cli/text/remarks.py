@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 
 Level: TypeAlias = Literal["error", "warning", "note"]
-"""Severity: `error` requires an action, `warning` a review."""
-
 LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
 
 
@@ -41,7 +39,6 @@ class Remark:
     """`manifests/topics.yaml:88`."""
     fingerprint: str = ""
     is_skipped: bool = False
-    """Whether a rule in the files ignores it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,6 @@ class Remarks:
     tool: str
     rows: tuple[Remark, ...]
     is_whole: bool = True
-    """Whether the command completed."""
 
 
 def list_plan_remarks(plan: Plan) -> Remarks:

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from reconciler.resources.mirrors import ForeignRecords
 
 
-_FEW: Final = 10
-_SETTLED: Final[Mapping[str, str]] = {
+_MAX_SETTLED: Final = 10
+_VERDICTS: Final[Mapping[str, str]] = {
     "absent": "had not happened",
     "done": "had happened, and is recorded now",
     "partial": "had happened in part, and was completed",
@@ -88,12 +88,12 @@ def format_recovery(event: RunRecovered) -> list[Line]:
     """Format a recovered run, and the outcomes of its actions in doubt."""
     who = f" of {event.who}" if event.who else ""
     head = make_line(f"Run {event.run}{who} {_describe_parting(event)}")
-    if len(event.settled) <= _FEW:
-        return [head, *(make_line(f"  {name}: {_SETTLED[verdict]}") for name, verdict in event.settled.items())]
+    if len(event.settled) <= _MAX_SETTLED:
+        return [head, *(make_line(f"  {name}: {_VERDICTS[verdict]}") for name, verdict in event.settled.items())]
     fates: dict[str, list[str]] = {}
     for name, verdict in event.settled.items():
         fates.setdefault(verdict, []).append(name)
-    return [head, *(make_line(f"  {list_first(names)}: {_SETTLED[verdict]}") for verdict, names in fates.items())]
+    return [head, *(make_line(f"  {list_first(names)}: {_VERDICTS[verdict]}") for verdict, names in fates.items())]
 
 
 def _describe_parting(event: RunRecovered) -> str:
@@ -126,7 +126,7 @@ def format_missing_result(event: ResultMissing) -> Line:
     )
 
 
-_NOTABLE_S: Final = 0.1
+_NOTABLE_START_S: Final = 0.1
 """Start time of Spark that is worth showing; connecting to a running session takes less."""
 
 
@@ -135,7 +135,9 @@ def format_action_done(event: ActionDone) -> Line:
     moved = f"{pluralize(event.records, 'record')}, {format_bytes(event.bytes)}"
     ran = f", {format_execution(event.ran)}" if event.ran.engine else ""
     start = (
-        f", {format_elapsed(event.ran.starting_s)} of it to start Spark" if event.ran.starting_s >= _NOTABLE_S else ""
+        f", {format_elapsed(event.ran.starting_s)} of it to start Spark"
+        if event.ran.starting_s >= _NOTABLE_START_S
+        else ""
     )
     rate = (
         f" ({format_rough_count(_compute_rate(event.records, event.seconds, event.ran))} records/s)"
@@ -179,7 +181,6 @@ def format_bytes_rate(event: Progress) -> str:
 
 
 FEW: Final = 5
-"""Failures of a kind that are printed at once; the others are counted at the end."""
 
 
 class FailurePrinter:
@@ -199,8 +200,7 @@ class FailurePrinter:
         return []
 
 
-_MOST: Final = 20
-"""Reasons that are printed; result.json has all."""
+_MAX_REASONS: Final = 20
 
 
 def format_run_result(applied: ApplyOutcome, summary: Summary | None, *, with_failures: bool = True) -> list[Line]:
@@ -218,7 +218,7 @@ def format_run_result(applied: ApplyOutcome, summary: Summary | None, *, with_fa
         return [*lines, make_line(nothing), *_format_approval(summary)]
     lines.append(make_line(Span("Done: ", Tone.STRONG), " · ".join(_list_counts(applied, result, summary))))
     done = set(result.done)
-    lines += format_mounts((action for action in applied.planned.plan.actions if action.id in done), _MOST)
+    lines += format_mounts((action for action in applied.planned.plan.actions if action.id in done), _MAX_REASONS)
     groups = group_failures(result.failed)
     lines += _format_failures(groups if with_failures else [group for group in groups if len(group.ids) > FEW])
     lines += _format_skipped(result)
@@ -274,24 +274,24 @@ def _list_unstarted(planned: PlanResult, result: RunResult) -> Iterator[str]:
 
 
 def _format_failures(groups: Sequence[Alike]) -> Iterator[Line]:
-    for group in groups[:_MOST]:
+    for group in groups[:_MAX_REASONS]:
         if len(group.ids) == 1:
             yield make_line(Span("✗ ", Tone.DANGER), f"{group.ids[0]}: {group.error}. {group.hint}")
         else:
             yield make_line(Span("✗ ", Tone.DANGER), f"{format_count(len(group.ids))} × {group.error}. {group.hint}")
             yield make_line(Span(f"    {list_first(group.ids)}", Tone.QUIET))
-    yield from _format_omitted(groups[_MOST:], "failed")
+    yield from _format_omitted(groups[_MAX_REASONS:], "failed")
 
 
 def _format_skipped(result: RunResult) -> Iterator[Line]:
     causes = list(group_skipped_actions(result.skipped).items())
-    for cause, ids in causes[:_MOST]:
+    for cause, ids in causes[:_MAX_REASONS]:
         if len(ids) == 1:
             yield make_line(Span("- ", Tone.QUIET), f"{ids[0]}: skipped, it needs {cause}")
         else:
             yield make_line(Span("- ", Tone.QUIET), f"{format_count(len(ids))} skipped, they need {cause}")
             yield make_line(Span(f"    {list_first(ids)}", Tone.QUIET))
-    yield from _format_omitted(causes[_MOST:], "skipped")
+    yield from _format_omitted(causes[_MAX_REASONS:], "skipped")
 
 
 def _format_in_doubt(result: RunResult) -> Iterator[Line]:
@@ -400,7 +400,7 @@ def format_verification(verified: TopicComparison) -> list[Line]:
         make_line(Span("left   ", Tone.QUIET), verified.left),
         make_line(Span("right  ", Tone.QUIET), verified.right),
         EMPTY,
-        *make_table(_HEADINGS, rows, numbers=_RIGHT),
+        *make_table(_HEADINGS, rows, numbers=_NUMBER_COLUMNS),
         *_format_foreign(verified.foreign),
         EMPTY,
         make_line(Span(f"{word}: ", tone), f"{pluralize(len(partitions), 'partition')}, {counts}, {how}"),
@@ -408,9 +408,9 @@ def format_verification(verified: TopicComparison) -> list[Line]:
 
 
 def _format_foreign(foreign: Sequence[ForeignRecords]) -> Iterator[Line]:
-    for records in foreign[:_FEW]:
+    for records in foreign[:_MAX_SETTLED]:
         yield make_line(Span("foreign  ", Tone.DANGER), str(records))
-    if (more := len(foreign) - _FEW) > 0:
+    if (more := len(foreign) - _MAX_SETTLED) > 0:
         yield make_line(f"and {format_count(more)} more (--format json has all)")
 
 
@@ -440,7 +440,7 @@ def format_link_comparison(verified: LinkComparison) -> list[Line]:
         *(
             make_line(
                 Span("left out  ", Tone.QUIET),
-                f"{mirror.mirror}: {_STOPPED.get(mirror.by or '', 'its role was turned round')}",
+                f"{mirror.mirror}: {_STOP_REASONS.get(mirror.by or '', 'its role was turned round')}",
             )
             for mirror in verified.stopped
         ),
@@ -449,8 +449,7 @@ def format_link_comparison(verified: LinkComparison) -> list[Line]:
     ]
 
 
-_STOPPED: Final = {"promote": "it was promoted", "failover": "it was failed over"}
-"""Why a former mirror is not compared, by the verb that stopped it."""
+_STOP_REASONS: Final = {"promote": "it was promoted", "failover": "it was failed over"}
 
 
 def _format_link_verdict(verified: LinkComparison, records: int) -> Line:
@@ -467,7 +466,7 @@ def _format_link_verdict(verified: LinkComparison, records: int) -> Line:
 
 
 _HEADINGS: Final = ("partition", "offsets left", "offsets right", "records left", "records right", "")
-_RIGHT: Final = (0, 1, 2, 3, 4)
+_NUMBER_COLUMNS: Final = (0, 1, 2, 3, 4)
 
 
 def _list_sides(partition: PartitionComparison) -> tuple[PartitionSide | None, PartitionSide | None]:

@@ -25,9 +25,8 @@ from reconciler.resources.address import Address
 from reconciler.resources.mount import MIGRATING
 from reconciler.runtime.text import format_count, list_first
 
-_AFTER_AT_MOST: Final = 2
-_DETAILS_AT_MOST: Final = 40
-"""Maximum number of lines below a new resource, more than any topic has configs."""
+_MAX_DEPENDENCIES: Final = 2
+_MAX_DETAILS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +123,8 @@ def _build_action_row(action: Action, shown: dict[tuple[str, ...], str]) -> Row:
         first = shown.setdefault(tuple(more), name_action(action))
         if first != name_action(action):
             what, more = f"{what}, the same as {first}", []
-        elif len(more) > _DETAILS_AT_MOST:
-            more[_DETAILS_AT_MOST:] = [f"and {format_count(len(more) - _DETAILS_AT_MOST)} more, see --format json"]
+        elif len(more) > _MAX_DETAILS:
+            more[_MAX_DETAILS:] = [f"and {format_count(len(more) - _MAX_DETAILS)} more, see --format json"]
     return Row(
         sign,
         tone,
@@ -148,11 +147,10 @@ def _format_block(action: Action) -> str:
 
 
 def _format_wait(action: Action) -> str:
-    """Format what a transition or job waits for."""
     if not isinstance(action, RunJob | Transition) or not action.depends_on:
         return ""
     names = list(dict.fromkeys(name.partition(":")[2] or name for name in action.depends_on))
-    return f"after: {list_first(names, _AFTER_AT_MOST, grouping='')}"
+    return f"after: {list_first(names, _MAX_DEPENDENCIES, grouping='')}"
 
 
 def _build_error_row(finding: PlanFinding) -> Row:

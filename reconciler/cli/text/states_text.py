@@ -39,9 +39,8 @@ if TYPE_CHECKING:
     from reconciler.state.repair import ForgottenRun, Repair, UnlockResult, UnsettledWork
 
 
-_ORDINARY_AT_MOST: Final = 200
-"""Maximum number of ordinary rows; JSON has all."""
-_ALONE: Final = "left alone"
+_MAX_ORDINARY_ROWS: Final = 200
+_LEFT_ALONE: Final = "left alone"
 _ABSENT: Final = "absent"
 
 
@@ -53,7 +52,7 @@ def format_differences(held: ApprovalCheck) -> list[Line]:
     lines = [make_line(Span(f"DANGER  {format_count(len(danger))}", Tone.DANGER))] if danger else []
     lines += [part for difference in danger for part in _format_difference(difference)]
     lines += [make_line(Span(f"CHANGES {format_count(len(ordinary))}", Tone.STRONG))] if ordinary else []
-    lines += [part for difference in ordinary[:_ORDINARY_AT_MOST] for part in _format_difference(difference)]
+    lines += [part for difference in ordinary[:_MAX_ORDINARY_ROWS] for part in _format_difference(difference)]
     lines += _format_omitted(len(ordinary))
     lines += _format_not_needed(comparison)
     # Without such actions, the error says what changed the state.
@@ -126,7 +125,7 @@ def _compare_values(field: FieldDifference) -> Iterator[tuple[str, str, str]]:
     elif all(move is None or (move.has_before and is_nested(move.before, move.after)) for move in (approved, now)):
         before, after = _index_leaves(name, approved), _index_leaves(name, now)
         places = [leaf for leaf in dict.fromkeys([*after, *before]) if before.get(leaf) != after.get(leaf)]
-        rows = [(leaf, before.get(leaf, _ALONE), after.get(leaf, _ALONE)) for leaf in places]
+        rows = [(leaf, before.get(leaf, _LEFT_ALONE), after.get(leaf, _LEFT_ALONE)) for leaf in places]
     yield from rows or [(name, _format_side(field.path, approved), _format_side(field.path, now))]
 
 
@@ -139,12 +138,12 @@ def _index_leaves(name: str, move: Move | None) -> dict[str, str]:
 
 def _format_side(path: str, move: Move | None) -> str:
     if move is None:
-        return _ALONE
+        return _LEFT_ALONE
     return format_field_change(path, move.before, move.after) if move.has_before else format_value(path, move.after)
 
 
 def _format_omitted(count: int) -> list[Line]:
-    missing = count - _ORDINARY_AT_MOST
+    missing = count - _MAX_ORDINARY_ROWS
     return [make_line(Span(f"  … and {format_count(missing)} more", Tone.QUIET))] if missing > 0 else []
 
 
@@ -154,7 +153,7 @@ def _format_not_needed(comparison: SameOrLess) -> list[Line]:
     if not names:
         return []
     head = make_line(Span(f"NO LONGER NEEDED {format_count(len(names))}", Tone.STRONG))
-    shown = [make_line("  ", Span(action_id, Tone.QUIET)) for action_id in names[:_ORDINARY_AT_MOST]]
+    shown = [make_line("  ", Span(action_id, Tone.QUIET)) for action_id in names[:_MAX_ORDINARY_ROWS]]
     return [head, *shown, *_format_omitted(len(names))]
 
 
@@ -221,9 +220,7 @@ def format_history(history: History) -> list[Line]:
     ]
 
 
-_NAMED: Final = 20
-"""Maximum number of actions that are named for a run."""
-
+_MAX_ACTIONS: Final = 20
 _SIGNS: Final = {"created": ("+", Tone.ADD), "deleted": ("-", Tone.REMOVE), "changed": ("~", Tone.CHANGE)}
 
 
@@ -305,9 +302,9 @@ def _format_doubt(doubt: UnsettledWork) -> Iterator[Line]:
         Span(f"In doubt: {format_count(len(doubt.in_doubt))}", Tone.CHANGE),
         f" of run {shorten_run_id(doubt.run)}{left}",
     )
-    yield from (make_line(f"  {name}") for name in doubt.in_doubt[:_NAMED])
-    if len(doubt.in_doubt) > _NAMED:
-        yield make_line(f"  … and {pluralize(len(doubt.in_doubt) - _NAMED, 'more action')}")
+    yield from (make_line(f"  {name}") for name in doubt.in_doubt[:_MAX_ACTIONS])
+    if len(doubt.in_doubt) > _MAX_ACTIONS:
+        yield make_line(f"  … and {pluralize(len(doubt.in_doubt) - _MAX_ACTIONS, 'more action')}")
     yield make_line("The next apply checks them and continues:  reconciler apply")
 
 
@@ -353,6 +350,6 @@ def _format_forgotten_run(forgotten: ForgottenRun) -> Iterator[Line]:
     run = f"run {shorten_run_id(forgotten.run)} ({texts})" if texts else f"run {shorten_run_id(forgotten.run)}"
     yield make_line(Span("! ", Tone.DANGER), f"forget what {run} did; it stays on the clusters:")
     names = forgotten.actions
-    yield from (make_line(f"    {name}") for name in names[:_NAMED])
-    if len(names) > _NAMED:
-        yield make_line(f"    … and {pluralize(len(names) - _NAMED, 'more action')}")
+    yield from (make_line(f"    {name}") for name in names[:_MAX_ACTIONS])
+    if len(names) > _MAX_ACTIONS:
+        yield make_line(f"    … and {pluralize(len(names) - _MAX_ACTIONS, 'more action')}")

@@ -139,11 +139,11 @@ def format_time(at_ms: int | None) -> str:
 
 def _format_partition_lags(group: ConsumerGroup) -> str:
     shown = [f"{row.partition}: {_format_count_or_dash(row.lag)}" for row in group.offsets if row.lag != 0]
-    more = f", … {pluralize(len(shown) - _FEW, 'more partition')}" if len(shown) > _FEW else ""
-    return ", ".join(shown[:_FEW]) + more
+    more = f", … {pluralize(len(shown) - _MAX_LAGS, 'more partition')}" if len(shown) > _MAX_LAGS else ""
+    return ", ".join(shown[:_MAX_LAGS]) + more
 
 
-_FEW = 10
+_MAX_LAGS = 10
 
 
 def _build_end_cells(row: GroupOffset) -> tuple[str, str, str]:
@@ -171,7 +171,7 @@ def _format_count_or_dash(count: int | None) -> str:
 
 
 _HEADINGS = ("partition", "tier", "start", "end", "segments", "size", "not uploaded", "last upload")
-_RIGHT = (0, 2, 3, 4, 5, 6)
+_NUMBER_COLUMNS = (0, 2, 3, 4, 5, 6)
 
 
 def format_storage(topic: TopicStorage) -> list[Line]:
@@ -181,7 +181,7 @@ def format_storage(topic: TopicStorage) -> list[Line]:
         make_line(Span(topic.address, Tone.STRONG)),
         *format_tiering(topic),
         EMPTY,
-        *make_table(_HEADINGS, rows, numbers=_RIGHT),
+        *make_table(_HEADINGS, rows, numbers=_NUMBER_COLUMNS),
         EMPTY,
         make_line(format_storage_sums([topic])),
         *_format_problems(
@@ -297,9 +297,9 @@ def format_storage_sums(topics: Sequence[TopicStorage]) -> str:
     return " · ".join(texts)
 
 
-_BAR: Final = 20
+_BAR_CELLS: Final = 20
 _LEVELS: Final = "▁▂▃▄▅▆▇█"
-_KEY_CELLS: Final = 40
+_MAX_KEY_CELLS: Final = 40
 
 
 def format_profile(profiled: ProfiledTopic) -> list[Line]:
@@ -352,7 +352,7 @@ def _format_partition_bars(partitions: Sequence[PartitionProfile]) -> list[Line]
             *_build_offset_cells(partition.counts),
             format_count(partition.counts.records),
             format_bytes(partition.counts.bytes),
-            "█" * -(-_BAR * partition.counts.bytes // most) if most else "",
+            "█" * -(-_BAR_CELLS * partition.counts.bytes // most) if most else "",
             format_count(partition.keys.keys),
             format_count(partition.keys.superseded_records),
             _format_gap(partition.gap),
@@ -390,8 +390,8 @@ def _format_top_keys(profile: Profile) -> list[Line]:
 
 def _format_key(profile: KeyProfile) -> str:
     text = profile.prefix.decode(errors="backslashreplace")
-    is_whole = len(text) <= _KEY_CELLS and profile.key_bytes <= len(profile.prefix)
-    shown = text if is_whole else f"{text[:_KEY_CELLS]}… ({format_bytes(profile.key_bytes)})"
+    is_whole = len(text) <= _MAX_KEY_CELLS and profile.key_bytes <= len(profile.prefix)
+    shown = text if is_whole else f"{text[:_MAX_KEY_CELLS]}… ({format_bytes(profile.key_bytes)})"
     return shown or "(empty)"
 
 
@@ -428,8 +428,7 @@ def format_acl_table(rows: Sequence[AclRow]) -> list[Line]:
     return [EMPTY, *make_table(("access rule", "operations", "comes from"), cells)] if cells else []
 
 
-UNSET: Final = frozenset({BROKERS, DEFAULT})
-"""Origins of configs that are at their defaults."""
+DEFAULT_ORIGINS: Final = frozenset({BROKERS, DEFAULT})
 
 
 def format_topic(topic: TopicDescription, *, is_whole: bool = False) -> list[Line]:
@@ -443,8 +442,8 @@ def format_topic(topic: TopicDescription, *, is_whole: bool = False) -> list[Lin
     headings = ("partition", "start", "stable", "end", "leader", "replicas", "in sync")[: 7 if has_brokers else 4]
     partitions = [_build_partition_cells(row)[: len(headings)] for row in topic.partitions]
     # configs that were set come first, then defaults in a quiet tone
-    rows = sorted(topic.configs, key=lambda row: (row.origin in UNSET, row.key))
-    configs = [_build_config_cells(row) for row in rows if is_whole or row.origin not in UNSET]
+    rows = sorted(topic.configs, key=lambda row: (row.origin in DEFAULT_ORIGINS, row.key))
+    configs = [_build_config_cells(row) for row in rows if is_whole or row.origin not in DEFAULT_ORIGINS]
     readers = format_readers(topic.groups)
     return [
         make_line(Span(topic.address, Tone.STRONG)),
@@ -500,7 +499,7 @@ def count_hidden_defaults(hidden: int) -> list[Line]:
 
 
 def _build_config_cells(row: ConfigRow) -> tuple[Span, ...]:
-    tone = Tone.QUIET if row.origin in UNSET else Tone.PLAIN
+    tone = Tone.QUIET if row.origin in DEFAULT_ORIGINS else Tone.PLAIN
     return tuple(Span(text, tone) for text in (row.key, format_value(row.key, row.value), row.origin))
 
 
@@ -557,8 +556,7 @@ def _format_count_or_unknown(count: int | None) -> str:
     return "?" if count is None else format_count(count)
 
 
-_SHOWN: Final = 50
-"""Maximum number of findings of a kind; JSON has all."""
+_MAX_FINDINGS: Final = 50
 _TONES: Final = {"error": Tone.DANGER, "warning": Tone.CHANGE, "note": Tone.QUIET}
 _MARKS: Final = {"error": "✗", "warning": "!", "note": "·"}
 
@@ -604,10 +602,10 @@ def _format_findings(findings: Sequence[CheckFinding]) -> Iterator[Line]:
     rule, severity = findings[0].rule, findings[0].severity
     tone = _TONES[severity]
     yield make_line(Span(f"{severity.upper()} {findings[0].kind}", tone), f"  {format_count(len(findings))}")
-    for finding in findings[:_SHOWN]:
+    for finding in findings[:_MAX_FINDINGS]:
         yield make_line("  ", Span(f"{_MARKS[severity]} ", tone), _format_location(finding), finding.what)
-    if len(findings) > _SHOWN:
-        yield make_line(f"    and {format_count(len(findings) - _SHOWN)} more; --format json has all")
+    if len(findings) > _MAX_FINDINGS:
+        yield make_line(f"    and {format_count(len(findings) - _MAX_FINDINGS)} more; --format json has all")
     yield make_line("    ", Span("why: ", Tone.QUIET), rule.matters)
     yield make_line("    ", Span("do: ", Tone.QUIET), rule.advice)
 
