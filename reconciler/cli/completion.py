@@ -79,7 +79,6 @@ def _join_words_of_bash() -> str:
 
 
 def _join_pieces(pieces: Iterable[str]) -> tuple[list[str], int]:
-    """Return the joined words, and the position of the last piece in the last word."""
     words: list[str] = []
     start, goes_on = 0, False
     for piece in pieces:
@@ -141,7 +140,6 @@ class _CompletionRequest(NamedTuple):
 
     @property
     def environment(self) -> str | None:
-        """The environment given before on the command line."""
         environment: str | None = self.context.params.get("environment")
         return environment
 
@@ -192,7 +190,6 @@ def _list_links(request: _CompletionRequest) -> Iterable[str]:
 
 
 def _list_runs(request: _CompletionRequest) -> Iterable[str]:
-    """Return the newest runs of a state that is stored in a folder."""
     from reconciler.objectstore.settings import StoreSettings
 
     state = _load_workspace(request.folder)["spec"]["state"]
@@ -256,7 +253,7 @@ def _list_file_addresses(file: Path) -> Iterator[Address]:
 
 
 def _extract_head(document: bytes) -> bytes:
-    """Return the lines of a document that hold its address; of a link all lines, which list its mirrors."""
+    """Return the lines that hold the address; of a link all, which list its mirrors."""
     return document if _LINK.search(document) else b"\n".join(_HEAD.findall(document)) or document
 
 

@@ -205,7 +205,6 @@ def discard_output(stream: TextIO) -> None:
 
 
 def _show_in_pager(pager: str, text: str) -> bool:
-    """Show a text in a pager, which is a command with options; return whether the pager started."""
     import shlex
     import subprocess
 

@@ -223,7 +223,7 @@ EXPLANATIONS: Final = (
         r"is cluster .*, not |should be .*, but .* answers|cluster .* was .* when it was recorded",
         "Another cluster answers",
         "The cluster at this address has another id than the one that is declared or recorded. Nothing "
-        "was changed. Look at `bootstrapServers` or `build_root_command`: they may name another environment. If the "
+        "was changed. Look at `bootstrapServers` or `root`: they may name another environment. If the "
         "cluster was really replaced: take it out of the files, apply, declare it again, apply.",
     ),
     Explanation(
@@ -406,7 +406,6 @@ EXPLANATIONS: Final = (
 """Explanations of frequent errors. A code never changes its meaning."""
 
 CODE: Final = re.compile(r"E\d{3}", re.IGNORECASE)
-"""Form of a code in `reconciler explain`; addresses have another form."""
 
 
 def wrap_explanation(text: str) -> str:

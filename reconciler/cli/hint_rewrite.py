@@ -1,7 +1,6 @@
 """Add the options of the command line to commands in hints.
 
-A hint is written without knowledge of the command line. A command copied from it must act on the same environment,
-and on no more than the failed command.
+A command copied from a hint must act on the same environment, and on no more than the failed command.
 """
 
 from __future__ import annotations

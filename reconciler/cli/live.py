@@ -55,7 +55,6 @@ _NOTABLE_S: Final = 1.0
 _BAR_COLUMNS: Final = 12
 _MIN_COLUMNS_WITH_BARS: Final = 100
 _MIN_COLUMNS_WITH_AMOUNTS: Final = 72
-"""Minimum width of a terminal for amounts; a narrower one shows only percentage and duration."""
 _RESERVED_LINES: Final = 3
 
 
@@ -157,7 +156,6 @@ class LiveTable:
 
 
 def _build_cells(row: _RunningAction, now: float, width: int) -> list[Text | ProgressBar]:
-    """Return the cells of an action: bar, amount, rate, partitions, remaining time and duration."""
     passed, progress = Text(_format_duration(now - row.began)), row.progress
     is_wide, bars = width >= _MIN_COLUMNS_WITH_AMOUNTS, [Text("")] if width >= _MIN_COLUMNS_WITH_BARS else []
     if progress is not None and progress.phase:

@@ -74,7 +74,6 @@ def _run_command(arguments: list[str]) -> int:
 
 
 def _read_exit_code(leaving: SystemExit) -> int:
-    """Return the exit code of a `SystemExit` of typer; 0 if the reader closed the pipe."""
     if isinstance(leaving.__context__, BrokenPipeError):
         return 0
     return leaving.code if isinstance(leaving.code, int) else 0

@@ -105,7 +105,6 @@ def _parse_json(body: bytes) -> Iterator[tuple[tuple[str, str], float]]:
 
 
 def _find_counter_name(name: str) -> str | None:
-    """Return the counter that a metric shows, or `None`."""
     short = name.removeprefix(REMOTE)
     is_remote = name.startswith(REMOTE) and short in COUNTER_HELP
     return short if is_remote or short == MIRROR_BYTES else None

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.runner import EmergencyRun, SiteOptions
 
 
-Form: TypeAlias = Literal["text", "json", "markdown", "html", "junit", "sarif"]
-ListForm: TypeAlias = Literal["text", "json", "markdown", "junit", "sarif"]
+OutputFormat: TypeAlias = Literal["text", "json", "markdown", "html", "junit", "sarif"]
+ListFormat: TypeAlias = Literal["text", "json", "markdown", "junit", "sarif"]
 
 AnyForm = Annotated[
-    Form,
+    OutputFormat,
     Option("--format", help="What to print; html is a page, junit and sarif are for pages that collect results."),
 ]
 Report = Annotated[
@@ -43,7 +43,7 @@ Report = Annotated[
     ),
 ]
 ForLists = Annotated[
-    ListForm, Option("--format", help="What to print; junit and sarif are for pages that collect results.")
+    ListFormat, Option("--format", help="What to print; junit and sarif are for pages that collect results.")
 ]
 TextOrJson = Annotated[Literal["text", "json"], Option("--format", help="What to print.")]
 OutFolder = Annotated[
@@ -363,7 +363,7 @@ def expand_bundles(body: Callable[..., None]) -> Callable[..., None]:
     parameters = list(_list_parameters(body, hints, bundles))
 
     def run(**values: Any) -> None:
-        filled = {name: _take_bundle(kind, values) for name, kind in bundles.items()}
+        filled = {name: _extract_bundle(kind, values) for name, kind in bundles.items()}
         remember_typed(filled.values())
         _run_guarded(body, filled | values)
 
@@ -389,7 +389,7 @@ def _list_parameters(
             )
 
 
-def _take_bundle(kind: type, values: dict[str, Any]) -> Any:
+def _extract_bundle(kind: type, values: dict[str, Any]) -> Any:
     return kind(**{field.name: values.pop(field.name) for field in fields(kind)})
 
 

@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 def open_emergency(
     acting: LeaseOptions, files: FileOptions, place: WorkspaceOptions, command: str, form: TextOrJson, *, is_dry_run: bool = False
 ) -> Iterator[EmergencyRun]:
-    """Yield access to clusters for a command; with JSON, events and a final error are lines.
-
-    As text, failures are shown only with the results.
-    """
+    """Yield access to clusters for a command; with JSON, events and a final error are lines."""
     streamed: TextOrJson = "text" if is_dry_run else form
     with print_error_as_json(streamed), acting.open_emergency(files, place, command, form=streamed) as emergency:
         yield replace(emergency, report=_drop_failures(emergency.report)) if streamed == "text" else emergency
@@ -82,7 +79,6 @@ def _format_plan(plan: Plan) -> list[Line]:
 
 
 def _format_total_loss(plan: Plan) -> Iterator[Line]:
-    """Format the total loss of several mirrors that change roles."""
     costs = [cost for action in plan.actions if (cost := action.estimate.role) is not None]
     losing = [lost for cost in costs if (lost := cost.lost_offsets)]
     unknown = sum(cost.unknown is not None for cost in costs)
@@ -107,7 +103,7 @@ def show_plan(plan: Plan, form: TextOrJson) -> None:
 def show_order_result(result: OrderResult, done: str, form: TextOrJson) -> None:
     """Print the plan of a dry run, or the results; then raise the verdict.
 
-    `done` is the past participle of the verb: `deleted`. Call it inside `open_emergency`.
+    `done` is the past participle of the verb: `deleted`.
     """
     if result.is_dry_run:
         show_plan(result.plan, form)

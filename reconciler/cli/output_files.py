@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import orjson
 
-from reconciler.cli.options import Form
+from reconciler.cli.options import OutputFormat
 from reconciler.errors import UsageError
 from reconciler.manifests.files import WORKSPACE_FILE
 
@@ -24,14 +24,10 @@ Kind: TypeAlias = Literal[
 ]
 _MAX_READ_BYTES: Final = 1 << 30
 _FIRST_LINE_KINDS: Final = ("records as JSON", "Parquet", "values")
-"""Kinds that are identified by their first line."""
 _REPORT_FORMATS: Final = ("reconciler.plan/", "reconciler.drift/", "reconciler.validate/", "reconciler.error/")
-"""Values of `format` in JSON reports."""
 _REPORT_MARKUP: Final = (b'<testsuites name="reconciler ', b"<footer><p>Made by reconciler ")
-"""Text that identifies a JUnit or HTML report."""
 _MANIFESTS: Final = (".yaml", ".yml")
 _STATE_FILES: Final = ("lockfile.json", "catalog/head.json")
-"""Files that identify the folder of a state or an embedded cluster."""
 _STATE_FOLDER: Final = ".reconciler"
 _REPOSITORY_FOLDER: Final = ".git"
 
@@ -39,8 +35,8 @@ _REPOSITORY_FOLDER: Final = ".git"
 def check_output(option: str, path: Path, kind: Kind, *, is_added_to: bool = False) -> Path:
     """Return the path if writing it destroys no other data.
 
-    An existing file is replaced only if it is empty or of the same `kind`. Pipes may be written. Files in the folders
-    of states and clusters are rejected. `is_added_to` means that output is appended, so any content is accepted.
+    An existing file must be empty or of the same `kind`, unless output is appended (`is_added_to`). Files in the
+    folders of states and clusters are rejected.
     """
     check_name(option, path)
     try:
@@ -61,7 +57,7 @@ def check_folder(option: str, path: Path) -> None:
 
 def check_name(option: str, path: Path) -> None:
     """Reject `-` and names of formats: in other tools, `-o json` sets the format."""
-    if str(path) in get_args(Form):
+    if str(path) in get_args(OutputFormat):
         raise UsageError(
             f"-o is {option} here, and '{path}' is a format", hint=f"Write --format {path}, or {option} ./{path}"
         )
@@ -73,7 +69,6 @@ def check_name(option: str, path: Path) -> None:
 
 
 def _check_location(option: str, path: Path) -> None:
-    """Reject files in the folder of a state, cluster or repository, and manifests of a workspace."""
     target = path.resolve()
     if target.is_dir():
         raise UsageError(f"{option} {path} is a folder", hint="Name a file in it. Nothing was done.")
@@ -103,7 +98,6 @@ def _check_content(option: str, path: Path, kind: Kind) -> None:
 
 
 def _build_format_test(begin: str) -> Callable[[bytes], bool]:
-    """Build a test whether `format` of a JSON document starts with a text."""
     return lambda body: str(_parse_document(body).get("format")).startswith(begin)
 
 

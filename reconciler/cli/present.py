@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from reconciler.cli.html.report import Report
-    from reconciler.cli.json.base import Row
+    from reconciler.cli.json.base import JsonObject
     from reconciler.operations.manifest_files import ValidationResult
     from reconciler.planning.plan import Plan, PlanFinding
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def print_result(
     form: Literal["text", "json"],
     lines: Callable[[], Iterable[Line]],
-    document: Callable[[], Row | BaseModel],
+    document: Callable[[], JsonObject | BaseModel],
     *,
     is_paged: bool = False,
 ) -> None:

@@ -171,7 +171,6 @@ class LinePrinter:
         self._print_lines([make_line(f"{pluralize(self._done, 'action')} done")])
 
     def _is_due(self, name: str = "") -> bool:
-        """Return whether the last line about the action, or about the total, is old enough."""
         now = self._clock()
         if now - self._printed_at.get(name, self._began) < _BETWEEN_LINES_S:
             return False

@@ -16,7 +16,7 @@ import orjson
 from reconciler.cli.console import detect_pipeline, open_stderr, open_stdout
 from reconciler.cli.errors import describe_unexpected
 from reconciler.cli.hint_rewrite import add_typed_options
-from reconciler.cli.options import Form, ListForm
+from reconciler.cli.options import ListFormat, OutputFormat
 from reconciler.cli.text.lines import Span, Tone, make_line
 from reconciler.errors import ReconcilerError, UsageError
 from reconciler.runtime.text import escape_invisible, find_similar, format_suggestion, pluralize, to_one_line
@@ -46,7 +46,9 @@ _RESERVED_BYTES: Final = 100
 
 
 @contextmanager
-def show_errors(form: Form, command: Command, invocation: Invocation, environment: str | None) -> Iterator[None]:
+def show_errors(
+    form: OutputFormat, command: Command, invocation: Invocation, environment: str | None
+) -> Iterator[None]:
     """Print an error of the block on standard output in a format for programs, and raise it again."""
     try:
         yield
@@ -71,7 +73,7 @@ def annotate(remarks: Remarks, folder: Path) -> None:
 
 
 def _show_error(
-    error: Exception, form: Form, command: Command, invocation: Invocation, environment: str | None
+    error: Exception, form: OutputFormat, command: Command, invocation: Invocation, environment: str | None
 ) -> None:
     if form == "json":
         from reconciler.cli.json.base import format_document
@@ -100,7 +102,7 @@ def format_plan_failure(why: str, invocation: Invocation, environment: str | Non
     return format_remarks(_build_remarks(error, "plan", invocation, environment))
 
 
-def show_remarks(remarks: Remarks, form: Form, invocation: Invocation) -> None:
+def show_remarks(remarks: Remarks, form: OutputFormat, invocation: Invocation) -> None:
     """Print remarks as markdown, JUnit or SARIF."""
     match form:
         case "junit":
@@ -114,7 +116,7 @@ def show_remarks(remarks: Remarks, form: Form, invocation: Invocation) -> None:
             from reconciler.process import read_repository_prefix
 
             open_stdout().write_bytes(
-                format_document(SarifDocument.of(remarks, read_repository_prefix(find_folder(invocation), os.environ)))
+                format_document(SarifDocument.from_remarks(remarks, read_repository_prefix(find_folder(invocation), os.environ)))
             )
         case "html":
             from reconciler.cli.html.remarks_report import build_remarks_report
@@ -200,12 +202,12 @@ ForPipelines: TypeAlias = Literal["outputs", "gitlab"]
 """`outputs`: lines `name=value` for `$GITHUB_OUTPUT` or GitLab's dotenv; `gitlab`: counts for GitLab's
 `reports: terraform`.
 """
-_FORMS: Final[tuple[str, ...]] = (*(form for form in get_args(Form) if form != "text"), *get_args(ForPipelines))
+_FORMS: Final[tuple[str, ...]] = (*(form for form in get_args(OutputFormat) if form != "text"), *get_args(ForPipelines))
 _APPENDED_FORMATS: Final = frozenset({"outputs"})
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PipelineSummary:
     """A result as values for a pipeline."""
 
     values: Mapping[str, str | int | bool]
@@ -218,16 +220,16 @@ class Reports:
     """Report files of a command."""
 
     files: tuple[tuple[str, Path], ...]
-    form: Form
+    form: OutputFormat
     command: Command
     invocation: Invocation
     environment: str | None
 
-    def write(self, show: Callable[[Form], None], outcome: Callable[[], Outcome]) -> None:
+    def write(self, show: Callable[[OutputFormat], None], outcome: Callable[[], PipelineSummary]) -> None:
         """Write the result to each file; `show` prints it in a format."""
         for form, path in self.files:
-            if form in get_args(Form):
-                _write_file(path, _capture_output(partial(show, cast("Form", form))))
+            if form in get_args(OutputFormat):
+                _write_file(path, _capture_output(partial(show, cast("OutputFormat", form))))
             else:
                 _write_for_pipelines(form, path, outcome())
 
@@ -246,7 +248,7 @@ class Reports:
 
 
 def parse_reports(
-    texts: Sequence[str] | None, form: Form, command: Command, invocation: Invocation, environment: str | None
+    texts: Sequence[str] | None, form: OutputFormat, command: Command, invocation: Invocation, environment: str | None
 ) -> Reports:
     """Parse the values of `--report`; `form` is the printed format."""
     files: list[tuple[str, Path]] = []
@@ -283,18 +285,15 @@ _REPORTING: Final[tuple[Command, ...]] = ("plan", "drift", "validate")
 
 
 def report_usage_error(typed: Sequence[str], message: str, hint: str) -> None:
-    """Print and write the reports for a command line that cannot be parsed.
-
-    Without them a pipeline would keep the results of an earlier commit.
-    """
+    """Print and write the reports for a command line that cannot be parsed."""
     command = next((word for word in _REPORTING if word in typed[:1]), None)
     values_of = partial(_read_option_values, typed)
     if command is None or not (values_of("--report") or values_of("--format")):
         return
     from reconciler.cli.options import WorkspaceOptions
 
-    forms = get_args(ListForm if command == "validate" else Form)
-    form = cast("Form", next((word for word in forms if word in values_of("--format")[-1:]), "text"))
+    forms = get_args(ListFormat if command == "validate" else OutputFormat)
+    form = cast("OutputFormat", next((word for word in forms if word in values_of("--format")[-1:]), "text"))
     folder = values_of("--workspace")[-1:]
     environment = values_of("--environment", "-e")[-1:]
     with suppress(ReconcilerError, OSError):
@@ -317,13 +316,13 @@ def _read_option_values(typed: Sequence[str], *names: str) -> list[str]:
     return values
 
 
-def _build_failed_outcome(error: Exception) -> Outcome:
+def _build_failed_outcome(error: Exception) -> PipelineSummary:
     code, message, _ = describe_error(error)
     values: dict[str, str | int | bool] = {"digest": "", "exit_code": code, "failure": message}
-    return Outcome(values, dict.fromkeys(("create", "update", "delete"), 0))
+    return PipelineSummary(values, dict.fromkeys(("create", "update", "delete"), 0))
 
 
-def build_plan_outcome(planned: PlanResult, verdict: ReconcilerError | None) -> Outcome:
+def build_plan_outcome(planned: PlanResult, verdict: ReconcilerError | None) -> PipelineSummary:
     """Summarize a plan for a pipeline."""
     from reconciler.planning.actions import is_dangerous
     from reconciler.planning.plan_rows import count_by_kind
@@ -339,10 +338,10 @@ def build_plan_outcome(planned: PlanResult, verdict: ReconcilerError | None) -> 
         "errors": len(plan.errors),
         **_list_verdict_values(verdict),
     }
-    return Outcome(values, {name: counts[name] for name in ("create", "update", "delete")})
+    return PipelineSummary(values, {name: counts[name] for name in ("create", "update", "delete")})
 
 
-def build_drift_outcome(drifted: DriftResult) -> Outcome:
+def build_drift_outcome(drifted: DriftResult) -> PipelineSummary:
     """Summarize drift for a pipeline."""
     values: dict[str, str | int | bool] = {
         "findings": len(drifted.findings),
@@ -350,17 +349,17 @@ def build_drift_outcome(drifted: DriftResult) -> Outcome:
         "errors": len(drifted.errors),
         **_list_verdict_values(drifted.verdict),
     }
-    return Outcome(values, {"create": 0, "update": len(drifted.failing), "delete": 0})
+    return PipelineSummary(values, {"create": 0, "update": len(drifted.failing), "delete": 0})
 
 
-def build_validation_outcome(validated: ValidationResult) -> Outcome:
+def build_validation_outcome(validated: ValidationResult) -> PipelineSummary:
     """Summarize a validation for a pipeline."""
     values: dict[str, str | int | bool] = {
         "errors": len(validated.findings),
         "warnings": len(validated.warnings),
         **_list_verdict_values(validated.verdict),
     }
-    return Outcome(values, dict.fromkeys(("create", "update", "delete"), 0))
+    return PipelineSummary(values, dict.fromkeys(("create", "update", "delete"), 0))
 
 
 def _list_verdict_values(verdict: ReconcilerError | None) -> dict[str, str | int | bool]:
@@ -384,10 +383,10 @@ def _write_file(path: Path, body: bytes) -> None:
     try:
         write_atomically(path, body)
     except OSError as error:
-        raise _unwritable_error(path, error) from error
+        raise _build_unwritable_error(path, error) from error
 
 
-def _write_for_pipelines(form: str, path: Path, outcome: Outcome) -> None:
+def _write_for_pipelines(form: str, path: Path, outcome: PipelineSummary) -> None:
     if form not in _APPENDED_FORMATS:
         _write_file(path, orjson.dumps(dict(outcome.counts)) + b"\n")
         return
@@ -396,10 +395,10 @@ def _write_for_pipelines(form: str, path: Path, outcome: Outcome) -> None:
         with path.open("ab") as file:
             file.write(lines.encode())
     except OSError as error:
-        raise _unwritable_error(path, error) from error
+        raise _build_unwritable_error(path, error) from error
 
 
-def _unwritable_error(path: Path, error: OSError) -> UsageError:
+def _build_unwritable_error(path: Path, error: OSError) -> UsageError:
     message = f"--report {path}: {error.strerror or error}"
     return UsageError(message, hint="Name a file in a folder that can be written.")
 
@@ -426,7 +425,6 @@ class DriftReport:
     has_issue: bool
     labels: tuple[str, ...]
     webhook: str | None
-    """Environment variable that holds the URL of the webhook."""
 
     def check(self) -> None:
         """Check the settings of the issue and webhook before clusters are queried."""

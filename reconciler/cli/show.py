@@ -26,7 +26,7 @@ from reconciler.cli.console import (
     streams_share_target,
 )
 from reconciler.cli.environment import is_log_enabled
-from reconciler.cli.options import Form, TextOrJson, parse_seconds
+from reconciler.cli.options import OutputFormat, TextOrJson, parse_seconds
 from reconciler.cli.present import (
     build_printed_block_error,
     print_error_as_json,
@@ -90,7 +90,7 @@ def require_terminal(instead: str) -> None:
         raise UsageError("there is no terminal to confirm on; nothing was done", hint=instead)
 
 
-def show_planned(planned: PlanResult, form: Form) -> None:
+def show_planned(planned: PlanResult, form: OutputFormat) -> None:
     """Print a plan in a format."""
     screen = open_stdout()
     match form:
@@ -121,14 +121,14 @@ def show_planned(planned: PlanResult, form: Form) -> None:
 
             screen.write_bytes(
                 format_document(
-                    SarifDocument.of(list_plan_remarks(planned.plan), read_repository_prefix(planned.folder, os.environ))
+                    SarifDocument.from_remarks(list_plan_remarks(planned.plan), read_repository_prefix(planned.folder, os.environ))
                 )
             )
         case _:
             assert_never(form)
 
 
-def warn_about(planned: PlanResult) -> None:
+def warn_about_plan(planned: PlanResult) -> None:
     """Print warnings of the files and the plan."""
     print_warnings(planned.warnings)
     print_warnings(format_warning(finding) for finding in planned.plan.warnings)
@@ -191,7 +191,7 @@ def warn_about_drift(drifted: DriftResult) -> None:
     print_warnings(format_warning(finding) for finding in drifted.warnings)
 
 
-def show_drifted(drifted: DriftResult, form: Form) -> None:
+def show_drifted(drifted: DriftResult, form: OutputFormat) -> None:
     """Print drift in a format."""
     screen = open_stdout()
     match form:
@@ -223,7 +223,7 @@ def show_drifted(drifted: DriftResult, form: Form) -> None:
             from reconciler.process import read_repository_prefix
 
             prefix = read_repository_prefix(drifted.planned.folder, os.environ)
-            screen.write_bytes(format_document(SarifDocument.of(list_drift_remarks(drifted), prefix)))
+            screen.write_bytes(format_document(SarifDocument.from_remarks(list_drift_remarks(drifted), prefix)))
         case _:
             assert_never(form)
 
@@ -316,7 +316,7 @@ def run_with_dialog(
                 open_phase_line() as before,
             ):
                 talk = _PlanDialog(doing, question, before, is_approved=is_approved)
-                applied = do(Hooks(talk.confirm, before.end_before(report), stop), before)
+                applied = do(Hooks(talk.confirm, before.remove_before(report), stop), before)
         except BlockedError as error:
             raise talk.show_blocked(error) from error
         except StalePlanError as error:
@@ -327,8 +327,6 @@ def run_with_dialog(
 
 
 class _PlanDialog:
-    """Dialog about one plan, which is shown once."""
-
     def __init__(self, doing: ApplyMode, question: str, before: PhaseLine, *, is_approved: bool) -> None:
         self._before = before
         self._doing = doing
@@ -382,7 +380,7 @@ class _PlanDialog:
     def _show(self, planned: PlanResult) -> None:
         self._is_shown = True
         self._before.end()
-        warn_about(planned)
+        warn_about_plan(planned)
         if self._doing.form == "text":
             show_plan_text(planned, open_stdout())
         elif not (self._is_approved and is_log_enabled()):
@@ -391,7 +389,6 @@ class _PlanDialog:
 
 
 _SILENT_S: Final = 0.5
-"""Phases that take less time show nothing, because they would flicker."""
 _REDRAW_S: Final = 0.25
 
 
@@ -410,7 +407,7 @@ class PhaseLine:
         self._thread = threading.Thread(target=self._draw_until_end, name="phases", daemon=True)
 
     def report_progress(self, invocation: Invocation) -> Invocation:
-        """Return an invocation that reports its phases in this line; warnings erase the line first."""
+        """Return an invocation that reports its phases and warnings through this line."""
         if is_log_enabled() or not self._screen.can_redraw:
             return invocation
         self._thread.start()
@@ -428,7 +425,7 @@ class PhaseLine:
         with self._lock:
             self._erase()
 
-    def end_before(self, report: Callable[[Event], None]) -> Callable[[Event], None]:
+    def remove_before(self, report: Callable[[Event], None]) -> Callable[[Event], None]:
         """Wrap `report` so that the first event removes this line."""
 
         def tell(event: Event) -> None:

@@ -1,7 +1,7 @@
 """SIGINT and SIGTERM: stop a run cleanly, interrupt anything else.
 
-The second signal ends the process at once, and so does an alarm some seconds after the first if something hangs. The
-module uses no locks, because a handler may interrupt the thread that holds one.
+The second signal ends the process at once, and so does an alarm after the first if something hangs. The module uses no
+locks, because a handler may interrupt the thread that holds one.
 """
 
 from __future__ import annotations
@@ -125,7 +125,6 @@ def _on_alarm(_number: int, _frame: FrameType | None) -> None:
 
 
 def _exit_now(message: bytes, code: int) -> NoReturn:
-    """Print a message unless that would block, and end the process."""
     error = sys.__stderr__
     try:
         if error is not None and select.select([], [error], [], 0)[1]:

@@ -30,7 +30,7 @@ class ForgeRequest:
 
 @dataclass(frozen=True, slots=True)
 class _ForgeVariables:
-    """Environment variables of a kind of forge; in each tuple the first set one counts."""
+    """Environment variables of a forge; of each tuple the first that is set counts."""
 
     title: str
     api: tuple[str, ...]

@@ -128,10 +128,7 @@ class Gitea(GitHubCompatibleForge):
         return self._list_rows(f"{self._issues}/{number}/comments?", "list the comments")
 
     def _list_rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
-        """Yield the objects of all pages; a page without new objects is the last.
-
-        Some versions of Gitea return all comments on each page.
-        """
+        """Yield the objects of all pages; some versions of Gitea return all on each page."""
         seen: set[int] = set()
         page = 1
         while True:

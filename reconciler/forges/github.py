@@ -20,10 +20,7 @@ def _list_graphql_errors(answer: ForgeResponse) -> list[Mapping[str, Any]]:
 
 
 def _find_retry_reason(answer: ForgeResponse) -> RetryReason | None:
-    """Return why to retry a GraphQL response.
-
-    Its HTTP status is always 200. Internal errors have no `type`.
-    """
+    """Return why to retry a GraphQL response, whose HTTP status is always 200."""
     if b'"errors"' not in answer.body:
         return None
     types = {problem.get("type") for problem in _list_graphql_errors(answer)}
@@ -86,7 +83,7 @@ class GitHubCompatibleForge:
             )
 
     def _read_label_keys(self, names: Sequence[str]) -> dict[str, str | int]:
-        """Map label names to the keys of the API: names on GitHub, ids on Gitea; unknown names are omitted."""
+        """Map label names to their keys in the API: names on GitHub, ids on Gitea."""
         return {name: name for name in names}
 
     def read_pull_request(self, number: int) -> PullRequest:
@@ -135,10 +132,7 @@ class GitHub(GitHubCompatibleForge):
         self._send_graphql("hide an older comment", _MINIMIZE_MUTATION, {"id": comment.node_id})
 
     def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return matching open issues by the token.
-
-        All open issues are listed, because GitHub's search finds new ones late and labels may be edited.
-        """
+        """Return matching open issues by the token; lists all, because search finds new ones late."""
         rows = self._list_rows(f"{self._issues}?state=open&per_page={_PAGE_SIZE}", "list the issues")
         issues = [parse_issue(issue) for issue in rows if "pull_request" not in issue]
         wanted = [issue for issue in issues if is_wanted(issue.body)]
@@ -211,7 +205,6 @@ class GitHub(GitHubCompatibleForge):
         return own
 
     def _send_graphql(self, what: str, query: str, variables: Mapping[str, object]) -> dict[str, Any]:
-        """Send a GraphQL request; it may be sent twice."""
         body = {"query": query, "variables": variables}
         answer = self._api.send("POST", self._graphql, what, body=body, is_repeatable=True)
         data, wrong = answer.read_field("data"), _list_graphql_errors(answer)
@@ -262,7 +255,7 @@ def read_author_login(row: Mapping[str, Any]) -> str:
 def find_latest_approvals(
     reviews: Iterable[Mapping[str, Any]], approved: str, others: Collection[str]
 ) -> list[Mapping[str, Any]]:
-    """Return the approvals that their author has not replaced by a review in one of the states `others`."""
+    """Return the latest review of each author, if it is an approval."""
     newest = {read_author_login(review): review for review in reviews if review.get("state") in {approved, *others}}
     return [review for review in newest.values() if review.get("state") == approved]
 

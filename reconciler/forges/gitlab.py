@@ -82,7 +82,7 @@ class GitLab:
             self.edit_comment(number, comment, collapse_comment_text(marker, comment.body, self.limit))
 
     def set_label(self, number: int, label: str, others: Sequence[str]) -> None:
-        """Add a label to a merge request and remove the others; GitLab creates missing labels."""
+        """Add a label to a merge request and remove the others."""
         content = {"add_labels": label, "remove_labels": ",".join(others)}
         self._api.send("PUT", f"{self._project}/merge_requests/{number}", "label it", body=content)
 
@@ -119,10 +119,9 @@ class GitLab:
         return sorted(request.number for request in map(_parse_request, rows) if request.is_merged)
 
     def list_approvals(self, request: PullRequest) -> list[Approval]:
-        """Return the approvals; GitLab accepts them only from people with the right to approve.
+        """Return the approvals; an approval covers the head if all commits were pushed before it.
 
-        Older versions of GitLab report the time of an approval only in a note. An approval covers the head if all
-        commits were pushed before it.
+        Older versions of GitLab report its time only in a note.
         """
         place = f"{self._project}/merge_requests/{request.number}"
         rows = self._api.get(f"{place}/approvals", "see the approvals").read_field("approved_by") or ()

@@ -1,7 +1,6 @@
 """Requests to a forge's REST API, with bounded retries; the token is never sent to another host.
 
-A request without an answer, or with a proxy's error, is retried. A POST is retried only if the forge cannot have
-executed it; otherwise it raises UnansweredError.
+A POST is retried only if the forge cannot have executed it; otherwise UnansweredError is raised.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger("reconciler.forges")
 _BACKOFF: Final = Backoff(0.25, 20.0, spread=0.5)
 _MAX_ATTEMPTS: Final = 8
-"""Attempts without an answer; waits for a rate limit do not count."""
 _READ_TIMEOUT_S: Final = 30.0
 _MAX_RESPONSE_BYTES: Final = 64 << 20
 _CHUNK_BYTES: Final = 64 << 10
@@ -76,14 +74,14 @@ class ForgeResponse:
         """Parse a list of objects that have a numeric `id`."""
         rows = self.parse_json()
         if not isinstance(rows, list) or not all(map(_has_id, rows)):
-            raise self._unreadable_error()
+            raise self._build_unreadable_error()
         return rows
 
     def parse_object(self) -> dict[str, Any]:
         """Parse one object that has a numeric `id`."""
         row = self.parse_json()
         if not _has_id(row):
-            raise self._unreadable_error()
+            raise self._build_unreadable_error()
         return cast("dict[str, Any]", row)
 
     def read_field(self, name: str) -> Any:
@@ -91,7 +89,7 @@ class ForgeResponse:
         content = self.parse_json()
         return content.get(name) if isinstance(content, dict) else None
 
-    def _unreadable_error(self) -> UserError:
+    def _build_unreadable_error(self) -> UserError:
         message = f"the answer of {self.host} is not a response of the forge's API"
         return UserError(message, hint=_CHECK_API_HINT)
 
@@ -189,7 +187,7 @@ class ApiClient:
                     raise UserError(message, hint=_CHECK_API_HINT) from error
                 problem = f"{self._host} does not answer: {reason}"
                 if not (is_repeatable or isinstance(error, _ERRORS_BEFORE_SENDING)):
-                    raise self._unanswered_error(problem, what) from error
+                    raise self._build_unanswered_error(problem, what) from error
                 self._wait_before_retry(tries, problem, what, error)
                 continue
             trouble = self._traits.find_retry_reason(answer) if is_success(answer.status) else None
@@ -200,7 +198,7 @@ class ApiClient:
                 problem = f"{self._host} answers {answer.status}"
                 problem += f": {self._read_reason(answer)}" if trouble is not None else ""
                 if not is_repeatable:
-                    raise self._unanswered_error(problem, what)
+                    raise self._build_unanswered_error(problem, what)
                 self._wait_before_retry(tries, problem, what)
             else:
                 return answer
@@ -324,18 +322,16 @@ class ApiClient:
                 message = f"{title} refuses to {what} ({status}){because}"
                 return UserError(message, hint="Read the answer, then change the text or the repository's settings.")
 
-    def _unanswered_error(self, problem: str, what: str) -> UnansweredError:
+    def _build_unanswered_error(self, problem: str, what: str) -> UnansweredError:
         message = f"{problem}. Whether it could {what} is not known"
         return UnansweredError(message, hint="Run the same command again: it checks what exists before it writes.")
 
     def _reject_untrusted_certificate(self, cause: BaseException) -> None:
-        """Raise if the cause is an untrusted certificate: a retry cannot help."""
         if isinstance(cause, ssl.SSLCertVerificationError):
             message = f"the certificate of {self._host} is not trusted: {self._redact_line(cause.verify_message)}"
             raise UserError(message, hint="Name a file with its authority in SSL_CERT_FILE.") from cause
 
     def _read_reason(self, answer: ForgeResponse) -> str:
-        """Return the error message of a JSON response in one line; empty for HTML."""
         try:
             content = orjson.loads(answer.body)
         except orjson.JSONDecodeError:
@@ -349,7 +345,6 @@ class ApiClient:
         return self._redact_line("; ".join(dict.fromkeys(_to_text(part) for part in parts if part)))
 
     def _redact_line(self, text: str) -> str:
-        """Return text of the forge as one short line without the token."""
         return to_one_line(text.replace(self._settings.token, "***"))[:_MAX_MESSAGE_CHARACTERS]
 
 

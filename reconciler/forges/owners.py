@@ -1,7 +1,7 @@
 """Owners of files, by the CODEOWNERS rules of each forge.
 
-GitHub: patterns as in .gitignore; the last match wins. GitLab: the same within each section; a line without owners
-gets those of its section. Gitea: regular expressions; all matches count, and `!` negates one.
+GitHub: patterns as in .gitignore; the last match wins. GitLab: the same within each section. Gitea: regular
+expressions; all matches count, and `!` negates one.
 """
 
 from __future__ import annotations
@@ -23,15 +23,12 @@ _PATHS: Final[dict[Kind, tuple[str, ...]]] = {
 }
 _MAX_FILE_BYTES: Final = 3 << 20
 _OWNER: Final = re.compile(r"@[A-Za-z0-9_](?:[A-Za-z0-9_./-]*[A-Za-z0-9_-])?")
-"""A user or team such as `@org/team`; e-mail addresses are ignored."""
 _SECTION: Final = re.compile(r"\^?\[([^\]]+)\](?:\[\d+\])?(.*)")
 _SPACE: Final = re.compile(r"(?<!\\)\s+")
 
 
 @dataclass(slots=True, eq=False)  # compared by identity
 class _Section:
-    """A section of CODEOWNERS; its last matching line wins."""
-
     owners: list[str]
     lines: list[tuple[re.Pattern[str], list[str]]] = field(default_factory=list)
 

@@ -54,12 +54,12 @@ class Marker:
         return f"<!-- reconciler:{self.command}{values} -->"
 
     def is_at_start_of(self, text: str) -> bool:
-        """Return whether the first line of a text has the same command, workspace and environment."""
+        """Return whether the first line has the same command, workspace and environment."""
         other = parse_marker(text)
         return other is not None and _subject_key(other) == _subject_key(self)
 
     def is_anywhere_in(self, text: str) -> bool:
-        """Return whether any line of a text is this marker; people may insert text above it."""
+        """Return whether any line of a text is such a marker."""
         return any(line.startswith("<!--") and self.is_at_start_of(line) for line in text.splitlines())
 
 
@@ -84,7 +84,7 @@ def parse_marker(text: str) -> Marker | None:
 
 
 def mark_message_unsent(text: str) -> str:
-    """Add to the marker of an issue that its webhook message is not sent yet."""
+    """Record in the marker that the webhook message is not sent yet."""
     first, end, rest = text.partition("\n")
     return f"{first.removesuffix('-->')}message=owed -->{end}{rest}"
 
@@ -101,14 +101,10 @@ def _subject_key(marker: Marker) -> tuple[str, str, str]:
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _FOLD: Final = re.compile(r"<(/?)details\b", re.IGNORECASE)
 _ROOM: Final = 200
-"""Characters reserved for the note about omitted lines."""
 
 
 def fit_comment(text: str, limit: int, size: Callable[[str], int] = len) -> str:
-    """Cut a text at the end of a line and add a note; `size` measures it against `limit`.
-
-    Open folds and code blocks are closed.
-    """
+    """Cut a text at a line to fit `limit`, close open folds and code blocks, and add a note."""
     if size(text) <= limit:
         return text
     lines = text.splitlines(keepends=True)
@@ -129,7 +125,7 @@ def fit_comment(text: str, limit: int, size: Callable[[str], int] = len) -> str:
 
 
 def _track_open_parts(line: str, open_parts: list[str]) -> None:
-    """Update the end marks of the folds and code blocks open after a line, innermost last."""
+    """Update the end marks of open folds and code blocks, innermost last."""
     fence = _FENCE.match(line)
     if open_parts and open_parts[-1] != _END_OF_FOLD:
         if fence and fence[1].startswith(open_parts[-1]) and not fence[2].strip():
@@ -199,11 +195,9 @@ class PullRequest:
     number: int
     url: str
     head: str
-    """Hash of the last commit."""
     author: str
     is_merged: bool
     is_closed: bool = False
-    """Whether it was closed without a merge."""
 
 
 @dataclass(frozen=True, slots=True)

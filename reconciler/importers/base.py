@@ -254,7 +254,7 @@ class Fields:
                 self._report_wrong_type(key, item, "a mapping", index)
 
     def iterate_named(self, key: str) -> Iterator[tuple[str, Fields]]:
-        """Yield the names and mappings of a mapping; a name without a value has an empty mapping."""
+        """Yield names with their mappings; a missing mapping is empty."""
         inner = self.read_mapping(key)
         for name in inner.content if inner is not None else ():
             value = inner.read_raw(name) if inner is not None else None
@@ -325,7 +325,7 @@ class Document(NamedTuple):
     spots: Mapping[FieldPath, Spot]
 
     def locate(self, path: FieldPath) -> SourcePlace:
-        """Return the position of a field; for an alias or merge key, of the aliased mapping."""
+        """Return the position of a field or of the nearest mapping above it."""
         for length in range(len(path), -1, -1):
             if spot := self.spots.get(path[:length]):
                 return SourcePlace(self.file, spot.line)
@@ -333,7 +333,7 @@ class Document(NamedTuple):
 
 
 def list_files_below(path: FilePath) -> tuple[FilePath, ...]:
-    """Return a file, or all files below a folder, sorted and without dot files."""
+    """Return a file, or all files below a folder without dot files."""
     if not path.exists():
         raise UserError(f"there is no {path}", hint="Name the file or folder that the other tool reads.")
     if not path.is_dir():
@@ -427,7 +427,6 @@ class TargetCluster:
     provider: str = BROKERS_PROVIDER
     is_declared: bool = False
     declared: Mapping[Address, DeclaredResource] = field(default_factory=dict)
-    """Resources that the workspace already declares on it."""
 
     @property
     def catalog(self) -> Mapping[str, ConfigKey] | None:
@@ -445,8 +444,6 @@ NOT_KAFKA: Final = "it is not a Kafka topic or access rule"
 
 EVERYTHING: Final = "*"
 CLUSTER_NAME: Final = "kafka-cluster"
-"""Kafka's name for the only resource of type `cluster`."""
-
 _RESOURCES: Final[Mapping[str, str]] = {
     "topic": "topics",
     "group": "groups",
@@ -456,7 +453,6 @@ _RESOURCES: Final[Mapping[str, str]] = {
     "delegationtoken": "delegation-token",
 }
 _OPERATIONS: Final = frozenset(get_args(get_args(Operation)[0])) | {"create-tokens", "describe-tokens"}
-"""Operations of access rules, including those on delegation tokens, which manifests cannot express."""
 _PREFIX: Final[Mapping[str, bool]] = {"literal": False, "": False, "prefixed": True, "prefix": True}
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -475,7 +471,7 @@ class SourceRule:
     cluster: str = ""
 
     def add_to(self, at: Fields) -> None:
-        """Add one rule for each operation to the result, or report at `at` why the rule is invalid."""
+        """Add an ImportedRule for each operation, or report why the rule is invalid."""
         resource = _RESOURCES.get(re.sub(r"[-_ ]", "", self.resource or "").lower())
         is_prefix = _PREFIX.get((self.pattern or "").lower())
         permission = (self.permission or "allow").lower()
@@ -516,10 +512,7 @@ class SourceRule:
 def read_resource_rule(
     entry: Fields, principal: str, *, name: str, operations: tuple[str, ...] = ("operations",), cluster: str = ""
 ) -> None:
-    """Read an access rule with a `resource` mapping.
-
-    `name` and `operations` are the keys of the resource name and the operations.
-    """
+    """Import an access rule with a `resource` mapping; `name` and `operations` are keys."""
     resource = entry.read_mapping("resource")
     if resource is None:
         entry.report_lost("", "it names no resource")
@@ -579,7 +572,7 @@ class SaslLogin:
 
 
 def name_secrets(security: Mapping[str, str], cluster: str) -> dict[str, str]:
-    """Add the cluster name to the variables of secrets, so that each cluster has its own password."""
+    """Add the cluster name to the variables of secrets."""
     if not cluster:
         return dict(security)
     own = f"KAFKA_{_ODD.sub('_', cluster).upper()}_"

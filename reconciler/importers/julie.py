@@ -39,7 +39,7 @@ _CONNECT_GROUP: Final = "connect-cluster"
 
 @dataclass(frozen=True, slots=True)
 class TopicRole:
-    """Operations that a principal may perform on one topic or on all topics of a project."""
+    """Operations that a principal may perform on topics."""
 
     principal: str
     operations: tuple[str, ...]

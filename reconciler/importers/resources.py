@@ -127,7 +127,6 @@ def _build_unknown_config(key: str, imported: ImportedTopic, place: SourcePlace,
 
 
 def _to_integer(value: Any) -> Any:
-    """Convert floats without a fraction to integers: some files have 6.048e+08."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -215,7 +214,7 @@ class ImportedResources:
 
 
 def compose_resources(reading: SourceReading, targets: Mapping[str, TargetCluster]) -> ImportedResources:
-    """Convert everything that was read; `targets` maps clusters of the other tool to those of the workspace."""
+    """Convert what was read; `targets` maps clusters of the tool to those of the workspace."""
     composed = ImportedResources(lost=list(reading.lost))
     for cluster in reading.clusters:
         mark = targets[cluster.name].name if len(reading.clusters) > 1 else ""

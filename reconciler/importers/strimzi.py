@@ -59,14 +59,10 @@ def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
 
 
 KubernetesNamespaces: TypeAlias = Mapping[str, set[str]]
-"""Kubernetes namespaces of clusters whose name occurs in several."""
 
 
 def _find_homes(resources: list[Fields]) -> KubernetesNamespaces:
-    """Return the Kubernetes namespaces of cluster names that occur in several.
-
-    An operator watches one namespace, so topics in two namespaces belong to two clusters.
-    """
+    """Return the Kubernetes namespaces of cluster names that occur in several."""
     kafkas: defaultdict[str, set[str]] = defaultdict(set)
     topics: defaultdict[str, set[str]] = defaultdict(set)
     for fields in resources:

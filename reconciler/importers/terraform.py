@@ -76,7 +76,7 @@ def import_terraform(path: Path, files: tuple[Path, ...], cwd: Path, reading: So
 
 
 def is_state(file: Path) -> bool:
-    """Return whether a file is a state; it may be broken or of an unsupported version."""
+    """Return whether a file is a state, valid or not."""
     if file.suffix == STATE:
         return True
     raw = read_bounded(file, file.name)
@@ -104,7 +104,6 @@ def _import_state(raw: bytes, label: str, reading: SourceReading) -> str:
 
 
 def _import_instance(instance: _ResourceInstance, place: SourcePlace, reading: SourceReading) -> bool:
-    """Import a resource instance; return whether its type is supported."""
     at = instance.at
     if instance.kind not in KINDS:
         at.report_inexpressible("", f"resources of the kind {instance.kind} are not read", _EXPORT)

@@ -109,7 +109,6 @@ def _import_topic(fields: Fields) -> None:
 
 
 def _read_configs(spec: Fields) -> dict[str, SourceValue]:
-    """Read the configs; report two different values of the retention."""
     configs = spec.read_values("settings")
     minutes = spec.read_number("retentionMinutes")
     if minutes is None or minutes <= 0:

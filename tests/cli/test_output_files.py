@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, get_args
 import pytest
 
 from reconciler.cli.app import COMMANDS, build_root_command
-from reconciler.cli.options import Form
+from reconciler.cli.options import OutputFormat
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Call
@@ -103,7 +103,7 @@ def test_what_an_option_wrote_it_replaces(applied: Call, tmp_path: Path, option:
     assert (tmp_path / "made.out").is_file()
 
 
-@pytest.mark.parametrize("form", [*(each for each in get_args(Form) if each != "text"), "gitlab"])
+@pytest.mark.parametrize("form", [*(each for each in get_args(OutputFormat) if each != "text"), "gitlab"])
 def test_a_report_of_each_form_replaces_its_last_one_also_after_an_error(
     applied: Call, tmp_path: Path, form: str
 ) -> None:

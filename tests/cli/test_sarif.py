@@ -39,7 +39,7 @@ def tree(body: bytes) -> ET.Element:
 
 
 def results(plan: Plan, prefix: str = "") -> list[dict[str, Any]]:
-    printed = json.loads(format_document(SarifDocument.of(list_plan_remarks(plan), prefix)))
+    printed = json.loads(format_document(SarifDocument.from_remarks(list_plan_remarks(plan), prefix)))
     SCHEMA.validate(printed)
     found: list[dict[str, Any]] = printed["runs"][0]["results"]
     return found
@@ -165,7 +165,7 @@ def test_a_hostile_name_is_text_in_a_result_and_no_link(name: str) -> None:
 def test_more_results_than_a_file_may_hold_leave_out_the_mildest_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST_RESULTS == 25_000
     monkeypatch.setattr(sarif_module, "MOST_RESULTS", 1)
-    printed = json.loads(format_document(SarifDocument.of(list_plan_remarks(sample_plans.many(300)))))
+    printed = json.loads(format_document(SarifDocument.from_remarks(list_plan_remarks(sample_plans.many(300)))))
     SCHEMA.validate(printed)
     (run,) = printed["runs"]
     assert len(run["results"]) == 1
@@ -177,8 +177,8 @@ def test_more_results_than_a_file_may_hold_leave_out_the_mildest_and_say_so(monk
 def test_the_same_plan_gives_the_same_bytes() -> None:
     plan = sample_plans.everything()
     assert format_junit(list_plan_remarks(plan)) == format_junit(list_plan_remarks(plan))
-    assert format_document(SarifDocument.of(list_plan_remarks(plan))) == format_document(
-        SarifDocument.of(list_plan_remarks(plan))
+    assert format_document(SarifDocument.from_remarks(list_plan_remarks(plan))) == format_document(
+        SarifDocument.from_remarks(list_plan_remarks(plan))
     )
 
 
@@ -206,7 +206,7 @@ def drifted(count: int, name: str = "t") -> DriftResult:
 def test_drift_fails_where_its_exit_code_does_and_what_is_left_as_it_is_is_skipped() -> None:
     (suite,) = tree(format_drift_junit(drifted(2)))
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("4", "2", "1")
-    printed = json.loads(format_document(SarifDocument.of(list_drift_remarks(drifted(2)))))
+    printed = json.loads(format_document(SarifDocument.from_remarks(list_drift_remarks(drifted(2)))))
     SCHEMA.validate(printed)
     assert [each["level"] for each in printed["runs"][0]["results"]] == ["error", "error"]
     assert printed["runs"][0]["results"][0]["partialFingerprints"]["reconciler/v1"] == "sha256:0"
@@ -215,7 +215,7 @@ def test_drift_fails_where_its_exit_code_does_and_what_is_left_as_it_is_is_skipp
 @pytest.mark.parametrize("name", NOT_IN_XML)
 def test_a_hostile_name_breaks_no_report_of_drift(name: str) -> None:
     tree(format_drift_junit(drifted(1, name)))
-    SCHEMA.validate(json.loads(format_document(SarifDocument.of(list_drift_remarks(drifted(1, name))))))
+    SCHEMA.validate(json.loads(format_document(SarifDocument.from_remarks(list_drift_remarks(drifted(1, name))))))
     format_drift_comment(drifted(1, name)).encode()
 
 

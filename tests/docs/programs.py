@@ -9,7 +9,7 @@ from typing import Any, Final, get_args
 
 from reconciler import errors
 from reconciler.cli.errors import EXPLANATIONS
-from reconciler.cli.json.base import Form
+from reconciler.cli.json.base import JsonForm
 from reconciler.cli.json.schemas import OUTPUTS
 from reconciler.errors import ReconcilerError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
@@ -157,7 +157,7 @@ def _outputs() -> str:
 
 
 def _form(model: Any) -> str:
-    if isinstance(model, Form):
+    if isinstance(model, JsonForm):
         return model.constants["format"]
     if isinstance(model, tuple):
         return "one event a line"
@@ -169,7 +169,7 @@ def _form(model: Any) -> str:
 def _first(model: Any) -> str:
     if isinstance(model, tuple):
         return "One line of `apply --format json`, or of a command that changes a cluster."
-    about = (model.about or model.record.__doc__) if isinstance(model, Form) else model.__doc__
+    about = (model.about or model.record.__doc__) if isinstance(model, JsonForm) else model.__doc__
     return inspect.cleandoc(about or "").split("\n\n")[0].replace("\n", " ")
 
 

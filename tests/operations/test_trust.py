@@ -642,7 +642,7 @@ def test_whatever_is_made_of_an_action_holds_the_reference(far: Bench) -> None:
         orjson.dumps([encode_action(action) for action in actions]),
         format_plan_comment(plan).encode(),
         format_junit(list_plan_remarks(plan)),
-        format_document(SarifDocument.of(list_plan_remarks(plan))),
+        format_document(SarifDocument.from_remarks(list_plan_remarks(plan))),
     ]
     assert not [body for body in made if SECRET.encode() in body]
     for reference in ("${env:FAR_PASSWORD}", f"${{file:{far.folder}/secret}}"):

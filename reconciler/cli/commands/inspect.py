@@ -51,7 +51,6 @@ def show_command(
 
 
 def _is_plan_file(what: str) -> bool:
-    """Return whether the argument names a saved plan: a file, or a path that starts with `.` or `/`."""
     return what.startswith((".", "/")) or Path(what).is_file()
 
 

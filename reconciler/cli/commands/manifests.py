@@ -12,9 +12,9 @@ from reconciler.cli.console import detect_pipeline, open_stdout
 from reconciler.cli.options import (
     FileOptions,
     ForLists,
-    Form,
     IntoFolder,
     OutFolder,
+    OutputFormat,
     Report,
     TextOrJson,
     VerbosityOptions,
@@ -27,7 +27,7 @@ from reconciler.errors import UsageError
 from reconciler.runtime.text import pluralize
 
 if TYPE_CHECKING:
-    from reconciler.cli.json.base import Row
+    from reconciler.cli.json.base import JsonObject
     from reconciler.operations.manifest_files import ValidationResult
 
 
@@ -77,7 +77,7 @@ def validate_command(
     with wanted_reports.report_errors():
         validated = validate(invocation, files.build_select())
 
-    def show(form: Form) -> None:
+    def show(form: OutputFormat) -> None:
         match form:
             case "text" | "json":
                 print_result(form, lambda: format_validation(validated), lambda: _build_validation_row(validated))
@@ -94,7 +94,7 @@ def validate_command(
     raise_verdict(validated.verdict)
 
 
-def _build_validation_row(validated: ValidationResult) -> Row:
+def _build_validation_row(validated: ValidationResult) -> JsonObject:
     from reconciler.cli.json.checks_json import VALIDATE, build_validation
 
     return VALIDATE.build_row(build_validation(validated))

@@ -258,7 +258,6 @@ def _migrate(
     yes: bool,
     form: Literal["text", "json"],
 ) -> None:
-    """Mount or unmount topics after a confirmation, and show each result."""
     from reconciler.operations.clusters.mount_orders import migrate_topics
 
     is_prepared = request.phase == "prepare"

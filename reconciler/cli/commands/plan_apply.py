@@ -65,7 +65,7 @@ def plan_command(
 
     invocation = place.read_invocation()
     from reconciler.cli.reports import build_plan_outcome, parse_reports
-    from reconciler.cli.show import open_phase_line, print_apply_command, show_planned, warn_about
+    from reconciler.cli.show import open_phase_line, print_apply_command, show_planned, warn_about_plan
     from reconciler.operations.plan import parse_fail_on, plan
 
     def make_plan() -> PlanResult:
@@ -81,7 +81,7 @@ def plan_command(
     wanted_reports.write(
         lambda form_of_report: show_planned(planned, form_of_report), lambda: build_plan_outcome(planned, verdict)
     )
-    warn_about(planned)
+    warn_about_plan(planned)
     show_planned(planned, form)
     if file is not None:
         print_apply_command(file)

@@ -189,7 +189,7 @@ def rollback_plan_command(
     from dataclasses import replace
 
     from reconciler.cli.output_files import check_output
-    from reconciler.cli.show import print_apply_command, show_planned, warn_about
+    from reconciler.cli.show import print_apply_command, show_planned, warn_about_plan
     from reconciler.operations.state_views import plan_rollback
 
     file = None if out is None else check_output("--out", out, "a saved plan")
@@ -197,7 +197,7 @@ def rollback_plan_command(
         files.build_select(), targets=tuple(target or ()), excludes=tuple(exclude or ()), allow=tuple(allow or ())
     )
     planned = plan_rollback(place.read_invocation(), select, serial, out=file)
-    warn_about(planned)
+    warn_about_plan(planned)
     show_planned(planned, form)
     if file is not None:
         print_apply_command(file)

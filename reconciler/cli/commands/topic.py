@@ -28,7 +28,7 @@ from reconciler.errors import InterruptedRunError, UsageError
 from reconciler.runtime.text import format_bytes, format_count, pluralize
 
 if TYPE_CHECKING:
-    from reconciler.cli.json.base import Row
+    from reconciler.cli.json.base import JsonObject
 
 
 @expand_bundles
@@ -250,7 +250,7 @@ def list_command(
 
         return format_topics(rows, pattern, sizes=sizes)
 
-    def document() -> Row:
+    def document() -> JsonObject:
         from reconciler.cli.json.clusters_json import TOPICS
 
         return TOPICS.build_row(rows)
@@ -338,7 +338,7 @@ def profile_command(
 
         return format_profile(profiled)
 
-    def document() -> Row:
+    def document() -> JsonObject:
         from reconciler.cli.json.clusters_json import TOPIC_PROFILE
 
         return TOPIC_PROFILE.build_row(profiled)

@@ -8,10 +8,10 @@ from typing import Final
 from reconciler.cli.html.plan_report import build_error_entry, read_action_owner
 from reconciler.cli.html.report import (
     Cells,
-    Entry,
-    Fact,
+    PageFact,
+    PageRow,
+    PageSection,
     Report,
-    Section,
     build_cells,
     build_sections,
     format_workspace_title,
@@ -47,7 +47,7 @@ def build_drift_report(drifted: DriftResult) -> Report:
         subject=format_workspace_title(plan.workspace, plan.environment),
         lead=" · ".join([", ".join(texts) or "nothing found", *errors]),
         facts=tuple(
-            Fact(label, value)
+            PageFact(label, value)
             for label, value in (
                 ("workspace", plan.workspace),
                 ("environment", plan.environment or ""),
@@ -72,7 +72,7 @@ def build_drift_report(drifted: DriftResult) -> Report:
 
 def _build_class_sections(
     kind: DriftClass, fails: bool, drifted: DriftResult, actions: Mapping[Address, Action]
-) -> Iterator[Section]:
+) -> Iterator[PageSection]:
     marks = drifted.failing_marks
     rows = [
         _build_finding_entry(item, fails, actions.get(item.address))
@@ -83,10 +83,10 @@ def _build_class_sections(
     yield from build_sections(title, Tone.DANGER if fails else Tone.STRONG, rows, is_open=fails, grouped=not fails)
 
 
-def _build_finding_entry(item: DriftItem, fails: bool, action: Action | None) -> Entry:
+def _build_finding_entry(item: DriftItem, fails: bool, action: Action | None) -> PageRow:
     sign, tone = SIGNS[item.kind]
     address = item.address
-    return Entry(
+    return PageRow(
         sign,
         tone,
         item.kind,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.html.report import (
     Cells,
-    Entry,
-    Fact,
+    PageFact,
+    PageRow,
     Report,
     build_cells,
     build_sections,
@@ -26,7 +26,7 @@ from reconciler.cli.text.amounts import (
 from reconciler.cli.text.inventory_text import format_mermaid, list_resource_fields
 from reconciler.cli.text.lines import Tone, to_plain_text
 from reconciler.cli.text.plan_text import format_rollback_warning
-from reconciler.cli.text.sections import Row, Sections, sort_plan_rows
+from reconciler.cli.text.sections import PlanRow, Sections, sort_plan_rows
 from reconciler.operations.show import draw_plan
 from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Risk, RunJob, Transition, Update
 from reconciler.planning.plan_rows import find_kind_name, format_totals, list_changes
@@ -78,18 +78,17 @@ def build_plan_report(plan: Plan) -> Report:
     )
 
 
-def _list_plan_facts(plan: Plan) -> Iterator[Fact]:
-    yield Fact("workspace", plan.workspace)
+def _list_plan_facts(plan: Plan) -> Iterator[PageFact]:
+    yield PageFact("workspace", plan.workspace)
     if plan.environment:
-        yield Fact("environment", plan.environment)
-    yield Fact("state", f"#{plan.base.serial}" if plan.base else "none yet")
+        yield PageFact("environment", plan.environment)
+    yield PageFact("state", f"#{plan.base.serial}" if plan.base else "none yet")
     if plan.git_commit:
-        yield Fact("commit", plan.git_commit[:_SHORT_DIGEST], whole=plan.git_commit, is_commit=True)
-    yield Fact("digest", plan.digest[:_SHORT_DIGEST], whole=plan.digest)
+        yield PageFact("commit", plan.git_commit[:_SHORT_DIGEST], whole=plan.git_commit, is_commit=True)
+    yield PageFact("digest", plan.digest[:_SHORT_DIGEST], whole=plan.digest)
 
 
 def _draw_order(plan: Plan) -> dict[str, Any]:
-    """Draw the order of dependent actions as Mermaid; only counts if there are too many."""
     picture = draw_plan(plan)
     tied = {name for arrow in picture.arrows for name in (arrow.start, arrow.end)}
     if not tied:
@@ -105,11 +104,11 @@ def _draw_order(plan: Plan) -> dict[str, Any]:
     return {**title, "picture_note": note, "picture": format_mermaid(picture)}
 
 
-def _build_action_entry(row: Row) -> Entry:
+def _build_action_entry(row: PlanRow) -> PageRow:
     action = row.action
     if action is None:
         return _build_waiting_entry(row)
-    return Entry(
+    return PageRow(
         sign=row.sign,
         tone=row.tone,
         verb=find_kind_name(action),
@@ -142,7 +141,7 @@ def read_action_owner(action: Action) -> str:
     return read_owner_label(getattr(resource.metadata, "labels", None)) if hasattr(resource, "metadata") else ""
 
 
-def _format_block(row: Row, action: Action) -> str:
+def _format_block(row: PlanRow, action: Action) -> str:
     block = action.blocked
     return row.blocked if block is None else f"blocked ({block.guard.replace('_', ' ')}): {block.message}"
 
@@ -208,17 +207,17 @@ def _list_copy_texts(action: Action) -> Iterator[tuple[str, str]]:
         yield "keep its records: declare in its place", block.instead
 
 
-def build_error_entry(finding: PlanFinding) -> Entry:
+def build_error_entry(finding: PlanFinding) -> PageRow:
     """Build the row of an error."""
     return _build_finding_entry(finding, "✗", Tone.DANGER, "error")
 
 
-def _build_warning_entry(finding: PlanFinding) -> Entry:
+def _build_warning_entry(finding: PlanFinding) -> PageRow:
     return _build_finding_entry(finding, "!", Tone.CHANGE, "warning")
 
 
-def _build_finding_entry(finding: PlanFinding, sign: str, tone: Tone, verb: str) -> Entry:
-    return Entry(
+def _build_finding_entry(finding: PlanFinding, sign: str, tone: Tone, verb: str) -> PageRow:
+    return PageRow(
         sign,
         tone,
         verb,
@@ -231,7 +230,7 @@ def _build_finding_entry(finding: PlanFinding, sign: str, tone: Tone, verb: str)
     )
 
 
-def _build_drift_entries(parts: Sections, plan: Plan) -> Iterator[Entry]:
+def _build_drift_entries(parts: Sections, plan: Plan) -> Iterator[PageRow]:
     """Yield the rows of drifted fields.
 
     An update that only reverts drift has no row of its own; the drift row gets its key.
@@ -241,7 +240,7 @@ def _build_drift_entries(parts: Sections, plan: Plan) -> Iterator[Entry]:
     actions = {action.address: action.id for action in plan.actions if action.id not in shown}
     for row, finding in zip(parts.drift, plan.drift, strict=True):
         address = Address(finding.address)
-        yield Entry(
+        yield PageRow(
             row.sign,
             row.tone,
             "drift",
@@ -261,9 +260,9 @@ def _build_drift_entries(parts: Sections, plan: Plan) -> Iterator[Entry]:
         )
 
 
-def _build_waiting_entry(row: Row) -> Entry:
+def _build_waiting_entry(row: PlanRow) -> PageRow:
     address = Address(row.name)
-    return Entry(
+    return PageRow(
         row.sign,
         row.tone,
         "waiting",
@@ -274,8 +273,8 @@ def _build_waiting_entry(row: Row) -> Entry:
     )
 
 
-def _build_unmanaged_entry(address: Address) -> Entry:
-    return Entry("?", Tone.QUIET, "unmanaged", address, kind=_read_kind(address), cluster=cluster_of(address) or "")
+def _build_unmanaged_entry(address: Address) -> PageRow:
+    return PageRow("?", Tone.QUIET, "unmanaged", address, kind=_read_kind(address), cluster=cluster_of(address) or "")
 
 
 def _read_kind(address: Address | None) -> str:

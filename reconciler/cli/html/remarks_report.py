@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.html.report import Entry, Fact, Report, build_sections, format_workspace_title
+from reconciler.cli.html.report import PageFact, PageRow, Report, build_sections, format_workspace_title
 from reconciler.cli.text.lines import Tone
 from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.runtime.text import pluralize
@@ -28,8 +28,8 @@ def build_remarks_report(remarks: Remarks, title: str) -> Report:
         subject=format_workspace_title(remarks.workspace, remarks.environment),
         lead=pluralize(len(remarks.rows), "problem"),
         facts=(
-            Fact("workspace", remarks.workspace),
-            *((Fact("environment", remarks.environment),) if remarks.environment else ()),
+            PageFact("workspace", remarks.workspace),
+            *((PageFact("environment", remarks.environment),) if remarks.environment else ()),
         ),
         sections=tuple(
             build_sections(
@@ -41,11 +41,11 @@ def build_remarks_report(remarks: Remarks, title: str) -> Report:
     )
 
 
-def _build_remark_entry(remark: Remark) -> Entry:
+def _build_remark_entry(remark: Remark) -> PageRow:
     sign, tone = _LEVELS[remark.level]
     about = Address(remark.about)
     has_address = "/" in about and not remark.source
-    return Entry(
+    return PageRow(
         sign,
         tone,
         remark.level,

@@ -1,7 +1,6 @@
 """Model and rendering of a result as a self-contained HTML page.
 
-Python decides texts and order; the script of the page only filters and unfolds rows. Names of users are escaped in
-markup and set with `textContent`. A content security policy permits only the script and style of the page.
+The script of the page only filters and unfolds rows. A content security policy permits no other script or style.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Cells: TypeAlias = tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PageRow:
     """A row of a page; `name` is its address, if it has one."""
 
     sign: str
@@ -42,7 +41,6 @@ class Entry:
     cluster: str = ""
     owner: str = ""
     flags: tuple[str, ...] = ()
-    """Values to filter by: `blocked`, `danger`."""
     notes: tuple[str, ...] = ()
     size: str = ""
     fields: tuple[Cells, ...] = ()
@@ -55,20 +53,20 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RowGroup:
     """Rows under a heading; without a title, rows directly below the section."""
 
     title: str
-    entries: tuple[Entry, ...]
+    entries: tuple[PageRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class PageSection:
     """A section of a page."""
 
     title: str
     tone: Tone
-    groups: tuple[Group, ...]
+    groups: tuple[RowGroup, ...]
     hint: str = ""
     is_open: bool = False
     """Whether it is unfolded, for rows that a reviewer must read."""
@@ -80,7 +78,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class PageFact:
     """A property of the whole result."""
 
     label: str
@@ -98,36 +96,36 @@ class Report:
     """Title of the page, with `{}` for the subject."""
     subject: str
     lead: str
-    facts: tuple[Fact, ...]
-    sections: tuple[Section, ...]
+    facts: tuple[PageFact, ...]
+    sections: tuple[PageSection, ...]
     columns: tuple[str, ...] = ("before", "after")
     nothing: str = "There is nothing to show."
     tool: str = ""
     remarks: tuple[str, ...] = ()
-    """Sentences above the rows."""
     picture: str = ""
     picture_title: str = ""
     picture_note: str = ""
 
 
 def build_sections(
-    title: str, tone: Tone, entries: Iterable[Entry], *, hint: str = "", is_open: bool = False, grouped: bool = False
-) -> Iterator[Section]:
+    title: str, tone: Tone, entries: Iterable[PageRow], *, hint: str = "", is_open: bool = False, grouped: bool = False
+) -> Iterator[PageSection]:
     """Yield a section unless it has no rows; `grouped` groups its rows by cluster and kind."""
     rows = tuple(entries)
     if not rows:
         return
     if not grouped:
-        yield Section(title, tone, (Group("", rows),), hint, is_open)
+        yield PageSection(title, tone, (RowGroup("", rows),), hint, is_open)
         return
-    groups: dict[str, list[Entry]] = {}
+    groups: dict[str, list[PageRow]] = {}
     for row in rows:
         groups.setdefault(" · ".join(filter(None, (row.cluster, row.kind))) or "workspace", []).append(row)
-    yield Section(title, tone, tuple(Group(name, tuple(members)) for name, members in groups.items()), hint, is_open)
+    yield PageSection(
+        title, tone, tuple(RowGroup(name, tuple(members)) for name, members in groups.items()), hint, is_open
+    )
 
 
 MOST_STATIC: Final = 200
-"""Maximum number of dangerous rows shown without scripts."""
 _DANGEROUS_TONES: Final = (Tone.DANGER, Tone.REMOVE)
 _DATA: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "#": "\\u0023"}
 
@@ -204,7 +202,6 @@ def _render_head(report: Report, forge: Forge | None) -> Iterator[str]:
 
 
 def _render_static(report: Report) -> Iterator[str]:
-    """Yield the content shown without scripts: dangerous rows, and counts of the others."""
     yield '<div id="rows">'
     if not report.sections:
         yield f"<p>{escape_html(report.nothing)}</p>"
@@ -223,7 +220,7 @@ def _render_static(report: Report) -> Iterator[str]:
     yield "</div>"
 
 
-def _render_static_table(part: Section) -> Iterator[str]:
+def _render_static_table(part: PageSection) -> Iterator[str]:
     rows = [entry for group in part.groups for entry in group.entries]
     yield '<table><thead><tr><th scope="col">what</th><th scope="col">change</th><th scope="col">why</th></tr></thead>'
     yield "<tbody>"
@@ -280,7 +277,7 @@ _TEXTS: Final = ("sign", "verb", "name", "key", "kind", "cluster", "owner", "siz
 _LISTS: Final = ("what", "flags", "notes", "fields", "facts", "copies", "after")
 
 
-def _list_entry_fields(entry: Entry) -> Iterator[tuple[str, Any]]:
+def _list_entry_fields(entry: PageRow) -> Iterator[tuple[str, Any]]:
     yield "tone", entry.tone.value
     for name in (*_TEXTS, *_LISTS):
         value = getattr(entry, name)

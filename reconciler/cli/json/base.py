@@ -20,17 +20,16 @@ from reconciler.runtime.text import escape_json, escape_non_utf8
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-Row: TypeAlias = dict[str, Any]
+JsonObject: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Form:
-    """Keys of a JSON object in order, and the attribute or function of each.
+class JsonForm:
+    """Keys of a JSON object in order, each with the attribute or function that it is read from.
 
-    An item is an attribute path (`seen.link`), whose last name is the key, or `key=path`; the path `.` is the record
-    itself. A null on the path makes the item null. A function computes an item from the record. A form applies to the
-    records in the item. Types and descriptions are those of attributes and functions. A `?` at the end marks an item
-    added later: the schema gives it a default.
+    An item is an attribute path (`seen.link`), whose last name is the key, or `key=path`. The path `.` is the record
+    itself. `None` on a path makes the item null. A function computes an item from the record. A nested form applies to
+    the records in the item. A trailing `?` marks an item added later, which has a default in the schema.
     """
 
     record: type
@@ -40,9 +39,9 @@ class Form:
     about: str = ""
     """Description of the document; if empty, the docstring of the record."""
 
-    def build_row(self, record: object) -> Row:
+    def build_row(self, record: object) -> JsonObject:
         """Build the JSON object of a record."""
-        row: Row = dict(self.constants)
+        row: JsonObject = dict(self.constants)
         for key in list_keys(self):
             value = _read_path(record, key.path) if key.compute is None else key.compute(record)
             value = _to_json_value(value, key.form)
@@ -51,39 +50,40 @@ class Form:
 
 
 Computed: TypeAlias = Callable[[Any], Any]
-Item: TypeAlias = str | tuple[str, Form | Computed] | tuple[str, Computed, Form]
+Item: TypeAlias = str | tuple[str, JsonForm | Computed] | tuple[str, Computed, JsonForm]
 
 
-def define_document(name: str, record: type, *items: Item, about: str = "") -> Form:
+def define_document(name: str, record: type, *items: Item, about: str = "") -> JsonForm:
     """Define the form of a document; `name` is its format and version."""
-    return Form(record, items, {"format": name}, about)
+    return JsonForm(record, items, {"format": name}, about)
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class FormKey:
     """A parsed item of a form."""
 
     name: str
     path: tuple[str, ...]
-    form: Form | None = None
+    form: JsonForm | None = None
     compute: Computed | None = None
     is_late: bool = False
     """Whether the item was added later, so that its schema has a default."""
 
 
 @cache
-def build_default_form(record: type) -> Form:
+def build_default_form(record: type) -> JsonForm:
     """Build a form with all fields of a dataclass."""
-    return Form(record)
+    return JsonForm(record)
 
 
 @cache
-def list_keys(form: Form) -> tuple[Key, ...]:
+def list_keys(form: JsonForm) -> tuple[FormKey, ...]:
     """List the keys of a form; without items, the fields of the record."""
     if form.items:
         return tuple(map(_parse_item, form.items))
     return tuple(
-        Key(_to_key_name(name), (name,), is_late=has_default) for name, has_default in _list_fields(form.record).items()
+        FormKey(_to_key_name(name), (name,), is_late=has_default)
+        for name, has_default in _list_fields(form.record).items()
     )
 
 
@@ -98,14 +98,14 @@ def _list_fields(record: Any) -> dict[str, bool]:
     return {name: name in record._field_defaults for name in record._fields}
 
 
-def _parse_item(item: Item) -> Key:
+def _parse_item(item: Item) -> FormKey:
     how: list[Any]
     text, *how = (item,) if isinstance(item, str) else item
     name, _, path = text.rstrip("?").rpartition("=")
     steps = tuple(filter(None, path.split(".")))
-    forms = [part for part in how if isinstance(part, Form)]
-    computes = [part for part in how if not isinstance(part, Form)]
-    return Key(
+    forms = [part for part in how if isinstance(part, JsonForm)]
+    computes = [part for part in how if not isinstance(part, JsonForm)]
+    return FormKey(
         name or _to_key_name(steps[-1]),
         steps,
         forms[0] if forms else None,
@@ -124,7 +124,7 @@ def _read_path(record: Any, path: tuple[str, ...]) -> Any:
     return record
 
 
-def _to_json_value(value: Any, form: Form | None = None) -> Any:
+def _to_json_value(value: Any, form: JsonForm | None = None) -> Any:
     if value is None or isinstance(value, (str, int, float)):
         return value
     if form is not None and isinstance(value, form.record):
@@ -153,17 +153,17 @@ _CONVERSIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
 }
 
 
-def format_document(document: Row | BaseModel) -> bytes:
+def format_document(document: JsonObject | BaseModel) -> bytes:
     """Format a document as indented JSON; equal content gives equal bytes."""
     return _dump_json(document, orjson.OPT_INDENT_2)
 
 
-def format_document_line(document: Row | BaseModel) -> bytes:
+def format_document_line(document: JsonObject | BaseModel) -> bytes:
     """Format a document as one line of JSON, for streams."""
     return _dump_json(document)
 
 
-def _dump_json(document: Row | BaseModel, option: int = 0) -> bytes:
+def _dump_json(document: JsonObject | BaseModel, option: int = 0) -> bytes:
     row = document if isinstance(document, dict) else document.model_dump(mode="json")
     try:
         body = orjson.dumps(row, option=option)

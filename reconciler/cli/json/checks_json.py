@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.hint_rewrite import add_typed_options
-from reconciler.cli.json.base import Form, define_document
+from reconciler.cli.json.base import JsonForm, define_document
 from reconciler.embedded.check.damage import CheckFinding, RepairResult
 from reconciler.operations.clusters.cluster_check import CheckedCluster
 from reconciler.operations.comment import CommentResult
@@ -30,7 +30,7 @@ class FileProblem:
     hint: str
     field: str | None = None
     address: str | None = None
-    """The resource."""
+    """Address of the resource."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Validation:
 
     valid: bool
     workspace: str | None
-    """Null: its file cannot be parsed."""
+    """Name of the workspace; null if its file cannot be parsed."""
     counts: Mapping[str, int]
     """How many resources of each kind the files declare."""
     problems: tuple[FileProblem, ...]
@@ -78,7 +78,7 @@ def build_failed_validation(failure: Failure) -> Validation:
     return Validation(valid=False, workspace=None, counts={}, problems=problems, warnings=())
 
 
-_PROBLEM: Final = Form(FileProblem, ("source", "field?", "address?", "message", "hint"))
+_PROBLEM: Final = JsonForm(FileProblem, ("source", "field?", "address?", "message", "hint"))
 VALIDATE: Final = define_document(
     "reconciler.validate/1", Validation, "valid", "workspace", "counts", ("problems", _PROBLEM), "warnings"
 )
@@ -135,13 +135,13 @@ def _count_findings(drifted: DriftResult) -> DriftSummary:
 
 
 def _list_differences(drifted: DriftResult) -> tuple[Difference, ...]:
-    """Findings in the plan's order."""
+    """The findings, in the order of the plan."""
     failing = drifted.failing_marks
     return tuple(Difference(item, item.fingerprint in failing) for item in drifted.findings)
 
 
 def _read_recorded(difference: Difference) -> Any:
-    """The value of the last apply."""
+    """The value that the last apply recorded."""
     return difference.item.recorded
 
 
@@ -155,7 +155,7 @@ def _format_errors(drifted: DriftResult) -> tuple[str, ...]:
     return tuple(f"{error.message}. {add_typed_options(error.hint)}" for error in drifted.errors)
 
 
-_DIFFERENCE: Final = Form(
+_DIFFERENCE: Final = JsonForm(
     Difference,
     (
         "item.kind",
@@ -190,7 +190,7 @@ def _read_kind(record: CheckFinding | RepairResult) -> str:
     return record.kind.value
 
 
-_COUNTS: Final = Form(
+_COUNTS: Final = JsonForm(
     CheckedCluster,
     (
         "checked.objects",
@@ -208,7 +208,7 @@ _COUNTS: Final = Form(
     ),
     about="How much was checked.",
 )
-_FINDING: Final = Form(
+_FINDING: Final = JsonForm(
     CheckFinding,
     (
         ("kind", _read_kind),
@@ -236,5 +236,5 @@ CHECK: Final = define_document(
     ("counts=.", _COUNTS),
     ("checked.findings", _FINDING),
     "checked.left_out",
-    ("mended", Form(RepairResult, (("kind", _read_kind), "what"))),
+    ("mended", JsonForm(RepairResult, (("kind", _read_kind), "what"))),
 )

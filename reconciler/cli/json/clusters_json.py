@@ -7,7 +7,7 @@ from codecs import getincrementaldecoder
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
-from reconciler.cli.json.base import Form, define_document
+from reconciler.cli.json.base import JsonForm, define_document
 from reconciler.operations.clusters.groups import DescribedGroup, GroupDeletion, GroupNames, GroupReset
 from reconciler.operations.clusters.namespaces import NamespaceRow, QuotaUsage
 from reconciler.operations.clusters.topics import ProfiledTopic, Storages, TopicDescription
@@ -43,7 +43,7 @@ class StoredPartition:
 
 
 def _list_partitions(topic: TopicStorage) -> tuple[StoredPartition, ...]:
-    """Each partition."""
+    """The partitions."""
     url = "" if topic.tiering is None else topic.tiering.url
     return tuple(
         StoredPartition(held, None if held.remote is None else RemotePartition(held.remote, url))
@@ -56,12 +56,12 @@ def _count_partitions(topic: TopicStorage) -> int:
 
 
 def _sum_storages(storages: Storages) -> TopicStorage:
-    """Sums; remote bytes are counted once."""
+    """Sums over all topics; remote bytes are counted once."""
     return TopicStorage(Address(""), None, tuple(part for topic in storages.topics for part in topic.partitions))
 
 
-_HELD: Final = Form(TierUsage, ("bytes", "segments"))
-_REMOTE: Final = Form(
+_HELD: Final = JsonForm(TierUsage, ("bytes", "segments"))
+_REMOTE: Final = JsonForm(
     RemotePartition,
     (
         "held.held.bytes",
@@ -74,7 +74,7 @@ _REMOTE: Final = Form(
         ("pending_deletion=held.garbage", _HELD),
     ),
 )
-_PARTITION: Final = Form(
+_PARTITION: Final = JsonForm(
     StoredPartition,
     (
         "held.partition",
@@ -88,10 +88,10 @@ _PARTITION: Final = Form(
         "held.problem?",
     ),
 )
-_TIERING: Final = Form(TieringShown, ("mode", "state", "epoch", "location", "is_paused", "hidden"))
+_TIERING: Final = JsonForm(TieringShown, ("mode", "state", "epoch", "location", "is_paused", "hidden"))
 _SUMS: Final = (("local", _HELD), ("remote", _HELD), "log_bytes", "pending_bytes")
-_TOTAL: Final = Form(TopicStorage, _SUMS)
-_TOPIC_STORAGE: Final = Form(
+_TOTAL: Final = JsonForm(TopicStorage, _SUMS)
+_TOPIC_STORAGE: Final = JsonForm(
     TopicStorage,
     (
         *_SUMS,
@@ -134,9 +134,9 @@ class ActingAcl:
     host: str
     resources: tuple[str, ...]
     names: tuple[str, ...]
-    """Counted from below the namespace it comes from."""
+    """Names of the resources, relative to the namespace of the rule."""
     origin: str
-    """The address of the topic that has it, or of a tier above the topic."""
+    """Address of the topic or namespace that declares the rule."""
 
 
 def list_effective_rules(rows: Iterable[AclRow]) -> tuple[ActingAcl, ...]:
@@ -160,11 +160,13 @@ def _read_quota(usage: QuotaUsage) -> Quota:
     return cast("Quota", usage.quota)
 
 
-_OFFSET: Final = Form(
+_OFFSET: Final = JsonForm(
     GroupOffset,
     ("topic", "partition", "committed", "lag", "start", "stable", "end", "committed_at_ms=at_ms", "metadata"),
 )
-_GROUP: Final = Form(ConsumerGroup, ("group=name", "is_reading", "last_commit_ms", "lag", ("offsets", _OFFSET), "type"))
+_GROUP: Final = JsonForm(
+    ConsumerGroup, ("group=name", "is_reading", "last_commit_ms", "lag", ("offsets", _OFFSET), "type")
+)
 GROUPS: Final = define_document("reconciler.groups/1", GroupNames)
 GROUP: Final = define_document(
     "reconciler.group-description/1",
@@ -186,11 +188,11 @@ GROUP_DELETION: Final = define_document(
     "topic",
     ("forgotten", _list_deleted_offsets, _OFFSET),
 )
-QUOTA: Final = Form(QuotaUsage, (("quota", _read_quota), "limit", "used"))
+QUOTA: Final = JsonForm(QuotaUsage, (("quota", _read_quota), "limit", "used"))
 NAMESPACES: Final = define_document(
     "reconciler.namespaces/1",
     tuple[NamespaceRow, ...],
-    ("namespaces=.", Form(NamespaceRow, ("address", "topics", "configs", ("quotas?", QUOTA)))),
+    ("namespaces=.", JsonForm(NamespaceRow, ("address", "topics", "configs", ("quotas?", QUOTA)))),
     about="The namespaces of one cluster or of all.",
 )
 
@@ -209,8 +211,8 @@ def _list_acls(topic: TopicDescription) -> tuple[ActingAcl, ...]:
     return list_effective_rules(topic.acls)
 
 
-_FOLLOWING: Final = Form(FollowedSource, ("mirror_status=state", "link_name=link", "source"))
-_TOPIC: Final = Form(
+_FOLLOWING: Final = JsonForm(FollowedSource, ("mirror_status=state", "link_name=link", "source"))
+_TOPIC: Final = JsonForm(
     TopicShown,
     (
         "address",
@@ -236,7 +238,7 @@ TOPIC: Final = define_document(
     "configs",
     ("acls", _list_acls),
     ("storage", _TOPIC_STORAGE),
-    ("migration", Form(Migration, ("id", "direction", "state", ("closed", _is_closed)))),
+    ("migration", JsonForm(Migration, ("id", "direction", "state", ("closed", _is_closed)))),
     ("mirror=following", _FOLLOWING),
 )
 
@@ -254,7 +256,7 @@ class Retention:
 
     records: int
     bytes: int
-    """Of keys, values and headers, uncompressed."""
+    """Uncompressed size of keys, values and headers."""
     retention_ms: int
 
 
@@ -269,18 +271,18 @@ def decode_key(profile: KeyProfile) -> str | Base64:
 
 
 def _build_retention(profiled: ProfiledTopic) -> Retention | None:
-    """Null: not requested."""
+    """What another retention would free; null if not requested."""
     counts = profiled.profile.counts
     if profiled.retention_ms is None:
         return None
     return Retention(counts.old_records, counts.old_bytes, profiled.retention_ms)
 
 
-_CONTENT: Final = Form(
+_CONTENT: Final = JsonForm(
     Counts, ("records", "bytes", "first_ms", "last_ms", "null_keys", "null_values", "tombstones", "sizes")
 )
 _SUPERSEDED: Final = ("records=superseded_records", "bytes=superseded_bytes")
-_PARTITION_PROFILE: Final = Form(
+_PARTITION_PROFILE: Final = JsonForm(
     PartitionProfile,
     (
         "partition",
@@ -288,12 +290,12 @@ _PARTITION_PROFILE: Final = Form(
         "counts.last_offset",
         ("content=counts", _CONTENT),
         "keys.keys",
-        ("superseded=keys", Form(KeyCounts, _SUPERSEDED)),
+        ("superseded=keys", JsonForm(KeyCounts, _SUPERSEDED)),
         "longest_gap=gap",
-        ("old=counts", Form(Counts, ("records=old_records", "bytes=old_bytes"))),
+        ("old=counts", JsonForm(Counts, ("records=old_records", "bytes=old_bytes"))),
     ),
 )
-_KEY: Final = Form(KeyProfile, (("key", decode_key), "key_bytes", "records", "bytes", "partitions"))
+_KEY: Final = JsonForm(KeyProfile, (("key", decode_key), "key_bytes", "records", "bytes", "partitions"))
 TOPIC_PROFILE: Final = define_document(
     "reconciler.topic-profile/1",
     ProfiledTopic,
@@ -303,7 +305,7 @@ TOPIC_PROFILE: Final = define_document(
     "profile.keys",
     "profile.scattered_keys",
     "profile.skew",
-    ("compaction=profile", Form(Profile, _SUPERSEDED)),
+    ("compaction=profile", JsonForm(Profile, _SUPERSEDED)),
     ("retention", _build_retention),
     ("profile.partitions", _PARTITION_PROFILE),
     ("profile.top_keys", _KEY),

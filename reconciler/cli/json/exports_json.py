@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, cast
 
-from reconciler.cli.json.base import Form, define_document
+from reconciler.cli.json.base import JsonForm, define_document
 from reconciler.importers.base import NotImported
 from reconciler.operations.export import ExportResult
 from reconciler.operations.export_archives import NEVER_KEPT, GroupReturn
@@ -127,19 +127,19 @@ def _build_metadata(exported: ExportResult) -> StoredMetadata | None:
 
 
 def _read_part_name(age: PartAge) -> _PartName:
-    """cluster: its properties; access rules are parts of namespaces and topics."""
+    """Name of the part; `cluster` holds cluster properties."""
     return cast("_PartName", age.part.name)
 
 
 def _list_clamped(group: GroupReturn) -> tuple[ClampedPartition, ...]:
-    """Of these, those set back to the end of the uploaded records."""
+    """Partitions that are set back to the end of the uploaded records."""
     return tuple(
         ClampedPartition(address, offset.partition, offset.committed, offset.offset)
         for address, offset in group.clamped
     )
 
 
-_RECOVERY: Final = Form(
+_RECOVERY: Final = JsonForm(
     Recovery,
     (
         "topic.location",
@@ -152,11 +152,11 @@ _RECOVERY: Final = Form(
         "age_ms",
     ),
 )
-_PART: Final = Form(
+_PART: Final = JsonForm(
     PartAge,
     (("name", _read_part_name), "part.entries", "part.bytes", "part.written_ms", "age_ms", "message=part.error"),
 )
-_LEFT_OUT: Final = Form(OmittedResource, ("place", "message=error", "error.hint"))
+_LEFT_OUT: Final = JsonForm(OmittedResource, ("place", "message=error", "error.hint"))
 EXPORT: Final = define_document(
     "reconciler.export/1",
     ExportResult,
@@ -166,20 +166,20 @@ EXPORT: Final = define_document(
     (
         "exported",
         _list_exported,
-        Form(ExportedResource, ("address", ("recovery", _RECOVERY), "comes_back_empty?", "former_id?")),
+        JsonForm(ExportedResource, ("address", ("recovery", _RECOVERY), "comes_back_empty?", "former_id?")),
     ),
     ("left_out", _LEFT_OUT),
     ("unsaid", _LEFT_OUT),
     (
         "metadata?",
         _build_metadata,
-        Form(
+        JsonForm(
             StoredMetadata,
             (
                 "cluster.cluster_id",
                 "message=cluster.error",
                 ("parts", _PART),
-                ("groups", Form(GroupReturn, ("group", "offsets", ("clamped", _list_clamped), "lost", "waiting?"))),
+                ("groups", JsonForm(GroupReturn, ("group", "offsets", ("clamped", _list_clamped), "lost", "waiting?"))),
                 "lost",
             ),
         ),
@@ -204,7 +204,7 @@ def _list_imported(imported: ImportResult) -> tuple[ImportedResource, ...]:
     )
 
 
-_LOST: Final = Form(NotImported, ("place.file", "place.line", "subject", "field", "message=why", "hint"))
+_LOST: Final = JsonForm(NotImported, ("place.file", "place.line", "subject", "field", "message=why", "hint"))
 IMPORT: Final = define_document(
     "reconciler.import/1",
     ImportResult,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from reconciler.cli.json.base import Form, define_document
+from reconciler.cli.json.base import JsonForm, define_document
 from reconciler.cli.json.clusters_json import QUOTA, ActingAcl, list_effective_rules
 from reconciler.operations.show import Arrow, ExplainedResource, Picture, ResourceView
 from reconciler.planning.actions import Change
@@ -20,7 +20,7 @@ class OwnerShown:
     workspace: str
     environment: str | None
     lineage: str
-    """The lifelong id of its state."""
+    """Id of its state, which never changes."""
     state: str
     """URL of its state, without credentials."""
     ours: bool
@@ -47,7 +47,7 @@ def _read_after(change: Change) -> Any:
 
 
 def _build_owner(shown: ResourceView) -> OwnerShown | None:
-    """Null: no workspace owns it, or such resources are shared."""
+    """The owner; null if no workspace owns the resource."""
     return OwnerShown(**shown.owner.to_json(), ours=shown.is_ours) if shown.owner else None
 
 
@@ -70,17 +70,19 @@ def _list_actions(explained: ExplainedResource) -> tuple[PlannedAction, ...]:
     )
 
 
-VALUE_CHANGE: Final = Form(Change, ("path", ("before", _read_before), ("after", _read_after)))
+VALUE_CHANGE: Final = JsonForm(Change, ("path", ("before", _read_before), ("after", _read_after)))
 """A changed value; an unset side is null."""
-RECORDED: Final = Form(Recorded, ("resource", "incarnation", "physical_name", "ownership", "protect", "run", "origins"))
-SHOWN: Final = Form(
+RECORDED: Final = JsonForm(
+    Recorded, ("resource", "incarnation", "physical_name", "ownership", "protect", "run", "origins")
+)
+SHOWN: Final = JsonForm(
     ResourceView,
     (
         "address",
         "source",
         "desired",
         ("recorded", RECORDED),
-        ("observed", Form(Observed, ("resource", "incarnation", "physical_name", "state"))),
+        ("observed", JsonForm(Observed, ("resource", "incarnation", "physical_name", "state"))),
         "hidden?",
         ("owner?", _build_owner),
         ("quotas?", QUOTA),
@@ -112,7 +114,7 @@ GRAPH: Final = define_document(
     "name",
     "initial",
     "nodes",
-    ("arrows", Form(Arrow, ("start", "end", "label", "condition", "by_itself"))),
+    ("arrows", JsonForm(Arrow, ("start", "end", "label", "condition", "by_itself"))),
     "refusals",
     about="A picture: nodes, and arrows between them.",
 )

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from reconciler.cli.json.base import Form, define_document
+from reconciler.cli.json.base import JsonForm, define_document
 from reconciler.cli.json.mounts_json import list_unread
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.mirrors.link_views import LinkList, LinkRow
 from reconciler.operations.mirrors.mirror_views import MirrorError, MirrorErrors, MirrorList, MirrorRow, PartitionLag
 from reconciler.resources.mirrors import Trouble
 
-_TROUBLE: Final = Form(Trouble, ("error_code=code", "error_message=message", "since_ms"))
+_TROUBLE: Final = JsonForm(Trouble, ("error_code=code", "error_message=message", "since_ms"))
 _MIRROR: Final = (
     "address",
     "seen.cluster",
@@ -27,8 +27,8 @@ _MIRROR: Final = (
     "max_mirror_lag=max_lag",
     "seen.is_automatic",
 )
-_LAG: Final = Form(PartitionLag, ("partition", "lag", "last_source_fetch_offset=fetched", "end"))
-_DESCRIBED: Final = Form(
+_LAG: Final = JsonForm(PartitionLag, ("partition", "lag", "last_source_fetch_offset=fetched", "end"))
+_DESCRIBED: Final = JsonForm(
     MirrorRow,
     (
         *_MIRROR,
@@ -39,7 +39,7 @@ _DESCRIBED: Final = Form(
         "legal",
     ),
 )
-_ERROR: Final = Form(
+_ERROR: Final = JsonForm(
     MirrorError,
     (
         "error_code=trouble.code",
@@ -52,7 +52,7 @@ _ERROR: Final = Form(
     ),
 )
 MIRRORS: Final = define_document(
-    "reconciler.mirrors/1", MirrorList, ("mirrors=rows", Form(MirrorRow, _MIRROR)), ("unread", list_unread)
+    "reconciler.mirrors/1", MirrorList, ("mirrors=rows", JsonForm(MirrorRow, _MIRROR)), ("unread", list_unread)
 )
 MIRROR_DESCRIPTION: Final = define_document(
     "reconciler.mirror-description/1",
@@ -106,11 +106,11 @@ _LINK: Final = (
     ("seen.trouble", _TROUBLE),
 )
 LINKS: Final = define_document(
-    "reconciler.links/1", LinkList, ("links=rows", Form(LinkRow, _LINK)), ("unread", list_unread)
+    "reconciler.links/1", LinkList, ("links=rows", JsonForm(LinkRow, _LINK)), ("unread", list_unread)
 )
 LINK_DESCRIPTION: Final = define_document(
     "reconciler.link-description/1",
     tuple[LinkRow, ...],
-    ("links=.", Form(LinkRow, (*_LINK, ("spec", _read_spec), ("tasks", _list_failed_tasks), "legal"))),
+    ("links=.", JsonForm(LinkRow, (*_LINK, ("spec", _read_spec), ("tasks", _list_failed_tasks), "legal"))),
     about="Links, as they were named.",
 )

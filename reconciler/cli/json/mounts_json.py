@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.json.base import Form, define_document
+from reconciler.cli.json.base import JsonForm, define_document
 from reconciler.operations.clusters.mounts import (
     ClusterMigration,
     DamagedRegister,
@@ -45,7 +45,7 @@ def _read_namespace(topic: Migrant) -> str:
     return split_name(topic.full_name)[0]
 
 
-_MOUNT: Final = Form(
+_MOUNT: Final = JsonForm(
     MountRow,
     (
         "location",
@@ -60,11 +60,13 @@ _MOUNT: Final = Form(
         "since_ms",
         "storage",
         "clusters",
-        ("migrations", Form(ClusterMigration, ("cluster", "migration.id", "state"))),
+        ("migrations", JsonForm(ClusterMigration, ("cluster", "migration.id", "state"))),
     ),
 )
-_TOPIC: Final = Form(Migrant, ("name=full_name", ("namespace", _read_namespace), "location", "mounting", "partitions"))
-_MIGRATION: Final = Form(
+_TOPIC: Final = JsonForm(
+    Migrant, ("name=full_name", ("namespace", _read_namespace), "location", "mounting", "partitions")
+)
+_MIGRATION: Final = JsonForm(
     ClusterMigration,
     (
         "cluster",
@@ -84,7 +86,7 @@ MOUNTS: Final = define_document(
     "reconciler.mounts/1",
     MountList,
     ("topics=rows", _MOUNT),
-    ("damaged", Form(DamagedRegister, ("storage", "key", "problem=error"))),
+    ("damaged", JsonForm(DamagedRegister, ("storage", "key", "problem=error"))),
     ("unread", list_unread),
 )
 MOUNT_STATUS: Final = define_document(

@@ -22,7 +22,7 @@ from reconciler.applying.events import (
     Summary,
 )
 from reconciler.cli.errors import describe_unexpected
-from reconciler.cli.json.base import Form, Item, define_document, format_document_line
+from reconciler.cli.json.base import Item, JsonForm, define_document, format_document_line
 from reconciler.errors import ReconcilerError
 from reconciler.operations.metrics import PREFIX, Metric, Sample
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, MirrorOutcome, PassResult
@@ -49,14 +49,14 @@ def _read_engine(record: Progress | ActionDone | Summary | PassResult) -> str | 
     return record.ran.engine or None
 
 
-def _define_event(name: str, record: type, *items: Item) -> Form:
-    return Form(record, items, {"format": "reconciler.event/1", "event": name})
+def _define_event(name: str, record: type, *items: Item) -> JsonForm:
+    return JsonForm(record, items, {"format": "reconciler.event/1", "event": name})
 
 
 _RAN: Final[tuple[Item, ...]] = (("engine", _read_engine), "ran.spark_tasks")
-_ADVANCE: Final = Form(StateAdvance, ("approved", "now", "run", "command", "who", "started"))
-_MOVE: Final = Form(Move, ("before", "after"))
-_DIFFERENCE: Final = Form(
+_ADVANCE: Final = JsonForm(StateAdvance, ("approved", "now", "run", "command", "who", "started"))
+_MOVE: Final = JsonForm(Move, ("before", "after"))
+_DIFFERENCE: Final = JsonForm(
     Difference,
     (
         "id",
@@ -66,16 +66,16 @@ _DIFFERENCE: Final = Form(
         "message",
         "risk",
         "approved_risk",
-        ("blocked", Form(Block, ("guard", "message", "allow"))),
+        ("blocked", JsonForm(Block, ("guard", "message", "allow"))),
         "instead_of",
-        ("fields", Form(FieldDifference, ("path", ("approved", _MOVE), ("now", _MOVE)))),
+        ("fields", JsonForm(FieldDifference, ("path", ("approved", _MOVE), ("now", _MOVE)))),
         "source",
     ),
 )
-_STALE: Final = Form(
+_STALE: Final = JsonForm(
     ApprovalCheck, (("more=difference.more", _DIFFERENCE), "difference.not_needed", ("state=advance", _ADVANCE))
 )
-_ORDERED: Final = Form(OrderedResource, ("address", "is_changed", "state", "error", "hint=error.hint"))
+_ORDERED: Final = JsonForm(OrderedResource, ("address", "is_changed", "state", "error", "hint=error.hint"))
 _RESULT: Final = _define_event("result", OrderResult, "command", ("resources", _ORDERED))
 _ERROR: Final = _define_event("error", FailedCommand, "exit_code", "error", "hint", ("stale", _STALE))
 EVENTS: Final = (
@@ -97,14 +97,14 @@ EVENTS: Final = (
         "summary",
         Summary,
         *("run", "done", "failed", "skipped", "not_started", "seconds", "serial", "skipped_because"),
-        ("failures", Form(Alike)),
+        ("failures", JsonForm(Alike)),
         *("in_doubt", *_RAN, "approved_by?", "pull_request?"),
     ),
     _define_event("result_missing", ResultMissing),
     _RESULT,
     _ERROR,
 )
-_FORMS: Final[Mapping[type, Form]] = {form.record: form for form in EVENTS}
+_FORMS: Final[Mapping[type, JsonForm]] = {form.record: form for form in EVENTS}
 
 
 def format_event(event: Event | OrderResult | FailedCommand) -> bytes:
@@ -129,8 +129,8 @@ def _read_unit(outcome: JobOutcome) -> str | None:
     return outcome.upkept.unit or None
 
 
-_SYNCED: Final = Form(MirrorOutcome, ("address", "records", "bytes", "seconds", "error", "hint=error.hint"))
-_JOB: Final = Form(
+_SYNCED: Final = JsonForm(MirrorOutcome, ("address", "records", "bytes", "seconds", "error", "hint=error.hint"))
+_JOB: Final = JsonForm(
     JobOutcome,
     (
         "job",
@@ -141,7 +141,7 @@ _JOB: Final = Form(
         "upkept.records",
         "upkept.bytes",
         "seconds",
-        ("errors", Form(ReconcilerError, ("error=message", "hint"))),
+        ("errors", JsonForm(ReconcilerError, ("error=message", "hint"))),
         "upkept.notes?",
     ),
 )
@@ -169,10 +169,10 @@ def _read_value(sample: Sample) -> float:
     return float(sample.value)
 
 
-_SAMPLE: Final = Form(Sample, (("labels", _read_labels), ("value", _read_value)))
+_SAMPLE: Final = JsonForm(Sample, (("labels", _read_labels), ("value", _read_value)))
 METRICS: Final = define_document(
     "reconciler.metrics/1",
     tuple[Metric, ...],
-    ("metrics", _list_measured, Form(Metric, (("name", _build_name), "kind", "help", ("samples", _SAMPLE)))),
+    ("metrics", _list_measured, JsonForm(Metric, (("name", _build_name), "kind", "help", ("samples", _SAMPLE)))),
     about="Every metric after a pass; one without numbers is left out.",
 )

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 MOST_RESULTS: Final = 25_000
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _WITHOUT_PLACE: Final = "reconciler.yaml"
-"""File of results without a position, which code scanning rejects."""
 
 
 class _SarifModel(BaseModel):
@@ -150,11 +149,10 @@ class SarifDocument(_SarifModel):
     runs: tuple[Run]
 
     @classmethod
-    def of(cls, remarks: Remarks, prefix: str = "") -> SarifDocument:
-        """Convert errors and warnings to SARIF.
+    def from_remarks(cls, remarks: Remarks, prefix: str = "") -> SarifDocument:
+        """Convert errors and warnings, but no notes, to SARIF.
 
-        Notes are omitted, because code scanning raises an alert for each result. `prefix` is the path from the root of
-        the repository to the workspace: `topics/`.
+        `prefix` is the path from the root of the repository to the workspace: `topics/`.
         """
         rows = [row for row in remarks.rows if row.level != "note"]
         reported = rows[:MOST_RESULTS]

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 
-from reconciler.cli.json.base import Form, Key, build_default_form, is_record, list_keys
+from reconciler.cli.json.base import FormKey, JsonForm, build_default_form, is_record, list_keys
 from reconciler.cli.json.checks_json import (
     CHECK,
     COMMENT,
@@ -73,7 +73,7 @@ from reconciler.errors import ReconcilerError
 from reconciler.manifests.json_schema import build_schema_identity, build_schemas
 from reconciler.planning.saved_plan import PLAN_RECORDS, PlanDocument
 
-OUTPUTS: Final[Mapping[str, Form | tuple[Form, ...] | type[BaseModel]]] = {
+OUTPUTS: Final[Mapping[str, JsonForm | tuple[JsonForm, ...] | type[BaseModel]]] = {
     "check": CHECK,
     "comment": COMMENT,
     "drift": DRIFT,
@@ -131,13 +131,13 @@ def build_schema_files() -> Mapping[str, bytes]:
     }
 
 
-def _build_schema(name: str, output: Form | tuple[Form, ...] | type[BaseModel]) -> dict[str, Any]:
+def _build_schema(name: str, output: JsonForm | tuple[JsonForm, ...] | type[BaseModel]) -> dict[str, Any]:
     """Build the schema of an output; every key is required, because absent values are null."""
     model = (
         _join_events(output)
         if isinstance(output, tuple)
         else build_model(output)
-        if isinstance(output, Form)
+        if isinstance(output, JsonForm)
         else output
     )
     schema = model.model_json_schema(mode="serialization")
@@ -161,14 +161,14 @@ class _Attribute(NamedTuple):
     default: Any = ...
 
 
-def _join_events(events: tuple[Form, ...]) -> type[BaseModel]:
+def _join_events(events: tuple[JsonForm, ...]) -> type[BaseModel]:
     event: Any = Annotated[Union[tuple(map(build_model, events))], Field(discriminator="event")]  # noqa: UP007 - the types are known at run time only
     about = "One line of `apply --format json`, or of a command that changes a cluster."
     return create_model("Event", __base__=RootModel[event], __doc__=about)
 
 
 @cache
-def build_model(form: Form) -> type[BaseModel]:
+def build_model(form: JsonForm) -> type[BaseModel]:
     """Build a pydantic model of a form, from which its schema is made."""
     keys: dict[str, Any] = {name: (Literal[text], text) for name, text in form.constants.items()}
     for key in list_keys(form):
@@ -184,7 +184,7 @@ def build_model(form: Form) -> type[BaseModel]:
     )
 
 
-def _resolve_attribute(record: type, key: Key) -> _Attribute:
+def _resolve_attribute(record: type, key: FormKey) -> _Attribute:
     if key.compute is not None:
         return _read_function_attribute(key.compute)
     is_optional = False
@@ -223,8 +223,7 @@ def _choose_default(hint: Any) -> tuple[()] | None:
     return () if get_origin(hint) is tuple else None
 
 
-def _to_printed_type(hint: Any, form: Form | None) -> Any:
-    """Convert a type hint to the type in JSON; `form` applies to the records in it."""
+def _to_printed_type(hint: Any, form: JsonForm | None) -> Any:
     if form is not None and hint is form.record:
         return build_model(form)
     if isclass(hint) and get_origin(hint) is None:
@@ -256,7 +255,6 @@ def _parse_source(module: str) -> ast.Module:
 
 @cache
 def _load_type_imports(module: str) -> dict[str, Any]:
-    """Load the names that a module imports under `TYPE_CHECKING`."""
     blocks = [line.body for line in _parse_source(module).body if isinstance(line, ast.If)]
     names: dict[str, Any] = {}
     for block in blocks:

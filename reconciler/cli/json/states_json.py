@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from reconciler.cli.json.base import Form, define_document
+from reconciler.cli.json.base import JsonForm, define_document
 from reconciler.cli.json.inventory_json import RECORDED, VALUE_CHANGE
 from reconciler.operations.state_edit import StateRepair
 from reconciler.operations.state_views import History, StateDiff, StateDifference, StateEntry, StateListing
@@ -24,7 +24,7 @@ STATE_DIFF: Final = define_document(
     "after=after.serial",
     (
         "differences",
-        Form(
+        JsonForm(
             StateDifference,
             ("address", "change", ("fields", VALUE_CHANGE), ("facts", VALUE_CHANGE), ("origins", VALUE_CHANGE)),
         ),
@@ -70,7 +70,7 @@ STATE_UNLOCK: Final = define_document(
 
 
 def _list_problems(repaired: StateRepair) -> tuple[str, ...]:
-    """Empty: there was nothing to repair, and all else is null."""
+    """Problems found; if empty, there was nothing to repair, and all other fields are null."""
     return repaired.repair.problems if repaired.repair else ()
 
 
@@ -89,6 +89,6 @@ STATE_REPAIR: Final = define_document(
     "open_run=repair.lockfile.open_run.run",
     "repair.rebuilt_from",
     "given_up=repair.abandoned_run",
-    ("forgotten", _list_forgotten, Form(ForgottenRun, ("run", "command", "who", "started", "actions"))),
+    ("forgotten", _list_forgotten, JsonForm(ForgottenRun, ("run", "command", "who", "started", "actions"))),
     "kept",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from reconciler.cli.json.base import Form, define_document
+from reconciler.cli.json.base import JsonForm, define_document
 from reconciler.jobs.comparison import PartitionComparison, PartitionSide
 from reconciler.operations.verify import LinkComparison, NotCompared, TopicComparison
 
@@ -24,13 +24,13 @@ def _list_stopped(verified: LinkComparison) -> tuple[str, ...]:
     return tuple(stopped.mirror for stopped in verified.stopped)
 
 
-_SIDE: Final = Form(PartitionSide, ("start", "end", "records", ("digest", _format_digest)))
-_PARTITION: Final = Form(
+_SIDE: Final = JsonForm(PartitionSide, ("start", "end", "records", ("digest", _format_digest)))
+_PARTITION: Final = JsonForm(
     PartitionComparison,
     ("partition", "is_equal", "differences", "first_difference", "superseded", ("left", _SIDE), ("right", _SIDE)),
 )
 _PARTITIONS: Final = ("partitions=comparison.partitions", _PARTITION)
-_MIRROR: Final = Form(TopicComparison, ("mirror=left", "source=right", "is_equal", _PARTITIONS, "foreign"))
+_MIRROR: Final = JsonForm(TopicComparison, ("mirror=left", "source=right", "is_equal", _PARTITIONS, "foreign"))
 VERIFICATION: Final = define_document(
     "reconciler.verify/1",
     TopicComparison,
@@ -43,6 +43,6 @@ LINK_VERIFICATION: Final = define_document(
     "is_equal",
     ("deep", _is_deep),
     ("mirrors", _MIRROR),
-    ("failed", Form(NotCompared, ("mirror", "error", "hint=error.hint"))),
+    ("failed", JsonForm(NotCompared, ("mirror", "error", "hint=error.hint"))),
     ("stopped", _list_stopped),
 )

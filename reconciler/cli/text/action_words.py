@@ -339,10 +339,7 @@ def _format_migration(action: RunJob) -> list[str]:
 
 
 def list_mount_notes(action: Transition | RunJob) -> Iterator[str]:
-    """List the effects of a mount or unmount: bytes to flush, time without writes, readers.
-
-    Jobs copy and compare all records; without jobs, no records are copied.
-    """
+    """List the effects of a mount or unmount: bytes to flush, time without writes, readers."""
     estimate, is_copied = action.estimate, action.parameters.get("by") == BY_JOBS
     if not _is_unmount(action):
         if estimate.partitions:
@@ -397,7 +394,6 @@ def _describe_mount(action: Transition) -> str:
 
 
 def _find_location(action: Transition, mounting: Mounting) -> str:
-    """Return the location of the topic, or the declared source if it is unknown."""
     return (
         action.estimate.location or mounting.spec.source or str(action.parameters.get("source") or mounting.full_name)
     )

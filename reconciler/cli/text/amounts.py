@@ -32,7 +32,7 @@ class LeafChange(NamedTuple):
     after: str | None
 
     @property
-    def move(self) -> str:
+    def sides_text(self) -> str:
         """The old and new value, or the added or removed item."""
         if self.before is None or self.after is None:
             return f"-{self.before}" if self.after is None else f"+{self.after}"
@@ -42,7 +42,7 @@ class LeafChange(NamedTuple):
     def text(self) -> str:
         """The path, and the old and new value."""
         is_item = self.before is None or self.after is None
-        return f"{self.place} {self.move}" if is_item else f"{self.place}: {self.move}"
+        return f"{self.place} {self.sides_text}" if is_item else f"{self.place}: {self.sides_text}"
 
 
 def is_nested(before: object, after: object) -> bool:
@@ -87,7 +87,6 @@ def _is_container(item: object) -> bool:
 
 
 def _find_unmatched(items: Sequence[object], others: Sequence[object]) -> dict[int, object]:
-    """Return the items that the other list lacks or has less often, by index."""
     spare = Counter(map(format_json, others))
     unmatched: dict[int, object] = {}
     for index, item in enumerate(items):
@@ -168,7 +167,7 @@ def format_field_name(path: str) -> str:
 
 
 def format_value(path: str, value: Value | list[object]) -> str:
-    """Format the value of a field with its unit; the text parses to the same value."""
+    """Format the value of a field with its unit."""
     if path.startswith(_CONFIGS) and (value is None or isinstance(value, str)):
         return format_value(format_field_name(path), value)
     if path.startswith(_PROPERTIES) and isinstance(value, str):

@@ -38,7 +38,6 @@ SIGNS: Final[dict[DriftClass, tuple[str, Tone]]] = {
     "unmanaged": ("?", Tone.QUIET),
 }
 _MAX_UNMANAGED: Final = 3
-"""Unmanaged resources that are listed; if there are more, they are only counted."""
 _WIDTH: Final = max(map(len, CLASSES)) + 1
 
 
@@ -71,7 +70,6 @@ def format_drift(drifted: DriftResult) -> list[Line]:
 
 
 def _split_listed(rows: list[DriftItem], drifted: DriftResult) -> tuple[list[DriftItem], int]:
-    """Split findings into those to list, and the number of unmanaged resources to count."""
     if drifted.known is not None:
         return rows, 0
     fails = set(map(id, drifted.failing))
@@ -172,7 +170,6 @@ def _fold_rest(rest: Sequence[DriftItem]) -> list[str]:
 
 
 _MAX_PATCH_BYTES: Final = 12_000
-"""Largest patch in an issue, in bytes; a longer one is omitted, because a truncated patch cannot be applied."""
 _MAX_FINDINGS: Final = 10
 _SLACK_ESCAPES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 

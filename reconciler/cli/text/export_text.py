@@ -104,7 +104,6 @@ def _format_time_and_age(at_ms: int, now_ms: int) -> str:
 
 
 def _format_inexpressible(exported: ExportResult) -> Iterator[Line]:
-    """Format what manifests cannot express; each hint appears once."""
     for left in exported.unsaid[:_MAX_ROWS]:
         yield make_line(Span("! ", Tone.CHANGE), Span(left.place, Tone.STRONG), f" is not set: {left.error.message}")
     more = len(exported.unsaid) - _MAX_ROWS

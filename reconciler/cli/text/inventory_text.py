@@ -98,7 +98,6 @@ def format_explanation(explained: ExplainedResource, *, is_whole: bool = False) 
 
 
 def _format_tiering(explained: ExplainedResource) -> list[Line]:
-    """Format the effective tiering of a topic now and after apply, with the rule that decides each value."""
     rows: list[tuple[str | Span, ...]] = [_build_tiering_row(row, row.rule, Tone.PLAIN) for row in explained.tiering]
     rows += [_build_tiering_row(row, f"once applied: {row.rule}", Tone.CHANGE) for row in explained.tiering_planned]
     return [EMPTY, *make_table(("tiering", "acts as", "by which rule"), rows)] if rows else []
@@ -293,7 +292,6 @@ def format_dot(picture: Picture) -> str:
 
 
 def _draw_state_diagram(picture: Picture) -> Iterator[str]:
-    """Yield the lines of a state diagram; names of states need no escaping."""
     yield "stateDiagram-v2"
     yield from (f"  {node.name}" for node in picture.nodes)
     if picture.initial is not None:

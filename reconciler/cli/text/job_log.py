@@ -17,7 +17,6 @@ Pipeline: TypeAlias = Literal["github", "gitlab", "other"]
 
 _ERASE_LINE: Final = "\r\x1b[0K"
 _MAX_ANNOTATIONS: Final = 10
-"""GitHub's limit of annotations for each level and step."""
 _SOURCE_POSITION: Final = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?", re.DOTALL)
 
 
@@ -60,7 +59,6 @@ class LogFold:
 
     @property
     def _section_name(self) -> str:
-        """Name of the section in GitLab; the start time makes it unique."""
         return re.sub(r"[^a-z0-9_]", "_", f"{self.title.lower()}_{self.start_s * 1000:.0f}")
 
 
@@ -82,7 +80,6 @@ def list_annotation_commands(remarks: Remarks, prefix: str) -> Iterator[str]:
 
 
 def _escape_data(text: str) -> str:
-    """Escape characters that end a command or are invisible."""
     return escape_invisible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

@@ -162,10 +162,7 @@ def make_table(
 def make_plain_table(
     headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = (), widest: int | None = None
 ) -> list[Line]:
-    """Format a table of texts without tones, faster than `make_table`.
-
-    A cell longer than `widest` does not widen its column.
-    """
+    """Format a table of texts without tones; a cell longer than `widest` does not widen its column."""
     columns = list(zip(*rows, strict=True))
     if not all(_is_plain("".join(column)) for column in columns):
         return make_table(headings, rows, numbers=numbers)

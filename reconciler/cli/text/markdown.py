@@ -14,7 +14,7 @@ from reconciler.cli.text.action_words import choose_action_mark, name_action
 from reconciler.cli.text.amounts import format_json
 from reconciler.cli.text.lines import to_plain_text
 from reconciler.cli.text.plan_text import NAMED, format_plan_totals, format_rollback_warning, list_allowances
-from reconciler.cli.text.sections import Row, Sections, sort_plan_rows
+from reconciler.cli.text.sections import PlanRow, Sections, sort_plan_rows
 from reconciler.forges.protocol import Marker
 from reconciler.planning.actions import Create, Risk, is_dangerous
 from reconciler.planning.plan import SHORT_COMMIT
@@ -172,7 +172,7 @@ def format_ordinary_rows(parts: Sections) -> list[str]:
 def fit_rows(parts: Sections, room: int) -> list[str]:
     """Format rows up to `room` bytes, drifted and waiting ones first, and count the others."""
     room -= len("\n".join(count_ordinary_rows(parts)).encode()) + _FOLD_BYTES
-    chosen: list[Sequence[Row]] = []
+    chosen: list[Sequence[PlanRow]] = []
     for rows in (parts.drift, parts.waiting, _list_ordinary_rows(parts)):
         count, used = _count_fitting(rows, room - _FOLD_BYTES)
         chosen.append(rows[:count])
@@ -201,11 +201,11 @@ def count_all_rows(parts: Sections) -> list[str]:
     return [f"{', '.join(others)}.", ""] if others else []
 
 
-def _list_ordinary_rows(parts: Sections) -> Sequence[Row]:
+def _list_ordinary_rows(parts: Sections) -> Sequence[PlanRow]:
     return (*parts.changes, *parts.jobs)
 
 
-def _count_fitting(rows: Sequence[Row], room: int) -> tuple[int, int]:
+def _count_fitting(rows: Sequence[PlanRow], room: int) -> tuple[int, int]:
     used = 0
     for count, entry in enumerate(rows[:MOST_ROWS]):
         length = sum(len(escape_invisible(text).encode()) + len("\n") for text in _format_diff(entry))
@@ -215,7 +215,7 @@ def _count_fitting(rows: Sequence[Row], room: int) -> tuple[int, int]:
     return min(len(rows), MOST_ROWS), used
 
 
-def _fold_rows(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequence[Row]) -> list[str]:
+def _fold_rows(ordinary: Sequence[PlanRow], drift: Sequence[PlanRow], waiting: Sequence[PlanRow]) -> list[str]:
     named = (
         (ordinary, pluralize(len(ordinary), "ordinary change")),
         (drift, pluralize(len(drift), "drifted field")),
@@ -230,15 +230,21 @@ def _fold_rows(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequence[
     return [*parts, ""] if parts else []
 
 
-def _format_diff(entry: Row) -> list[str]:
+def _format_diff(entry: PlanRow) -> list[str]:
     sign = _DIFF_SIGNS.get(entry.sign, "!")
     own = "" if sign == entry.sign else f"{entry.sign} "
     more = entry.more if isinstance(entry.action, Create) else ()
-    cells = (f"{sign} {own}{entry.name}", entry.what if more else entry.whole, entry.note, entry.blocked, entry.after)
+    cells = (
+        f"{sign} {own}{entry.name}",
+        entry.what if more else entry.full_text,
+        entry.note,
+        entry.blocked,
+        entry.after,
+    )
     return ["  ".join(filter(None, cells)), *(f"{sign}       {text}" for text in more)]
 
 
-def _format_counts(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequence[Row]) -> list[str]:
+def _format_counts(ordinary: Sequence[PlanRow], drift: Sequence[PlanRow], waiting: Sequence[PlanRow]) -> list[str]:
     groups = Counter(
         (entry.sign, kind_of(entry.action.address), entry.action.cluster or "") for entry in ordinary if entry.action
     )
@@ -255,8 +261,7 @@ def _format_counts(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Seque
 def format_plan_comment(plan: Plan, forge: Forge | None = None, today: date | None = None) -> str:
     """Format a plan as a comment of at most `LIMIT` bytes.
 
-    Ordinary changes are reduced to counts before dangers are shortened. `forge` has the URLs of files, commit and run.
-    The allowances that the comment offers end some days after `today`.
+    Ordinary changes are reduced to counts before dangers are shortened.
     """
     plan_sections = sort_plan_rows(plan)
     text = ""
@@ -315,7 +320,7 @@ def _format_addresses(plan_sections: Sections, room: int) -> list[str]:
     return [*fit_names(lines, room), ""]
 
 
-def _rank_danger(entry: Row) -> tuple[bool, int]:
+def _rank_danger(entry: PlanRow) -> tuple[bool, int]:
     risk = entry.action.risk if entry.action else Risk.NONE
     return not _is_blocked(entry), -list(Risk).index(risk)
 
@@ -367,30 +372,28 @@ def _count_items(plan: Plan) -> int:
     return len(plan.actions) + len(plan.waiting) + len(plan.errors)
 
 
-def _format_errors(rows: Sequence[Row]) -> list[str]:
+def _format_errors(rows: Sequence[PlanRow]) -> list[str]:
     if not rows:
         return []
-    lines = [f"- {code_span(entry.name)}<br>{format_sentence(entry.whole)}" for entry in rows]
+    lines = [f"- {code_span(entry.name)}<br>{format_sentence(entry.full_text)}" for entry in rows]
     return [f"#### Errors ({format_count(len(rows))})", "", *lines, ""]
 
 
-def _format_danger(rows: Sequence[Row], forge: Forge | None = None, *, with_words: bool) -> list[str]:
+def _format_danger(rows: Sequence[PlanRow], forge: Forge | None = None, *, with_words: bool) -> list[str]:
     if not rows:
         return []
     lines = [_format_danger_item(entry, forge) if with_words else _format_brief_danger(entry) for entry in rows]
     return [f"#### ⚠ Danger ({format_count(len(rows))})", "", *lines, ""]
 
 
-def _format_danger_item(entry: Row, forge: Forge | None) -> str:
-    """Format a dangerous row as an item of a list, which phones show without sideways scrolling."""
+def _format_danger_item(entry: PlanRow, forge: Forge | None) -> str:
     blocked = format_sentence(entry.blocked)
     texts = [", ".join(code_span(text) for text in (entry.what, *entry.more)), format_sentence(entry.note)]
     texts.append(f"**{blocked}**" if blocked and _is_blocked(entry) else blocked)
     return f"- {code_span(entry.sign)} {_link_address(entry, forge)}<br>{' · '.join(filter(None, texts))}"
 
 
-def _link_address(entry: Row, forge: Forge | None) -> str:
-    """Format the address of a row, as a link to its declaration on the forge."""
+def _link_address(entry: PlanRow, forge: Forge | None) -> str:
     name, source = code_span(entry.name), None if entry.action is None else entry.action.source
     if forge is None or not source:
         return name
@@ -398,11 +401,11 @@ def _link_address(entry: Row, forge: Forge | None) -> str:
     return f"[{name}]({forge.files}{quote(path, errors='surrogateescape')}#L{number})" if number.isdecimal() else name
 
 
-def _format_brief_danger(entry: Row) -> str:
+def _format_brief_danger(entry: PlanRow) -> str:
     return f"- {code_span(entry.sign)} {code_span(entry.name)}{' **blocked**' if _is_blocked(entry) else ''}"
 
 
-def _is_blocked(entry: Row) -> bool:
+def _is_blocked(entry: PlanRow) -> bool:
     return entry.action is not None and entry.action.blocked is not None
 
 
@@ -415,7 +418,6 @@ _ALLOWANCE_DAYS: Final = 14
 
 
 def _format_allowances(plan: Plan, today: date | None) -> list[str]:
-    """Format the lines of `reconciler.yaml` that allow the blocked actions."""
     allows = list_allowances(plan)
     if not allows or today is None:
         return []

@@ -17,7 +17,7 @@ from reconciler.cli.text.lines import (
     measure_width,
     pack_cells,
 )
-from reconciler.cli.text.sections import Row, Sections, sort_plan_rows
+from reconciler.cli.text.sections import PlanRow, Sections, sort_plan_rows
 from reconciler.planning.actions import Action, Delete, Reason
 from reconciler.planning.allowances import group_allowances
 from reconciler.planning.plan import SHORT_COMMIT
@@ -113,7 +113,6 @@ def format_plan_totals(plan: Plan, width: int | None = None) -> list[Line]:
 
 
 def _format_alternative(plan: Plan) -> list[Line]:
-    """Format the declaration that would keep the records of the first blocked delete."""
     deletes = [action for action in plan.blocked if kind_of(action.address) == "topic"]
     alternatives = [(action, block.instead) for action in deletes if (block := action.blocked) and block.instead]
     if not alternatives:
@@ -153,7 +152,7 @@ def _format_header(plan: Plan, reading: PlanReading | None) -> Line:
     return make_line(Span(f"Workspace {name}", Tone.STRONG), Span("".join(f" · {part}" for part in parts), Tone.QUIET))
 
 
-def _order_sections(plan_sections: Sections) -> tuple[tuple[str, tuple[Row, ...], Tone], ...]:
+def _order_sections(plan_sections: Sections) -> tuple[tuple[str, tuple[PlanRow, ...], Tone], ...]:
     return (
         ("ERRORS", plan_sections.errors, Tone.DANGER),
         ("DANGER", plan_sections.danger, Tone.DANGER),
@@ -164,7 +163,7 @@ def _order_sections(plan_sections: Sections) -> tuple[tuple[str, tuple[Row, ...]
     )
 
 
-def _format_section(rows: Sequence[Row], width: int | None) -> list[Line]:
+def _format_section(rows: Sequence[PlanRow], width: int | None) -> list[Line]:
     cells = [cells for row in rows for cells in (_build_row_cells(row), *map(_build_detail_cells, row.more))]
     # drop columns that are empty in this section
     columns = [column for column in range(len(cells[0])) if any(row[column].text for row in cells)]
@@ -182,7 +181,7 @@ def _build_detail_cells(text: str) -> list[Span]:
     return [Span(""), Span(text), Span(""), Span(""), Span("")]
 
 
-def _build_row_cells(row: Row) -> list[Span]:
+def _build_row_cells(row: PlanRow) -> list[Span]:
     return [
         Span(f"{row.sign} {row.name}", row.tone),
         Span(row.what),
@@ -193,10 +192,7 @@ def _build_row_cells(row: Row) -> list[Span]:
 
 
 def _wrap_row(whole: Line, cells: Sequence[Span], width: int, longest: int) -> list[Line]:
-    """Wrap a row at `width`: the name, and the other cells next to it or below.
-
-    `longest` is the width of the longest name in the section, which decides between next to and below.
-    """
+    """Wrap a row at `width`: the name, and the other cells next to it, or below if `longest` is wide."""
     if sum(measure_width(span.text) for span in whole) <= width:
         return [whole]
     name, *rest = cells

@@ -154,7 +154,6 @@ _ORDINARY: Final = frozenset({Reason.DECLARED, Reason.CHANGED, Reason.DRIFTED, R
 
 
 def _find_gravest_reason(action: Action) -> str:
-    """Return the reason that makes an action dangerous, or the risk."""
     named = [reason.value for reason in action.reasons if reason not in _ORDINARY]
     return named[0] if named else action.risk.value
 
@@ -185,7 +184,7 @@ def _to_rule_word(name: str) -> str:
 def format_junit(remarks: Remarks) -> bytes:
     """Format one test case for each remark; errors that are not ignored are failures.
 
-    Equal remarks give equal bytes. Control characters, which XML 1.0 cannot express, are written as text.
+    Equal remarks give equal bytes.
     """
     name = f"reconciler {remarks.command}"
     suite_name = f"{remarks.workspace} ({remarks.environment})" if remarks.environment else remarks.workspace

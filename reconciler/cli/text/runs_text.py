@@ -127,7 +127,6 @@ def format_missing_result(event: ResultMissing) -> Line:
 
 
 _NOTABLE_START_S: Final = 0.1
-"""Start time of Spark that is worth showing; connecting to a running session takes less."""
 
 
 def format_action_done(event: ActionDone) -> Line:
@@ -148,7 +147,6 @@ def format_action_done(event: ActionDone) -> Line:
 
 
 def _compute_rate(amount: int, seconds: float, ran: Execution) -> int:
-    """Compute the rate per second, without the time to start Spark."""
     return round(amount / max(0.001, seconds - ran.starting_s))
 
 

@@ -30,7 +30,7 @@ _MAX_DETAILS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PlanRow:
     """A row of a plan; `action` is `None` for errors, drift and waiting resources."""
 
     sign: str
@@ -44,7 +44,7 @@ class Row:
     more: tuple[str, ...] = ()
 
     @property
-    def whole(self) -> str:
+    def full_text(self) -> str:
         """`what` and `more` in one line."""
         return ", ".join([self.what, *self.more])
 
@@ -53,22 +53,19 @@ class Row:
 class Sections:
     """Rows of a plan by section."""
 
-    errors: tuple[Row, ...]
-    danger: tuple[Row, ...]
-    changes: tuple[Row, ...]
-    jobs: tuple[Row, ...]
-    drift: tuple[Row, ...]
-    waiting: tuple[Row, ...]
+    errors: tuple[PlanRow, ...]
+    danger: tuple[PlanRow, ...]
+    changes: tuple[PlanRow, ...]
+    jobs: tuple[PlanRow, ...]
+    drift: tuple[PlanRow, ...]
+    waiting: tuple[PlanRow, ...]
 
 
 def sort_plan_rows(plan: Plan) -> Sections:
-    """Sort the rows of a plan into sections, one row for each action.
-
-    An update that only reverts drift has no row, because the row of the drift covers it.
-    """
-    danger: list[Row] = []
-    changes: list[Row] = []
-    jobs: list[Row] = []
+    """Sort the rows of a plan into sections; an update that only reverts drift has no row."""
+    danger: list[PlanRow] = []
+    changes: list[PlanRow] = []
+    jobs: list[PlanRow] = []
     drifted = {(finding.address, finding.path) for finding in plan.drift if finding.ignored is None}
     shown: tuple[dict[tuple[str, ...], str], ...] = ({}, {})
     for action in plan.actions:
@@ -115,7 +112,7 @@ def format_waiting(wait: UnfinishedTransition) -> str:
     return f"{wait.state.lower()}: {shut}`run` finishes it"
 
 
-def _build_action_row(action: Action, shown: dict[tuple[str, ...], str]) -> Row:
+def _build_action_row(action: Action, shown: dict[tuple[str, ...], str]) -> PlanRow:
     """Build the row of an action; details that an earlier row in `shown` has are not repeated."""
     sign, tone = choose_action_mark(action)
     what, *more = list_headlines(action)
@@ -125,7 +122,7 @@ def _build_action_row(action: Action, shown: dict[tuple[str, ...], str]) -> Row:
             what, more = f"{what}, the same as {first}", []
         elif len(more) > _MAX_DETAILS:
             more[_MAX_DETAILS:] = [f"and {format_count(len(more) - _MAX_DETAILS)} more, see --format json"]
-    return Row(
+    return PlanRow(
         sign,
         tone,
         name_action(action),
@@ -153,11 +150,11 @@ def _format_wait(action: Action) -> str:
     return f"after: {list_first(names, _MAX_DEPENDENCIES, grouping='')}"
 
 
-def _build_error_row(finding: PlanFinding) -> Row:
+def _build_error_row(finding: PlanFinding) -> PlanRow:
     where = finding.source or finding.address or "workspace"
     what = f"{finding.address}: {finding.message}" if finding.address and finding.source else finding.message
     what = what.removeprefix(where).lstrip(": ")
-    return Row("✗", Tone.DANGER, where, f"{what}. {finding.hint}")
+    return PlanRow("✗", Tone.DANGER, where, f"{what}. {finding.hint}")
 
 
 def _index_changes(plan: Plan) -> Mapping[tuple[str, str], tuple[Update | Transition, Change]]:
@@ -173,11 +170,13 @@ def _build_drift_row(
     finding: DriftFinding,
     by_field: Mapping[tuple[str, str], tuple[Update | Transition, Change]],
     made: AbstractSet[Address],
-) -> Row:
+) -> PlanRow:
     planned = by_field.get((finding.address, finding.path)) if finding.path and finding.ignored is None else None
     if planned is None:
         what, *more = _list_drift_texts(finding)
-        return Row("!", Tone.CHANGE, finding.address, what, _describe_drift_outcome(finding, made), more=tuple(more))
+        return PlanRow(
+            "!", Tone.CHANGE, finding.address, what, _describe_drift_outcome(finding, made), more=tuple(more)
+        )
     action, change = planned
     what, *more = format_changes(change)
     # The arrow points to the value after apply; the note says what happens to the drift.
@@ -186,7 +185,7 @@ def _build_drift_row(
         done = f"inherited from {finding.origin} again"
     if action.blocked is not None:
         done = "blocked"
-    return Row("!", Tone.CHANGE, finding.address, what, f"{done}; changed on the cluster", more=tuple(more))
+    return PlanRow("!", Tone.CHANGE, finding.address, what, f"{done}; changed on the cluster", more=tuple(more))
 
 
 def _list_drift_texts(finding: DriftFinding) -> list[str]:
@@ -205,5 +204,5 @@ def _describe_drift_outcome(finding: DriftFinding, made: AbstractSet[Address]) -
     return "will be created again" if finding.address in made else "is not created again, empty"
 
 
-def _build_waiting_row(wait: UnfinishedTransition) -> Row:
-    return Row("…", Tone.QUIET, wait.address, format_waiting(wait))
+def _build_waiting_row(wait: UnfinishedTransition) -> PlanRow:
+    return PlanRow("…", Tone.QUIET, wait.address, format_waiting(wait))

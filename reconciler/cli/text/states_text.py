@@ -115,7 +115,6 @@ def _list_comparison_cells(field: FieldDifference) -> Iterator[Sequence[Span]]:
 
 
 def _compare_values(field: FieldDifference) -> Iterator[tuple[str, str, str]]:
-    """Yield path, approved and current text of a field, or of each value inside it that differs."""
     name, approved, now = format_field_name(field.path), field.approved, field.now
     rows: list[tuple[str, str, str]] = []
     if approved and now and not (approved.has_before or now.has_before):
@@ -132,7 +131,7 @@ def _compare_values(field: FieldDifference) -> Iterator[tuple[str, str, str]]:
 def _index_leaves(name: str, move: Move | None) -> dict[str, str]:
     moves: dict[str, str] = {}
     for leaf in list_leaf_changes(name, move.before, move.after) if move else ():
-        moves[leaf.place] = f"{moves[leaf.place]} {leaf.move}" if leaf.place in moves else leaf.move
+        moves[leaf.place] = f"{moves[leaf.place]} {leaf.sides_text}" if leaf.place in moves else leaf.sides_text
     return moves
 
 

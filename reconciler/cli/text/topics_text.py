@@ -217,7 +217,6 @@ def format_storages(storages: Storages) -> list[Line]:
 
 
 def _format_problems(problems: Iterable[tuple[str, ReconcilerError | None]]) -> Iterator[Line]:
-    """Format the topics or partitions that the sums omit."""
     for where, problem in problems:
         if problem is not None:
             yield make_line(Span(f"{where}  remote unknown: {problem.message}", Tone.DANGER))
@@ -518,7 +517,6 @@ def format_namespaces(rows: Sequence[NamespaceRow]) -> list[Line]:
 
 
 def _explain_no_match(pattern: str) -> str:
-    """Say that no topic matches; suggest a pattern if this one is not an address."""
     kind, _, rest = pattern.partition("/")
     if kind in {"topic", "mirror"} or "*" in kind:
         return f"No topic matches {pattern!r}."
