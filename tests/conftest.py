@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.servers.fixtures", "tests.servers.kafkafixtures"]
+pytest_plugins = ["tests.servers.fixtures", "tests.servers.kafkafixtures", "tests.servers.redpandafixtures"]
 
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_rank)
 
 
-_LONGEST = ("kafka-links", "kafka-records", "kafka", "spark")
+_LONGEST = ("kafka-links", "kafka-records", "kafka", "redpanda", "spark")
 
 
 def _rank(item: pytest.Item) -> int:
@@ -70,6 +70,8 @@ def _shared(item: pytest.Item) -> str | None:
         if item.nodeid.startswith("tests/providers/brokers/links"):
             return "kafka-links"
         return "kafka-records" if item.nodeid.startswith(("tests/jobs", "tests/operations")) else "kafka"
+    if any(str(name).startswith(("redpanda", "start_redpanda")) for name in (*fixtures, *chosen)):
+        return "redpanda"
     return "spark" if "running" in fixtures or "read in Spark" in chosen else None
 
 

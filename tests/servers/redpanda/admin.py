@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,35 +14,35 @@ from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
-from urllib.parse import parse_qs, urlsplit
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
 
-from tests.servers.redpanda import wire
 from tests.servers.redpanda.bucket import read_bounds
-from tests.servers.redpanda.faults import FIELDS, Fault
+from tests.servers.redpanda.cluster import load_table
+from tests.servers.redpanda.faults import Fault
 from tests.servers.redpanda.migrations import RefusedError
 from tests.servers.redpanda.topics import READ
+from tests.servers.redpanda.wire import BrokerLine
 
 if TYPE_CHECKING:
     from tests.servers.redpanda.server import Redpanda
 
 _OPEN_PATHS: Final = ("/v1/status/ready", "/v1/cluster_config/schema", "/v1/cluster/uuid", "/control/")
 _REFERENCE: Final = {"topic": str, "ns?": str}
-_MOUNT_TOPIC: Final = {"source_topic_reference": _REFERENCE, "alias?": _REFERENCE}
-_MOUNT: Final = {"topics": [_MOUNT_TOPIC]}
-_UNMOUNT: Final = {"topics": [_REFERENCE]}
-_DEFINITION: Final = {"migration_type": str, "topics": [], "consumer_groups": [str]}
-_PROPERTIES: Final = {"upsert": dict, "remove": [str]}
+_TOPICS: Final = {
+    "outbound": [_REFERENCE],
+    "inbound": [{"source_topic_reference": _REFERENCE, "alias?": _REFERENCE}],
+}
+_DEFINITION: Final = {"migration_type": str, "topics": list, "consumer_groups": [str]}
 
 
 class Request(NamedTuple):
-    """A request as the routes see it."""
+    """A request as the routes see it; `part` is the first variable part of its path, `last` the last."""
 
-    node: int
     query: dict[str, str]
     body: bytes
-    parts: tuple[str, ...]
-    """Variable parts of the path."""
+    part: str
+    last: str
 
     def parse(self, shape: Any) -> Any:
         """Return the JSON body, which must have this shape and no other keys."""
@@ -53,6 +54,11 @@ class Request(NamedTuple):
             raise RefusedError("schema")
         return document
 
+    def number(self) -> int:
+        if not self.part.isdigit():
+            raise RefusedError("action", self.part)
+        return int(self.part)
+
 
 class Answer(NamedTuple):
     """A status with a JSON document, or with text that is sent as it is."""
@@ -60,7 +66,7 @@ class Answer(NamedTuple):
     status: int
     document: Any = None
     text: str | None = None
-    location: str | None = None
+    location: str = ""
 
 
 Route = Callable[[Request], Any]
@@ -70,11 +76,8 @@ class Admin:
     """The listeners, and what each path answers."""
 
     def __init__(self, server: Redpanda, certificate: tuple[Path, Path] | None, client_ca: Path | None) -> None:
-        self.server = server
-        self.cluster = server.cluster
+        self.server, self.cluster = server, server.cluster
         self.requests: list[tuple[int, str, str]] = []
-        """Node, method and path of every request."""
-        self._scheme = "http" if certificate is None else "https"
         self._listeners = [_Listener(self, node.id) for node in self.cluster.nodes]
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -82,82 +85,72 @@ class Admin:
             if client_ca is not None:
                 context.load_verify_locations(client_ca)
                 context.verify_mode = ssl.CERT_REQUIRED
-            for listener in self._listeners:
-                listener.socket = context.wrap_socket(listener.socket, server_side=True, do_handshake_on_connect=False)
-        self._threads = [
-            threading.Thread(target=each.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-            for each in self._listeners
-        ]
-        self._routes: list[tuple[str, re.Pattern[str], Route]] = [
-            (method, re.compile(path + "/?"), route) for method, path, route in self._paths()
-        ]
-
-    @property
-    def urls(self) -> list[str]:
-        return [f"{self._scheme}://127.0.0.1:{each.server_address[1]}" for each in self._listeners]
+            for each in self._listeners:
+                each.socket = context.wrap_socket(each.socket, server_side=True, do_handshake_on_connect=False)
+        scheme = "http" if certificate is None else "https"
+        self.urls = [f"{scheme}://127.0.0.1:{each.server_address[1]}" for each in self._listeners]
+        self._threads = [threading.Thread(target=each.serve_forever, args=(0.02,)) for each in self._listeners]
+        rows = self._list_routes().items()
+        self._routes = [(method, re.compile(f"{path}/?"), route) for (method, path), route in rows]
 
     def start(self) -> None:
         for thread in self._threads:
+            thread.daemon = True
             thread.start()
 
     def close(self) -> None:
-        for listener, thread in zip(self._listeners, self._threads, strict=True):
+        for listener in self._listeners:
             listener.shutdown()
-            thread.join(10)
             listener.server_close()
 
-    def answer(self, method: str, target: str, node: int, authorization: str | None, body: bytes) -> Answer:
-        path = urlsplit(target).path
-        if not path.startswith(_OPEN_PATHS) and authorization != self._authorization():
+    def answer(self, method: str, target: str, authorization: str | None, body: bytes) -> Answer:
+        login = base64.b64encode(f"{self.server.user}:{self.server.password}".encode()).decode()
+        path, query = urlsplit(target).path, dict(parse_qsl(urlsplit(target).query))
+        if not path.startswith(_OPEN_PATHS) and authorization != f"Basic {login}":
             return _error(HTTPStatus.UNAUTHORIZED, "Unauthorized")
         for wanted, pattern, route in self._routes:
             if wanted == method and (match := pattern.fullmatch(path)):
-                query = {key: values[-1] for key, values in parse_qs(urlsplit(target).query, True).items()}  # noqa: FBT003
-                return self._run(route, Request(node, query, body, match.groups()))
+                parts = match.groups() or ("",)
+                try:
+                    result = route(Request(query, body, parts[0], parts[-1]))
+                except RefusedError as error:
+                    words = self.server.words or ("old" if self.server.migrations.is_old else "new")
+                    return _error(error.row[words], str(error))
+                return result if isinstance(result, Answer) else Answer(HTTPStatus.OK, result)
         return _error(HTTPStatus.NOT_FOUND, "Not found")
 
-    def _run(self, route: Route, request: Request) -> Answer:
-        try:
-            result = route(request)
-        except RefusedError as error:
-            is_old = self.server.migrations.is_old if self.server.words is None else self.server.words == "old"
-            return _error(error.row["old" if is_old else "new"], error.message())
-        return result if isinstance(result, Answer) else Answer(HTTPStatus.OK, result)
-
-    def _authorization(self) -> str:
-        login = f"{self.server.user}:{self.server.password}"
-        return "Basic " + base64.b64encode(login.encode()).decode()
-
-    def _paths(self) -> list[tuple[str, str, Route]]:
-        cluster, migrations = self.cluster, self.server.migrations
-        return [
-            ("GET", "/v1/brokers", lambda _: cluster.describe_nodes()),
-            ("GET", "/v1/cluster/uuid", lambda _: {"cluster_uuid": cluster.uuid}),
-            ("GET", "/v1/status/ready", lambda _: {"status": "ready"}),
-            ("GET", "/v1/features", lambda _: cluster.describe_features()),
-            ("GET", "/v1/features/license", lambda _: cluster.describe_license()),
-            ("GET", "/v1/features/enterprise", lambda _: cluster.describe_enterprise()),
-            ("GET", "/v1/cluster_config", self._read_properties),
-            ("PUT", "/v1/cluster_config", self._write_properties),
-            ("GET", "/v1/cluster_config/schema", lambda _: cluster.describe_schema()),
-            ("GET", "/v1/cluster_config/status", lambda _: cluster.read_status()),
-            ("GET", "/v1/topics/mountable", lambda _: {"topics": migrations.list_mountable()}),
-            ("POST", "/v1/topics/mount", lambda request: self._start("inbound", request.parse(_MOUNT))),
-            ("POST", "/v1/topics/unmount", lambda request: self._start("outbound", request.parse(_UNMOUNT))),
-            ("GET", "/v1/migrations", lambda _: migrations.read()),
-            ("PUT", "/v1/migrations", self._define),
-            ("GET", "/v1/migrations/([^/]+)", self._read_migration),
-            ("POST", "/v1/migrations/([^/]+)", self._act),
-            ("DELETE", "/v1/migrations/([^/]+)", lambda request: migrations.delete(_number(request))),
-            ("GET", "/v1/cloud_storage/status/([^/]+)/([0-9]+)", self._read_storage),
-            ("POST", "/control/faults", self._add_fault),
-            ("DELETE", "/control/faults", lambda _: self.server.faults.clear()),
-            ("POST", "/control/pace", self._set_pace),
-            ("POST", "/control/advance", lambda request: self.server.advance(**json.loads(request.body or b"{}"))),
-            ("POST", "/control/restart", lambda request: self.server.restart(**json.loads(request.body or b"{}"))),
-            ("POST", "/control/lag", lambda request: self.server.lag(**json.loads(request.body))),
-            ("GET", "/control/log", lambda _: migrations.log),
-        ]
+    def _list_routes(self) -> dict[tuple[str, str], Route]:
+        server, cluster, migrations = self.server, self.cluster, self.server.migrations
+        return {
+            ("GET", "/v1/brokers"): lambda _: cluster.describe_nodes(),
+            ("GET", "/v1/cluster/uuid"): lambda _: {"cluster_uuid": cluster.uuid},
+            ("GET", "/v1/status/ready"): lambda _: {"status": "ready"},
+            ("GET", "/v1/features"): lambda _: cluster.describe_features(),
+            ("GET", "/v1/features/license"): lambda _: cluster.describe_license(),
+            ("GET", "/v1/features/enterprise"): lambda _: cluster.describe_enterprise(),
+            ("GET", "/v1/cluster_config"): self._read_properties,
+            ("PUT", "/v1/cluster_config"): self._write_properties,
+            ("GET", "/v1/cluster_config/schema"): lambda _: cluster.describe_schema(),
+            ("GET", "/v1/cluster_config/status"): lambda _: cluster.read_status(),
+            ("GET", "/v1/topics/mountable"): lambda _: migrations.list_mountable(),
+            ("POST", "/v1/topics/mount"): lambda request: self._start("inbound", request),
+            ("POST", "/v1/topics/unmount"): lambda request: self._start("outbound", request),
+            ("GET", "/v1/migrations"): lambda _: migrations.read(),
+            ("PUT", "/v1/migrations"): self._define,
+            ("GET", "/v1/migrations/([^/]+)"): lambda request: migrations.read(request.number())[0],
+            ("POST", "/v1/migrations/([^/]+)"): lambda request: migrations.act(
+                request.number(), request.query.get("action", "")
+            ),
+            ("DELETE", "/v1/migrations/([^/]+)"): lambda request: migrations.delete(request.number()),
+            ("GET", "/v1/cloud_storage/status/([^/]+)/([0-9]+)"): self._read_storage,
+            ("POST", "/control/faults"): lambda request: server.faults.add(**json.loads(request.body)),
+            ("DELETE", "/control/faults"): lambda _: server.faults.clear(),
+            ("POST", "/control/pace"): lambda request: vars(server.faults).update(json.loads(request.body)),
+            ("POST", "/control/(advance|restart|lag)"): lambda request: getattr(server, request.part)(
+                **json.loads(request.body or b"{}")
+            ),
+            ("GET", "/control/log"): lambda _: migrations.log,
+        }
 
     def _read_properties(self, request: Request) -> Any:
         defaults = request.query.get("include_defaults", "true") != "false"
@@ -165,64 +158,45 @@ class Admin:
         return _error(HTTPStatus.BAD_REQUEST, "Unknown property") if properties is None else properties
 
     def _write_properties(self, request: Request) -> Any:
-        document = request.parse(_PROPERTIES)
-        is_trial = request.query.get("dry_run") == "true"
-        errors = self.cluster.write(document["upsert"], document["remove"], dry_run=is_trial)
+        document = request.parse({"upsert": dict, "remove": [str]})
+        errors = self.cluster.write(**document, dry_run=request.query.get("dry_run") == "true")
         return Answer(HTTPStatus.BAD_REQUEST, errors) if errors else {"config_version": self.cluster.config_version}
 
-    def _start(self, kind: str, document: dict[str, Any]) -> dict[str, int]:
-        return {"id": self.server.migrations.create(kind, document["topics"], [], advances=True)}
+    def _start(self, kind: str, request: Request) -> dict[str, int]:
+        topics = request.parse({"topics": _TOPICS[kind]})["topics"]
+        return {"id": self.server.migrations.create(kind, topics, [], advances=True)}
 
     def _define(self, request: Request) -> dict[str, int]:
-        document = request.parse(_DEFINITION)
-        kind = document["migration_type"]
-        shapes = {"inbound": _MOUNT_TOPIC, "outbound": _REFERENCE}
-        if kind not in shapes or not _conforms(document["topics"], [shapes[kind]]):
+        kind, topics, groups = (request.parse(_DEFINITION)[name] for name in _DEFINITION)
+        if kind not in _TOPICS or not _conforms(topics, _TOPICS[kind]):
             raise RefusedError("schema")
-        groups = document["consumer_groups"]
-        return {"id": self.server.migrations.create(kind, document["topics"], groups, advances=False)}
-
-    def _read_migration(self, request: Request) -> Any:
-        documents = self.server.migrations.read(_number(request))
-        if not documents:
-            raise RefusedError("unknown")
-        return documents[0]
-
-    def _act(self, request: Request) -> None:
-        self.server.migrations.act(_number(request), request.query.get("action", ""))
+        return {"id": self.server.migrations.create(kind, topics, groups, advances=False)}
 
     def _read_storage(self, request: Request) -> Any:
-        topic, partition = request.parts[0], int(request.parts[1])
-        with wire.BrokerLine(self.server.broker_port) as line:
-            bounds = read_bounds(line, topic)
-            sizes = _read_sizes(line)
-        if partition not in bounds:
+        topic, partition = request.part, int(request.last)
+        with BrokerLine(self.server.broker_port) as line:
+            start, end = read_bounds(line, topic).get(partition, (0, -1))
+            results = line.ask("DescribeLogDirs", 2, topics=None).results
+        if end < 0:
             return _error(HTTPStatus.NOT_FOUND, f"Could not find ntp: kafka/{topic}/{partition}")
-        topics = self.server.topics
-        reads, writes = topics.get(topic, READ) == "true", topics.is_written(topic)
-        mode = {(True, True): "full", (True, False): "read_only", (False, True): "write_only"}
-        start, end = bounds[partition]
-        local = sizes.get((topic, partition), 0)
+        rows = [row for result in results for each in result.topics if each.name == topic for row in each.partitions]
+        size = sum(row.partition_size for row in rows if row.partition_index == partition)
+        fixed, topics = load_table("answers.yaml"), self.server.topics
+        writes, reads = topics.is_written(topic), topics.get(topic, READ) == "true"
+        local = {"local_log_start_offset": start, "local_log_last_offset": end - 1, "local_log_size_bytes": size}
+        remote = {"cloud_log_start_offset": start, "cloud_log_last_offset": end - 1} if writes else {}
+        sizes = {
+            "total_log_size_bytes": size,
+            "cloud_log_size_bytes": size * writes,
+            "cloud_log_segment_count": int(writes),
+        }
         return {
-            "cloud_storage_mode": mode.get((reads, writes), "disabled"),
-            "ms_since_last_manifest_upload": 0, "ms_since_last_segment_upload": 0, "ms_since_last_manifest_sync": 0,
-            "metadata_update_pending": False, "total_log_size_bytes": local,
-            "cloud_log_size_bytes": local if writes else 0, "local_log_size_bytes": local,
-            "cloud_log_segment_count": int(writes), "local_log_segment_count": 1,
-            "local_log_start_offset": start, "local_log_last_offset": end - 1,
-            **({"cloud_log_start_offset": start, "cloud_log_last_offset": end - 1} if writes else {}),
-        }  # fmt: skip
-
-    def _add_fault(self, request: Request) -> None:
-        options = json.loads(request.body)
-        if not options.keys() <= FIELDS:
-            raise RefusedError("schema", f"a fault has {sorted(FIELDS)}")
-        self.server.faults.add(**options)
-
-    def _set_pace(self, request: Request) -> None:
-        options = json.loads(request.body)
-        self.server.faults.pace = options["pace"]
-        self.server.faults.polls_per_step = options.get("polls_per_step", 1)
+            "cloud_storage_mode": fixed["storage_modes"][f"{reads}{writes}"],
+            **fixed["storage"],
+            **sizes,
+            **local,
+            **remote,
+        }
 
 
 class _Listener(ThreadingHTTPServer):
@@ -233,59 +207,57 @@ class _Listener(ThreadingHTTPServer):
         self.admin, self.node = admin, node
         super().__init__(("127.0.0.1", 0), _Handler)
 
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Print nothing: faults break connections."""
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print what is wrong with this server; connections that break are on purpose."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: _Listener
-    error_types: ClassVar = {"Content-Type": "application/json"}
 
     def parse_request(self) -> bool:
         is_whole = super().parse_request()
-        if is_whole:
-            setattr(self, f"do_{self.command}", self._respond)
+        setattr(self, f"do_{self.command}", self._respond)
         return is_whole
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
-        del format, args
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
 
     def _respond(self) -> None:
-        admin, node = self.server.admin, self.server.node
+        admin, node, fault = self.server.admin, self.server.node, None
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if not self.path.startswith("/control/"):
             admin.requests.append((node, self.command, self.path))
+            fault = admin.server.faults.take(self.command, self.path, node)
             if admin.cluster.nodes[node - 1].down_until > time.monotonic():
                 self.close_connection = True
                 return
-        is_control = self.path.startswith("/control/")
-        fault = None if is_control else admin.server.faults.take(self.command, self.path, node)
         answer = _answer_instead(fault, admin.urls, self.path)
         if answer is None:
-            answer = admin.answer(self.command, self.path, node, self.headers.get("Authorization"), body)
-        if fault is not None and fault.kind == "lost":
-            self.close_connection = True
-            return
-        if fault is not None and fault.kind == "slow":
+            answer = admin.answer(self.command, self.path, self.headers.get("Authorization"), body)
+        kind = "" if fault is None else fault.kind
+        if fault is not None and kind == "slow":
             time.sleep(fault.seconds)
-        if fault is not None and fault.kind == "state" and answer.status == HTTPStatus.OK:
+        if fault is not None and kind == "state" and answer.status == HTTPStatus.OK:
             for document in answer.document if isinstance(answer.document, list) else [answer.document]:
                 document["state"] = fault.message
-        self._send(answer)
+        self.close_connection = self.close_connection or kind == "lost"
+        if kind != "lost":
+            self._send(answer)
 
     def _send(self, answer: Answer) -> None:
         content = b"" if answer.document is None else json.dumps(answer.document).encode()
         content = content if answer.text is None else answer.text.encode()
+        headers = {"Location": answer.location} if answer.location else {}
+        if answer.status == HTTPStatus.UNAUTHORIZED:
+            headers["WWW-Authenticate"] = 'Basic realm="redpanda"'
         with suppress(OSError):
             self.send_response_only(answer.status)
-            if answer.location is not None:
-                self.send_header("Location", answer.location)
-            if answer.status == HTTPStatus.UNAUTHORIZED:
-                self.send_header("WWW-Authenticate", 'Basic realm="redpanda"')
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
+            for name, value in {**headers, "Content-Type": "application/json", "Content-Length": len(content)}.items():
+                self.send_header(name, str(value))
             self.end_headers()
             self.wfile.write(content)
 
@@ -296,19 +268,11 @@ def _answer_instead(fault: Fault | None, urls: list[str], path: str) -> Answer |
         return None
     if fault.kind == "redirect":
         return Answer(HTTPStatus.TEMPORARY_REDIRECT, location=urls[fault.to - 1] + path)
-    if fault.kind == "text":
-        return Answer(HTTPStatus.OK, text=fault.message)
-    return _error(fault.status, fault.message)
+    return Answer(HTTPStatus.OK, text=fault.message) if fault.kind == "text" else _error(fault.status, fault.message)
 
 
 def _error(status: int, message: str) -> Answer:
     return Answer(status, {"message": message, "code": int(status)})
-
-
-def _number(request: Request) -> int:
-    if not request.parts[0].isdigit():
-        raise RefusedError("action", request.parts[0])
-    return int(request.parts[0])
 
 
 def _conforms(document: Any, shape: Any) -> bool:
@@ -316,21 +280,8 @@ def _conforms(document: Any, shape: Any) -> bool:
     if isinstance(shape, type):
         return isinstance(document, shape)
     if isinstance(shape, list):
-        return isinstance(document, list) and all(_conforms(each, shape[0]) for each in document if shape)
+        return isinstance(document, list) and all(_conforms(each, shape[0]) for each in document)
     required = {name for name in shape if not name.endswith("?")}
     shapes = {name.removesuffix("?"): each for name, each in shape.items()}
-    return (
-        isinstance(document, dict)
-        and required <= document.keys() <= shapes.keys()
-        and all(_conforms(value, shapes[name]) for name, value in document.items())
-    )
-
-
-def _read_sizes(line: wire.BrokerLine) -> dict[tuple[str, int], int]:
-    answer = line.ask(wire.REQUESTS[wire.DESCRIBE_LOG_DIRS](topics=None), 2)
-    return {
-        (topic.name, each.partition_index): each.partition_size
-        for result in answer.results
-        for topic in result.topics
-        for each in topic.partitions
-    }
+    is_closed = isinstance(document, dict) and required <= document.keys() <= shapes.keys()
+    return is_closed and all(_conforms(value, shapes[name]) for name, value in document.items())

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-_FOLDER: Final = Path(__file__).parent
-_TYPES: Final[dict[str, tuple[type, ...]]] = {
-    "boolean": (bool,), "integer": (int,), "number": (int, float), "string": (str,),
-}  # fmt: skip
-_STORAGE_KEYS: Final = {
-    "config_file": ("region", "bucket", "access_key", "secret_key"),
-    "azure": ("azure_storage_account", "azure_container"),
-    "other": ("region", "bucket"),
-}
+_TYPES: Final[dict[str, type]] = {"boolean": bool, "integer": int, "number": float, "string": str}
 _YEAR_SECONDS: Final = 365 * 86_400
-SECRET: Final = "[secret]"  # noqa: S105 - what a secret reads back as
 
 
 def load_table(name: str) -> dict[str, Any]:
     """Return a table next to this module."""
-    table: dict[str, Any] = yaml.safe_load((_FOLDER / name).read_text())
+    table: dict[str, Any] = yaml.safe_load(Path(__file__).with_name(name).read_text())
     return table
+
+
+_ANSWERS: Final = load_table("answers.yaml")
 
 
 def parse_version(text: str) -> tuple[int, int]:
@@ -42,14 +36,11 @@ class Node:
     id: int
     version: str
     active: dict[str, Any]
-    """Cluster properties that take effect after a restart, as of the last restart."""
+    """Properties that need a restart, as of the last one."""
     config_version: int = 1
     lag_polls: int = 0
     """Reads of the config status until this node reports the newest version."""
     down_until: float = 0.0
-    """Time until which the node does not answer."""
-    invalid: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
 
 
 class Cluster:
@@ -74,10 +65,6 @@ class Cluster:
         return self.license_status == "valid"
 
     @property
-    def can_migrate(self) -> bool:
-        return self.is_licensed and self.is_tiered
-
-    @property
     def is_tiered(self) -> bool:
         """Whether object storage works on every node."""
         return all(node.active["cloud_storage_enabled"] for node in self.nodes)
@@ -90,132 +77,104 @@ class Cluster:
         value = self.get(name)
         return str(value).lower() if isinstance(value, bool) else str(value)
 
-    def needs_restart(self, node: Node) -> bool:
-        return any(self.get(name) != value for name, value in node.active.items())
-
-    def restart(self, node: Node, seconds: float = 0.0) -> None:
+    def restart(self, node: Node, seconds: float) -> None:
         """Apply all properties of a node; it does not answer for some seconds."""
         node.active = {name: self.get(name) for name in node.active}
         node.down_until = time.monotonic() + seconds
 
     def read(self, *, defaults: bool, key: str | None) -> dict[str, Any] | None:
         """Return properties as the API shows them; `None` if the key is unknown."""
-        if key is not None:
-            key = self.aliases.get(key, key)
-            if key not in self.schema:
-                return None
-            return {key: self._shown(key)}
-        return {name: self._shown(name) for name in self.schema if defaults or name in self.stored}
+        names = (
+            [self.aliases.get(key, key)] if key else [name for name in self.schema if defaults or name in self.stored]
+        )
+        if any(name not in self.schema for name in names):
+            return None
+        hidden = {name for name in names if self.schema[name].get("secret") and self.get(name)}
+        return {name: "[secret]" if name in hidden else self.get(name) for name in names}
 
     def write(self, upsert: dict[str, Any], remove: list[str], *, dry_run: bool = False) -> dict[str, str]:
         """Store properties; return what is wrong by property, and store nothing then."""
         upsert = {self.aliases.get(name, name): value for name, value in upsert.items()}
         remove = [self.aliases.get(name, name) for name in remove]
-        errors = {name: "Unknown property" for name in [*upsert, *remove] if name not in self.schema}
-        for name, value in upsert.items():
-            if name in self.schema and (error := self._check(self.schema[name], value)):
-                errors[name] = error
         changed = {name: value for name, value in {**self.stored, **upsert}.items() if name not in remove}
-        if not errors:
-            errors = self._check_storage(changed)
+        errors = {name: "Unknown property" for name in [*upsert, *remove] if name not in self.schema}
+        errors |= {name: error for name, value in upsert.items() if (error := self._check(name, value))}
+        errors = errors or self._check_storage(changed)
         if not errors and not dry_run and changed != self.stored:
             self.stored = changed
             self.config_version += 1
-            for node in self.nodes:
-                node.config_version = node.config_version if node.lag_polls else self.config_version
         return errors
 
     def read_status(self) -> list[dict[str, Any]]:
         """Return the config status of every node; a read counts as a poll for nodes that lag."""
         for node in self.nodes:
             node.lag_polls = max(0, node.lag_polls - 1)
-            if not node.lag_polls:
-                node.config_version = self.config_version
+            node.config_version = node.config_version if node.lag_polls else self.config_version
         return [
             {
-                "node_id": node.id, "restart": self.needs_restart(node), "config_version": node.config_version,
-                "invalid": node.invalid, "unknown": node.unknown,
+                "node_id": node.id,
+                "restart": any(self.get(name) != value for name, value in node.active.items()),
+                "config_version": node.config_version,
+                "invalid": [],
+                "unknown": [],
             }
             for node in self.nodes
-        ]  # fmt: skip
+        ]
 
     def describe_schema(self) -> dict[str, Any]:
-        properties = {
-            name: {
-                "description": name.replace("_", " "),
-                "needs_restart": row.get("restart", False),
-                "visibility": "user",
-                "is_secret": row.get("secret", False),
-                "type": row["type"],
-                "nullable": row["default"] is None,
-                **({"aliases": row["aliases"]} if "aliases" in row else {}),
-                **({"enum_values": row["values"]} if "values" in row else {}),
-            }
-            for name, row in self.schema.items()
-        }
+        properties = {}
+        for name, row in self.schema.items():
+            flags = {"needs_restart": row.get("restart", False), "is_secret": row.get("secret", False)}
+            other = {"enum_values": row["values"]} if "values" in row else {}
+            properties[name] = {"type": row["type"], "nullable": row["default"] is None, "visibility": "user", **flags}
+            properties[name] |= {"description": name, "aliases": row.get("aliases", []), **other}
         return {"properties": properties}
 
     def describe_nodes(self) -> list[dict[str, Any]]:
+        now = time.monotonic()
         return [
             {
-                "node_id": node.id, "num_cores": 1, "internal_rpc_address": "127.0.0.1", "internal_rpc_port": 33145,
-                "membership_status": "active", "is_alive": node.down_until <= time.monotonic(),
-                "version": f"v{node.version} - {'0' * 40}", "maintenance_status": {"draining": False},
+                "node_id": node.id,
+                "version": f"v{node.version} - {'0' * 40}",
+                "is_alive": node.down_until <= now,
+                **_ANSWERS["node"],
             }
             for node in self.nodes
-        ]  # fmt: skip
+        ]
 
     def describe_features(self) -> dict[str, Any]:
         logical = 13 + 3 * (self.version[0] - 24) + self.version[1]
-        names = ("cloud_retention", "cloud_metadata_cluster_recovery", "data_migrations", "group_offset_retention")
-        features = [{"name": name, "state": "active", "was_active": True} for name in names]
-        versions = {"cluster_version": logical, "original_cluster_version": logical, "node_latest_version": logical}
-        return {**versions, "features": features}
+        features = [{"name": name, "state": "active", "was_active": True} for name in _ANSWERS["features"]]
+        return {"cluster_version": logical, "original_cluster_version": logical, "features": features}
 
     def describe_license(self) -> dict[str, Any]:
         if self.license_status == "not_present":
             return {"loaded": False, "license": None}
         expires = int(time.time()) + (_YEAR_SECONDS if self.is_licensed else -_YEAR_SECONDS)
-        return {
-            "loaded": True,
-            "license": {
-                "format_version": 0,
-                "org": "tests",
-                "type": "enterprise",
-                "expires": expires,
-                "sha256": "0" * 64,
-            },
-        }
+        return {"loaded": True, "license": {**_ANSWERS["license"], "expires": expires}}
 
     def describe_enterprise(self) -> dict[str, Any]:
         tiering = "cloud_storage" if self.version < (26, 1) else "tiered_storage"
-        violates = self.is_tiered and not self.is_licensed
         features = [{"name": tiering, "enabled": self.is_tiered}, {"name": "audit_logging", "enabled": False}]
+        violates = self.is_tiered and not self.is_licensed
         return {"license_status": self.license_status, "violation": violates, "features": features}
 
-    def _shown(self, name: str) -> Any:
-        value = self.get(name)
-        return SECRET if self.schema[name].get("secret") and value else value
-
-    def _check(self, row: dict[str, Any], value: Any) -> str | None:
-        if value is None:
-            return None if row["default"] is None else "expected type " + row["type"]
-        is_typed = isinstance(value, _TYPES[row["type"]]) and (row["type"] == "boolean") == isinstance(value, bool)
+    def _check(self, name: str, value: Any) -> str | None:
+        row = self.schema.get(name)
+        if row is None or (value is None and row["default"] is None):
+            return None
+        is_typed = type(value) is _TYPES[row["type"]] or (row["type"] == "number" and type(value) is int)
         if not is_typed:
-            return "expected type " + row["type"]
-        if "values" in row and value not in row["values"]:
-            return f"expected one of {row['values']}"
-        return None
+            return f"expected type {row['type']}"
+        return None if value in row.get("values", [value]) else f"expected one of {row['values']}"
 
     def _check_storage(self, stored: dict[str, Any]) -> dict[str, str]:
         """Return what is missing to use object storage once it is enabled."""
         if not stored.get("cloud_storage_enabled"):
             return {}
         source = stored.get("cloud_storage_credentials_source", "config_file")
-        is_azure = source.startswith("azure") or bool(stored.get("cloud_storage_azure_storage_account"))
-        wanted = _STORAGE_KEYS["azure" if is_azure else source if source in _STORAGE_KEYS else "other"]
-        if is_azure and source == "config_file":
-            wanted = (*wanted, "azure_shared_key")
-        names = [f"cloud_storage_{name}" for name in wanted]
-        text = "Must be set when cloud storage enabled with cloud_storage_credentials_source = " + source
-        return {name: text for name in names if not stored.get(name)}
+        kind = source if source in _ANSWERS["required"] else "azure_identity" if source.startswith("azure") else "other"
+        if source == "config_file" and stored.get("cloud_storage_azure_storage_account"):
+            kind = "azure_shared_key"
+        missing = [name for part in _ANSWERS["required"][kind] if not stored.get(name := f"cloud_storage_{part}")]
+        return dict.fromkeys(missing, f"Must be set with cloud_storage_credentials_source = {source}")

@@ -5,48 +5,73 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import cached_property
 from typing import Any, Final
 
 from tests.servers.redpanda import wire
 from tests.servers.redpanda.cluster import Cluster, load_table, parse_version
 from tests.servers.redpanda.faults import KAFKA, Faults
-from tests.servers.redpanda.topics import DELETE_RETENTION, REPLICA_BUCKET, REPLICATION, TopicStore
+from tests.servers.redpanda.topics import DELETE_RETENTION, REPLICA_BUCKET, REPLICATION, Configs, TopicStore
 
 _BROKER: Final = 1
 """The id of the real broker; the other nodes lead to it and show replicas only."""
 _TOPIC, _NODE = 2, 4
+"""Kinds of config resources."""
 _TOPIC_SOURCE, _DEFAULT_SOURCE = 1, 5
 _SET, _RESET = 0, 1
-_HELD: Final = "The topic is held by a data migration"
-_SESSION_VERSION: Final = 7
-_COORDINATORS_VERSION: Final = 4
-_IDS_VERSION: Final = 6
-_METADATA_WITH_IDS: Final = 12
+_HELD: Final = (wire.POLICY_VIOLATION, "The topic is held by a data migration")
+_LEGACY: Final = (wire.INVALID_REQUEST, "AlterConfigs is refused here: use IncrementalAlterConfigs")
 _NO_SESSION: Final = b"\x00\x00\x00\x00\xff\xff\xff\xff"
+_KNOWN_SECONDS: Final = 5.0
 
-Handler = Callable[["KafkaFront", bytes, wire.Header, int, wire.BrokerLine], Any]
+
+class _Exchange:
+    """One request and its way to the broker."""
+
+    def __init__(self, frame: bytes, node: int, line: wire.BrokerLine) -> None:
+        self.frame, self.node, self.line = frame, node, line
+        self.header = wire.Header.read(frame)
+        self.name = wire.NAMES.get(self.header.key, "")
+        self.body_start = 10 + max(0, int.from_bytes(frame[8:10], "big", signed=True))
+
+    @cached_property
+    def request(self) -> Any:
+        return wire.REQUESTS[self.name].decode(self.frame, version=self.header.version, header=True)
+
+    def ask(self) -> Any:
+        """Return the broker's response to the frame as it came."""
+        return wire.RESPONSES[self.name].decode(self.line.forward(self.frame), version=self.header.version, header=True)
+
+    def ask_for(self, part: str, rows: list[Any]) -> Any:
+        """Return the broker's response to the request with these rows only; an empty one without rows."""
+        setattr(self.request, part, rows)
+        self.frame = wire.encode(self.request, self.header.version, self.header.correlation)
+        return self.ask() if rows else self.respond()
+
+    def respond(self, **values: Any) -> Any:
+        return wire.build(wire.RESPONSES[self.name], **values)
+
+    def extend(self, response: Any, part: str, rows: list[dict[str, Any]]) -> Any:
+        """Add rows to a list of a response."""
+        added = getattr(self.respond(**{part: rows}), part)
+        setattr(response, part, [*(getattr(response, part) or ()), *added])
+        return response
 
 
 class KafkaFront:
     """Listens once for every node and passes requests on to one broker."""
 
     def __init__(self, broker_port: int, cluster: Cluster, topics: TopicStore, faults: Faults) -> None:
-        self._broker_port = broker_port
-        self._cluster = cluster
-        self._topics = topics
-        self._faults = faults
+        self._broker_port, self._cluster, self._topics, self._faults = broker_port, cluster, topics, faults
         self.refused: dict[str, frozenset[str]] = {}
         """What migrations refuse for a topic name: `change`, `produce`, `fetch`."""
-        self._versions = self._offered_versions()
+        self._versions = self._read_versions()
         self._listening = [socket.create_server(("127.0.0.1", 0)) for _ in cluster.nodes]
+        self.ports: list[int] = [listening.getsockname()[1] for listening in self._listening]
         self._open: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
-
-    @property
-    def ports(self) -> list[int]:
-        return [listening.getsockname()[1] for listening in self._listening]
 
     def start(self) -> None:
         for node, listening in enumerate(self._listening, 1):
@@ -77,418 +102,315 @@ class KafkaFront:
     def _serve(self, client: socket.socket, node: int) -> None:
         with closing(client), suppress(OSError), wire.BrokerLine(self._broker_port) as line:
             while (frame := wire.read_frame(client)) is not None:
-                header = wire.read_header(frame)
-                fault = self._faults.take(KAFKA, wire.API_NAMES.get(header.key, ""), node)
-                response = self._answer(frame, header, node, line)
+                exchange = _Exchange(frame, node, line)
+                fault = self._faults.take(KAFKA, exchange.name, node)
+                response = self._answer(exchange)
                 if fault is not None and fault.kind == "lost":
                     break
-                if fault is not None:
-                    time.sleep(fault.seconds)
+                time.sleep(0 if fault is None else fault.seconds)
                 if response is not None:
                     wire.write_frame(client, response)
         self._open.discard(client)
 
-    def _answer(self, frame: bytes, header: wire.Header, node: int, line: wire.BrokerLine) -> bytes | None:
-        if header.key == wire.API_VERSIONS:
-            return self._answer_versions(header)
-        if header.key not in self._versions or header.version > self._versions[header.key][1]:
-            raise ConnectionAbortedError(f"Redpanda does not know version {header.version} of API {header.key}")
-        handler = _HANDLERS.get(header.key)
-        answer = frame if handler is None else handler(self, frame, header, node, line)
-        if answer is None:
-            return None
+    def _answer(self, exchange: _Exchange) -> bytes | None:
+        header = exchange.header
+        offered = self._versions.get(exchange.name)
+        if exchange.name == "ApiVersions":
+            return self._answer_versions(exchange)
+        if offered is None or header.version > offered[1]:
+            raise ConnectionAbortedError(f"Redpanda has no version {header.version} of {exchange.name}")
+        handler = _HANDLERS.get(exchange.name)
+        answer = exchange.frame if handler is None else handler(self, exchange)
         if isinstance(answer, bytes):
-            return _require(line.forward(answer))
-        return wire.encode_response(answer, header)
+            return exchange.line.forward(answer)
+        return None if answer is None else wire.encode(answer, header.version, header.correlation)
 
-    def _offered_versions(self) -> dict[int, tuple[int, int]]:
+    def _read_versions(self) -> dict[str, tuple[int, int]]:
         with wire.BrokerLine(self._broker_port) as line:
-            asked = wire.REQUESTS[wire.API_VERSIONS](client_software_name="tests", client_software_version="1")
-            known = {row.api_key: row for row in line.ask(asked, 3).api_keys}
-        limits = load_table("api_versions.yaml")
+            answer = line.ask("ApiVersions", 3, client_software_name="tests", client_software_version="1")
+        known = {wire.NAMES[row.api_key]: row for row in answer.api_keys if row.api_key in wire.NAMES}
         offered = {}
-        for key, name in wire.API_NAMES.items():
-            limit = limits.get(name)
-            if isinstance(limit, dict):
-                limit = [top for since, top in limit.items() if parse_version(since) <= self._cluster.version][-1]
-            if limit is not None and key in known:
-                offered[key] = (known[key].min_version, min(limit, known[key].max_version))
+        for name, limit in load_table("api_versions.yaml").items():
+            limits = limit if isinstance(limit, dict) else {"0.0": limit}
+            highest = [top for since, top in limits.items() if parse_version(since) <= self._cluster.version][-1]
+            offered[name] = (known[name].min_version, min(highest, known[name].max_version))
         return offered
 
-    def _answer_versions(self, header: wire.Header) -> bytes:
-        response = wire.RESPONSES[wire.API_VERSIONS]
-        is_known = header.version <= self._versions[wire.API_VERSIONS][1]
+    def _answer_versions(self, exchange: _Exchange) -> bytes:
+        is_known = exchange.header.version <= self._versions["ApiVersions"][1]
         rows = [
-            response.ApiVersion(api_key=key, min_version=low, max_version=high)
-            for key, (low, high) in self._versions.items()
+            {"api_key": wire.REQUESTS[name].API_KEY, "min_version": low, "max_version": high}
+            for name, (low, high) in self._versions.items()
         ]
-        answer = response(error_code=0 if is_known else wire.UNSUPPORTED_VERSION, api_keys=rows, throttle_time_ms=0)
-        return wire.encode_response(answer, header, header.version if is_known else 0)
+        answer = exchange.respond(error_code=0 if is_known else wire.UNSUPPORTED_VERSION, api_keys=rows)
+        return wire.encode(answer, exchange.header.version if is_known else 0, exchange.header.correlation)
 
-    def _refuses(self, topic: str, access: str) -> bool:
-        if access == "produce" and self._topics.kept.get(topic, {}).get(REPLICA_BUCKET):
-            return True
-        return access in self.refused.get(topic, ())
+    def _refuses(self, topic: str | None, access: str) -> bool:
+        is_replica = access == "produce" and self._topics.kept.get(topic or "", {}).get(REPLICA_BUCKET)
+        return bool(is_replica) or access in self.refused.get(topic or "", ())
 
-    def _has_refusals(self, access: str) -> bool:
-        replicas = any(kept.get(REPLICA_BUCKET) for kept in list(self._topics.kept.values()))
-        return (access == "produce" and replicas) or any(access in each for each in self.refused.values())
+    def _refuses_any(self, access: str) -> bool:
+        return any(self._refuses(topic, access) for topic in [*self.refused, *self._topics.kept])
 
     # Records
 
-    def _produce(self, frame: bytes, header: wire.Header, _: int, line: wire.BrokerLine) -> Any:
-        at = _body_start(frame)
+    def _produce(self, exchange: _Exchange) -> Any:
+        frame, at = exchange.frame, exchange.body_start
         at += 2 + max(0, int.from_bytes(frame[at : at + 2], "big", signed=True))
         is_answered = frame[at : at + 2] != b"\x00\x00"
-        if not self._has_refusals("produce"):
-            return frame if is_answered else line.forward(frame, is_answered=False)
-        request = _decode(frame, header)
-        refused = [topic for topic in request.topic_data if self._refuses(topic.name, "produce")]
-        request.topic_data = [topic for topic in request.topic_data if topic not in refused]
+        if not self._refuses_any("produce"):
+            return frame if is_answered else exchange.line.send(frame)
+        topics = exchange.request.topic_data
+        refused = [topic for topic in topics if self._refuses(topic.name, "produce")]
         if not is_answered:
-            line.forward(_encode(request, header), is_answered=False)
-            return None
-        answer = wire.RESPONSES[wire.PRODUCE]
-        response = _ask(line, request, header) if request.topic_data else answer(responses=[], throttle_time_ms=0)
-        part = answer.TopicProduceResponse.PartitionProduceResponse
-        response.responses += [
-            answer.TopicProduceResponse(
-                name=topic.name,
-                partition_responses=[
-                    part(index=each.index, error_code=wire.INVALID_TOPIC, base_offset=-1)
-                    for each in topic.partition_data
-                ],
-            )
+            return None if refused else exchange.line.send(frame)
+        response = exchange.ask_for("topic_data", [topic for topic in topics if topic not in refused])
+        error = {"error_code": wire.INVALID_TOPIC, "base_offset": -1}
+        rows = [(topic.name, [{"index": each.index, **error} for each in topic.partition_data]) for topic in refused]
+        return exchange.extend(
+            response, "responses", [{"name": name, "partition_responses": row} for name, row in rows]
+        )
+
+    def _fetch(self, exchange: _Exchange) -> Any:
+        if exchange.header.version >= 7:  # Without sessions every request names all its topics.
+            at, frame = exchange.body_start + 17, exchange.frame
+            exchange.frame = frame[:at] + _NO_SESSION + frame[at + 8 :]
+        if not self._refuses_any("fetch"):
+            return exchange.frame
+        topics = exchange.request.topics
+        refused = [topic for topic in topics if self._refuses(topic.topic, "fetch")]
+        response = exchange.ask_for("topics", [topic for topic in topics if topic not in refused])
+        error = {"error_code": wire.INVALID_TOPIC, "high_watermark": -1, "aborted_transactions": [], "records": b""}
+        rows = [
+            (topic.topic, [{"partition_index": each.partition, **error} for each in topic.partitions])
             for topic in refused
         ]
-        return response
-
-    def _fetch(self, frame: bytes, header: wire.Header, _: int, line: wire.BrokerLine) -> Any:
-        if header.version >= _SESSION_VERSION:  # Without sessions every request names all its topics.
-            at = _body_start(frame) + 17
-            frame = frame[:at] + _NO_SESSION + frame[at + 8 :]
-        if not self._has_refusals("fetch"):
-            return frame
-        request = _decode(frame, header)
-        refused = [topic for topic in request.topics if self._refuses(topic.topic, "fetch")]
-        request.topics = [topic for topic in request.topics if topic not in refused]
-        answer = wire.RESPONSES[wire.FETCH]
-        response = _ask(line, request, header) if request.topics else answer(responses=[], throttle_time_ms=0)
-        part = answer.FetchableTopicResponse.PartitionData
-        response.responses += [
-            answer.FetchableTopicResponse(
-                topic=topic.topic,
-                partitions=[
-                    part(
-                        partition_index=each.partition, error_code=wire.INVALID_TOPIC, high_watermark=-1,
-                        aborted_transactions=[], records=b"",
-                    )
-                    for each in topic.partitions
-                ],
-            )
-            for topic in refused
-        ]  # fmt: skip
-        return response
+        return exchange.extend(response, "responses", [{"topic": name, "partitions": row} for name, row in rows])
 
     # Topics
 
-    def _create_topics(self, frame: bytes, header: wire.Header, _: int, line: wire.BrokerLine) -> Any:
-        request = _decode(frame, header)
-        answer = wire.RESPONSES[wire.CREATE_TOPICS]
-        results, forwarded, configs, factors = [], [], {}, {}
-        for topic in request.topics:
-            configs[topic.name] = {each.name: each.value for each in topic.configs if each.name != REPLICATION}
+    def _create_topics(self, exchange: _Exchange) -> Any:
+        forwarded, refused, configs, factors = [], [], {}, {}
+        for topic in exchange.request.topics:
             factor = len(topic.assignments[0].broker_ids) if topic.assignments else topic.replication_factor
-            factors[topic.name] = factor if factor != -1 else int(self._cluster.get("default_topic_replications"))
-            if refusal := self._refuse_creation(topic.name, configs[topic.name], factors[topic.name]):
-                results.append(
-                    answer.CreatableTopicResult(name=topic.name, error_code=refusal[0], error_message=refusal[1])
-                )
+            factors[topic.name] = int(self._cluster.get("default_topic_replications")) if factor == -1 else factor
+            configs[topic.name] = {each.name: each.value for each in topic.configs if each.name != REPLICATION}
+            refusal = self._refuse_creation(topic.name, configs[topic.name], factors[topic.name])
+            if refusal is not None:
+                refused.append(_refusal(topic.name, refusal))
                 continue
-            if topic.assignments:
-                for each in topic.assignments:
-                    each.broker_ids = [_BROKER]
-            else:
-                topic.replication_factor = 1
-            kept_by_broker = self._topics.for_broker(configs[topic.name])
-            topic.configs = [each for each in topic.configs if each.name in kept_by_broker and not _is_unset(each)]
+            topic.replication_factor = -1 if topic.assignments else 1
+            for each in topic.assignments:
+                each.broker_ids = [_BROKER]
+            topic.configs = [
+                each for each in topic.configs if each.name in self._topics.broker_keys and not _is_none(each)
+            ]
             forwarded.append(topic)
-        request.topics = forwarded
-        response = _ask(line, request, header) if forwarded else answer(topics=[], throttle_time_ms=0)
-        for result in response.topics:
-            if not result.error_code and not request.validate_only:
-                kept = self._topics.initial(configs[result.name])
-                self._topics.kept[result.name] = {**kept, REPLICATION: str(factors[result.name])}
-            result.replication_factor = factors[result.name]
-            result.configs = []
-        response.topics += results
-        return response
+        response = exchange.ask_for("topics", forwarded)
+        created = [
+            result for result in response.topics or () if not result.error_code and not exchange.request.validate_only
+        ]
+        for result in created:
+            result.replication_factor, result.configs = factors[result.name], []
+            kept = self._topics.initial(configs[result.name])
+            self._topics.kept[result.name] = {**kept, REPLICATION: str(factors[result.name])}
+        self._wait_until_known(exchange.line, [result.name for result in created])
+        return exchange.extend(response, "topics", refused)
 
-    def _refuse_creation(self, name: str, configs: dict[str, str | None], factor: int) -> tuple[int, str] | None:
+    def _refuse_creation(self, name: str, configs: Configs, factor: int) -> tuple[int, str] | None:
         if self._refuses(name, "change"):
-            return wire.POLICY_VIOLATION, _HELD
+            return _HELD
         if error := self._topics.check_replication(factor):
             return wire.INVALID_REPLICATION_FACTOR, error
-        if error := self._topics.check_creation(configs):
-            return wire.INVALID_CONFIG, error
-        return None
+        error = self._topics.check_creation(configs)
+        return None if error is None else (wire.INVALID_CONFIG, error)
 
-    def _delete_topics(self, frame: bytes, header: wire.Header, _: int, line: wire.BrokerLine) -> Any:
-        request = _decode(frame, header)
-        answer = wire.RESPONSES[wire.DELETE_TOPICS]
-        if header.version < _IDS_VERSION:
-            refused = [(name, None) for name in request.topic_names if self._refuses(name, "change")]
-            request.topic_names = [name for name in request.topic_names if not self._refuses(name, "change")]
+    def _wait_until_known(self, line: wire.BrokerLine, names: list[str]) -> None:
+        """Wait until the broker shows what its controller created, as Redpanda does before it answers."""
+        deadline = time.monotonic() + _KNOWN_SECONDS
+        while names and time.monotonic() < deadline:
+            answer = line.ask("Metadata", 9, topics=[{"name": name} for name in names], allow_auto_topic_creation=False)
+            names = [each.name for each in answer.topics if each.error_code]
+
+    def _delete_topics(self, exchange: _Exchange) -> Any:
+        request, names = exchange.request, {}
+        if exchange.header.version < 6:
+            part, rows = "topic_names", [(name, name, {}) for name in request.topic_names]
         else:
-            names = self._find_names([each.topic_id for each in request.topics if each.name is None], line)
-            held = [
-                each for each in request.topics if self._refuses(each.name or names.get(each.topic_id, ""), "change")
+            ids = [{"topic_id": each.topic_id, "name": None} for each in request.topics if each.name is None]
+            if ids and self.refused:
+                answer = exchange.line.ask("Metadata", 12, topics=ids, allow_auto_topic_creation=False)
+                names = {each.topic_id: each.name for each in answer.topics}
+            part = "topics"
+            rows = [
+                (each, each.name or names.get(each.topic_id), {"topic_id": each.topic_id}) for each in request.topics
             ]
-            refused = [(each.name or names[each.topic_id], each.topic_id) for each in held]
-            request.topics = [each for each in request.topics if each not in held]
-        is_left = request.topics or request.topic_names
-        response = _ask(line, request, header) if is_left else answer(responses=[], throttle_time_ms=0)
-        for result in response.responses:
+        response = exchange.ask_for(part, [row for row, name, _ in rows if not self._refuses(name, "change")])
+        for result in response.responses or ():
             if not result.error_code:
                 self._topics.forget(result.name)
-        for name, topic_id in refused:
-            given = {} if topic_id is None else {"topic_id": topic_id}
-            response.responses.append(
-                answer.DeletableTopicResult(
-                    name=name, error_code=wire.POLICY_VIOLATION, error_message=_HELD, version=header.version, **given
-                )
-            )
-        return response
+        refused = [{**_refusal(name, _HELD), **ids} for _, name, ids in rows if self._refuses(name, "change")]
+        return exchange.extend(response, "responses", refused)
 
-    def _find_names(self, ids: list[Any], line: wire.BrokerLine) -> dict[Any, str]:
-        if not ids or not self.refused:
-            return {}
-        request = wire.REQUESTS[wire.METADATA]
-        topics = [request.MetadataRequestTopic(topic_id=each, name=None) for each in ids]
-        asked = request(topics=topics, allow_auto_topic_creation=False)
-        return {topic.topic_id: topic.name for topic in line.ask(asked, _METADATA_WITH_IDS).topics if topic.name}
-
-    def _create_partitions(self, frame: bytes, header: wire.Header, _: int, line: wire.BrokerLine) -> Any:
-        request = _decode(frame, header)
-        answer = wire.RESPONSES[wire.CREATE_PARTITIONS]
-        held = [topic for topic in request.topics if self._refuses(topic.name, "change")]
-        request.topics = [topic for topic in request.topics if topic not in held]
-        for topic in request.topics:
-            for each in topic.assignments or ():
-                each.broker_ids = [_BROKER]
-        response = _ask(line, request, header) if request.topics else answer(results=[], throttle_time_ms=0)
-        response.results += [
-            answer.CreatePartitionsTopicResult(name=topic.name, error_code=wire.POLICY_VIOLATION, error_message=_HELD)
-            for topic in held
-        ]
-        return response
+    def _create_partitions(self, exchange: _Exchange) -> Any:
+        topics = exchange.request.topics
+        for each in [each for topic in topics for each in topic.assignments or ()]:
+            each.broker_ids = [_BROKER]
+        response = exchange.ask_for("topics", [topic for topic in topics if not self._refuses(topic.name, "change")])
+        held = [_refusal(topic.name, _HELD) for topic in topics if self._refuses(topic.name, "change")]
+        return exchange.extend(response, "results", held)
 
     # Configs
 
-    def _describe_configs(self, frame: bytes, header: wire.Header, _: int, line: wire.BrokerLine) -> Any:
-        request = _decode(frame, header)
-        wanted: dict[tuple[int, str], list[str] | None] = {}
-        for resource in request.resources:
-            keys = resource.configuration_keys
-            wanted[resource.resource_type, resource.resource_name] = keys
-            if resource.resource_type == _TOPIC:
-                shared = [key for key in self._topics.broker_keys if not keys or key in keys]
-                resource.configuration_keys = shared or ["cleanup.policy"]
-            elif resource.resource_type == _NODE and resource.resource_name:
-                resource.resource_name = str(_BROKER)
-        response = _ask(line, request, header)
+    def _describe_configs(self, exchange: _Exchange) -> Any:
+        resources = exchange.request.resources
+        wanted = {(each.resource_type, each.resource_name): each.configuration_keys for each in resources}
+        for each in resources:
+            if each.resource_type == _TOPIC:
+                keys = [key for key in self._topics.broker_keys if key in (each.configuration_keys or [key])]
+                each.configuration_keys = keys or ["cleanup.policy"]
+            elif each.resource_name:
+                each.resource_name = str(_BROKER)
+        response = exchange.ask_for("resources", resources)
         nodes = [name for kind, name in wanted if kind == _NODE]
         for result in response.results:
             if result.resource_type == _NODE:
                 result.resource_name = nodes.pop(0)
-            elif result.resource_type == _TOPIC and not result.error_code:
-                keys = wanted[_TOPIC, result.resource_name]
-                self._add_configs(result, header.version)
-                result.configs = [config for config in result.configs if not keys or config.name in keys]
+            elif not result.error_code:
+                self._add_configs(result, wanted[_TOPIC, result.resource_name])
         return response
 
-    def _add_configs(self, result: Any, version: int) -> None:
+    def _add_configs(self, result: Any, keys: list[str] | None) -> None:
         for config in result.configs:
             if config.config_source != _TOPIC_SOURCE:
                 config.config_source = _DEFAULT_SOURCE
                 config.value = "-1" if config.name == DELETE_RETENTION else config.value
-        result.configs += [
-            result.DescribeConfigsResourceResult(
-                version=version, name=name, value=value, read_only=False, is_sensitive=False,
-                config_source=_DEFAULT_SOURCE if is_default else _TOPIC_SOURCE, synonyms=[], config_type=2,
-            )
-            for name, value, is_default in self._topics.describe(result.resource_name)
-        ]  # fmt: skip
+        for name, value, is_default in self._topics.describe(result.resource_name):
+            source = _DEFAULT_SOURCE if is_default else _TOPIC_SOURCE
+            row = {"name": name, "value": value, "config_source": source, "config_type": 2, "synonyms": []}
+            flags = {"read_only": False, "is_sensitive": False, "documentation": None}
+            result.configs.append(wire.build(result.DescribeConfigsResourceResult, **row, **flags))
+        result.configs = [config for config in result.configs if not keys or config.name in keys]
 
-    def _alter_configs(self, frame: bytes, header: wire.Header, _: int, __: wire.BrokerLine) -> Any:
-        text = "AlterConfigs is refused here: use IncrementalAlterConfigs"
-        refusals = [(each, (wire.INVALID_REQUEST, text)) for each in _decode(frame, header).resources]
-        return wire.RESPONSES[wire.ALTER_CONFIGS](throttle_time_ms=0, responses=_config_results(header, refusals))
+    def _alter_configs(self, exchange: _Exchange) -> Any:
+        rows = [_resource_refusal(each, _LEGACY) for each in exchange.request.resources]
+        return exchange.respond(responses=rows)
 
-    def _change_configs(self, frame: bytes, header: wire.Header, _: int, line: wire.BrokerLine) -> Any:
-        request = _decode(frame, header)
-        refusals, forwarded, changes = [], [], {}
-        for resource in request.resources:
-            changed = {each.name: each.value if each.config_operation == _SET else None for each in resource.configs}
-            refusal = self._refuse_change(resource, changed, validates=request.validate_only)
+    def _change_configs(self, exchange: _Exchange) -> Any:
+        refused, forwarded, changes = [], [], {}
+        for resource in exchange.request.resources:
+            name = resource.resource_name
+            changes[name] = {
+                each.name: each.value if each.config_operation == _SET else None for each in resource.configs
+            }
+            refusal = self._refuse_change(resource, changes[name], is_trial=exchange.request.validate_only)
             if refusal is not None:
-                refusals.append((resource, refusal))
+                refused.append(_resource_refusal(resource, refusal))
                 continue
-            changes[resource.resource_name] = changed
-            kept_by_broker = self._topics.for_broker(changed)
-            resource.configs = [each for each in resource.configs if each.name in kept_by_broker]
+            resource.configs = [each for each in resource.configs if each.name in self._topics.broker_keys]
             for each in resource.configs:
-                each.config_operation = _RESET if _is_unset(each) else each.config_operation
+                each.config_operation = _RESET if _is_none(each) else each.config_operation
             forwarded.append(resource)
-        request.resources = forwarded
-        answer = wire.RESPONSES[wire.INCREMENTAL_ALTER_CONFIGS]
-        response = _ask(line, request, header) if forwarded else answer(responses=[], throttle_time_ms=0)
-        for result in response.responses:
-            if not result.error_code and not request.validate_only:
+        response = exchange.ask_for("resources", forwarded)
+        for result in response.responses or ():
+            if not result.error_code and not exchange.request.validate_only:
                 self._topics.change(result.resource_name, changes[result.resource_name])
-        response.responses += _config_results(header, refusals)
-        return response
+        return exchange.extend(response, "responses", refused)
 
-    def _refuse_change(
-        self, resource: Any, changed: dict[str, str | None], *, validates: bool
-    ) -> tuple[int, str | None] | None:
+    def _refuse_change(self, resource: Any, changes: Configs, *, is_trial: bool) -> tuple[int, str | None] | None:
         """Return an error, or code 0 for what is done already; `None` if the broker is to be asked."""
         if any(each.config_operation not in {_SET, _RESET} for each in resource.configs):
             return wire.INVALID_CONFIG, "append and subtract are not supported"
-        if resource.resource_type == _NODE:
-            return self._change_cluster(resource.resource_name, changed, validates=validates)
-        if self._refuses(resource.resource_name, "change"):
-            return wire.POLICY_VIOLATION, _HELD
-        error = self._topics.check_change(resource.resource_name, changed)
-        return None if error is None else (wire.INVALID_CONFIG, error)
-
-    def _change_cluster(self, node: str, changed: dict[str, str | None], *, validates: bool) -> tuple[int, str | None]:
-        if node:
+        if resource.resource_type == _NODE and resource.resource_name:
             return wire.INVALID_REQUEST, "configs of single brokers cannot be changed"
-        upsert = {name: _parse(value) for name, value in changed.items() if value is not None}
-        errors = self._cluster.write(upsert, [name for name in changed if name not in upsert], dry_run=validates)
-        return (wire.INVALID_CONFIG, str(errors)) if errors else (0, None)
+        if resource.resource_type == _NODE:
+            upsert = {name: _parse(value) for name, value in changes.items() if value is not None}
+            errors = self._cluster.write(upsert, [*(changes.keys() - upsert.keys())], dry_run=is_trial)
+            return (wire.INVALID_CONFIG, str(errors)) if errors else (0, None)
+        if self._refuses(resource.resource_name, "change"):
+            return _HELD
+        error = self._topics.check_change(resource.resource_name, changes)
+        return None if error is None else (wire.INVALID_CONFIG, error)
 
     # Cluster
 
-    def _metadata(self, frame: bytes, header: wire.Header, _: int, line: wire.BrokerLine) -> Any:
-        response = _forward(line, frame, header)
-        broker = response.brokers[0].__class__
-        response.brokers = [
-            broker(version=header.version, node_id=node, host="127.0.0.1", port=port, rack=None)
-            for node, port in enumerate(self.ports, 1)
-        ]
-        response.cluster_id = f"redpanda.{self._cluster.uuid}"
+    def _metadata(self, exchange: _Exchange) -> Any:
+        response = self._name_cluster(exchange, "node_id")
         for topic in response.topics:
             nodes = list(range(1, self._topics.count_replicas(topic.name) + 1))
-            if len(nodes) > 1:
-                for partition in topic.partitions:
-                    partition.replica_nodes, partition.isr_nodes = nodes, nodes
+            for partition in topic.partitions if len(nodes) > 1 else ():
+                partition.replica_nodes = partition.isr_nodes = nodes
         return response
 
-    def _find_coordinator(self, frame: bytes, header: wire.Header, _: int, line: wire.BrokerLine) -> Any:
-        response = _forward(line, frame, header)
-        for each in response.coordinators if header.version >= _COORDINATORS_VERSION else [response]:
+    def _describe_cluster(self, exchange: _Exchange) -> Any:
+        return self._name_cluster(exchange, "broker_id")
+
+    def _name_cluster(self, exchange: _Exchange, number: str) -> Any:
+        response = exchange.ask()
+        response.cluster_id, response.brokers = f"redpanda.{self._cluster.uuid}", []
+        places = [{"host": "127.0.0.1", "port": port, "rack": None} for port in self.ports]
+        return exchange.extend(response, "brokers", [{number: node, **place} for node, place in enumerate(places, 1)])
+
+    def _find_coordinator(self, exchange: _Exchange) -> Any:
+        response = exchange.ask()
+        for each in response.coordinators if exchange.header.version >= 4 else [response]:
             if not each.error_code:
                 each.host, each.port = "127.0.0.1", self.ports[0]
         return response
 
-    def _describe_cluster(self, frame: bytes, header: wire.Header, _: int, line: wire.BrokerLine) -> Any:
-        response = _forward(line, frame, header)
-        broker = response.brokers[0].__class__
-        response.brokers = [
-            broker(version=header.version, broker_id=node, host="127.0.0.1", port=port, rack=None)
-            for node, port in enumerate(self.ports, 1)
-        ]
-        response.cluster_id = f"redpanda.{self._cluster.uuid}"
+    def _describe_log_dirs(self, exchange: _Exchange) -> Any:
+        response, remote = exchange.ask(), []
+        for result in response.results:
+            result.topics = [each for each in result.topics if self._topics.count_replicas(each.name) >= exchange.node]
+            remote += [each for each in result.topics if self._topics.is_written(each.name)]
+        if not remote or not self._cluster.get("kafka_enable_describe_log_dirs_remote_storage"):
+            return response
+        folder = f"remote://{self._cluster.get('cloud_storage_bucket')}"
+        return exchange.extend(response, "results", [{"error_code": 0, "log_dir": folder, "topics": remote}])
+
+    def _list_groups(self, exchange: _Exchange) -> Any:
+        response = exchange.ask()
+        response.groups = response.groups if exchange.node == _BROKER else []
         return response
 
-    def _describe_log_dirs(self, frame: bytes, header: wire.Header, node: int, line: wire.BrokerLine) -> Any:
-        response = _forward(line, frame, header)
-        for result in list(response.results):
-            if node != _BROKER:
-                result.topics = [each for each in result.topics if self._topics.count_replicas(each.name) >= node]
-            tiered = [each for each in result.topics if self._topics.is_written(each.name)]
-            if tiered and self._cluster.get("kafka_enable_describe_log_dirs_remote_storage"):
-                remote = f"remote://{self._cluster.get('cloud_storage_bucket')}"
-                row = result.__class__(version=header.version, error_code=0, log_dir=remote, topics=tiered)
-                response.results.append(row)
-        return response
-
-    def _list_groups(self, frame: bytes, header: wire.Header, node: int, line: wire.BrokerLine) -> Any:
-        response = _forward(line, frame, header)
-        response.groups = response.groups if node == _BROKER else []
-        return response
-
-    def _list_transactions(self, frame: bytes, header: wire.Header, node: int, line: wire.BrokerLine) -> Any:
-        response = _forward(line, frame, header)
-        response.transaction_states = response.transaction_states if node == _BROKER else []
+    def _list_transactions(self, exchange: _Exchange) -> Any:
+        response = exchange.ask()
+        response.transaction_states = response.transaction_states if exchange.node == _BROKER else []
         return response
 
 
-_HANDLERS: Final[dict[int, Handler]] = {
-    wire.PRODUCE: KafkaFront._produce,
-    wire.FETCH: KafkaFront._fetch,
-    wire.CREATE_TOPICS: KafkaFront._create_topics,
-    wire.DELETE_TOPICS: KafkaFront._delete_topics,
-    wire.CREATE_PARTITIONS: KafkaFront._create_partitions,
-    wire.DESCRIBE_CONFIGS: KafkaFront._describe_configs,
-    wire.ALTER_CONFIGS: KafkaFront._alter_configs,
-    wire.INCREMENTAL_ALTER_CONFIGS: KafkaFront._change_configs,
-    wire.METADATA: KafkaFront._metadata,
-    wire.FIND_COORDINATOR: KafkaFront._find_coordinator,
-    wire.DESCRIBE_CLUSTER: KafkaFront._describe_cluster,
-    wire.DESCRIBE_LOG_DIRS: KafkaFront._describe_log_dirs,
-    wire.LIST_GROUPS: KafkaFront._list_groups,
-    wire.LIST_TRANSACTIONS: KafkaFront._list_transactions,
+_HANDLERS: Final[dict[str, Callable[[KafkaFront, _Exchange], Any]]] = {
+    "Produce": KafkaFront._produce,
+    "Fetch": KafkaFront._fetch,
+    "CreateTopics": KafkaFront._create_topics,
+    "DeleteTopics": KafkaFront._delete_topics,
+    "CreatePartitions": KafkaFront._create_partitions,
+    "DescribeConfigs": KafkaFront._describe_configs,
+    "AlterConfigs": KafkaFront._alter_configs,
+    "IncrementalAlterConfigs": KafkaFront._change_configs,
+    "Metadata": KafkaFront._metadata,
+    "FindCoordinator": KafkaFront._find_coordinator,
+    "DescribeCluster": KafkaFront._describe_cluster,
+    "DescribeLogDirs": KafkaFront._describe_log_dirs,
+    "ListGroups": KafkaFront._list_groups,
+    "ListTransactions": KafkaFront._list_transactions,
 }
 """Each returns a response, the bytes of a request to pass on, or `None` for no answer."""
 
 
-def _body_start(frame: bytes) -> int:
-    return 10 + max(0, int.from_bytes(frame[8:10], "big", signed=True))
+def _refusal(name: str | None, refusal: tuple[int, str | None]) -> dict[str, Any]:
+    return {"name": name, "error_code": refusal[0], "error_message": refusal[1]}
 
 
-def _decode(frame: bytes, header: wire.Header) -> Any:
-    return wire.REQUESTS[header.key].decode(frame, version=header.version, header=True)
+def _resource_refusal(resource: Any, refusal: tuple[int, str | None]) -> dict[str, Any]:
+    place = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+    return {"error_code": refusal[0], "error_message": refusal[1], **place}
 
 
-def _encode(request: Any, header: wire.Header) -> bytes:
-    return wire.encode_request(request, header.version, header.correlation)
-
-
-def _ask(line: wire.BrokerLine, request: Any, header: wire.Header) -> Any:
-    return _forward(line, _encode(request, header), header)
-
-
-def _forward(line: wire.BrokerLine, frame: bytes, header: wire.Header) -> Any:
-    answer = _require(line.forward(frame))
-    return wire.RESPONSES[header.key].decode(answer, version=header.version, header=True)
-
-
-def _require(frame: bytes | None) -> bytes:
-    if frame is None:
-        raise ConnectionAbortedError("the broker closed the connection")
-    return frame
-
-
-def _is_unset(config: Any) -> bool:
+def _is_none(config: Any) -> bool:
     """Whether a value means "none" to Redpanda and nothing to Kafka."""
     return config.name == DELETE_RETENTION and config.value == "-1"
 
 
 def _parse(value: str) -> Any:
-    if value in {"true", "false"}:
-        return value == "true"
-    return int(value) if value.lstrip("-").isdigit() else value
-
-
-def _config_results(header: wire.Header, refusals: Iterable[tuple[Any, tuple[int, str | None]]]) -> list[Any]:
-    result = wire.RESPONSES[header.key].AlterConfigsResourceResponse
-    return [
-        result(
-            version=header.version, error_code=code, error_message=message,
-            resource_type=resource.resource_type, resource_name=resource.resource_name,
-        )
-        for resource, (code, message) in refusals
-    ]  # fmt: skip
+    return value == "true" if value in {"true", "false"} else int(value) if value.lstrip("-").isdigit() else value

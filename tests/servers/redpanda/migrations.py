@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.servers.redpanda import wire
 from tests.servers.redpanda.bucket import Bucket, Location, StoppedError, create_topic, delete_topics, read_bounds
 from tests.servers.redpanda.cluster import load_table
 from tests.servers.redpanda.faults import Faults
 from tests.servers.redpanda.kafka_api import KafkaFront
-from tests.servers.redpanda.topics import READ, REPLICATION, WRITE, TopicStore, keys_restored_by_24_3
+from tests.servers.redpanda.topics import READ, REPLICATION, RESTORED_BY_24_3, WRITE, TopicStore
+from tests.servers.redpanda.wire import BrokerLine
 
 _TABLE: Final = load_table("migrations.yaml")
 _STATES: Final[dict[str, dict[str, Any]]] = _TABLE["states"]
@@ -25,12 +26,8 @@ class RefusedError(Exception):
     """A request that is answered with an error of the table."""
 
     def __init__(self, name: str, detail: str = "") -> None:
-        super().__init__(name)
         self.row = _TABLE["errors"][name]
-        self.detail = detail
-
-    def message(self) -> str:
-        return f"{self.row['message']}: {self.detail}" if self.detail else str(self.row["message"])
+        super().__init__(f"{self.row['message']}: {detail}" if detail else self.row["message"])
 
 
 @dataclass
@@ -75,6 +72,10 @@ class Migrations:
         """What a broker would write to its log: why a migration does not move on."""
 
     @property
+    def can_migrate(self) -> bool:
+        return self._cluster.is_licensed and self._cluster.is_tiered
+
+    @property
     def is_old(self) -> bool:
         return self._cluster.version < (25, 1)
 
@@ -87,9 +88,9 @@ class Migrations:
 
     def read(self, number: int | None = None) -> list[dict[str, Any]]:
         """Return the documents of all migrations or of one; a read counts as a poll."""
-        if not self.is_old and not self._cluster.can_migrate:
+        if not self.is_old and not self.can_migrate:
             raise RefusedError("feature")
-        chosen = [each for each in list(self._all.values()) if number in {None, each.id}]
+        chosen = list(self._all.values()) if number is None else [self._find(number)]
         documents = [self._describe(each) for each in chosen]
         for migration in chosen:
             migration.polls += 1
@@ -99,11 +100,11 @@ class Migrations:
 
     def create(self, kind: str, topics: list[dict[str, Any]], groups: list[str], *, advances: bool) -> int:
         """Start a migration and return its id."""
-        if not self._cluster.can_migrate:
+        if not self.can_migrate:
             raise RefusedError("feature")
         if not topics and not groups:
             raise RefusedError("empty")
-        with self._lock, wire.BrokerLine(self._broker_port) as line:
+        with self._lock, BrokerLine(self._broker_port) as line:
             migration = Migration(self._next_id, kind, topics, groups, advances)
             active = [each for each in self._all.values() if self._refused_by(each)]
             held = {name for each in active for name in each.names}
@@ -136,20 +137,19 @@ class Migrations:
 
     def advance(self, number: int | None = None, steps: int = 1) -> None:
         """Move one migration, or all of them, on by a number of states."""
-        with self._lock, wire.BrokerLine(self._broker_port) as line:
+        with self._lock, BrokerLine(self._broker_port) as line:
             for _ in range(steps):
                 for migration in [each for each in self._all.values() if number in {None, each.id}]:
-                    self._step(line, migration)
+                    try:
+                        self._step(line, migration)
+                    except (AssertionError, TimeoutError) as error:  # tried again, as Redpanda does
+                        self._note(f"migration {migration.id} is tried again: {error}")
 
-    def list_mountable(self) -> list[dict[str, str]]:
-        return [
-            {"topic_location": str(each), "topic": each.topic, "ns": NAMESPACE}
-            for each in self._bucket.list_mountable()
-        ]
+    def list_mountable(self) -> dict[str, Any]:
+        rows = [(str(place), place.topic) for place in self._bucket.list_mountable()]
+        return {"topics": [{"topic_location": place, "topic": topic, "ns": NAMESPACE} for place, topic in rows]}
 
-    def _check_topic(
-        self, line: wire.BrokerLine, kind: str, topic: dict[str, Any], name: str, *, is_held: bool
-    ) -> None:
+    def _check_topic(self, line: BrokerLine, kind: str, topic: dict[str, Any], name: str, *, is_held: bool) -> None:
         references = [topic] if kind == "outbound" else [topic["source_topic_reference"], topic.get("alias") or {}]
         if any(reference.get("ns", NAMESPACE) != NAMESPACE for reference in references):
             raise RefusedError("not_eligible")
@@ -184,12 +184,10 @@ class Migrations:
     def _run(self) -> None:
         while not self._ends.wait(_TICK_SECONDS):
             if self._faults.pace == "steady" and self._all:
-                try:
+                with suppress(OSError):  # the broker is gone
                     self.advance()
-                except (OSError, AssertionError, TimeoutError) as error:  # tried again, as Redpanda does
-                    self._note(f"a migration is tried again: {error}")
 
-    def _step(self, line: wire.BrokerLine, migration: Migration) -> None:
+    def _step(self, line: BrokerLine, migration: Migration) -> None:
         row = _STATES[migration.state]
         if "next" in row:
             if not self._work(line, migration):
@@ -203,15 +201,15 @@ class Migrations:
             migration.completed = migration.completed or int(time.time() * 1000)
         self._publish()
 
-    def _work(self, line: wire.BrokerLine, migration: Migration) -> bool:
+    def _work(self, line: BrokerLine, migration: Migration) -> bool:
         """Do the work of a state; return whether it is done."""
-        work: Callable[[wire.BrokerLine, Migration], bool] | None
+        work: Callable[[BrokerLine, Migration], bool] | None
         work = getattr(self, f"_{migration.kind}_{migration.state}", None)
         return work is None or work(line, migration)
 
     # Unmounts
 
-    def _outbound_executing(self, line: wire.BrokerLine, migration: Migration) -> bool:
+    def _outbound_executing(self, line: BrokerLine, migration: Migration) -> bool:
         for name in migration.names:
             origin = self._topics.origins.get(name)
             if origin is None:
@@ -223,11 +221,12 @@ class Migrations:
                 self._bucket.release(migration.places[name])
         return True
 
-    def _outbound_cut_over(self, line: wire.BrokerLine, migration: Migration) -> bool:
+    def _outbound_cut_over(self, line: BrokerLine, migration: Migration) -> bool:
         for name, place in migration.places.items():
             bounds = read_bounds(line, name)
-            stored = {int(key): tuple(value) for key, value in self._bucket.read_topic(place)["bounds"].items()}
-            if bounds and bounds != stored:  # A record that was on its way when writes ended.
+            if (
+                bounds and bounds != self._bucket.read_topic(place)["bounds"]
+            ):  # A record that was on its way when writes ended.
                 self._store(line, name, place)
         delete_topics(line, list(migration.places))
         for name, place in migration.places.items():
@@ -235,18 +234,18 @@ class Migrations:
             self._bucket.release(place)
         return True
 
-    def _outbound_canceling(self, _: wire.BrokerLine, migration: Migration) -> bool:
+    def _outbound_canceling(self, _: BrokerLine, migration: Migration) -> bool:
         for place in migration.places.values():
             self._bucket.claim(place)
             self._bucket.remove(place)
         return True
 
-    def _store(self, line: wire.BrokerLine, name: str, place: Location) -> None:
+    def _store(self, line: BrokerLine, name: str, place: Location) -> None:
         self._bucket.store(line, name, place, self._topics.kept.get(name, {}))
 
     # Mounts
 
-    def _inbound_preparing(self, line: wire.BrokerLine, migration: Migration) -> bool:
+    def _inbound_preparing(self, line: BrokerLine, migration: Migration) -> bool:
         mountable = self._bucket.list_mountable()
         for topic, name in zip(migration.topics, migration.names, strict=True):
             reference = topic["source_topic_reference"]["topic"]
@@ -262,7 +261,7 @@ class Migrations:
                     migration.restored.add(name)
         return True
 
-    def _inbound_executing(self, _: wire.BrokerLine, migration: Migration) -> bool:
+    def _inbound_executing(self, _: BrokerLine, migration: Migration) -> bool:
         for place in migration.places.values():
             if place not in migration.claimed and not self._bucket.claim(place):
                 self._note(f"mount {migration.id}: {place} is mounted elsewhere")
@@ -270,7 +269,7 @@ class Migrations:
             migration.claimed.add(place)
         return True
 
-    def _inbound_cut_over(self, line: wire.BrokerLine, migration: Migration) -> bool:
+    def _inbound_cut_over(self, line: BrokerLine, migration: Migration) -> bool:
         for name, place in migration.places.items():
             if migration.is_stuck:
                 return False
@@ -285,7 +284,7 @@ class Migrations:
             self._topics.kept[name], self._topics.origins[name] = settings, tuple(place)
         return True
 
-    def _inbound_canceling(self, line: wire.BrokerLine, migration: Migration) -> bool:
+    def _inbound_canceling(self, line: BrokerLine, migration: Migration) -> bool:
         self._drop(line, list(migration.restored))
         for place in migration.claimed:
             self._bucket.release(place)
@@ -297,12 +296,11 @@ class Migrations:
         configs, settings = document["configs"], document["settings"]
         if not self.is_old:
             return configs, settings
-        keys = keys_restored_by_24_3()
         forced = {WRITE: "true", READ: "true", REPLICATION: settings.get(REPLICATION, "1")}
-        kept = {name: value for name, value in settings.items() if name in keys}
-        return {name: value for name, value in configs.items() if name in keys}, {**kept, **forced}
+        kept = {name: value for name, value in settings.items() if name in RESTORED_BY_24_3}
+        return {name: value for name, value in configs.items() if name in RESTORED_BY_24_3}, {**kept, **forced}
 
-    def _drop(self, line: wire.BrokerLine, names: list[str]) -> None:
+    def _drop(self, line: BrokerLine, names: list[str]) -> None:
         """Delete topics at the broker and wait until they are gone."""
         names = [name for name in names if read_bounds(line, name)]
         if names:

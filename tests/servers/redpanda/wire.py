@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import socket
-import threading
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from contextlib import AbstractContextManager
+from typing import Any, Final, NamedTuple
 
 import kafka.protocol.admin
 import kafka.protocol.consumer
@@ -14,20 +13,16 @@ import kafka.protocol.producer
 import kafka.protocol.sasl  # noqa: F401 - importing registers the message classes
 from kafka.protocol.api_message import ApiMessage
 
-_CHUNK: Final = 1 << 16
 _SECONDS: Final = 120.0
-
-PRODUCE, FETCH, METADATA, FIND_COORDINATOR, LIST_GROUPS, API_VERSIONS = 0, 1, 3, 10, 16, 18
-CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CONFIGS, ALTER_CONFIGS, DESCRIBE_LOG_DIRS = 19, 20, 32, 33, 35
-CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS, DESCRIBE_CLUSTER, LIST_TRANSACTIONS = 37, 44, 60, 66
-
 INVALID_TOPIC, UNSUPPORTED_VERSION, INVALID_REPLICATION_FACTOR = 17, 35, 38
 INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION = 40, 42, 44
 
 _MESSAGES: Final = [each for each in ApiMessage.__subclasses__() if each.type in {"request", "response"}]
-REQUESTS: Final[dict[int, Any]] = {each.API_KEY: each for each in _MESSAGES if each.type == "request"}
-RESPONSES: Final[dict[int, Any]] = {each.API_KEY: each for each in _MESSAGES if each.type == "response"}
-API_NAMES: Final = {key: request.name.removesuffix("Request") for key, request in REQUESTS.items()}
+REQUESTS: Final[dict[str, Any]] = {each.name.removesuffix("Request"): each for each in _MESSAGES if each.is_request()}
+RESPONSES: Final[dict[str, Any]] = {
+    each.name.removesuffix("Response"): each for each in _MESSAGES if not each.is_request()
+}
+NAMES: Final = {request.API_KEY: name for name, request in REQUESTS.items()}
 
 
 class Header(NamedTuple):
@@ -36,6 +31,27 @@ class Header(NamedTuple):
     key: int
     version: int
     correlation: int
+
+    @classmethod
+    def read(cls, frame: bytes) -> Header:
+        fields = (frame[0:2], frame[2:4], frame[4:8])
+        return cls(*(int.from_bytes(field, "big", signed=True) for field in fields))
+
+
+def build(message: Any, **values: Any) -> Any:
+    """Return a message or a part of one; lists of dictionaries become its parts."""
+    for name, value in values.items():
+        field = message.fields[name]
+        if field.is_struct_array() and value is not None:
+            values[name] = [build(field.data_class, **row) if isinstance(row, dict) else row for row in value]
+    return message(**values)
+
+
+def encode(message: Any, version: int, correlation: int = 1) -> bytes:
+    message._header = None
+    message.API_VERSION = version
+    message.with_header(correlation)
+    return bytes(message.encode(header=True))
 
 
 def read_frame(connection: socket.socket) -> bytes | None:
@@ -48,61 +64,36 @@ def write_frame(connection: socket.socket, frame: bytes) -> None:
     connection.sendall(len(frame).to_bytes(4, "big") + frame)
 
 
-def read_header(frame: bytes) -> Header:
-    fields = (frame[0:2], frame[2:4], frame[4:8])
-    return Header(*(int.from_bytes(field, "big", signed=True) for field in fields))
-
-
-def encode_request(request: Any, version: int, correlation: int = 1) -> bytes:
-    request._header = None
-    request.API_VERSION = version
-    request.with_header(correlation, "contract-server")
-    return bytes(request.encode(header=True))
-
-
-def encode_response(response: Any, header: Header, version: int | None = None) -> bytes:
-    response._header = None
-    response.API_VERSION = header.version if version is None else version
-    response.with_header(header.correlation)
-    return bytes(response.encode(header=True))
-
-
-class BrokerLine:
-    """One connection to the real broker; requests are answered in order."""
+class BrokerLine(AbstractContextManager["BrokerLine"]):
+    """One connection to the real broker."""
 
     def __init__(self, port: int) -> None:
         self._connection = socket.create_connection(("127.0.0.1", port), timeout=_SECONDS)
         self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._lock = threading.Lock()
 
-    def forward(self, frame: bytes, *, is_answered: bool = True) -> bytes | None:
-        with self._lock:
-            write_frame(self._connection, frame)
-            return read_frame(self._connection) if is_answered else None
-
-    def ask(self, request: Any, version: int) -> Any:
-        """Send a request of kafka-python's classes and return the decoded response."""
-        frame = self.forward(encode_request(request, version))
-        if frame is None:
-            raise ConnectionError("the broker closed the connection")
-        return RESPONSES[request.API_KEY].decode(frame, version=version, header=True)
-
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def __enter__(self) -> Self:
-        return self
+    def send(self, frame: bytes) -> None:
+        write_frame(self._connection, frame)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def forward(self, frame: bytes) -> bytes:
+        self.send(frame)
+        answer = read_frame(self._connection)
+        if answer is None:
+            raise ConnectionAbortedError("the broker closed the connection")
+        return answer
+
+    def ask(self, name: str, version: int, **values: Any) -> Any:
+        """Send a request with these fields and return the decoded response."""
+        frame = self.forward(encode(build(REQUESTS[name], **values), version))
+        return RESPONSES[name].decode(frame, version=version, header=True)
 
 
 def _read_exactly(connection: socket.socket, count: int) -> bytes | None:
     chunks: list[bytes] = []
     while count:
-        chunk = connection.recv(min(_CHUNK, count))
+        chunk = connection.recv(min(1 << 16, count))
         if not chunk:
             return None
         chunks.append(chunk)
