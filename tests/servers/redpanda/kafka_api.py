@@ -24,7 +24,7 @@ _SET, _RESET = 0, 1
 _HELD: Final = (wire.POLICY_VIOLATION, "The topic is held by a data migration")
 _LEGACY: Final = (wire.INVALID_REQUEST, "AlterConfigs is refused here: use IncrementalAlterConfigs")
 _NO_SESSION: Final = b"\x00\x00\x00\x00\xff\xff\xff\xff"
-_KNOWN_SECONDS: Final = 5.0
+_KNOWN_SECONDS: Final = 30.0
 
 
 class _Exchange:

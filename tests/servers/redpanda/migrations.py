@@ -137,13 +137,13 @@ class Migrations:
 
     def advance(self, number: int | None = None, steps: int = 1) -> None:
         """Move one migration, or all of them, on by a number of states."""
-        with self._lock, BrokerLine(self._broker_port) as line:
-            for _ in range(steps):
-                for migration in [each for each in self._all.values() if number in {None, each.id}]:
-                    try:
+        with BrokerLine(self._broker_port) as line:
+            for migration in [each for each in list(self._all.values()) if number in {None, each.id}] * steps:
+                try:
+                    with self._lock:
                         self._step(line, migration)
-                    except (AssertionError, TimeoutError) as error:  # tried again, as Redpanda does
-                        self._note(f"migration {migration.id} is tried again: {error}")
+                except (AssertionError, TimeoutError) as error:  # tried again, as Redpanda does
+                    self._note(f"migration {migration.id} is tried again: {error}")
 
     def list_mountable(self) -> dict[str, Any]:
         rows = [(str(place), place.topic) for place in self._bucket.list_mountable()]
@@ -188,7 +188,7 @@ class Migrations:
                     self.advance()
 
     def _step(self, line: BrokerLine, migration: Migration) -> None:
-        row = _STATES[migration.state]
+        row = _STATES[migration.state] if migration.id in self._all else {}
         if "next" in row:
             if not self._work(line, migration):
                 return
