@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import ssl
 import subprocess
 import sys
 import time
@@ -28,6 +29,7 @@ from confluent_kafka.admin import (
 from kafka import KafkaAdminClient, KafkaConsumer
 
 from examples import kafkajars
+from tests.servers.certificates import Authority
 from tests.servers.redpanda import wire
 from tests.servers.redpanda.server import Redpanda
 
@@ -221,9 +223,7 @@ def test_properties_are_checked_and_versioned_and_some_wait_for_a_restart(redpan
 # Topics
 
 
-def test_a_topic_keeps_configs_that_the_broker_does_not_know(
-    redpanda: Redpanda, admin: AdminClient, kafka_prefix: str
-) -> None:
+def test_a_topic_keeps_configs_that_the_broker_does_not_know(admin: AdminClient, kafka_prefix: str) -> None:
     admin.create_topics(
         [
             NewTopic(
@@ -364,7 +364,7 @@ def test_transactions_leave_markers_and_the_records_stay_where_they_were(
 def test_two_clusters_share_a_bucket(
     redpanda: Redpanda, start_redpanda: Callable[..., Redpanda], kafka_prefix: str
 ) -> None:
-    bucket = redpanda.migrations._bucket.folder
+    bucket = redpanda.bucket
     other = start_redpanda(bucket=bucket, versions=OLD)
     create(connect(other), kafka_prefix, **WRITTEN, segment_ms="700000")
     write(other, kafka_prefix, ["a"])
@@ -496,6 +496,36 @@ def test_without_a_licence_nothing_tiered_begins(start_redpanda: Callable[..., R
     assert call(server, "GET", "/v1/features/enterprise")[1]["violation"] is True
 
 
+def test_a_gap_that_cannot_be_written_is_named(redpanda: Redpanda, admin: AdminClient, kafka_prefix: str) -> None:
+    create(admin, kafka_prefix, **WRITTEN)
+    write(redpanda, kafka_prefix, ["a"])
+    number = unmount(redpanda, kafka_prefix)
+    until_gone(redpanda, number)
+    location = location_of(redpanda, kafka_prefix)
+    log = redpanda.bucket / "data" / location / "0.log"
+    first = log.read_bytes()
+    log.write_bytes(first + (500).to_bytes(8, "big") + first[8:])
+    number = mount(redpanda, kafka_prefix)
+    deadline = time.monotonic() + SECONDS
+    while not any(f"{kafka_prefix}/0: the gap of 499 offsets at 1" in line for line in redpanda.log):
+        assert time.monotonic() < deadline, redpanda.log
+        time.sleep(0.02)
+    assert state_of(redpanda, number) == "cut_over"
+
+
+def test_a_log_with_a_gap_comes_back_with_it(redpanda: Redpanda, admin: AdminClient, kafka_prefix: str) -> None:
+    create(admin, kafka_prefix, **WRITTEN)
+    write(redpanda, kafka_prefix, ["a"])
+    until_gone(redpanda, unmount(redpanda, kafka_prefix))
+    folder = redpanda.bucket / "data" / location_of(redpanda, kafka_prefix)
+    first = (folder / "0.log").read_bytes()
+    (folder / "0.log").write_bytes(first + (5).to_bytes(8, "big") + first[8:])
+    document = json.loads((folder / "topic.json").read_text())
+    (folder / "topic.json").write_text(json.dumps({**document, "bounds": {"0": [0, 6]}}))
+    until_gone(redpanda, mount(redpanda, kafka_prefix))
+    assert read(redpanda, kafka_prefix, 2) == [(0, "a"), (5, "a")]
+
+
 # Faults
 
 
@@ -557,6 +587,19 @@ def test_a_lost_answer_of_the_kafka_api_is_of_a_topic_that_was_created(
     future = admin.create_topics([NewTopic(kafka_prefix, 1, 1)], request_timeout=5)[kafka_prefix]
     assert code_of(future) in {"_TRANSPORT", "_TIMED_OUT", "TOPIC_ALREADY_EXISTS"}
     assert kafka_prefix in admin.list_topics(timeout=SECONDS).topics
+
+
+def test_the_admin_api_has_certificates_and_asks_for_them_if_told(
+    start_redpanda: Callable[..., Redpanda], tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    server = start_redpanda(certificate=authority.issued("server"), client_ca=authority.ca)
+    context = ssl.create_default_context(cafile=str(authority.ca))
+    with pytest.raises(OSError, match=r"(?i)certificate|reset|closed|broken|EOF"):
+        urllib.request.urlopen(f"{server.admin[0]}/v1/status/ready", context=context, timeout=SECONDS)  # noqa: S310
+    context.load_cert_chain(*authority.issued("client"))
+    with urllib.request.urlopen(f"{server.admin[0]}/v1/status/ready", context=context, timeout=SECONDS) as answer:  # noqa: S310
+        assert json.loads(answer.read()) == {"status": "ready"}
 
 
 def test_the_program_prints_one_line_and_serves_until_its_input_ends() -> None:

@@ -111,15 +111,13 @@ class Cluster:
             node.lag_polls = max(0, node.lag_polls - 1)
             node.config_version = node.config_version if node.lag_polls else self.config_version
         return [
-            {
-                "node_id": node.id,
-                "restart": any(self.get(name) != value for name, value in node.active.items()),
-                "config_version": node.config_version,
-                "invalid": [],
-                "unknown": [],
-            }
+            {"node_id": node.id, "config_version": node.config_version, **self._read_pending(node)}
             for node in self.nodes
         ]
+
+    def _read_pending(self, node: Node) -> dict[str, Any]:
+        waits = any(self.get(name) != value for name, value in node.active.items())
+        return {"restart": waits, "invalid": [], "unknown": []}
 
     def describe_schema(self) -> dict[str, Any]:
         properties = {}
@@ -131,15 +129,9 @@ class Cluster:
         return {"properties": properties}
 
     def describe_nodes(self) -> list[dict[str, Any]]:
-        now = time.monotonic()
+        rows = [(node, f"v{node.version} - {'0' * 40}", node.down_until <= time.monotonic()) for node in self.nodes]
         return [
-            {
-                "node_id": node.id,
-                "version": f"v{node.version} - {'0' * 40}",
-                "is_alive": node.down_until <= now,
-                **_ANSWERS["node"],
-            }
-            for node in self.nodes
+            {"node_id": node.id, "version": text, "is_alive": lives, **_ANSWERS["node"]} for node, text, lives in rows
         ]
 
     def describe_features(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -25,6 +26,7 @@ _HELD: Final = (wire.POLICY_VIOLATION, "The topic is held by a data migration")
 _LEGACY: Final = (wire.INVALID_REQUEST, "AlterConfigs is refused here: use IncrementalAlterConfigs")
 _NO_SESSION: Final = b"\x00\x00\x00\x00\xff\xff\xff\xff"
 _KNOWN_SECONDS: Final = 30.0
+_WORDS: Final = re.compile("([A-Z])")
 
 
 class _Exchange:
@@ -119,8 +121,8 @@ class KafkaFront:
             return self._answer_versions(exchange)
         if offered is None or header.version > offered[1]:
             raise ConnectionAbortedError(f"Redpanda has no version {header.version} of {exchange.name}")
-        handler = _HANDLERS.get(exchange.name)
-        answer = exchange.frame if handler is None else handler(self, exchange)
+        handler = getattr(self, _WORDS.sub(r"_\1", exchange.name).lower(), None)
+        answer = exchange.frame if handler is None else handler(exchange)
         if isinstance(answer, bytes):
             return exchange.line.forward(answer)
         return None if answer is None else wire.encode(answer, header.version, header.correlation)
@@ -152,7 +154,7 @@ class KafkaFront:
     def _refuses_any(self, access: str) -> bool:
         return any(self._refuses(topic, access) for topic in [*self.refused, *self._topics.kept])
 
-    # Records
+    # The methods below answer the API of their name: with a response, the bytes of a request to pass on, or `None`.
 
     def _produce(self, exchange: _Exchange) -> Any:
         frame, at = exchange.frame, exchange.body_start
@@ -186,8 +188,6 @@ class KafkaFront:
             for topic in refused
         ]
         return exchange.extend(response, "responses", [{"topic": name, "partitions": row} for name, row in rows])
-
-    # Topics
 
     def _create_topics(self, exchange: _Exchange) -> Any:
         forwarded, refused, configs, factors = [], [], {}, {}
@@ -260,8 +260,6 @@ class KafkaFront:
         held = [_refusal(topic.name, _HELD) for topic in topics if self._refuses(topic.name, "change")]
         return exchange.extend(response, "results", held)
 
-    # Configs
-
     def _describe_configs(self, exchange: _Exchange) -> Any:
         resources = exchange.request.resources
         wanted = {(each.resource_type, each.resource_name): each.configuration_keys for each in resources}
@@ -296,7 +294,7 @@ class KafkaFront:
         rows = [_resource_refusal(each, _LEGACY) for each in exchange.request.resources]
         return exchange.respond(responses=rows)
 
-    def _change_configs(self, exchange: _Exchange) -> Any:
+    def _incremental_alter_configs(self, exchange: _Exchange) -> Any:
         refused, forwarded, changes = [], [], {}
         for resource in exchange.request.resources:
             name = resource.resource_name
@@ -331,8 +329,6 @@ class KafkaFront:
             return _HELD
         error = self._topics.check_change(resource.resource_name, changes)
         return None if error is None else (wire.INVALID_CONFIG, error)
-
-    # Cluster
 
     def _metadata(self, exchange: _Exchange) -> Any:
         response = self._name_cluster(exchange, "node_id")
@@ -369,33 +365,14 @@ class KafkaFront:
         return exchange.extend(response, "results", [{"error_code": 0, "log_dir": folder, "topics": remote}])
 
     def _list_groups(self, exchange: _Exchange) -> Any:
-        response = exchange.ask()
-        response.groups = response.groups if exchange.node == _BROKER else []
-        return response
+        return exchange.frame if exchange.node == _BROKER else exchange.respond(groups=[])
 
     def _list_transactions(self, exchange: _Exchange) -> Any:
-        response = exchange.ask()
-        response.transaction_states = response.transaction_states if exchange.node == _BROKER else []
-        return response
-
-
-_HANDLERS: Final[dict[str, Callable[[KafkaFront, _Exchange], Any]]] = {
-    "Produce": KafkaFront._produce,
-    "Fetch": KafkaFront._fetch,
-    "CreateTopics": KafkaFront._create_topics,
-    "DeleteTopics": KafkaFront._delete_topics,
-    "CreatePartitions": KafkaFront._create_partitions,
-    "DescribeConfigs": KafkaFront._describe_configs,
-    "AlterConfigs": KafkaFront._alter_configs,
-    "IncrementalAlterConfigs": KafkaFront._change_configs,
-    "Metadata": KafkaFront._metadata,
-    "FindCoordinator": KafkaFront._find_coordinator,
-    "DescribeCluster": KafkaFront._describe_cluster,
-    "DescribeLogDirs": KafkaFront._describe_log_dirs,
-    "ListGroups": KafkaFront._list_groups,
-    "ListTransactions": KafkaFront._list_transactions,
-}
-"""Each returns a response, the bytes of a request to pass on, or `None` for no answer."""
+        return (
+            exchange.frame
+            if exchange.node == _BROKER
+            else exchange.respond(transaction_states=[], unknown_state_filters=[])
+        )
 
 
 def _refusal(name: str | None, refusal: tuple[int, str | None]) -> dict[str, Any]:

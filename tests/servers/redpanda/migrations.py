@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -174,12 +174,7 @@ class Migrations:
 
     def _publish(self) -> None:
         """Tell the Kafka API what is refused from now on."""
-        self._front.refused = {
-            name: refused
-            for migration in self._all.values()
-            if (refused := self._refused_by(migration))
-            for name in migration.names
-        }
+        self._front.refused = {name: self._refused_by(each) for each in self._all.values() for name in each.names}
 
     def _run(self) -> None:
         while not self._ends.wait(_TICK_SECONDS):
@@ -203,19 +198,16 @@ class Migrations:
 
     def _work(self, line: BrokerLine, migration: Migration) -> bool:
         """Do the work of a state; return whether it is done."""
-        work: Callable[[BrokerLine, Migration], bool] | None
         work = getattr(self, f"_{migration.kind}_{migration.state}", None)
-        return work is None or work(line, migration)
+        return work is None or bool(work(line, migration))
 
     # Unmounts
 
     def _outbound_executing(self, line: BrokerLine, migration: Migration) -> bool:
         for name in migration.names:
-            origin = self._topics.origins.get(name)
-            if origin is None:
-                origin = (name, self._cluster.uuid, self._next_revision)
-                self._next_revision += 1
-            migration.places[name] = Location(*origin)
+            self._next_revision += 1
+            new = (name, self._cluster.uuid, self._next_revision)
+            migration.places[name] = Location(*self._topics.origins.get(name, new))
             self._store(line, name, migration.places[name])
             if not self.is_old:
                 self._bucket.release(migration.places[name])
@@ -223,11 +215,8 @@ class Migrations:
 
     def _outbound_cut_over(self, line: BrokerLine, migration: Migration) -> bool:
         for name, place in migration.places.items():
-            bounds = read_bounds(line, name)
-            if (
-                bounds and bounds != self._bucket.read_topic(place)["bounds"]
-            ):  # A record that was on its way when writes ended.
-                self._store(line, name, place)
+            if read_bounds(line, name) not in ({}, self._bucket.read_topic(place)["bounds"]):
+                self._store(line, name, place)  # A record was on its way when writes ended.
         delete_topics(line, list(migration.places))
         for name, place in migration.places.items():
             self._topics.forget(name)
@@ -254,11 +243,10 @@ class Migrations:
                 self._note(f"mount {migration.id}: {len(found)} mountable topics for {reference}")
                 return False
             migration.places[name] = found[0]
-        if self.is_old:
-            for name, place in migration.places.items():
-                if not read_bounds(line, name):
-                    create_topic(line, name, len(self._bucket.read_topic(place)["bounds"]))
-                    migration.restored.add(name)
+        for name, place in migration.places.items() if self.is_old else ():
+            if not read_bounds(line, name):
+                create_topic(line, name, len(self._bucket.read_topic(place)["bounds"]))
+                migration.restored.add(name)
         return True
 
     def _inbound_executing(self, _: BrokerLine, migration: Migration) -> bool:
@@ -313,24 +301,20 @@ class Migrations:
             self.log.append(line)
 
     def _describe(self, migration: Migration) -> dict[str, Any]:
-        return {
-            "id": migration.id,
-            "state": migration.state,
-            "migration": {
-                "migration_type": migration.kind,
-                "topics": list(self._describe_topics(migration)),
-                "consumer_groups": migration.groups,
-                "auto_advance": migration.advances,
-            },
-            "created_timestamp": migration.created,
-            **({"completed_timestamp": migration.completed} if migration.completed else {}),
-        }
+        inner = {"migration_type": migration.kind, "topics": list(self._describe_topics(migration))}
+        inner |= {"consumer_groups": migration.groups, "auto_advance": migration.advances}
+        ended = {"completed_timestamp": migration.completed} if migration.completed else {}
+        times = {"created_timestamp": migration.created, **ended}
+        return {"id": migration.id, "state": migration.state, "migration": inner, **times}
 
     def _describe_topics(self, migration: Migration) -> Iterator[dict[str, Any]]:
         for topic, name in zip(migration.topics, migration.names, strict=True):
-            if migration.kind == "outbound" and not self.is_old and name in migration.places:
-                yield {"ns": NAMESPACE, **topic, "remote_location": str(migration.places[name])}
-            elif migration.kind == "outbound":
-                yield {"ns": NAMESPACE, **topic}
+            if migration.kind == "inbound":
+                yield {key: {"ns": NAMESPACE, **reference} for key, reference in topic.items()}
             else:
-                yield {key: {"ns": NAMESPACE, **reference} for key, reference in topic.items() if reference}
+                place = (
+                    {}
+                    if self.is_old or name not in migration.places
+                    else {"remote_location": str(migration.places[name])}
+                )
+                yield {"ns": NAMESPACE, **topic, **place}

@@ -10,13 +10,11 @@ It is written from the documented contract. Two servers with one `bucket` are tw
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from tests.servers.kafka import Kafka
@@ -45,7 +43,7 @@ _BROKER: Final = {
 """Redpanda's defaults, and no limit for timestamps that are written back."""
 
 
-class Redpanda:
+class Redpanda(AbstractContextManager["Redpanda"]):
     """The emulated cluster; its nodes have the ids 1, 2, …, and its records are at one broker."""
 
     def __init__(  # noqa: PLR0913 - all options by name
@@ -62,7 +60,7 @@ class Redpanda:
     ) -> None:
         """Serve before a broker that runs already; `start` has the options."""
         self.user, self.password = "admin", "admin-password"
-        self.broker_port = broker_port
+        self.broker_port, self.bucket = broker_port, bucket
         self.words = words
         self.faults = Faults()
         self.cluster = Cluster(list(versions), {**_PROPERTIES, **(properties or {})}, license_status)
@@ -112,11 +110,6 @@ class Redpanda:
         """Why migrations do not move on."""
         return self.migrations.log
 
-    def describe(self) -> str:
-        """Return the line that other programs read."""
-        found = {"kafka": self.kafka, "admin": self.admin, "user": self.user, "password": self.password}
-        return json.dumps(found)
-
     def advance(self, migration: int | None = None, steps: int = 1) -> None:
         """Move migrations on by a number of states; for `faults.pace = "told"`."""
         self.migrations.advance(migration, steps)
@@ -136,10 +129,5 @@ class Redpanda:
             part.close()
         self._stack.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
