@@ -109,6 +109,15 @@ def write(server: Redpanda, topic: str, values: list[str], partition: int = 0, *
     assert producer.flush(SECONDS) == 0
 
 
+def failure_of_a_write(server: Redpanda, topic: str) -> str:
+    producer = Producer({"bootstrap.servers": server.kafka, "log_level": 0})
+    failures: list[str] = []
+    producer.produce(topic, "c", on_delivery=lambda error, _: failures.append(error.name()))
+    producer.flush(SECONDS)
+    (failure,) = failures
+    return failure
+
+
 def read(server: Redpanda, topic: str, count: int, partition: int = 0) -> list[tuple[int, str]]:
     """Return offset and value of the first records; an error ends it."""
     consumer = Consumer(
@@ -316,9 +325,15 @@ def test_group_offsets_are_kept_and_special_offsets_are_unknown(
     groups = [group.group_id for group in admin.list_consumer_groups().result(SECONDS).valid]
     assert groups.count(kafka_prefix) == 1
     topics = [{"name": kafka_prefix, "partitions": [{"partition_index": 0, "timestamp": -4}]}]
-    with wire.BrokerLine(redpanda.front.ports[0]) as line:
-        answer = line.ask("ListOffsets", 4, replica_id=-1, topics=topics)
+    with wire.BrokerConnection(redpanda.front.ports[0]) as connection:
+        answer = connection.ask("ListOffsets", 4, replica_id=-1, topics=topics)
     assert answer.topics[0].partitions[0].error_code == wire.UNSUPPORTED_VERSION
+
+
+def test_a_read_replica_takes_no_records(redpanda: Redpanda, admin: AdminClient, kafka_prefix: str) -> None:
+    create(admin, kafka_prefix, **{"redpanda.remote.readreplica": "bucket"})
+    assert failure_of_a_write(redpanda, kafka_prefix) == "TOPIC_EXCEPTION"
+    assert "redpanda.remote.readreplica" not in configs_of(admin, kafka_prefix)
 
 
 # Migrations
@@ -401,11 +416,8 @@ def test_states_are_moved_by_hand_and_decide_what_clients_may_do(
             assert state_of(redpanda, number) == state
             redpanda.advance(number)
     assert state_of(redpanda, number) == "executed"
-    producer = Producer({"bootstrap.servers": redpanda.kafka, "log_level": 0})
-    failures: list[str] = []
-    producer.produce(kafka_prefix, "c", on_delivery=lambda error, _: failures.append(error.name()))
-    producer.flush(SECONDS)
-    assert failures == ["TOPIC_EXCEPTION"]
+    assert failure_of_a_write(redpanda, kafka_prefix) == "TOPIC_EXCEPTION"
+    assert read(redpanda, kafka_prefix, 2) == [(0, "a"), (1, "b")]
     assert refused(redpanda, "/v1/topics/unmount", {"topics": [{"topic": kafka_prefix}]})[0] == 400
     assert call(redpanda, "POST", f"{path}?action=cancel")[0] == 200
     redpanda.advance(number)

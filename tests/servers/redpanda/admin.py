@@ -22,7 +22,7 @@ from tests.servers.redpanda.cluster import load_table
 from tests.servers.redpanda.faults import Fault
 from tests.servers.redpanda.migrations import RefusedError
 from tests.servers.redpanda.topics import READ
-from tests.servers.redpanda.wire import BrokerLine
+from tests.servers.redpanda.wire import BrokerConnection
 
 if TYPE_CHECKING:
     from tests.servers.redpanda.server import Redpanda
@@ -174,9 +174,9 @@ class Admin:
 
     def _read_storage(self, request: Request) -> Any:
         topic, partition = request.part, int(request.last)
-        with BrokerLine(self.server.broker_port) as line:
-            start, end = read_bounds(line, topic).get(partition, (0, -1))
-            results = line.ask("DescribeLogDirs", 2, topics=None).results
+        with BrokerConnection(self.server.broker_port) as broker:
+            start, end = read_bounds(broker, topic).get(partition, (0, -1))
+            results = broker.ask("DescribeLogDirs", 2, topics=None).results
         if end < 0:
             return _error(HTTPStatus.NOT_FOUND, f"Could not find ntp: kafka/{topic}/{partition}")
         rows = [row for result in results for each in result.topics if each.name == topic for row in each.partitions]

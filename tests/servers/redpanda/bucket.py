@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.util import calc_crc32c
 
-from tests.servers.redpanda.wire import BrokerLine
+from tests.servers.redpanda.wire import BrokerConnection
 
 _CHUNK: Final = 1 << 24
 _FILLED: Final = 100_000
@@ -91,13 +91,13 @@ class Bucket:
             return True
         return False
 
-    def store(self, line: BrokerLine, topic: str, location: Location, settings: dict[str, Any]) -> None:
+    def store(self, broker: BrokerConnection, topic: str, location: Location, settings: dict[str, Any]) -> None:
         """Copy a topic's raw batches and configs from the broker."""
         self._data(location).mkdir(parents=True, exist_ok=True)
-        bounds = read_bounds(line, topic)
+        bounds = read_bounds(broker, topic)
         for partition, (start, end) in bounds.items():
-            (self._data(location) / f"{partition}.log").write_bytes(_read_log(line, topic, partition, start, end))
-        answer = line.ask("DescribeConfigs", 4, resources=[{"resource_type": 2, "resource_name": topic}])
+            (self._data(location) / f"{partition}.log").write_bytes(_read_log(broker, topic, partition, start, end))
+        answer = broker.ask("DescribeConfigs", 4, resources=[{"resource_type": 2, "resource_name": topic}])
         configs = {each.name: each.value for each in answer.results[0].configs if each.config_source == 1}
         document = {"bounds": bounds, "configs": configs, "settings": settings}
         (self._data(location) / "topic.json").write_text(json.dumps(document))
@@ -109,23 +109,23 @@ class Bucket:
     def remove(self, location: Location) -> None:
         shutil.rmtree(self._data(location), ignore_errors=True)
 
-    def restore(self, line: BrokerLine, topic: str, location: Location, configs: dict[str, str]) -> None:
+    def restore(self, broker: BrokerConnection, topic: str, location: Location, configs: dict[str, str]) -> None:
         """Create a topic at the broker with its records at the same offsets.
 
         Raises:
             StoppedError: A gap inside the log cannot be written; the topic is left with the records before it.
         """
         bounds = self.read_topic(location)["bounds"]
-        create_topic(line, topic, len(bounds))
+        create_topic(broker, topic, len(bounds))
         for number, (start, end) in bounds.items():
             content = (self._data(location) / f"{number}.log").read_bytes()
-            _write_log(line, topic, number, _Batch.split(content), start, end)
+            _write_log(broker, topic, number, _Batch.split(content), start, end)
         changes = {**dict.fromkeys(_OPEN), **configs}
         rows = [
             {"name": name, "config_operation": int(changes[name] is None), "value": changes[name]} for name in changes
         ]
         resource = {"resource_type": 2, "resource_name": topic, "configs": rows}
-        answer = line.ask("IncrementalAlterConfigs", 1, resources=[resource], validate_only=False)
+        answer = broker.ask("IncrementalAlterConfigs", 1, resources=[resource], validate_only=False)
         _check(answer.responses[0])
 
     def _manifest(self, location: Location) -> Path:
@@ -135,62 +135,64 @@ class Bucket:
         return self.folder / "data" / str(location)
 
 
-def read_bounds(line: BrokerLine, topic: str) -> dict[int, tuple[int, int]]:
+def read_bounds(broker: BrokerConnection, topic: str) -> dict[int, tuple[int, int]]:
     """Return the first offset and the end of every partition; nothing for a topic that does not exist."""
-    answer = line.ask("Metadata", 9, topics=[{"name": topic}], allow_auto_topic_creation=False)
+    answer = broker.ask("Metadata", 9, topics=[{"name": topic}], allow_auto_topic_creation=False)
     numbers = sorted(each.partition_index for each in answer.topics[0].partitions)
-    starts, ends = (_list_offsets(line, topic, numbers, timestamp) for timestamp in (_EARLIEST, _LATEST))
+    starts, ends = (_list_offsets(broker, topic, numbers, timestamp) for timestamp in (_EARLIEST, _LATEST))
     return {number: (starts[number], ends[number]) for number in numbers}
 
 
-def create_topic(line: BrokerLine, topic: str, partitions: int) -> None:
+def create_topic(broker: BrokerConnection, topic: str, partitions: int) -> None:
     configs = [{"name": name, "value": value} for name, value in _OPEN.items()]
     row = {"name": topic, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": configs}
-    _check(line.ask("CreateTopics", 5, topics=[row], timeout_ms=30_000, validate_only=False).topics[0])
+    _check(broker.ask("CreateTopics", 5, topics=[row], timeout_ms=30_000, validate_only=False).topics[0])
     for _ in range(_TRIES):
         with suppress(AssertionError):
-            if len(read_bounds(line, topic)) == partitions:
+            if len(read_bounds(broker, topic)) == partitions:
                 return
         time.sleep(_PAUSE_SECONDS)
     raise TimeoutError(f"{topic} does not become known")
 
 
-def delete_topics(line: BrokerLine, topics: list[str]) -> None:
-    line.ask("DeleteTopics", 4, topic_names=topics, timeout_ms=30_000)
+def delete_topics(broker: BrokerConnection, topics: list[str]) -> None:
+    broker.ask("DeleteTopics", 4, topic_names=topics, timeout_ms=30_000)
 
 
-def _list_offsets(line: BrokerLine, topic: str, partitions: list[int], timestamp: int) -> dict[int, int]:
+def _list_offsets(broker: BrokerConnection, topic: str, partitions: list[int], timestamp: int) -> dict[int, int]:
     rows = [{"partition_index": number, "timestamp": timestamp} for number in partitions]
-    answer = line.ask("ListOffsets", 4, replica_id=-1, topics=[{"name": topic, "partitions": rows}])
+    answer = broker.ask("ListOffsets", 4, replica_id=-1, topics=[{"name": topic, "partitions": rows}])
     return {_check(each).partition_index: each.offset for row in answer.topics for each in row.partitions}
 
 
-def _read_log(line: BrokerLine, topic: str, partition: int, start: int, end: int) -> bytes:
+def _read_log(broker: BrokerConnection, topic: str, partition: int, start: int, end: int) -> bytes:
     content = b""
     while start < end:
         row = {"partition": partition, "fetch_offset": start, "partition_max_bytes": _CHUNK}
         topics = [{"topic": topic, "partitions": [row]}]
-        answer = line.ask("Fetch", 11, max_wait_ms=100, min_bytes=1, max_bytes=_CHUNK, topics=topics)
+        answer = broker.ask("Fetch", 11, max_wait_ms=100, min_bytes=1, max_bytes=_CHUNK, topics=topics)
         batches = _Batch.split(bytes(_check(answer.responses[0].partitions[0]).records or b""))
         content += b"".join(each.content for each in batches)
         start = batches[-1].end if batches else end
     return content
 
 
-def _write_log(line: BrokerLine, topic: str, partition: int, batches: list[_Batch], start: int, end: int) -> None:
+def _write_log(
+    broker: BrokerConnection, topic: str, partition: int, batches: list[_Batch], start: int, end: int
+) -> None:
     offset = batches[0].base if batches else end
-    _fill(line, topic, partition, offset)
+    _fill(broker, topic, partition, offset)
     for batch in _list_visible(batches):
-        _skip(line, topic, partition, offset, batch.base)
+        _skip(broker, topic, partition, offset, batch.base)
         if not batch.is_dense:
             raise StoppedError(f"{topic}/{partition}: offsets are missing inside the batch at {batch.base}")
         is_plain = not batch.attributes & _TRANSACTIONAL
-        _produce(line, topic, partition, batch.content if is_plain else batch.without_transaction())
+        _produce(broker, topic, partition, batch.content if is_plain else batch.without_transaction())
         offset = batch.end
-    _skip(line, topic, partition, offset, end)
+    _skip(broker, topic, partition, offset, end)
     if start:
         topics = [{"name": topic, "partitions": [{"partition_index": partition, "offset": start}]}]
-        _check(line.ask("DeleteRecords", 1, topics=topics, timeout_ms=30_000).topics[0].partitions[0])
+        _check(broker.ask("DeleteRecords", 1, topics=topics, timeout_ms=30_000).topics[0].partitions[0])
 
 
 def _list_visible(batches: list[_Batch]) -> list[_Batch]:
@@ -208,16 +210,16 @@ def _list_visible(batches: list[_Batch]) -> list[_Batch]:
     return sorted(visible, key=lambda batch: batch.base)
 
 
-def _fill(line: BrokerLine, topic: str, partition: int, end: int) -> None:
+def _fill(broker: BrokerConnection, topic: str, partition: int, end: int) -> None:
     """Write records that are deleted afterwards, so that the next one gets the offset `end`."""
     for start in range(0, end, _FILLED):
         batch = DefaultRecordBatchBuilder(2, 1, False, -1, -1, -1, 1 << 30)  # noqa: FBT003 - gzip, no transaction
         for number in range(min(_FILLED, end - start)):
             batch.append(number, int(time.time() * 1000), b"", b"", [])
-        _produce(line, topic, partition, bytes(batch.build()))
+        _produce(broker, topic, partition, bytes(batch.build()))
 
 
-def _skip(line: BrokerLine, topic: str, partition: int, offset: int, end: int) -> None:
+def _skip(broker: BrokerConnection, topic: str, partition: int, offset: int, end: int) -> None:
     """Fill a gap with markers of empty transactions, which no consumer sees."""
     if end - offset > _LARGEST_GAP:
         raise StoppedError(
@@ -226,20 +228,22 @@ def _skip(line: BrokerLine, topic: str, partition: int, offset: int, end: int) -
     if offset >= end:
         return
     name = f"fill-{topic}-{partition}"
-    producer = _retry(line, "InitProducerId", 2, transactional_id=name, transaction_timeout_ms=60_000)
+    producer = _retry(broker, "InitProducerId", 2, transactional_id=name, transaction_timeout_ms=60_000)
     ids = {"transactional_id": name, "producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
     topics = {"v3_and_below_topics": [{"name": topic, "partitions": [partition]}]}
-    while _list_offsets(line, topic, [partition], _LATEST)[partition] < end:
-        before = _list_offsets(line, topic, [partition], _LATEST)[partition]
-        _retry(line, "AddPartitionsToTxn", 3, **{f"v3_and_below_{key}": value for key, value in ids.items()}, **topics)
-        _retry(line, "EndTxn", 3, **ids, committed=True)
-        while _list_offsets(line, topic, [partition], _LATEST)[partition] == before:
+    while _list_offsets(broker, topic, [partition], _LATEST)[partition] < end:
+        before = _list_offsets(broker, topic, [partition], _LATEST)[partition]
+        _retry(
+            broker, "AddPartitionsToTxn", 3, **{f"v3_and_below_{key}": value for key, value in ids.items()}, **topics
+        )
+        _retry(broker, "EndTxn", 3, **ids, committed=True)
+        while _list_offsets(broker, topic, [partition], _LATEST)[partition] == before:
             time.sleep(_PAUSE_SECONDS)
 
 
-def _retry(line: BrokerLine, name: str, version: int, **values: Any) -> Any:
+def _retry(broker: BrokerConnection, name: str, version: int, **values: Any) -> Any:
     for _ in range(_TRIES):
-        answer = line.ask(name, version, **values)
+        answer = broker.ask(name, version, **values)
         topics = answer.results_by_topic_v3_and_below if name == "AddPartitionsToTxn" else []
         codes = {answer.error_code, *(each.partition_error_code for row in topics for each in row.results_by_partition)}
         if not codes & _BUSY:
@@ -249,9 +253,9 @@ def _retry(line: BrokerLine, name: str, version: int, **values: Any) -> Any:
     raise TimeoutError(f"{name} is still refused: {answer}")
 
 
-def _produce(line: BrokerLine, topic: str, partition: int, batch: bytes) -> None:
+def _produce(broker: BrokerConnection, topic: str, partition: int, batch: bytes) -> None:
     row = {"name": topic, "partition_data": [{"index": partition, "records": bytes(8) + batch[8:]}]}
-    _check(line.ask("Produce", 7, acks=-1, timeout_ms=30_000, topic_data=[row]).responses[0].partition_responses[0])
+    _check(broker.ask("Produce", 7, acks=-1, timeout_ms=30_000, topic_data=[row]).responses[0].partition_responses[0])
 
 
 def _check(row: Any) -> Any:

@@ -32,8 +32,8 @@ _WORDS: Final = re.compile("([A-Z])")
 class _Exchange:
     """One request and its way to the broker."""
 
-    def __init__(self, frame: bytes, node: int, line: wire.BrokerLine) -> None:
-        self.frame, self.node, self.line = frame, node, line
+    def __init__(self, frame: bytes, node: int, broker: wire.BrokerConnection) -> None:
+        self.frame, self.node, self.broker = frame, node, broker
         self.header = wire.Header.read(frame)
         self.name = wire.NAMES.get(self.header.key, "")
         self.body_start = 10 + max(0, int.from_bytes(frame[8:10], "big", signed=True))
@@ -44,7 +44,9 @@ class _Exchange:
 
     def ask(self) -> Any:
         """Return the broker's response to the frame as it came."""
-        return wire.RESPONSES[self.name].decode(self.line.forward(self.frame), version=self.header.version, header=True)
+        return wire.RESPONSES[self.name].decode(
+            self.broker.forward(self.frame), version=self.header.version, header=True
+        )
 
     def ask_for(self, part: str, rows: list[Any]) -> Any:
         """Return the broker's response to the request with these rows only; an empty one without rows."""
@@ -69,6 +71,7 @@ class KafkaFront:
         self._broker_port, self._cluster, self._topics, self._faults = broker_port, cluster, topics, faults
         self.refused: dict[str, frozenset[str]] = {}
         """What migrations refuse for a topic name: `change`, `produce`, `fetch`."""
+        self._read_replicas: set[str] = set()
         self._versions = self._read_versions()
         self._listening = [socket.create_server(("127.0.0.1", 0)) for _ in cluster.nodes]
         self.ports: list[int] = [listening.getsockname()[1] for listening in self._listening]
@@ -102,9 +105,9 @@ class KafkaFront:
                 self._run(self._serve, client, node)
 
     def _serve(self, client: socket.socket, node: int) -> None:
-        with closing(client), suppress(OSError), wire.BrokerLine(self._broker_port) as line:
+        with closing(client), suppress(OSError), wire.BrokerConnection(self._broker_port) as broker:
             while (frame := wire.read_frame(client)) is not None:
-                exchange = _Exchange(frame, node, line)
+                exchange = _Exchange(frame, node, broker)
                 fault = self._faults.take(KAFKA, exchange.name, node)
                 response = self._answer(exchange)
                 if fault is not None and fault.kind == "lost":
@@ -124,12 +127,12 @@ class KafkaFront:
         handler = getattr(self, _WORDS.sub(r"_\1", exchange.name).lower(), None)
         answer = exchange.frame if handler is None else handler(exchange)
         if isinstance(answer, bytes):
-            return exchange.line.forward(answer)
+            return exchange.broker.forward(answer)
         return None if answer is None else wire.encode(answer, header.version, header.correlation)
 
     def _read_versions(self) -> dict[str, tuple[int, int]]:
-        with wire.BrokerLine(self._broker_port) as line:
-            answer = line.ask("ApiVersions", 3, client_software_name="tests", client_software_version="1")
+        with wire.BrokerConnection(self._broker_port) as broker:
+            answer = broker.ask("ApiVersions", 3, client_software_name="tests", client_software_version="1")
         known = {wire.NAMES[row.api_key]: row for row in answer.api_keys if row.api_key in wire.NAMES}
         offered = {}
         for name, limit in load_table("api_versions.yaml").items():
@@ -148,11 +151,10 @@ class KafkaFront:
         return wire.encode(answer, exchange.header.version if is_known else 0, exchange.header.correlation)
 
     def _refuses(self, topic: str | None, access: str) -> bool:
-        is_replica = access == "produce" and self._topics.kept.get(topic or "", {}).get(REPLICA_BUCKET)
-        return bool(is_replica) or access in self.refused.get(topic or "", ())
+        return (access == "produce" and topic in self._read_replicas) or access in self.refused.get(topic or "", ())
 
     def _refuses_any(self, access: str) -> bool:
-        return any(self._refuses(topic, access) for topic in [*self.refused, *self._topics.kept])
+        return any(self._refuses(topic, access) for topic in [*self.refused, *self._read_replicas])
 
     # The methods below answer the API of their name: with a response, the bytes of a request to pass on, or `None`.
 
@@ -161,11 +163,11 @@ class KafkaFront:
         at += 2 + max(0, int.from_bytes(frame[at : at + 2], "big", signed=True))
         is_answered = frame[at : at + 2] != b"\x00\x00"
         if not self._refuses_any("produce"):
-            return frame if is_answered else exchange.line.send(frame)
+            return frame if is_answered else exchange.broker.send(frame)
         topics = exchange.request.topic_data
         refused = [topic for topic in topics if self._refuses(topic.name, "produce")]
         if not is_answered:
-            return None if refused else exchange.line.send(frame)
+            return None if refused else exchange.broker.send(frame)
         response = exchange.ask_for("topic_data", [topic for topic in topics if topic not in refused])
         error = {"error_code": wire.INVALID_TOPIC, "base_offset": -1}
         rows = [(topic.name, [{"index": each.index, **error} for each in topic.partition_data]) for topic in refused]
@@ -214,7 +216,8 @@ class KafkaFront:
             result.replication_factor, result.configs = factors[result.name], []
             kept = self._topics.initial(configs[result.name])
             self._topics.kept[result.name] = {**kept, REPLICATION: str(factors[result.name])}
-        self._wait_until_known(exchange.line, [result.name for result in created])
+            (self._read_replicas.add if kept.get(REPLICA_BUCKET) else self._read_replicas.discard)(result.name)
+        self._wait_until_known(exchange.broker, [result.name for result in created])
         return exchange.extend(response, "topics", refused)
 
     def _refuse_creation(self, name: str, configs: Configs, factor: int) -> tuple[int, str] | None:
@@ -225,11 +228,13 @@ class KafkaFront:
         error = self._topics.check_creation(configs)
         return None if error is None else (wire.INVALID_CONFIG, error)
 
-    def _wait_until_known(self, line: wire.BrokerLine, names: list[str]) -> None:
+    def _wait_until_known(self, broker: wire.BrokerConnection, names: list[str]) -> None:
         """Wait until the broker shows what its controller created, as Redpanda does before it answers."""
         deadline = time.monotonic() + _KNOWN_SECONDS
         while names and time.monotonic() < deadline:
-            answer = line.ask("Metadata", 9, topics=[{"name": name} for name in names], allow_auto_topic_creation=False)
+            answer = broker.ask(
+                "Metadata", 9, topics=[{"name": name} for name in names], allow_auto_topic_creation=False
+            )
             names = [each.name for each in answer.topics if each.error_code]
 
     def _delete_topics(self, exchange: _Exchange) -> Any:
@@ -239,7 +244,7 @@ class KafkaFront:
         else:
             ids = [{"topic_id": each.topic_id, "name": None} for each in request.topics if each.name is None]
             if ids and self.refused:
-                answer = exchange.line.ask("Metadata", 12, topics=ids, allow_auto_topic_creation=False)
+                answer = exchange.broker.ask("Metadata", 12, topics=ids, allow_auto_topic_creation=False)
                 names = {each.topic_id: each.name for each in answer.topics}
             part = "topics"
             rows = [

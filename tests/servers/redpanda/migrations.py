@@ -14,7 +14,7 @@ from tests.servers.redpanda.cluster import load_table
 from tests.servers.redpanda.faults import Faults
 from tests.servers.redpanda.kafka_api import KafkaFront
 from tests.servers.redpanda.topics import READ, REPLICATION, RESTORED_BY_24_3, WRITE, TopicStore
-from tests.servers.redpanda.wire import BrokerLine
+from tests.servers.redpanda.wire import BrokerConnection
 
 _TABLE: Final = load_table("migrations.yaml")
 _STATES: Final[dict[str, dict[str, Any]]] = _TABLE["states"]
@@ -104,12 +104,12 @@ class Migrations:
             raise RefusedError("feature")
         if not topics and not groups:
             raise RefusedError("empty")
-        with self._lock, BrokerLine(self._broker_port) as line:
+        with self._lock, BrokerConnection(self._broker_port) as broker:
             migration = Migration(self._next_id, kind, topics, groups, advances)
             active = [each for each in self._all.values() if self._refused_by(each)]
             held = {name for each in active for name in each.names}
             for topic, name in zip(topics, migration.names, strict=True):
-                self._check_topic(line, kind, topic, name, is_held=name in held)
+                self._check_topic(broker, kind, topic, name, is_held=name in held)
             if not self.is_old and {group for each in active for group in each.groups} & set(groups):
                 raise RefusedError("migrating")
             self._next_id += 1
@@ -137,11 +137,11 @@ class Migrations:
 
     def advance(self, number: int | None = None, steps: int = 1) -> None:
         """Move one migration, or all of them, on by a number of states."""
-        with BrokerLine(self._broker_port) as line:
+        with BrokerConnection(self._broker_port) as broker:
             for migration in [each for each in list(self._all.values()) if number in {None, each.id}] * steps:
                 try:
                     with self._lock:
-                        self._step(line, migration)
+                        self._step(broker, migration)
                 except (AssertionError, TimeoutError) as error:  # tried again, as Redpanda does
                     self._note(f"migration {migration.id} is tried again: {error}")
 
@@ -149,11 +149,13 @@ class Migrations:
         rows = [(str(place), place.topic) for place in self._bucket.list_mountable()]
         return {"topics": [{"topic_location": place, "topic": topic, "ns": NAMESPACE} for place, topic in rows]}
 
-    def _check_topic(self, line: BrokerLine, kind: str, topic: dict[str, Any], name: str, *, is_held: bool) -> None:
+    def _check_topic(
+        self, broker: BrokerConnection, kind: str, topic: dict[str, Any], name: str, *, is_held: bool
+    ) -> None:
         references = [topic] if kind == "outbound" else [topic["source_topic_reference"], topic.get("alias") or {}]
         if any(reference.get("ns", NAMESPACE) != NAMESPACE for reference in references):
             raise RefusedError("not_eligible")
-        exists = bool(read_bounds(line, name))
+        exists = bool(read_bounds(broker, name))
         if is_held:
             raise RefusedError("migrating")
         if kind == "inbound" and exists:
@@ -182,10 +184,10 @@ class Migrations:
                 with suppress(OSError):  # the broker is gone
                     self.advance()
 
-    def _step(self, line: BrokerLine, migration: Migration) -> None:
+    def _step(self, broker: BrokerConnection, migration: Migration) -> None:
         row = _STATES[migration.state] if migration.id in self._all else {}
         if "next" in row:
-            if not self._work(line, migration):
+            if not self._work(broker, migration):
                 return
             migration.state = row["next"]
         elif migration.advances and "auto" in row:
@@ -196,45 +198,45 @@ class Migrations:
             migration.completed = migration.completed or int(time.time() * 1000)
         self._publish()
 
-    def _work(self, line: BrokerLine, migration: Migration) -> bool:
+    def _work(self, broker: BrokerConnection, migration: Migration) -> bool:
         """Do the work of a state; return whether it is done."""
         work = getattr(self, f"_{migration.kind}_{migration.state}", None)
-        return work is None or bool(work(line, migration))
+        return work is None or bool(work(broker, migration))
 
     # Unmounts
 
-    def _outbound_executing(self, line: BrokerLine, migration: Migration) -> bool:
+    def _outbound_executing(self, broker: BrokerConnection, migration: Migration) -> bool:
         for name in migration.names:
             self._next_revision += 1
             new = (name, self._cluster.uuid, self._next_revision)
             migration.places[name] = Location(*self._topics.origins.get(name, new))
-            self._store(line, name, migration.places[name])
+            self._store(broker, name, migration.places[name])
             if not self.is_old:
                 self._bucket.release(migration.places[name])
         return True
 
-    def _outbound_cut_over(self, line: BrokerLine, migration: Migration) -> bool:
+    def _outbound_cut_over(self, broker: BrokerConnection, migration: Migration) -> bool:
         for name, place in migration.places.items():
-            if read_bounds(line, name) not in ({}, self._bucket.read_topic(place)["bounds"]):
-                self._store(line, name, place)  # A record was on its way when writes ended.
-        delete_topics(line, list(migration.places))
+            if read_bounds(broker, name) not in ({}, self._bucket.read_topic(place)["bounds"]):
+                self._store(broker, name, place)  # A record was on its way when writes ended.
+        delete_topics(broker, list(migration.places))
         for name, place in migration.places.items():
             self._topics.forget(name)
             self._bucket.release(place)
         return True
 
-    def _outbound_canceling(self, _: BrokerLine, migration: Migration) -> bool:
+    def _outbound_canceling(self, _: BrokerConnection, migration: Migration) -> bool:
         for place in migration.places.values():
             self._bucket.claim(place)
             self._bucket.remove(place)
         return True
 
-    def _store(self, line: BrokerLine, name: str, place: Location) -> None:
-        self._bucket.store(line, name, place, self._topics.kept.get(name, {}))
+    def _store(self, broker: BrokerConnection, name: str, place: Location) -> None:
+        self._bucket.store(broker, name, place, self._topics.kept.get(name, {}))
 
     # Mounts
 
-    def _inbound_preparing(self, line: BrokerLine, migration: Migration) -> bool:
+    def _inbound_preparing(self, broker: BrokerConnection, migration: Migration) -> bool:
         mountable = self._bucket.list_mountable()
         for topic, name in zip(migration.topics, migration.names, strict=True):
             reference = topic["source_topic_reference"]["topic"]
@@ -244,12 +246,12 @@ class Migrations:
                 return False
             migration.places[name] = found[0]
         for name, place in migration.places.items() if self.is_old else ():
-            if not read_bounds(line, name):
-                create_topic(line, name, len(self._bucket.read_topic(place)["bounds"]))
+            if not read_bounds(broker, name):
+                create_topic(broker, name, len(self._bucket.read_topic(place)["bounds"]))
                 migration.restored.add(name)
         return True
 
-    def _inbound_executing(self, _: BrokerLine, migration: Migration) -> bool:
+    def _inbound_executing(self, _: BrokerConnection, migration: Migration) -> bool:
         for place in migration.places.values():
             if place not in migration.claimed and not self._bucket.claim(place):
                 self._note(f"mount {migration.id}: {place} is mounted elsewhere")
@@ -257,14 +259,14 @@ class Migrations:
             migration.claimed.add(place)
         return True
 
-    def _inbound_cut_over(self, line: BrokerLine, migration: Migration) -> bool:
+    def _inbound_cut_over(self, broker: BrokerConnection, migration: Migration) -> bool:
         for name, place in migration.places.items():
             if migration.is_stuck:
                 return False
             configs, settings = self._restored(place)
-            self._drop(line, [name])
+            self._drop(broker, [name])
             try:
-                self._bucket.restore(line, name, place, configs)
+                self._bucket.restore(broker, name, place, configs)
             except StoppedError as error:
                 self._note(f"mount {migration.id} of {place} stops, this server writes no such gap: {error}")
                 migration.is_stuck = True
@@ -272,8 +274,8 @@ class Migrations:
             self._topics.kept[name], self._topics.origins[name] = settings, tuple(place)
         return True
 
-    def _inbound_canceling(self, line: BrokerLine, migration: Migration) -> bool:
-        self._drop(line, list(migration.restored))
+    def _inbound_canceling(self, broker: BrokerConnection, migration: Migration) -> bool:
+        self._drop(broker, list(migration.restored))
         for place in migration.claimed:
             self._bucket.release(place)
         return True
@@ -288,17 +290,17 @@ class Migrations:
         kept = {name: value for name, value in settings.items() if name in RESTORED_BY_24_3}
         return {name: value for name, value in configs.items() if name in RESTORED_BY_24_3}, {**kept, **forced}
 
-    def _drop(self, line: BrokerLine, names: list[str]) -> None:
+    def _drop(self, broker: BrokerConnection, names: list[str]) -> None:
         """Delete topics at the broker and wait until they are gone."""
-        names = [name for name in names if read_bounds(line, name)]
+        names = [name for name in names if read_bounds(broker, name)]
         if names:
-            delete_topics(line, names)
-        while any(read_bounds(line, name) for name in names):
+            delete_topics(broker, names)
+        while any(read_bounds(broker, name) for name in names):
             time.sleep(_TICK_SECONDS)
 
-    def _note(self, line: str) -> None:
-        if line not in self.log:
-            self.log.append(line)
+    def _note(self, text: str) -> None:
+        if text not in self.log:
+            self.log.append(text)
 
     def _describe(self, migration: Migration) -> dict[str, Any]:
         inner = {"migration_type": migration.kind, "topics": list(self._describe_topics(migration))}

@@ -64,7 +64,7 @@ def write_frame(connection: socket.socket, frame: bytes) -> None:
     connection.sendall(len(frame).to_bytes(4, "big") + frame)
 
 
-class BrokerLine(AbstractContextManager["BrokerLine"]):
+class BrokerConnection(AbstractContextManager["BrokerConnection"]):
     """One connection to the real broker."""
 
     def __init__(self, port: int) -> None:
