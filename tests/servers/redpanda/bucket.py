@@ -25,6 +25,8 @@ _CONTROL, _TRANSACTIONAL = 0x20, 0x10
 _EARLIEST, _LATEST = -2, -1
 _BUSY: Final = frozenset({14, 15, 16, 51})
 """The coordinator loads, is not available or not known yet, or ends the transaction before."""
+_NO_LEADER: Final = frozenset({3, 5, 6})
+"""The partition is not known yet, or has no leader yet."""
 _OPEN: Final = {"retention.ms": "-1", "retention.bytes": "-1", "max.message.bytes": str(1 << 30)}
 """Configs while records are written back."""
 
@@ -135,10 +137,15 @@ class Bucket:
         return self.folder / "data" / str(location)
 
 
+def list_partitions(broker: BrokerConnection, topic: str) -> list[int]:
+    """Return the partitions of a topic; none for one that does not exist."""
+    answer = broker.ask("Metadata", 9, topics=[{"name": topic}], allow_auto_topic_creation=False)
+    return sorted(each.partition_index for each in answer.topics[0].partitions)
+
+
 def read_bounds(broker: BrokerConnection, topic: str) -> dict[int, tuple[int, int]]:
     """Return the first offset and the end of every partition; nothing for a topic that does not exist."""
-    answer = broker.ask("Metadata", 9, topics=[{"name": topic}], allow_auto_topic_creation=False)
-    numbers = sorted(each.partition_index for each in answer.topics[0].partitions)
+    numbers = list_partitions(broker, topic)
     starts, ends = (_list_offsets(broker, topic, numbers, timestamp) for timestamp in (_EARLIEST, _LATEST))
     return {number: (starts[number], ends[number]) for number in numbers}
 
@@ -147,12 +154,8 @@ def create_topic(broker: BrokerConnection, topic: str, partitions: int) -> None:
     configs = [{"name": name, "value": value} for name, value in _OPEN.items()]
     row = {"name": topic, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": configs}
     _check(broker.ask("CreateTopics", 5, topics=[row], timeout_ms=30_000, validate_only=False).topics[0])
-    for _ in range(_TRIES):
-        with suppress(AssertionError):
-            if len(read_bounds(broker, topic)) == partitions:
-                return
+    while len(list_partitions(broker, topic)) != partitions:
         time.sleep(_PAUSE_SECONDS)
-    raise TimeoutError(f"{topic} does not become known")
 
 
 def delete_topics(broker: BrokerConnection, topics: list[str]) -> None:
@@ -161,8 +164,13 @@ def delete_topics(broker: BrokerConnection, topics: list[str]) -> None:
 
 def _list_offsets(broker: BrokerConnection, topic: str, partitions: list[int], timestamp: int) -> dict[int, int]:
     rows = [{"partition_index": number, "timestamp": timestamp} for number in partitions]
-    answer = broker.ask("ListOffsets", 4, replica_id=-1, topics=[{"name": topic, "partitions": rows}])
-    return {_check(each).partition_index: each.offset for row in answer.topics for each in row.partitions}
+    for _ in range(_TRIES):
+        answer = broker.ask("ListOffsets", 4, replica_id=-1, topics=[{"name": topic, "partitions": rows}])
+        found = [each for row in answer.topics for each in row.partitions]
+        if not any(each.error_code in _NO_LEADER for each in found):
+            break
+        time.sleep(_PAUSE_SECONDS)
+    return {_check(each).partition_index: each.offset for each in found}
 
 
 def _read_log(broker: BrokerConnection, topic: str, partition: int, start: int, end: int) -> bytes:

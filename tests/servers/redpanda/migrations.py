@@ -9,7 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.servers.redpanda.bucket import Bucket, Location, StoppedError, create_topic, delete_topics, read_bounds
+from tests.servers.redpanda.bucket import (
+    Bucket,
+    Location,
+    StoppedError,
+    create_topic,
+    delete_topics,
+    list_partitions,
+    read_bounds,
+)
 from tests.servers.redpanda.cluster import load_table
 from tests.servers.redpanda.faults import Faults
 from tests.servers.redpanda.kafka_api import KafkaFront
@@ -155,7 +163,7 @@ class Migrations:
         references = [topic] if kind == "outbound" else [topic["source_topic_reference"], topic.get("alias") or {}]
         if any(reference.get("ns", NAMESPACE) != NAMESPACE for reference in references):
             raise RefusedError("not_eligible")
-        exists = bool(read_bounds(broker, name))
+        exists = bool(list_partitions(broker, name))
         if is_held:
             raise RefusedError("migrating")
         if kind == "inbound" and exists:
@@ -246,7 +254,7 @@ class Migrations:
                 return False
             migration.places[name] = found[0]
         for name, place in migration.places.items() if self.is_old else ():
-            if not read_bounds(broker, name):
+            if not list_partitions(broker, name):
                 create_topic(broker, name, len(self._bucket.read_topic(place)["bounds"]))
                 migration.restored.add(name)
         return True
@@ -292,10 +300,10 @@ class Migrations:
 
     def _drop(self, broker: BrokerConnection, names: list[str]) -> None:
         """Delete topics at the broker and wait until they are gone."""
-        names = [name for name in names if read_bounds(broker, name)]
+        names = [name for name in names if list_partitions(broker, name)]
         if names:
             delete_topics(broker, names)
-        while any(read_bounds(broker, name) for name in names):
+        while any(list_partitions(broker, name) for name in names):
             time.sleep(_TICK_SECONDS)
 
     def _note(self, text: str) -> None:
