@@ -38,9 +38,10 @@ _BROKER: Final = {
     "log.segment.bytes": "134217728",
     "log.roll.ms": "1209600000",
     "message.max.bytes": "1048576",
+    "remote.log.storage.system.enable": "false",
     "log.message.timestamp.after.max.ms": str((1 << 63) - 1),
 }
-"""Redpanda's defaults, and no limit for timestamps that are written back."""
+"""Redpanda's defaults, no internal topic of Kafka's tiering, and no limit for timestamps that are written back."""
 
 
 class Redpanda(AbstractContextManager["Redpanda"]):
