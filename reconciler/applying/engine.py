@@ -149,7 +149,9 @@ def apply_batch(provider: Provider, actions: Sequence[ControlAction], lease: Lea
                 for half in (rest[:middle], rest[middle:])
                 for answer in apply_batch(provider, half, lease)
             }
-    return [outcomes.get(action.id) or FailedAction(action.id, unanswered or _build_no_answer_error()) for action in actions]
+    return [
+        outcomes.get(action.id) or FailedAction(action.id, unanswered or _build_no_answer_error()) for action in actions
+    ]
 
 
 def run_job(
@@ -490,7 +492,9 @@ class Engine:
             if not self._is_unfinished(outcome)
         ]
         lost = {
-            outcome.id: self._graph.fail_action(outcome.id) for _, outcome, _ in ended if isinstance(outcome, FailedAction)
+            outcome.id: self._graph.fail_action(outcome.id)
+            for _, outcome, _ in ended
+            if isinstance(outcome, FailedAction)
         }
         entries = [entry for action, outcome, _ in ended for entry in build_result_entries(action, outcome, lost)]
         is_written = await self._write_entries(entries)
@@ -524,8 +528,7 @@ class Engine:
             case _ if is_job_lane(lane):
                 job = cast("DataAction", batch[0])
                 outcome, moved = await effects.run_blocking(
-                    partial(run_job, job, self._ports.jobs, lease, self._ledger.say)
-                )
+                    partial(run_job, job, self._ports.jobs, lease, self._ledger.report_event)
                 )
                 return [(job, outcome, moved)]
             case _:

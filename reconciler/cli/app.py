@@ -45,20 +45,20 @@ def _define_command(
 
 _NAMESPACE: Final = (
     _define_command("Commands", "list", "namespaces, and how many topics each holds", "namespace"),
-    _define_command("Commands", "create", "make one now; for emergencies", "namespace"),
+    _define_command("Commands", "create", "create a namespace now; for emergencies", "namespace"),
     _define_command("Commands", "alter", "change configs and access rules now; for emergencies", "namespace"),
     _define_command("Commands", "move", "move topics to another namespace now", "namespace"),
-    _define_command("Commands", "delete", "delete one with its topics now", "namespace"),
+    _define_command("Commands", "delete", "delete a namespace with its topics now", "namespace"),
 )
 
 _TOPIC: Final = (
-    _define_command("Commands", "list", "topics; with --sizes what they hold", "topic"),
+    _define_command("Commands", "list", "topics; with --sizes also records and bytes", "topic"),
     _define_command(
         "Commands", "describe", "one topic: partitions, offsets, configs and where they come from", "topic"
     ),
-    _define_command("Commands", "storage", "what topics take, on local disk and in object storage", "topic"),
+    _define_command("Commands", "storage", "size of topics on local disk and in object storage", "topic"),
     _define_command("Commands", "profile", "what a topic holds: sizes, keys, skew, what can be freed", "topic"),
-    _define_command("Commands", "create", "make one now; for emergencies", "topic"),
+    _define_command("Commands", "create", "create a topic now; for emergencies", "topic"),
     _define_command("Commands", "alter", "change configs or add partitions now; for emergencies", "topic"),
     _define_command("Commands", "delete", "delete topics with their records now; for emergencies", "topic"),
     _define_command(
@@ -79,33 +79,35 @@ _GROUP: Final = (
     _define_command("Commands", "list", "consumer groups", "group"),
     _define_command("Commands", "describe", "one group: committed offsets, lag, whether it is reading", "group"),
     _define_command("Commands", "reset", "set the offsets of a group", "group"),
-    _define_command("Commands", "delete", "forget a group, or what it has of one topic", "group"),
+    _define_command("Commands", "delete", "delete a group, or its offsets of one topic", "group"),
 )
 
 _MOUNT: Final = (
-    _define_command("Commands", "list", "what can be mounted, is mounted or on its way, and whose it is", "mount"),
+    _define_command(
+        "Commands", "list", "topics that can be mounted, are mounted or are being moved, with owners", "mount"
+    ),
     _define_command("Commands", "status", "mounts and unmounts in progress, and what they wait for", "mount"),
-    _define_command("Commands", "cancel", "stop one that has begun, and undo what it did", "mount"),
-    _define_command("Commands", "delete", "drop the record of one that is planned or cancelled", "mount"),
-    _define_command("Commands", "release", "take a topic from an owner that will not come back", "mount"),
+    _define_command("Commands", "cancel", "stop a mount or unmount in progress, and undo it", "mount"),
+    _define_command("Commands", "delete", "delete the record of a planned or cancelled one", "mount"),
+    _define_command("Commands", "release", "take a topic from a lost cluster", "mount"),
 )
 
 _MIRROR: Final = (
-    _define_command("Commands", "create", "make mirrors over a link now; for emergencies", "mirror"),
+    _define_command("Commands", "create", "create mirrors over a link now; for emergencies", "mirror"),
     _define_command("Commands", "delete", "delete mirrors now, with their records; for emergencies", "mirror"),
     _define_command("Commands", "list", "mirrors, their states and lags", "mirror"),
     _define_command("Commands", "describe", "mirrors by partition, problems, allowed commands", "mirror"),
-    _define_command("Commands", "errors", "what is wrong with links, tasks, mirrors and transitions", "mirror"),
+    _define_command("Commands", "errors", "problems of links, tasks, mirrors and transitions", "mirror"),
     _define_command("Commands", "pause", "stop fetching", "mirror"),
     _define_command("Commands", "resume", "resume fetching", "mirror"),
-    _define_command("Commands", "promote", "make topics of mirrors, without loss; for migrations", "mirror"),
-    _define_command("Commands", "failover", "make topics of mirrors at once; for disasters", "mirror"),
-    _define_command("Commands", "reverse", "let mirror and source change roles, without loss", "mirror"),
-    _define_command("Commands", "restore", "make the original source a mirror of its former mirror", "mirror"),
+    _define_command("Commands", "promote", "turn mirrors into topics, without loss; for migrations", "mirror"),
+    _define_command("Commands", "failover", "turn mirrors into topics at once; for disasters", "mirror"),
+    _define_command("Commands", "reverse", "swap the roles of mirror and source, without loss", "mirror"),
+    _define_command("Commands", "restore", "turn the original source into a mirror of its former mirror", "mirror"),
 )
 
 _LINK: Final = (
-    _define_command("Commands", "create", "make links now; for emergencies", "mirror", group="link"),
+    _define_command("Commands", "create", "create links now; for emergencies", "mirror", group="link"),
     _define_command("Commands", "list", "links, their states and mirrors", "mirror", group="link"),
     _define_command(
         "Commands", "describe", "links: fields, tasks, mirrors by state, accepted commands", "mirror", group="link"
@@ -123,9 +125,9 @@ _STATE: Final = (
     _define_command("Commands", "show", "one resource as it was last applied", "state"),
     _define_command("Commands", "history", "the state's snapshots, newest first", "state"),
     _define_command("Commands", "diff", "differences between two states", "state"),
-    _define_command("Commands", "rollback-plan", "a plan back to what was applied as an earlier state", "state"),
+    _define_command("Commands", "rollback-plan", "a plan back to an earlier state", "state"),
     _define_command("Commands", "mv", "record a resource under another address", "state", "move"),
-    _define_command("Commands", "rm", "stop owning, change nothing", "state", "forget"),
+    _define_command("Commands", "rm", "stop owning resources; changes no cluster", "state", "forget"),
     _define_command("Commands", "unlock", "take the lease from a run that died", "state", "force-unlock"),
     _define_command("Commands", "repair", "rebuild a lost or damaged lockfile", "state"),
 )
@@ -134,19 +136,19 @@ COMMANDS: Final = (
     _define_command("Write", "init", "a workspace to start from", "manifests"),
     _define_command("Write", "validate", "check the manifests, without any cluster", "manifests"),
     _define_command("Write", "fmt", "put manifests into canonical form", "manifests"),
-    _define_command("Write", "export", "manifests of what a cluster has, or of what can be recovered", "manifests"),
+    _define_command("Write", "export", "manifests of a cluster, or of topics to recover", "manifests"),
     _define_command("Write", "import", "manifests from other tools' files", "manifests"),
     _define_command("Write", "schema", "JSON Schema of manifests and outputs, for editors", "manifests"),
     _define_command("Change", "plan", "show what would change; changes nothing", "plan_apply"),
-    _define_command("Change", "apply", "plan, confirm, do", "plan_apply"),
+    _define_command("Change", "apply", "plan, ask, and apply", "plan_apply"),
     _define_command("Change", "destroy", "remove what this workspace created", "plan_apply"),
     _define_command("Change", "run", "the data pipeline: mirrors, uploads, retention, compaction, sweep", "plan_apply"),
-    _define_command("Look", "drift", "where clusters have moved away from the files", "plan_apply"),
-    _define_command("Look", "show", "what is desired, recorded and observed; or a saved plan", "inspect"),
+    _define_command("Look", "drift", "what was changed on the clusters since the last apply", "plan_apply"),
+    _define_command("Look", "show", "resources as files, state and cluster have them; or a saved plan", "inspect"),
     _define_command("Look", "graph", "clusters and links, a plan's order or a state machine", "inspect"),
     _define_command("Look", "explain", "where each value comes from, and why an action is planned", "inspect"),
     _define_command("Look", "verify", "compare two topic logs record for record", "inspect"),
-    _define_command("Report", "comment", "write a result into its pull request, in place of the last one", "comment"),
+    _define_command("Report", "comment", "write a result as a comment of its pull request", "comment"),
     CommandEntry("cluster", "look after embedded clusters", "Clusters", entries=_CLUSTER),
     CommandEntry("namespace", "list, create, move and delete namespaces", "Clusters", entries=_NAMESPACE),
     CommandEntry("topic", "list topics, write and read records", "Clusters", entries=_TOPIC),

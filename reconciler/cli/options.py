@@ -49,7 +49,7 @@ TextOrJson = Annotated[Literal["text", "json"], Option("--format", help="What to
 OutFolder = Annotated[
     Path, Option("--out", "-o", metavar="DIR", help="A folder for the manifests.", show_default=False)
 ]
-IntoFolder = Annotated[bool, Option("--force", help="Also into a folder that holds something; no file is overwritten.")]
+IntoFolder = Annotated[bool, Option("--force", help="Write into a folder that is not empty; no file is overwritten.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +147,17 @@ class SelectOptions(FileOptions):
 
     target: Annotated[
         list[str] | None,
-        Option("--target", metavar="ADDR", help="Only this, and what it depends on.", show_default=False),
+        Option(
+            "--target", metavar="ADDR", help="Only this address or pattern, and what it depends on.", show_default=False
+        ),
     ] = None
     exclude: Annotated[
-        list[str] | None, Option("--exclude", metavar="ADDR", help="Leave this alone.", show_default=False)
+        list[str] | None,
+        Option("--exclude", metavar="ADDR", help="Leave out this address or pattern.", show_default=False),
     ] = None
     label: Annotated[
         list[str] | None,
-        Option("--label", "-l", metavar="LABEL=VALUE", help="Only with this label.", show_default=False),
+        Option("--label", "-l", metavar="LABEL=VALUE", help="Only resources with this label.", show_default=False),
     ] = None
     changed_since: Annotated[
         str | None, Option(metavar="REF", help="Only from files changed since a git revision.", show_default=False)
@@ -330,14 +333,14 @@ class ForgeOptions:
     """The forge, and the time limit of its requests."""
 
     forge: Annotated[
-        Kind | None, Option("--forge", help="Where; by default as the pipeline says.", show_default=False)
+        Kind | None, Option("--forge", help="Kind of forge; by default that of the pipeline.", show_default=False)
     ] = None
     repository: Annotated[
         str | None,
-        Option("--repository", metavar="OWNER/NAME", help="By default the one of this run.", show_default=False),
+        Option("--repository", metavar="OWNER/NAME", help="By default that of the pipeline.", show_default=False),
     ] = None
     timeout: Annotated[
-        str, Option("--timeout", metavar="TIME", help="Limit for all requests to the forge, waiting included.")
+        str, Option("--timeout", metavar="TIME", help="Time limit for all requests to the forge, retries included.")
     ] = "2m"
     allow_http: Annotated[
         bool, Option("--allow-http", help="Send secrets unencrypted to other hosts than this one.")
@@ -405,7 +408,7 @@ def _run_guarded(body: Callable[..., None], values: dict[str, Any]) -> None:
         raise typer.Exit from error
 
 
-DryRun = Annotated[bool, Option("--dry-run", help="Say what would be done and lost; change nothing.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Show what would be done and lost; change nothing.")]
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 
 

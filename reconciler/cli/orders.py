@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_emergency(
-    acting: LeaseOptions, files: FileOptions, place: WorkspaceOptions, command: str, form: TextOrJson, *, is_dry_run: bool = False
+    acting: LeaseOptions,
+    files: FileOptions,
+    place: WorkspaceOptions,
+    command: str,
+    form: TextOrJson,
+    *,
+    is_dry_run: bool = False,
 ) -> Iterator[EmergencyRun]:
     """Yield access to clusters for a command; with JSON, events and a final error are lines."""
     streamed: TextOrJson = "text" if is_dry_run else form

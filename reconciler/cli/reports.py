@@ -116,7 +116,9 @@ def show_remarks(remarks: Remarks, form: OutputFormat, invocation: Invocation) -
             from reconciler.process import read_repository_prefix
 
             open_stdout().write_bytes(
-                format_document(SarifDocument.from_remarks(remarks, read_repository_prefix(find_folder(invocation), os.environ)))
+                format_document(
+                    SarifDocument.from_remarks(remarks, read_repository_prefix(find_folder(invocation), os.environ))
+                )
             )
         case "html":
             from reconciler.cli.html.remarks_report import build_remarks_report

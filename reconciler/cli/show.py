@@ -121,7 +121,9 @@ def show_planned(planned: PlanResult, form: OutputFormat) -> None:
 
             screen.write_bytes(
                 format_document(
-                    SarifDocument.from_remarks(list_plan_remarks(planned.plan), read_repository_prefix(planned.folder, os.environ))
+                    SarifDocument.from_remarks(
+                        list_plan_remarks(planned.plan), read_repository_prefix(planned.folder, os.environ)
+                    )
                 )
             )
         case _:

@@ -205,7 +205,9 @@ class Admin:
             find_visible_topic(self.permissions, draft, full_name)
             move_topic(draft, full_name, to, cluster_id=self.cluster_id)
 
-        self._commit_and_disable_tiering(decide, (Operation.DELETE, Kind.TOPIC, full_name), (Operation.CREATE, Kind.TOPIC, to))
+        self._commit_and_disable_tiering(
+            decide, (Operation.DELETE, Kind.TOPIC, full_name), (Operation.CREATE, Kind.TOPIC, to)
+        )
 
     def delete_topic(self, full_name: str) -> bool:
         """Delete a topic with its records; return whether it existed."""

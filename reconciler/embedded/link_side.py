@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.storage import check_storage_given
 from reconciler.embedded.acl import ALLOW, Kind, Operation, Permissions, merge_rules, to_namespace_acls
-from reconciler.embedded.catalog.mirror_moves import change_mirror, find_running_operation, join_peer, start_mirror_verb
+from reconciler.embedded.catalog.mirror_moves import (
+    change_mirror,
+    find_running_operation,
+    mirror_own_mirror,
+    start_mirror_operation,
+)
 from reconciler.embedded.catalog.mirror_tables import MirrorShape, create_mirror, describe_source_topic, update_mirror
 from reconciler.embedded.catalog.tables import Catalog, Draft, get_link, get_topic
 from reconciler.embedded.catalog.topic_configs import syncs_start_offsets

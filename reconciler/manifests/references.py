@@ -182,7 +182,9 @@ class _References:
             known = self._names("cluster/")
             otherwise = f"Declare it with `kind: Cluster`; declared are: {list_choices(known)}"
             hint = format_suggestion(find_similar_spelling(name, known), otherwise=otherwise)
-            self._findings.add_complaint(places, FieldProblem(f"there is no cluster {name} in this workspace", hint, at))
+            self._findings.add_complaint(
+                places, FieldProblem(f"there is no cluster {name} in this workspace", hint, at)
+            )
 
     def check_policy(self, name: str | None, places: tuple[Place, ...]) -> None:
         """Report a policy that is not declared."""

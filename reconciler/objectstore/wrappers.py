@@ -252,7 +252,7 @@ class LoggingStore(WrappedStore):
     def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Copy an object."""
         within = source.inner if isinstance(source, LoggingStore) else source
-        self._log_call("copy_in", key, lambda: self.inner.copy_from(key, within, source_key, kms_key_id=kms_key_id))
+        self._log_call("copy_from", key, lambda: self.inner.copy_from(key, within, source_key, kms_key_id=kms_key_id))
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
         """Yield objects under `prefix`, sorted by key; logged at the end."""

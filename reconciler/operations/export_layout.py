@@ -469,7 +469,7 @@ def _explain_refusal(
     binding: AccessBinding, spaces: FlatNamespaces, rule: _AccessRule, capabilities: Capabilities
 ) -> str | None:
     if binding.resource not in _RESOURCES:
-        return f"rules on {binding.resource} are about no topic and no namespace"
+        return f"rules on {binding.resource} cannot be declared: rules belong to topics and namespaces"
     namespace, _ = spaces.split_name(binding.name)
     [name] = rule.names
     if not namespace or not name:
@@ -477,7 +477,7 @@ def _explain_refusal(
     if ("*" in name[:-1]) or (name.endswith("*") and not binding.is_prefix):
         return f"{name!r} is neither a name nor a prefix"
     if binding.resource == "topics" and not binding.is_prefix and can_be_declared(binding):
-        return "it is about one topic, which is not there"
+        return "it is for a topic that does not exist"
     try:
         written = _to_acl(rule)
     except ValidationError as error:
@@ -496,7 +496,7 @@ def _explain_no_namespace(binding: AccessBinding, separator: str) -> str:
         return f"the prefix does not end with the separator {separator!r}, so it is not a namespace"
     if binding.resource != "topics" and not binding.is_prefix:
         return f"rules for {binding.resource} belong to a namespace, and this name is in none"
-    return "it is about no topic that is there, and about no namespace"
+    return "it is for no existing topic or namespace"
 
 
 def _format_reason(error: ValidationError) -> str:

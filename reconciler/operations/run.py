@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 One = TypeVar("One")
 
 
-def run_once(reach: SiteOptions, *, only: Sequence[str] = (), report: Callable[[Event], None], stop: Stop) -> PassResult:
+def run_once(
+    reach: SiteOptions, *, only: Sequence[str] = (), report: Callable[[Event], None], stop: Stop
+) -> PassResult:
     """Run all jobs, or those in `only`, once on all clusters."""
     names = _select_jobs(only)
     site = _open_site(reach)

@@ -207,7 +207,9 @@ class _LogComparer:
         if mirror is not None and spans is not None:
             foreign_by_name = self.foreign
             if foreign_by_name is None:
-                foreign_by_name = require_job_links(get_address_provider(site, ours)).find_foreign_records([mirror.name])
+                foreign_by_name = require_job_links(get_address_provider(site, ours)).find_foreign_records(
+                    [mirror.name]
+                )
             foreign = foreign_by_name.get(mirror.name, ())
         verdict = _foreign_error(named, theirs, foreign) or _choose_verdict(named, theirs, comparison, mirror)
         return TopicComparison(named, theirs, comparison, verdict, tuple(foreign))

@@ -50,9 +50,7 @@ class Grant:
         """Return whether the allowance matches an action's address and its verb or kind."""
         is_taken = self.verb == ADOPT and action.owner is not None
         is_verb_allowed = is_taken or self.verb in {action.verb, find_kind_name(action)}
-        return is_verb_allowed and matches_pattern(
-            self.pattern, action.address
-        )
+        return is_verb_allowed and matches_pattern(self.pattern, action.address)
 
     def allows_commit(self, commit: str) -> bool:
         """Return whether files of this commit may be applied after newer ones."""

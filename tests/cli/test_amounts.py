@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.cli.text.amounts import format_change, format_field_change, format_quota_usage, format_value
+from reconciler.cli.text.amounts import format_change, format_field_change, format_field_value, format_quota_usage
 from reconciler.operations.clusters.namespaces import QuotaUsage
 from reconciler.planning.actions import Change
 from reconciler.runtime.text import format_bytes, format_elapsed, format_estimate, format_rough_count, pluralize
@@ -96,7 +96,7 @@ def test_times_passed_are_said_as_they_were(seconds: float, text: str) -> None:
     ],
 )
 def test_values_have_their_unit_and_read_back(path: str, value: object, text: str) -> None:
-    assert format_value(path, value) == text
+    assert format_field_value(path, value) == text
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_an_access_rule_that_changed_is_told_by_itself() -> None:
     assert format_change(Change(path, None, ("read", "write"))) == "+acl allow User:a on groups named pay-*: read,write"
     assert format_change(Change(path, ("read",), None)) == "-acl allow User:a on groups named pay-*: read"
     assert format_change(Change(path, ("read",), ("all",))) == "acl allow User:a on groups named pay-*: read → all"
-    assert format_value(path, None) == "unset"
+    assert format_field_value(path, None) == "unset"
 
 
 def test_a_list_that_changed_shows_what_left_and_what_came() -> None:

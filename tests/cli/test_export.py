@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
 
+from reconciler.cli.text.export_text import format_export, format_workspace_advice
+from reconciler.cli.text.lines import to_plain_text
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.operations.export import ExportResult
+from reconciler.operations.export_archives import Archives
+from reconciler.resources.address import address_of
 from tests.embedded.mounts.recovered_topics import TOPIC, source_in
 
 if TYPE_CHECKING:
@@ -79,6 +85,25 @@ def test_the_same_as_json(typed: Call, tmp_path: Path) -> None:
         {"partition": 1, "start": 0, "end": 12},
     ]
     assert [each["place"] for each in document["left_out"]] == [f"topics/{west.cluster_id}/7/topic.json"]
+
+
+def test_a_large_workspace_is_counted_by_kind_and_a_layout_of_small_namespaces_has_an_advice() -> None:
+    namespaces = [address_of("namespace", "west", f"shop:{number}") for number in range(20)]
+    topics = [address_of("topic", "west", f"shop:{number % 20}:v{number}") for number in range(60)]
+    files = tuple(Path(f"/work/topics/manifests/namespaces/shop/{number}.yaml") for number in range(20))
+    exported = ExportResult("west", files, (*namespaces, *topics), Archives())
+    assert to_plain_text(format_export(exported)).splitlines() == [
+        "+ 20 namespaces, 60 topics",
+        "Wrote 80 manifests in 20 files under /work/topics/manifests/namespaces/shop",
+    ]
+    assert to_plain_text(list(format_workspace_advice(exported, "my topics"))).splitlines() == [
+        "20 namespaces for 60 topics. For fewer, delete the folder and export again with --min-topics 10;",
+        "    with --min-topics 0, only prefixes of access rules become namespaces.",
+        "",
+        "Next:  cd 'my topics', then  reconciler plan",
+    ]
+    few = replace(exported, addresses=(*namespaces[:2], *topics))
+    assert to_plain_text(list(format_workspace_advice(few, "."))).splitlines() == ["", "Next:  reconciler plan"]
 
 
 def test_a_folder_that_holds_something_is_left_alone(typed: Call, tmp_path: Path) -> None:

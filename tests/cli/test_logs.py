@@ -170,7 +170,7 @@ def test_every_call_is_noted_with_how_it_ended(heard: list[logging.LogRecord]) -
         {"method": "get", "key": "a", "bytes": 4, "ended": "done"},
         {"method": "get", "key": "c", "bytes": 0, "ended": "done"},
         {"method": "get_range", "key": "a", "bytes": 2, "ended": "done"},
-        {"method": "copy_in", "key": "d", "bytes": 0, "ended": "done"},
+        {"method": "copy_from", "key": "d", "bytes": 0, "ended": "done"},
         {"method": "list", "key": "", "objects": 3, "ended": "done"},
         {"method": "delete", "key": "a", "objects": 2, "ended": "done"},
         {"method": "probe", "key": "", "bytes": 0, "ended": "done"},

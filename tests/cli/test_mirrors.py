@@ -93,7 +93,7 @@ def test_errors_of_transitions_and_of_tasks_are_listed_and_mending_the_cause_end
     east = twins.cluster("east").linking
     trouble = Trouble("AUTHORIZATION_ERROR", "it may not describe", 7)
     east.change_link("twin", lambda link: set_task_trouble(link, TOPIC_CONFIGS_SYNC, trouble))
-    east.ask("shop:clicks", "promote", operation="op")
+    east.start_operation("shop:clicks", "promote", operation="op")
     assert twins.typed("run", "--once", "--only", "mirror").code != 0
     assert twins.status(CLICKS) == "PENDING_STOPPED"
     listed = twins.printed("mirror-errors", "mirror", "errors")["errors"]

@@ -566,7 +566,7 @@ def test_an_adopted_namespace_that_destroy_deletes_says_so() -> None:
     shop = Namespace(metadata=OfNamespace(name="shop", cluster="west"))
     adopted = Adopt(address=shop.address, observed=shop, after=shop, reasons=(Reason.ONLY_A_PREFIX,))
     assert shown(replace(plan_with(), actions=(adopted,)))[1:] == [
-        "  = namespace/west/shop  adopt as it is  only its prefix exists; destroy deletes it and its access rules",
+        "  = namespace/west/shop  adopt as it is  only a prefix until now; destroy removes it and its access rules",
     ]
 
 

@@ -293,7 +293,7 @@ main(["apply", "--yes"])
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("step", ["make_head", "copy_offsets", "write_topic_manifest", "finish_recovery"])
+@pytest.mark.parametrize("step", ["create_remote_head", "copy_offsets", "write_topic_manifest", "finish_recovery"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_restore_that_is_killed_goes_on_where_it_was(shop: Shop, step: str, when: str) -> None:
     before = declared(shop.opened("west"))

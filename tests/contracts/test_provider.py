@@ -28,7 +28,7 @@ from reconciler.resources.measures import GroupLag
 from reconciler.resources.owners import OwnerChange, ResourceOwner
 from tests.contracts.native import declared_as_native, native_platform
 from tests.contracts.providers import apply, create, delete, done, inputs, look, namespace, refused, topic, update
-from tests.embedded.samples import NOW, ids, to_rows
+from tests.embedded.samples import NOW, ids, rows_of
 from tests.servers.brokers import emptied
 
 NAMES = itertools.count()
@@ -437,7 +437,7 @@ def test_new_records_go_in_through_a_producer_of_the_topic(provider: Provider) -
     producer.append(inputs("a", "b", partition=1))
     assert producer.flush() == {1: OffsetRange(0, 2)}
     assert producer.flush() == {}
-    assert [row["value"] for row in to_rows(provider.open_log(address).read(1, OffsetRange(0, 2)))] == [b"a", b"b"]
+    assert [row["value"] for row in rows_of(provider.open_log(address).read(1, OffsetRange(0, 2)))] == [b"a", b"b"]
 
 
 @pytest.mark.thorough

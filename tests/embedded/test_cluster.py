@@ -189,7 +189,7 @@ list(provider.apply([Create(address=west.address, after=west)]))
 topic = Topic.model_validate({{"metadata": {{"name": "t", "cluster": "west"}}, "spec": {{"partitions": 1}}}})
 list(provider.apply([Create(address=topic.address, after=topic)]))
 assert len(provider.observe(Scope())) == 2
-provider.measure([topic.address])
+provider.measure_topics([topic.address])
 print(sorted({{"pyarrow", "numpy", "pyspark", "boto3", "botocore"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

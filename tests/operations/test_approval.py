@@ -304,7 +304,7 @@ def test_what_an_open_run_did_and_nobody_can_tell_is_no_reason_to_be_content(ben
     assert isinstance(found.verdict, UserError)
     assert "run dead-run was left open, and its changes are unknown" in found.verdict.message
     assert "`reconciler state repair`" in found.verdict.hint
-    (said,) = DRIFT.row(found)["errors"]
+    (said,) = DRIFT.build_row(found)["errors"]
     assert "the-dead-run" in said
     assert "`reconciler state repair`" in said
     with pytest.raises(UserError, match="the-dead-run"):

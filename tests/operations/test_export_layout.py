@@ -195,18 +195,21 @@ def test_rules_on_a_prefix_are_its_namespaces_and_are_merged_where_nothing_is_ad
 @pytest.mark.parametrize(
     ("binding", "why"),
     [
-        (rule("kafka-cluster", "cluster", is_prefix=False), "rules on cluster are about no topic and no namespace"),
+        (
+            rule("kafka-cluster", "cluster", is_prefix=False),
+            "rules on cluster cannot be declared: rules belong to topics and namespaces",
+        ),
         (
             rule("*", is_prefix=False),
             "a rule for all topics of a cluster cannot be declared: rules belong to topics and namespaces",
         ),
         (rule("pay"), "the prefix does not end with the separator '.', so it is not a namespace"),
-        (rule("my_app."), "it is about no topic that is there, and about no namespace"),
+        (rule("my_app."), "it is for no existing topic or namespace"),
         (rule("shop.*", is_prefix=False), "'*' is neither a name nor a prefix"),
         (rule("shop.a*b"), "'a*b*' is neither a name nor a prefix"),
-        (rule("shop.x", is_prefix=False), "it is about one topic, which is not there"),
+        (rule("shop.x", is_prefix=False), "it is for a topic that does not exist"),
         (rule("shop.", "groups", operation="write"), "write says nothing of groups"),
-        (rule("shop.", is_prefix=False), "it is about no topic that is there, and about no namespace"),
+        (rule("shop.", is_prefix=False), "it is for no existing topic or namespace"),
         (
             rule("shop.", host="10.0.0.0/8"),
             "the rule for User:a is for host 10.0.0.0/8, and brokers compare addresses: names and ranges are never met",

@@ -290,11 +290,11 @@ def test_a_reversal_that_lost_against_another_one_is_taken_back(
 
 def test_a_reversal_whose_source_was_shut_is_not_taken_back(shop: Bench) -> None:
     east, west = opened(shop, "east").linking, opened(shop, "west").linking
-    east.ask(ORDERS, "reverse-and-start", operation="it")
-    west.join(ORDERS, Peer("a", ORDERS, "topic"), Operation("it", "reverse-and-start"))
-    east.change(ORDERS, lambda entry: set_end_offsets(ORDERS, entry, "it", {0: 5}))
+    east.start_operation(ORDERS, "reverse-and-start", operation="it")
+    west.mirror_own_mirror(ORDERS, Peer("a", ORDERS, "topic"), Operation("it", "reverse-and-start"))
+    east.change_mirror_entry(ORDERS, lambda entry: set_end_offsets(ORDERS, entry, "it", {0: 5}))
     with pytest.raises(UserError, match="its source is sealed: its reversal cannot be undone"):
-        east.advance(ORDERS, MirrorStatus.ACTIVE, operation="it")
+        east.advance_operation(ORDERS, MirrorStatus.ACTIVE, operation="it")
     assert role(shop, "east") == "PENDING_SYNCHRONIZE of west"
 
 

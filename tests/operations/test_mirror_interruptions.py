@@ -359,7 +359,7 @@ def find(shop: Bench) -> None:
 
 @pytest.mark.fact("F-C-069")
 def test_during_a_copy(shop: Bench) -> None:
-    code, said = losing(shop, "run", "reconciler.jobs.flows", "FlowRun", "pieces")
+    code, said = losing(shop, "run", "reconciler.jobs.flows", "FlowRun", "plan_pieces")
     assert code == PartialError.exit_code
     assert said.startswith(f"mirror:{MIRROR} | ")
     assert values(shop, "east") == OLD
@@ -375,7 +375,7 @@ def test_during_a_copy(shop: Bench) -> None:
 @pytest.mark.fact("F-C-064")
 def test_while_a_mirror_catches_up_nothing_is_promoted(shop: Bench) -> None:
     want(shop, "promoted")
-    code, said = losing(shop, "apply", "reconciler.jobs.flows", "FlowRun", "pieces")
+    code, said = losing(shop, "apply", "reconciler.jobs.flows", "FlowRun", "plan_pieces")
     assert code == PartialError.exit_code
     assert said.startswith(f"catch-up:{MIRROR} | ")
     assert status(shop) == "ACTIVE"

@@ -356,7 +356,7 @@ def test_drift_says_which_cluster_it_could_not_read_though_the_plan_does_without
     assert found.verdict.exit_code == UserError.exit_code
     assert found.verdict.message.startswith("cannot read cluster west: ")
     assert found.verdict.hint.endswith("To continue without: --exclude '*/west/*'")
-    (error,) = DRIFT.row(found)["errors"]
+    (error,) = DRIFT.build_row(found)["errors"]
     assert error.startswith("cannot read cluster west: ")
     first, *_ = to_plain_text(format_drift(found)).splitlines()
     assert first.startswith("manifests/west.yaml:1: cluster/west: cannot read cluster west: ")

@@ -101,7 +101,9 @@ class TestThereAndBack:
         asked: list[str] = []
         monkeypatch.setattr(EmbeddedArchives, "list_mountable_topics", lambda _self: asked.append("mountable") or ())
         monkeypatch.setattr(
-            EmbeddedArchives, "recoverable", lambda _self, _topics, _replicas=None: asked.append("recoverable") or {}
+            EmbeddedArchives,
+            "find_recovery_sources",
+            lambda _self, _topics, _replicas=None: asked.append("recoverable") or {},
         )
         assert ids_of(shop.bench.plan()) == []
         assert asked == []
@@ -139,7 +141,7 @@ class TestThereAndBack:
         planned = shop.bench.plan()
         assert ids_of(planned) == []
         (held,) = planned.plan.held
-        assert held.now == f"detached at {location}"
+        assert held.current == f"detached at {location}"
         assert "reconciler state rm topic/west/shop:orders" in held.hint
         shop.forget("topic/west/shop:orders")
         assert ids_of(shop.bench.plan()) == ["create:topic/west/shop:orders"]
@@ -248,7 +250,7 @@ class TestUnderWay:
         planned = shop.bench.plan()
         assert ids_of(planned) == []
         (held,) = planned.plan.held
-        assert held.now == "mounted as topic/west/shop:later"
+        assert held.current == "mounted as topic/west/shop:later"
         assert held.message == "it is mounted with its records as topic/west/shop:later, and no Mounting declares it"
         back = f"reconciler topic unmount topic/west/shop:later, then reconciler topic mount topic/west/{location}"
         assert back in held.hint
@@ -262,7 +264,7 @@ class TestUnderWay:
         shop.say(orders=topic("orders", "west"))
         mounts = shop.opened("west").mounts
         assert mounts.drive(mounts.unmount("shop:later")) is None
-        assert [held.now for held in shop.bench.plan().plan.held] == [f"detached at {location}"]
+        assert [held.current for held in shop.bench.plan().plan.held] == [f"detached at {location}"]
         assert "shop:orders" not in shop.opened("west").topics()
 
     def test_nor_of_one_that_another_cluster_has_begun_to_mount_and_did_not_get(self, shop: MountShop) -> None:
@@ -272,7 +274,7 @@ class TestUnderWay:
         late.prepare(late.mount(Mount(location, "shop:orders"), is_automatic=False))
         mounts = shop.opened("west").mounts
         assert mounts.drive(mounts.mount(Mount(location, "shop:later"))) is None
-        assert [held.now for held in shop.bench.plan().plan.held] == ["mounted as topic/west/shop:later"]
+        assert [held.current for held in shop.bench.plan().plan.held] == ["mounted as topic/west/shop:later"]
 
     def test_a_new_one_is_made_where_what_was_mounted_under_another_name_is_gone(self, shop: MountShop) -> None:
         location, mounts = shop.location(), shop.opened("west").mounts
@@ -287,7 +289,7 @@ class TestUnderWay:
         location, mounts = shop.location(), shop.opened("west").mounts
         assert mounts.drive(mounts.unmount("shop:orders")) is None
         shop.say(wake=None)
-        assert [held.now for held in shop.bench.plan().plan.held] == [f"detached at {location}"]
+        assert [held.current for held in shop.bench.plan().plan.held] == [f"detached at {location}"]
 
 
 def test_a_run_that_died_after_its_mount_is_resumed_to_the_end_of_its_plan(shop: MountShop) -> None:

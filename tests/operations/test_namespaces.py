@@ -85,7 +85,7 @@ def test_what_was_moved_is_made_nowhere_anew_until_the_files_say_where_it_is(
     planned = applied.plan().plan
     assert (planned.actions, planned.unmanaged) == ((), ("namespace/west/bar",))
     (held,) = planned.held
-    assert held.now == "moved to topic/west/bar:orders"
+    assert held.current == "moved to topic/west/bar:orders"
     back = shlex.split(held.hint.partition("To have it back: ")[2].partition(". ")[0])
     assert back[:6] == ["reconciler", "namespace", "move", "west", "bar", "shop"]
     move(applied, "bar", "shop", back[7:8], no_state="--no-state" in back)

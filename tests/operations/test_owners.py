@@ -190,8 +190,8 @@ def test_a_plan_and_show_name_the_owner_and_where_its_state_lies(
     }
     assert updated.owner is not None
     assert updated.owner.to_json() == named
-    assert SHOWN.row(show(thief.invocation, Select(), TOPIC)[0])["owner"] == {**named, "ours": False}
-    assert SHOWN.row(show(applied.invocation, Select(), TOPIC)[0])["owner"] == {**named, "ours": True}
+    assert SHOWN.build_row(show(thief.invocation, Select(), TOPIC)[0])["owner"] == {**named, "ours": False}
+    assert SHOWN.build_row(show(applied.invocation, Select(), TOPIC)[0])["owner"] == {**named, "ours": True}
 
 
 @pytest.mark.parametrize("how", ["destroy", "state rm", "out of the files"])
@@ -282,7 +282,7 @@ def test_of_two_that_make_a_cluster_at_once_one_owns_all_and_the_other_changes_n
         return step(self, *given, **named)
 
     monkeypatch.setattr(EmbeddedProvider, until, late)
-    if until == "own":  # the first is faster: the second has taken nothing yet
+    if until == "record_owners":  # the first is faster: the second has taken nothing yet
         with pytest.raises(StalePlanError, match="shop is owned by workspace 'first'"):
             second.apply()
         assert ended == ["first"]

@@ -179,7 +179,7 @@ def test_what_is_hidden_is_not_shown_as_missing(ruled: Bench) -> None:
     text = to_plain_text(format_resource(shown))
     assert "there, but hidden: User:viewer may not describe topic shop:orders" in text
     assert "not there" not in text
-    assert "may not describe" in SHOWN.row(shown)["hidden"]
+    assert "may not describe" in SHOWN.build_row(shown)["hidden"]
     (seen,) = show(ruled.invocation, Select(), ORDERS)
     assert seen.hidden is None
 

@@ -134,9 +134,10 @@ def test_a_platform_that_is_not_driven_is_said(bench: Bench) -> None:
     bench.write(
         "manifests/north.yaml",
         "apiVersion: reconciler/v1\nkind: Cluster\nmetadata: {name: north}\n"
-        "spec: {provider: redpanda, redpanda: {bootstrapServers: ['north:9092'], adminUrls: ['http://north:9644']}}\n",
+        "spec: {provider: confluent, confluent: {restEndpoint: 'https://north', clusterId: lkc-1, "
+        "apiKey: '${env:RECONCILER_KEY}', apiSecret: '${env:RECONCILER_SECRET}'}}\n",
     )
-    with pytest.raises(UserError, match=r"north.*redpanda"):
+    with pytest.raises(UserError, match=r"north.*confluent"):
         bench.plan()
     assert ids(bench.plan(Select(excludes=("*/north/*",))))[0] == "create:cluster/west"
 

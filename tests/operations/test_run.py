@@ -180,7 +180,7 @@ def test_a_partition_that_cannot_be_read_is_told_and_the_rest_done(two: Bench) -
     assert isinstance(upkeep.verdict, PartialError)
     failed = [event for event in two.events if isinstance(event, ActionFailed)]
     assert [event.id for event in failed] == ["roll:west"]
-    document = PIPELINE.row(upkeep)
+    document = PIPELINE.build_row(upkeep)
     (said,) = [job for job in document["jobs"] if job["errors"]]
     assert (said["job"], said["cluster"], said["unit"], said["done"], said["failed"]) == (
         "roll", "west", "partition", 2, 1

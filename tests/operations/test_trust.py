@@ -538,6 +538,16 @@ spec:
 ---
 apiVersion: reconciler/v1
 kind: Cluster
+metadata: {name: red}
+spec:
+  provider: redpanda
+  redpanda:
+    bootstrapServers: ["localhost:9"]
+    adminUrls: ["https://localhost:9"]
+    admin: {token: "${env:FAR_PASSWORD}"}
+---
+apiVersion: reconciler/v1
+kind: Cluster
 metadata: {name: cloud}
 spec:
   provider: confluent
@@ -609,13 +619,13 @@ def written(folder: Path) -> dict[str, bytes]:
 
 def test_every_place_that_takes_a_secret_is_looked_at_here() -> None:
     fields = {name for schema in build_schemas().values() for name in secret_fields(schema)}
-    assert fields == {"password", "clientSecret", "apiKey", "apiSecret", *REFERENCES}
+    assert fields == {"password", "clientSecret", "token", "apiKey", "apiSecret", *REFERENCES}
     assert all(f"{name}:" in FAR for name in fields)
 
 
 def test_whatever_is_made_of_an_action_holds_the_reference(far: Bench) -> None:
     found = [cluster for cluster in clusters(far) if cluster.metadata.name != "west"]
-    assert len(found) == 5
+    assert len(found) == 6
     change = Change("kafka.security.username", "you", "me")
     actions = tuple(
         action
@@ -649,7 +659,7 @@ def test_whatever_is_made_of_an_action_holds_the_reference(far: Bench) -> None:
         assert reference.encode() in saved
     afters = [after for action in read_plan_to_apply(saved).plan.actions if (after := build_result_json(action))]
     kept = {after["spec"]["provider"] for after in afters}
-    assert kept == {"kafka", "confluent", "embedded"}
+    assert kept == {"kafka", "redpanda", "confluent", "embedded"}
     assert all(map(RESOURCE.validate_python, afters))
 
 

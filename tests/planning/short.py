@@ -107,7 +107,7 @@ def observed(item: dict[str, Any]) -> tuple[Address, Observed]:
         said.setdefault("state", "ACTIVE")
         synced = said.pop("synced", {})
         if said["state"] != "STOPPED":
-            said["becomes"] = topic_from(found, {**synced, **found.configs})
+            said["topic_if_stopped"] = topic_from(found, {**synced, **found.configs})
     for part in (LiveCluster, LiveTopic, LiveMirror):
         own = {name.name: said.pop(name.name) for name in fields(part) if name.name in said}
         said[part.__name__.removeprefix("Live").lower()] = part(**own)

@@ -225,7 +225,7 @@ class World:
     def _decide(self, visit: Visit, machine: Machine, basis: DecisionBasis) -> RunWork:
         decided = decide(visit.files, self.providers(machine), basis.snapshot)
         planned = decided.plan
-        if visit.resumes and basis.settled is not None and basis.is_again:
+        if visit.resumes and basis.settled is not None and basis.is_second_round:
             planned = limit_plan(planned, basis.settled.run.actions)
         elif visit.resumes and basis.settled is not None:
             known = {name: provider.capabilities for name, provider in self.providers(machine).items()}
@@ -239,7 +239,11 @@ def _caller(visit: Visit) -> Caller:
     more = itertools.count(2)
     return Caller(
         claim=Claim(
-            owner=SHOP, run=f"{visit.machine}#1", who=f"{visit.machine}@host", lineage="lineage", terms=LeaseTerms(LEASE_S)
+            owner=SHOP,
+            run=f"{visit.machine}#1",
+            who=f"{visit.machine}@host",
+            lineage="lineage",
+            terms=LeaseTerms(LEASE_S),
         ),
         new_run=lambda: f"{visit.machine}#{next(more)}",
     )
@@ -297,7 +301,7 @@ def prepared() -> World:
     world = World().play([Visit("setup", files="before")])
     assert world.ended["setup"].outcome == "done", world.ended["setup"].error
     with seeded("others"):
-        west = world.providers(None)["west"]._cluster()
+        west = world.providers(None)["west"]._open_cluster()
         west.delete_topic("shop:ghost")
         west.create_topic("shop:found")
     return world

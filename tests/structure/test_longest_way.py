@@ -40,4 +40,4 @@ def test_a_module_is_on_the_way_once_a_function_of_it_runs() -> None:
     with Way() as way:
         is_partial_selection(Selection())
     assert list(way.entered) == ["planning.selection"]
-    assert way.entered["planning.selection"].function == "is_partial"
+    assert way.entered["planning.selection"].function == "is_partial_selection"

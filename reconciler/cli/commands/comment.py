@@ -26,7 +26,7 @@ def comment_command(
         Path | None,
         Argument(
             metavar="FILE",
-            help="What `--format markdown` printed; - is standard input.",
+            help="Output of `--format markdown`; - is standard input.",
             allow_dash=True,
             show_default=False,
         ),
@@ -42,7 +42,7 @@ def comment_command(
     ] = None,
     workspace: Annotated[
         Path | None,
-        Option(metavar="DIR", help="With --failed: the workspace that was to be planned.", show_default=False),
+        Option(metavar="DIR", help="With --failed: the workspace whose plan failed.", show_default=False),
     ] = None,
     environment: Annotated[
         str | None,
@@ -50,24 +50,24 @@ def comment_command(
     ] = None,
     page: Annotated[
         str | None,
-        Option(metavar="URL", help="Where the page of the plan is kept; the comment links it.", show_default=False),
+        Option(metavar="URL", help="URL of the plan as a page; the comment links to it.", show_default=False),
     ] = None,
     delete_when_empty: Annotated[
         bool, Option("--delete-when-empty", help="If nothing is reported, delete the comment.")
     ] = False,
     labels: Annotated[
-        bool, Option("--labels", help="Label it by the gravest result of its plans, as 'plan: blocked'.")
+        bool, Option("--labels", help="Label the pull request with its most serious result, as 'plan: blocked'.")
     ] = False,
     pull_request: Annotated[
         int | None,
-        Option("--pull-request", metavar="N", min=1, help="By default the one of this run.", show_default=False),
+        Option("--pull-request", metavar="N", min=1, help="By default that of the pipeline.", show_default=False),
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """Write a result into its pull request: one comment for each workspace and environment, which stays one.
+    """Write a result as a comment of its pull request. A later run edits the same comment.
 
-    On GitHub, GitLab, Gitea and Forgejo. Where it is, and the token, come from the environment that their runners set:
-    GITHUB_TOKEN, GITLAB_TOKEN or GITEA_TOKEN.
+    Each workspace and environment has its own comment. The runners of GitHub, GitLab, Gitea and Forgejo set the forge,
+    the repository and the pull request; the token is GITHUB_TOKEN, GITLAB_TOKEN or GITEA_TOKEN.
     """
     from reconciler.operations.comment import write_comment
 

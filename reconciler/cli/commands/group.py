@@ -28,13 +28,14 @@ def delete_command(
     cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
     group: Annotated[str, Argument(metavar="GROUP", help="For example shop:eu:checkout.")],
     topic: Annotated[
-        str | None, Option(metavar="NAME", help="Only what it has of this topic.", show_default=False)
+        str | None,
+        Option(metavar="NAME", help="Delete only its offsets of this topic, as shop:eu:orders.", show_default=False),
     ] = None,
     force: Annotated[bool, Option("--force", help="Also while the group is reading.")] = False,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Forget a consumer group, or what it has committed of one topic. What that is, is shown first."""
+    """Delete a consumer group, or its offsets of one topic. Shows the offsets, then asks."""
     from reconciler.cli.json.clusters_json import GROUP_DELETION
     from reconciler.operations.clusters.groups import GroupChange, delete_group
 
@@ -101,7 +102,7 @@ def reset_command(
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Set where a consumer group goes on reading. What moves from where to where is shown first."""
+    """Set the committed offsets of a consumer group. Shows each move, then asks."""
     from reconciler.cli.json.clusters_json import GROUP_RESET
     from reconciler.operations.clusters.groups import GroupChange, reset_group
 

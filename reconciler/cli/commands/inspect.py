@@ -28,7 +28,7 @@ def show_command(
         Literal["text", "json", "html"], Option("--format", help="What to print; html is a page of a saved plan.")
     ] = "text",
 ) -> None:
-    """Show what is desired, recorded and observed, or a saved plan without touching a cluster."""
+    """Show resources as files, state and cluster have them; or a saved plan, without reading a cluster."""
     if what is not None and _is_plan_file(what):
         from reconciler.cli.show import show_saved
         from reconciler.operations.manifest_files import find_folder
@@ -64,7 +64,7 @@ def explain_command(
     is_whole: Annotated[bool, Option("--all", help="Also configs at their defaults.")] = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Say where each value of a resource comes from and why an action is planned, or what is behind an error."""
+    """Explain where each value of a resource comes from and why an action is planned, or the code of an error."""
     from reconciler.cli.errors import CODE
 
     if CODE.fullmatch(address):
@@ -111,7 +111,7 @@ def graph_command(
         Option("--format", help="What to print; mermaid and dot are for tools that draw."),
     ] = "text",
 ) -> None:
-    """Draw the clusters with their links and mounts, the order of a plan, or a state machine; asks no cluster."""
+    """Draw the clusters with their links and mounts, the order of a plan, or a state machine. Reads no cluster."""
     if plan is not None and lifecycle is not None:
         raise UsageError("PLANFILE and --lifecycle cannot be combined", hint="Give PLANFILE or --lifecycle, not both.")
     picture = _draw_picture(files, place, plan, lifecycle)

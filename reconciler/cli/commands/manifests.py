@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -28,6 +29,7 @@ from reconciler.runtime.text import pluralize
 
 if TYPE_CHECKING:
     from reconciler.cli.json.base import JsonObject
+    from reconciler.cli.text.lines import Line
     from reconciler.operations.manifest_files import ValidationResult
 
 
@@ -44,7 +46,7 @@ def init_command(
         ),
     ] = None,
 ) -> None:
-    """Make a workspace to start from; overwrites nothing."""
+    """Create a workspace to start from. Overwrites nothing."""
     from reconciler.cli.output_files import check_folder
     from reconciler.operations.init import init
 
@@ -167,17 +169,19 @@ def _write_schemas(folder: Path, bodies: Mapping[str, bytes]) -> None:
 def export_command(
     files: FileOptions,
     place: WorkspaceOptions,
-    cluster: Annotated[str, Argument(metavar="CLUSTER", help="A cluster: declared, or a new name.")],
+    cluster: Annotated[
+        str, Argument(metavar="CLUSTER", help="Name of a declared cluster; with --bootstrap-server a new name.")
+    ],
     out: OutFolder,
     from_object_storage: Annotated[
-        bool, Option("--from-object-storage", help="Read its objectStorage alone: topics come with recoverFrom.")
+        bool, Option("--from-object-storage", help="Read only the cluster's objectStorage; topics get recoverFrom.")
     ] = False,
     cluster_id: Annotated[
         str | None,
         Option(
             "--cluster-id",
             metavar="UUID",
-            help="In object storage: the id of the cluster that wrote it; default CLUSTER itself.",
+            help="With --from-object-storage: id of the cluster that wrote the objects; default CLUSTER itself.",
             show_default=False,
         ),
     ] = None,
@@ -187,7 +191,7 @@ def export_command(
         Option(
             "--bootstrap-server",
             metavar="HOST:PORT",
-            help="A Kafka cluster that nothing declares yet: writes a whole workspace.",
+            help="Address of a Kafka cluster that no file declares yet: export writes a whole workspace.",
             show_default=False,
         ),
     ] = None,
@@ -196,7 +200,7 @@ def export_command(
         Option(
             "--security",
             metavar="FIELD=VALUE",
-            help="With --bootstrap-server, as in a Cluster: protocol=SASL_SSL, 'password=${env:NAME}' …",
+            help="With --bootstrap-server, a field of the login: protocol=SASL_SSL, 'password=${env:NAME}' …",
             show_default=False,
         ),
     ] = None,
@@ -204,7 +208,7 @@ def export_command(
         Literal[".", "_", "-"] | None,
         Option(
             "--namespace-separator",
-            help="With --bootstrap-server: what ends a namespace in topic names; by default a dot.",
+            help="With --bootstrap-server: character that ends a namespace in topic names; by default a dot.",
             show_default=False,
         ),
     ] = None,
@@ -214,15 +218,16 @@ def export_command(
             "--min-topics",
             min=0,
             metavar="N",
-            help="For flat names: number of topics with one prefix that makes it a namespace; 0: never.",
+            help="For flat names: number of topics with one prefix that makes it a namespace; 0: only prefixes of "
+            "access rules.",
         ),
     ] = 3,
     form: TextOrJson = "text",
 ) -> None:
-    """Write manifests of what is there. The next plan adopts it; from object storage, it recovers it."""
+    """Write manifests of the resources of a cluster. The next plan adopts them; from object storage, recovers them."""
     from reconciler.cli.json.exports_json import EXPORT
     from reconciler.cli.output_files import check_folder
-    from reconciler.cli.text.export_text import format_export
+    from reconciler.cli.text.export_text import format_export, format_workspace_advice
     from reconciler.operations.export import ExportOptions, export, parse_cluster
 
     invocation = place.read_invocation()
@@ -240,7 +245,16 @@ def export_command(
         at_least=min_topics,
     )
     exported = export(invocation, files.build_select(), cluster, options)
-    print_result(form, lambda: format_export(exported), lambda: EXPORT.build_row(exported))
+
+    def show() -> list[Line]:
+        lines = format_export(exported)
+        return (
+            lines
+            if bare is None
+            else [*lines, *format_workspace_advice(exported, os.path.relpath(folder, invocation.cwd))]
+        )
+
+    print_result(form, show, lambda: EXPORT.build_row(exported))
     raise_verdict(exported.verdict)
 
 
@@ -301,7 +315,7 @@ def import_command(
     force: IntoFolder = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Write manifests of what another tool's files say, and tell what they could not carry over. Asks no cluster."""
+    """Write manifests from the files of another tool, and list what they cannot express. Reads no cluster."""
     from reconciler.cli.json.exports_json import IMPORT
     from reconciler.cli.output_files import check_folder
     from reconciler.cli.text.export_text import format_import

@@ -59,7 +59,7 @@ RestoredFrom = Annotated[
 ]
 Timeout = Annotated[
     str | None,
-    Option("--timeout", metavar="TIME", help="How long to wait for lag 0 at most.", show_default=False),
+    Option("--timeout", metavar="TIME", help="Longest wait for lag 0.", show_default=False),
 ]
 
 
@@ -109,7 +109,7 @@ def create_command(
     acting: LeaseOptions,
     place: WorkspaceOptions,
     addresses: Addresses,
-    link: Annotated[str, Option("--link", metavar="NAME", help="The link that makes them; it has to be there.")],
+    link: Annotated[str, Option("--link", metavar="NAME", help="The link that copies them; it must exist.")],
     source: Annotated[
         str | None,
         Option(
@@ -126,7 +126,7 @@ def create_command(
     dry_run: DryRun = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Make mirrors over a link that is there. For emergencies: the next drift shows what the files do not say."""
+    """Create mirrors over an existing link. For emergencies: `drift` lists them until a file declares them."""
     from reconciler.cli.orders import open_emergency, show_order_result
     from reconciler.operations.mirrors.mirror_orders import NewMirrorOptions, create_mirrors
 
@@ -149,7 +149,7 @@ def delete_command(
     yes: Yes = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Delete mirrors now, with their records. For emergencies: the next plan creates again what files name."""
+    """Delete mirrors now, with their records. For emergencies: the next plan creates those that a file declares."""
     from reconciler.cli.orders import ask_before_change, open_emergency, show_order_result
     from reconciler.operations.mirrors.mirror_orders import delete_mirrors
 
@@ -188,11 +188,11 @@ def errors_command(
     place: WorkspaceOptions,
     addresses: Annotated[
         list[str] | None,
-        Argument(metavar="ADDR", help="Mirrors or links; by default all there are.", show_default=False),
+        Argument(metavar="ADDR", help="Mirrors or links; by default all.", show_default=False),
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """List what is wrong: of links and their tasks, and what keeps mirrors from fetching or transitions from ending."""
+    """List problems: of links and their tasks, of mirrors that do not fetch, and of transitions that do not end."""
     from reconciler.cli.json.mirrors_json import MIRROR_ERRORS
     from reconciler.cli.text.mirrors_text import format_mirror_errors
     from reconciler.operations.mirrors.mirror_views import read_mirror_errors
@@ -213,7 +213,7 @@ def failover_command(
     yes: Yes = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Let mirrors take records at once, with what they have: what they lack is lost. Needs neither source nor state."""
+    """Turn mirrors into ordinary topics at once; records not yet copied are lost. Needs neither source nor state."""
     _order_roles(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "failover", yes=yes)
 
 
@@ -227,11 +227,11 @@ def list_command(
         Argument(metavar="CLUSTER", help="Destinations; by default all clusters.", show_default=False),
     ] = None,
     link: Annotated[
-        str | None, Option("--link", metavar="NAME", help="Only those of this link.", show_default=False)
+        str | None, Option("--link", metavar="NAME", help="Only mirrors of this link.", show_default=False)
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """List the mirrors of clusters, stopped ones too, with their states and how far behind they are."""
+    """List the mirrors of clusters, also stopped ones, with their states and lags."""
     from reconciler.cli.json.mirrors_json import MIRRORS
     from reconciler.cli.text.mirrors_text import format_mirrors
     from reconciler.operations.mirrors.mirror_views import list_mirrors
@@ -251,7 +251,7 @@ def pause_command(
     dry_run: DryRun = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Stop mirrors from fetching; they keep what they have, and are read as before."""
+    """Stop mirrors from fetching; their records stay readable."""
     _order_roles(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "pause")
 
 
@@ -267,7 +267,7 @@ def promote_command(
     timeout: Timeout = None,
     form: TextOrJson = "text",
 ) -> None:
-    """Let mirrors become ordinary topics without loss: waits for lag 0 first, and needs both clusters."""
+    """Turn mirrors into ordinary topics without loss. Waits for lag 0, and needs both clusters."""
     _order_roles(
         _VerbOptions(files, acting, place, addresses, links, dry_run, form), "promote", yes=yes, timeout=timeout
     )
@@ -281,13 +281,14 @@ def restore_command(
     addresses: Choice = None,
     links: RestoredFrom = None,
     keep_diverged: Annotated[
-        bool, Option("--keep-diverged", help="On Kafka: keep what only they have in a topic NAME.diverged.")
+        bool,
+        Option("--keep-diverged", help="On Kafka: keep records that only the sources have in a topic NAME.diverged."),
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Let original sources of stopped mirrors become mirrors of them: what only they have is cut off, and lost."""
+    """Turn original sources of stopped mirrors into their mirrors. Records that only the sources have are lost."""
     typed = _VerbOptions(files, acting, place, addresses, links, dry_run, form)
     _order_roles(typed, "truncate-and-restore", yes=yes, keeps_diverged=keep_diverged)
 
@@ -302,7 +303,7 @@ def resume_command(
     dry_run: DryRun = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Let paused mirrors go on from where they stopped; a reversal that was suspended goes on, too."""
+    """Resume paused mirrors where they stopped, and suspended reversals."""
     _order_roles(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "resume")
 
 
@@ -318,7 +319,7 @@ def reverse_command(
     yes: Yes = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Let mirrors and their sources change roles without loss, over a bidirectional link."""
+    """Swap the roles of mirrors and their sources without loss, over a bidirectional link."""
     verb: RoleVerb = "reverse-and-pause" if pause else "reverse-and-start"
     _order_roles(_VerbOptions(files, acting, place, addresses, links, dry_run, form), verb, yes=yes)
 
@@ -340,7 +341,7 @@ SetFields = Annotated[
     Option(
         "--set",
         metavar="FIELD=YAML",
-        help="Give a field of a MirrorLink a value, such as 'autoCreate={enabled: true, filters: [{name: \"*\"}]}'.",
+        help="Set a field of the MirrorLink, such as 'autoCreate={enabled: true, filters: [{name: \"*\"}]}'.",
         show_default=False,
     ),
 ]
@@ -360,7 +361,7 @@ def link_alter_command(
     dry_run: DryRun = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Change fields of links now. For emergencies: the next drift shows what the files do not say."""
+    """Change fields of links now. For emergencies: the next `drift` shows the difference to the files."""
     if not parse_config_changes(set_, delete):
         raise UsageError("there is nothing to alter", hint="Give --set FIELD=YAML or --delete FIELD")
     from reconciler.cli.orders import open_emergency, show_order_result
@@ -381,21 +382,21 @@ def link_create_command(
     acting: LeaseOptions,
     place: WorkspaceOptions,
     source: Annotated[
-        str, Option("--source", metavar="CLUSTER", help="The cluster records come from; it has to answer.")
+        str, Option("--source", metavar="CLUSTER", help="Cluster that records are copied from; it must be reachable.")
     ],
     addresses: NewLinks = None,
     mode: Annotated[
         Literal["destination", "source", "bidirectional"],
-        Option("--mode", help="Which side drives it; bidirectional and source make a half on both clusters."),
+        Option("--mode", help="Side that runs the link; bidirectional and source create one half on each cluster."),
     ] = "destination",
     prefix: Annotated[
-        str, Option("--prefix", metavar="PREFIX", help="Goes before each mirror's own name.", show_default=False)
+        str, Option("--prefix", metavar="PREFIX", help="Prefix of the names of its mirrors.", show_default=False)
     ] = "",
     set_: SetFields = None,
     dry_run: DryRun = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Make links now, without mirrors. For emergencies: the next drift shows what the files do not say."""
+    """Create links now, without mirrors. For emergencies: `drift` lists them until a file declares them."""
     from reconciler.cli.orders import open_emergency, show_order_result
     from reconciler.operations.mirrors.link_orders import create_links, parse_link_fields
 
@@ -415,13 +416,13 @@ def link_delete_command(
     place: WorkspaceOptions,
     addresses: LinkAddresses = None,
     force: Annotated[
-        bool, Option("--force", help="Fail over the mirrors that are not stopped first: what they lack is lost.")
+        bool, Option("--force", help="First fail over mirrors that are not stopped; records not yet copied are lost.")
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Delete links; the topics of their stopped mirrors stay. Refused while mirrors follow, unless that is forced."""
+    """Delete links; the topics of their stopped mirrors stay. Refused while mirrors copy, unless --force is given."""
     from reconciler.cli.orders import ask_before_change, open_emergency, show_order_result
     from reconciler.operations.mirrors.link_orders import order_links
     from reconciler.planning.orders import DeleteLinkOrder
@@ -485,7 +486,7 @@ def link_pause_command(
     dry_run: DryRun = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Stop all mirrors of links from fetching, and what the links sync; mirrors keep what they have."""
+    """Stop all mirrors of links from fetching, and all that the links sync. Records stay readable."""
     _pause_links(acting, files, place, addresses, is_paused=True, is_dry_run=dry_run, form=form)
 
 
@@ -498,7 +499,7 @@ def link_resume_command(
     dry_run: DryRun = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Let paused links go on; mirrors that were paused themselves stay so."""
+    """Resume paused links. Mirrors that were paused by themselves stay paused."""
     _pause_links(acting, files, place, addresses, is_paused=False, is_dry_run=dry_run, form=form)
 
 

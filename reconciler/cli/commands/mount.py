@@ -46,7 +46,7 @@ def cancel_command(
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Stop a mount or unmount that has begun, and undo what it did: the topics are as before."""
+    """Stop a mount or unmount in progress, and undo it."""
     from reconciler.cli.text.mounts_text import format_cancellation
 
     _request_and_show(
@@ -69,7 +69,7 @@ def delete_command(
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Drop the record of a migration that is planned, finished or cancelled."""
+    """Delete the record of a planned, finished or cancelled migration."""
     from reconciler.cli.text.mounts_text import format_record_deletion
 
     _request_and_show(
@@ -108,7 +108,7 @@ def list_command(
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """List what can be mounted, what is mounted since it was detached, and what is on its way, with their owners."""
+    """List topics that can be mounted, are mounted or are being moved, with their owners."""
     from reconciler.cli.json.mounts_json import MOUNTS
     from reconciler.cli.text.mounts_text import format_mountable_topics
     from reconciler.operations.clusters.mounts import list_mounts
@@ -128,19 +128,24 @@ def release_command(
     location: Annotated[
         str, Argument(metavar="LOCATION", help="<topic>/<cluster uuid>/<revision>, as `mount list` shows it.")
     ],
-    owner: Annotated[str, Option("--owner", metavar="UUID", help="The cluster that will not come back.")],
+    owner: Annotated[str, Option("--owner", metavar="UUID", help="Id of the lost cluster.")],
     cluster: Annotated[
         str | None,
-        Option("--cluster", metavar="NAME", help="By whose object storage, if several have it.", show_default=False),
+        Option(
+            "--cluster",
+            metavar="NAME",
+            help="Cluster whose object storage holds it, if several do.",
+            show_default=False,
+        ),
     ] = None,
     allow: Annotated[
         list[str] | None,
-        Option("--allow", metavar="release:LOCATION", help="Allow what is lost by it.", show_default=False),
+        Option("--allow", metavar="release:LOCATION", help="Allow the loss of records.", show_default=False),
     ] = None,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Take a topic from a cluster that will not come back: what it had not uploaded is lost. For emergencies."""
+    """Take a topic from a lost cluster; records that the cluster did not upload are lost. For emergencies."""
     from reconciler.cli.json.mounts_json import MOUNT_RELEASE
     from reconciler.cli.text.mounts_text import format_release, format_release_result
     from reconciler.operations.clusters.mounts import ReleaseRequest, release_topic
@@ -166,7 +171,7 @@ def status_command(
     cluster: Cluster = None,
     form: TextOrJson = "text",
 ) -> None:
-    """Show mounts and unmounts in progress: how far each is, what it waits for, and which commands it accepts."""
+    """Show mounts and unmounts in progress: progress, what each waits for, and the commands that it accepts."""
     from reconciler.cli.json.mounts_json import MOUNT_STATUS
     from reconciler.cli.text.mounts_text import format_migrations
     from reconciler.operations.clusters.mounts import read_mount_status
@@ -211,7 +216,7 @@ def topic_mount_command(
     yes: Yes = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Attach topics that lie detached in object storage, several as one migration. For emergencies."""
+    """Attach detached topics from object storage, several as one migration. For emergencies."""
     if to is not None and finish:
         raise UsageError(
             "--to was given when the mount was begun", hint="Name the topic by the name it gets: --finish ADDR"

@@ -40,7 +40,7 @@ def create_command(
     dry_run: DryRun = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Make a namespace now. For emergencies: the next plan shows what the files do not say."""
+    """Create a namespace now. For emergencies: the next plan lists it as unmanaged until a file declares it."""
     from reconciler.cli.orders import open_emergency, show_order_result
     from reconciler.operations.clusters.namespaces import change_namespace
     from reconciler.planning.orders import CreateNamespaceOrder
@@ -116,7 +116,7 @@ def delete_command(
     yes: Yes = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Delete a namespace with its topics now. What goes is shown first."""
+    """Delete a namespace with its topics now. Shows what would be deleted, then asks."""
     from reconciler.cli.orders import ask_before_change, open_emergency, show_order_result
     from reconciler.operations.clusters.namespaces import change_namespace
     from reconciler.planning.orders import DeleteNamespaceOrder
@@ -174,7 +174,7 @@ def move_command(
     dry_run: DryRun = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Move topics to another namespace now, with records, offsets and ids. The next plan shows what the files say."""
+    """Move topics to another namespace now, with records, offsets and ids. Change the files afterwards."""
     from reconciler.cli.orders import open_emergency, show_order_result
     from reconciler.operations.clusters.namespaces import change_namespace
     from reconciler.planning.orders import MoveTopicsOrder

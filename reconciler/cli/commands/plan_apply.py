@@ -105,7 +105,7 @@ def apply_command(
         Option(
             "--expect-digest",
             metavar="DIGEST",
-            help="Apply only the approved plan with this digest, or what a run of it left to do.",
+            help="Apply only the plan with this digest, or the rest of a run of it.",
             show_default=False,
         ),
     ] = None,
@@ -114,22 +114,22 @@ def apply_command(
         Option(
             "--approved-in",
             metavar="N|auto",
-            help="Do the plan that was approved in this pull request; auto: in the one of this run, or that was merged "
-            "with its commit.",
+            help="Apply the plan that was approved in this pull request; auto: the one of this pipeline, "
+            "or the one merged with its commit.",
             show_default=False,
         ),
     ] = None,
     only_drift: Annotated[
-        bool, Option("--only-drift", help="Only set back what drifted; what the files changed stays undone.")
+        bool, Option("--only-drift", help="Only reset what drifted; changes of the files are not applied.")
     ] = False,
     resume: Annotated[
-        bool, Option("--resume", help="Finish the open run's own plan and nothing else; it was approved.")
+        bool, Option("--resume", help="Only finish the plan of the open run, which was approved.")
     ] = False,
     detach: Annotated[
-        bool, Option("--detach", help="Leave the copying of records to a later `apply --resume`, and need no Spark.")
+        bool, Option("--detach", help="Leave the copying of records to a later `apply --resume`; needs no Spark.")
     ] = False,
 ) -> None:
-    """Plan, confirm, do. With FILE: the same as it holds or less, never more."""
+    """Plan, ask, and apply. With FILE: apply that plan or less, never more."""
 
     def do(hooks: Hooks, before: PhaseLine) -> ApplyOutcome:
         from reconciler.operations.apply import ApplyOptions, apply
@@ -177,7 +177,7 @@ def destroy_command(
         bool, Option("--include-adopted", help="Delete also what was adopted; by default it is forgotten.")
     ] = False,
 ) -> None:
-    """Plan and apply the removal of what this workspace created; what it adopted is forgotten."""
+    """Plan and apply the removal of what this workspace created. Adopted resources stay, no longer managed."""
 
     def do(hooks: Hooks, before: PhaseLine) -> ApplyOutcome:
         from reconciler.operations.apply import DestroyOptions, destroy
@@ -232,7 +232,7 @@ def drift_command(
         ),
     ] = None,
 ) -> None:
-    """Say where clusters have moved away from the files. Changes none of them; exits 3 where they have.
+    """Show changes that were made on the clusters since the last apply. Changes nothing; exits 3 if there are any.
 
     --issue opens, updates and closes one issue for each workspace and environment, with the patch of --accept and the
     owners that CODEOWNERS names. --webhook sends `{"text": …}`, as Slack takes it; with --issue only when that changes.

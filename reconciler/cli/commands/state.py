@@ -35,7 +35,7 @@ def diff_command(
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """Show what two states say differently. Asks no cluster."""
+    """Show the differences between two states. Reads no cluster."""
     from reconciler.cli.json.states_json import STATE_DIFF
     from reconciler.cli.text.states_text import format_state_diff
     from reconciler.operations.state_views import state_diff
@@ -82,7 +82,7 @@ def mv_command(
     lock_timeout: LockTimeout = "10m",
     form: TextOrJson = "text",
 ) -> None:
-    """Record a resource under another address, a namespace with all in it. Touches no cluster."""
+    """Record a resource under another address, a namespace with all its resources. Changes no cluster."""
     from reconciler.cli.json.states_json import STATE_MOVES
     from reconciler.cli.orders import show_plan
     from reconciler.cli.text.states_text import format_moves
@@ -118,7 +118,7 @@ def repair_command(
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Make a lost, damaged or outdated lockfile anew from the snapshots and journals beside it."""
+    """Rebuild a lost, damaged or outdated lockfile from the snapshots and journals next to it."""
     from reconciler.cli.json.states_json import STATE_REPAIR
     from reconciler.cli.text.states_text import format_repair, format_repair_result
     from reconciler.operations.state_edit import state_repair
@@ -147,7 +147,7 @@ def rm_command(
     lock_timeout: LockTimeout = "10m",
     form: TextOrJson = "text",
 ) -> None:
-    """Stop owning resources. Touches no cluster; what the files still declare, the next apply adopts again."""
+    """Stop owning resources. Changes no cluster; the next apply adopts again what the files still declare."""
     from reconciler.cli.json.states_json import STATE_REMOVAL
     from reconciler.cli.orders import show_plan
     from reconciler.cli.text.states_text import format_forget_question, format_forget_result
@@ -185,7 +185,7 @@ def rollback_plan_command(
     ] = None,
     form: AnyForm = "text",
 ) -> None:
-    """Plan back to what was applied as an earlier state. Changes nothing; `apply FILE` does it."""
+    """Plan back to an earlier state. Changes nothing; `apply FILE` applies the plan."""
     from dataclasses import replace
 
     from reconciler.cli.output_files import check_output

@@ -51,7 +51,7 @@ def alter_command(
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask about a loss, or what cannot be undone.")] = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Change a topic's configs or add partitions now. For emergencies: the next drift shows what files do not say."""
+    """Change configs of a topic or add partitions now. For emergencies: `drift` shows what differs from files."""
     configs = parse_config_changes(set_, delete)
     if not configs and partitions is None:
         raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE, --delete KEY or --partitions N")
@@ -115,7 +115,7 @@ def delete_command(
     yes: Yes = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Delete topics now, with their records. For emergencies: the next plan shows what files still declare."""
+    """Delete topics now, with their records. For emergencies: the next plan creates those that a file declares."""
     from reconciler.cli.orders import ask_before_change, open_emergency, show_order_result
     from reconciler.operations.clusters.topic_orders import delete_topics
 
@@ -178,7 +178,7 @@ def consume_command(
         bool, Option("--skip-missing", help="Skip offsets whose object is missing or damaged, and list them.")
     ] = False,
 ) -> None:
-    """Read a topic's records, or those of all topics that match, up to the end as it is at the start."""
+    """Read the records of one topic, or of all that match, up to the end at the start of the command."""
     from reconciler.cli.output_files import KINDS, check_output
     from reconciler.operations.clusters.consume import ConsumeOptions, consume
     from reconciler.operations.steps.runner import Stop
@@ -359,7 +359,7 @@ def storage_command(
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """Show what topics take, tier by tier: one topic by partition, several or all of them by their sums."""
+    """Show the size of topics on local disk and in object storage: of one topic by partition, of several in total."""
     patterns = addresses or []
     if len(patterns) == 1 and "*" not in patterns[0]:
         from reconciler.cli.json.clusters_json import STORAGE

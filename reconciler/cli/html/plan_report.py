@@ -19,7 +19,7 @@ from reconciler.cli.html.report import (
 from reconciler.cli.text.amounts import (
     format_field_name,
     format_field_sides,
-    format_value,
+    format_field_value,
     is_nested,
     list_leaf_changes,
 )
@@ -159,7 +159,7 @@ def _list_changed_fields(action: Action) -> Iterator[Cells]:
     if isinstance(action, Create) and not list_changes(action):
         for path, value in list_resource_fields(action.after).items():
             if value not in ([], None):
-                yield build_cells(format_field_name(path), (None, format_value(path, value)))
+                yield build_cells(format_field_name(path), (None, format_field_value(path, value)))
 
 
 def _list_change_cells(change: Change) -> Iterator[Cells]:
@@ -251,8 +251,8 @@ def _build_drift_entries(parts: Sections, plan: Plan) -> Iterator[PageRow]:
             cluster=cluster_of(address) or "",
             flags=("ignored",) if finding.ignored else (),
             facts=(
-                ("last applied", format_value(finding.path, finding.recorded)),
-                ("on the cluster", format_value(finding.path, finding.observed)),
+                ("last applied", format_field_value(finding.path, finding.recorded)),
+                ("on the cluster", format_field_value(finding.path, finding.observed)),
                 *((("comes from", finding.origin),) if finding.origin else ()),
             )
             if finding.path

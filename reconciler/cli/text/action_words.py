@@ -10,9 +10,9 @@ from reconciler.cli.text.amounts import (
     format_changes,
     format_configs,
     format_field_name,
+    format_field_value,
     format_inherited_configs,
     format_json,
-    format_value,
     is_nested,
 )
 from reconciler.cli.text.lines import Line, Span, Tone, make_line
@@ -159,7 +159,7 @@ def format_reason(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912
         case Reason.RECOVERED:
             return _describe_recovery(action)
         case Reason.ONLY_A_PREFIX:
-            return "only its prefix exists; destroy deletes it and its access rules"
+            return "only a prefix until now; destroy removes it and its access rules"
         case Reason.RECREATED:
             text = _RECREATED_TOPIC if kind_of(action.address) == "topic" else _RECREATED
             return f"{text}; the new one stays" if isinstance(action, Forget) else text
@@ -543,11 +543,11 @@ def list_details(resource: Resource) -> list[str]:
 def _format_field(path: str, value: Value) -> Iterator[str]:
     name = format_field_name(path)
     if path.startswith(ACLS):
-        yield f"{name}: {format_value(path, value)}"
+        yield f"{name}: {format_field_value(path, value)}"
     elif isinstance(value, tuple) and is_nested(value, ()):
         yield from (f"{name} {format_json(item)}" for item in value)
     else:
-        yield f"{name} {format_value(path, value)}"
+        yield f"{name} {format_field_value(path, value)}"
 
 
 def format_note(action: Action) -> str:
@@ -606,7 +606,7 @@ def _summarize_namespace(spec: NamespaceSpec) -> str:
     parts = [format_configs(spec.configs), format_acls(spec.acls)]
     if spec.quotas is not None:
         limits = {f"quotas.{name}": limit for name, limit in spec.quotas.model_dump().items() if limit is not None}
-        parts += [f"{path} {format_value(path, limit)}" for path, limit in limits.items()]
+        parts += [f"{path} {format_field_value(path, limit)}" for path, limit in limits.items()]
     if spec.encryption is not None:
         parts.append(f"encrypted under {spec.encryption.kms_key_id}")
     return _join_nonempty(*parts)
@@ -621,7 +621,7 @@ def format_acls(acls: Sequence[TopicAcl]) -> str:
     rules = to_rule_fields(acls)
     if len(rules) > _MAX_VALUES:
         return pluralize(len(rules), "access rule")
-    return ", ".join(f"{format_field_name(path)}: {format_value(path, rules[path])}" for path in sorted(rules))
+    return ", ".join(f"{format_field_name(path)}: {format_field_value(path, rules[path])}" for path in sorted(rules))
 
 
 def _describe_adoption(action: Adopt) -> str:
@@ -638,7 +638,9 @@ def _describe_transition(action: Transition) -> str:
     if action.machine == MIRROR.name:
         entry = action.parameters.get("entry")
         return f"{action.verb}: {action.from_state} → {action.to_state}{f', for {entry}' if entry else ''}"
-    parameters = "".join(f", {key} {format_value(key, action.parameters[key])}" for key in sorted(action.parameters))
+    parameters = "".join(
+        f", {key} {format_field_value(key, action.parameters[key])}" for key in sorted(action.parameters)
+    )
     return (
         f"{action.verb}: {action.from_state} → {action.to_state}{parameters}{format_inherited_configs(action.changes)}"
     )

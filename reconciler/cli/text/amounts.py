@@ -166,7 +166,7 @@ def format_field_name(path: str) -> str:
     return f"acl {path.removeprefix(ACLS)}" if path.startswith(ACLS) else path.removeprefix(_CONFIGS)
 
 
-def format_value(path: str, value: Value | list[object]) -> str:
+def format_field_value(path: str, value: Value | list[object]) -> str:
     """Format the value of a field with its unit."""
     if path.startswith(_CONFIGS) and (value is None or isinstance(value, str)):
         return format_value(format_field_name(path), value)
@@ -196,7 +196,7 @@ def format_field_change(path: str, before: Value | list[object], after: Value | 
 
 def format_field_sides(path: str, before: Value | list[object], after: Value | list[object]) -> tuple[str, str]:
     """Format both values of a field; a long number gives both its unit."""
-    texts = [format_value(path, before), format_value(path, after)]
+    texts = [format_field_value(path, before), format_field_value(path, after)]
     if isinstance(before, str) and isinstance(after, str):
         for long, (raw, other) in enumerate(((before, after), (after, before))):
             quantity = _LONG_NUMBER.fullmatch(texts[long])
@@ -232,7 +232,7 @@ def format_inherited_configs(changes: Sequence[Change]) -> str:
 
 
 def _format_rule_change(change: Change) -> str:
-    sides = [format_value(change.path, side) for side in (change.before, change.after) if side is not None]
+    sides = [format_field_value(change.path, side) for side in (change.before, change.after) if side is not None]
     sign = "+" if change.before is None else "-" if change.after is None else ""
     return f"{sign}{format_field_name(change.path)}: {' → '.join(sides)}"
 
@@ -241,14 +241,14 @@ def format_configs(configs: Mapping[str, str], prefix: str = _CONFIGS) -> str:
     """Format configs or cluster properties; only their number if there are many."""
     if len(configs) > _MAX_CONFIGS:
         return f"{len(configs)} {prefix.rstrip('.')}"
-    return ", ".join(f"{key} {format_value(prefix + key, configs[key])}" for key in sorted(configs))
+    return ", ".join(f"{key} {format_field_value(prefix + key, configs[key])}" for key in sorted(configs))
 
 
 def format_quota_usage(usage: Iterable[QuotaUsage]) -> str:
     """Format the use of quotas: `topics 3 of 100, bytes 2 GiB of 1TiB`."""
     return ", ".join(
         f"{row.quota} {'?' if row.used is None else format_bytes(row.used) if row.quota == 'bytes' else row.used}"
-        f" of {format_value(f'quotas.{row.quota}', row.limit)}"
+        f" of {format_field_value(f'quotas.{row.quota}', row.limit)}"
         for row in usage
     )
 

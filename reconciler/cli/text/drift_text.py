@@ -11,11 +11,14 @@ from reconciler.cli.hint_rewrite import add_typed_options
 from reconciler.cli.present import format_finding
 from reconciler.cli.text.amounts import format_field_change, format_field_name
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, align_rows, make_line
-from reconciler.cli.text.markdown import LIMIT, NamedLine,
+from reconciler.cli.text.markdown import (
+    LIMIT,
+    NamedLine,
     build_fold,
     code_cell,
     code_span,
-    fence_block, fit_names,
+    fence_block,
+    fit_names,
     group_addresses,
     table_row,
 )

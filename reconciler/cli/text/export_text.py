@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.cli.text.lines import Line, Span, Tone, make_line
 from reconciler.cli.text.topics_text import format_time
 from reconciler.operations.export_archives import NEVER_KEPT, describe_next_offsets
+from reconciler.resources.address import kind_of
 from reconciler.runtime.text import format_bytes, format_elapsed, pluralize
 
 if TYPE_CHECKING:
@@ -22,6 +26,10 @@ if TYPE_CHECKING:
 
 _MAX_ROWS: Final = 50
 _MAX_FILES: Final = 8
+_PLURALS: Final = {"policy": "policies"}
+_MANY_NAMESPACES: Final = 10
+_FEW_TOPICS: Final = 5
+"""Fewer topics than this in a namespace, on average, make an export of many small files."""
 _NOT_KEPT: Final = (
     "Not in object storage: records that were not uploaded, access rules, quotas, encryption and configs of "
     "namespaces (what topics inherited is their own now), links, and the offsets of consumer groups. A cluster stores "
@@ -31,12 +39,17 @@ _NOT_KEPT: Final = (
 
 def format_export(exported: ExportResult) -> list[Line]:
     """Format the exported resources, from where topics are recovered, and omissions."""
-    lines = [
-        shown for address in exported.addresses[:_MAX_ROWS] for shown in _format_exported_resource(exported, address)
-    ]
-    more = len(exported.addresses) - _MAX_ROWS
-    if more > 0:
-        lines.append(make_line(f"and {more:,} more"))
+    if exported.is_archived:
+        lines = [
+            shown
+            for address in exported.addresses[:_MAX_ROWS]
+            for shown in _format_exported_resource(exported, address)
+        ]
+        more = len(exported.addresses) - _MAX_ROWS
+        if more > 0:
+            lines.append(make_line(f"and {more:,} more"))
+    else:
+        lines = list(_format_addresses(exported.addresses))
     for left in exported.left_out:
         lines.append(
             make_line(Span("! ", Tone.DANGER), Span(left.place, Tone.STRONG), f" left out: {left.error.message}")
@@ -48,6 +61,21 @@ def format_export(exported: ExportResult) -> list[Line]:
     if exported.files:
         lines.append(_format_written_files(len(exported.addresses), exported.files))
     return lines
+
+
+def format_workspace_advice(exported: ExportResult, folder: str) -> Iterator[Line]:
+    """Format advice after the export of a whole workspace; `folder` is relative to the current directory."""
+    if not exported.files:
+        return
+    counts = Counter(map(kind_of, exported.addresses))
+    if counts["namespace"] > _MANY_NAMESPACES and counts["topic"] < _FEW_TOPICS * counts["namespace"]:
+        namespaces, topics = pluralize(counts["namespace"], "namespace"), pluralize(counts["topic"], "topic")
+        yield make_line(
+            f"{namespaces} for {topics}. For fewer, delete the folder and export again with --min-topics 10;"
+        )
+        yield make_line("    with --min-topics 0, only prefixes of access rules become namespaces.")
+    yield make_line("")
+    yield make_line(f"Next:  {'' if folder == '.' else f'cd {shlex.quote(folder)}, then  '}reconciler plan")
 
 
 def _format_metadata(exported: ExportResult) -> Iterator[Line]:
@@ -105,7 +133,8 @@ def _format_time_and_age(at_ms: int, now_ms: int) -> str:
 
 def _format_inexpressible(exported: ExportResult) -> Iterator[Line]:
     for left in exported.unsaid[:_MAX_ROWS]:
-        yield make_line(Span("! ", Tone.CHANGE), Span(left.place, Tone.STRONG), f" is not set: {left.error.message}")
+        place = Span(left.place, Tone.STRONG)
+        yield make_line(Span("! ", Tone.CHANGE), place, f" is not exported: {left.error.message}")
     more = len(exported.unsaid) - _MAX_ROWS
     if more > 0:
         yield make_line(f"and {more:,} more (--format json has all)")
@@ -115,16 +144,9 @@ def _format_inexpressible(exported: ExportResult) -> Iterator[Line]:
 
 def _format_written_files(manifests: int, files: Sequence[Path]) -> Line:
     within = f" in {pluralize(len(files), 'file')}" if 1 < len(files) != manifests else ""
-    return line(f"Wrote {counted(manifests, 'manifest')}{within} under {os.path.commonpath(files)}")
-    return make_line(f"Wrote {counted(manifests, 'manifest')}{within}: {_join_file_names(files)}")
-
-
-def _join_file_names(files: Sequence[Path]) -> str:
-    named = ", ".join(map(str, files[:_MAX_FILES]))
-    more = len(files) - _FILES_SHOWN
-    return named if more <= 0 else f"{named} and {pluralize(more, 'file')} more"
-    more = len(files) - _MAX_FILES
-    return named if more <= 0 else f"{named} and {counted(more, 'file')} more"
+    if len(files) > _MAX_FILES:
+        return make_line(f"Wrote {pluralize(manifests, 'manifest')}{within} under {os.path.commonpath(files)}")
+    return make_line(f"Wrote {pluralize(manifests, 'manifest')}{within}: {', '.join(map(str, files))}")
 
 
 def _format_exported_resource(exported: ExportResult, address: Address) -> Iterator[Line]:
@@ -148,19 +170,22 @@ _INDEX: Final = re.compile(r"\[[0-9]+\]")
 def format_import(imported: ImportResult) -> list[Line]:
     """Format the imported resources, omissions, what manifests cannot express, and the written files."""
     return [
-        *_format_addresses(imported),
+        *_format_addresses(imported.addresses),
         *_format_left_out(imported.left_out),
         *_format_inexpressible_import(imported.unsaid),
         *_format_closing(imported),
     ]
 
 
-def _format_addresses(imported: ImportResult) -> Iterator[Line]:
-    for address in imported.addresses[:_MAX_ROWS]:
-        yield make_line(Span("+ ", Tone.ADD), address)
-    more = len(imported.addresses) - _MAX_ROWS
-    if more > 0:
-        yield make_line(f"and {more:,} more")
+def _format_addresses(addresses: Sequence[Address]) -> Iterator[Line]:
+    """Yield each address, or the number of each kind if there are many."""
+    if len(addresses) <= _MAX_ROWS:
+        yield from (make_line(Span("+ ", Tone.ADD), address) for address in addresses)
+        return
+    counts = Counter(map(kind_of, addresses))
+    yield make_line(
+        Span("+ ", Tone.ADD), ", ".join(pluralize(number, kind, _PLURALS.get(kind)) for kind, number in counts.items())
+    )
 
 
 def _format_left_out(lost: Sequence[NotImported]) -> Iterator[Line]:

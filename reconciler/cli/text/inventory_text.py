@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.text.action_words import choose_action_mark, format_headline, format_note, name_action
-from reconciler.cli.text.amounts import format_quota_usage, format_value
+from reconciler.cli.text.amounts import format_field_value, format_quota_usage
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, align_rows, make_line, make_table
 from reconciler.cli.text.markdown import escape_mermaid_label
 from reconciler.cli.text.sections import format_drift_change, format_waiting
@@ -177,7 +177,7 @@ def _build_field_cells(
 def _format_value_cell(path: str, side: Mapping[str, Any]) -> str:
     if path not in side:
         return _ABSENT_MARK
-    return format_value(path, side[path])
+    return format_field_value(path, side[path])
 
 
 def _format_facts(shown: ResourceView) -> list[Line]:

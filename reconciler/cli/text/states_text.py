@@ -10,7 +10,7 @@ from reconciler.cli.text.amounts import (
     format_changes,
     format_field_change,
     format_field_name,
-    format_value,
+    format_field_value,
     is_nested,
     list_leaf_changes,
 )
@@ -138,7 +138,9 @@ def _index_leaves(name: str, move: Move | None) -> dict[str, str]:
 def _format_side(path: str, move: Move | None) -> str:
     if move is None:
         return _LEFT_ALONE
-    return format_field_change(path, move.before, move.after) if move.has_before else format_value(path, move.after)
+    return (
+        format_field_change(path, move.before, move.after) if move.has_before else format_field_value(path, move.after)
+    )
 
 
 def _format_omitted(count: int) -> list[Line]:
@@ -180,7 +182,7 @@ def format_recorded_resource(entry: StateEntry) -> list[Line]:
         "protected": "yes" if recorded.protect else "",
     }
     fields = list_resource_fields(recorded.resource)
-    cells = [(path, format_value(path, fields[path]), recorded.origins.get(path, "")) for path in sorted(fields)]
+    cells = [(path, format_field_value(path, fields[path]), recorded.origins.get(path, "")) for path in sorted(fields)]
     return [
         make_line(Span(entry.address, Tone.STRONG)),
         *(make_line(Span(f"  {word:<12}", Tone.QUIET), text) for word, text in facts.items() if text),

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.text.amounts import format_configs, format_quota_usage, format_value
+from reconciler.cli.text.amounts import format_configs, format_field_value, format_quota_usage
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, make_line, make_plain_table, make_table
 from reconciler.resources.acls import ACLS
 from reconciler.resources.address import cluster_of
@@ -41,9 +41,13 @@ def format_group(described: DescribedGroup) -> list[Line]:
     group = described.group
     rows = [
         (
-            *(row.topic, str(row.partition),
+            *(
+                row.topic,
+                str(row.partition),
                 _format_count_or_dash(row.committed),
-                _format_count_or_dash(row.lag), *_build_end_cells(row)),
+                _format_count_or_dash(row.lag),
+                *_build_end_cells(row),
+            ),
             *(format_time(row.at_ms), _explain_outside_log(row)),
         )
         for row in group.offsets
@@ -97,7 +101,7 @@ def format_group_deletion(deletion: GroupDeletion) -> list[Line]:
     """Format the offsets that are deleted."""
     group, topic = deletion.group, deletion.topic
     rows = [row for row in group.offsets if row.committed is not None and topic in {None, row.topic}]
-    what = "all it has" if topic is None else f"what it has of {topic}"
+    what = "all offsets" if topic is None else f"offsets of {topic}"
     cells = [
         (row.topic, str(row.partition), _format_count_or_dash(row.committed), _format_count_or_dash(row.lag))
         for row in rows
@@ -110,13 +114,19 @@ def format_group_deletion(deletion: GroupDeletion) -> list[Line]:
 
 def format_reset_result(reset: GroupReset) -> list[Line]:
     """Format the result of a reset."""
-    return [make_line(f"Reset {pluralize(len(reset.moves), 'partition')} of group {reset.group}")] if reset.moves else []
+    return (
+        [make_line(f"Reset {pluralize(len(reset.moves), 'partition')} of group {reset.group}")] if reset.moves else []
+    )
 
 
 def format_deletion_result(deletion: GroupDeletion) -> list[Line]:
     """Format the result of a deletion."""
     what = f"group {deletion.group.name}"
-    return [make_line(f"Deleted {what}" if deletion.topic is None else f"Deleted what {what} had of {deletion.topic}")]
+    return [
+        make_line(
+            f"Deleted {what}" if deletion.topic is None else f"Deleted the offsets of {what} for {deletion.topic}"
+        )
+    ]
 
 
 def format_group_state(group: ConsumerGroup) -> str:
@@ -422,7 +432,8 @@ def _format_compaction(profiled: ProfiledTopic) -> Iterator[Line]:
 def format_acl_table(rows: Sequence[AclRow]) -> list[Line]:
     """Format a table of access rules and their origins."""
     cells = [
-        (row.path.removeprefix(ACLS), format_value(row.path, tuple(row.rule.operations)), row.origin) for row in rows
+        (row.path.removeprefix(ACLS), format_field_value(row.path, tuple(row.rule.operations)), row.origin)
+        for row in rows
     ]
     return [EMPTY, *make_table(("access rule", "operations", "comes from"), cells)] if cells else []
 
@@ -493,7 +504,9 @@ def _build_partition_cells(row: PartitionRow) -> tuple[str | Span, ...]:
 def count_hidden_defaults(hidden: int) -> list[Line]:
     """Format the number of hidden defaults; empty if none is hidden."""
     return (
-        [make_line(Span(f"{pluralize(hidden, 'default')} not shown: see them with --all", Tone.QUIET))] if hidden else []
+        [make_line(Span(f"{pluralize(hidden, 'default')} not shown: see them with --all", Tone.QUIET))]
+        if hidden
+        else []
     )
 
 
@@ -564,7 +577,8 @@ def format_check_result(cluster: CheckedCluster) -> list[Line]:
     checked = cluster.checked
     lines = [
         make_line(Span(cluster.address, Tone.STRONG), f"  {cluster.url}"),
-        make_line(f"  {_format_checked_counts(checked)}")]
+        make_line(f"  {_format_checked_counts(checked)}"),
+    ]
     if cluster.mended:
         lines += [EMPTY, make_line(Span("MENDED", Tone.ADD))]
         lines += [make_line("  ", Span("✓ ", Tone.ADD), repair.what) for repair in cluster.mended]

@@ -92,7 +92,7 @@ def validate_config_value(where: str, key: str, value: str) -> str | None:
 _RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
 
 
-def list_synced_configs(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, ...]:
+def find_synced_configs(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, ...]:
     """Return the configs that a mirror copies from its source; none if its link was deleted."""
     synced = (list_synced_configs(link) for link in catalog.links.values() if link.id == mirror.link_id)
     return next(synced, ())
@@ -104,7 +104,7 @@ def syncs_start_offsets(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
     It does if its link syncs both retention limits; otherwise it expires records itself (F-C-055).
     """
     mirror = topic.active_mirror
-    return mirror is not None and {*list_synced_configs(catalog, mirror)} >= _RETENTION
+    return mirror is not None and {*find_synced_configs(catalog, mirror)} >= _RETENTION
 
 
 def find_configs_to_sync(
@@ -136,7 +136,7 @@ def _list_inherited_values(catalog: Catalog | Draft, full_name: str) -> dict[str
 
 def check_not_synced(full_name: str, mirror: MirrorEntry, keys: Iterable[str], catalog: Catalog | Draft) -> None:
     """Refuse to set configs that a mirror copies from its source."""
-    check_own_configs(full_name, list_synced_configs(catalog, mirror), keys)
+    check_own_configs(full_name, find_synced_configs(catalog, mirror), keys)
 
 
 # The key of the innermost namespace wins (SSE-KMS; planned by KIP-37).

@@ -385,7 +385,9 @@ class _DecidedPartition:
         gate = AppendGate(self.store, self.catalog, self.written.full_name, self.written.topic_id, find_writer(topic))
         try:
             gate.append_to_head(
-                self.written.partition, lambda head, _epoch: self.decided.complete_head(head, self.now_ms), mark=create_mark()
+                self.written.partition,
+                lambda head, _epoch: self.decided.complete_head(head, self.now_ms),
+                mark=create_mark(),
             )
         except UserError:
             after = self._find_topic()

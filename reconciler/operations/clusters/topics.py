@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from reconciler.resources.groups import ConsumerGroup
     from reconciler.resources.measures import Measure, TopicStorage
     from reconciler.resources.topic_profile import Profile
+
+_SEPARATOR: Final = re.compile("[._-]")
+"""Characters that may end a namespace in topic names on brokers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +163,21 @@ def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
         observed = provider.observe(Scope((cluster_address(cluster), topic, mirror, *namespaces)))
         if topic not in observed and mirror not in observed:
             provider.open_log(topic)  # Reject callers that may not learn whether it exists.
-            provider.log(topic)
     for address in (topic, mirror):
         if address in observed:
             hidden = observed[address].hidden
             if hidden is not None:
                 raise hidden
             return address, observed
-    raise NotFoundError(f"{topic} does not exist", hint="List the existing ones with: reconciler topic list")
+    near = _find_similar(topic, [shown.address for shown in provider.read_overview().topics])
+    hint = format_suggestion(near, otherwise="List the existing ones with: reconciler topic list")
+    raise NotFoundError(f"{topic} does not exist", hint=hint)
+
+
+def _find_similar(topic: Address, known: Sequence[Address]) -> Sequence[str]:
+    """Return the address whose name differs only in separators, such as the name on the brokers; else a similar one."""
+    folded = _SEPARATOR.sub(":", topic)
+    return [address for address in known if _SEPARATOR.sub(":", address) == folded][:1] or find_similar(topic, known)
 
 
 def _may_match_cluster(cluster: str, pattern: str) -> bool:

@@ -147,7 +147,7 @@ class ApprovedPlan:
         refuse_other_state(self.plan, basis.snapshot.lineage)
         self.check_unused(now, basis, store)
         held = ApprovalCheck(
-            compare(self.plan, now), find_state_advance(_read_plan_base(self.plan), basis.snapshot, store)
+            compare_plans(self.plan, now), find_state_advance(_read_plan_base(self.plan), basis.snapshot, store)
         )
         comparison = held.difference
         hint = _SAVE_AGAIN if self.use else _ASK_AGAIN

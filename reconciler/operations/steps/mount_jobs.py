@@ -249,7 +249,8 @@ class Unmount(_MountJobRun):
         return self._store_move(replace(move, state=_S.EXECUTING))
 
     def _archive_and_cut_over(
-        self, move: MountJob, archive: Archive, topic: ArchivableTopic) -> tuple[MountJob, ArchiveResult]:
+        self, move: MountJob, archive: Archive, topic: ArchivableTopic
+    ) -> tuple[MountJob, ArchiveResult]:
         from reconciler.archives.archive import describe_archive
         from reconciler.jobs.archive import archive_records as archived
         from reconciler.records.log import find_changed_partitions

@@ -78,7 +78,9 @@ if TYPE_CHECKING:
 def plan_record_orders(invocation: Invocation, orders: Sequence[Order], record: Record) -> Plan:
     """Plan orders that change only the record."""
     return require_executable(
-        planner.assess_draft(planner.decide_actions({}, record, {}, request=_build_plan_input(invocation, orders, {})), {})
+        planner.assess_draft(
+            planner.decide_actions({}, record, {}, request=_build_plan_input(invocation, orders, {})), {}
+        )
     )
 
 

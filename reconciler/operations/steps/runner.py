@@ -169,7 +169,9 @@ class OwnerMarks:
         self, cluster: str, take: Mapping[str, ResourceOwner | None], keep: frozenset[str], *, makes: bool = False
     ) -> Mapping[str, ResourceOwner]:
         lineage = "" if self._basis is None else self._basis.snapshot.lineage
-        return self._site.providers[cluster].record_owners(OwnerChange(self._site.make_owner(lineage), take, keep, makes))
+        return self._site.providers[cluster].record_owners(
+            OwnerChange(self._site.make_owner(lineage), take, keep, makes)
+        )
 
     def _is_recorded(self, cluster: str) -> bool:
         last = None if self._basis is None else self._basis.snapshot.record.get(cluster_address(cluster))

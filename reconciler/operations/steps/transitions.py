@@ -225,7 +225,9 @@ def add_diverged_records(providers: Mapping[str, Provider], actions: Iterable[Ac
             if links is None or links.find_diverged_records(mirror.name, {}) is None:
                 return None
             peer = require_links(get_provider(providers, mirror.source_cluster)).read_mirror(mirror.source)
-            return links.find_diverged_records(mirror.name, find_truncation_offsets(providers, mirror.cluster, mirror.name, peer))
+            return links.find_diverged_records(
+                mirror.name, find_truncation_offsets(providers, mirror.cluster, mirror.name, peer)
+            )
         except ReconcilerError as error:
             return error
 
@@ -420,9 +422,7 @@ class TransitionDriver:
         links = self._get_links(cluster)
         at = self.find_truncation_offsets(cluster, full_name, peer)
         # If the platform reports diverged records, it truncates nothing itself.
-        if (
-            approved is not None and links.find_diverged_records(full_name, {}) is None
-        ):
+        if approved is not None and links.find_diverged_records(full_name, {}) is None:
             lost = list_cut_ranges(links.read_positions(full_name), at)
             check_approved((cluster, full_name), (peer.cluster, peer.link), lost, approved)
         return at
@@ -876,7 +876,7 @@ class CatchUp:
 
     def _check_stop(self, full_name: str) -> None:
         if self.is_stopped():
-            raise IncompleteError(f"stopped before {full_name} had caught up: it was not promoted", hint=SAME_AGAIN)
+            raise IncompleteError(f"stopped before {full_name} had caught up: it was not promoted", hint=CONTINUE_HINT)
 
 
 def _compute_lag(partition: int, bound: Bounds, end: int) -> LaggingPartition:

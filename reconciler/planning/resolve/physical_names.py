@@ -192,10 +192,10 @@ class _FlatNames:
         for start in reversed(list(_list_prefixes(name, read_separator(self._cluster_spec)))):
             home = self._homes.get(start)
             if home is not None and len(start) > len(own):
-                full_name = f"{home}:{name[len(start) :]}"
+                full_name, namespace = f"{home}:{name[len(start) :]}", address_of("namespace", self.cluster, home)
                 yield self._make_finding(
                     address,
-                    f"it is {name} there, which is in {address_of('namespace', self.cluster, home)} by its name",
+                    f"its name on the brokers is {name}, which belongs to {namespace}",
                     f"Declare it as {full_name}, or rename it.",
                 )
                 return

@@ -145,7 +145,9 @@ def _wait_until_empty(find_remaining: Callable[[Sequence[str]], list[str]], name
         wait = max(min(2 * wait, _MOST_S), time.monotonic() - began)
 
 
-def to_pending_changes(actions: Iterable[ControlAction], naming: ClusterNaming) -> Iterator[PendingChange | FailedAction]:
+def to_pending_changes(
+    actions: Iterable[ControlAction], naming: ClusterNaming
+) -> Iterator[PendingChange | FailedAction]:
     """Yield the change of each action, or its failure."""
     for action in actions:
         try:

@@ -242,6 +242,7 @@ class KafkaClient:
 
     def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id, its live brokers, and the operations that we may use."""
+        check_clients_installed(cluster=self.name)
         from kafka.protocol.admin import DescribeClusterRequest
 
         # the library's own call needs version 1, which Redpanda does not have

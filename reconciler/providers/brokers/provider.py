@@ -621,7 +621,10 @@ class BrokersProvider(ABC):
         self, topics: Mapping[str, TopicMetadata], configs: Mapping[str, Mapping[str, str]]
     ) -> _LedgerContents:
         from reconciler.providers.brokers.ledger import OWNER, STATES, WORKSPACE
-        from reconciler.providers.brokers.mount_ledger import FILLED, SEALED, find_effective_seals, list_filled_configs
+        from reconciler.providers.brokers.mount_ledger import (
+            FILLED,
+            SEALED,
+            find_effective_seals,
             list_configs_after_filling,
         )
 

@@ -361,7 +361,7 @@ class CatalogBatch:
     def _alter_topic(self, draft: Draft, full_name: str, action: Update | Transition) -> str:
         wanted, entry = (
             convert_changes(action.address, action.changes, platform=_PLATFORM),
-            topic_named(draft, full_name),
+            get_topic(draft, full_name),
         )
         check_unchanged(action.address, action.changes, read_fields(entry))
         alter_topic(

@@ -298,6 +298,16 @@ def _commit(desk: Desk, group: str, topic: str, offset: int = 0) -> None:
     consumer.close()
 
 
+def test_the_name_on_the_brokers_is_answered_with_the_address(desk: Desk) -> None:
+    desk.topic("orders")
+    desk.apply()
+    on_brokers = desk.address("orders").replace(":", ".")
+    said = desk.typed("topic", "describe", on_brokers)
+    assert said.code == 1
+    assert f"{on_brokers} does not exist" in said.err
+    assert f"hint: Did you mean {desk.address('orders')}?" in said.err
+
+
 def test_a_group_is_found_by_its_full_name_too(desk: Desk) -> None:
     topic = desk.topic("orders")
     desk.apply()

@@ -429,7 +429,7 @@ class Gathering:
             first = threads.submit(self.catalog.commit, made("first"))
             assert self.is_under_way.wait(10)
             others = [threads.submit(self.catalog.commit, decide, may_go_on=check) for decide, check in commits]
-            while self.catalog.waiting < len(commits):
+            while self.catalog.waiting_commits < len(commits):
                 assert not any(each.done() for each in others)
             self.may_end.set()
         assert first.exception() is None

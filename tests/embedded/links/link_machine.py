@@ -723,16 +723,16 @@ def _opens_early(self: ClusterLinks, full_name: str, to: Any, *, operation: str,
 
 
 def _seals_what_is_there(self: ClusterLinks, topic: Any) -> Any:
-    real = link_side.hand_over
+    real = link_side.replace_writer
 
     def only_there(*asked: Any, **named: Any) -> Any:
         return real(*asked, **{**named, "makes": False})
 
-    link_side.hand_over = only_there
+    link_side.replace_writer = only_there
     try:
         return _hand(self, topic)
     finally:
-        link_side.hand_over = real
+        link_side.replace_writer = real
 
 
 def _keeps_transactions(self: ClusterLinks, full_name: str) -> None:

@@ -317,7 +317,7 @@ def test_newest_offsets_are_those_of_a_dictionary() -> None:
     asked = [b"k%d" % number for number in range(1_000)]
     assert newest.find_offsets(pa.array(asked, pa.binary())).tolist() == [known.get(key, -1) for key in asked]
     assert newest.find_offsets(pa.array([], pa.binary())).tolist() == []
-    assert NewestOffsets().of(pa.array([b"a"], pa.binary())).tolist() == [-1]
+    assert NewestOffsets().find_offsets(pa.array([b"a"], pa.binary())).tolist() == [-1]
 
 
 def test_hashes_that_share_a_half_are_told_apart() -> None:

@@ -270,7 +270,7 @@ def test_what_an_executor_wrote_into_a_copy_of_the_folder_replaces_nothing() -> 
     assert isinstance(written, PartitionRewrite)
     cluster.store.delete([key for one in written.replacements for key in one.written])
     with pytest.raises(UserError, match="is not visible to the executor on worker-7"):
-        publish_local(cluster.store, replace(written, by="worker-7:4711"), put_ms=clock.now_ms, now_ms=clock)
+        publish_local(cluster.store, replace(written, written_by="worker-7:4711"), put_ms=clock.now_ms, now_ms=clock)
     assert parts_in(cluster.store) == before
 
 

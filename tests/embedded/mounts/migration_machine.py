@@ -603,7 +603,10 @@ def _removes_first(self: OutboundSteps, state: MigrationState) -> None:
     here = self._list_attached_topics()
     catalog = self.context.catalog.read()
     self._commit_state(_S.FINISHED)
-    with patch.object(self.context.catalog, "read", lambda: catalog), patch.object(OutboundSteps, "_check_current", _nothing):
+    with (
+        patch.object(self.context.catalog, "read", lambda: catalog),
+        patch.object(OutboundSteps, "_check_current", _nothing),
+    ):
         for topic in here:
             _detach(self, topic)
 

@@ -291,6 +291,6 @@ def report(bucket: Bucket, cluster: str) -> tuple[int, int]:
     """Return how many records a topic has, and how many bytes of it wait to be uploaded."""
     opened = bucket.cluster(cluster)
     topics = StorageReport(opened.store, bucket.storage, opened.catalog.read(), opened.cluster_id)
-    (topic,) = topics.of({CLICKS: Address(f"topic/west/{CLICKS}")})
+    (topic,) = topics.report_topics({CLICKS: Address(f"topic/west/{CLICKS}")})
     assert not [each.problem for each in topic.partitions if each.problem]
     return sum(each.log_records for each in topic.partitions), sum(each.pending_bytes or 0 for each in topic.partitions)

@@ -46,14 +46,14 @@ class Lines(RecentHeads):
         self.is_over = False
         super().__init__()
 
-    def join(self, line: object, ours: PendingAppend) -> None:
-        super().join(line, ours)
+    def join_line(self, line: object, ours: PendingAppend) -> None:
+        super().join_line(line, ours)
         with self.changed:
             self.standing[line] += 1
             self.changed.notify_all()
 
-    def leave(self, line: object, ours: PendingAppend) -> None:
-        super().leave(line, ours)
+    def leave_line(self, line: object, ours: PendingAppend) -> None:
+        super().leave_line(line, ours)
         with self.changed:
             self.standing[line] -= 1
 
@@ -424,7 +424,7 @@ def test_heads_travel_without_what_is_known_and_without_those_who_wait() -> None
     heads = RecentHeads()
     heads.join_line("line", PendingAppend(lambda head, _epoch: head, "mark", 1))
     alone = PendingAppend(lambda head, _epoch: head, "mark", 1)
-    copy.deepcopy(heads).join("line", alone)
+    copy.deepcopy(heads).join_line("line", alone)
     assert alone.turn.is_set()
 
 

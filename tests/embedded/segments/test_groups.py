@@ -405,7 +405,8 @@ from reconciler.objectstore.memory import MemoryStore
 cluster = EmbeddedCluster.create(MemoryStore(), now_ms=lambda: 0, new_id=lambda: "00000000-0000-4000-8000-000000000001")
 cluster.create_topic("orders")
 cluster.groups.commit("checkout", {("orders", 0): 0})
-cluster.groups.names(), cluster.groups.describe("checkout"), cluster.groups.of_topic("orders"), cluster.groups.reading()
+groups = cluster.groups
+groups.list_names(), groups.describe("checkout"), groups.list_for_topic("orders"), groups.find_topic_readers()
 sys.exit("pyarrow" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -761,11 +761,11 @@ def test_strategies_choose_among_chunks_that_nobody_shares(
 @pytest.mark.fact("F-R-052")
 @pytest.mark.parametrize(("chunks", "most"), [(1, 1), (4, 4), (5, 3), (10, 7), (100, 70)])
 def test_segments_of_few_chunks_may_be_there_whole(chunks: int, most: int) -> None:
-    assert EvictionRule.of({}).most(chunks) == most
+    assert EvictionRule.of({}).compute_max_chunks(chunks) == most
 
 
 def test_at_least_one_chunk_of_a_segment_may_stay() -> None:
-    assert EvictionRule.of({"cloud_storage_hydrated_chunks_per_segment_ratio": "0"}).most(9) == 1
+    assert EvictionRule.of({"cloud_storage_hydrated_chunks_per_segment_ratio": "0"}).compute_max_chunks(9) == 1
 
 
 # -- places

@@ -102,7 +102,7 @@ def check_whole(storage: ObjectStore, cluster: EmbeddedCluster) -> EmbeddedMetad
 def test_everything_beside_segments_is_kept_and_comes_back(storage: ObjectStore) -> None:
     west = source_in(storage)
     furnish(west)
-    done = keeper(west).keep()
+    done = keeper(west).update_stored()
     assert set(done.written) == set(PARTS)
     kept, catalog = check_whole(storage, west), west.catalog.read()
     assert list_stored_clusters(storage) == [west.cluster_id]
@@ -119,10 +119,10 @@ def test_everything_beside_segments_is_kept_and_comes_back(storage: ObjectStore)
 def test_where_nothing_changed_nothing_is_written(storage: ObjectStore) -> None:
     west = source_in(storage)
     furnish(west)
-    keeper(west).keep()
+    keeper(west).update_stored()
     watched = WatchedStore(storage)
     west.catalog.commit(lambda draft: draft.put_link("from-east", replace(draft.links["from-east"], trouble=None)))
-    assert not keeper(west, watched, NOW + 1).keep().written
+    assert not keeper(west, watched, NOW + 1).update_stored().written
     assert {call for call, _ in watched.calls} == {"get", "list"}
     assert len(watched.calls) == 3  # Twice the register, whose damage is told from its absence; one listing.
 
@@ -130,17 +130,17 @@ def test_where_nothing_changed_nothing_is_written(storage: ObjectStore) -> None:
 def test_only_the_part_that_changed_is_written_and_the_others_keep_their_age(storage: ObjectStore) -> None:
     west = source_in(storage)
     furnish(west)
-    keeper(west).keep()
+    keeper(west).update_stored()
     west.groups.commit(GROUP, {(TOPIC, 0): 9})
     watched = WatchedStore(west.store)
     reader = replace(keeper(west, at_ms=NOW + 5), store=watched)
-    assert set(reader.keep().written) == {"groups"}
+    assert set(reader.update_stored().written) == {"groups"}
     assert [key for call, key in watched.calls if call == "get" and key.startswith("groups/")] == [group_key(GROUP)]
     kept = check_whole(storage, west)
     assert {name: part.written_ms - NOW for name, part in kept.parts.items() if part.written_ms != NOW} == {"groups": 5}
     assert [found[0] for found in offsets_in(kept)[GROUP].values()] == [9]
     west.groups.delete(GROUP, force=True)
-    keeper(west).keep()
+    keeper(west).update_stored()
     assert set(offsets_in(check_whole(storage, west))) == {PLAIN}
 
 
@@ -150,14 +150,14 @@ def test_a_keeper_that_dies_at_any_write_leaves_the_older_whole_or_the_newer(at:
     storage = MemoryStore()
     west = source_in(storage)
     furnish(west)
-    keeper(west).keep()
+    keeper(west).update_stored()
     before = kept_of(storage, west)
     west.create_topic("later", partitions=1)
     west.create_namespace("other")
     west.groups.commit(GROUP, {("later", 0): 0})
     with_fuse = keeper(west, Fuse(at, done=done).on(storage))
     try:
-        with_fuse.keep()
+        with_fuse.update_stored()
     except DiedError:
         pass
     else:
@@ -166,7 +166,7 @@ def test_a_keeper_that_dies_at_any_write_leaves_the_older_whole_or_the_newer(at:
     assert not found.lost
     assert found.catalog in (before.catalog, replace(west.catalog.read(), id="", links=before.catalog.links))
     west.create_topic("latest", partitions=1)
-    keeper(west).keep()  # The next change removes what the dead process left.
+    keeper(west).update_stored()  # The next change removes what the dead process left.
     assert check_whole(storage, west).catalog.topics == west.catalog.read().topics
 
 
@@ -178,8 +178,8 @@ def test_a_swap_without_an_answer_is_found_done_the_next_time(storage: ObjectSto
             raise UnansweredError("no answer", hint="Try again.")
 
     with pytest.raises(UnansweredError):
-        keeper(west, WatchedStore(storage, after=lose)).keep()
-    assert not keeper(west).keep().written
+        keeper(west, WatchedStore(storage, after=lose)).update_stored()
+    assert not keeper(west).update_stored().written
     check_whole(storage, west)
 
 
@@ -193,21 +193,21 @@ def test_of_two_keepers_the_one_that_read_later_wins(storage: ObjectStore, what:
         if call == what and not others:
             others.append("here")
             west.create_topic("later", partitions=1)
-            keeper(west).keep()
+            keeper(west).update_stored()
 
-    late = keeper(west, WatchedStore(storage, before=overtake)).keep()
+    late = keeper(west, WatchedStore(storage, before=overtake)).update_stored()
     assert not late.written
     assert "later" in check_whole(storage, west).catalog.topics
 
 
 def test_a_keeper_that_slept_overwrites_nothing(storage: ObjectStore) -> None:
     west = source_in(storage)
-    keeper(west).keep()
+    keeper(west).update_stored()
     asleep = Stopped()
     west.create_topic("old", partitions=1)
     stopped = replace(keeper(west), may_go_on=asleep)
     with pytest.raises(UserError, match="fenced"):
-        stopped.keep()
+        stopped.update_stored()
     assert "old" not in kept_of(storage, west).catalog.topics
 
 
@@ -223,14 +223,14 @@ def test_a_root_that_was_set_back_never_overwrites_what_is_newer(storage: Object
     west = source_in(storage, store=store)
     copy = contents_of(store)
     furnish(west)
-    keeper(west).keep()
+    keeper(west).update_stored()
     before = contents_of(storage, "metadata/")
     store.delete(list(contents_of(store)))
     for key, body in copy.items():
         store.put(key, body)
     back = another(storage, store, cluster_id=west.cluster_id)
     with pytest.raises(UserError, match="its root is older than the stored metadata"):
-        keeper(back).keep()
+        keeper(back).update_stored()
     assert contents_of(storage, "metadata/") == before
 
 
@@ -255,7 +255,7 @@ def test_a_part_that_is_damaged_is_told_and_the_others_come_back(part: str, dama
     storage = MemoryStore()
     west = source_in(storage)
     furnish(west)
-    keeper(west).keep()
+    keeper(west).update_stored()
     whole = kept_of(storage, west)
     key = whole.parts[part].key
     body = contents_of(storage)[key]
@@ -269,7 +269,7 @@ def test_a_part_that_is_damaged_is_told_and_the_others_come_back(part: str, dama
         name: getattr(whole.catalog, name) for name in ("namespaces", "topics", "links") if name != part
     }
     assert (found.groups == whole.groups) is (part != "groups")
-    assert set(keeper(west).keep(checks=damage == "flipped").written) == {part}
+    assert set(keeper(west).update_stored(checks=damage == "flipped").written) == {part}
     mended = check_whole(storage, west)
     assert (mended.catalog, mended.groups) == (whole.catalog, whole.groups)
 
@@ -286,7 +286,7 @@ def test_a_part_that_is_damaged_is_told_and_the_others_come_back(part: str, dama
 def test_a_part_of_another_form_is_refused(content: dict[str, object], why: str) -> None:
     storage = MemoryStore()
     west = source_in(storage)
-    keeper(west).keep()
+    keeper(west).update_stored()
     register, key = build_metadata_key(west.cluster_id), "metadata/hand-written.json.gz"
     body = gzip.compress(orjson.dumps(content), mtime=0)
     storage.put(key, body)
@@ -303,13 +303,13 @@ def test_a_part_of_another_form_is_refused(content: dict[str, object], why: str)
 def test_a_damaged_register_is_refused_and_a_living_cluster_writes_it_anew(body: bytes) -> None:
     storage = MemoryStore()
     west = source_in(storage)
-    keeper(west).keep()
+    keeper(west).update_stored()
     key = build_metadata_key(west.cluster_id)
     storage.delete([key])
     storage.put(key, body)
     with pytest.raises(UserError, match=r"metadata\.json cannot be read"):
         read_cluster_metadata(storage, west.cluster_id)
-    keeper(west).keep()
+    keeper(west).update_stored()
     check_whole(storage, west)
 
 
@@ -318,18 +318,18 @@ def test_what_a_newer_version_wrote_stays(storage: ObjectStore) -> None:
     key, body = build_metadata_key(west.cluster_id), b'{"format": "reconciler.cluster-metadata/2"}'
     storage.put(key, body)
     with pytest.raises(NewerFormatError):
-        keeper(west).keep()
+        keeper(west).update_stored()
     assert contents_of(storage, "metadata/") == {key: body}
 
 
 def test_a_group_that_cannot_be_read_keeps_what_was_kept_of_it(storage: ObjectStore) -> None:
     west = source_in(storage)
     furnish(west)
-    keeper(west).keep()
+    keeper(west).update_stored()
     west.store.delete([group_key(GROUP)])
     west.store.put(group_key(GROUP), b"{}")
     west.groups.commit(PLAIN, {(TOPIC, 0): 6})
-    done = keeper(west).keep()
+    done = keeper(west).update_stored()
     assert ["cannot be read" in error.message for error in done.errors] == [True]
     offsets = offsets_in(check_whole(storage, west))
     assert [next(iter(offsets[group].values())) for group in (GROUP, PLAIN)] == [{0: 8}, {0: 6}]
@@ -355,9 +355,9 @@ def test_a_group_that_was_not_answered_for_is_kept_by_the_next_look(storage: Obj
     done = MetadataWriter(unread, storage, west.catalog, west.cluster_id, lambda: NOW).update_stored()
     assert ["no answer" in error.message for error in done.errors] == [True]
     assert list(check_whole(storage, west).groups) == [PLAIN]
-    assert list(keeper(west).keep().written) == ["groups"]
+    assert list(keeper(west).update_stored().written) == ["groups"]
     assert sorted(check_whole(storage, west).groups) == [PLAIN, GROUP]
-    assert not keeper(west).keep().written
+    assert not keeper(west).update_stored().written
 
 
 def test_secrets_stay_on_the_cluster_and_references_to_them_are_kept() -> None:
@@ -369,7 +369,7 @@ def test_secrets_stay_on_the_cluster_and_references_to_them_are_kept() -> None:
         draft.put_cluster(replace(draft.cluster, properties={**draft.cluster.properties, **said}))
 
     west.catalog.commit(put)
-    keeper(west).keep()
+    keeper(west).update_stored()
     bodies = b"".join(gzip.decompress(contents_of(storage)[key]) for key in part_objects(storage, west))
     assert b"s3cr3t-value" not in bodies
     assert kept_of(storage, west).catalog.cluster.properties["cloud_storage_azure_shared_key"] == "${env:SHARED}"
@@ -417,7 +417,7 @@ def test_groups_go_on_with_a_recovered_topic_within_what_it_holds(
     west.groups.commit(GROUP, {(TOPIC, 0): 8})
     west.groups.commit("ops:audit", {(TOPIC, 0): 1})
     west.groups.commit(PLAIN, {(TOPIC, 0): 99})
-    keeper(west).keep()
+    keeper(west).update_stored()
     east = another(storage)
     east.create_topic("mine", partitions=1)
     east.groups.commit(GROUP, {("mine", 0): 0})
@@ -439,7 +439,7 @@ def test_a_recovery_that_dies_at_any_write_brings_groups_once(at: int, *, done: 
     west = source_in(storage)
     west.groups.commit(GROUP, {(TOPIC, 0): 8})
     west.groups.commit(PLAIN, {(TOPIC, 0): 99})
-    keeper(west).keep()
+    keeper(west).update_stored()
     store = MemoryStore()
     begun(storage, location_in(west), store)
     fuse = Fuse(at, done=done)
@@ -458,7 +458,7 @@ def test_a_recovery_that_dies_at_any_write_brings_groups_once(at: int, *, done: 
 def test_a_copy_on_the_cluster_that_made_the_topic_has_no_groups(storage: ObjectStore) -> None:
     west = source_in(storage)
     west.groups.commit(GROUP, {(TOPIC, 0): 8})
-    keeper(west).keep()
+    keeper(west).update_stored()
     west.recover_topic("shop:copy", location_in(west))
     assert west.groups.read_committed_offsets(GROUP, [TOPIC, "shop:copy"]) == {(TOPIC, 0): 8}
 
@@ -468,7 +468,7 @@ def test_a_topic_comes_back_where_what_was_kept_of_its_groups_is_damaged(
 ) -> None:
     west = source_in(storage)
     west.groups.commit(GROUP, {(TOPIC, 0): 8})
-    keeper(west).keep()
+    keeper(west).update_stored()
     storage.delete([kept_of(storage, west).parts["groups"].key])
     east = another(storage)
     with caplog.at_level(logging.WARNING, LOGGED):
@@ -490,7 +490,7 @@ def test_a_transaction_that_was_open_is_gone_and_its_id_begins_anew() -> None:
     producer.flush()
     it.fill(4)
     it.upload()
-    keeper(it.cluster).keep()
+    keeper(it.cluster).update_stored()
     say(it.cluster, SMALL)
     decided = it.cluster.log(SMALL).read_bounds()[0].stable
     east = another(it.storage)
@@ -510,7 +510,7 @@ def test_groups_of_a_lost_owner_travel_with_a_topic_that_is_released(storage: Ob
     west = source_in(storage)
     west.groups.commit(GROUP, {(TOPIC, 0): 8})
     west.groups.commit(PLAIN, {(TOPIC, 0): 99})
-    keeper(west).keep()
+    keeper(west).update_stored()
     location = location_in(west)
     for _ in range(2):  # It may be repeated.
         released(storage, location, west.cluster_id)

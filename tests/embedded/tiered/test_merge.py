@@ -107,7 +107,7 @@ def test_what_an_executor_merged_in_a_copy_of_the_storage_replaces_nothing() -> 
     before, rows = found.segments(), remote_rows(found)
 
     def elsewhere(chores: Sequence[Any], task: Callable[[Sequence[Any]], Iterable[Any]]) -> Iterator[list[Any]]:
-        done = [replace(one, by="worker-7:4711") for one in task(chores)]
+        done = [replace(one, written_by="worker-7:4711") for one in task(chores)]
         written = [key for one in done for each in one.remote.replacements for key in each.written]
         found.storage.delete(written)
         yield done

@@ -237,7 +237,7 @@ def test_a_group_finds_a_place_that_skips_nothing_and_little_before_it(
     def read_again(read: Mapping[int, int]) -> int:
         """See that nothing is skipped after so many records of each partition; return how many are read again."""
         committed = {number: before[number][many - 1]["offset"] + 1 for number, many in read.items() if many}
-        places = rows.place(committed, ends)
+        places = rows.translate_offsets(committed, ends)
         unread = {content(row) for number, found in before.items() for row in found[read.get(number, 0) :]}
         read_on = {content(row) for number in after for row in after[number] if row["offset"] >= places[number]}
         assert unread <= read_on
@@ -252,4 +252,4 @@ def test_a_group_finds_a_place_that_skips_nothing_and_little_before_it(
             assert read_again({**all_read, number: many - lag}) <= few + lag * SOURCES
         assert read_again({number: many * lag // 20 for number, many in all_read.items()}) <= few
     read_again({0: 100, 1: all_read[1]})
-    assert rows.place(ends_of(source), ends) == ends
+    assert rows.translate_offsets(ends_of(source), ends) == ends

@@ -295,7 +295,7 @@ def test_a_mounted_topic_never_keeps_less_than_its_manifest_says(site: Site, *, 
 
     def report(event: object) -> None:
         if isinstance(event, RunRecovered) or (isinstance(event, ActionDone) and event.id.startswith("mount:")):
-            seen.append(site.live.migrations.job_steps._own(site.physical))
+            seen.append(site.live.migrations.job_steps._read_own_configs(site.physical))
 
     assert site.bench.apply(report=report).verdict is None
     assert seen == [{"retention.ms": str(20_000 * 86_400_000)}]

@@ -140,7 +140,7 @@ def test_a_transaction_that_is_open_when_a_topic_is_sealed_still_ends_and_is_wai
     paying.produce(site.physical, b"in time", partition=1)
     assert paying.flush(30) == 0
     known, sealing, found = topic_id(site), seals(site), dict[int, int]()
-    waiting = threading.Thread(target=lambda: found.update(sealing.put(site.physical, known, lambda: None)))
+    waiting = threading.Thread(target=lambda: found.update(sealing.seal_topic(site.physical, known, lambda: None)))
     waiting.start()
     while not seals(site).is_refusing_records(site.physical, known):
         pass

@@ -210,7 +210,7 @@ def test_a_move_that_was_killed_ends_with_the_configs_that_its_manifest_has_by_t
     updates = [each for each in site.planned() if each.startswith("update:")]
     assert bool(updates) is (now is not None)
     apply(site)
-    own = site.live.migrations.job_steps._own(f"{site.prefix}.moved")
+    own = site.live.migrations.job_steps._read_own_configs(f"{site.prefix}.moved")
     wanted = {"{}": {}, "{retention.ms: infinite}": {"retention.ms": "-1"}}
     many = {"retention.ms": str(10_000 * 86_400_000)}
     assert own == wanted.get(after, {**many, **({"cleanup.policy": "compact"} if "compact" in after else {})})
@@ -225,7 +225,7 @@ def test_a_topic_that_a_killed_move_was_filling_has_its_own_configs_once_the_mov
     stays = said.replace(', movedFrom: "PREFIX:orders"', "")
     site.write("topic", f"{stays}---\n{declared}")
     site.apply()
-    own = site.live.migrations.job_steps._own(f"{site.prefix}.moved")
+    own = site.live.migrations.job_steps._read_own_configs(f"{site.prefix}.moved")
     assert own == {"retention.ms": str(10_000 * 86_400_000)}
 
 
@@ -243,7 +243,7 @@ def test_configs_that_a_person_changes_while_a_topic_is_filled_stay_so(site: Sit
 
 def wait_for_configs(copies: KafkaMoves, name: str, until: Callable[[dict[str, str]], bool]) -> None:
     deadline = monotonic() + 10
-    while not until(own := copies._own(name)):
+    while not until(own := copies._read_own_configs(name)):
         assert monotonic() < deadline, own
 
 

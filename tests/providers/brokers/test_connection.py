@@ -474,7 +474,7 @@ def test_a_token_endpoint_that_names_another_address_is_not_followed() -> None:
 def test_ports_that_refuse_connections_are_believed_soon_if_all_do() -> None:
     now = 0.0
     route = Route.from_settings({"bootstrap_servers": ["one:9092", "two:9092"]}, "live")
-    route.now = lambda: now
+    route.clock = lambda: now
     one, two = route.servers
     refused = ConnectionRefusedError(111, "Connection refused")
     route.record_failure(one, refused)

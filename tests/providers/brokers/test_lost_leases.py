@@ -22,16 +22,16 @@ def test_who_copies_on_after_being_fenced_is_told_who_copies_now(kafka_broker: K
     kafka_broker.topics("--create", "--topic", topic)
     settings = {"bootstrap.servers": kafka_broker.bootstrap(), "transactional.id": f"{kafka_prefix}-copier"}
     first = ClientTransactions(settings, (topic, 0), "east")
-    first.take([ROW])
-    first.settle()
+    first.write_records([ROW])
+    first.await_offsets()
     second = ClientTransactions(settings, (topic, 0), "east")
     told: list[str] = []
     deadline = time.monotonic() + 60
     while len(told) < 3:  # The first time the client names the reason; from then on it only says that it is fatal.
         assert time.monotonic() < deadline, told
         try:
-            first.take([ROW])
-            first.settle()
+            first.write_records([ROW])
+            first.await_offsets()
         except LostRaceError as error:
             told.append(str(error))
     assert all("another process" in each.lower() for each in told), told

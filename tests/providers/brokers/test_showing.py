@@ -86,7 +86,8 @@ CONFIGS = {
     ],
 )
 def test_brokers_show_a_change_once_every_part_of_it_is_there(asked: dict[str, Any], *, shows: bool) -> None:
-    assert admin._shows_change(PendingChange("", Address("topic/west/ours"), "ours", **asked), SEEN, CONFIGS) is shows
+    change = PendingChange("", Address("topic/west/ours"), "ours", **asked)
+    assert admin._shows_change(change, SEEN, CONFIGS, tells_own=True) is shows
 
 
 def test_a_topic_is_as_it_was_asked_for_where_its_values_mean_the_same() -> None:

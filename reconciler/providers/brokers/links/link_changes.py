@@ -57,7 +57,6 @@ from reconciler.resources.mirrors import (
     check_unused,
     is_verb_done,
     list_synced_configs,
-    request_verb,
 )
 from reconciler.runtime.retry import pause, skip_check
 

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from reconciler.planning.actions import Create, Delete, Transition
 from reconciler.providers.brokers.links.link_site import LinkSite
 from reconciler.providers.brokers.links.links import KafkaLinks, open_sink
-from reconciler.providers.brokers.provider import KafkaProvider
+from reconciler.providers.kafka import KafkaProvider
 from reconciler.providers.protocol import CompletedAction, Edge, FailedAction, Outcome, Provider, Scope
 from reconciler.records.log import ObservedSource, OffsetRange
 from reconciler.resources.address import Address, address_of

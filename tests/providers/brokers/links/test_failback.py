@@ -24,10 +24,10 @@ from reconciler.providers.brokers.client import create_bindings, delete_bindings
 from reconciler.providers.brokers.ledger import LedgerWriter
 from reconciler.providers.brokers.links import failback
 from reconciler.providers.brokers.links.links import KafkaLinks
-from reconciler.providers.brokers.provider import KafkaProvider
 from reconciler.providers.brokers.records.copy_transaction import ClientTransactions
 from reconciler.providers.brokers.seal import Seals
 from reconciler.providers.brokers.translate import select_own_configs
+from reconciler.providers.kafka import KafkaProvider
 from reconciler.providers.protocol import CompletedAction, FailedAction
 from reconciler.resources.acls import AccessBinding, build_denial
 from reconciler.resources.address import address_of

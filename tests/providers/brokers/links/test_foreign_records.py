@@ -79,8 +79,8 @@ class Interrupted(KafkaLog):
 
     linked: Linked
 
-    def messages(self, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Message]]:
-        first, *rest = [message for lot in super().messages(partition, offsets) for message in lot]
+    def read_messages(self, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Message]]:
+        first, *rest = [message for lot in super().read_messages(partition, offsets) for message in lot]
         yield [first]
         place = (self.linked.mirror, 0)
         self.linked.wait(lambda: read_offsets(self.linked.site.client, [place], LATEST)[place] == 1)

@@ -18,9 +18,9 @@ from reconciler.planning.actions import Create, Delete
 from reconciler.providers.brokers.client import create_bindings, delete_bindings, read_bindings
 from reconciler.providers.brokers.ledger import MAP, MIRROR_ENTRY, PROGRESS, Entries
 from reconciler.providers.brokers.mount_ledger import is_sealed
-from reconciler.providers.brokers.provider import KafkaProvider
 from reconciler.providers.brokers.seal import Seals
 from reconciler.providers.brokers.translate import select_own_configs
+from reconciler.providers.kafka import KafkaProvider
 from reconciler.providers.protocol import CompletedAction, Edge, FailedAction, Scope
 from reconciler.resources.acls import AccessBinding
 from reconciler.resources.address import Address, address_of, full_name_of

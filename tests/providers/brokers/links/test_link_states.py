@@ -242,7 +242,7 @@ def _bind(linked: Linked, principal: str) -> None:
 def _write(driven: Driven, values: list[bytes]) -> None:
     source = driven.providers[WEST]
     if isinstance(source, EmbeddedProvider):
-        producer = source._cluster().producer()
+        producer = source._open_cluster().producer()
         for value in values:
             producer.send(driven.linked.topic, value, partition=0)
         producer.flush()

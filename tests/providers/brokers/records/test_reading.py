@@ -166,7 +166,7 @@ def test_a_topic_that_went_while_its_batches_were_read_is_said_to_be_missing(
     monkeypatch.setattr(record_batches, "PROPAGATION_S", 0.5)
     write(kafka, topic, ["a"])
     log = kafka_log(kafka, topic)
-    leader = log._leader(0)
+    leader = log._open_leader(0)
     assert fetch_batches(leader, 0).batches
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap()})
     admin.delete_topics([topic])[topic].result(30)
