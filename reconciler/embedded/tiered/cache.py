@@ -48,7 +48,7 @@ _SIZE_FIELD: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A file of the cache."""
+    """A file listed in the cache folder."""
 
     path: str
     bytes: int
@@ -56,7 +56,7 @@ class ListedFile:
 
     @property
     def segment(self) -> str:
-        """Path prefix of all files of its segment."""
+        """Path prefix of the segment's files."""
         folder = self.path.rpartition("/")[0]
         stem = folder.removesuffix(CHUNKS_SUFFIX) if folder.endswith(CHUNKS_SUFFIX) else self.path
         return stem.removesuffix(".parquet").removesuffix(".index")
@@ -64,18 +64,18 @@ class ListedFile:
 
 @dataclass(slots=True)
 class CacheTrim:
-    """One trim of the cache to a target size; `left` is the current size."""
+    """Evicts cached files; `left` is the current size."""
 
     rule: EvictionRule
     chunk_bytes: int
     target: CacheUsage
     left: CacheUsage
     needs: Callable[[str], Mapping[int, int]]
-    """Pending readers in this process: segment path → first byte of a chunk → number."""
+    """Returns a segment's pending readers in this process: first byte of a chunk → number."""
     evicted: list[str] = field(default_factory=list)
 
     def run(self, files: list[ListedFile]) -> None:
-        """Evict by the strategy, least recently used segment first; then the oldest files."""
+        """Evict by the strategy, then the least recently used files."""
         segments: defaultdict[str, list[ListedFile]] = defaultdict(list)
         for file in files:
             segments[file.segment].append(file)
@@ -114,24 +114,24 @@ class CacheTrim:
         if evict_file(file.path):
             self.evicted.append(file.path)
             self.left = CacheUsage(self.left.bytes - file.bytes, self.left.objects - 1)
-            with suppress(OSError):  # The folder may still have files, or be deleted already.
+            with suppress(OSError):
                 Path(file.path).parent.rmdir()
 
     @property
     def is_done(self) -> bool:
-        """Whether the target is reached."""
+        """Whether the cache has its target size."""
         return self.left.bytes <= self.target.bytes and self.left.objects <= self.target.objects
 
 
 def parse_stored_bytes(segment: str) -> int:
-    """Return the size in a segment's name; 0 if it has none."""
+    """Return the bytes stated in a segment's name; 0 if it states none."""
     pieces = Path(segment).name.split("-")
     is_named = len(pieces) > _SIZE_FIELD and pieces[_SIZE_FIELD].isdecimal()
     return int(pieces[_SIZE_FIELD]) if is_named else 0
 
 
 def list_cache_files(folder: str, at_once: int = 1) -> list[ListedFile]:
-    """Return all files of a cache, listing `at_once` folders in parallel."""
+    """List a cache's files, `at_once` folders in parallel."""
     all_files: list[ListedFile] = []
     folders = [folder]
     with ThreadPoolExecutor(at_once, thread_name_prefix="walk") as pool:
@@ -157,7 +157,7 @@ def _list_folder(folder: str) -> tuple[list[str], list[ListedFile]]:
 
 
 def sum_usage(files: list[ListedFile]) -> CacheUsage:
-    """Return the total size and number of files."""
+    """Return the total bytes and the number of files."""
     return CacheUsage(sum(file.bytes for file in files), len(files))
 
 
@@ -168,7 +168,7 @@ _LOGGER: Final = logging.getLogger("reconciler.cache")
 
 @dataclass(frozen=True, slots=True)
 class CacheFolder:
-    """A cache folder."""
+    """A cache folder's paths."""
 
     folder: Path
 
@@ -179,11 +179,11 @@ class CacheFolder:
 
     @property
     def drafts_path(self) -> str:
-        """Folder of files being written."""
+        """Folder of incomplete files."""
         return f"{self.folder}/drafts"
 
     def create(self) -> None:
-        """Create the folder if it is missing.
+        """Create the folder if missing.
 
         Raises:
             OSError: The disk refuses it.
@@ -194,7 +194,7 @@ class CacheFolder:
 class CacheSpace:
     """Keeps a cache within its limits. Thread-safe.
 
-    It counts the last listing and this process's writes; the next listing shows those of others.
+    Writes of other processes count once the folder is listed again.
     """
 
     def __init__(
@@ -216,11 +216,11 @@ class CacheSpace:
 
     @property
     def limits(self) -> CacheLimits:
-        """Limits of the cache."""
+        """Maximum usage and trim thresholds."""
         return self._limits
 
     def reserve(self, size: int) -> bool:
-        """Reserve space for a file; return whether it fits.
+        """Reserve space for a file; return whether the file fits.
 
         Raises:
             OSError: The folder cannot be read.
@@ -248,7 +248,7 @@ class CacheSpace:
         return list_cache_files(str(self._place.folder), self._at_once)
 
     def _make_room(self, size: int, used: CacheUsage) -> CacheUsage:
-        """Trim the cache for a file, beginning with files of the last listing; list again if that is not enough."""
+        """Trim the cache until a new file fits."""
         if self._carried:
             carried, self._carried = self._carried, []
             trim = self._make_trim(self._find_target(size, used) or used, used)
@@ -274,7 +274,7 @@ class CacheSpace:
         return CacheTrim(self._rule, self._chunk_bytes, target, used, self._needs)
 
     def _find_target(self, size: int, used: CacheUsage) -> CacheUsage | None:
-        """Return the usage to trim to; `None` if the file fits."""
+        """Return the usage to trim to; `None` if the file already fits."""
         target = self._limits.find_trim_target(CacheUsage(used.bytes + size, used.objects + 1))
         return None if target is None else CacheUsage(target.bytes - size, target.objects - 1)
 
@@ -322,7 +322,7 @@ def pop_cache_counts() -> Mapping[str, int]:
 
 
 def measure_cache_levels(properties: Mapping[str, str], default_folder: str | None) -> Mapping[str, float]:
-    """Return this machine's gauges of the cache, by the names in `resources.vitals.LEVELS`; lists its folder once."""
+    """Return this machine's cache gauges by their names in `resources.vitals.LEVELS`."""
     folder = find_cache_folder(properties, default_folder)
     if folder is None:
         return {}
@@ -342,7 +342,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class CacheSource:
-    """An immutable object of object storage, to be cached."""
+    """An immutable object that can be cached."""
 
     store: ObjectStore
     key: str
@@ -350,7 +350,7 @@ class CacheSource:
 
     @property
     def name(self) -> str:
-        """Name in the cache."""
+        """Path of the object in the cache."""
         return build_cache_name(self.store, self.key)
 
     def fetch(self, span: ByteSpan) -> bytes:
@@ -367,31 +367,27 @@ class CacheSource:
 
 
 def build_cache_name(store: ObjectStore, key: str) -> str:
-    """Return an object's name in the cache."""
+    """Return an object's path in the cache."""
     return f"{xxhash.xxh3_64_hexdigest(store.url.encode())}/{key}"
 
 
 class HeldBytes:
-    """Bytes of a cached file, which is not evicted while they are held."""
+    """Bytes of a cached file, which cannot be evicted before `release`."""
 
     def __init__(self, content: bytes | memoryview, file: CachedFile | None = None) -> None:
         self.content = memoryview(content)
         self._file = file
 
     def release(self) -> None:
-        """Allow to evict the file; the bytes stay valid."""
+        """Allow eviction of the file; the bytes stay valid."""
         if self._file is not None:
             self._file.close()
 
 
 class ChunkCache:
-    """One machine's cache, as used by one process. Thread-safe.
-
-    Disk errors never fail a read.
-    """
+    """This process's access to the machine's cache. Thread-safe. Disk errors never fail a read."""
 
     def __init__(self, properties: Mapping[str, str], default_folder: str | None) -> None:
-        """Without a usable folder nothing is cached."""
         self.chunk_bytes = int(read_property(properties, "cloud_storage_cache_chunk_size") or 0)
         self._is_whole = read_property(properties, "cloud_storage_disable_chunk_reads") == "true"
         self._rule = EvictionRule.of(properties)
@@ -406,11 +402,11 @@ class ChunkCache:
                 self._room = CacheSpace(self._place, properties, self._get_pending_readers)
 
     def divide_segment(self, size: int, borders: Iterable[int]) -> tuple[ByteSpan, ...]:
-        """Return a segment's chunks; row groups end at `borders`."""
+        """Divide a segment into chunks; its row groups end at `borders`."""
         return divide_into_chunks(borders, size, self.chunk_bytes)
 
     def hold_chunk(self, source: CacheSource, span: ByteSpan, chunks: int) -> HeldBytes:
-        """Return one of a segment's `chunks` chunks, held in the cache.
+        """Return a chunk, which cannot be evicted before its release.
 
         Raises:
             ValueError: The object is too short.
@@ -423,17 +419,17 @@ class ChunkCache:
         return held
 
     def get_small(self, name: str, fetch: Callable[[], bytes]) -> bytes:
-        """Return an object that is cached as a whole; `fetch` loads it."""
+        """Return an object that is cached whole; `fetch` loads it."""
         held = self._get_or_fetch(self._build_path(name), None, fetch)
         held.release()
         return bytes(held.content)
 
     def evict_object(self, name: str) -> None:
-        """Evict a damaged object with its chunks."""
+        """Evict a damaged object and its chunks."""
         if self._place is None:
             return
         evict_file(self._build_path(name))
-        with suppress(OSError):  # The object may have no chunks.
+        with suppress(OSError):
             for path in Path(self._build_path(f"{name}{CHUNKS_SUFFIX}")).iterdir():
                 evict_file(str(path))
 
@@ -487,7 +483,7 @@ class ChunkCache:
             return None
 
     def _evict_surplus(self, name: str, chunks: int) -> None:
-        """Evict surplus chunks of a segment; the `eager` strategy evicts during a trim instead."""
+        """Evict surplus chunks, except under the `eager` strategy, which evicts during trims."""
         most = self._rule.compute_max_chunks(chunks)
         if self._rule.strategy == "eager" or self._room is None or most >= chunks:
             return
@@ -508,7 +504,7 @@ class ChunkCache:
 
 
 def _hold_range(path: str, file: CachedFile, span: ByteSpan) -> HeldBytes | None:
-    """Return bytes of a cached file, held; evict a damaged file and return `None`."""
+    """Return cached bytes; evict a damaged file and return `None`."""
     content = file.read(span.start, span.length)
     if content is not None:
         return HeldBytes(content, file)
@@ -547,14 +543,14 @@ class PrefetchBudget:
         return self.left >= count
 
     def add(self, count: int) -> None:
-        """Add bytes, or use them (negative); urgent reads may exceed the budget."""
+        """Add bytes to the budget; a negative `count` uses them. Urgent reads may exceed the budget."""
         with self._lock:
             self.left += count
 
 
 @dataclass(frozen=True, slots=True)
 class MachineCache:
-    """This machine's cache, with its threads and prefetch budget."""
+    """The machine's cache, with this process's threads and prefetch budget."""
 
     cache: ChunkCache
     pool: ThreadPoolExecutor
@@ -566,7 +562,7 @@ _CACHES_LOCK: Final = threading.Lock()
 
 
 def get_machine_cache(properties: Mapping[str, str], folder: str | None) -> MachineCache:
-    """Return this process's cache, threads and budget; a forked process gets its own."""
+    """Return this process's cache; a forked process creates its own."""
     key = (os.getpid(), folder, *sorted(properties.items()))
     with _CACHES_LOCK:
         machine = _MACHINES.get(key)

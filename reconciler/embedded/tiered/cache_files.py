@@ -1,7 +1,7 @@
 """Files, chunks, limits and eviction of the read cache.
 
-A file is renamed into place, so it is complete or absent. It is not synced, since it can be fetched again. Readers
-hold a shared lock on it, eviction an exclusive one.
+A finished file is renamed to its path, so readers never see a partial one. Readers lock files shared, eviction
+exclusively.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SUM: Final = struct.Struct("<Q")
 
 
 class CachedFile:
-    """An open cached file, which is not evicted before `close`."""
+    """An open cached file, which cannot be evicted before `close`."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor = descriptor
@@ -44,27 +44,27 @@ class CachedFile:
 
     @classmethod
     def open(cls, path: str) -> CachedFile | None:
-        """Open a file and record its use; `None` if it is missing or incomplete."""
+        """Open a file and record its use; return `None` if it is missing or incomplete."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
             return None
         try:
-            with suppress(BlockingIOError):  # Another process evicts the file, which can still be read.
+            with suppress(BlockingIOError):  # The file stays readable during its eviction.
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             length = os.fstat(descriptor).st_size
             size, magic = _FOOTER.unpack(os.pread(descriptor, _FOOTER.size, length - _FOOTER.size))
             if magic == _MAGIC and length == compute_file_size(size):
-                with suppress(OSError):  # The disk may be read-only.
+                with suppress(OSError):
                     os.utime(descriptor)
                 return cls(descriptor, size)
         except (OSError, struct.error):
-            pass  # An unreadable file counts as missing.
+            pass
         os.close(descriptor)
         return None
 
     def read(self, start: int, length: int) -> memoryview | None:
-        """Return bytes, or `None` if a checksum is wrong."""
+        """Return bytes of the content, or `None` if a checksum is wrong."""
         first, last = start // PIECE_BYTES, -(-(start + length) // PIECE_BYTES)
         begin, end = first * PIECE_BYTES, min(last * PIECE_BYTES, self.size)
         try:
@@ -77,14 +77,14 @@ class CachedFile:
         return content[start - begin : start - begin + length]
 
     def close(self) -> None:
-        """Close the file. May be called twice."""
+        """Close the file. Further calls do nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
 
 def write_cached_file(folder: str, path: str, pieces: Iterable[bytes | memoryview]) -> CachedFile:
-    """Store the pieces at `path` and hold the file; `folder` is on the same file system.
+    """Write a file and open it; `folder` is on the same file system.
 
     Raises:
         OSError: The disk is full or not writable.
@@ -112,7 +112,7 @@ def write_cached_file(folder: str, path: str, pieces: Iterable[bytes | memoryvie
 
 
 def evict_file(path: str) -> bool:
-    """Remove a file unless it is held; return whether it was removed."""
+    """Remove a file unless a reader has it open; return whether it was removed."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -132,7 +132,7 @@ def evict_file(path: str) -> bool:
 
 
 def is_held(path: str) -> bool:
-    """Whether a reader holds a file."""
+    """Whether a reader has the file open."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -158,7 +158,7 @@ def _compute_checksums(content: memoryview) -> Iterable[bytes]:
 
 
 def compute_file_size(size: int) -> int:
-    """Return the size of a cached file with checksums, for `size` bytes of content."""
+    """Return the bytes on disk, with checksums, of `size` bytes of content."""
     return size + -(-size // PIECE_BYTES) * _SUM.size + _FOOTER.size
 
 
@@ -173,23 +173,22 @@ DIRECTORY: Final = "cloud_storage_cache_directory"
 
 
 def find_cache_folder(properties: Mapping[str, str], default: str | None) -> Path | None:
-    """Return this machine's cache folder, created if missing; `None` if no place is usable.
+    """Return this machine's cache folder; `None` if no folder is usable.
 
-    A trim may delete anything in the folder. A folder of another user is not used, since that user could replace its
-    content.
+    A trim may delete anything in it. A folder of another user is rejected, since that user could replace its content.
     """
     declared = read_property(properties, DIRECTORY)
     if declared is not None:
         check_directory(declared)
         return _make_folder(Path(declared) / _FOLDER_NAME)
     places = [Path(default) / _FOLDER_NAME] if default is not None and Path(default).is_absolute() else []
-    with suppress(FileNotFoundError):  # The folder may be missing or not writable.
+    with suppress(FileNotFoundError):
         places.append(Path(tempfile.gettempdir()) / f"reconciler-{_FOLDER_NAME}-{os.getuid()}")
     return next((made for place in places if (made := _make_folder(place)) is not None), None)
 
 
 def check_directory(declared: str) -> None:
-    """Reject a relative cache directory, which would depend on the process (F-R-053)."""
+    """Reject a relative cache directory (F-R-053)."""
     if not Path(declared).is_absolute():
         message = f"{DIRECTORY} is {declared!r}, which is not a full path"
         raise UserError(message, hint="Write it from the root: /var/cache/reconciler.")
@@ -218,7 +217,7 @@ class CacheUsage:
 
 @dataclass(frozen=True, slots=True)
 class CacheLimits:
-    """Maximum usage of the cache, and the usage at which a trim begins, as in Redpanda."""
+    """Maximum usage, and the usage that starts a trim, as in Redpanda."""
 
     most: CacheUsage
     trim_at: CacheUsage
@@ -235,7 +234,7 @@ class CacheLimits:
 
 
 def read_cache_limits(properties: Mapping[str, str], disk_bytes: int) -> CacheLimits:
-    """Return the cache's limits: the smaller of bytes and percentage, and the number of files."""
+    """Return the cache's limits; the smaller of bytes and percentage applies."""
     usable = int(disk_bytes * (1 - _read_number(properties, "disk_reservation_percent") / 100))
     size = int(_read_number(properties, "cloud_storage_cache_size"))
     percent = _read_number(properties, "cloud_storage_cache_size_percent")
@@ -258,7 +257,7 @@ def _read_number(properties: Mapping[str, str], name: str) -> float:
 
 
 class NamedLocks:
-    """Locks by name. A second thread waits for a fetch in progress, then finds the file."""
+    """Locks by name; a second thread waits for a fetch in progress."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -266,7 +265,7 @@ class NamedLocks:
 
     @contextmanager
     def hold(self, name: str) -> Iterator[None]:
-        """Hold the lock of a name."""
+        """Lock a name within the block."""
         with self._guard:
             lock, count = self._wanted.get(name, (threading.Lock(), 0))
             self._wanted[name] = lock, count + 1
@@ -296,9 +295,9 @@ class ByteSpan:
 
 
 def divide_into_chunks(borders: Iterable[int], size: int, chunk_bytes: int) -> tuple[ByteSpan, ...]:
-    """Return a segment's chunks, of at most `chunk_bytes`.
+    """Divide a segment into chunks of at most `chunk_bytes`.
 
-    A row group, which ends at a border, stays in one chunk if it fits.
+    Row groups, which end at borders, are split only if they are larger.
     """
     cuts = [0]
     for begin, end in pairwise([0, *borders, size]):
@@ -326,12 +325,12 @@ class PendingReaders:
         self._counts: defaultdict[str, Counter[int]] = defaultdict(Counter)
 
     def add(self, segment: str, starts: Iterable[int]) -> None:
-        """Register a reader of chunks."""
+        """Register a reader; `starts` are the first bytes of the chunks that it will read."""
         with self._lock:
             self._counts[segment].update(starts)
 
     def remove(self, segment: str, starts: Iterable[int]) -> None:
-        """Unregister a reader of chunks."""
+        """Unregister a reader."""
         with self._lock:
             counts = self._counts[segment]
             counts.subtract(starts)
@@ -341,7 +340,7 @@ class PendingReaders:
                 del self._counts[segment]
 
     def count_by_chunk(self, segment: str) -> Mapping[int, int]:
-        """Return the number of pending readers per chunk of a segment."""
+        """Return a segment's pending readers by first byte of the chunk."""
         with self._lock:
             return dict(self._counts[segment]) if segment in self._counts else {}
 
@@ -352,18 +351,18 @@ _STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
 
 @dataclass(frozen=True, slots=True)
 class HydratedChunk:
-    """A cached chunk, by its first byte in the segment."""
+    """A cached chunk; `start` is its first byte in the segment."""
 
     start: int
     used_ns: int
-    """Time of the last use, by the file system's clock."""
+    """Time of the last use."""
     is_shared: bool = False
     needed_by: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionRule:
-    """One of Redpanda's eviction strategies, and how much of a segment it keeps."""
+    """Redpanda's strategy for evicting a segment's chunks."""
 
     strategy: Strategy = "eager"
     ratio: float = 0.7
@@ -371,7 +370,7 @@ class EvictionRule:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> EvictionRule:
-        """Parse the cluster's properties."""
+        """Parse the strategy from cluster properties."""
         name = read_property(properties, "cloud_storage_chunk_eviction_strategy")
         strategy = next((known for known in _STRATEGIES if known == name), None)
         if strategy is None:
@@ -385,10 +384,10 @@ class EvictionRule:
         return chunks if chunks < self.few_chunks else max(1, math.floor(chunks * self.ratio))
 
     def choose_victims(self, hydrated: Sequence[HydratedChunk], chunks: int) -> list[HydratedChunk]:
-        """Return a segment's chunks to evict, in order; never one that a reader holds.
+        """Return a segment's chunks to evict, in order, without open ones.
 
-        `eager` evicts all, `capped` any surplus, `predictive` those with the fewest pending readers, then the least
-        recently used.
+        `eager` evicts all chunks, `capped` the surplus. `predictive` evicts surplus chunks with the fewest pending
+        readers, then the least recently used.
         """
         unshared = [chunk for chunk in hydrated if not chunk.is_shared]
         if self.strategy == "eager":

@@ -1,7 +1,7 @@
 """Store a cluster's metadata in object storage, to restore a lost cluster.
 
-A process reads the register, then the cluster. It writes changed parts under new keys, and swaps the register. If it
-dies, the register still references the older parts; if another process was faster, its swap fails.
+A process reads the register, then the cluster, writes changed parts under new keys, and swaps the register. A
+concurrent process makes the swap fail.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class EmbeddedMetadata(StoredMetadata):
 
 
 def read_cluster_metadata(storage: ObjectStore, cluster_id: str) -> EmbeddedMetadata | None:
-    """Return a cluster's stored metadata, as `read_metadata` does, with its catalog."""
+    """Return a cluster's stored metadata; `None` if none is stored."""
     stored = read_metadata(storage, cluster_id, _SHAPES)
     if stored is None:
         return None
@@ -87,9 +87,9 @@ class MetadataUpdate:
     """Result of one update of the metadata."""
 
     written: dict[str, int] = field(default_factory=dict)
-    """Bytes of each part that was written; empty if nothing changed."""
+    """Bytes of each written part."""
     errors: list[ReconcilerError] = field(default_factory=list)
-    """Errors of unreadable groups, whose stored offsets stay."""
+    """Errors of unreadable groups, which keep their stored offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class _GroupOffsets:
 
 @dataclass(frozen=True, slots=True)
 class MetadataWriter:
-    """Stores one cluster's metadata. Several processes may run at once."""
+    """Stores one cluster's metadata. Processes may run concurrently."""
 
     store: ObjectStore
     storage: ObjectStore
@@ -112,14 +112,13 @@ class MetadataWriter:
     """Called before each write; may raise."""
 
     def update_stored(self, *, checks: bool = False) -> MetadataUpdate:
-        """Update the stored metadata. Without changes this takes a GET, two listings and the catalog.
+        """Update the stored metadata.
 
-        `checks` also reads the stored parts, and replaces damaged ones.
+        Without changes this takes one GET, two listings and one read of the catalog. `checks` also reads the stored
+        parts and replaces damaged ones.
         """
         register = open_metadata_register(self.storage, self.cluster_id)
-        held = self._read_register(
-            register
-        )  # The register is read first: a process that reads it later has newer contents, and its swap wins.
+        held = self._read_register(register)  # A process that reads the register later has newer contents.
         listed = {listing.key: listing.size for listing in self.storage.list(build_metadata_prefix(self.cluster_id))}
         before = {} if held is None else self._find_intact_parts(parse_parts(held), listed, checks=checks)
         done = MetadataUpdate()
@@ -127,7 +126,7 @@ class MetadataWriter:
         mark = _compute_mark(groups)
         known = before.get(GROUPS_PART)
         read = None if known is not None and known.mark == mark else self._read_groups(groups, known, done)
-        # The catalog is read after the groups, so that it has the topics of new offsets.
+        # The catalog is read last, so that it has the groups' topics.
         catalog = self.catalog.read()
         serial = 0 if held is None else int(held.value.get("serial", 0))
         if catalog.serial < serial:
@@ -140,7 +139,7 @@ class MetadataWriter:
         parts = before | self._write_changed(contents, before)
         done.written = {name: part.bytes for name, part in parts.items() if part is not before.get(name)}
         if GROUPS_PART in parts:
-            # Without a mark the next update reads all changed groups again, also those unreadable now.
+            # Without a mark the next update reads all changed groups again.
             parts[GROUPS_PART] = replace(parts[GROUPS_PART], mark="" if done.errors else mark)
         if done.written:
             self._publish(register, held, catalog, parts, set(listed), done)
@@ -158,7 +157,7 @@ class MetadataWriter:
         return written
 
     def _read_register(self, register: Register) -> RegisterSnapshot | None:
-        """Read the register; a damaged one counts as empty.
+        """Read the register; `None` if missing or damaged.
 
         Raises:
             NewerFormatError: A newer version wrote it.
@@ -195,7 +194,7 @@ class MetadataWriter:
             try:
                 stored_groups = read_part(self.storage, GROUPS_PART, known, _SHAPES)
             except (UserError, KeyError, TypeError):
-                stored_groups = {}  # Without stored groups all groups are read.
+                stored_groups = {}
 
         def as_stored(group: str) -> _GroupOffsets:
             return _GroupOffsets(stored_groups[group]["hint"], stored=stored_groups[group]["offsets"])
@@ -248,7 +247,7 @@ class MetadataWriter:
         listed: set[str],
         done: MetadataUpdate,
     ) -> None:
-        """Swap the register, then delete unreferenced parts that were listed before: their processes' swaps fail."""
+        """Swap the register, then delete old unreferenced parts."""
         value = {
             "cluster_id": self.cluster_id,
             "serial": catalog.serial,
@@ -262,7 +261,7 @@ class MetadataWriter:
             register.swap(held, value, mark=mark)
         except LostRaceError:
             now = self._read_register(register)
-            if now is None or mark not in now.marks:  # With the mark, the swap succeeded.
+            if now is None or mark not in now.marks:  # The mark shows that the swap succeeded.
                 self.storage.delete(written)
                 done.written.clear()
             return
@@ -316,5 +315,5 @@ def _without_operation(topic: TopicEntry) -> TopicEntry:
 
 
 def _may_store_property(key: str, value: str) -> bool:
-    """Return whether a property may be stored outside the cluster: references may, plain secrets may not."""
+    """Return whether a property may be stored outside the cluster. Secrets may be stored only as references."""
     return not key.endswith(_SECRETS) or SECRET_REFERENCE.fullmatch(value) is not None

@@ -1,4 +1,4 @@
-"""Housekeeping of the remote tier while it is idle: a state machine over a clock and a meter of other requests."""
+"""Housekeeping while object storage is idle."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _COUNTED = {
 
 @dataclass(frozen=True, slots=True)
 class IdleLimits:
-    """Limits below which object storage counts as idle, and the interval between jobs."""
+    """Limits below which object storage is idle, and the interval between jobs."""
 
     window_ms: int
     requests: float
-    """Maximum number of requests in the window."""
+    """Maximum requests in the window."""
     interval_ms: int
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> IdleLimits:
-        """Parse the cluster's properties."""
+        """Parse the limits from cluster properties."""
         window_ms = int(read_property(properties, "cloud_storage_idle_timeout_ms") or 0)
         per_second = float(read_property(properties, "cloud_storage_idle_threshold_rps") or 0)
         interval_ms = int(read_property(properties, "cloud_storage_housekeeping_interval_ms") or 0)
@@ -46,10 +46,10 @@ class IdleLimits:
 
 @dataclass(slots=True)
 class TierHousekeeping:
-    """Decides whether a housekeeping job may run now. Thread-safe; jobs take turns."""
+    """Decides whether a housekeeping job may run now. Thread-safe."""
 
     meter: RequestMeter
-    """Counts requests other than those of housekeeping."""
+    """Counts all other requests."""
     now_ms: Callable[[], int]
     state: HousekeepingState = HOUSEKEEPING.initial
     _limits: IdleLimits = field(default_factory=lambda: IdleLimits.of({}))
@@ -63,7 +63,10 @@ class TierHousekeeping:
         self._began_ms = self.now_ms()
 
     def begin_job(self, job: str, limits: IdleLimits, *, drains: bool = False) -> bool:
-        """Start a job if this is allowed now; return whether it started. `drains` ignores other requests."""
+        """Start a job if storage is idle or the job is overdue; return whether it started.
+
+        `drains` starts the job even if storage is busy.
+        """
         with self._lock:
             if self.state is HousekeepingState.STOPPED:
                 return False
@@ -76,7 +79,7 @@ class TierHousekeeping:
             return self.state in _WORKS
 
     def may_continue(self) -> bool:
-        """Return whether the running job may continue; other requests pause it."""
+        """Return whether the running job may continue; it pauses while storage is busy."""
         with self._lock:
             is_idle = self._is_idle()
             if self.state is HousekeepingState.ACTIVE and not is_idle:
@@ -87,7 +90,7 @@ class TierHousekeeping:
             return self.state in _WORKS
 
     def end_job(self, job: str) -> None:
-        """Record the end of a job; a paused job counts as unfinished."""
+        """Record a job's end; a paused job counts as unfinished."""
         with self._lock:
             if self.state not in _WORKS:
                 return
@@ -97,13 +100,13 @@ class TierHousekeeping:
                 self._counts["housekeeping_jobs_completed"] += 1
 
     def pop_counts(self) -> Mapping[str, int]:
-        """Return and reset housekeeping's counters of `resources.vitals.COUNTER_HELP`."""
+        """Return and reset the counters of `resources.vitals.COUNTER_HELP`."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
         return dict(counts)
 
     def stop(self) -> None:
-        """Start no more jobs."""
+        """Prevent further jobs."""
         with self._lock:
             if self.state is not HousekeepingState.STOPPED:
                 self.state = HOUSEKEEPING.apply_verb(self.state, "stop")
@@ -119,16 +122,16 @@ class TierHousekeeping:
 
 @dataclass(frozen=True, slots=True)
 class HousekeepingTurn:
-    """Access of one maintenance pass to housekeeping."""
+    """Runs the housekeeping jobs of one maintenance pass."""
 
     keeping: TierHousekeeping | None = None
-    """Shared with other work of this process; `None` if there is none to wait for."""
+    """Shared state of this process; `None` allows every job."""
     drains: bool = True
-    """Whether a caller waits for the result."""
+    """Whether jobs run even while storage is busy."""
 
     @contextmanager
     def run_job(self, job: str, properties: Mapping[str, str]) -> Iterator[Callable[[], bool]]:
-        """Yield a function that returns whether the job may start or continue."""
+        """Yield a function that returns whether the job may run."""
         if self.keeping is None:
             yield lambda: True
             return

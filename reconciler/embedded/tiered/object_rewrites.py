@@ -1,7 +1,6 @@
 """Roll segments, and replace parts and remote segments at the same offsets.
 
-The swap that replaces objects makes the old ones garbage, which is deleted afterwards. A reader that misses an object
-reads the manifest again. After a crash the next process deletes the garbage.
+The swap makes replaced objects garbage, which is then deleted. A reader that misses an object reads the manifest again.
 """
 
 from __future__ import annotations
@@ -44,23 +43,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemoteRewrite:
-    """Stored segments of one partition that no manifest references yet. Picklable."""
+    """Stored segments of one partition that no manifest references yet."""
 
     partition: RemotePartition
     cluster_id: str
-    """Cluster that owns the partition and publishes the rewrite."""
+    """Cluster that owns the partition."""
     tiering: TopicTiering
-    """Tiering when it was written; under a newer tiered epoch nothing is published."""
+    """Tiering at the time of writing; a newer tiered epoch prevents publication."""
     replacements: tuple[Replacement, ...]
     is_whole: bool = False
-    """Whether it is a compaction, which is published completely or not at all."""
+    """Whether this is a compaction, which is never published in part."""
     epoch: int = 0
-    """Of a compaction: newest leader epoch. Under a newer one, superseding records may be truncated."""
+    """Newest leader epoch that a compaction read; a newer one may have truncated superseding records."""
     learned_to: int = 0
-    """Of a compaction: superseding records of either tier are below this offset."""
+    """End of the offsets that a compaction searched for superseding records."""
 
     def sum_gain(self, holding: Iterable[Replacement]) -> Gain:
-        """Return what compaction removed; for other rewrites, what was written."""
+        """Return what a compaction removed, or what another rewrite replaced."""
         before = list(holding)
         after = [entry for replacement in before for entry in replacement.added] if self.is_whole else []
         records = sum(replacement.records for replacement in before) - sum(entry.digest.records for entry in after)
@@ -75,7 +74,7 @@ def list_object_keys(segments: Iterable[str]) -> list[str]:
 
 @contextmanager
 def delete_segments_on_error(storage: ObjectStore | None) -> Iterator[list[Replacement]]:
-    """Yield a list of replacements; if the block fails, delete their objects."""
+    """Yield a list of replacements; delete their objects if the block fails."""
     done: list[Replacement] = []
     try:
         yield done
@@ -88,9 +87,9 @@ def delete_segments_on_error(storage: ObjectStore | None) -> Iterator[list[Repla
 def publish_remote(
     storage: ObjectStore, rewrite: RemoteRewrite, *, put_ms: int, now_ms: Callable[[], int]
 ) -> Gain | None:
-    """Publish a rewrite by one swap, then delete the replaced segments.
+    """Publish a rewrite by one swap, then delete the replaced segments; return `None` if nothing was published.
 
-    `put_ms` is the earliest time of its objects, by `now_ms`. `None` means that nothing was published.
+    `put_ms` is the time when its oldest object was written.
 
     Raises:
         OwnershipLostError: Another cluster owns the partition.
@@ -128,12 +127,12 @@ class _ManifestRewrite:
             return None
         pages, entries = rebuilding.rebuild(self._write_leaves)
         garbage = Garbage(manifest.garbage.pages, (*manifest.garbage.entries, *rebuilding.removed_entries))
-        # The head stores this later; a truncation before that needs it.
+        # A truncation may need this offset before the head stores it.
         learned = max(manifest.learned, (self._rewrite.epoch, self._rewrite.learned_to), key=lambda known: known[1])
         return replace(manifest, learned=learned, pages=tuple(pages), entries=entries, garbage=garbage)
 
     def list_superfluous_pages(self, after: Manifest | None) -> list[str]:
-        """Return keys of pages that `after` does not reference (`None`: unchanged)."""
+        """Return keys of pages that `after` does not reference; `None` means that no swap succeeded."""
         return [*(() if after is None else self._gone_pages), *self._spill.list_superfluous_pages(after)]
 
     def _write_leaves(self, entries: Sequence[Entry]) -> list[PageRef]:
@@ -155,7 +154,7 @@ _MAGIC: Final = b"PAR1"
 
 
 class SegmentWriter(PartWriter):
-    """Writes remote segments: parts, with their footer as index."""
+    """Writes remote segments; their index is the footer."""
 
     def __init__(
         self,
@@ -176,7 +175,7 @@ class SegmentWriter(PartWriter):
     def for_partition(
         cls, storage: ObjectStore, rules: AppendRules, remote: RemotePartition, epoch: int
     ) -> SegmentWriter:
-        """Return a writer of a remote partition, with the codec and KMS key of its topic."""
+        """Return a writer with a topic's codec and KMS key."""
         return cls(storage, remote, epoch, compression=rules.compression, kms_key_id=rules.kms_key_id)
 
     def _choose_key(self, offsets: tuple[int, int], stored_bytes: int) -> str:
@@ -189,7 +188,7 @@ class SegmentWriter(PartWriter):
 
 
 def read_footer(store: ObjectStore, key: str, size: int) -> bytes:
-    """Return a Parquet file's footer; one or two requests."""
+    """Return a Parquet file's footer; this takes one or two requests."""
     start = max(0, size - _LIKELY_FOOTER)
     tail = store.get_range(key, start, size - start)
     if len(tail) != size - start or not tail.endswith(_MAGIC) or parse_footer_length(tail) > size:
@@ -203,26 +202,26 @@ def read_footer(store: ObjectStore, key: str, size: int) -> bytes:
 
 
 def parse_footer_length(tail: bytes) -> int:
-    """Return the footer's length from a file's last eight bytes."""
+    """Return the footer's length, given the file's last eight bytes."""
     return int.from_bytes(tail[-_TAIL_BYTES:-4], "little") + _TAIL_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRewrite:
-    """Written parts of one partition that no head references yet. Picklable."""
+    """Stored parts of one partition that no head references yet."""
 
     partition: Partition
     replacements: tuple[Replacement, ...]
     compacted_to: int | None = None
-    """End offset of a compaction, which is published completely; `None` for other rewrites."""
+    """Offset below which a compaction leaves each key once; `None` for other rewrites."""
     remote: RemoteRewrite | None = None
-    """Remote rewrite to publish first; if that fails, nothing else is published."""
+    """Remote rewrite to publish first; if it fails, nothing else is published."""
     changes_key: bool = False
     epoch: int = 0
     written_by: str = field(default_factory=build_process_id, compare=False)
 
     def has_key(self, kms_key_id: str | None) -> bool:
-        """Whether all written objects have this KMS key."""
+        """Whether all written objects use this KMS key."""
         written = {key for replacement in self.replacements for key in replacement.written}
         added = (entry for replacement in self.replacements for entry in replacement.added if entry.key in written)
         return all(entry.kms_key_id == kms_key_id for entry in added)
@@ -239,7 +238,7 @@ class PartitionRewrite:
 
 @contextmanager
 def delete_parts_on_error(store: ObjectStore) -> Iterator[list[Replacement]]:
-    """Yield a list of replacements; if the block fails, delete their objects."""
+    """Yield a list of replacements; delete their objects if the block fails."""
     done: list[Replacement] = []
     try:
         yield done
@@ -251,13 +250,13 @@ def delete_parts_on_error(store: ObjectStore) -> Iterator[list[Replacement]]:
 def publish_local(
     store: ObjectStore, rewritten: PartitionRewrite, *, put_ms: int, now_ms: Callable[[], int]
 ) -> Gain | None:
-    """Publish rewritten parts by one swap, then delete replaced objects; `None` if nothing was published.
+    """Publish rewritten parts by one swap, then delete replaced objects; return `None` if nothing was published.
 
-    `put_ms` is the earliest time of the objects, by `now_ms`.
+    `put_ms` is the time when the oldest object was written.
     """
     check_writes_visible(store, (key for one in rewritten.replacements for key in one.written), by=rewritten.written_by)
     change: _HeadRewrite | None = None
-    pages: dict[bytes, PageRef] = {}  # Pages of all attempts: one without an answer may succeed during the next.
+    pages: dict[bytes, PageRef] = {}  # Pages of all attempts, since an unanswered swap may succeed.
 
     def rewrite_head(head: Head) -> Head | None:
         nonlocal change
@@ -271,7 +270,7 @@ def publish_local(
         return after
 
     if not swap_head(store, rewritten.partition, rewrite_head):
-        change = None  # The result of an earlier attempt is outdated.
+        change = None
     holding = () if change is None else change.holding
     named = () if change is None else change.written
     dropped = [key for one in rewritten.replacements if one not in holding for key in one.written]
@@ -296,7 +295,6 @@ class _HeadRewrite:
 
     @property
     def list_superfluous_keys(self) -> list[str]:
-        """Return keys that become unreferenced: parts, then pages, lower levels first."""
         return [entry.key for entry in self._rebuilding.removed_entries] + self._rebuilding.gone_pages
 
     def build_head(self) -> Head | None:
@@ -318,14 +316,14 @@ class _HeadRewrite:
 
 
 def iter_segments_to_roll(segments: Iterable[Segment], *, stable: int) -> Iterator[Segment]:
-    """Yield closed, stable segments that consist of several files."""
+    """Yield closed segments of several files that end before the offset `stable`."""
     for segment in takewhile(lambda segment: segment.is_closed and segment.last < stable, segments):
         if not segment.is_one_file:
             yield segment
 
 
 def count_bytes_to_roll(store: ObjectStore, head: Head, policy: CleanupPolicy) -> int | None:
-    """Return how many bytes a roll would write; `None` if none is due."""
+    """Return how many bytes a roll would write; `None` if it would write nothing."""
     waiting = list(
         iter_segments_to_roll(iter_segments(iter_live_entries(store, head), policy.limits), stable=head.bounds.stable)
     )
@@ -335,7 +333,7 @@ def count_bytes_to_roll(store: ObjectStore, head: Head, policy: CleanupPolicy) -
 def write_rolled(
     store: ObjectStore, head: Head, partition: Partition, policy: CleanupPolicy, rules: AppendRules
 ) -> PartitionRewrite:
-    """Write one file per segment to roll, which no head references yet. Gaps stay."""
+    """Store each segment to roll as one file; no head references them yet."""
     waiting = iter_segments_to_roll(
         iter_segments(iter_live_entries(store, head), policy.limits), stable=head.bounds.stable
     )

@@ -1,4 +1,4 @@
-"""Read remote segments, and both tiers in one pass."""
+"""Read remote segments, or both tiers in one pass."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class OpenSegment:
     """A remote segment opened by one reader. Not thread-safe."""
 
     def __init__(self, machine: MachineCache, piece: LogPiece, on_step: Callable[[], None] = lambda: None) -> None:
-        """`on_step` is called before waiting for a chunk, so that the caller can request more."""
+        """Open a segment; `on_step` is called before each wait for a chunk."""
         self.piece = piece
         self._machine = machine
         self._on_step = on_step
@@ -70,15 +70,15 @@ class OpenSegment:
 
     @property
     def outstanding(self) -> Iterable[ByteSpan]:
-        """Chunks that are held or being fetched."""
+        """Chunks that are in memory or being fetched."""
         return (*self._coming, *self._held)
 
     def may_need(self, span: ByteSpan) -> bool:
-        """Whether a chunk may be needed and was never requested."""
+        """Whether a chunk was never requested and the segment is open."""
         return not self._is_closed and span not in self._seen
 
     def register_wanted(self) -> Sequence[ByteSpan]:
-        """Register as reader of the chunks with wanted records, and return these chunks."""
+        """Register as reader of the chunks with wanted records; return them."""
         chunks = self._locate_chunks()
         if self._metadata is not None:
             groups = find_groups_within(self._metadata, self.piece.entry, self.piece.offsets)
@@ -90,7 +90,7 @@ class OpenSegment:
         return chunks
 
     def fetch_chunk(self, span: ByteSpan) -> Future[HeldBytes]:
-        """Start to fetch a chunk, regardless of the prefetch budget."""
+        """Start to fetch a chunk; this may exceed the prefetch budget."""
         self._machine.ahead.add(-span.length)
         self._seen.add(span)
         cache, chunks = self._machine.cache, len(self._chunks)
@@ -98,7 +98,7 @@ class OpenSegment:
         return future
 
     def open_file(self) -> pq.ParquetFile:
-        """Return a file that fetches only the bytes that are read."""
+        """Open the file for Arrow; only the bytes read are fetched."""
         self._locate_chunks()
         if self._metadata is not None:
             return pq.ParquetFile(
@@ -109,7 +109,7 @@ class OpenSegment:
         return file
 
     def read_bytes(self, start: int, length: int) -> bytes | memoryview:
-        """Return bytes, and release chunks that end before them."""
+        """Return bytes; release the chunks before them."""
         pieces: list[memoryview] = []
         for span in find_overlapping_chunks(self._chunks, ByteSpan(start, start + length)):
             self._release_chunks(below=max(start, span.start))
@@ -122,7 +122,7 @@ class OpenSegment:
         return self._source.size
 
     def close(self) -> None:
-        """Release all chunks, also those being fetched."""
+        """Release all chunks."""
         self._is_closed = True
         self._machine.cache.needs.remove(self._source.name, self._list_needed_operations)
         self._list_needed_operations = set()
@@ -134,7 +134,7 @@ class OpenSegment:
         self._release_chunks(below=self.size)
 
     def evict_cached(self) -> None:
-        """Evict the segment from the cache, since its cached copy may be damaged."""
+        """Evict the segment's cached copy."""
         self.close()
         self._machine.cache.evict_object(self._source.name)
         self._machine.cache.evict_object(self._build_index_name)
@@ -150,7 +150,7 @@ class OpenSegment:
         if held is None:
             self._on_step()
             coming = self._coming.get(span)
-            if coming is None:  # The chunk was released before, and is needed again.
+            if coming is None:  # The chunk was released earlier.
                 coming = self.fetch_chunk(span)
             held = coming.result()
             del self._coming[span]
@@ -173,7 +173,7 @@ class OpenSegment:
         return self._machine.cache.get_small(self._build_index_name, self._read_index)
 
     def _read_index(self) -> bytes:
-        """Return the segment's index; if it is missing or invalid, the segment's footer."""
+        """Return the segment's index, or its footer if the index is missing or invalid."""
         store, key = self._source.store, self._source.key
         stored = store.get(build_index_key(key))
         if stored is not None and _is_footer(stored.body):
@@ -214,17 +214,17 @@ def _release_result(future: Future[HeldBytes]) -> None:
 
 
 _READ_AHEAD: Final = 4
-"""Chunks, or the same number of bytes, that a reader holds or awaits."""
+"""Chunks, or as many bytes, that a reader fetches ahead."""
 _SMALL_READ_AHEAD: Final = 32
-"""One-chunk segments that are fetched at once."""
+"""Maximum one-chunk segments that are fetched concurrently."""
 
 
 def read_pieces(
     tier: RemoteTier | None, pieces: Iterable[LogPiece], partition: int, selection: Selection = EVERYTHING
 ) -> Generator[pa.RecordBatch]:
-    """Yield the selected records in order, prefetching remote chunks.
+    """Yield the selected records in order.
 
-    The prefetch grows while the reader continues, so a single old record costs one chunk.
+    Prefetching grows while the reader continues, so a single old record costs one chunk.
     """
     reader = _PieceReader(None if tier is None else get_machine_cache(tier.properties, tier.cache_folder), pieces)
     try:
@@ -238,7 +238,7 @@ def read_pieces(
 
 
 def find_piece_offset_since(tier: RemoteTier | None, piece: LogPiece, since_ms: int) -> int | None:
-    """Return the first offset of a piece whose record is not older than a time."""
+    """Return the first offset whose record is not older than a time in ms."""
     if tier is None or not piece.is_remote:
         return find_offset_since(piece.store, piece.entry, since_ms, piece.offsets)
     segment = OpenSegment(get_machine_cache(tier.properties, tier.cache_folder), piece)
@@ -253,7 +253,7 @@ def find_piece_offset_since(tier: RemoteTier | None, piece: LogPiece, since_ms: 
 
 
 def _read_segment(segment: OpenSegment, partition: int, selection: Selection) -> Iterator[pa.RecordBatch]:
-    """Yield a segment's records; if the cached copy is damaged, read the rest from object storage."""
+    """Yield a segment's records; if its cached copy is damaged, read object storage."""
     piece = segment.piece
     rest = piece.offsets
     try:
@@ -272,7 +272,7 @@ def _read_segment(segment: OpenSegment, partition: int, selection: Selection) ->
 
 
 class _PieceReader:
-    """Reads remote segments, several at a time, then local parts."""
+    """Iterates over remote segments, which it prefetches, and local parts."""
 
     def __init__(self, machine: MachineCache | None, pieces: Iterable[LogPiece]) -> None:
         self._machine = machine
@@ -305,7 +305,7 @@ class _PieceReader:
             self._open.popleft().close()
 
     def _request_more(self) -> None:
-        """Request chunks: one at first, twice as many after each wait."""
+        """Request one chunk at first, twice as many after each wait."""
         self._depth = min(2 * self._depth or 1, _SMALL_READ_AHEAD)
         while True:
             self._next = self._next or next(self._chunks, None)
@@ -329,7 +329,7 @@ class _PieceReader:
     def _iter_wanted_chunks(self) -> Iterator[tuple[OpenSegment, ByteSpan]]:
         segment = self._open_next()
         while segment is not None:
-            following = self._open_next()  # The next index is fetched with the chunks of this segment.
+            following = self._open_next()  # The next index is fetched with this segment's chunks.
             for span in _find_wanted_chunks(segment):
                 if segment.may_need(span):
                     yield segment, span
@@ -360,7 +360,7 @@ def _find_wanted_chunks(segment: OpenSegment) -> Iterable[ByteSpan]:
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """A part of the log with its store, and the offsets wanted of it."""
+    """A part or remote segment, and the offsets to read."""
 
     entry: Entry
     offsets: OffsetRange
@@ -374,9 +374,9 @@ def _accept_any(_head: Head | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TopicTiers:
-    """Where one topic's records are stored, by one read of the catalog.
+    """Locations of one topic's records, from one read of the catalog.
 
-    Offsets from the head's local start on are read locally, lower ones remotely.
+    Offsets below the head's local start are read remotely.
     """
 
     store: ObjectStore
@@ -385,10 +385,10 @@ class TopicTiers:
     location: TopicLocation | None
     """Remote location; `None` if the topic was deleted."""
     is_hiding: bool
-    """Whether remote records are hidden, so that the log begins at its local start."""
+    """Whether readers see only the local tier."""
     storage_id: str | None
     check_open: Callable[[Head | None], None] = _accept_any
-    """Rejects a closed head; called with `None` if there is no head."""
+    """Raises if the head is closed; gets `None` if it is missing."""
 
     @classmethod
     def of(
@@ -408,13 +408,13 @@ class TopicTiers:
         return cls(store, topic_id, remote, location, is_hiding, storage_id, check_open)
 
     def limit_bounds(self, bounds: Bounds) -> Bounds:
-        """Return a partition's bounds, limited to the tiers that readers see."""
+        """Return a partition's bounds without hidden records."""
         return bounds.limit_to_local() if self.is_hiding else bounds
 
     def iter_pieces(
         self, partition: int, offsets: OffsetRange, isolation: Isolation, *, since_ms: int | None = None
     ) -> Iterator[LogPiece]:
-        """Yield the parts with readable records of a range, oldest first, from one read of head and manifest."""
+        """Yield the pieces with readable records of a range, oldest first."""
         head = read_head(self.store, self.topic_id, partition)
         self.check_open(head)
         if head is None:
@@ -424,7 +424,7 @@ class TopicTiers:
         below = OffsetRange(wanted.start, min(wanted.stop, head.local_start))
         if below.length:
             storage, manifest = self._read_manifest(partition, below, head)
-            # A replica skips records that its source dropped.
+            # A replica's source may have deleted the oldest records.
             below = OffsetRange(max(below.start, min(below.stop, manifest.start)), below.stop)
             yield from _iter_pieces(storage, manifest, below, since_ms, is_remote=True)
             self._check_end(partition, manifest, below, head)

@@ -1,6 +1,6 @@
 """Retention of tiered partitions: expiry, eviction, truncation.
 
-A manifest's pages hold its oldest segments. A page that expires or stays as a whole is not read.
+Pages hold a manifest's oldest segments. They are read only if some of their segments expire and others stay.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _MAX_INLINE_GARBAGE: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """New start of the log, and when more expires; `due_ms` is `None` if never."""
+    """New start offset, and the time of the next expiry; `due_ms` is `None` if nothing else expires."""
 
     start: int
     due_ms: int | None = None
@@ -71,14 +71,13 @@ class _ExpiryWalk:
     left: int
 
     def expires(self, item: Entry | PageRef) -> bool:
-        """Return whether a segment or page expires; one across the size limit does (F-R-017)."""
+        """Return whether a segment or page expires; a segment across the size limit does (F-R-017)."""
         if item.last < self.start:
             return True
         if not self.policy.expires:
             return False
         is_old = self.policy.retention_ms != UNLIMITED and self.now_ms - item.max_ts > self.policy.retention_ms
         limit = self.policy.retention_bytes
-        # A page expires as a whole only if its last segment would.
         above = self.left - item.bytes + 1 if isinstance(item, PageRef) else self.left
         return is_old or (limit != UNLIMITED and above > limit)
 
@@ -101,9 +100,9 @@ class _ExpiryWalk:
 def plan_expiry(
     manifest: Manifest, policy: CleanupPolicy, *, start: int, now_ms: int, read: Callable[[PageRef], Iterable[Entry]]
 ) -> Expiry:
-    """Return the log's start after total retention (F-R-016).
+    """Return the log start after total retention (F-R-016).
 
-    Records below `start` expire regardless. `read` opens a page.
+    Records below `start` always expire. `read` opens a page.
     """
     walk = _ExpiryWalk(policy, start, now_ms, manifest.stored_bytes)
     for page in manifest.pages:
@@ -125,7 +124,7 @@ def plan_expiry(
 
 @dataclass(frozen=True, slots=True)
 class ExpiredManifest:
-    """A manifest whose expired segments became garbage, and its replaced pages."""
+    """A manifest whose expired segments became garbage; `pages` are the keys of replaced pages."""
 
     manifest: Manifest
     segments: int
@@ -135,7 +134,7 @@ class ExpiredManifest:
 
 
 def expire_below(storage: ObjectStore, manifest: Manifest, start: int, spill: ManifestSpill) -> ExpiredManifest | None:
-    """Return the manifest without segments below `start`; `None` if nothing changes."""
+    """Return the manifest without segments below `start`; `None` if there are none."""
     whole = [page for page in manifest.pages if page.last < start]
     pages = list(manifest.pages[len(whole) :])
     gone: list[Entry] = []
@@ -166,7 +165,7 @@ def expire_below(storage: ObjectStore, manifest: Manifest, start: int, spill: Ma
 
 
 def _write_small_pages(entries: Sequence[Entry], spill: ManifestSpill) -> list[PageRef]:
-    """Write entries to pages; the oldest go to small ones, which later cuts read."""
+    """Write entries to pages. The oldest entries go to small pages, which later expiry reads."""
     pages: list[PageRef] = []
     at, count = 0, _MAX_INLINE_GARBAGE
     while at < len(entries):
@@ -176,14 +175,14 @@ def _write_small_pages(entries: Sequence[Entry], spill: ManifestSpill) -> list[P
 
 
 def add_garbage(garbage: Garbage, pages: Sequence[PageRef], entries: Sequence[Entry], spill: ManifestSpill) -> Garbage:
-    """Return the manifest's garbage with more pages and entries."""
+    """Return the garbage with more pages and entries."""
     if len(entries) > _MAX_INLINE_GARBAGE:
         return Garbage((*garbage.pages, *pages, spill.write_page(entries)), garbage.entries)
     return Garbage((*garbage.pages, *pages), (*garbage.entries, *entries))
 
 
 def must_truncate(manifest: Manifest, head: Head) -> bool:
-    """Whether a head was truncated and its manifest was not yet."""
+    """Whether the head was truncated and the manifest must be truncated, too."""
     return manifest.epochs[-1][0] < head.last_cut_epoch
 
 
@@ -192,11 +191,10 @@ def truncate_manifest(
 ) -> Manifest | None:
     """Truncate a manifest to its head's last truncation; return the current manifest.
 
-    Readers use the manifest only below the head's end. Uploads, expiry and compaction call this before they change it.
-    Segments above the new end become garbage; one across it is written again.
+    Uploads, expiry and compaction call this before they change a manifest. Segments above the new end become garbage; a
+    segment across it is rewritten. `makes` creates a missing manifest, so that an earlier upload cannot publish.
 
-    `makes` creates a missing manifest, so that an earlier upload cannot publish. `None` means that the manifest is
-    missing, or under a newer tiered epoch.
+    Return `None` if the manifest is missing, or has a newer tiered epoch.
 
     Raises:
         OwnershipLostError: Another cluster owns the partition.
@@ -218,7 +216,7 @@ def truncate_manifest(
 
 @dataclass
 class _ManifestTruncation:
-    """Truncates a manifest; retries reuse segments already written."""
+    """Truncates a manifest; retries reuse written segments."""
 
     swap: ManifestSwap
     place: RemotePartition
@@ -237,7 +235,7 @@ class _ManifestTruncation:
         if not manifest.tiered_epoch:
             return replace(manifest, start=head.local_start, end=head.local_start, epochs=head.epochs)
         at = min(int(head.truncated["offset"]), manifest.end)
-        floor = at if at > manifest.start else 0  # A segment across the log's start becomes garbage as a whole.
+        floor = at if at > manifest.start else 0
         across = next((page for page in manifest.pages if page.base < floor <= page.last), None)
         named = (*(() if across is None else read_page(self.swap.storage, across)), *manifest.entries)
         if across is not None:
@@ -250,9 +248,7 @@ class _ManifestTruncation:
             end=at,
             epochs=head.epochs,
             compacted_to=min(manifest.compacted_to, at),
-            learned=manifest.learned
-            if floor
-            else (0, 0),  # While records remain, a truncation must consider what compaction learned.
+            learned=manifest.learned if floor else (0, 0),  # Remaining records may be superseded by truncated ones.
             pages=tuple(page for page in manifest.pages if page.last < floor),
             entries=tuple(
                 entry if entry.last < floor else self._write_below(entry, at) for entry in named if entry.base < floor
@@ -274,7 +270,7 @@ class _ManifestTruncation:
         return written
 
     def delete_unnamed(self, after: Manifest | None) -> None:
-        """Delete written or replaced objects that `after` does not reference (`None`: unchanged)."""
+        """Delete written and replaced objects that `after` does not reference."""
         named = set() if after is None else {entry.key for entry in after.entries}
         unnamed = [entry for entry in self._written.values() if entry.key not in named]
         superfluous = [] if after is None else self._opened
@@ -283,17 +279,17 @@ class _ManifestTruncation:
 
 @dataclass(frozen=True, slots=True)
 class EvictionCandidates:
-    """Closed segments that may be evicted from the local tier, oldest first."""
+    """Segments that may be evicted from the local tier, oldest first."""
 
     segments: tuple[Segment, ...] = ()
     beyond: int = 0
     is_held: bool = False
-    """Whether further segments are beyond the targets, but differ from their remote copies."""
+    """Whether other segments exceed the targets, but differ from their remote copies."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionResult:
-    """Segments evicted from the local tier; `bytes` are stored bytes."""
+    """Result of an eviction; `bytes` are stored bytes."""
 
     local_start: int
     segments: int
@@ -301,7 +297,7 @@ class EvictionResult:
 
 
 def build_local_policy(policy: CleanupPolicy) -> CleanupPolicy:
-    """Return a tiered topic's policy with its local targets as limits."""
+    """Return a policy whose limits are the topic's local targets."""
     targets = policy.tiering.targets if policy.tiering is not None else None
     local_ms = None if targets is None else targets.local_ms
     local_bytes = None if targets is None else targets.local_bytes
@@ -318,9 +314,8 @@ def find_evictable(
 ) -> EvictionCandidates:
     """Return the segments that may be evicted from the local tier.
 
-    Only closed, uploaded segments may be evicted, even past their retention (F-R-021). In a compacted log both copies
-    must be equal: an older remote copy has records that compaction removed. `find_equal_end` returns the offset up to
-    which they are.
+    They are closed and uploaded (F-R-021). In a compacted log the remote copy must be equal; an older copy has removed
+    records. `same_below` returns the offset below which both tiers are equal.
     """
     segments = iter_segments(iter_live_entries(store, head), policy.limits)
     copied = list(takewhile(lambda segment: segment.is_closed and segment.last < head.uploaded_to, segments))
@@ -331,34 +326,33 @@ def find_evictable(
     if not copied or not (policy.compacts or head.compacted_to):
         return EvictionCandidates(tuple(copied), len(beyond))
     same = same_below()
-    # While nothing is compacted, merged copies have the same records as local ones.
     is_same = not policy.compacts and same >= head.compacted_to
     free = copied if is_same else [segment for segment in copied if segment.last < same]
     return EvictionCandidates(tuple(free), min(len(beyond), len(free)), is_held=len(beyond) > len(free))
 
 
 def find_equal_end(store: ObjectStore, head: Head, storage: ObjectStore, manifest: Manifest) -> int:
-    """Return the offset up to which both tiers have equal entries."""
+    """Return the offset below which both tiers are equal."""
     remote = iter_entries_within(storage, manifest, OffsetRange(head.local_start, head.end))
     return compare_entries(iter_live_entries(store, head), remote, start=head.local_start)
 
 
 def compare_entries(local: Iterable[Entry], remote: Iterable[Entry], *, start: int) -> int:
-    """Return the offset up to which base, last offset, digest and horizon are equal."""
+    """Return the offset below which offsets, digests and tombstone horizons are equal."""
     reached = start
     for mine, theirs in zip(local, remote, strict=False):
-        # The horizon must be equal, too: remote compaction needs that of evicted segments.
+        # Remote compaction needs the horizon of evicted segments.
         ours = mine.base, mine.last, mine.digest, mine.horizon_ms
         if ours != (theirs.base, theirs.last, theirs.digest, theirs.horizon_ms):
-            return max(reached, min(mine.base, theirs.base))  # Below this offset neither tier has more records.
+            return max(reached, min(mine.base, theirs.base))
         reached = mine.last + 1
     return reached
 
 
 def evict_segments(store: ObjectStore, partition: Partition, segments: Sequence[Segment]) -> EvictionResult | None:
-    """Remove segments from the local tier by one swap, then delete their parts; `None` if nothing was removed.
+    """Remove segments from the local tier by one swap, then delete their parts; return `None` if nothing was removed.
 
-    A part that another process replaced stays, with all later ones.
+    If another process replaced a part, this part and all later ones stay.
     """
     chosen = {entry.key for segment in segments for entry in segment.entries}
     spill = PageWriter(store, partition.topic_id, partition.number)
@@ -388,7 +382,7 @@ def evict_segments(store: ObjectStore, partition: Partition, segments: Sequence[
 
 
 def _without_local(store: ObjectStore, head: Head, local_start: int, spill: PageWriter) -> tuple[Head, list[str]]:
-    """Return the head without local entries below `local_start`, and its dropped keys. A cut page is written again."""
+    """Return the head without local entries below `local_start`, and keys of removed pages."""
     pages, emptied = select_pages_from(store, head.pages, local_start)
     if pages and pages[0].base < local_start:
         left = [entry for entry in read_page(store, pages[0]) if entry.last >= local_start]
@@ -399,15 +393,15 @@ def _without_local(store: ObjectStore, head: Head, local_start: int, spill: Page
 
 
 _RETRY_MS: Final = 10 * 60_000
-"""Retry interval while progress depends on object storage."""
+"""Retry interval while object storage lacks uploaded records."""
 
 
 @dataclass(frozen=True, slots=True)
 class TieredPartition:
     """One partition of a topic that was ever tiered.
 
-    The head's start is raised first, then the manifest's, then objects are deleted: every readable offset has its
-    record. Without uploads both tiers are one log, whose remote segments expire first.
+    The head's start rises first, then the manifest's; then objects are deleted. Without uploads the remote segments
+    expire first.
     """
 
     store: ObjectStore
@@ -422,7 +416,7 @@ class TieredPartition:
         return remote_partition(self.tiering.location, self.partition.number)
 
     def apply_retention(self, head: Head, *, now_ms: int) -> tuple[ExpiryResult | None, int | None]:
-        """Apply retention; return the result, or when to run again.
+        """Apply retention; return the result, or when to check again.
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
@@ -432,7 +426,7 @@ class TieredPartition:
         total = self._plan_total_expiry(head, manifest, now_ms)
         gone = self.expire_to(head, manifest, total.start)
         if gone is not None:
-            # Pages that head and manifest referenced may be deleted by now.
+            # Referenced pages may be deleted by now.
             newer_head = read_head(self.store, self.partition.topic_id, self.partition.number)
             if newer_head is None:
                 return gone, None
@@ -447,7 +441,7 @@ class TieredPartition:
         return None, min((at for at in (total.due_ms, local_ms) if at is not None), default=None)
 
     def read_own_manifest(self) -> Manifest:
-        """Return the current manifest, or an empty one.
+        """Return the current manifest; an empty one if it is missing.
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
@@ -459,13 +453,9 @@ class TieredPartition:
         return current
 
     def read_agreeing_state(self, head: Head) -> tuple[Head, Manifest]:
-        """Return the head, with `uploaded_to` at most the manifest's end, and the manifest.
-
-        With an older copy of the manifest this raises, so that nothing is deleted.
-        """
+        """Return the head, with `uploaded_to` limited to the manifest's end, and the manifest."""
         manifest = self.read_own_manifest()
         if self.remote is not None and must_truncate(manifest, head):
-            # A process died after it truncated the head.
             settled = truncate_manifest(self._make_swap(self.remote), self.place, head)
             manifest = Manifest(manifest.owner) if settled is None else settled
         if self.remote is None or not lacks_uploaded(manifest, head):
@@ -518,7 +508,7 @@ class TieredPartition:
         )
 
     def _count_remote_bytes(self, manifest: Manifest, start: int, stop: int) -> int:
-        """Return the stored bytes in an offset range of the manifest; only pages across its ends are read."""
+        """Return the stored bytes of an offset range."""
         total = 0
         for page in manifest.pages:
             if start <= page.base and page.last < stop:
@@ -529,7 +519,7 @@ class TieredPartition:
         return total + sum(entry.bytes for entry in manifest.entries if entry.last >= start and entry.base < stop)
 
     def expire_to(self, head: Head, manifest: Manifest, start: int) -> ExpiryResult | None:
-        """Raise the log's start on both tiers, and delete what is below."""
+        """Raise the log start on both tiers and delete records below it; return `None` without changes."""
         local = (
             raise_start(self.store, self.partition, start, self.policy.limits)
             if start > head.start
@@ -609,7 +599,7 @@ _WHOLE: Final = 100.0
 
 
 def measure_disk_under(store: ObjectStore) -> int | None:
-    """Return the size in bytes of the disk under a store, or `None`."""
+    """Return the size of a store's disk in bytes; `None` if the store has no disk."""
     if not store.url.startswith(_FOLDER):
         return None
     return shutil.disk_usage(store.url.removeprefix(_FOLDER)).total
@@ -618,7 +608,7 @@ def measure_disk_under(store: ObjectStore) -> int | None:
 def read_local_capacity(properties: Mapping[str, str], disk_bytes: int | None) -> int | None:
     """Return the capacity for local data in bytes (F-R-024); `None` means no limit.
 
-    The smaller of both targets applies; the percentage defaults to what cache and reservation leave (F-R-025).
+    The smaller target applies. The default percentage leaves space for cache and reservation (F-R-025).
     """
     limits: list[int] = []
     in_bytes = read_property(properties, "retention_local_target_capacity_bytes")
@@ -638,9 +628,9 @@ def _read_percent(properties: Mapping[str, str]) -> float:
 
 
 def plan_evictions(candidates: Sequence[EvictionCandidates], excess: int) -> list[int]:
-    """Return how many segments of each partition to evict to free `excess` bytes.
+    """Return how many segments to evict per partition, to free `excess` bytes.
 
-    Segments beyond their local target are evicted first, then the oldest.
+    Segments beyond their local target go first, then the oldest.
     """
     counts = [0] * len(candidates)
     waiting = [_rank(candidate, 0, number) for number, candidate in enumerate(candidates) if candidate.segments]

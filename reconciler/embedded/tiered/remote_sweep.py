@@ -1,7 +1,7 @@
 """Delete topics and orphaned objects from object storage.
 
-Each manifest's contents are moved to its garbage under a tiered epoch that no writer knows. Then its objects are
-deleted, and the manifest last. Every step can be repeated.
+A deletion makes each manifest's contents garbage under a tiered epoch that no writer knows. It deletes the objects,
+then the manifest.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemoteDeletion:
-    """Deletes objects that a cluster owns in its object storage."""
+    """Deletes a cluster's objects from object storage."""
 
     storage: ObjectStore | None
     cluster_id: str
@@ -71,7 +71,7 @@ class RemoteDeletion:
             return
         storage.delete([key])
         run_in_parallel(self._delete_partition, list(_list_partitions(storage, location)), name="delete")
-        storage.delete([key])  # A process with an older catalog may have written the register again.
+        storage.delete([key])  # A process with an older catalog may have written the register.
         forget_topic(storage, location, self.cluster_id)
 
     def _delete_partition(self, partition: RemotePartition) -> None:
@@ -108,7 +108,7 @@ def _list_partitions(storage: ObjectStore, location: TopicLocation) -> Iterator[
 
 
 MIN_AGE_MS: Final = 24 * 60 * 60 * 1000
-"""Minimum age of swept objects by the storage's clock. Writers reference their objects within half a day."""
+"""Minimum age of swept objects; writers reference objects within half a day."""
 _BATCH: Final = 1000
 
 LocationId = tuple[str, int]
@@ -117,8 +117,6 @@ LocationId = tuple[str, int]
 
 @dataclass(slots=True)
 class _PartitionFolder:
-    """Old objects of one partition that a manifest may reference."""
-
     partition: RemotePartition
     objects: list[ListedObject] = field(default_factory=list)
 
@@ -138,9 +136,9 @@ class _FolderResult:
 def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegister) -> tuple[int, int]:
     """Delete objects older than a day that no manifest references; return their number and bytes.
 
-    Objects are listed before references are read, and deleted after all references were read. Only locations that this
-    cluster created or mounted are swept, and none that are detached or being handed over. Without a manifest, objects
-    are deleted only if neither catalog nor object storage knows the topic; with an older copy of it, none are.
+    Objects are listed before references are read, and deleted after that. The sweep covers locations that this cluster
+    created or mounted, except detached ones and those being handed over. If a manifest is missing, objects are deleted
+    only if neither catalog nor object storage knows the topic. If a manifest is an older copy, no objects are deleted.
     """
     storage = remote.storage
     old_ms = storage.read_clock_ms() - MIN_AGE_MS
@@ -153,7 +151,7 @@ def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegiste
         for folder in _iter_folders(storage, prefix, old_ms, described)
     )
     results = [result for result in map_in_parallel(look, folders, name="sweep") if result is not None]
-    # This catalog also has topics that were created during the listing.
+    # This catalog includes topics created during the listing.
     now = _KnownLocations.of(catalog.read(), remote.cluster_id)
     foreign = {result.folder.location for result in results if result.is_foreign}
     forgotten = {
@@ -176,7 +174,7 @@ def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegiste
 def _find_foreign_locations(
     storage: ObjectStore, forgotten: Collection[LocationId], cluster_id: str
 ) -> set[LocationId]:
-    """Return forgotten locations that other clusters own, whose objects may be the last copy."""
+    """Return forgotten locations that other clusters own; their objects may be the last copy."""
     foreign: set[LocationId] = set()
     for listed in storage.list(MOUNTABLE) if forgotten else ():
         place = parse_mountable_key(listed.key)
@@ -191,7 +189,7 @@ def _find_foreign_locations(
 
 @dataclass(frozen=True, slots=True)
 class _KnownLocations:
-    """Locations of topics that the catalog knows."""
+    """Locations of topics in the catalog."""
 
     tierings: dict[LocationId, TopicTiering]
     busy: frozenset[LocationId]
@@ -221,7 +219,7 @@ class _KnownLocations:
         return [f"{REMOTE_TOPICS}{cluster_id}/", *(build_location_prefix(*location) for location in elsewhere)]
 
     def must_keep(self, location: LocationId, described: set[LocationId]) -> bool:
-        """Whether objects without a manifest stay at a location."""
+        """Whether objects stay although their manifest is missing."""
         return location in self.tierings or location in self.busy or location in described
 
 
@@ -251,14 +249,14 @@ def _is_named_by_manifests(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _FolderCheck:
-    """Checks folders for objects that no manifest references. Thread-safe."""
+    """Checks folders for unreferenced objects. Thread-safe."""
 
     store: ObjectStore
     remote: RemoteTier
     known: _KnownLocations
 
     def __call__(self, folder: _PartitionFolder) -> _FolderResult | None:
-        """Check a folder; `None` if its topic is in an operation."""
+        """Check a folder; return `None` during an operation on its topic."""
         if folder.location in self.known.busy:
             return None
         return retry_missing(lambda: self._check_folder(folder))
@@ -281,7 +279,7 @@ class _FolderCheck:
         )
 
     def _may_need_unnamed(self, folder: _PartitionFolder, manifest: Manifest) -> bool:
-        """Return whether the manifest lags behind the folder, so that unreferenced objects may be needed."""
+        """Return whether the manifest is older than the folder."""
         topic_id = self.known.topic_ids.get(folder.location)
         head = None if topic_id is None else read_head(self.store, topic_id, folder.partition.number)
         return head is not None and lacks_uploaded(manifest, head)
@@ -297,4 +295,4 @@ def _iter_named_keys(storage: ObjectStore, manifest: Manifest) -> Iterator[str]:
         try:
             yield from iter_object_keys(read_page(storage, page))
         except MissingObjectError:
-            continue  # The objects of a garbage page are deleted before it.
+            continue

@@ -1,4 +1,4 @@
-"""A cluster's object storage and its connections, and comparisons of manifests with heads."""
+"""A cluster's object storage, its connections, and comparisons of manifests with heads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class RequestSlots:
     """Slots for concurrent requests of this process. Thread-safe.
 
-    Uploads use the slots that downloads leave; while downloads wait, only their share.
+    Uploads may use all free slots, but only their share while downloads wait.
     """
 
     def __init__(self, limit: int) -> None:
@@ -37,7 +37,7 @@ class RequestSlots:
 
     @contextmanager
     def hold_for_upload(self) -> Iterator[None]:
-        """Hold a slot for an upload."""
+        """Occupy an upload slot."""
         with self._free:
             self._free.wait_for(self._may_upload)
             self._uploads += 1
@@ -50,7 +50,7 @@ class RequestSlots:
 
     @contextmanager
     def hold_for_download(self) -> Iterator[None]:
-        """Hold a slot for a download."""
+        """Occupy a download slot."""
         with self._free:
             self._waiting += 1
             self._free.wait_for(lambda: self._uploads + self._downloads < self.limit)
@@ -73,7 +73,7 @@ _LOCK: Final = threading.Lock()
 
 
 def get_request_slots(url: str, limit: int) -> RequestSlots:
-    """Return this process's request slots of a storage, with this limit."""
+    """Return this process's request slots for a storage."""
     with _LOCK:
         connections = _BY_URL.setdefault(url, RequestSlots(limit))
         if connections.limit != limit:
@@ -82,19 +82,19 @@ def get_request_slots(url: str, limit: int) -> RequestSlots:
 
 
 def limit_connections(storage: ObjectStore, limit: int) -> LimitedStore:
-    """Return a storage with limited concurrent requests per process."""
+    """Return a storage with limited concurrent requests."""
     return LimitedStore(unwrap_store(storage), limit)
 
 
 class LimitedStore(WrappedStore):
-    """A store that waits for a free slot before each request, except to list."""
+    """A store whose requests, except listings, wait for a free slot."""
 
     def __init__(self, inner: ObjectStore, limit: int) -> None:
         super().__init__(inner)
         self._limit = limit
 
     def __copy__(self) -> LimitedStore:
-        """Copy with a client of its own."""
+        """Copy the store with a separate client."""
         return LimitedStore(copy(self.inner), self._limit)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -106,7 +106,7 @@ class LimitedStore(WrappedStore):
         return get_request_slots(self.inner.url, self._limit)
 
     def get(self, key: str) -> StoredObject | None:
-        """Return the object, or `None`."""
+        """Return an object, or `None` if missing."""
         with self.connections.hold_for_download():
             return super().get(key)
 
@@ -116,28 +116,28 @@ class LimitedStore(WrappedStore):
             return super().get_range(key, start, length)
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store under a fresh key, unconditionally."""
+        """Store an object under a new key."""
         with self.connections.hold_for_upload():
             super().put(key, body, kms_key_id=kms_key_id)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if `key` is still at `expected`."""
+        """Store `body` if the version of `key` is `expected`."""
         with self.connections.hold_for_upload():
             return super().swap(key, body, expected=expected)
 
     def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy an object of another store under a fresh key."""
+        """Copy another store's object to a new key."""
         with self.connections.hold_for_upload():
             super().copy_from(key, unwrap_store(source), source_key, kms_key_id=kms_key_id)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects, unconditionally."""
+        """Delete objects."""
         with self.connections.hold_for_upload():
             super().delete(list(keys))
 
 
 def unwrap_store(store: ObjectStore) -> ObjectStore:
-    """Return the wrapped store, for server-side copies."""
+    """Return the inner store, for server-side copies."""
     return store.inner if isinstance(store, LimitedStore) else store
 
 
@@ -152,18 +152,18 @@ class RemoteTier:
     cluster_id: str
     properties: Mapping[str, str] = field(default_factory=dict)
     cache_folder: str | None = None
-    """Default cache folder; `None` for a temporary one."""
+    """Default cache folder; `None` means a temporary one."""
 
     @property
     def connections(self) -> RequestSlots:
-        """Request slots that this process's uploads and downloads share."""
+        """Request slots of this process."""
         return get_request_slots(self.storage.url, int(read_property(self.properties, _CONNECTIONS) or 1))
 
 
 def build_remote_tier(
     storage: ObjectStore | None, cluster_id: str, cluster: ClusterEntry, cache_folder: str | None = None
 ) -> RemoteTier | None:
-    """Return the remote tier of a cluster; `None` if it is not bound to object storage."""
+    """Return a cluster's remote tier; `None` if it has no object storage."""
     if storage is None or cluster.storage_id is None:
         return None
     connections = int(read_property(cluster.properties, _CONNECTIONS) or 1)
@@ -171,15 +171,15 @@ def build_remote_tier(
 
 
 def lacks_uploaded(manifest: Manifest | None, head: Head) -> bool:
-    """Whether a manifest is an older copy that lacks uploaded records; the partition then waits for a restore.
+    """Whether a manifest is an older copy that lacks uploaded records.
 
-    Read the head first. Records below the log's start do not count: a disabling that deletes counts them as uploaded.
+    Read the head first. Records below the log start do not count.
     """
     return max(0 if manifest is None else manifest.end, head.start) < head.uploaded_to
 
 
 def check_has_uploaded(manifest: Manifest | None, head: Head, partition: RemotePartition, where: object) -> None:
-    """Reject a manifest that lacks uploaded records; `where` names topic and partition."""
+    """Reject a manifest that lacks uploaded records; `where` begins the error."""
     if not lacks_uploaded(manifest, head):
         return
     problem = "is not there" if manifest is None else f"ends at offset {manifest.end}: it is an older copy"
@@ -192,15 +192,15 @@ def check_has_uploaded(manifest: Manifest | None, head: Head, partition: RemoteP
 
 
 def find_same_log_end(head: Head, manifest: Manifest) -> int:
-    """Return the offset up to which a replica's head and its source's manifest are of the same log."""
+    """Return the offset below which a replica's log equals its source's."""
     stop, start = head.end, max(head.start, manifest.start)
     return find_agreed_end(_list_epochs_since(head.epochs, start), _list_epochs_since(manifest.epochs, start), stop)
 
 
 def has_dropped_remote(head: Head, manifest: Manifest) -> bool:
-    """Whether a replica's source dropped its remote records (`onDisable: delete`).
+    """Whether a replica's source deleted its remote records (`onDisable: delete`).
 
-    Heads of earlier versions store no tiered epoch; for these, an empty manifest is the only sign.
+    Heads of earlier versions store no tiered epoch; an empty manifest then shows the deletion.
     """
     if head.tiered_epoch:
         return manifest.tiered_epoch > head.tiered_epoch
@@ -208,7 +208,7 @@ def has_dropped_remote(head: Head, manifest: Manifest) -> bool:
 
 
 def _list_epochs_since(epochs: Sequence[tuple[int, int]], start: int) -> list[tuple[int, int]]:
-    """Return the epochs from `start` on; logs drop older epochs at different times."""
+    """Return the epochs with offsets from `start` on."""
     return [
         (epoch, max(first, start))
         for place, (epoch, first) in enumerate(epochs)

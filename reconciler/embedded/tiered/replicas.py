@@ -1,6 +1,6 @@
 """Read replicas: topics that read another cluster's topic from object storage.
 
-A replica's heads follow the source's manifest, so records that are not uploaded are invisible.
+Replicas show only uploaded records.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def read_replica_source(storage: ObjectStore, location: TopicLocation) -> RecoverableTopic:
-    """Return the topic at a location, for a replica; one GET."""
+    """Return the topic at a location; this takes one GET."""
     topic = find_topic_at(storage, location)
     return RecoverableTopic(str(topic.location), topic.name, topic.partitions)
 
@@ -56,9 +56,9 @@ def create_replica_topic(
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """The read replicas of one cluster. Several processes may run at once.
+    """One cluster's read replicas. Several processes may run at once.
 
-    A head is read before its manifest, and swapped only if it is unchanged. So a slow process never moves it back.
+    A head is read before its manifest, and swapped only if unchanged. So a slow process never restores an older end.
     """
 
     store: ObjectStore
@@ -68,9 +68,9 @@ class Replicas:
     is_stopped: Callable[[], bool] = lambda: False
 
     def refresh_wanted(self, is_wanted: Callable[[str], bool]) -> Mapping[str, int | ReconcilerError]:
-        """Refresh the wanted replicas (by full name); failures do not affect other topics.
+        """Refresh the wanted replicas; return changed partitions, or the error, by topic id.
 
-        Return, by topic id, the number of partitions that changed, or the error. One GET per topic and partition.
+        This takes one GET per topic and partition.
         """
         catalog = self.catalog.read()
         remote = self.remote
@@ -100,14 +100,14 @@ class Replicas:
         if source is None:
             check_storage(
                 remote.storage, catalog.cluster.storage_id
-            )  # Another bucket would look as if the source were gone.
+            )  # In another bucket the source would seem deleted.
             raise self._record_source_gone(topic, location)
         failed: ReconcilerError | None = None
         if source.partitions > topic.partitions or topic.replica.trouble is not None:
             try:
                 self.catalog.commit(lambda draft: record_replica_state(draft, topic.id, source.partitions, None))
             except QuotaExceededError as error:
-                failed = error  # Partitions within the quota are still refreshed.
+                failed = error
                 self.catalog.commit(lambda draft: record_replica_state(draft, topic.id, topic.partitions, None))
         partitions = source.partitions if failed is None else min(source.partitions, topic.partitions)
 

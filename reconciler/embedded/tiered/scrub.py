@@ -1,6 +1,6 @@
-"""Scrub: check a manifest against the objects that exist.
+"""Scrub: check a manifest against stored objects.
 
-Suspects are checked against a second read of the manifest, since other processes may have replaced them.
+The manifest is read again before a fault is reported.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class ScrubFault(StrEnum):
-    """Kinds of faults."""
+    """Faults that a scrub finds."""
 
     MANIFEST = "the manifest cannot be read"
     SHORT = "the manifest does not have all that was uploaded"
@@ -63,14 +63,14 @@ class ScrubFinding:
     offsets: OffsetRange
     why: str = ""
     is_local: bool = False
-    """Whether the local tier has all of the offsets, so that nothing is lost."""
+    """Whether the local tier has all of these records."""
     is_mended: bool = False
     records: int = 0
     bytes: int = 0
 
     @property
     def error(self) -> UserError:
-        """Error to report if the fault was not repaired."""
+        """Error for an unrepaired fault."""
         where = f"offsets {self.offsets.start} to {self.offsets.stop - 1}"
         what = f"{where} are in the local tier alone" if self.is_local else f"{where} cannot be read"
         why = f": {self.why}" if self.why else ""
@@ -94,7 +94,7 @@ class PartitionScrub:
         return remote_partition(self.tiering.location, self.number)
 
     def scrub_partition(self, head: Head) -> list[ScrubFinding]:
-        """Check all referenced objects, repair what is possible, and return the faults.
+        """Check all referenced objects; repair and return faults.
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
@@ -105,7 +105,6 @@ class PartitionScrub:
         except UserError as error:
             return [ScrubFinding(ScrubFault.MANIFEST, self._place.key, alone, error.message, is_local=not alone.length)]
         if manifest is None:
-            # The partition may have nothing uploaded yet.
             return [self._report_short_manifest(0, head, "it is not there")] if head.uploaded_to or alone.length else []
         check_manifest_owner(self._place, manifest, self.remote.cluster_id)
         if lacks_uploaded(manifest, head) and manifest.tiered_epoch <= self.tiering.epoch:
@@ -177,7 +176,7 @@ class PartitionScrub:
     def _upload_again(self, lost: Iterable[tuple[Entry, ScrubFinding]], head: Head) -> Iterator[ScrubFinding]:
         put_ms = self.now_ms()
         for entry, finding in lost:
-            # Above `uploaded_to` a cluster restored from an older copy has other records, or none.
+            # A restored cluster may have other records above `uploaded_to`.
             if not finding.is_local or entry.last >= head.uploaded_to or not self.tiering.uploads:
                 yield finding
                 continue
@@ -191,7 +190,7 @@ class PartitionScrub:
                 yield replace(finding, is_mended=True, records=gain.records, bytes=gain.bytes)
 
     def _upload_local_records(self, entry: Entry, head: Head) -> list[Entry]:
-        """Upload a segment's local records again; empty if compaction removed all of them."""
+        """Upload a segment's local records again; return no entries if compaction removed all records."""
         offsets = OffsetRange(entry.base, entry.last + 1)
         parts = list(iter_entries_within(self.store, head, offsets))
         writer = SegmentWriter.for_partition(self.remote.storage, self.rules, self._place, entry.epoch)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Failure: TypeAlias = ReconcilerError | None
 
 _MAX_LISTINGS: Final = 100
-"""Number of topics that are listed one by one; for more, one listing of all heads is cheaper."""
+"""Maximum topics listed one by one; for more, all heads are listed at once."""
 
 
 def finish_deletions(store: ObjectStore, catalog: CatalogRegister, remote: RemoteDeletion | None = None) -> int:
@@ -90,7 +90,7 @@ def raise_first_error(failed: Mapping[str, Failure]) -> None:
 
 
 def iter_topic_heads(store: ObjectStore, topic_ids: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Yield topic id and partition of these topics' heads."""
+    """Yield topic id and partition of topics' heads."""
     wanted = set(topic_ids)
     listings: list[str | None] = [None] if len(wanted) > _MAX_LISTINGS else [*sorted(wanted)]
     for of_topic in listings:
@@ -112,15 +112,15 @@ def finish_disablings(
     *,
     may_go_on: Callable[[], None] = _never_stop,
 ) -> int:
-    """Complete the disabling of tiering of all topics; return the number of topics done (KIP-950).
+    """Complete the disabling of tiering of all topics; return the number of topics (KIP-950).
 
-    Each partition is processed under the tiered epoch that the catalog committed, its head before its manifest. Then
-    the catalog commits DISABLED and increases the epoch again. Each step can be repeated after a crash (F-K-063).
+    Each partition's head and then its manifest change under the committed tiered epoch. Then the catalog commits
+    DISABLED and a higher epoch. After a crash each step can be repeated (F-K-063).
 
-    `retain` only raises the manifest's epoch, so that earlier uploads cannot publish (F-K-056). `delete` raises the
-    log's start to its local start (F-K-061) and makes all remote segments garbage (F-K-062). The same swap lowers the
-    head's `uploaded_to`: a delayed uploader that raised it again would let records be evicted that no manifest
-    references. Later uploads start at the earliest local offset (F-R-011), a gap that the plan shows (F-R-012).
+    `retain` only raises the manifest's epoch, which prevents earlier uploads from publishing (F-K-056). `delete` raises
+    the log start to the local start (F-K-061) and makes remote segments garbage (F-K-062). It also lowers the head's
+    `uploaded_to`: a late upload that raised it would cause evictions of records without remote copies. Later uploads
+    start at the earliest local offset (F-R-011), a gap that the plan shows (F-R-012).
     """
     current = catalog.read()
     begun = _find_disabling_topics(current, cluster_id)
@@ -133,7 +133,6 @@ def finish_disablings(
             message = f"the tiering of {names} cannot be switched off: the cluster has no object storage any more"
             raise UserError(message, hint="Declare objectStorage of the cluster as it was, then `run` finishes it.")
         check_storage(storage, bound)
-    # A cluster without object storage has no manifests.
     failed = (
         {}
         if bound is None or storage is None
@@ -181,7 +180,7 @@ class _TopicDisablement:
             return True
         head = self._raise_start(store, number)
         if head is None:
-            return False  # The topic is being deleted, or the head changes its writer.
+            return False  # The topic is being deleted, or its writer changes.
         swap(remote, lambda manifest: self._empty_manifest(manifest, head.start))
         return True
 

@@ -1,7 +1,7 @@
 """Upload segments, and upload them again after compaction.
 
-A segment of one file is copied; several parts become one file. The index is the file's Parquet footer. Segments that
-were partly uploaded are cut, so that remote segments never overlap.
+A segment becomes one file, whose footer is its index. Partly uploaded segments are split, so that remote segments never
+overlap.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _UPLOAD_THREADS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class UploadBatch:
-    """Stored segments of one partition that no manifest references yet. Picklable."""
+    """Stored segments of one partition that no manifest references yet."""
 
     partition: Partition
     remote: RemotePartition
     offsets: OffsetRange
-    """Offsets that it covers completely; it is published only if the manifest ends at their start."""
+    """Offsets that it covers; the manifest must end at their start."""
     entries: tuple[Entry, ...]
     epochs: tuple[tuple[int, int], ...]
     tiering: TopicTiering
@@ -67,9 +67,9 @@ class UploadBatch:
 def iter_segments_to_upload(
     entries: Iterable[Entry], limits: SegmentLimits, *, stable: int, takes_open: bool = False
 ) -> Iterator[Segment]:
-    """Yield closed, stable segments of entries that the manifest lacks.
+    """Yield closed segments that end before the offset `stable`.
 
-    `takes_open` adds the stable entries of the open segment.
+    `takes_open` also yields older entries of the open segment.
     """
     for segment in iter_segments(entries, limits):
         if segment.is_closed and segment.last < stable:
@@ -83,7 +83,7 @@ def iter_segments_to_upload(
 
 @dataclass(frozen=True)
 class PartitionUpload:
-    """Copies a range of one partition to object storage."""
+    """Copies one partition to object storage."""
 
     store: ObjectStore
     storage: ObjectStore
@@ -97,10 +97,10 @@ class PartitionUpload:
         return remote_partition(self.tiering.location, self.partition.number)
 
     def upload_segments(self, head: Head, limits: SegmentLimits, offsets: OffsetRange) -> UploadBatch:
-        """Store each segment within a range; no manifest references them yet."""
-        # The log may have been truncated since.
+        """Store the segments of a range; no manifest references them yet."""
+        # A truncation may have lowered the end.
         offsets = OffsetRange(offsets.start, max(offsets.start, min(offsets.stop, head.end)))
-        # A page across the start may reference expired segments.
+        # The first page may reference expired segments.
         start = min(max(offsets.start, head.local_start), offsets.stop)
         segments = list(iter_segments(iter_entries_within(self.store, head, OffsetRange(start, offsets.stop)), limits))
         done: list[Entry] = []
@@ -126,7 +126,7 @@ class PartitionUpload:
         return self._write_one_file(segment, offsets)
 
     def copy_file(self, entry: Entry) -> Entry:
-        """Store a file unchanged, with its index."""
+        """Copy a file unchanged and store its index."""
         kms_key_id = self.rules.kms_key_id
         key = create_segment_key(self.remote.key_prefix, (entry.base, entry.last), entry.bytes, entry.epoch)
         footer = read_footer(self.store, entry.key, entry.bytes)
@@ -158,13 +158,12 @@ def read_agreeing_tiers(
 ) -> tuple[Head, Manifest] | None:
     """Return head and manifest once they agree; `None` under a newer tiered epoch.
 
-    They may differ after an interrupted upload, or because a cluster restored from an older copy wrote other records.
-    Digests are compared; after a compaction only the ends.
+    They may differ after an interrupted upload, or if a restored cluster wrote other records. Digests are compared;
+    after a compaction, only end offsets are compared.
     """
     remote = remote_partition(tiering.location, partition.number)
     look = 1
     while True:
-        # Head and manifest only grow, so a later read of one cannot be behind an earlier read of the other.
         manifest = read_manifest(storage, remote)
         head = read_head(store, partition.topic_id, partition.number)
         if manifest is not None and head is not None and manifest.end < head.uploaded_to:
@@ -227,7 +226,7 @@ def _older_copy_error(partition: Partition, key: str, other: OffsetRange) -> Use
 _FILE: Final = "file://"
 _NO_DISK: Final = 1 << 40
 _ALL_SHARES: Final = 1000
-"""Number of shares that stands for all connections."""
+"""Shares that stand for all connections."""
 _PREFIX: Final = "cloud_storage_upload_ctrl_"
 
 
@@ -235,8 +234,8 @@ _PREFIX: Final = "cloud_storage_upload_ctrl_"
 class BacklogController:
     """Coefficients and limits of the PD controller.
 
-    As in Redpanda, a larger backlog gives uploads more connections. There is no integral part: a backlog is never
-    negative, so it would never decrease.
+    As in Redpanda, a larger backlog gives uploads more connections. An integral term would never decrease, since
+    backlogs are not negative.
     """
 
     p_coeff: float = -2.0
@@ -247,7 +246,7 @@ class BacklogController:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> BacklogController:
-        """Parse the cluster's properties."""
+        """Parse the controller from cluster properties."""
 
         def value(name: str) -> str:
             return read_property(properties, f"{_PREFIX}{name}") or "0"
@@ -261,18 +260,18 @@ class BacklogController:
         )
 
     def compute_shares(self, error: float, before: float) -> int:
-        """Return the uploads' shares for a backlog error and its previous value."""
+        """Return the uploads' shares for the current and the previous error."""
         wanted = int(self.p_coeff * (error + self.d_coeff * (error - before)))
         return max(self.min_shares, min(self.max_shares, wanted))
 
 
 def compute_backlog_error(backlog_bytes: int, free_bytes: int) -> float:
-    """Return the controller's error: the backlog in thousandths of the free disk space, negated."""
+    """Return the error: minus the backlog in thousandths of the free disk space."""
     return -backlog_bytes * _ALL_SHARES / max(free_bytes, 1)
 
 
 def read_free_bytes(store: ObjectStore) -> int:
-    """Return the free bytes of a store's disk; for buckets, a constant."""
+    """Return the free bytes of a store's disk; a constant for buckets."""
     if not store.url.startswith(_FILE):
         return _NO_DISK
     return shutil.disk_usage(store.url.removeprefix(_FILE)).free
@@ -288,16 +287,13 @@ Stretch = tuple[tuple[Entry, ...], tuple[Entry, ...]]
 
 
 def uploads_again(policy: CleanupPolicy, remote: RemoteTier) -> bool:
-    """Whether a topic's compacted segments are uploaded again."""
+    """Whether a topic's segments are uploaded again after compaction."""
     is_on = read_property(remote.properties, "cloud_storage_enable_compacted_topic_reupload") == "true"
     return is_on and policy.tiering is not None and policy.tiering.uploads
 
 
 def iter_outdated(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest) -> Iterator[Stretch]:
-    """Yield the stretches whose remote version is outdated, oldest first.
-
-    Both tiers hold all their offsets, locally as compacted whole segments.
-    """
+    """Yield outdated remote entries with their compacted local replacements, oldest first."""
     start, stop = head.local_start, min(head.compacted_to, manifest.end)
     if start >= stop:
         return
@@ -314,7 +310,7 @@ def iter_outdated(store: ObjectStore, storage: ObjectStore, head: Head, manifest
 
 
 def find_compacted_end(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest) -> int:
-    """Return the offset below which object storage has each key only once."""
+    """Return the offset below which object storage has each key once."""
     both = OffsetRange(head.local_start, max(head.local_start, min(head.compacted_to, manifest.end)))
     for remote, local in group_by_overlap(
         iter_entries_within(storage, manifest, both), iter_entries_within(store, head, both)
@@ -325,7 +321,7 @@ def find_compacted_end(store: ObjectStore, storage: ObjectStore, head: Head, man
 
 
 def group_by_overlap(remote: Iterable[Entry], local: Iterable[Entry]) -> Iterator[Stretch]:
-    """Group overlapping entries of both tiers into stretches, oldest first."""
+    """Group overlapping entries of both tiers, oldest first."""
     tagged = chain(((entry, True) for entry in remote), ((entry, False) for entry in local))
     run: list[tuple[Entry, bool]] = []
     last = -1
@@ -342,10 +338,7 @@ def group_by_overlap(remote: Iterable[Entry], local: Iterable[Entry]) -> Iterato
 def upload_compacted_again(
     upload: PartitionUpload, head: Head, manifest: Manifest, remote: RemoteTier, offsets: OffsetRange
 ) -> PartitionRewrite:
-    """Upload replacements of outdated stretches that begin in a range; no manifest references them yet.
-
-    Readers may see a mix of versions: each key's newest record is in both.
-    """
+    """Upload replacements of outdated segments in a range; no manifest references them yet."""
     with delete_segments_on_error(remote.storage) as done:
         for far, near in iter_outdated(upload.store, remote.storage, head, manifest):
             if offsets.start <= max(far[0].base, head.local_start) < offsets.stop:

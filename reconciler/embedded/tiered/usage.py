@@ -48,12 +48,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ANSWERS: Final = (LostRaceError, MissingObjectError)
-"""Errors that are answers of the store, not failed requests."""
+"""Errors that are answers, not failed requests."""
 _SEGMENT: Final = ".parquet"
 
 
 class CountingStore(LoggingStore):
-    """A store that logs and counts its requests. Pickles as the inner store."""
+    """A store that counts its requests. Pickling drops this wrapper."""
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner.inner if isinstance(inner, LoggingStore) else inner)
@@ -67,7 +67,7 @@ class CountingStore(LoggingStore):
         return dict(counts)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects, unconditionally."""
+        """Delete objects."""
         super().delete(self._count_segments(keys))
 
     def _count_segments(self, keys: Iterable[str]) -> Iterator[str]:
@@ -112,12 +112,12 @@ def find_manifest_problem(
 ) -> UserError | None:
     """Return why a manifest cannot have all uploaded records, or `None`.
 
-    A head may be older than a manifest read later: check again with a newer head.
+    If the manifest was read last, check again with a newer head.
     """
     if head.start >= head.uploaded_to:
-        return None  # The partition has nothing uploaded.
+        return None
     if head.writer == REPLICA and manifest is not None:
-        return None  # A read replica uploads nothing.
+        return None
     uploaded = f"offsets {head.start} to {head.uploaded_to - 1} of partition {partition.number}"
     if manifest is None:
         return _manifest_error(
@@ -137,18 +137,18 @@ def _manifest_error(message: str) -> UserError:
 
 
 ReadManifest: TypeAlias = Callable[[int], Manifest | None]
-"""Returns a partition's manifest with one GET; `None`, without a request, if it was never tiered."""
+"""Reads a partition's manifest; returns `None` if it was never tiered."""
 
 
 class LogShare(NamedTuple):
-    """Size of a section of a log, estimated by its share of offsets."""
+    """Estimated size of an offset range."""
 
     bytes: int = 0
     records: int = 0
 
 
 def estimate_within(item: PageRef | Entry, start: int, stop: int) -> LogShare:
-    """Return the size of an item's offsets from `start` to before `stop`."""
+    """Return the size of the offsets from `start` to before `stop`."""
     whole = item.last + 1 - item.base
     wanted = max(0, min(stop, item.last + 1) - max(start, item.base))
     records = item.digest.records if isinstance(item, Entry) else item.records
@@ -171,7 +171,7 @@ def _estimate_range(paged: PagedEntries, start: int, stop: int) -> LogShare:
 
 
 def get_manifest_reader(storage: ObjectStore | None, catalog: Catalog, full_name: str, cluster_id: str) -> ReadManifest:
-    """Return a reader of a topic's manifests."""
+    """Return a function that reads a topic's manifests."""
     location = _find_location(catalog, full_name, cluster_id)
     if storage is None or location is None:
         return lambda _number: None
@@ -196,7 +196,7 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class StorageReport:
-    """Sizes of one cluster's topics, with problems in object storage."""
+    """Reports one cluster's topic sizes, and problems in object storage."""
 
     store: ObjectStore
     storage: ObjectStore | None
@@ -204,9 +204,9 @@ class StorageReport:
     cluster_id: str
 
     def report_topics(self, topics: Mapping[str, Address]) -> Iterator[TopicStorage]:
-        """Yield the sizes of topics (full name → address), in order, with problems in object storage.
+        """Yield the sizes of topics (full name → address), with problems in object storage.
 
-        One listing, one GET per partition with a head, one more if it was ever tiered, and one for the object storage.
+        This takes one listing, and one or two GETs per partition.
         """
         problem = self._find_problem(topics)
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="storage") as pool:
@@ -229,14 +229,14 @@ class StorageReport:
             yield replace(report, tiering=tiering, partitions=partitions)
 
     def read_partitions(self, names: Iterable[str]) -> tuple[Heads, Manifests]:
-        """Return all heads and manifests of topics."""
+        """Return the heads and manifests of topics."""
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="storage") as pool:
             threads, wanted = CallPool(pool, 4 * _AT_ONCE), tuple(names)
             heads = self.read_heads(wanted, threads)
             return heads, self.read_manifests(wanted, heads, threads)
 
     def read_heads(self, names: Iterable[str], threads: CallPool) -> Heads:
-        """Return topics' heads by id and partition; partitions without a head are absent."""
+        """Return topics' heads by topic id and partition."""
         ids = {self.catalog.topics[name].id for name in names}
         heads = list_heads(self.store, *(ids if len(ids) == 1 else ()))
         places = [place for listed in heads if (place := parse_head_key(listed.key))[0] in ids]
@@ -244,7 +244,7 @@ class StorageReport:
         return {place: head for place, head in zip(places, heads_read, strict=True) if head is not None}
 
     def read_manifests(self, names: Iterable[str], heads: Heads, threads: CallPool) -> Manifests:
-        """Return the manifests of partitions with a head, unless they are hidden."""
+        """Return topics' manifests; empty if the cluster hides remote sizes."""
         storage = self.storage
         if storage is None or self._find_hidden_reason is not None:
             return {}
@@ -294,7 +294,7 @@ class StorageReport:
         ]
 
     def measure_topic(self, name: str, address: Address, heads: Heads, manifests: Manifests) -> TopicStorage:
-        """Return one topic's sizes."""
+        """Return a topic's sizes."""
         tiering, limits = self._describe_tiering(name), read_cleanup_policy(self.catalog, name, self.cluster_id).limits
         entry, writes = self.catalog.topics[name], tiering is not None and tiering.mode in {"write_only", "full"}
         return TopicStorage(
@@ -371,7 +371,7 @@ def get_tiering_mode(*, writes: bool, serves: bool) -> Mode:
 
 
 def measure_remote_usage(manifest: Manifest, uploaded_to: int) -> RemoteUsage:
-    """Return the size of a partition's records in object storage."""
+    """Return a partition's size in object storage."""
     garbage = manifest.garbage
     return RemoteUsage(
         manifest.start,
@@ -420,7 +420,7 @@ STRETCHES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class TopicSize:
-    """Total size of a topic; `ages` are (newest time in ms, bytes), oldest first."""
+    """Size of a topic; `ages` are (newest time in ms, bytes), oldest first."""
 
     bytes: int
     records: int
@@ -429,16 +429,16 @@ class TopicSize:
     tiered: tuple[TieredPartition, ...] = ()
     positions: Positions = field(default_factory=dict)
     older_bytes: Mapping[int, int] = field(default_factory=dict)
-    """Bytes of records older than a time in ms, by that time; a page that is partly older counts completely."""
+    """Bytes of records older than a time in ms; a partly older page counts completely."""
 
 
 def measure_topic(
     store: ObjectStore, topic_id: str, manifest_of: ReadManifest = lambda _number: None, cuts: Iterable[int] = ()
 ) -> TopicSize:
-    """Measure a topic, counting records of both tiers once.
+    """Measure a topic; records on both tiers count once.
 
-    `cuts` are times in ms for `older_bytes`. One listing, one GET per partition with a head, one more if some records
-    are only remote, and a few for large pages.
+    `cuts` are the times of `older_bytes`. This takes one listing, one or two GETs per partition, and a few for large
+    pages.
     """
     heads = read_heads(store, topic_id)
     longest = sum(head.stored_bytes for head in heads.values()) // STRETCHES
@@ -497,7 +497,7 @@ def _iter_stretches(store: ObjectStore, head: Head, longest: int) -> Iterator[_L
 
 
 def _merge_ages(stretches: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Merge neighbouring stretches to at most a hundred; each counts as young as its youngest part."""
+    """Merge neighbouring stretches to at most a hundred, each with its newest time."""
     ordered = sorted(stretches)
     step = max(1, -(-len(ordered) // STRETCHES))
     groups = [ordered[first : first + step] for first in range(0, len(ordered), step)]
