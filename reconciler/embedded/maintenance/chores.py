@@ -1,4 +1,4 @@
-"""Maintenance of partitions as tasks, which may run on executors: roll, upload, compact, merge."""
+"""Maintenance of partitions as tasks, which executors may run."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ _COST: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """A partition to process, and approximately how many bytes to read."""
+    """One partition to process; `bytes` estimates how much is read."""
 
     partition: Partition
     bytes: int
     offsets: OffsetRange | None = None
-    """Offsets to upload or merge; `None` for other jobs."""
+    """Offsets to upload or merge; `None` in other jobs."""
     keys: int = 0
-    """Upper bound for the number of keys that a compaction reads."""
+    """Maximum number of keys that a compaction reads."""
 
     @property
     def cost(self) -> int:
-        """Cost in bytes: those to read, and an allowance for requests and a swap."""
+        """Bytes to read, plus an allowance for requests and a swap."""
         return self.bytes + _COST
 
 
@@ -58,13 +58,13 @@ class Costly(Protocol):
 
     @property
     def cost(self) -> int:
-        """Return the cost."""
+        """Return the cost in bytes."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FailedChore:
-    """A partition whose processing failed; others continue."""
+    """A partition whose processing failed."""
 
     partition: Partition
     error: ReconcilerError
@@ -77,7 +77,7 @@ _TOGETHER: Final = 16
 
 @dataclass(frozen=True)
 class ChoreTask:
-    """Writes replacements of parts, without publishing them. Picklable."""
+    """Writes replacements of parts without publishing them. Picklable."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -87,7 +87,7 @@ class ChoreTask:
     remote: RemoteTier | None = None
 
     def __call__(self, chores: Iterable[Chore]) -> Iterator[PartitionRewrite | UploadBatch | FailedChore]:
-        """Process each partition in its current state."""
+        """Process each partition by its current head."""
         catalog = self._read_visible_catalog()
         names = {entry.id: name for name, entry in catalog.topics.items()}
         is_here = self._is_same_cluster()
@@ -105,7 +105,7 @@ class ChoreTask:
                     yield outcome
 
     def plan_shared_compaction(self, chore: Chore) -> tuple[Compaction, CompactionScope] | None:
-        """Return a compaction that several tasks share, and its input; `None` if there is nothing to share."""
+        """Return a compaction for several tasks, and its input; `None` if there is nothing to clean."""
         catalog = self._read_visible_catalog()
         self.check_shared(chore)
         names = {entry.id: name for name, entry in catalog.topics.items()}
@@ -171,7 +171,7 @@ class ChoreTask:
 
 
 def run_chores_here(chores: Sequence[W], task: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[list[R]]:
-    """Run chores in a few threads of this process, and yield the results in rounds."""
+    """Run chores in threads of this process; yield the results in rounds."""
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="chore") as threads:
         for taken in split_into_rounds(chores, _ROUND_BYTES):
             done = threads.map(lambda together: list(task(together)), _group_chores(taken))
@@ -185,7 +185,7 @@ def _group_chores(chores: Sequence[W]) -> Iterator[Sequence[W]]:
 
 
 def split_into_rounds(chores: Iterable[W], cost: int) -> Iterator[list[W]]:
-    """Yield chores in order, in rounds of at most `cost` or a single chore."""
+    """Yield chores in order, in rounds of at most `cost`; a larger chore is a round of its own."""
     taken: list[W] = []
     left = cost
     for chore in chores:

@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 def select_segments_to_clean(
     segments: Iterable[Segment], head: Head, policy: CleanupPolicy, *, now_ms: int
 ) -> tuple[Segment, ...]:
-    """Return the segments to clean, oldest first; empty if cleaning is not due.
+    """Return the segments to clean, oldest first; empty if no cleaning is due.
 
-    It is due if the dirty part exceeds `min.cleanable.dirty.ratio`, if a dirty record is older than
-    `max.compaction.lag.ms`, or if tombstones can be removed.
+    Cleaning is due if the dirty part exceeds `min.cleanable.dirty.ratio`, a dirty record is older than
+    `max.compaction.lag.ms`, or tombstones can be removed.
     """
     end = _find_cleaning_end(head, policy)
     settled = takewhile(lambda segment: segment.is_closed and segment.last < end, segments)
@@ -69,7 +69,7 @@ def find_next_cleaning_ms(segments: Sequence[Segment], head: Head, policy: Clean
 
 
 def _find_cleaning_end(head: Head, policy: CleanupPolicy) -> int:
-    """Return the last stable offset or, if the topic uploads, the end of the uploaded records (F-R-020)."""
+    """Return the last stable offset, or the end of the uploaded records if the topic uploads (F-R-020)."""
     return min(head.bounds.stable, head.uploaded_to) if policy.keeps_unuploaded else head.bounds.stable
 
 
@@ -86,7 +86,7 @@ _BUFFERED_ROWS: Final = 1 << 20
 
 
 class Survivors(Protocol):
-    """Decides which records are not superseded by a later record of their key."""
+    """Decides which records no later record of their key supersedes."""
 
     def mask_survivors(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Mask the surviving records of a batch with `offset` and `key`."""
@@ -94,7 +94,7 @@ class Survivors(Protocol):
 
 
 class NewestOffsets:
-    """Newest offset per key, by 128-bit hash of the key; sorted arrays take 24 bytes per key.
+    """Newest offset per key, by 128-bit hash, in sorted arrays of 24 bytes per key.
 
     Keys with equal hashes would be merged; with four billion keys the probability is about 2^-64.
     """
@@ -106,25 +106,25 @@ class NewestOffsets:
         self._rows = 0
 
     def is_full(self, keys: int) -> bool:
-        """Return whether at least `keys` keys are known."""
+        """Return whether at least `keys` keys are stored."""
         if len(self._offsets) + self._rows < keys:
             return False
         self.sort_buffered()
         return len(self._offsets) >= keys
 
     def add(self, keys: pa.Array, offsets: Offsets) -> None:
-        """Add keys, which are not null, with their offsets."""
+        """Add keys with their offsets; keys must not be null."""
         self.add_hashes(*hash_keys(keys), offsets)
 
     def add_hashes(self, high: Words, low: Words, offsets: Offsets) -> None:
-        """Add keys by the two halves of their hashes."""
+        """Add keys by both halves of their hashes."""
         self._waiting.append((high, low, offsets))
         self._rows += len(offsets)
         if self._rows >= _BUFFERED_ROWS:
             self.sort_buffered()
 
     def sort_buffered(self) -> None:
-        """Sort the buffered rows into the arrays."""
+        """Merge the buffered rows into the sorted arrays."""
         if not self._waiting:
             return
         high, low, offsets = map(
@@ -138,11 +138,11 @@ class NewestOffsets:
         self._waiting, self._rows = [], 0
 
     def find_offsets(self, keys: pa.Array) -> Offsets:
-        """Return the newest offset of each key, which is not null; -1 if the key is unknown."""
+        """Return each key's newest offset, or -1 for unknown keys; keys must not be null."""
         return self.find_offsets_by_hash(*hash_keys(keys))
 
     def find_offsets_by_hash(self, high: Words, low: Words) -> Offsets:
-        """Return the newest offset for each hash; -1 if it is unknown."""
+        """Return each hash's newest offset, or -1 for unknown hashes."""
         self.sort_buffered()
         offsets = np.full(len(high), -1, np.int64)
         if not len(self._offsets):
@@ -159,7 +159,7 @@ class NewestOffsets:
         return offsets
 
     def mask_survivors(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Mask the records whose offset is not below their key's newest one."""
+        """Mask records that are not older than their key's newest offset."""
         has_key = batch.column("key").is_valid()
         is_keyed = to_bool_array(has_key)
         stays = np.ones(batch.num_rows, np.bool_)
@@ -171,7 +171,7 @@ class NewestOffsets:
 class SurvivingOffsets:
     """Offsets of the surviving records of one file.
 
-    Records without a key survive, and records from `through` on, since their keys were not read.
+    Records without a key survive, and records from offset `through` on, since their keys were not read.
     """
 
     def __init__(self, offsets: Offsets, through: int) -> None:
@@ -187,14 +187,14 @@ class SurvivingOffsets:
 
 
 def hash_keys(keys: pa.Array) -> tuple[Words, Words]:
-    """Return both halves of each key's hash; keys are not null."""
+    """Return both halves of each key's hash; keys must not be null."""
     joined = b"".join(map(xxhash.xxh3_128_digest, keys.to_numpy(zero_copy_only=False).tolist()))
     halves = np.frombuffer(joined, ">u8").astype(np.uint64).reshape(-1, 2)
     return halves[:, 0].copy(), halves[:, 1].copy()
 
 
 class RecordFilter:
-    """Filters out superseded records, and counts the dropped ones."""
+    """Filters out superseded records and counts tombstones."""
 
     def __init__(self, survivors: Survivors) -> None:
         self._survivors = survivors
@@ -203,7 +203,7 @@ class RecordFilter:
         """Surviving tombstones."""
 
     def filter_records(self, batches: Iterable[pa.RecordBatch], *, tombstones_to: int) -> Iterator[pa.RecordBatch]:
-        """Yield the surviving records, without tombstones below `tombstones_to`."""
+        """Yield the surviving records, without tombstones below offset `tombstones_to`."""
         for batch in batches:
             stays = self._survivors.mask_survivors(batch)
             is_tombstone = to_bool_array(batch.column("key").is_valid()) & to_bool_array(
@@ -225,9 +225,9 @@ def to_bool_array(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def is_log_reachable(head: Head, policy: CleanupPolicy, remote: RemoteTier | None) -> bool:
-    """Whether a partition's whole log can be read and rewritten now.
+    """Whether a partition's whole log can be rewritten now.
 
-    A tombstone must stay while any older record of its key remains, also in object storage.
+    A tombstone must stay while either tier has older records of its key.
     """
     if head.start == head.local_start:
         return True
@@ -267,12 +267,12 @@ def iter_all_segments(
 
 
 MAX_LEARNED_KEYS: Final = 5_000_000
-"""Keys per pass, about as many as fit the 128 MiB of Kafka's log cleaner."""
+"""Maximum keys per pass, about as many as Kafka's log cleaner holds in 128 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleaningPiece:
-    """A part to clean, and the store that holds it."""
+    """A part to clean and its store."""
 
     entry: Entry
     store: ObjectStore
@@ -282,12 +282,12 @@ class CleaningPiece:
 
 @dataclass(slots=True)
 class PieceGroup:
-    """Neighbouring parts of one tier that are rewritten into one file."""
+    """Neighbouring parts of one tier to rewrite into one file."""
 
     pieces: list[CleaningPiece]
     bytes: int
     horizon_ms: int | None
-    """Time from which its tombstones may be removed; `None` if none remain."""
+    """Time when its tombstones may be removed; `None` if it has none."""
 
     @property
     def entries(self) -> list[Entry]:
@@ -307,7 +307,7 @@ class CompactionScope:
     pieces: tuple[CleaningPiece, ...]
     dirty_from: int
     through: int
-    """End of the offsets whose keys are learned."""
+    """End of the offsets whose keys are read."""
     now_ms: int
     epoch: int
     start: int
@@ -319,7 +319,7 @@ class CompactionScope:
 
 @dataclass(frozen=True, slots=True)
 class GroupRewrite:
-    """Replacement of a group of parts; `None` if the parts stay."""
+    """Replacement of a group; `None` if its parts stay."""
 
     is_remote: bool
     replacement: Replacement | None
@@ -328,29 +328,27 @@ class GroupRewrite:
 class Compaction:
     """One compaction of one partition, based on one read of its head.
 
-    It cleans closed segments below the last stable offset and older than `min.compaction.lag.ms`. It learns each key's
-    newest offset from the dirty part, which begins at `Head.compacted_to`. Then it rewrites the clean and the dirty
-    part into files of at most `segment.bytes`. Records without a key stay. Memory holds about `MAX_LEARNED_KEYS` keys;
-    further keys wait for the next pass, or for Spark (`jobs/compaction.py`).
+    It cleans closed segments below the last stable offset that are older than `min.compaction.lag.ms`. It reads each
+    key's newest offset from the dirty part, which begins at `Head.compacted_to`. Then it rewrites clean and dirty parts
+    into files of at most `segment.bytes`. Records without a key stay. After `MAX_LEARNED_KEYS` keys, the others wait
+    for the next pass, or for Spark (`jobs/compaction.py`).
 
-    The log spans both tiers: remote-only records in `[start, local_start)`, then local ones. Remote copies of local
-    records are not rewritten here but uploaded again. While a topic uploads, only uploaded records are learned from,
-    so that object storage alone has each key's newest value. New objects are stored first. One manifest swap publishes
-    the remote ones, then one head swap publishes the local ones with `compacted_to`. Three invariants make every
-    intermediate state correct:
+    Remote-only records in `[start, local_start)` are cleaned, too; remote copies of local records are uploaded again
+    instead. While a topic uploads, only uploaded records supersede others, so that object storage alone has each key's
+    newest value. New objects are stored first. One manifest swap publishes the remote ones, then one head swap
+    publishes the local ones with `compacted_to`. Three invariants make every intermediate state correct:
 
-    1. A record is removed only while the log has a later record of its key, at or above `compacted_to`. That one is
-    removed only by a later record, by retention (older records first), or as a tombstone in a later pass.
+    1. A record is removed only while the log has a later record of its key at or above `compacted_to`. The later record
+    is removed only by a newer one, by retention after all older records, or as a tombstone in a later pass.
 
-    2. A tombstone is removed only when no older record of its key remains. The swap that sets its horizon removes
-    older records of its tier; the first swap already removed remote ones. They never return: a rewrite requires that
-    its parts are unchanged, and only segments with equal remote copies are evicted (`tiered/remote_retention.py`).
+    2. A tombstone is removed only when no older record of its key remains. The swap that sets its horizon removes older
+    records of its tier; the first swap already removed remote ones. Removed records never return: rewrites require
+    unchanged parts, and evictions require equal remote copies.
 
-    3. `compacted_to` rises last. If the second swap fails, the next pass learns the same dirty part again.
+    3. `compacted_to` rises last. If the second swap fails, the next pass reads the same dirty part again.
 
-    Mirrors are compacted here, not by their sources: a mirror is a prefix of its source's log, so a record superseded
-    in the mirror is also superseded in the source. A restore that removes superseding records removes the whole log
-    (`restore_cut.py`); rewrites read before it are not published.
+    A mirror is a prefix of its source's log, so a record superseded in the mirror is superseded in the source. A
+    restore that removes superseding records removes the whole log (`restore_cut.py`).
     """
 
     def __init__(
@@ -369,7 +367,7 @@ class Compaction:
         self._place = find_remote_partition(policy, partition)
 
     def write_compacted(self, head: Head, *, now_ms: int) -> PartitionRewrite | None:
-        """Write the surviving records of both tiers; `None` if there is nothing to clean."""
+        """Write the surviving records of both tiers; return `None` if nothing is to be cleaned."""
         cleaning = self.plan_scope(head, now_ms=now_ms)
         if cleaning is None:
             return None
@@ -393,7 +391,7 @@ class Compaction:
         return CompactionScope(pieces, head.compacted_to, pieces[-1].stop, now_ms, head.epochs[-1][0], head.start)
 
     def combine_rewrites(self, cleaning: CompactionScope, cleaned: Iterable[GroupRewrite]) -> PartitionRewrite:
-        """Combine the rewrites of all groups. If one fails, the objects of the others are deleted."""
+        """Combine the rewrites of all groups; if one fails, delete the objects of the others."""
         storage = None if self._remote is None else self._remote.storage
         with delete_parts_on_error(self._store) as near, delete_segments_on_error(storage) as far:
             for one in cleaned:
@@ -435,7 +433,10 @@ class Compaction:
         return newest, pieces[-1].stop
 
     def iter_groups(self, cleaning: CompactionScope) -> Iterator[PieceGroup]:
-        """Yield groups of neighbouring parts of one epoch, tier and tombstone horizon that fit into a segment."""
+        """Yield groups of neighbouring parts that fit into a segment.
+
+        Parts of a group have the same epoch, tier and tombstone horizon.
+        """
         group: PieceGroup | None = None
         for piece in cleaning.pieces:
             if piece.entry.base >= cleaning.through:
@@ -466,13 +467,12 @@ class Compaction:
         return now_ms + self._policy.tombstones_ms if entry.last >= dirty_from else None
 
     def clean_group(self, cleaning: CompactionScope, group: PieceGroup, survivors: Survivors) -> GroupRewrite:
-        """Write a group's records without superseded ones."""
+        """Write a group without its superseded records."""
         return GroupRewrite(group.first.is_remote, self._write_replacement(cleaning, group, survivors))
 
     def _write_replacement(
         self, cleaning: CompactionScope, group: PieceGroup, survivors: Survivors
     ) -> Replacement | None:
-        """Write the file that replaces a group; `None` if the group stays."""
         dirty_from, now_ms = cleaning.dirty_from, cleaning.now_ms
         first = group.first.entry
         is_alone = len(group.pieces) == 1 and (first.is_segment or group.first.is_remote)
@@ -485,7 +485,7 @@ class Compaction:
             for piece in group.pieces
             for records in sieve.filter_records(
                 read_part(piece.store, piece.entry, self._partition.number, cleaning.live_range(piece.entry)),
-                # From `through` on, older records of a tombstone's key may remain.
+                # Older records of a tombstone's key may remain from `through` on.
                 tombstones_to=cleaning.through if are_tombstones_due(piece.entry, now_ms) else 0,
             )
         )

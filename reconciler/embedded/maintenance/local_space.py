@@ -1,6 +1,6 @@
 """Evict uploaded data above the local capacity, and apply local retention.
 
-The check runs every `retention_local_trim_interval`. It stores the sizes, so that only changed heads are read.
+The check runs every `retention_local_trim_interval`. It stores sizes, so that only changed heads are read.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class LocalTrim:
     disk_bytes: Callable[[ObjectStore], int | None] = measure_disk_under
 
     def evict_excess(self, tended: MaintenanceResult) -> None:
-        """Evict data above the capacity; failed partitions are reported in `tended`."""
+        """Evict data above the capacity; record failures in `tended`."""
         catalog, cluster_id = self.retaining.catalog.get_cached(), self.retaining.cluster_id
         properties = catalog.cluster.properties
         policies = _TopicPolicies(catalog, cluster_id)
@@ -177,7 +177,7 @@ class _TopicPolicies:
 
 @dataclass(frozen=True, slots=True)
 class RetentionJob:
-    """Retention of single partitions, in one pass. Thread-safe."""
+    """Retention of single partitions in one pass. Thread-safe."""
 
     store: ObjectStore
     storage: ObjectStore | None

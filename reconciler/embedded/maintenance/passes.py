@@ -1,7 +1,4 @@
-"""Maintenance passes over a cluster's partitions, with scrub and merge jobs.
-
-A `Spread` runs the rewrites, in this process or on executors.
-"""
+"""Maintenance passes over a cluster's partitions, with scrub and merge jobs."""
 
 from __future__ import annotations
 
@@ -63,13 +60,13 @@ if TYPE_CHECKING:
 
 Outcome: TypeAlias = PartitionRewrite | UploadBatch | FailedChore
 Spread: TypeAlias = Callable[[Sequence[Chore], ChoreTask], Iterator[Sequence[Outcome]]]
-"""Runs chores and yields their results in rounds; each round is published before the next."""
+"""Runs chores here or on executors, and yields results in rounds; each round is published before the next."""
 
 A = TypeVar("A")
 T = TypeVar("T")
 
 FindWork: TypeAlias = Callable[[SurveyedPartition, Head], tuple[T | None, int | None]]
-"""Returns work for a partition, or when to check it again without changes (`None`: never)."""
+"""Returns work for a partition, or when to check an unchanged partition again; `None` means never."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ class Upkeep:
     storage: ObjectStore | None = None
     tidying: HousekeepingTurn = field(default_factory=HousekeepingTurn)
     may_go_on: Callable[[], None] = lambda: None
-    """Called before each round is published; may raise to stop the job."""
+    """Called before a round is published; may raise to stop the job."""
     disk_bytes: Callable[[ObjectStore], int | None] = measure_disk_under
     lost: set[str] = field(default_factory=set)
     """Topics of another cluster, each reported once."""
@@ -108,11 +105,11 @@ class Upkeep:
         return tended
 
     def roll(self, spread: Spread | None = None) -> MaintenanceResult:
-        """Merge closed segments into one file each; `spread` runs larger work elsewhere."""
+        """Merge each closed segment into one file; `spread` may run chores on executors."""
         return self._run_rewrites("roll", spread, lambda _policy: True, self._find_roll)
 
     def upload(self, spread: Spread | None = None) -> MaintenanceResult:
-        """Upload the closed segments of tiered topics; `spread` as in `roll`."""
+        """Upload the closed segments of tiered topics; `spread` may run chores on executors."""
         from reconciler.embedded.maintenance.uploads import UploadJob  # noqa: PLC0415 - brings Arrow
 
         catalog = self.catalog.read()
@@ -129,7 +126,7 @@ class Upkeep:
 
         def due(surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
             due_chores, due_ms = uploads.find_due(surveyed, head)
-            # Compacted topics are handled below, with a survey of their own.
+            # Compacted topics have a survey of their own.
             if due_chores is None and not surveyed.policy.compacts and uploads.uploads_compacted_again(surveyed.policy):
                 outdated, _ = uploads.find_outdated(surveyed, head)
                 again.extend(outdated or ())
@@ -169,7 +166,7 @@ class Upkeep:
         )
 
     def compact(self, spread: Spread | None = None) -> MaintenanceResult:
-        """Compact every partition that needs it; `spread` as in `roll`."""
+        """Compact every partition that needs it; `spread` may run chores on executors."""
         with self.tidying.run_job("compact", self.catalog.read().cluster.properties) as may_tidy:
 
             def find_local_work(surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
@@ -179,7 +176,7 @@ class Upkeep:
             return self._run_rewrites("compact", spread, lambda policy: policy.compacts, find_local_work)
 
     def merge(self, spread: Spread | None = None) -> MaintenanceResult:
-        """Merge small neighbouring remote segments; `spread` as in `roll`."""
+        """Merge small neighbouring remote segments; `spread` may run chores on executors."""
         tended, remote = MaintenanceResult(lost=self.lost), self.remote
         properties = self.catalog.read().cluster.properties
         if remote is None:
@@ -191,9 +188,9 @@ class Upkeep:
         return tended
 
     def store_metadata(self, *, is_named: bool = False) -> MetadataUpdate:
-        """Store the cluster's metadata in object storage, if this is due or `is_named`.
+        """Store the cluster's metadata in object storage if this is due, or always with `is_named`.
 
-        A cluster with only read replicas stores none, since it may have read-only access.
+        A cluster that has only read replicas stores none, since its access may be read-only.
         """
         catalog, remote = self.catalog.read(), self.remote
         properties, topics = catalog.cluster.properties, catalog.topics.values()
@@ -329,7 +326,7 @@ class Upkeep:
             gains: list[Gain | None] = []
             for one in of_one:
                 try:
-                    # After a failure, later rewrites could remove a tombstone before the records that it deletes.
+                    # Otherwise a later rewrite could remove a tombstone before the records that it deletes.
                     do = delete_unpublished if tended.has_failed(one.partition) else publish_rewrite
                     gains.append(do(self.store, remote, one, put_ms=put_ms, now_ms=self.now_ms))
                 except ReconcilerError as error:
@@ -389,13 +386,13 @@ def _map_in_parallel(call: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
 
 
 SCRUB_INTERVAL_MS: Final = 24 * 60 * 60 * 1000
-"""Interval between scrubs of a partition. Object storage rarely loses objects, and listings cost."""
+"""Scrub interval of a partition. Object storage rarely loses objects, and listings cost."""
 
 
 def scrub_cluster(upkeep: Upkeep, *, is_named: bool = False) -> MaintenanceResult:
-    """Scrub the manifests that are due, or all with `is_named`, and check their topics' descriptions.
+    """Scrub the manifests that are due, or all with `is_named`, and refresh topic descriptions.
 
-    Partitions are due once a day. Unrepaired faults are errors; `records` and `bytes` count what was uploaded again.
+    Partitions are due once a day. Unrepaired faults are errors; `records` and `bytes` count new uploads.
     """
     tended, catalog = MaintenanceResult(lost=upkeep.lost), upkeep.catalog.read()
     remote = upkeep.remote
@@ -445,7 +442,7 @@ class _ScrubJob:
         self._refresh_descriptions(sorted(topics))
 
     def _refresh_descriptions(self, full_names: list[str]) -> None:
-        now = self._upkeep.catalog.read()  # A current catalog, to skip deleted topics.
+        now = self._upkeep.catalog.read()  # Topics may have been deleted since.
 
         def describe_topic(full_name: str) -> ReconcilerError | None:
             try:
@@ -498,28 +495,28 @@ def _compute_phase_ms(key: str) -> int:
 _CHORE_BYTES: Final = 512 * 1024 * 1024
 _CHORE_RUNS: Final = 64
 _ANY_SEGMENT: Final = 1 << 30
-"""Placeholder for `segment.bytes`, which differs by topic and is part of each topic's policy."""
+"""Placeholder for `segment.bytes`, which each topic's policy includes."""
 
 
 class MergePlanner:
-    """Decides in one pass which remote segments to merge. Thread-safe.
+    """Decides which remote segments a pass merges. Thread-safe.
 
-    It stores each partition's first mergeable run, so that only the end of a long history is read.
+    It stores each partition's first mergeable run, so that later passes skip older segments.
     """
 
     def __init__(self, remote: RemoteTier) -> None:
         self._remote = remote
         self._before: dict[str, list[int]] = {}
         self._settled: dict[str, list[int]] = {}
-        """By head key: high, low, and the offset before which they merge nothing."""
+        """High limit, low limit and offset below which nothing is merged, by head key."""
 
     def load_results(self, survey: Survey) -> None:
-        """Load the last pass's results, unless the limits changed."""
+        """Load the last pass's results if the limits are the same."""
         judged = repr(read_merge_limits(self._remote.properties, _ANY_SEGMENT))
         if survey.notes.get("limits") != judged:
             survey.rows.clear()
         self._before = survey.notes.get("settled", {})
-        # Results of deleted topics are dropped.
+        # Drop results of deleted topics.
         self._settled = {key: settled for key, settled in self._before.items() if key in survey.rows}
         survey.notes.update(limits=judged, settled=self._settled)
 
@@ -530,7 +527,7 @@ class MergePlanner:
     def find_due_runs(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
         """Return a partition's runs to merge, or when to check again.
 
-        Deletes the garbage of an interrupted merge.
+        This also deletes the garbage of interrupted merges.
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
@@ -548,7 +545,8 @@ class MergePlanner:
         limits = read_merge_limits(self._remote.properties, surveyed.policy.limits.bytes)
         high, low, settled = self._before.get(surveyed.key, [0, 0, 0])
         start = max(manifest.start, settled if (high, low) == (limits.high, limits.low) else 0)
-        # A compacted segment can be evicted only if its remote copy is equal, so copies of local ones are not merged.
+        # A compacted segment can be evicted only if its remote copy is equal, so copies of local segments are not
+        # merged.
         floor = head.compacted_to if head.compacted_to > head.local_start else 0
         found_there = iter_entries_within(storage, manifest, OffsetRange(start, max(start, manifest.end)))
         entries = (entry for entry in found_there if entry.base >= floor)

@@ -1,6 +1,6 @@
 """Merge segments, re-encrypt objects under another KMS key, and publish rewrites.
 
-Each entry stores the KMS key of its part, so a later process finds the remaining parts.
+Each entry stores its part's KMS key, so an interrupted re-encryption can continue.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def finish_rewrites(
     now = catalog.read()
     closed = {
         topic.id for topic in now.topics.values() if is_closed(topic)
-    }  # Only the migration may change a closed topic.
+    }  # Only its migration may change a closed topic.
     marked = [topic_id for topic_id in now.rewrites if topic_id not in closed]
     names = map_names_by_id(now, marked)
     keys = {topic_id: find_topic_kms_key(now, name) for topic_id, name in names.items()}
@@ -93,14 +93,13 @@ def _rewrite_partition(
         if head.writer == NOBODY:
             return False
         try:
-            # Only live entries: a page cut by retention references deleted parts.
+            # A page that retention split references deleted parts.
             others = [entry for entry in iter_live_entries(store, head) if entry.kms_key_id != kms_key_id]
             for at in range(0, len(others), OBJECTS_PER_SWAP):
                 if is_stopped():
                     return False
                 _replace_parts(store, partition, others[at : at + OBJECTS_PER_SWAP], kms_key_id)
         except MissingObjectError:
-            # Other maintenance may have replaced the part.
             if look == _MAX_ATTEMPTS - 1:
                 raise
             continue
@@ -127,7 +126,7 @@ def _replace_parts(store: ObjectStore, partition: Partition, entries: Sequence[E
 
 
 def _record_key(store: ObjectStore, partition: Partition, seen: Head, kms_key_id: str | None) -> bool:
-    """Store the KMS key of all entries in the head; `False` if entries came since the head was read."""
+    """Store the KMS key in the head if all entries have it; return whether they do."""
     if seen.kms_key_id == kms_key_id:
         return True
     pages = {page.key for page in seen.pages}
@@ -151,10 +150,10 @@ def publish_rewrite(
     put_ms: int,
     now_ms: Callable[[], int],
 ) -> Gain | None:
-    """Publish a rewrite, first in object storage, then locally; then delete the replaced objects.
+    """Publish a rewrite in object storage, then locally; then delete the replaced objects.
 
-    If the remote rewrite fails, nothing is published, and the written objects are deleted. `put_ms` is their earliest
-    time, by `now_ms`. `None` means that nothing was published.
+    If the remote rewrite fails, nothing is published, and the written objects are deleted. `put_ms` is the time when
+    the oldest one was written. Return `None` if nothing was published.
 
     Raises:
         OwnershipLostError: Another cluster owns the partition.
@@ -187,7 +186,7 @@ def delete_unpublished(
     put_ms: int,
     now_ms: Callable[[], int],
 ) -> None:
-    """Delete the objects of an unpublished rewrite; the parameters are those of `publish_rewrite`."""
+    """Delete the objects of an unpublished rewrite; parameters are those of `publish_rewrite`."""
     del put_ms, now_ms
     _delete_unpublished_local(store, rewritten)
     if rewritten.remote is not None and remote is not None:
@@ -200,19 +199,19 @@ def _delete_unpublished_local(store: ObjectStore, rewritten: PartitionRewrite) -
 
 _LOW_PERCENT: Final = 50
 _LOWERED_PERCENT: Final = 80
-"""Percentage of `high` that replaces the configured `low` if that is not below `high`."""
+"""Percentage of `high` that replaces a configured `low` that is not smaller."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeLimits:
-    """Limits in stored bytes: `high` is the maximum of a merged segment; a last run of up to `low` waits."""
+    """Limits in stored bytes: `high` for a merged segment; the last run is merged above `low`."""
 
     high: int
     low: int
 
 
 def read_merge_limits(properties: Mapping[str, str], segment_bytes: int) -> MergeLimits:
-    """Return the limits in the cluster's properties; by default `segment.bytes` and half of it (F-R-064)."""
+    """Return the configured limits; the defaults are `segment.bytes` and half of it (F-R-064)."""
     target = read_property(properties, "cloud_storage_segment_size_target")
     least = read_property(properties, "cloud_storage_segment_size_min")
     high = segment_bytes if target is None else int(target)
@@ -222,7 +221,7 @@ def read_merge_limits(properties: Mapping[str, str], segment_bytes: int) -> Merg
 
 @dataclass(frozen=True, slots=True)
 class MergeRun:
-    """Neighbouring segments that may be merged, at least one."""
+    """One or more neighbouring segments that may be merged."""
 
     entries: tuple[Entry, ...]
     is_last: bool
@@ -235,14 +234,14 @@ class MergeRun:
 
     @property
     def is_mergeable(self) -> bool:
-        """Whether the run may be merged, now or later."""
+        """Whether the run may be merged, now or after it grew."""
         return self.is_last or len(self.entries) > 1
 
     def should_merge(self, limits: MergeLimits) -> bool:
         """Whether to merge the run now.
 
-        The last run is merged only if it is larger than `low` and its first segment is at most half of it. Otherwise
-        that segment would be written again with each new one.
+        The last run must exceed `low`, and its first segment must not exceed half of it. Otherwise each new segment
+        would cause another rewrite of that segment.
         """
         if len(self.entries) == 1 or not self.is_last:
             return len(self.entries) > 1
@@ -255,9 +254,9 @@ def iter_runs_to_merge(entries: Iterable[Entry], limits: MergeLimits) -> Iterato
 
 
 def iter_runs(entries: Iterable[Entry], limits: MergeLimits) -> Iterator[MergeRun]:
-    """Yield all runs of segments smaller than `high`, oldest first; a scan may start at any run.
+    """Yield all runs of segments smaller than `high`, oldest first.
 
-    A run has one epoch, at most `high` bytes, and no gaps, since the manifest does not show why there is a gap.
+    A run has one epoch, at most `high` bytes, and no gaps, whose reasons the manifest does not show.
     """
     run: list[Entry] = []
     size = 0
@@ -282,7 +281,7 @@ _MERGES: Final = "cloud_storage_enable_segment_merging"
 def merges_segments(policy: CleanupPolicy, remote: RemoteTier) -> bool:
     """Whether a topic's remote segments are merged (F-R-064, F-R-065).
 
-    They are not merged while uploads are off; those of compacted topics are merged by compaction.
+    This requires uploads; segments of compacted topics are merged by compaction instead.
     """
     is_on = read_property(remote.properties, _MERGES) == "true"
     return is_on and not policy.compacts and policy.tiering is not None and policy.tiering.uploads
@@ -298,7 +297,10 @@ class SegmentMerge:
     rules: AppendRules
 
     def write_merged_runs(self, offsets: OffsetRange) -> PartitionRewrite | None:
-        """Write one object per run that begins in a range, which itself begins at a run; `None` if there is none."""
+        """Write one object per run that begins in a range; return `None` if there is none.
+
+        The range must begin at a run.
+        """
         tiering = self.policy.tiering
         if tiering is None or not merges_segments(self.policy, self.remote):
             return None

@@ -1,7 +1,7 @@
 """Find the partitions that need a job, and store the results of a pass.
 
-`runner/<job>.json.gz` stores each head's hint, a fingerprint of the topic's configs, and when to check again without
-changes. Losing this file costs one read of every head.
+`runner/<job>.json.gz` stores each head's hint, a fingerprint of its topic's configs, and the time of the next check.
+Without this file a pass reads every head.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FORMAT: Final = "reconciler.runner/1"
 
 
 def load_results(store: ObjectStore, job: str) -> tuple[dict[str, list[Any]], dict[str, Any]]:
-    """Return the rows and notes that a job stored; empty if they are lost or damaged."""
+    """Return the rows and notes that a job stored; empty if they are missing or damaged."""
     stored = store.get(job_results_key(job))
     if stored is None:
         return {}, {}
@@ -41,7 +41,7 @@ def load_results(store: ObjectStore, job: str) -> tuple[dict[str, list[Any]], di
         check_shape(content, {"format": str, "rows": {str: list}, "notes?": dict})
         return (content["rows"], content.get("notes", {})) if content["format"] == _FORMAT else ({}, {})
     except (OSError, EOFError, zlib.error, ValueError, TypeError):
-        return {}, {}  # The results are only a cache; without them everything is checked again.
+        return {}, {}  # Without results everything is checked again.
 
 
 def store_results(store: ObjectStore, job: str, rows: Mapping[str, list[Any]], notes: Mapping[str, Any]) -> None:
@@ -52,7 +52,7 @@ def store_results(store: ObjectStore, job: str, rows: Mapping[str, list[Any]], n
 
 _FINGERPRINT: Final = 8
 _MAX_CACHED_HEADS: Final = 2_000
-"""Heads kept in memory; beyond that, each job reads heads itself."""
+"""Maximum heads in memory; jobs read further heads themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class SurveyedPartition:
     key: str
     hint: str
     is_changed: bool = False
-    """Whether this pass changed its head since the listing."""
+    """Whether this pass changed the listed head."""
 
 
 class HeadCache:
@@ -74,11 +74,11 @@ class HeadCache:
         self._read: dict[tuple[str, str], Head | None] = {}
         self._listed: list[tuple[str, str]] = []
         self._changes: dict[str, int] = {}
-        """Changes of each head since the listing."""
+        """Number of changes of each listed head."""
         self._jobs: set[str] = set()
 
     def list_heads(self, store: ObjectStore, job: str) -> Iterator[tuple[str, str, bool]]:
-        """Yield key and hint of every head, and whether this pass changed the head since the listing.
+        """Yield every head's key and hint, and whether this pass changed the listed head.
 
         A job that runs again begins a new pass.
         """
@@ -97,7 +97,7 @@ class HeadCache:
         self._changes[key] = self._changes.get(key, 0) + 1
 
     def read_head(self, store: ObjectStore, surveyed: SurveyedPartition) -> Head | None:
-        """Return the head as listed, or newer; `None` if it was deleted."""
+        """Return the listed head or a newer one; `None` if it was deleted."""
         known = (surveyed.key, surveyed.hint)
         if known in self._read:
             return self._read[known]
@@ -109,7 +109,7 @@ class HeadCache:
 
 @dataclass(slots=True)
 class Survey:
-    """The partitions that one job must check, and its results. Recording results is thread-safe."""
+    """Partitions that one job must check, and its results. Recording is thread-safe."""
 
     store: ObjectStore
     cluster_id: str
@@ -122,14 +122,14 @@ class Survey:
 
     @classmethod
     def load(cls, store: ObjectStore, cluster_id: str, job: str) -> Survey:
-        """Load the job's results of the last pass; empty if lost or damaged."""
+        """Load the job's last results; empty if missing or damaged."""
         rows, notes = load_results(store, job)
         return cls(store, cluster_id, job, rows, notes, {}, orjson.dumps(notes))
 
     def find_due(
         self, catalog: Catalog, heads: HeadCache, is_wanted: Callable[[str, CleanupPolicy], bool], *, now_ms: int
     ) -> Iterator[SurveyedPartition]:
-        """Yield the partitions that the job must check now, if `is_wanted` accepts their topic."""
+        """Yield the partitions of wanted topics that the job must check now."""
         names = {entry.id: name for name, entry in catalog.topics.items()}
         policies: dict[str, tuple[CleanupPolicy, str] | None] = {}
         for key, hint, is_changed in heads.list_heads(self.store, self.job):
@@ -138,7 +138,7 @@ class Survey:
             if name is None:
                 continue  # The topic is being deleted.
             if is_closed(catalog.topics[name]) or catalog.topics[name].replica is not None:
-                continue  # Its migration, or the source's cluster, maintains it.
+                continue  # Its migration or the source's cluster maintains it.
             if topic_id not in policies:
                 policy = read_cleanup_policy(catalog, name, self.cluster_id)
                 policies[topic_id] = (policy, _fingerprint(policy)) if is_wanted(name, policy) else None
@@ -185,17 +185,17 @@ class MaintenanceResult:
     failed: int = 0
     errors: list[ReconcilerError] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter, compare=False)
-    """Counters by the names in `resources.vitals.COUNTER_HELP`."""
+    """Counters by their names in `resources.vitals.COUNTER_HELP`."""
     levels: Mapping[str, float] = field(default_factory=dict, compare=False)
-    """Gauges by the names in `resources.vitals.LEVELS`."""
+    """Gauges by their names in `resources.vitals.LEVELS`."""
     lost: set[str] = field(default_factory=set, repr=False, compare=False)
-    """Topics of another cluster that were reported, for all jobs of a pass."""
+    """Topics of other clusters that a job of this pass reported."""
     _counted: set[Partition] = field(default_factory=set, repr=False, compare=False)
     _failed: set[Partition | str] = field(default_factory=set, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def count_work(self, *, records: int, stored: int, partition: Partition | None = None) -> None:
-        """Add records and stored bytes to the totals; a given `partition` is counted once."""
+        """Add records and stored bytes to the totals; count `partition` once."""
         self.partitions += partition is None or partition not in self._counted
         if partition is not None:
             self._counted.add(partition)
@@ -203,7 +203,7 @@ class MaintenanceResult:
         self.bytes += stored
 
     def record_failure(self, tended: Partition | str, error: ReconcilerError) -> None:
-        """Count a failed partition, or another named item. Thread-safe.
+        """Count a failed partition or named item. Thread-safe.
 
         A topic of another cluster is reported once.
         """

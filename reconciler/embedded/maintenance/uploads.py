@@ -1,8 +1,7 @@
 """The upload job of a pass, and topic descriptions (`topic.json`).
 
-A manifest is created before the first segment, so a missing one means that it was deleted. The manifest is
-authoritative; `Head.uploaded_to` follows it. If the manifest is missing, older than the head, or has other records,
-nothing is uploaded.
+A manifest is created before the first segment, so a missing one was deleted. `Head.uploaded_to` follows the manifest.
+Nothing is uploaded if the manifest is missing, older than the head, or has other records.
 """
 
 from __future__ import annotations
@@ -62,10 +61,10 @@ class UploadJob:
     remote: RemoteTier
     now_ms: Callable[[], int]
     takes_open: bool = False
-    """Upload stable records of the open segment, too, regardless of the interval."""
+    """Upload the open segment's stable records, too, regardless of the interval."""
 
     def find_due(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
-        """Return what to upload of a partition, or when to check again.
+        """Return a partition's segments to upload, or when to check again.
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
@@ -88,11 +87,11 @@ class UploadJob:
         return None, due_ms if has_new else None
 
     def uploads_compacted_again(self, policy: CleanupPolicy) -> bool:
-        """Whether compacted segments are uploaded again."""
+        """Whether segments are uploaded again after compaction."""
         return uploads_again(policy, self.remote)
 
     def find_outdated(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
-        """Return segments to upload again because they were compacted since; `None` if there are none."""
+        """Return segments to upload again after compaction; `None` if there are none."""
         tiering = surveyed.policy.tiering
         if tiering is None or head.compacted_to <= head.local_start:
             return None, None
@@ -107,7 +106,7 @@ class UploadJob:
         return list(_group_segments(surveyed.partition, runs, head.local_start)) or None, None
 
     def update_connection_share(self, notes: dict[str, Any], backlog_bytes: int) -> dict[str, float]:
-        """Set the share of connections that uploads may use, once per interval; return gauges to report."""
+        """Set the uploads' share of connections, once per interval; return gauges."""
         controller = BacklogController.of(self.remote.properties)
         noted = notes.get("controller") or {"at_ms": 0, "backlog": 0, "error": 0.0, "shares": controller.min_shares}
         now_ms = self.now_ms()
@@ -123,13 +122,13 @@ class UploadJob:
     def publish_uploads(self, uploads: Sequence[UploadBatch], *, put_ms: int) -> Gain | None:
         """Publish one partition's uploads in one swap, oldest first; delete unpublished ones.
 
-        `put_ms` is their earliest time. `None` means that nothing was published.
+        `put_ms` is the time when the first one was written. Return `None` if nothing was published.
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
         """
         newest = max(uploads, key=lambda one: one.epochs[-1][0])
-        # Uploads that were read before the log was truncated may have removed records.
+        # Uploads from before a truncation may have removed records.
         current = [one for one in uploads if one.epochs[-1][0] == newest.epochs[-1][0] and one.offsets.length]
         for one in uploads:
             check_writes_visible(self.remote.storage, one.keys, by=one.uploaded_by)
@@ -144,7 +143,7 @@ class UploadJob:
             if newest.epochs[-1][0] < known or any(
                 epoch > known and first < manifest.end for epoch, first in newest.epochs
             ):
-                return None  # The log was truncated since.
+                return None  # The log was truncated in the meantime.
             named.extend(_iter_contiguous(current, manifest.end))
             if not named:
                 return None
@@ -174,7 +173,7 @@ class UploadJob:
     def _read_agreeing_tiers(
         self, partition: Partition, tiering: TopicTiering, head: Head
     ) -> tuple[Head, Manifest] | None:
-        """Return head and manifest once they agree; `None` if the topic has a newer tiering epoch."""
+        """Return head and manifest once they agree; `None` under a newer tiered epoch."""
         manifest = self._read_or_create_manifest(partition, tiering, head)
         if manifest is not None and must_truncate(manifest, head):
             swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering)
@@ -184,7 +183,7 @@ class UploadJob:
         return read_agreeing_tiers(self.store, self.remote.storage, partition, tiering)
 
     def _read_or_create_manifest(self, partition: Partition, tiering: TopicTiering, head: Head) -> Manifest | None:
-        """Return the partition's manifest; `None` if the topic has a newer tiering epoch."""
+        """Return the manifest, created if missing; `None` under a newer tiered epoch."""
         remote = remote_partition(tiering.location, partition.number)
         manifest = read_manifest(self.remote.storage, remote)
         if manifest is None:
@@ -243,7 +242,7 @@ _DIGEST: Final = 16
 def iter_changed_descriptions(
     remote: RemoteTier, catalog: Catalog, is_wanted: Callable[[str], bool], known: dict[str, Any]
 ) -> Iterator[tuple[TopicManifest, bool]]:
-    """Yield topic descriptions that may have changed, and whether to create a missing one.
+    """Yield changed topic descriptions, and whether to create a missing one.
 
     `known` maps topic ids to the `fingerprint_description` of the last write.
     """
@@ -265,7 +264,7 @@ def fingerprint_description(manifest: TopicManifest, *, creates: bool) -> str:
 def write_changed_descriptions(
     remote: RemoteTier, catalog: Catalog, is_wanted: Callable[[str], bool], known: dict[str, Any]
 ) -> Iterator[tuple[str, ReconcilerError]]:
-    """Write changed topic descriptions and update `known`; yield each topic whose write failed, with the error."""
+    """Write changed topic descriptions and update `known`; yield topics whose write failed, with the error."""
     names = {entry.id: name for name, entry in catalog.topics.items()}
     for gone in [topic_id for topic_id in known if topic_id not in names]:
         del known[gone]
@@ -281,9 +280,9 @@ def write_changed_descriptions(
 
 
 def refresh_description(remote: RemoteTier, catalog: Catalog, full_name: str) -> bool:
-    """Write one topic's description if needed; return whether it was written.
+    """Write a topic's description if it changed; return whether it was written.
 
-    It is also created for a topic without uploads that still has remote records.
+    It is also created if the topic has remote records but no uploads.
     """
     tiering = find_tiering(catalog, full_name, remote.cluster_id)
     if tiering is None or not is_served(catalog.topics[full_name]):

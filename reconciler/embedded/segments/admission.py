@@ -35,7 +35,7 @@ _KEYS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class AppendRules:
-    """Effective configs that apply to every append to a topic."""
+    """Topic configs that apply to every append."""
 
     full_name: str
     max_record_bytes: int
@@ -43,7 +43,7 @@ class AppendRules:
     before_max_ms: int
     after_max_ms: int
     difference_max_ms: int
-    """Maximum difference from the current time in either direction; the other two limits apply as well."""
+    """Maximum difference from the current time in ms, in either direction."""
     compression: str
     segment_bytes: int
     is_compacted: bool
@@ -51,7 +51,7 @@ class AppendRules:
 
 
 def read_append_rules(catalog: Catalog, full_name: str) -> AppendRules:
-    """Return the current rules of a topic."""
+    """Return a topic's current rules."""
     configs = find_set_configs(catalog, full_name)
     values = {key: configs[key][0] if key in configs else CONFIGS[key].default or "" for key in _KEYS}
     return AppendRules(
@@ -69,7 +69,7 @@ def read_append_rules(catalog: Catalog, full_name: str) -> AppendRules:
 
 
 def admit_batch(batch: pa.RecordBatch, rules: AppendRules, now_ms: int) -> pa.RecordBatch:
-    """Check a batch of `INPUT_SCHEMA`; return it with final timestamps."""
+    """Check a batch of `INPUT_SCHEMA`; return it with its stored timestamps."""
     _check_sizes(batch, rules)
     _check_keys(batch, rules)
     if rules.is_append_time:
@@ -86,7 +86,7 @@ def admit_batch(batch: pa.RecordBatch, rules: AppendRules, now_ms: int) -> pa.Re
 
 
 def _check_sizes(batch: pa.RecordBatch, rules: AppendRules) -> None:
-    # If the whole batch is small enough, every record is.
+    # If the whole batch is small enough, so is every record.
     if batch.nbytes <= rules.max_record_bytes:
         return
     key, headers = batch.column("key"), batch.column("headers")
@@ -169,7 +169,7 @@ def encode_content(topic: str, field: str, value: object) -> bytes | None:
 
 
 def encode_headers(topic: str, value: object) -> list[dict[str, Any]]:
-    """Return a record's headers in their stored form."""
+    """Return a record's headers in stored form."""
     if value is None:
         return []
     if not isinstance(value, Mapping):
@@ -181,7 +181,7 @@ def encode_headers(topic: str, value: object) -> list[dict[str, Any]]:
 
 
 def parse_whole_number(field: str, value: object, *, bits: int) -> int:
-    """Check that a value is a signed whole number of `bits` bits; `field` begins the error."""
+    """Return a value as a signed integer of `bits` bits, or reject it; `field` begins the error."""
     if not isinstance(value, SupportsIndex) or isinstance(value, bool):
         raise _wrong_type_error(f"{field} takes a whole number", value)
     number = value.__index__()
@@ -191,7 +191,7 @@ def parse_whole_number(field: str, value: object, *, bits: int) -> int:
 
 
 def parse_optional_number(topic: str, field: str, value: object, *, bits: int) -> int | None:
-    """Return a whole number or `None`."""
+    """Return a signed integer of `bits` bits; `None` stays `None`."""
     return None if value is None else parse_whole_number(f"{topic}: {field}", value, bits=bits)
 
 
@@ -232,7 +232,7 @@ def to_row(
     partition: int | None,
     timestamp_ms: int | None,
 ) -> dict[str, Any]:
-    """Return one record as a row of `INPUT_SCHEMA`."""
+    """Return a record as a row of `INPUT_SCHEMA`."""
     return {
         "partition": parse_optional_number(topic, "partition", partition, bits=32),
         "timestamp_ms": parse_optional_number(topic, "timestamp_ms", timestamp_ms, bits=64),
@@ -244,9 +244,9 @@ def to_row(
 
 
 def conform_batch(topic: str, records: pa.RecordBatch, *, partition: int | None = None) -> pa.RecordBatch:
-    """Return a batch as `INPUT_SCHEMA`: columns ordered, cast, and null if missing.
+    """Return a batch as `INPUT_SCHEMA`: columns are ordered and cast; missing ones are null.
 
-    A `partition` applies to all records.
+    `partition` applies to all records.
     """
     _check_columns(topic, records)
     columns: list[pa.Array[Any]] = []
@@ -257,7 +257,7 @@ def conform_batch(topic: str, records: pa.RecordBatch, *, partition: int | None 
         elif index >= 0 and field.name != "timestamp_type":
             column = records.column(index)
             if field.name == "headers":
-                _check_headers(topic, column)  # The error of the cast would not name the header.
+                _check_headers(topic, column)  # The error of the cast does not name the header.
             columns.append(_cast_column(topic, field, column))
         else:
             columns.append(_build_null_column(field, records.num_rows))

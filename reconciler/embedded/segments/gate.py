@@ -1,8 +1,8 @@
 """Appends through the head: fencing and lost races.
 
-To stop a writer, a caller commits this to the catalog, then swaps the topic's heads to the next epoch. An append that
-read an earlier head then fails. An append to a new or unsettled head reads the catalog before it is acknowledged, and
-settles the head. A migration seals heads in the same way; if it was cancelled, the next append removes its seal.
+To fence a writer, a caller commits its successor to the catalog, then swaps the topic's heads to the next epoch.
+Appends that read an earlier head fail. An append to an unsettled head reads the catalog before it is acknowledged, and
+settles the head. Migrations seal heads in the same way; if one was cancelled, the next append removes its seal.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
-    """Seal a head, delete all objects that it references, then the head; a retry finds the remaining objects."""
+    """Seal a head, then delete its objects and the head; a retry deletes the remaining objects."""
     register = head_register(store, topic_id, partition)
 
     def seal(held: RegisterSnapshot | None) -> dict[str, Any] | None:
@@ -66,7 +66,7 @@ def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
 
 
 def delete_named(store: ObjectStore, held: PagedEntries) -> None:
-    """Delete all referenced objects, lower pages first; missing objects are skipped."""
+    """Delete all objects that a head or manifest references, lower pages first."""
     store.delete(entry.key for entry in iter_all_entries(store, held, skips_missing=True))
     for pages in _group_by_level(iter_all_pages(store, held, skips_missing=True)):
         store.delete(page.key for page in pages)
@@ -81,7 +81,7 @@ Json = dict[str, Any]
 
 
 def find_writer(topic: TopicEntry) -> str:
-    """Return the writer that may append to a topic."""
+    """Return the writer that the catalog allows to append to a topic."""
     if topic.hold is not None and topic.hold.is_closed:
         return build_seal_writer(topic.hold.migration)
     if topic.replica is not None:
@@ -94,7 +94,7 @@ _HEADS_LIMIT: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class RecentHead:
-    """A head after a swap by this process; other processes may have swapped it since."""
+    """A head as swapped by this process; other processes may have swapped it since."""
 
     held: RegisterSnapshot
     head: Head
@@ -102,7 +102,7 @@ class RecentHead:
 
 @dataclass(slots=True, eq=False)
 class PendingAppend:
-    """One thread's append, and its result."""
+    """A thread's append and its result."""
 
     extend: Callable[[Head, int], Head | None]
     mark: str
@@ -114,7 +114,7 @@ class PendingAppend:
 
 @dataclass(eq=False)
 class RecentHeads:
-    """Heads that this process swapped last, and the waiting appends per partition. Thread-safe."""
+    """Heads that this process swapped last, and waiting appends per partition. Thread-safe."""
 
     _heads: OrderedDict[str, RecentHead] = field(default_factory=OrderedDict)
     _lines: dict[object, list[PendingAppend]] = field(default_factory=dict)
@@ -122,11 +122,11 @@ class RecentHeads:
     _process: int = field(default_factory=os.getpid)
 
     def __reduce__(self) -> tuple[type[RecentHeads], tuple[()]]:
-        """Pickle without heads, which other processes cannot use."""
+        """Pickle without heads, which only this process can use."""
         return RecentHeads, ()
 
     def get(self, key: str) -> RecentHead | None:
-        """Return a stored head."""
+        """Return the last swapped head."""
         with self._get_process_lock():
             return self._heads.get(key)
 
@@ -156,7 +156,7 @@ class RecentHeads:
             self.leave_line(line, ours)
 
     def join_line(self, line: object, ours: PendingAppend) -> None:
-        """Add an append to a line; the first thread in the line has its turn at once."""
+        """Add an append to a queue; the first append has its turn at once."""
         with self._get_process_lock():
             waiting = self._lines.setdefault(line, [])
             waiting.append(ours)
@@ -164,7 +164,7 @@ class RecentHeads:
                 ours.turn.set()
 
     def leave_line(self, line: object, ours: PendingAppend) -> None:
-        """Remove an append from a line; wake threads whose append is done, and the first of the others."""
+        """Remove an append from a queue; wake the finished appends and the next waiting one."""
         with self._get_process_lock():
             waiting = self._lines.get(line, [])
             if ours in waiting:
@@ -181,7 +181,7 @@ class RecentHeads:
             return [one for one in self._lines[line] if not one.is_done]
 
     def _get_process_lock(self) -> Lock:
-        """Return the lock; in a forked child start empty, since the parent's threads do not exist there."""
+        """Return the lock; a forked child starts empty, without its parent's threads."""
         if self._process != os.getpid():
             self._heads, self._lines, self._lock, self._process = OrderedDict(), {}, Lock(), os.getpid()
         return self._lock
@@ -201,11 +201,10 @@ class AppendGate:
     def append_to_head(
         self, partition: int, extend: Callable[[Head, int], Head | None], *, mark: str, patience_s: float | None = None
     ) -> None:
-        """Append to one partition by one swap, which other threads of this process may share.
+        """Append to one partition by one swap, which other threads may share.
 
-        `extend` gets the head and its epoch; it returns the new head, or `None` for no change. After a lost race it
-        runs again, possibly on another thread, so it must recognise records already appended. Its errors affect no
-        other append.
+        `extend` gets the head and its epoch; it returns the new head, or `None` for no change. It runs again after a
+        lost race, possibly on another thread, so it must recognise records that were already appended.
 
         Raises:
             UnansweredError: No answer came in time; the outcome is unknown.
@@ -248,7 +247,7 @@ class AppendGate:
             change, mark=group.mark, patience_s=group.patience_s, known=None if recent is None else recent.held
         )
         if held is not None and group.is_shared and held.value is not tried[-1].value:
-            # An answer was lost, so an earlier attempt may have succeeded.
+            # The answer was lost, so an earlier attempt may have succeeded.
             group.extend_head(parse_head(self.store, register.key, held.value), held)
         left = _find_own_swap(tried, held)
         if held is not None and not held.value["is_settled"]:
@@ -274,7 +273,7 @@ class AppendGate:
                 head, writer=self.writer, is_settled=True
             )  # The migration that sealed the head was cancelled.
         if changes_mirroring(head.writer, self.writer):
-            # Mirroring began or ended, and its process died before it changed this head. If it runs, this swap loses.
+            # A process died before it changed this head's writer. If it still runs, this swap fails.
             self._clamp_groups(partition, head.end)
             replace_writer(self.store, (self.topic_id, partition), self.writer, makes=False)
             return replace(head, writer=self.writer, is_settled=True)
@@ -294,13 +293,13 @@ class AppendGate:
             clamp_groups(self.store, self.topic_id, {partition: end})
 
     def _confirm_topic(self, partition: int) -> Catalog:
-        """Return the catalog, read after the head exists; if the topic is gone, delete the partition."""
+        """Return the catalog, read after the head exists; delete the partition if its topic is gone."""
         catalog = self.catalog.read()
         topic = find_topic_by_id(catalog, self.topic_id, self.full_name)
         if topic is None:
             remove_partition(self.store, self.topic_id, partition)
         elif topic.active_mirror is not None and self.writer == PRODUCERS:
-            # The topic became a mirror; the head was created before, and is taken over with its records.
+            # The topic became a mirror, which takes over the head with its records.
             return catalog
         self._check_topic(catalog)
         return catalog
@@ -310,7 +309,7 @@ class AppendGate:
     ) -> RecentHead | None:
         """Settle the head after a check of the catalog.
 
-        If an older catalog is restored, an unsettled head would look like one whose writer died.
+        An unsettled head seems abandoned by its writer once an older catalog is restored.
         """
         topic = find_topic_by_id(catalog, self.topic_id, self.full_name)
         if topic is None or find_writer(topic) != self.writer:
@@ -321,7 +320,7 @@ class AppendGate:
             if current is held:
                 return settled
             is_ours = current is not None and (current.epoch, current.value["writer"]) == (held.epoch, self.writer)
-            # The head may have another writer since.
+            # The head may have another writer by now.
             return (
                 {**current.value, "is_settled": True}
                 if current and is_ours and not current.value["is_settled"]
@@ -347,12 +346,12 @@ def missing_topic_error(full_name: str) -> UserError:
 
 
 class _SharedSwap:
-    """Appends to one partition in one swap, in order."""
+    """Appends several threads' records to one partition in one swap."""
 
     def __init__(self, wanted: list[PendingAppend]) -> None:
         self._wanted = wanted
         self._refused: dict[int, Exception] = {}
-        """Of the last try, by position."""
+        """Errors of the last attempt, by position."""
         self.mark = wanted[0].mark if len(wanted) == 1 else create_mark()
         self.patience_s = min(one.patience_s for one in wanted)
 
@@ -361,9 +360,9 @@ class _SharedSwap:
         return len(self._wanted) > 1
 
     def extend_head(self, head: Head, held: RegisterSnapshot | None) -> Head | None:
-        """Return the head with all appends; `None`: nothing is new."""
+        """Return the head with all appends; `None` if nothing changes."""
         if held is None:
-            # A new head stores one KMS key, so other appends wait for the next swap.
+            # A new head has one KMS key, so other appends wait for the next swap.
             del self._wanted[1:]
         self._refused.clear()
         after = head
@@ -385,7 +384,7 @@ class _SharedSwap:
             one.is_done = True
 
     def _list_last_first(self) -> list[tuple[int, PendingAppend]]:
-        """Return pending appends, last first; the working thread stays first in line until all are done."""
+        """Return pending appends, last first, so that the swapping thread stays first in the queue."""
         return list(enumerate(self._wanted))[::-1]
 
 
@@ -396,7 +395,7 @@ class _SwapAttempt:
 
 
 def _find_own_swap(tried: list[_SwapAttempt], held: RegisterSnapshot | None) -> RecentHead | None:
-    """Return the swapped head to store; `None` if others write, since the next swap from it would fail."""
+    """Return the swapped head to cache; `None` if other processes changed it, too."""
     if held is None or len(tried) != 1:
         return None
     only = tried[0]

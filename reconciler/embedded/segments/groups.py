@@ -1,7 +1,6 @@
 """Consumer groups: one register per group.
 
-Offsets have topic id and partition as their key, so they survive a rename. Offsets of deleted topics are ignored; the
-next commit removes them.
+The key of an offset is topic id and partition, so offsets survive a rename. Offsets of deleted topics are ignored.
 """
 
 from __future__ import annotations
@@ -33,23 +32,23 @@ Place: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Offsets that a group committed, and offsets that a link synced from a mirror's source."""
+    """Offsets that a consumer group committed, and offsets that a link synced."""
 
     own: Mapping[Place, CommittedOffset] = field(default_factory=dict)
     synced: Mapping[Place, CommittedOffset] = field(default_factory=dict)
 
     @property
     def offsets(self) -> dict[Place, CommittedOffset]:
-        """Offsets to read next; the group's own commits take precedence."""
+        """Next offsets to read; commits take precedence over synced offsets."""
         return {**self.synced, **self.own}
 
     @property
     def topic_ids(self) -> set[str]:
-        """Ids of the topics in which it has offsets."""
+        """Ids of topics with offsets."""
         return {topic_id for topic_id, _ in (*self.own, *self.synced)}
 
     def find_last_commit_ms(self, topic_id: str | None = None) -> int | None:
-        """Return the time of the last commit, to one topic or to any; `None` if there is none."""
+        """Return the time of the last commit, to one topic or to any; `None` without commits."""
         times = [
             committed.at_ms
             for (of, _), committed in self.own.items()
@@ -63,11 +62,11 @@ class Group:
         return last is not None and now_ms - last < READING_MS
 
     def with_own(self, offsets: Mapping[Place, CommittedOffset]) -> Group:
-        """Return the group after a commit or reset of these offsets."""
+        """Return the group after a commit or reset of offsets."""
         return Group({**self.own, **offsets}, self.synced)
 
     def limit_to_topics(self, topic_ids: Iterable[str]) -> Group:
-        """Return the group with only the offsets of these topics."""
+        """Return the group with offsets of only these topics."""
         wanted_ids = frozenset(topic_ids)
         return Group(_limit_to_topics(self.own, wanted_ids), _limit_to_topics(self.synced, wanted_ids))
 
@@ -118,7 +117,7 @@ def check_commit(catalog: Catalog, group: str, offsets: Mapping[Place, int | Com
         name, topic = topics.get(topic_id, (topic_id, None))
         partitions = partition + 1 if topic is None else topic.partitions
         if topic is not None and is_closed(topic):
-            check_served(name, topic)  # A migration or recovery would lose or overwrite the offset.
+            check_served(name, topic)  # A migration or recovery would lose the offset.
         where, committed = f"group {group}: {name}, partition {partition}", _to_committed_offset(value)
         if not 0 <= partition < partitions:
             raise NotFoundError(f"{where}: there is no such partition", hint=f"The topic has {partitions} partitions.")
@@ -140,7 +139,7 @@ def commit_offsets(
     mark: str,
     now_ms: int,
 ) -> None:
-    """Commit the next offsets to read; repeating a mark commits nothing. Drops those of deleted topics."""
+    """Commit the next offsets to read; repeating a mark commits nothing."""
 
     def read_checked() -> Catalog:
         known = catalog.read()
@@ -162,16 +161,16 @@ def commit_decided_offsets(
     mark: str,
     now_ms: int,
 ) -> None:
-    """Commit offsets of a decided transaction; topics may have been renamed or deleted since."""
+    """Commit offsets of a decided transaction, even if their topics were renamed or deleted."""
     _commit_if_read(group_register(store, group), catalog.read, _stamp_offsets(offsets, now_ms), mark)
 
 
 def copy_offsets(
     store: ObjectStore, read: Callable[[], Catalog], group: str, offsets: Mapping[Place, CommittedOffset], *, mark: str
 ) -> None:
-    """Copy a group's offsets from elsewhere.
+    """Copy offsets into a group.
 
-    `read` is called before every swap and returns the catalog, or raises if the copy is too late.
+    Before every swap `read` returns the catalog, or raises to stop the copy.
     """
     _commit_if_read(group_register(store, group), read, offsets, mark)
 
@@ -180,7 +179,7 @@ def _commit_if_read(
     register: Register, read: Callable[[], Catalog], offsets: Mapping[Place, CommittedOffset], mark: str
 ) -> None:
     def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
-        # The catalog is read after the register, so that it has the topics of new offsets.
+        # The catalog is read last, so that it has the topics of new offsets.
         catalog = read()
         after = parse_group(register, held).with_own(offsets)
         after = after.limit_to_topics(topic.id for topic in catalog.topics.values())
@@ -190,7 +189,7 @@ def _commit_if_read(
 
 
 def list_groups(store: ObjectStore) -> list[str]:
-    """Return all group names, sorted, with one listing."""
+    """Return all group names, sorted; this takes one listing."""
     names = (parse_group_key(listed.key) for listed in store.list(GROUPS))
     return sorted(name for name in names if name is not None)
 
@@ -203,7 +202,7 @@ def read_group(store: ObjectStore, group: str) -> Group | None:
 
 
 def get_existing_group(store: ObjectStore, group: str) -> Group:
-    """Return a group that must exist."""
+    """Return a group; reject a missing one."""
     existing = read_group(store, group)
     if existing is None:
         raise NotFoundError(f"group {group} does not exist", hint="A group is created by its first commit.")
@@ -213,7 +212,7 @@ def get_existing_group(store: ObjectStore, group: str) -> Group:
 def fetch_offsets(
     store: ObjectStore, catalog: CatalogRegister, group: str, places: Iterable[Place] | None = None
 ) -> dict[Place, CommittedOffset]:
-    """Return a group's next offsets, clamped to each log; partitions without a commit are absent."""
+    """Return a group's next offsets, limited to each partition's bounds."""
     existing = read_group(store, group)
     if existing is None:
         return {}
@@ -230,7 +229,7 @@ def fetch_offsets(
 
 
 def delete_group(store: ObjectStore, group: str, *, now_ms: int, force: bool = False) -> bool:
-    """Delete a group; return whether it existed. A concurrent commit is lost.
+    """Delete a group; return whether it existed. Concurrent commits are lost.
 
     Raises:
         BlockedError: The group is reading, and `force` is not set.
@@ -260,7 +259,7 @@ def delete_offsets(store: ObjectStore, group: str, topic_id: str, *, now_ms: int
 
 
 def change_group(store: ObjectStore, group: str, decide: Callable[[Group], Group]) -> bool:
-    """Change an existing group; return whether it changed. `decide` may run again."""
+    """Change an existing group; return whether it changed. `decide` may run several times."""
     is_changed = False
 
     def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
@@ -279,7 +278,7 @@ def change_group(store: ObjectStore, group: str, decide: Callable[[Group], Group
 
 
 def check_idle(group: str, existing: Group, now_ms: int, topic_id: str | None = None) -> None:
-    """Raise `BlockedError` if the group committed within 24 hours."""
+    """Reject a group that committed within 24 hours, to one topic or to any."""
     if existing.is_reading(now_ms, topic_id):
         raise BlockedError(
             f"group {group} is reading: it committed within the last 24 hours",
@@ -293,7 +292,7 @@ def group_register(store: ObjectStore, group: str) -> Register:
 
 
 def parse_group(register: Register, held: RegisterSnapshot | None) -> Group:
-    """Parse a group's register; an unwritten one is an empty group."""
+    """Parse a group's register; a missing one is an empty group."""
     return Group() if held is None else decode_object(register.store, register.key, held.value, Group.from_json)
 
 

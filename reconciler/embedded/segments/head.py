@@ -43,21 +43,21 @@ _SHAPE: Final = {
 PRODUCERS: Final = "producers"
 NOBODY: Final = "nobody"
 REPLICA: Final = "replica"
-"""Writer of a read replica's heads, which only a refresh changes."""
+"""Writer of a read replica's heads."""
 
 
 def build_link_writer(link_id: str) -> str:
-    """Return the writer of a mirror's heads, which is its link."""
+    """Return the writer of a mirror's heads."""
     return f"link:{link_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A partition as stored in its register. Offsets below `start` are gone; `end` is the next to be written.
+    """A partition's register. `start` is the first offset; `end` is the next offset to be written.
 
-    `is_settled`: the catalog was read after the head existed, and agreed. Until then every append reads the catalog.
-    Fencing commits to the catalog first and lists heads then, so either the append or the fencing notices the other. A
-    change of writer unsettles the head and raises its epoch.
+    `is_settled` means that the catalog agreed after the head existed. Until then every append reads the catalog.
+    Fencing first commits to the catalog, then lists heads, so either it or the append notices the other. A change of
+    writer unsettles the head and raises its epoch.
     """
 
     writer: str
@@ -69,46 +69,44 @@ class Head:
     pages: tuple[PageRef, ...] = ()
     entries: tuple[Entry, ...] = ()
     producers: Json = field(default_factory=dict)
-    """Producers of the last 24 hours by id: `{epoch, last, at_ms}`, with the last sequence number."""
+    """Producers of the last 24 hours: id → `{epoch, last, at_ms}`, with the last sequence number."""
     transactions: Json = field(default_factory=dict)
-    """Open transactions by transactional id: `{epoch, base}`."""
+    """Open transactions: transactional id → `{epoch, base}`."""
     compacted_to: int = 0
-    """Below this offset closed segments have each key only once."""
+    """Offset below which closed segments have each key only once."""
     source: Json | None = None
-    """A mirror's source: its topic id, its epochs and the offset up to which it was copied."""
+    """A mirror's source: topic id, epochs, and copied end offset."""
     kms_key_id: str | None = None
-    """KMS key of all entries at the last rewrite; later entries store their own."""
+    """KMS key of all entries at the last rewrite; later entries store theirs."""
     uploaded_to: int = 0
-    """The remote manifest has all records below this offset, unless they expired."""
+    """Offset below which the remote manifest has all records that have not expired."""
     tiered_epoch: int = 0
-    """Tiered epoch of the last change of `uploaded_to`; an older epoch cannot change it (F-K-056)."""
+    """Tiered epoch of the last change of `uploaded_to`; older epochs cannot change it (F-K-056)."""
     truncated: Json | None = None
-    """Last truncation of the log: `{operation, offset, epoch, records}`. A manifest without this epoch must still
-    be truncated.
-    """
+    """Last truncation: `{operation, offset, epoch, records}`. A manifest without this epoch must be truncated, too."""
 
     def may_be_acknowledged(self, epoch: int) -> bool:
-        """Whether its records may have been acknowledged, and no deletion sealed it; `epoch` is the register's.
+        """Whether its records may have been acknowledged, and no deletion sealed it; `epoch` is the register's epoch.
 
-        If no catalog has its topic, an older catalog was restored.
+        If no catalog has the topic of such a head, an older catalog was restored.
         """
         return self.writer != NOBODY and (self.is_settled or (epoch > 0 and self.end > 0))
 
     @property
     def last_cut_epoch(self) -> int:
-        """Leader epoch begun by the last truncation, or 0. Records read under older epochs may be gone."""
+        """Leader epoch that the last truncation began; 0 without truncations."""
         return 0 if self.truncated is None else int(self.truncated["epoch"])
 
     @property
     def bounds(self) -> Bounds:
-        """Bounds of the partition."""
+        """Offset bounds of the partition."""
         first_open: list[int] = [opened["base"] for opened in self.transactions.values()]
         stable = min([self.end, *first_open])
         return Bounds(self.start, self.local_start, stable, self.end, self.epochs, self.compacted_to)
 
     @property
     def stored_bytes(self) -> int:
-        """Stored bytes of its parts."""
+        """Stored bytes of all parts."""
         return sum(page.bytes for page in self.pages) + sum(entry.bytes for entry in self.entries)
 
     @property
@@ -123,13 +121,13 @@ class Head:
         return max(times, default=None)
 
     def with_appended(self, added: Iterable[Entry], *, end: int) -> Head:
-        """Return the head with parts appended, ending at `end`."""
+        """Return the head with more parts; the log then ends at `end`."""
         return replace(self, entries=(*self.entries, *added), end=end)
 
     def with_uploaded(self, to: int, tiered_epoch: int) -> Head | None:
         """Return the head with a higher `uploaded_to`; `None` if nothing changes.
 
-        The tiered epoch keeps an older disabling that comes late from lowering it (F-K-056).
+        The tiered epoch prevents older disablings from lowering it (F-K-056).
         """
         is_news = to > self.uploaded_to and tiered_epoch >= self.tiered_epoch
         return replace(self, uploaded_to=to, tiered_epoch=tiered_epoch) if is_news else None
@@ -164,7 +162,7 @@ class Head:
     def from_json(cls, document: Json) -> Head:
         """Parse the register's JSON."""
         if document["source"] is not None:
-            parse_epochs(document["source"])  # Parsing it here makes the error name the head.
+            parse_epochs(document["source"])  # Parsed here so that the error names the head.
         return cls(
             writer=document["writer"],
             start=document["start"],
@@ -186,7 +184,7 @@ class Head:
 
 
 def parse_epochs(document: Json) -> tuple[tuple[int, int], ...]:
-    """Return the epochs of a head or its source, with their first offsets."""
+    """Return leader epochs with their first offsets."""
     return tuple((epoch, start) for epoch, start in document["epochs"])
 
 
@@ -196,7 +194,7 @@ def head_register(store: ObjectStore, topic_id: str, partition: int) -> Register
 
 
 def parse_head(store: ObjectStore, key: str, document: Json) -> Head:
-    """Parse a head and check it for contradictions."""
+    """Parse a head; reject contradictions."""
     head = parse_head_unchecked(store, key, document)
     wrong = next(_find_contradictions(head), None)
     if wrong is not None:
@@ -208,7 +206,7 @@ def parse_head(store: ObjectStore, key: str, document: Json) -> Head:
 
 
 def parse_head_unchecked(store: ObjectStore, key: str, document: Json) -> Head:
-    """Parse a head without checks, for repair and deletion."""
+    """Parse a head without checks, to repair or delete it."""
     return decode_object(store, key, document, Head.from_json)
 
 
@@ -230,7 +228,7 @@ def _find_contradictions(head: Head) -> Iterator[str]:
 
 
 def list_heads(store: ObjectStore, topic_id: str | None = None) -> Iterator[ListedObject]:
-    """Yield the listed heads of a topic, or of all topics."""
+    """Yield the head objects of one or all topics."""
     prefix = HEADS if topic_id is None else heads_prefix(topic_id)
     return (listed for listed in store.list(prefix) if is_head_key(listed.key))
 
@@ -243,7 +241,7 @@ def read_head(store: ObjectStore, topic_id: str, partition: int) -> Head | None:
 
 
 def read_heads(store: ObjectStore, topic_id: str) -> dict[int, Head]:
-    """Return all heads of a topic by partition; one listing, and one GET each."""
+    """Return a topic's heads by partition; this takes one listing and one GET per head."""
     return {
         partition: parse_head(store, key, document) for partition, key, document in _read_documents(store, topic_id)
     }
@@ -252,7 +250,7 @@ def read_heads(store: ObjectStore, topic_id: str) -> dict[int, Head]:
 def read_bounds(
     store: ObjectStore, topic_id: str, partitions: int, only: Collection[int] | None = None
 ) -> dict[int, Bounds]:
-    """Return the bounds of each partition of a topic; `only` limits the partitions."""
+    """Return the bounds of a topic's partitions; `only` selects some of them."""
     bounds_by_partition = dict.fromkeys(range(partitions) if only is None else sorted(only), UNWRITTEN_BOUNDS)
     heads = read_trimmed_heads(store, topic_id, only)
     return {
@@ -262,7 +260,7 @@ def read_bounds(
 
 
 def read_trimmed_heads(store: ObjectStore, topic_id: str, only: Collection[int] | None = None) -> dict[int, Head]:
-    """Return heads with only their last page and entry; `only` limits the partitions and needs no listing."""
+    """Return heads with only their last page and entry; `only` selects partitions, without a listing."""
     return {
         partition: parse_head(store, key, _trim_entries(document))
         for partition, key, document in _read_documents(store, topic_id, only)
@@ -301,7 +299,7 @@ _READ_THREADS: Final = 16
 
 
 def get_link_position(head: Head | None) -> Position:
-    """Return a partition's position for links."""
+    """Return the source position and epochs that links compare."""
     if head is None:
         return Position(0, 0)
     source = head.source
@@ -312,7 +310,7 @@ def get_link_position(head: Head | None) -> Position:
 
 
 LINK: Final = "link:"
-"""Prefix of the writer of a mirror's heads; the link's id follows."""
+"""Prefix of the writer of a mirror's heads, before the link id."""
 
 
 def changes_mirroring(before: str, now: str) -> bool:
@@ -325,11 +323,10 @@ def _get_writer_kind(writer: str) -> str:
 
 
 def replace_writer(store: ObjectStore, partition: tuple[str, int], writer: str, *, makes: bool) -> Head | None:
-    """Make `writer` the only one that may append to a partition; return the partition's head.
+    """Let only `writer` append to a partition; return the partition's head.
 
-    The catalog must name the new writer first; the next epoch then fences the old one. If a head was missed, the next
-    append takes it over (`gate.py`). `makes` creates a missing head, which fences a first append. The head becomes
-    unsettled: the next append reads the catalog, in case this call came late.
+    The catalog must name the writer first; the head's next epoch then fences the previous writer. `makes` creates a
+    missing head, which fences its first append. The next append reads the catalog, since the head becomes unsettled.
     """
     topic_id, number = partition
     register = head_register(store, topic_id, number)
@@ -350,7 +347,7 @@ def replace_writer(store: ObjectStore, partition: tuple[str, int], writer: str, 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Partition:
-    """One partition, with the topic's name at the time of reading."""
+    """A partition; the name is that of its topic when it was read."""
 
     full_name: str
     topic_id: str
@@ -364,9 +361,8 @@ class Partition:
 def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head], Head | None]) -> bool:
     """Change a head by one swap for maintenance; return whether it changed.
 
-    It never creates a head, and never changes a sealed one, the epoch or the writer. Callers delete unreferenced
-    objects after the swap; after a crash the sweep does. `change` returns the new head or `None`; it runs again after
-    a lost race.
+    Missing and sealed heads stay, and so do epoch and writer. Callers delete unreferenced objects afterwards. `change`
+    returns the new head or `None`; it runs again after a lost race.
     """
     register = head_register(store, partition.topic_id, partition.number)
     is_changed = False
@@ -385,9 +381,9 @@ def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head],
 
 
 TAIL: Final = 64
-"""Number of entries in a head; beyond it the older half moves to a page."""
+"""Maximum entries of a head; the oldest half moves to a page."""
 BRANCHES: Final = 16
-"""Number of pages in a page of pages; a head holds at most twice as many of each level."""
+"""Pages in a page of pages; a head holds at most twice as many per level."""
 
 
 class PageWriter:
@@ -396,7 +392,7 @@ class PageWriter:
     def __init__(
         self, store: ObjectStore, topic_id: str, partition: int, known: dict[bytes, PageRef] | None = None
     ) -> None:
-        """`known` are pages that earlier attempts wrote, by content."""
+        """Reuse the pages of earlier attempts in `known`, by content."""
         self._store = store
         self._topic_id = topic_id
         self._partition = partition
@@ -405,11 +401,11 @@ class PageWriter:
 
     @property
     def used_keys(self) -> tuple[str, ...]:
-        """Keys of the pages used so far."""
+        """Keys of pages used so far."""
         return tuple(page.key for page in self._written.values())
 
     def spill_entries(self, head: Head) -> Head:
-        """Return the head with surplus entries moved to pages. Unstable entries stay, since an abort removes them."""
+        """Return the head with surplus entries moved to pages; entries of open transactions stay."""
         if len(head.entries) <= TAIL:
             return head
         stable = head.bounds.stable
@@ -430,7 +426,7 @@ class PageWriter:
         return self._write_page(encode_pages_page(pages), lambda key: PageRef.from_pages(key, pages))
 
     def pack_pages(self, pages: Sequence[PageRef]) -> tuple[PageRef, ...]:
-        """Return the pages, oldest first; surplus pages of a level move below a page of the next level."""
+        """Return the pages, oldest first; surplus pages move below pages of the next level."""
         packed, level = list(pages), 0
         while any(page.level >= level for page in packed):
             while sum(page.level == level for page in packed) > 2 * BRANCHES:

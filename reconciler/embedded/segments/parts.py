@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 PART_BYTES: Final = 64 * 1024 * 1024
-"""Maximum size of a part, which must fit into memory several times."""
+"""Maximum bytes of a part, which must fit into memory several times."""
 GROUP_BYTES: Final = 16 * 1024 * 1024
 GROUP_ROWS: Final = 1 << 17
 _GROUPS_PER_PART: Final = 4
-"""Row groups per full part; with equal records, three quarters of the limit are used."""
+"""Row groups per full part; with equal records they fill three quarters."""
 _MIN_GROUP_BYTES: Final = 1024
 _FRAME_BYTES: Final = 1024
-"""Upper bound for the overhead of a file and of each row group; measured over all codecs: 980."""
+"""Upper bound for the overhead of a file and of each row group, measured over all codecs."""
 
 PART_SCHEMA: Final = pa.schema(
     [
@@ -47,8 +47,8 @@ PART_SCHEMA: Final = pa.schema(
     ]
 )
 
-# Measured on 500,000 records of JSON and random bytes: dictionaries for keys and values double the time; delta encoding
-# makes offsets and times nearly free; zstd 1 is as fast as lz4 on JSON and five times smaller.
+# Measured on 500,000 records: dictionaries for keys and values double the time; delta encoding stores offsets and times
+# almost for free; zstd 1 is as fast as lz4 on JSON and five times smaller.
 _LAYOUT: Final[dict[str, Any]] = {
     "use_dictionary": ["timestamp_type"],
     "write_statistics": ["offset_delta", "timestamp_ms"],
@@ -62,11 +62,11 @@ _CODECS: Final[dict[str, dict[str, Any]]] = {
     "snappy": {"compression": "snappy"},
     "lz4": {"compression": "lz4"},
 }
-"""Parquet codec by `compression.type`; for `producer`, whose codec is unknown, zstd."""
+"""Parquet codec by `compression.type`; `producer` becomes zstd."""
 
 
 class PartWriter:
-    """Writes records of one partition as parts, which readers see once a head references them."""
+    """Writes one partition's records as parts, which are visible once a head references them."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class PartWriter:
         limit: int,
         kms_key_id: str | None = None,
     ) -> None:
-        """`limit` is the maximum size in bytes of a part with several records, at most `PART_BYTES`."""
+        """Write parts of at most `limit` bytes; only a single record may be larger."""
         self._store = store
         self._place = full_name, partition
         self._codec = _CODECS[compression]
@@ -105,11 +105,11 @@ class PartWriter:
     def begin_writing(
         self, batches: Iterable[pa.RecordBatch], threads: Executor
     ) -> Iterator[tuple[Entry, Future[None]]]:
-        """Write like `write`, but store on `threads`; a part is durable once its future is done."""
+        """Write like `write`, but store parts on `threads`; a part is durable once its future is done."""
         for part, body in self._fill_parts(batches):
             key = self._choose_key((part.base, part.last), body.nbytes)
             put = threads.submit(self._put_file, key, body)
-            yield self._build_entry(part, key, body.nbytes), put  # The entry is computed while the part is stored.
+            yield self._build_entry(part, key, body.nbytes), put
 
     def _fill_parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[_PartBuilder, memoryview]]:
         part: _PartBuilder | None = None
@@ -129,7 +129,7 @@ class PartWriter:
             yield part, memoryview(memory.getvalue())
 
     def write_one(self, batches: Iterable[pa.RecordBatch]) -> Entry | None:
-        """Store all batches as one part of any size; `None` if there are no records.
+        """Store all batches as one part of any size; return `None` if there are no records.
 
         Raises:
             MendFirstError: The temporary disk is full.
@@ -204,7 +204,6 @@ class _PartBuilder:
         self._groups += 1
 
     def finish_digest(self) -> Digest:
-        """Hash the last group, too."""
         if self._unhashed is not None:
             self._digest += compute_digest(self._unhashed, base=self.base)
             self._unhashed = None
@@ -215,9 +214,9 @@ class _PartBuilder:
 
 
 def split_row_groups(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """Yield the same records in batches of about `size` bytes.
+    """Yield the records in batches of about `size` bytes.
 
-    A batch has at most `GROUP_ROWS` rows, and at most twice the size unless it is a single record.
+    A batch has at most `GROUP_ROWS` rows. Only a single record may exceed twice the size.
     """
     waiting: list[pa.RecordBatch] = []
     rows = taken = 0
@@ -240,7 +239,7 @@ def _split_batch(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
     rows = -(-batch.num_rows // groups)
     for start in range(0, batch.num_rows, rows):
         piece = batch.slice(start, rows)
-        # Halves with equal row counts may differ in size, so each is split again.
+        # Halves with equal row counts may differ in size.
         if piece.num_rows > 1 and piece.nbytes > 2 * size:
             yield from _split_batch(piece, size)
         else:
@@ -257,14 +256,14 @@ def _to_int(scalar: pa.Scalar[Any]) -> int:
 
 _BATCH_ROWS: Final = 1 << 16
 _WHOLE_BYTES: Final = 4 * 1024 * 1024
-"""Smaller parts are fetched as a whole: a further request would take longer than the additional bytes."""
+"""Maximum bytes of parts that one request fetches whole; a further request takes longer."""
 EVERYTHING: Final = Selection(frozenset(RECORD_SCHEMA.names))
 
 
 def read_part(
     store: ObjectStore, entry: Entry, partition: int, offsets: OffsetRange, selection: Selection = EVERYTHING
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a part's records within a range as batches of `RECORD_SCHEMA`."""
+    """Yield a part's selected records within a range."""
     is_fetched = selection == EVERYTHING and entry.is_within(offsets) and entry.bytes <= PART_BYTES
     with translate_damage(store, entry):
         file = _open_part(store, entry, is_fetched=is_fetched)
@@ -288,13 +287,13 @@ def read_open_part(
 
 
 def find_offset_since(store: ObjectStore, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
-    """Return the first offset within a range whose record is not older than a time; `None` if there is none."""
+    """Return the first offset within a range whose record is not older than a time in ms, or `None`."""
     with translate_damage(store, entry):
         return find_offset_in_file(_open_part(store, entry, is_fetched=False), entry, since_ms, offsets)
 
 
 def find_offset_in_file(file: pq.ParquetFile, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
-    """Return the same for an open part; older row groups are skipped."""
+    """Return the first such offset in an open part."""
     for group in find_groups_within(file.metadata, entry, offsets):
         newest = file.metadata.row_group(group).column(1).statistics
         if newest is not None and newest.has_min_max and newest.max < since_ms:
@@ -320,7 +319,7 @@ def read_keys(store: ObjectStore, entry: Entry, offsets: OffsetRange) -> Iterato
 
 
 def select_range(records: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
-    """Return the records within a range; the batch must be in offset order."""
+    """Return a batch's records within a range; the batch must be in offset order."""
     column = records.column("offset").to_numpy()
     start, stop = column.searchsorted([offsets.start, offsets.stop]).tolist()
     return records.slice(start, stop - start)
@@ -345,14 +344,14 @@ def check_part(store: ObjectStore, entry: Entry, metadata: pq.FileMetaData) -> N
 
 @contextmanager
 def translate_damage(store: ObjectStore, entry: Entry) -> Iterator[None]:
-    """Translate errors of Arrow and of missing objects into ours, with the lost offsets."""
+    """Translate errors about damaged or missing objects; the new errors name the lost offsets."""
     try:
         yield
     except MissingObjectError as error:
         raise missing_offsets_error(store, entry.key, entry.base, entry.last) from error
     except DamagedObjectError as error:
         raise error if error.offsets else damaged_part_error(store, entry, error.why) from error
-    # Only Thrift and codecs raise `OSError`, both for damaged bytes.
+    # Only damaged Thrift data or compression raises `OSError`.
     except (pa.ArrowException, OSError, ValueError) as error:
         raise damaged_part_error(store, entry, str(error) or type(error).__name__) from error
 
@@ -406,21 +405,21 @@ def _build_records(batch: pa.RecordBatch, base: int, partition: int, schema: pa.
 
 
 class RangedFile(io.RawIOBase):
-    """An object as a seekable file for Arrow, which fetches only the bytes that are read."""
+    """A seekable file over an object, which fetches only the bytes that Arrow reads."""
 
     def __init__(self, fetch: Callable[[int, int], bytes | memoryview], size: int) -> None:
-        """`fetch` is called with a start and a length."""
+        """Read by `fetch`, which gets a start and a length."""
         super().__init__()
         self._fetch = fetch
         self._size = size
         self._position = 0
 
     def readable(self) -> bool:
-        """Return true."""
+        """Return `True`."""
         return True
 
     def seekable(self) -> bool:
-        """Return true."""
+        """Return `True`."""
         return True
 
     def tell(self) -> int:

@@ -1,6 +1,6 @@
 """Retention by time and size.
 
-One swap raises a head's start; then parts and emptied pages are deleted.
+One swap raises a head's start; then unreferenced parts and pages are deleted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SegmentLimits:
-    """Limits that close a segment: stored bytes, and ms between its first and its newest record."""
+    """Limits that close a segment: stored bytes, and ms from its first to its newest record."""
 
     bytes: int
     ms: int
@@ -53,7 +53,7 @@ class Segment:
 
     @property
     def epoch(self) -> int:
-        """Leader epoch of all its parts."""
+        """Leader epoch."""
         return self.entries[0].epoch
 
     @property
@@ -68,26 +68,26 @@ class Segment:
 
     @property
     def min_ts(self) -> int:
-        """Timestamp of the oldest record, in ms."""
+        """Timestamp in ms of the oldest record."""
         return min(entry.min_ts for entry in self.entries)
 
     @property
     def max_ts(self) -> int:
-        """Timestamp of the newest record, in ms."""
+        """Timestamp in ms of the newest record."""
         return max(entry.max_ts for entry in self.entries)
 
     @property
     def is_one_file(self) -> bool:
-        """Whether a single file already holds the segment."""
+        """Whether one file already holds the segment."""
         return len(self.entries) == 1 and self.entries[0].is_segment
 
 
 def iter_segments(entries: Iterable[Entry], limits: SegmentLimits) -> Iterator[Segment]:
-    """Yield a partition's segments lazily, oldest first. Only the last is open, and it never expires.
+    """Yield a partition's segments, oldest first. Only the last segment is open; it never expires.
 
     A segment ends when the next part would exceed `segment.bytes`, is more than `segment.ms` younger than the first
-    record, has another epoch, or is a whole segment. Where a segment begins depends only on earlier parts, so closed
-    segments stay the same while the log grows or older ones expire.
+    record, has another epoch, or is a whole segment. Its start depends only on earlier parts, so closed segments never
+    change.
     """
     run: list[Entry] = []
     size = 0
@@ -113,7 +113,7 @@ def _extends_segment(run: Sequence[Entry], size: int, entry: Entry, limits: Segm
 
 @dataclass(frozen=True, slots=True)
 class CleanupPolicy:
-    """Effective configs of a topic's cleanup. Times are in ms."""
+    """Topic configs for retention and compaction. Times are in ms."""
 
     limits: SegmentLimits
     deletes: bool
@@ -135,12 +135,12 @@ class CleanupPolicy:
 
     @property
     def has_retention(self) -> bool:
-        """Whether retention applies on either tier."""
+        """Whether retention applies to either tier."""
         return self.expires or self.tiering is not None
 
     @property
     def keeps_unuploaded(self) -> bool:
-        """Whether retention keeps records until they are uploaded (F-R-021)."""
+        """Whether records are kept until they are uploaded (F-R-021)."""
         return self.is_upload_paused or (self.tiering is not None and self.tiering.uploads)
 
     @property
@@ -162,12 +162,12 @@ def read_cleanup_policy(catalog: Catalog, full_name: str, cluster_id: str) -> Cl
     tiering = find_tiering(catalog, full_name, cluster_id)
     targets = None if tiering is None else tiering.targets
     return CleanupPolicy(
-        # Compaction cleans only closed segments, so `max.compaction.lag.ms` also limits their age.
+        # Compaction reads only closed segments, so `max.compaction.lag.ms` limits their age, too.
         SegmentLimits(int(value("segment.bytes")), min(segment_ms, max_lag_ms) if compacts else segment_ms),
-        # The copier raises the starts of mirrors that copy their source's.
+        # If a link syncs start offsets, it expires the mirror's records.
         deletes="delete" in kinds and not syncs_start_offsets(catalog, catalog.topics[full_name]),
         compacts=compacts,
-        # A tiered topic keeps at least what its local targets keep.
+        # A tiered topic keeps at least its local targets.
         retention_ms=int(value("retention.ms")) if targets is None else _limit_or_unlimited(targets.total_ms),
         retention_bytes=int(value("retention.bytes")) if targets is None else _limit_or_unlimited(targets.total_bytes),
         min_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
@@ -190,7 +190,7 @@ def _are_uploads_paused(catalog: Catalog, full_name: str, tiering: TopicTiering)
 
 @dataclass(frozen=True, slots=True)
 class ExpiryResult:
-    """What retention removed; `bytes` are stored bytes."""
+    """Result of retention; `bytes` are stored bytes."""
 
     start: int
     segments: int = 0
@@ -225,7 +225,7 @@ def find_next_expiry_ms(store: ObjectStore, head: Head, policy: CleanupPolicy) -
 def delete_expired(
     store: ObjectStore, partition: Partition, policy: CleanupPolicy, *, now_ms: int
 ) -> ExpiryResult | None:
-    """Delete a partition's expired segments; `None` if there are none."""
+    """Delete a partition's expired segments; return `None` if there are none."""
     done: ExpiryResult | None = None
     doomed: list[str] = []
 
@@ -254,9 +254,9 @@ def delete_expired(
 
 
 def raise_start(store: ObjectStore, partition: Partition, start: int, limits: SegmentLimits) -> ExpiryResult | None:
-    """Raise the log's start, at most to the last stable offset, and delete the local parts below.
+    """Raise the log start, at most to the last stable offset, and delete the local parts below it.
 
-    Return `None` if the partition is sealed. Records that object storage also has are counted there.
+    Return `None` if the partition is sealed.
     """
     done: ExpiryResult | None = None
     doomed: list[str] = []
@@ -283,7 +283,7 @@ def raise_start(store: ObjectStore, partition: Partition, start: int, limits: Se
 
 
 def with_raised_start(store: ObjectStore, head: Head, start: int) -> tuple[Head, list[str]]:
-    """Return the head with a later start, and the keys of pages that it no longer references, lower levels first."""
+    """Return the head with a later start, and keys of pages that it no longer references."""
     pages, emptied = select_pages_from(store, head.pages, start)
     after = replace(
         head,
@@ -296,9 +296,9 @@ def with_raised_start(store: ObjectStore, head: Head, start: int) -> tuple[Head,
 
 
 def select_pages_from(store: ObjectStore, pages: Iterable[PageRef], start: int) -> tuple[list[PageRef], list[str]]:
-    """Return the pages with offsets from `start` on, and the keys of the others.
+    """Return the pages with offsets from `start` on, and the keys of all others.
 
-    A page of pages that the start cuts is replaced by its pages; a page of entries stays.
+    A page of pages that contains `start` is replaced by its pages.
     """
     remaining: list[PageRef] = []
     emptied: list[str] = []
@@ -323,7 +323,7 @@ def _walk_pages(store: ObjectStore, page: PageRef) -> Iterator[PageRef]:
 
 
 def iter_live_entries(store: ObjectStore, head: Head) -> Iterator[Entry]:
-    """Yield the entries that readers see, lazily, oldest first."""
+    """Yield the entries that readers see, oldest first."""
     return iter_entries_within(store, head, OffsetRange(head.start, head.end))
 
 

@@ -27,21 +27,21 @@ WriteLeaves = Callable[[Sequence[Entry]], list[PageRef]]
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A run of neighbouring entries from `base` to `last`, and the entries that replace it."""
+    """Neighbouring entries from `base` to `last`, and the entries that replace them."""
 
     base: int
     last: int
     fingerprint: str
-    """Fingerprint of the run's keys and of the metadata that other processes may change."""
+    """Fingerprint of the replaced keys and their mutable metadata."""
     records: int
     bytes: int
     added: tuple[Entry, ...] = field(hash=False)
     written: tuple[str, ...]
-    """Keys of added objects that are not in the run."""
+    """Keys of newly written objects."""
 
     @classmethod
     def of(cls, run: Sequence[Entry], added: Iterable[Entry]) -> Replacement:
-        """Return the replacement of a run; both are oldest first."""
+        """Return the replacement of `run` by `added`; both are oldest first."""
         run_keys, after = {entry.key for entry in run}, tuple(added)
         return cls(
             run[0].base,
@@ -54,13 +54,13 @@ class Replacement:
         )
 
     def fits(self, entries: Sequence[Entry]) -> bool:
-        """Whether the entries at the run's offsets are still the same."""
+        """Whether the entries at these offsets are unchanged."""
         return _fingerprint(entries) == self.fingerprint
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Records and bytes that were removed or rewritten."""
+    """Amounts that were removed or rewritten."""
 
     records: int
     bytes: int
@@ -68,29 +68,29 @@ class Gain:
 
 
 _PageOrEntries = PageRef | tuple[Entry, ...]
-"""A page that was not opened, or the live entries of an opened one."""
+"""An unopened page, or the live entries of an opened one."""
 
 
 class RunReplacer:
-    """Builds the new contents of a head or manifest from replacements of its runs."""
+    """Applies replacements to the entries of a head or manifest."""
 
     def __init__(
         self, store: ObjectStore, paged: PagedEntries, floor: int, replacements: Iterable[Replacement]
     ) -> None:
-        """Entries wholly below `floor` are dropped."""
+        """Match the replacements; drop entries that end below `floor`."""
         self._store = store
         self._floor = floor
         self._runs: dict[Replacement, list[Entry]] = {one: [] for one in replacements}
         self._entries = paged.entries
         self.gone_pages: list[str] = []
-        """Replaced pages, lower levels first."""
+        """Keys of replaced pages, lower levels first."""
         self._rows = self._open_pages(paged.pages, _RunIndex(self._runs))
         self.holding = self._match_runs()
         """Replacements whose run is unchanged."""
 
     @property
     def removed_entries(self) -> list[Entry]:
-        """Entries that the new contents no longer reference."""
+        """Entries that are no longer referenced."""
         added_keys = {entry.key for replacement in self.holding for entry in replacement.added}
         return [
             entry for replacement in self.holding for entry in self._runs[replacement] if entry.key not in added_keys
@@ -163,7 +163,7 @@ class _RunIndex:
 
 
 def _replace_runs(entries: Iterable[Entry], runs: _RunIndex) -> list[Entry]:
-    """Replace runs of entries; a replacement takes the position of its run's last entry."""
+    """Replace runs of entries; a replacement takes the position of the run's last entry."""
     after: list[Entry] = []
     for entry in entries:
         replacement = runs.find_at(entry)
@@ -175,16 +175,16 @@ def _replace_runs(entries: Iterable[Entry], runs: _RunIndex) -> list[Entry]:
 
 
 def _fingerprint(entries: Iterable[Entry]) -> str:
-    # Without a new key, a transaction may have ended, or a compaction may have set the horizon of tombstones.
+    # Metadata may change under the same key: transactions end, and compaction sets tombstone horizons.
     lines = (f"{entry.key} {entry.txn} {entry.horizon_ms}" for entry in entries)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 class AppendEncryption:
-    """Re-encrypts an append to a partition if the topic's KMS key changed; retries reuse the copies.
+    """Re-encrypts appended parts if the topic's KMS key changed; retries reuse the copies.
 
-    If added entries have another key than the head, the catalog decides. A new key is committed before heads are
-    rewritten, so either the append or the rewrite notices the other.
+    The catalog decides which key is current. It commits a new key before heads are rewritten, so either the append or
+    the rewrite notices the other.
     """
 
     def __init__(self, store: ObjectStore, catalog: CatalogRegister, topic_id: str, partition: int) -> None:
@@ -215,13 +215,13 @@ class AppendEncryption:
         return replace(after, entries=tuple(entries))
 
     def confirm_key(self, catalog: Catalog, kms_key_id: str | None) -> None:
-        """Mark the topic for a rewrite if a new head's key is not current; `catalog` was read after the swap."""
+        """Mark the topic for a rewrite if a new head's key is outdated; `catalog` was read after the swap."""
         name = map_names_by_id(catalog, [self._topic_id]).get(self._topic_id)
         if name is not None and find_topic_kms_key(catalog, name) != kms_key_id:
             self._mark_rewrite(catalog, find_topic_kms_key(catalog, name))
 
     def _mark_rewrite(self, catalog: Catalog, kms_key_id: str | None) -> None:
-        """Mark the topic for a rewrite: the change of its key may have missed this head."""
+        """Mark the topic for a rewrite, since its last rewrite may have missed this head."""
         if self._topic_id in catalog.rewrites:
             return
 

@@ -212,7 +212,7 @@ class CacheSpace:
         self._used: CacheUsage | None = None
         self._walked_ns = 0
         self._carried: list[ListedFile] = []
-        """Left by the last trim, least recently used first."""
+        """Files that the last trim left, least recently used first."""
 
     @property
     def limits(self) -> CacheLimits:

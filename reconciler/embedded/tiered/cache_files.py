@@ -40,7 +40,6 @@ class CachedFile:
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor = descriptor
         self.size = size
-        """Of the object."""
 
     @classmethod
     def open(cls, path: str) -> CachedFile | None:

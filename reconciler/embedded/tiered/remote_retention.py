@@ -248,7 +248,7 @@ class _ManifestTruncation:
             end=at,
             epochs=head.epochs,
             compacted_to=min(manifest.compacted_to, at),
-            learned=manifest.learned if floor else (0, 0),  # Remaining records may be superseded by truncated ones.
+            learned=manifest.learned if floor else (0, 0),  # Compaction may have removed older versions of records.
             pages=tuple(page for page in manifest.pages if page.last < floor),
             entries=tuple(
                 entry if entry.last < floor else self._write_below(entry, at) for entry in named if entry.base < floor
