@@ -1,8 +1,8 @@
 """Catalog commits: a register with a snapshot and a tail.
 
-`catalog/head.json` holds `serial, id, revision, snapshot {id, key, sha256} | null, tail [commit, …]`. A commit above
-16 KiB is stored as an object, referenced as `{serial, id, key, sha256}`. When the tail has 64 commits, the next commit
-replaces them by a snapshot.
+`catalog/head.json` holds `serial, id, revision, snapshot {id, key, sha256} | null, tail [commit, …]`. Commits above 16
+KiB are stored as objects, referenced as `{serial, id, key, sha256}`. When the tail has 64 commits, the next commit
+replaces it by a snapshot.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ from reconciler.objectstore.base import ObjectStore, check_shape
 from reconciler.objectstore.register import Register, RegisterSnapshot, create_mark
 from reconciler.runtime.effects import log_debug
 
-# A new cluster does not have these objects.
-
-
 _LATER_FOLDERS: Final = (HEADS, GROUPS, PAGES)
 """Folders that are empty until the first topic exists."""
 
@@ -48,7 +45,7 @@ def find_catalog_trace(store: ObjectStore) -> str | None:
 
 
 def _is_new_store(store: ObjectStore) -> bool:
-    """Return whether the store has no cluster. A truncated head without commits was never complete."""
+    """Return whether the store has no cluster."""
     commits = store.list(CATALOG.rpartition("/")[0] + "/")
     return find_catalog_trace(store) is None and not any(parse_catalog_serial(listed.key) for listed in commits)
 
@@ -58,7 +55,7 @@ def _find_traces(store: ObjectStore) -> Iterator[str]:
         for listed in store.list(prefix):
             yield f"{listed.key} is"
     for listed in store.list(CATALOG.rpartition("/")[0] + "/"):
-        # The object of serial 1 may belong to a first commit whose swap failed.
+        # The first commit may have stored the object of serial 1 and then failed.
         if (parse_catalog_serial(listed.key) or 0) > 1:
             yield f"{listed.key} is"
     for listed in store.list(TRANSACTIONS):
@@ -67,7 +64,6 @@ def _find_traces(store: ObjectStore) -> Iterator[str]:
 
 
 def _began_transaction(store: ObjectStore, key: str) -> bool:
-    """Return whether a producer began a transaction; a producer may claim its id before any topic exists."""
     stored = store.get(key)
     try:
         return stored is not None and orjson.loads(stored.body)["state"] != "empty"
@@ -89,7 +85,7 @@ def catalog_register(store: ObjectStore) -> Register:
 
 
 def find_new_commits(known: Catalog, head: Json) -> tuple[Catalog, list[Json]]:
-    """Return a known catalog and the commits after it; if the head does not name it, an empty one and all commits.
+    """Return the known catalog and the commits after it, or an empty catalog and all commits if `head` lacks it.
 
     A snapshot counts as a commit. Commits with a key are references.
     """
@@ -101,12 +97,12 @@ def find_new_commits(known: Catalog, head: Json) -> tuple[Catalog, list[Json]]:
 
 
 def read_commit(store: ObjectStore, commit: Json) -> Json:
-    """Return a commit with its tables, verifying the sha256 of its object."""
+    """Return a commit with its tables, after a check of its sha256."""
     return get_gzipped(store, commit["key"], commit["sha256"]) if "key" in commit else commit
 
 
 def list_referenced_keys(store: ObjectStore, held: RegisterSnapshot) -> list[str]:
-    """Return the keys of the objects that the register names."""
+    """Return the keys of the objects that the register references."""
     _, commits = decode_object(store, CATALOG, held.value, lambda head: find_new_commits(Catalog(), head))
     return [commit["key"] for commit in commits if "key" in commit]
 
@@ -128,19 +124,18 @@ class CatalogRegister:
         return CatalogRegister, (self._store,)
 
     def read(self) -> Catalog:
-        """Return the current catalog: one GET, and one per referenced object that is not cached."""
-        # A newer snapshot may have replaced the objects, so that a sweep deleted them.
+        """Return the current catalog; this takes one GET, and one per object that is not cached."""
+        # A newer snapshot may have replaced objects that a sweep deleted.
         return retry_missing(lambda: self._read_catalog(self._register.read()))
 
     def get_cached(self) -> Catalog:
-        """Return the cached catalog; read it if none is cached."""
+        """Return the cached catalog, or read it."""
         return self._cached if self._cached.serial else self.read()
 
     def commit(self, decide: Callable[[Draft], object], *, may_go_on: Callable[[], None] = _do_nothing) -> Catalog:
-        """Apply `decide` to a draft, commit the draft in one swap, and return the resulting catalog.
+        """Apply `decide` to a draft, commit it in one swap, and return the resulting catalog.
 
-        `decide` may raise. After a lost race it runs again, at most 20 times. `may_go_on` runs before every swap and
-        may raise.
+        After a lost race `decide` runs again, at most 20 times. `may_go_on` runs before every swap. Both may raise.
 
         Raises:
             LostRaceError: Every attempt lost the race.
@@ -166,7 +161,7 @@ class CatalogRegister:
             return following
 
         held = self._register.update(change, mark=commit_id)
-        # An attempt without an answer may have succeeded, and references its objects.
+        # An unanswered attempt may have succeeded, and references its objects.
         named = set(list_referenced_keys(self._store, held)) if written and held is not None else set()
         self._store.delete([key for key in written if key not in named])
         log_debug(_LOGGER, "committed", serial=after.serial, changes=changes, attempts=attempts)
@@ -202,7 +197,7 @@ class CatalogRegister:
             trace: str | None = f"commit {self._cached.serial} of it was read before"
         else:
             trace = find_catalog_trace(self._store)
-        # Another process may have created the first topic since.
+        # Another process may have created the first topic.
         held = None if trace is None else self._register.read()
         if trace is not None and held is None:
             raise lost_catalog_error(self._store, trace)
@@ -243,11 +238,11 @@ class GroupedCatalog(CatalogRegister):
         return self._through.read()
 
     def get_cached(self) -> Catalog:
-        """Return the catalog as last read or committed."""
+        """Return the cached catalog."""
         return self._through.get_cached()
 
     def commit(self, decide: Callable[[Draft], object], *, may_go_on: Callable[[], None] = lambda: None) -> Catalog:
-        """Commit like `CatalogRegister.commit`, alone or with a group."""
+        """Commit like `CatalogRegister.commit`, alone or in a group."""
         ours = _Commit(decide, may_go_on)
         self._waiting.append(ours)
         with self._turn:
@@ -293,7 +288,7 @@ class _Commit:
 
 
 class _CommitStoppedError(Exception):
-    """A commit stopped after it changed the shared draft, so the other commits must decide again."""
+    """A commit stopped after it changed the shared draft; the others must decide again."""
 
 
 def _decide_all(group: list[_Commit], draft: Draft) -> None:

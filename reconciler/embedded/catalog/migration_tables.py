@@ -1,7 +1,7 @@
 """Migrations in the catalog: mounts and unmounts.
 
-An outbound topic is closed from `executing` on and removed at the end. An inbound topic exists, closed, from
-`prepared` on and is opened at the end.
+Outbound topics are closed from `executing` on, and removed at the end. Inbound topics are created closed in `prepared`,
+and opened at the end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from reconciler.resources.mount import pin_configs
 from reconciler.resources.tiering_policy import RETAIN, read_switches
 
 LOGGER: Final = logging.getLogger("reconciler.mounting")
-LOGGER.addHandler(logging.NullHandler())  # Otherwise warnings would go to standard error.
+LOGGER.addHandler(logging.NullHandler())  # This prevents warnings on standard error.
 INBOUND: Final = "inbound"
 OUTBOUND: Final = "outbound"
 _ENDED: Final = frozenset({MigrationState.FINISHED, MigrationState.CANCELLED})
@@ -50,12 +50,12 @@ class MigrationRequest:
 
 
 def get_lifecycle(migration: MigrationEntry) -> Lifecycle[MigrationState]:
-    """Return the lifecycle for a migration's direction."""
+    """Return the lifecycle of a migration's direction."""
     return MOUNT if migration.direction == INBOUND else UNMOUNT
 
 
 def find_migration(catalog: Catalog | Draft, migration: int) -> MigrationEntry:
-    """Return a migration by its id."""
+    """Return a migration by id; reject unknown ids."""
     migration_entry = catalog.migrations.get(str(migration))
     if migration_entry is None:
         message = f"migration {migration}: Data migration does not exist"
@@ -66,7 +66,7 @@ def find_migration(catalog: Catalog | Draft, migration: int) -> MigrationEntry:
 
 
 def begin_unmount(draft: Draft, topics: Mapping[str, str | None], request: MigrationRequest, *, cluster_id: str) -> int:
-    """Record a migration that unmounts topics (full name → requesting Mounting); return its id."""
+    """Record an unmount of topics (full name → requesting Mounting); return the migration's id."""
     if not topics:
         raise _no_topics_error()
     migrants = [build_unmount_entry(draft, name, mounting, cluster_id) for name, mounting in topics.items()]
@@ -74,7 +74,7 @@ def begin_unmount(draft: Draft, topics: Mapping[str, str | None], request: Migra
 
 
 def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: MigrationRequest, *, cluster_id: str) -> int:
-    """Record a migration that mounts topics; return its id."""
+    """Record a mount of topics; return the migration's id."""
     if not migrants:
         raise _no_topics_error()
     _check_tiered(draft, migrants[0].name)
@@ -84,7 +84,7 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
         for number, migration in draft.migrations.items()
         if migration.direction == INBOUND
         for topic in migration.topics
-        # This slow check runs last: a plan may begin thousands of mounts.
+        # This slow check runs last, since a plan may begin thousands of mounts.
         if topic.location in wanted and MigrationState(migration.state) not in _ENDED
     }
     for migrant in migrants:
@@ -109,11 +109,11 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
 
 
 def _check_not_in_cluster(draft: Draft, locations: Collection[str], cluster_id: str) -> None:
-    """Reject locations of topics in this cluster: two topics at one location would delete each other's objects."""
+    """Reject locations of topics in this cluster, which would share their objects."""
     revisions = {TopicLocation.parse(location).revision for location in locations}
     for full_name, topic in draft.topics.items():
         if topic.revision not in revisions:
-            continue  # This cheap test comes first: there may be thousands of mounts and topics.
+            continue  # This cheap test runs first, since there may be thousands of mounts and topics.
         location = str(get_topic_location(full_name, topic, cluster_id))
         if location not in locations:
             continue
@@ -131,7 +131,7 @@ def _check_not_in_cluster(draft: Draft, locations: Collection[str], cluster_id: 
 
 
 def apply_verb(draft: Draft, migration: int, verb: str) -> MigrationEntry:
-    """Apply a verb of the lifecycle (such as `execute`) to a migration; return its new entry."""
+    """Apply a verb such as `execute` to a migration; return its new entry."""
     current = find_migration(draft, migration)
     table = get_lifecycle(current)
     state = MigrationState(current.state)
@@ -144,14 +144,14 @@ def apply_verb(draft: Draft, migration: int, verb: str) -> MigrationEntry:
         raise UserError(message, hint=error.hint) from error
     if after is MigrationState.GONE:
         if current.direction == OUTBOUND and state is MigrationState.PLANNED:
-            _set_hold(draft, current, None)  # Only deleting the migration releases its topics.
+            _set_hold(draft, current, None)  # Only deletion of the migration releases its topics.
         draft.put_migration(migration, None)
         return replace(current, state=str(after))
     return _enter_state(draft, migration, current, after)
 
 
 def complete_state(draft: Draft, migration: int, begun: MigrationEntry, end: MigrationState, *, now_ms: int) -> bool:
-    """Move a migration from the state of `begun` to `end`; `False` if another process was faster."""
+    """Move a migration from the state of `begun` to `end`; return `False` if another process was faster."""
     current = draft.migrations.get(str(migration))
     if current is None or (current.state, current.claim) != (begun.state, begun.claim):
         return False
@@ -163,12 +163,12 @@ def complete_state(draft: Draft, migration: int, begun: MigrationEntry, end: Mig
 
 
 def drop_lost_topics(draft: Draft, migration: MigrationEntry, topics: Sequence[MigrantEntry]) -> None:
-    """Remove topics that another cluster owns from the migration and the catalog; remote objects stay."""
+    """Remove topics that another cluster owns from the catalog; their remote objects stay."""
     _remove_topics(draft, replace(migration, topics=tuple(topics)))
 
 
 def check_mount_name(draft: Catalog | Draft, full_name: str) -> None:
-    """Refuse to mount under a taken name, or without object storage."""
+    """Reject a taken topic name, or a cluster without object storage."""
     _check_tiered(draft, full_name)
     if full_name in draft.topics:
         message = f"topic {full_name} exists: The topic has already been created"
@@ -187,7 +187,7 @@ def _check_tiered(draft: Catalog | Draft, full_name: str) -> None:
 
 
 def build_unmount_entry(draft: Catalog | Draft, full_name: str, mounting: str | None, cluster_id: str) -> MigrantEntry:
-    """Return a migration's entry for a topic to unmount."""
+    """Return a migration's entry for a topic; reject topics that cannot be unmounted."""
     try:
         topic = get_topic(draft, full_name)
     except UserError as error:
@@ -292,9 +292,9 @@ class MountedTopic:
 
 
 def create_mounted_topics(draft: Draft, migration: int, made: Mapping[str, MountedTopic]) -> None:
-    """Create a mount's topics (by location), closed, with their original configs, location and epoch.
+    """Create a mount's topics (by location), closed, with their original configs and epochs.
 
-    Configs that would change by inheriting from the new namespace are set on the topic.
+    A config is set on the topic if the namespace would change its value.
     """
     for migrant in find_migration(draft, migration).topics:
         existing, original = draft.topics.get(migrant.name), made[migrant.location]

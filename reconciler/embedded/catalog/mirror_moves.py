@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 
 def find_mirror_link(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, LinkEntry] | None:
-    """Return the name and entry of a mirror's link; `None` if the link was deleted."""
+    """Return a mirror's link and its name; `None` if the link was deleted."""
     return next(((name, link) for name, link in catalog.links.items() if link.id == mirror.link_id), None)
 
 
 def find_mirror(catalog: Catalog | Draft, full_name: str) -> tuple[TopicEntry, MirrorEntry]:
-    """Return a topic and its mirror entry, active or stopped; reject other topics."""
+    """Return a topic and its mirror entry, which may be stopped; reject other topics."""
     topic = get_topic(catalog, full_name)
     if topic.mirror is None:
         raise NotFoundError(f"topic {full_name} is not mirrored", hint="See the mirrors with: reconciler mirror list")
@@ -45,13 +45,13 @@ def find_mirror(catalog: Catalog | Draft, full_name: str) -> tuple[TopicEntry, M
 
 
 def start_mirror_operation(draft: Draft, full_name: str, verb: str, request: TransitionRequest) -> MirrorEntry:
-    """Start the operation of a verb (such as `failover`) on a mirror; return its new entry."""
+    """Start an operation such as `failover` on a mirror; return its new entry."""
     _, mirror = find_mirror(draft, full_name)
     return _put_mirror(draft, full_name, mirrors.ask(full_name, mirror, find_mirror_link(draft, mirror), verb, request))
 
 
 def mirror_own_mirror(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms: int) -> MirrorEntry:
-    """Make an ordinary topic the mirror of its own mirror; repeating an operation changes nothing."""
+    """Make a topic the mirror of its own mirror; repeating an operation changes nothing."""
     topic, link = get_topic(draft, full_name), get_link(draft, peer.link)
     mirror = topic.mirror
     status = MirrorStatus.REGULAR if mirror is None else compute_mirror_status(mirror, link)
@@ -64,19 +64,19 @@ def mirror_own_mirror(draft: Draft, full_name: str, peer: Peer, begun: Operation
 
 
 def change_mirror(draft: Draft, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> MirrorEntry:
-    """Replace and return a mirror's entry."""
+    """Replace a mirror's entry; return the new one."""
     _, mirror = find_mirror(draft, full_name)
     return _put_mirror(draft, full_name, decide(mirror))
 
 
 def find_running_operation(catalog: Catalog | Draft, full_name: str, operation: str) -> tuple[MirrorEntry, Operation]:
-    """Return a mirror and its running operation with this id."""
+    """Return a mirror and its running operation."""
     _, mirror = find_mirror(catalog, full_name)
     return mirror, mirrors.require_operation(full_name, mirror, operation)
 
 
 def forget_stopped_mirrors(draft: Draft, link: LinkEntry) -> None:
-    """Make the stopped mirrors of a deleted link ordinary topics (F-C-091)."""
+    """Turn the stopped mirrors of a deleted link into ordinary topics (F-C-091)."""
     for name, topic in list(draft.topics.items()):
         if topic.mirror is not None and topic.mirror.link_id == link.id and topic.mirror.is_stopped:
             draft.put_topic(name, replace(topic, mirror=None))
@@ -89,7 +89,7 @@ def _put_mirror(draft: Draft, full_name: str, mirror: MirrorEntry) -> MirrorEntr
 
 
 def check_mirror_deletable(catalog: Catalog | Draft, full_name: str, topic: TopicEntry) -> None:
-    """Refuse to delete a mirror during an operation.
+    """Reject deletion of a mirror during an operation.
 
     Raises:
         BlockedError: The link's auto-create filters would create the mirror again.

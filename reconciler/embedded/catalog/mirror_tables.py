@@ -40,7 +40,7 @@ from reconciler.resources.mirrors import (
 
 
 def create_link(draft: Draft, name: str, entry: LinkEntry) -> None:
-    """Create a link, unless an equal one exists."""
+    """Create a link unless an equal one exists."""
     existing = draft.links.get(name)
     after = create_link_entry(name, existing, entry)
     if after is not existing:
@@ -53,7 +53,7 @@ def alter_link(draft: Draft, name: str, declared: Json) -> None:
 
 
 def delete_link(draft: Draft, name: str) -> bool:
-    """Delete a link; its stopped mirrors become ordinary topics. Return whether it existed.
+    """Delete a link and release its stopped mirrors; return whether it existed.
 
     Raises:
         BlockedError: Other mirrors use it.
@@ -78,7 +78,7 @@ def list_link_mirrors(catalog: Catalog | Draft, link: LinkEntry) -> dict[str, Mi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorShape:
-    """Declaration of a new mirror; `source` is the source topic's full name."""
+    """Declaration of a mirror; `source` is the source topic's full name."""
 
     link: str
     source: str
@@ -89,7 +89,7 @@ class MirrorShape:
 def create_mirror(
     draft: Draft, full_name: str, shape: MirrorShape, of: SourceTopic, *, topic_id: str, now_ms: int = 0
 ) -> None:
-    """Create a mirror with the partitions and synced configs of its source `of`."""
+    """Create a mirror with its source's partitions and synced configs."""
     link = get_link(draft, shape.link)
     check_mirror_name(full_name, shape.source, (shape.link, link))
     check_name_free(draft, full_name)
@@ -111,7 +111,7 @@ def create_mirror(
 
 
 def update_mirror(draft: Draft, full_name: str, source: SourceTopic) -> None:
-    """Update a mirror's partitions and synced configs from its source.
+    """Copy partitions and synced configs from a mirror's source.
 
     Raises:
         SourceChangedError: The source was deleted and created again.
@@ -135,7 +135,7 @@ def update_mirror(draft: Draft, full_name: str, source: SourceTopic) -> None:
 
 
 def describe_source_topic(catalog: Catalog, full_name: str) -> SourceTopic:
-    """Return the properties of a topic that mirrors copy, with all config values."""
+    """Return the topic properties that mirrors copy."""
     topic = get_topic(catalog, full_name)
     configs = {key: value for key, (value, _) in find_set_configs(catalog, full_name).items()}
     return SourceTopic(partitions=topic.partitions, incarnation=topic.id, configs=configs)

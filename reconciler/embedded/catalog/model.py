@@ -1,6 +1,6 @@
 """Entries of the catalog.
 
-A missing JSON key means the default. A new key needs a new format version, since older writers would drop it.
+A missing JSON key means the default. New keys need a new format version, since older writers drop them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ClusterEntry:
-    """Properties of the cluster, and the id of its object storage."""
+    """Cluster properties, and the id of the cluster's object storage."""
 
     properties: Mapping[str, str] = field(default_factory=dict)
     storage_id: str | None = None
@@ -40,7 +40,7 @@ class ClusterEntry:
 class AclEntry:
     """An access rule of a topic or namespace.
 
-    Only rules of namespaces have `resources` (`topics`, `groups`, `transactional-ids`) and `names` (literal or
+    Rules of namespaces also have `resources` (`topics`, `groups`, `transactional-ids`) and `names` (literal or
     `prefix*`, relative to the namespace).
     """
 
@@ -77,7 +77,7 @@ class AclEntry:
 
 @dataclass(frozen=True, slots=True)
 class QuotaEntry:
-    """Limits of a namespace; `None`: no limit."""
+    """Limits of a namespace; `None` means no limit."""
 
     topics: int | None = None
     partitions: int | None = None
@@ -95,13 +95,13 @@ class QuotaEntry:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceEntry:
-    """A namespace: its limits, and configs, rules and KMS key that its contents inherit."""
+    """A namespace: quotas, and inherited configs, rules and KMS key."""
 
     configs: Mapping[str, str] = field(default_factory=dict)
     acls: tuple[AclEntry, ...] = ()
     quotas: QuotaEntry | None = None
     kms_key_id: str | None = None
-    """KMS key of new objects below; the innermost namespace with a key wins."""
+    """KMS key of new objects; an inner namespace may override it."""
 
     def to_json(self) -> Json:
         """Return the JSON document."""
@@ -132,7 +132,7 @@ class NamespaceEntry:
 class TieringEntry:
     """A topic's tiering state (`reconciler/lifecycles.py`).
 
-    Every transition increases `epoch`. `policy`: whether the last disabling kept remote data.
+    Every transition increases `epoch`. `policy` is that of the last disabling.
     """
 
     state: str
@@ -151,7 +151,7 @@ class TieringEntry:
 
 @dataclass(frozen=True, slots=True)
 class HoldEntry:
-    """The migration that holds a topic; `is_closed` also stops reads and writes."""
+    """A migration of a topic; `is_closed` stops reads and writes."""
 
     migration: int
     is_closed: bool = False
@@ -168,7 +168,7 @@ class HoldEntry:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaEntry:
-    """The source location of a read replica, and the last problem with reading it."""
+    """A read replica's source location, and the last problem with it."""
 
     location: str
     trouble: Trouble | None = None
@@ -189,9 +189,9 @@ class ReplicaEntry:
 class TopicEntry:
     """A topic: its id, initial revision and own configs.
 
-    `origin`: its first name and cluster id, if they changed; the location `<topic>/<cluster uuid>/<revision>` never
-    changes. `initial`: cluster defaults at creation, which namespaces and the topic override. `recovering`: the
-    location being copied while the topic is closed. `hold`: a mount or unmount in progress.
+    `origin` is its first name and cluster id, if they changed; the location `<topic>/<cluster uuid>/<revision>` is
+    derived from them. `initial` are cluster defaults at creation, with the lowest priority. `recovering` is the
+    location that is copied while the topic is closed. `hold` is a mount or unmount in progress.
     """
 
     id: str
@@ -210,7 +210,7 @@ class TopicEntry:
 
     @property
     def active_mirror(self) -> MirrorEntry | None:
-        """The mirror entry; `None` if the topic is no mirror, or mirroring has stopped."""
+        """The mirror entry while mirroring is active, otherwise `None`."""
         return None if self.mirror is None or self.mirror.is_stopped else self.mirror
 
     def to_json(self) -> Json:
@@ -262,9 +262,9 @@ class TopicEntry:
 
 @dataclass(frozen=True, slots=True)
 class DeletionEntry:
-    """A topic marked for deletion: its name is free, but its objects still exist.
+    """A topic marked for deletion, whose objects still exist and whose name is free.
 
-    `location`: location of its remote objects, `<topic>/<cluster uuid>/<revision>`.
+    `location` is that of its remote objects.
     """
 
     name: str
@@ -282,7 +282,7 @@ class DeletionEntry:
 
 @dataclass(frozen=True, slots=True)
 class RewriteEntry:
-    """A topic whose objects must be rewritten under another KMS key."""
+    """A topic to be rewritten under another KMS key."""
 
     name: str
 
@@ -318,10 +318,10 @@ class MigrantEntry:
 
 @dataclass(frozen=True, slots=True)
 class MigrationEntry:
-    """Topics moving into (`outbound`) or out of (`inbound`) object storage: `reconciler/lifecycles.py`.
+    """Topics moving into (`outbound`) or out of (`inbound`) object storage (`reconciler/lifecycles.py`).
 
-    `claim` marks the migration in registers of object storage. Unless `is_automatic`, the migration waits for a
-    request in the states planned, prepared and executed.
+    `claim` marks the migration in registers of object storage. Unless `is_automatic`, it waits for requests in the
+    states planned, prepared and executed.
     """
 
     direction: str
@@ -358,7 +358,7 @@ class MigrationEntry:
         )
 
 
-# JSON shapes of the register. Snapshots are verified by sha256 instead.
+# Shapes of the register's JSON. Snapshots are verified by sha256 instead.
 
 
 _CONFIGS: Final = {str: str}
@@ -457,4 +457,4 @@ HEAD: Final = {
     "snapshot": (None, {"id": str, "key": str, "sha256": str}),
     "tail": list,
 }
-"""The catalog's register; commits are checked when they are read."""
+"""Shape of the catalog's register; commits are checked separately."""

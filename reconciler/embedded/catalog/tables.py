@@ -1,6 +1,6 @@
 """The catalog as an immutable value, and drafts of changes.
 
-A commit holds the new entry of each changed key (`null`: removed); applying it assigns these entries.
+A commit holds the new entry of each changed key; `null` removes the key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reconciler.resources.mirrors import LinkEntry
 from reconciler.resources.owners import Owners, ResourceOwner
 from reconciler.runtime.text import find_similar, format_suggestion
 
-# Commits check quotas of topics and partitions; planning checks quotas of bytes.
+# Quotas of bytes are checked during planning, all others by commits.
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +43,18 @@ class TopicCounts:
 
     @classmethod
     def of(cls, topic: TopicEntry | None) -> TopicCounts:
-        """Return the counts of one topic; zero for `None`."""
+        """Return the counts of a topic; zero for `None`."""
         return cls() if topic is None else cls(1, topic.partitions)
 
 
 class CountsByNamespace:
-    """Topic counts per namespace in a draft, computed on first use."""
+    """Topic counts per namespace, computed on first use."""
 
     def __init__(self) -> None:
         self._below: dict[str, TopicCounts] = {}
 
     def count_below(self, namespace: str, topics: Mapping[str, TopicEntry]) -> TopicCounts:
-        """Return the number of topics and partitions below a namespace."""
+        """Count topics and partitions below a namespace."""
         usage = self._below.get(namespace)
         if usage is None:
             prefix = f"{namespace}:"
@@ -78,9 +78,9 @@ def check_quotas(
     *,
     leaving: str = "",
 ) -> None:
-    """Refuse a change that would exceed a quota of the topic's namespaces.
+    """Reject a change that would exceed a quota of the topic's namespaces.
 
-    Namespaces that contain `leaving`, the topic's old name, already count the topic.
+    Namespaces above `leaving`, the topic's previous namespace, already count the topic.
 
     Raises:
         QuotaExceededError: Names the quota, the current and the new usage.
@@ -150,7 +150,7 @@ _CLUSTER_KEY: Final = "cluster"
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The cluster's contents after `serial` commits; `id` is that of the last commit."""
+    """Contents of a cluster after `serial` commits; `id` is that of the last commit."""
 
     serial: int = 0
     id: str = ""
@@ -161,16 +161,16 @@ class Catalog:
     deletions: Mapping[str, DeletionEntry] = field(default_factory=dict)
     rewrites: Mapping[str, RewriteEntry] = field(default_factory=dict)
     clusters: Mapping[str, ClusterEntry] = field(default_factory=dict)
-    """Cluster-wide settings; at most one entry."""
+    """Cluster-wide settings, at most one entry."""
     migrations: Mapping[str, MigrationEntry] = field(default_factory=dict)
-    """Migrations by id, in decimal digits."""
+    """Migrations by decimal id."""
     owners: Mapping[str, OwnerEntry] = field(default_factory=dict)
     """Owners by resource, such as `topic/shop:orders`, `namespace/shop`, `link/east-west`."""
     workspaces: Mapping[str, ResourceOwner] = field(default_factory=dict)
 
     @property
     def resource_owners(self) -> Owners:
-        """The owners of this catalog's resources."""
+        """Owners of the catalog's resources."""
         return Owners(self.workspaces, self.owners)
 
     @property
@@ -253,7 +253,7 @@ class Draft:
         return self.clusters.get(_CLUSTER_KEY) or ClusterEntry()
 
     def count_below(self, namespace: str) -> TopicCounts:
-        """Return the number of topics and partitions below a namespace."""
+        """Count topics and partitions below a namespace."""
         return self._usages.count_below(namespace, self.topics)
 
     def assign_revision(self) -> int:
@@ -262,7 +262,7 @@ class Draft:
         return self.revision
 
     def put_cluster(self, entry: ClusterEntry) -> None:
-        """Set the cluster-wide settings, unless they are equal."""
+        """Set the cluster-wide settings."""
         if entry != self.cluster:
             self._put("clusters", self.clusters, _CLUSTER_KEY, entry)
 
@@ -276,7 +276,7 @@ class Draft:
         self._put("topics", self.topics, name, entry)
 
     def put_link(self, name: str, entry: LinkEntry | None) -> None:
-        """Set or (`None`) remove a link."""
+        """Set or remove a link."""
         self._put("links", self.links, name, entry)
 
     def put_deletion(self, topic_id: str, entry: DeletionEntry | None) -> None:
@@ -293,7 +293,7 @@ class Draft:
 
     @property
     def resource_owners(self) -> Owners:
-        """The owners of this draft's resources."""
+        """Owners of the draft's resources."""
         return Owners(self.workspaces, self.owners)
 
     def put_owner(self, key: str, lineage: str | None) -> None:
@@ -301,7 +301,7 @@ class Draft:
         self._put("owners", self.owners, key, None if lineage is None else OwnerEntry(lineage))
 
     def put_workspace(self, lineage: str, entry: ResourceOwner | None) -> None:
-        """Set or remove the owning workspace with this lineage."""
+        """Set or remove the workspace of a lineage."""
         self._put("workspaces", self.workspaces, lineage, entry)
 
     def _put(self, name: str, table: dict[str, E], key: str, entry: E | None) -> None:
@@ -333,14 +333,14 @@ class Draft:
         return {name: len(changes) for name, changes in self._changes.items()}
 
     def changes_to_json(self) -> Json:
-        """Return the changes as a commit's JSON tables."""
+        """Return the changes as JSON tables of a commit."""
         return {
             name: {key: None if entry is None else entry.to_json() for key, entry in changes.items()}
             for name, changes in self._changes.items()
         }
 
     def to_catalog(self, commit_id: str) -> Catalog:
-        """Return the catalog after committing this draft."""
+        """Return the catalog after this draft's commit."""
         return Catalog(
             serial=self.base.serial + 1,
             id=commit_id,
@@ -368,7 +368,7 @@ def get_topic(catalog: Catalog | Draft, full_name: str, *, known: Collection[str
 
 
 def find_topic_by_id(catalog: Catalog, topic_id: str, full_name: str) -> TopicEntry | None:
-    """Return a topic by id; `None` if deleted. `full_name` is its name unless it was renamed."""
+    """Return a topic by id, or `None`; `full_name` is its name unless it was renamed."""
     entry = catalog.topics.get(full_name)
     if entry is not None and entry.id == topic_id:
         return entry
@@ -376,7 +376,7 @@ def find_topic_by_id(catalog: Catalog, topic_id: str, full_name: str) -> TopicEn
 
 
 def find_current_name(catalog: Catalog, topic_id: str, full_name: str) -> str:
-    """Return the current name of the topic with this id; `full_name` if it was deleted."""
+    """Return a topic's current name by id; `full_name` if it was deleted."""
     entry = catalog.topics.get(full_name)
     if entry is not None and entry.id == topic_id:
         return full_name
@@ -389,7 +389,7 @@ def map_names_by_id(catalog: Catalog | Draft, topic_ids: Collection[str]) -> dic
 
 
 def get_link(catalog: Catalog | Draft, name: str) -> LinkEntry:
-    """Return a link by name, or raise `NotFoundError`."""
+    """Return a link by name; reject a missing one."""
     entry = catalog.links.get(name)
     if entry is None:
         raise NotFoundError(f"link {name} does not exist", hint="Create it first.")
@@ -397,7 +397,7 @@ def get_link(catalog: Catalog | Draft, name: str) -> LinkEntry:
 
 
 def check_name_free(catalog: Catalog | Draft, full_name: str) -> None:
-    """Refuse a topic name that is taken, reserved or invalid in its namespace."""
+    """Reject a topic name that is taken, reserved or invalid in its namespace."""
     try:
         check_full_name(full_name)
     except ValueError as error:
@@ -408,7 +408,7 @@ def check_name_free(catalog: Catalog | Draft, full_name: str) -> None:
 
 
 def check_namespace_exists(catalog: Catalog | Draft, full_name: str) -> None:
-    """Refuse a topic or group name whose namespace does not exist."""
+    """Reject a topic or group name whose namespace does not exist."""
     namespace, _ = split_name(full_name)
     if namespace and namespace not in catalog.namespaces:
         raise unknown_namespace_error(namespace)
@@ -421,15 +421,13 @@ def unknown_namespace_error(name: str) -> InvalidNamespaceError:
     )
 
 
-# A migration refuses changes of its topics, and later closes them. Kafka has no error for this: records are refused
-# with INVALID_TOPIC_EXCEPTION, changes with POLICY_VIOLATION.
+# Kafka has no error for migrations: records are refused with INVALID_TOPIC_EXCEPTION, changes with POLICY_VIOLATION.
 
 
 _NOT_THERE_YET: Final = frozenset({"planned", "preparing"})
 _STATUS_HINT: Final = "See its owner, its progress and what may be done: reconciler mount status"
-"""Names no migration: how to stop one depends on its state."""
 SEAL: Final = "migration:"
-"""Prefix of the writer of a sealed head; the migration's id follows."""
+"""Prefix of a sealed head's writer, before the migration id."""
 
 
 def build_seal_writer(migration: int) -> str:
@@ -448,7 +446,7 @@ def is_served(topic: TopicEntry) -> bool:
 
 
 def check_served(full_name: str, topic: TopicEntry) -> None:
-    """Refuse reads and writes of a topic in recovery or migration."""
+    """Reject reads and writes of a topic in recovery or migration."""
     if topic.recovering is not None:
         message = (
             f"topic {full_name} is being recovered from {topic.recovering}: its records cannot be written or read yet"
@@ -463,14 +461,14 @@ def check_served(full_name: str, topic: TopicEntry) -> None:
 
 
 def check_not_replica(full_name: str, topic: TopicEntry, what: str) -> None:
-    """Refuse an operation on a read replica; `what` names the operation."""
+    """Reject an operation on a read replica; `what` names the operation."""
     if topic.replica is not None:
         message = f"topic {full_name} is a read replica of {topic.replica.location}: {what} is not possible"
         raise UserError(f"{message} (INVALID_TOPIC_EXCEPTION)", hint="Do it at its source, on the cluster that has it.")
 
 
 def check_not_migrating(full_name: str, topic: TopicEntry, what: str) -> None:
-    """Refuse an operation on a topic in a migration; `what` names the operation."""
+    """Reject an operation on a topic in a migration; `what` names the operation."""
     if topic.hold is not None:
         message = (
             f"topic {full_name}: {what} is not possible: the resource is undergoing data migration "
@@ -480,10 +478,10 @@ def check_not_migrating(full_name: str, topic: TopicEntry, what: str) -> None:
 
 
 def check_name_unreserved(catalog: Catalog | Draft, full_name: str, topic_id: str | None = None) -> None:
-    """Refuse a name that a planned mount reserved, unless for the topic with this id."""
+    """Reject a name that a planned mount reserved for another topic."""
     for number, migration in catalog.migrations.items():
         for topic in migration.topics:
-            # The cheap comparison of names comes first: a plan may create thousands of topics.
+            # The cheap comparison runs first, since a plan may create thousands of topics.
             if topic.name != full_name or topic.topic_id == topic_id:
                 continue
             if migration.direction == "inbound" and migration.state in _NOT_THERE_YET:

@@ -1,6 +1,6 @@
 """Tiering states of topics (KIP-950), and cluster-wide settings.
 
-One commit changes a topic's tiering configs and its state together (`update_tiering`).
+One commit changes a topic's tiering configs and state together (`update_tiering`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def find_tiering(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> T
 
 
 def hides_remote_records(catalog: Catalog | Draft, full_name: str) -> bool:
-    """Whether records below the local start are hidden, so that the log begins there (F-R-040)."""
+    """Whether readers see only the local tier of a topic (F-R-040)."""
     topic = catalog.topics.get(full_name)
     if topic is not None and topic.replica is not None:
         return read_property(catalog.cluster.properties, ENABLED) != _TRUE
@@ -92,7 +92,7 @@ def build_topic_manifest(catalog: Catalog, full_name: str, cluster_id: str) -> T
 
 
 def find_read_location(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLocation:
-    """Return the location that a topic is read from; for a read replica, that of its source."""
+    """Return the location that a topic is read from; a read replica has that of its source."""
     if topic.replica is not None:
         return TopicLocation.parse(topic.replica.location)
     return get_topic_location(full_name, topic, cluster_id)
@@ -101,8 +101,8 @@ def find_read_location(full_name: str, topic: TopicEntry, cluster_id: str) -> To
 def find_location_to_delete(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> str | None:
     """Return the remote location to delete with a topic; `None` if its objects stay.
 
-    Objects are deleted if the topic deletes, writes and reads remotely (F-R-008, F-R-009, F-R-010), if disabling was
-    to delete them, or if a recovery is incomplete.
+    Objects are deleted if `remote.delete` applies to a topic that writes and reads remotely (F-R-008, F-R-009,
+    F-R-010), if disabling was to delete them, or if a recovery is incomplete.
     """
     topic = catalog.topics[full_name]
     if topic.tiering is None:
@@ -119,7 +119,7 @@ def find_location_to_delete(catalog: Catalog | Draft, full_name: str, cluster_id
 
 
 def update_tiering(draft: Draft, full_names: Iterable[str], *, or_else: Callable[[], object]) -> None:
-    """Move topics' tiering states to what their configs require; each transition increases the epoch (F-K-056).
+    """Change topics' tiering states as their configs require; each transition increases the epoch (F-K-056).
 
     If one transition is refused, no state changes, and `or_else` undoes the caller's changes.
     """
@@ -143,7 +143,7 @@ def update_tiering(draft: Draft, full_names: Iterable[str], *, or_else: Callable
 
 
 def check_not_disabling(full_name: str, topic: TopicEntry, changes: Iterable[str]) -> None:
-    """Refuse changes of tiering configs while the topic is recovered or its tiering is disabled (F-K-054)."""
+    """Reject changes of tiering configs during a recovery or disabling (F-K-054)."""
     state = None if topic.tiering is None else topic.tiering.state
     changed = sorted(SWITCHES.intersection(changes))
     if topic.recovering is not None and changed:
@@ -157,16 +157,13 @@ def check_not_disabling(full_name: str, topic: TopicEntry, changes: Iterable[str
 
 
 def list_disabling_topics(catalog: Catalog | Draft) -> list[str]:
-    """Return the topics whose tiering is being disabled, sorted."""
+    """Return topics whose tiering is being disabled, sorted."""
     states = ((name, topic.tiering) for name, topic in catalog.topics.items())
     return sorted(name for name, tiering in states if tiering is not None and tiering.state == TieringState.DISABLING)
 
 
 def finish_disabling(draft: Draft, topic_id: str, epoch: int) -> None:
-    """Finish the disabling of `epoch` after all manifests (F-K-062), unless a later transition came.
-
-    If two processes call this, one increases the epoch (F-K-056).
-    """
+    """Complete the disabling of `epoch` after all manifests (F-K-062), unless the epoch has changed."""
     for full_name in list_disabling_topics(draft):
         topic = draft.topics[full_name]
         if topic.id == topic_id and topic.tiering is not None and topic.tiering.epoch == epoch:
@@ -184,7 +181,7 @@ def _compute_tiering(
         return None if is_off else TieringEntry(str(TIERING.initial), 1)
     state = TieringState(before.state)
     if is_off != (state is TieringState.ENABLED):
-        return before  # The state already matches the configs.
+        return before
     verb = "disable-tiering" if is_off else "enable-tiering"
     try:
         after = TIERING.apply_verb(state, verb)
@@ -199,7 +196,7 @@ def _compute_tiering(
 
 
 def alter_cluster(draft: Draft, changes: Mapping[str, str | None]) -> None:
-    """Set cluster properties; `None` or `default` resets a property (F-R-014)."""
+    """Set cluster properties; `None` or `default` resets one (F-R-014)."""
     merged: dict[str, str | None] = dict(draft.cluster.properties)
     for name, value in changes.items():
         merged[name] = None if value is None or value == DEFAULT else _check_property(name, value)
@@ -212,7 +209,7 @@ def alter_cluster(draft: Draft, changes: Mapping[str, str | None]) -> None:
 
 
 def bind_storage(draft: Draft, storage_id: str) -> None:
-    """Bind the cluster to an object storage, once."""
+    """Bind the cluster to an object storage; reject a change while topics have remote records."""
     bound = draft.cluster.storage_id
     if bound == storage_id:
         return
@@ -224,7 +221,7 @@ def bind_storage(draft: Draft, storage_id: str) -> None:
 
 
 def list_tiered_topics(catalog: Catalog | Draft) -> list[str]:
-    """Return the names of topics with remote objects, also of deleted ones, sorted."""
+    """Return the names of topics with remote objects, including deleted topics, sorted."""
     topics = catalog.topics.items()
     existing = (name for name, topic in topics if topic.tiering is not None or topic.replica is not None)
     going = (entry.name for entry in catalog.deletions.values() if entry.location is not None)

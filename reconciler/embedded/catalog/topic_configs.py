@@ -25,9 +25,9 @@ CONFIGS: Final[Mapping[str, ConfigKey]] = EMBEDDED_CONFIGS
 
 @dataclass(frozen=True, slots=True)
 class EffectiveConfig:
-    """A config value of a topic.
+    """A topic's config value.
 
-    `origin`: `topic`, a namespace, `cluster` (the cluster's properties) or `default`.
+    `origin` is `topic`, a namespace, `cluster` or `default`.
     """
 
     value: str | None
@@ -63,20 +63,20 @@ def find_set_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, tupl
 
 
 def validate_configs(where: str, configs: Mapping[str, str]) -> dict[str, str]:
-    """Return configs in canonical form, sorted; keys with the value `default` are dropped."""
+    """Return configs in canonical form, sorted; those with the value `default` are dropped."""
     checked = ((key, validate_config_value(where, key, configs[key])) for key in sorted(configs))
     return {key: value for key, value in checked if value is not None}
 
 
 def merge_configs(where: str, before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
-    """Return `before` after changes; `None` removes a key."""
+    """Return `before` with changes; `None` removes a config."""
     merged: dict[str, str | None] = {**before, **changes}
     remaining = {key: value for key, value in merged.items() if value is not None}
     return validate_configs(where, remaining)
 
 
 def validate_config_value(where: str, key: str, value: str) -> str | None:
-    """Return a config value in canonical form; `None` for `default`."""
+    """Return a config value in canonical form; `default` becomes `None`."""
     if key not in CONFIGS:
         hint = format_suggestion(find_similar(key, CONFIGS), otherwise="Correct its name: configs have Kafka's names.")
         raise UserError(f"{where}: there is no config {key!r}", hint=hint)
@@ -93,7 +93,7 @@ _RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
 
 
 def find_synced_configs(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, ...]:
-    """Return the configs that a mirror copies from its source; none if its link was deleted."""
+    """Return the configs that a mirror copies from its source; empty if its link was deleted."""
     synced = (list_synced_configs(link) for link in catalog.links.values() if link.id == mirror.link_id)
     return next(synced, ())
 
@@ -101,7 +101,7 @@ def find_synced_configs(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[
 def syncs_start_offsets(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
     """Whether a mirror copies its source's start offsets (F-C-054).
 
-    It does if its link syncs both retention limits; otherwise it expires records itself (F-C-055).
+    This is so if its link syncs both retention limits; otherwise the mirror expires records itself (F-C-055).
     """
     mirror = topic.active_mirror
     return mirror is not None and {*find_synced_configs(catalog, mirror)} >= _RETENTION
@@ -112,7 +112,7 @@ def find_configs_to_sync(
 ) -> Mapping[str, str | None]:
     """Return the config changes that make a mirror match its source; `None` removes a config.
 
-    A default of the source is set explicitly if the mirror would inherit another value (F-C-050).
+    A source's default is set explicitly if the mirror would inherit another value (F-C-050).
     """
     inherited = _list_inherited_values(catalog, full_name)
     taken: dict[str, str | None] = {}
@@ -135,11 +135,11 @@ def _list_inherited_values(catalog: Catalog | Draft, full_name: str) -> dict[str
 
 
 def check_not_synced(full_name: str, mirror: MirrorEntry, keys: Iterable[str], catalog: Catalog | Draft) -> None:
-    """Refuse to set configs that a mirror copies from its source."""
+    """Reject configs that a mirror copies from its source."""
     check_own_configs(full_name, find_synced_configs(catalog, mirror), keys)
 
 
-# The key of the innermost namespace wins (SSE-KMS; planned by KIP-37).
+# The key of the innermost namespace applies (SSE-KMS; planned by KIP-37).
 
 
 def find_topic_kms_key(catalog: Catalog | Draft, full_name: str) -> str | None:
@@ -148,7 +148,7 @@ def find_topic_kms_key(catalog: Catalog | Draft, full_name: str) -> str | None:
 
 
 def find_namespace_kms_key(catalog: Catalog | Draft, namespace: str) -> str | None:
-    """Return the KMS key of a namespace or of its innermost parent with one."""
+    """Return the KMS key of a namespace or its nearest parent."""
     for tier in reversed(list_levels(namespace)):
         entry = catalog.namespaces.get(tier)
         if entry is not None and entry.kms_key_id is not None:
@@ -157,12 +157,12 @@ def find_namespace_kms_key(catalog: Catalog | Draft, namespace: str) -> str | No
 
 
 def find_topic_kms_keys(catalog: Catalog | Draft, full_names: Iterable[str]) -> dict[str, str | None]:
-    """Return the KMS keys of topics, by topic id."""
+    """Return topics' KMS keys by topic id."""
     return {catalog.topics[name].id: find_topic_kms_key(catalog, name) for name in full_names}
 
 
 def mark_key_rewrites(draft: Draft, full_names: Iterable[str], before: Mapping[str, str | None]) -> None:
-    """Mark topics for a rewrite if their KMS key differs from `before`."""
+    """Mark topics whose KMS key differs from `before` for a rewrite."""
     for name in full_names:
         topic_id = draft.topics[name].id
         if find_topic_kms_key(draft, name) != before[topic_id]:
