@@ -1,7 +1,7 @@
 """Catalog commits: a register with a snapshot and a tail.
 
-`catalog/head.json` holds `serial, id, revision, snapshot {id, key, sha256} | null, tail [commit, …]`. Commits above 16
-KiB are stored as objects, referenced as `{serial, id, key, sha256}`. When the tail has 64 commits, the next commit
+`catalog/head.json` holds `serial, id, revision, snapshot {id, key, sha256} | null, tail [commit, …]`. A commit above
+16 KiB is stored as an object, referenced as `{serial, id, key, sha256}`. When the tail has 64 commits, the next commit
 replaces it by a snapshot.
 """
 

@@ -53,7 +53,7 @@ def alter_link(draft: Draft, name: str, declared: Json) -> None:
 
 
 def delete_link(draft: Draft, name: str) -> bool:
-    """Delete a link and release its stopped mirrors; return whether it existed.
+    """Delete a link and turn its stopped mirrors into ordinary topics; return whether it existed.
 
     Raises:
         BlockedError: Other mirrors use it.

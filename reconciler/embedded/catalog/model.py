@@ -189,8 +189,8 @@ class ReplicaEntry:
 class TopicEntry:
     """A topic: its id, initial revision and own configs.
 
-    `origin` is its first name and cluster id, if they changed; the location `<topic>/<cluster uuid>/<revision>` is
-    derived from them. `initial` are cluster defaults at creation, with the lowest priority. `recovering` is the
+    `origin` is its first name and cluster id, if they changed; its location `<topic>/<cluster uuid>/<revision>` never
+    changes. `initial` are cluster defaults at creation, which namespaces and the topic override. `recovering` is the
     location that is copied while the topic is closed. `hold` is a mount or unmount in progress.
     """
 

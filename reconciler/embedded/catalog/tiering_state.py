@@ -101,8 +101,8 @@ def find_read_location(full_name: str, topic: TopicEntry, cluster_id: str) -> To
 def find_location_to_delete(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> str | None:
     """Return the remote location to delete with a topic; `None` if its objects stay.
 
-    Objects are deleted if `remote.delete` applies to a topic that writes and reads remotely (F-R-008, F-R-009,
-    F-R-010), if disabling was to delete them, or if a recovery is incomplete.
+    Objects of an incomplete recovery are deleted. Others are deleted if `remote.delete` is true, and the topic writes
+    and reads remotely or its disabling deletes remote data (F-R-008, F-R-009, F-R-010).
     """
     topic = catalog.topics[full_name]
     if topic.tiering is None:

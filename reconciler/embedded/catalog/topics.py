@@ -185,8 +185,8 @@ def recover_topic(
 ) -> None:
     """Create a topic to be filled from a location; `original` are its configs there.
 
-    Declared and inherited configs take precedence. Without remote reads or writes, tiering is disabled and remote data
-    stays.
+    Declared and inherited configs take precedence. If remote reads and writes are off, tiering is disabled and remote
+    data stays.
     """
     if draft.cluster.storage_id is None:
         message = f"topic {full_name} cannot be recovered: its cluster is bound to no object storage"

@@ -86,7 +86,7 @@ _BUFFERED_ROWS: Final = 1 << 20
 
 
 class Survivors(Protocol):
-    """Decides which records no later record of their key supersedes."""
+    """Decides which records survive: those without a later record of their key."""
 
     def mask_survivors(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Mask the surviving records of a batch with `offset` and `key`."""
@@ -171,7 +171,7 @@ class NewestOffsets:
 class SurvivingOffsets:
     """Offsets of the surviving records of one file.
 
-    Records without a key survive, and records from offset `through` on, since their keys were not read.
+    Records without a key survive. Records from offset `through` on survive, too, since their keys were not read.
     """
 
     def __init__(self, offsets: Offsets, through: int) -> None:

@@ -495,7 +495,7 @@ def _compute_phase_ms(key: str) -> int:
 _CHORE_BYTES: Final = 512 * 1024 * 1024
 _CHORE_RUNS: Final = 64
 _ANY_SEGMENT: Final = 1 << 30
-"""Placeholder for `segment.bytes`, which each topic's policy includes."""
+"""Placeholder for `segment.bytes`, which differs by topic."""
 
 
 class MergePlanner:

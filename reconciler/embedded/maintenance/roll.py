@@ -204,7 +204,7 @@ _LOWERED_PERCENT: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class MergeLimits:
-    """Limits in stored bytes: `high` for a merged segment; the last run is merged above `low`."""
+    """Limits in stored bytes: no merged segment exceeds `high`; the last run is merged once it exceeds `low`."""
 
     high: int
     low: int
@@ -256,7 +256,7 @@ def iter_runs_to_merge(entries: Iterable[Entry], limits: MergeLimits) -> Iterato
 def iter_runs(entries: Iterable[Entry], limits: MergeLimits) -> Iterator[MergeRun]:
     """Yield all runs of segments smaller than `high`, oldest first.
 
-    A run has one epoch, at most `high` bytes, and no gaps, whose reasons the manifest does not show.
+    A run has one epoch, no gaps, and at most `high` bytes.
     """
     run: list[Entry] = []
     size = 0

@@ -244,7 +244,7 @@ def to_row(
 
 
 def conform_batch(topic: str, records: pa.RecordBatch, *, partition: int | None = None) -> pa.RecordBatch:
-    """Return a batch as `INPUT_SCHEMA`: columns are ordered and cast; missing ones are null.
+    """Convert a batch to `INPUT_SCHEMA`: columns are ordered and cast; missing columns are null.
 
     `partition` applies to all records.
     """

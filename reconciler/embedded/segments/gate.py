@@ -309,7 +309,7 @@ class AppendGate:
     ) -> RecentHead | None:
         """Settle the head after a check of the catalog.
 
-        An unsettled head seems abandoned by its writer once an older catalog is restored.
+        An older catalog, if restored, would make an unsettled head look abandoned.
         """
         topic = find_topic_by_id(catalog, self.topic_id, self.full_name)
         if topic is None or find_writer(topic) != self.writer:

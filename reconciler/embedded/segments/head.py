@@ -55,9 +55,9 @@ def build_link_writer(link_id: str) -> str:
 class Head:
     """A partition's register. `start` is the first offset; `end` is the next offset to be written.
 
-    `is_settled` means that the catalog agreed after the head existed. Until then every append reads the catalog.
-    Fencing first commits to the catalog, then lists heads, so either it or the append notices the other. A change of
-    writer unsettles the head and raises its epoch.
+    `is_settled` means that the catalog was read after the head was created, and agreed. Until then every append reads
+    the catalog. Fencing first commits to the catalog, then lists heads, so either it or the append notices the other.
+    A change of writer unsettles the head and raises its epoch.
     """
 
     writer: str
@@ -299,7 +299,7 @@ _READ_THREADS: Final = 16
 
 
 def get_link_position(head: Head | None) -> Position:
-    """Return the source position and epochs that links compare."""
+    """Return a partition's offsets and epochs, which links compare."""
     if head is None:
         return Position(0, 0)
     source = head.source
@@ -381,7 +381,7 @@ def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head],
 
 
 TAIL: Final = 64
-"""Maximum entries of a head; the oldest half moves to a page."""
+"""Maximum number of entries in a head; beyond it, the older half moves to a page."""
 BRANCHES: Final = 16
 """Pages in a page of pages; a head holds at most twice as many per level."""
 

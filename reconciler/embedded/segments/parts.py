@@ -433,7 +433,7 @@ class RangedFile(io.RawIOBase):
         return self._position
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return the next bytes; fewer at the end."""
+        """Return the next bytes; at the end there may be fewer."""
         left = self._size - self._position
         wanted = left if size is None or size < 0 else min(size, left)
         if wanted <= 0:

@@ -64,18 +64,18 @@ class ListedFile:
 
 @dataclass(slots=True)
 class CacheTrim:
-    """Evicts cached files; `left` is the current size."""
+    """Evicts cached files until a target usage is reached; `left` is the current usage."""
 
     rule: EvictionRule
     chunk_bytes: int
     target: CacheUsage
     left: CacheUsage
     needs: Callable[[str], Mapping[int, int]]
-    """Returns a segment's pending readers in this process: first byte of a chunk → number."""
+    """Returns a segment's pending readers in this process: first byte of a chunk → number of readers."""
     evicted: list[str] = field(default_factory=list)
 
     def run(self, files: list[ListedFile]) -> None:
-        """Evict by the strategy, then the least recently used files."""
+        """Evict chunks by the eviction strategy, then the least recently used files."""
         segments: defaultdict[str, list[ListedFile]] = defaultdict(list)
         for file in files:
             segments[file.segment].append(file)
@@ -119,7 +119,7 @@ class CacheTrim:
 
     @property
     def is_done(self) -> bool:
-        """Whether the cache has its target size."""
+        """Whether the target is reached."""
         return self.left.bytes <= self.target.bytes and self.left.objects <= self.target.objects
 
 
@@ -385,7 +385,10 @@ class HeldBytes:
 
 
 class ChunkCache:
-    """This process's access to the machine's cache. Thread-safe. Disk errors never fail a read."""
+    """This process's access to the machine's cache. Thread-safe.
+
+    Disk errors never fail a read.
+    """
 
     def __init__(self, properties: Mapping[str, str], default_folder: str | None) -> None:
         self.chunk_bytes = int(read_property(properties, "cloud_storage_cache_chunk_size") or 0)
@@ -406,7 +409,7 @@ class ChunkCache:
         return divide_into_chunks(borders, size, self.chunk_bytes)
 
     def hold_chunk(self, source: CacheSource, span: ByteSpan, chunks: int) -> HeldBytes:
-        """Return a chunk, which cannot be evicted before its release.
+        """Return one of a segment's `chunks` chunks, which cannot be evicted before its release.
 
         Raises:
             ValueError: The object is too short.
@@ -419,7 +422,7 @@ class ChunkCache:
         return held
 
     def get_small(self, name: str, fetch: Callable[[], bytes]) -> bytes:
-        """Return an object that is cached whole; `fetch` loads it."""
+        """Return an object that is cached as one file; `fetch` loads a missing one."""
         held = self._get_or_fetch(self._build_path(name), None, fetch)
         held.release()
         return bytes(held.content)
@@ -483,7 +486,7 @@ class ChunkCache:
             return None
 
     def _evict_surplus(self, name: str, chunks: int) -> None:
-        """Evict surplus chunks, except under the `eager` strategy, which evicts during trims."""
+        """Evict surplus chunks of a segment; the `eager` strategy evicts chunks during trims instead."""
         most = self._rule.compute_max_chunks(chunks)
         if self._rule.strategy == "eager" or self._room is None or most >= chunks:
             return

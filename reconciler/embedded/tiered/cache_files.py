@@ -1,7 +1,7 @@
 """Files, chunks, limits and eviction of the read cache.
 
-A finished file is renamed to its path, so readers never see a partial one. Readers lock files shared, eviction
-exclusively.
+A finished file is renamed to its path, so readers never see a partial file. Readers hold a shared lock, evictions an
+exclusive one.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _compute_checksums(content: memoryview) -> Iterable[bytes]:
 
 
 def compute_file_size(size: int) -> int:
-    """Return the bytes on disk, with checksums, of `size` bytes of content."""
+    """Return the file size, including checksums, for `size` bytes of content."""
     return size + -(-size // PIECE_BYTES) * _SUM.size + _FOOTER.size
 
 
@@ -233,7 +233,7 @@ class CacheLimits:
 
 
 def read_cache_limits(properties: Mapping[str, str], disk_bytes: int) -> CacheLimits:
-    """Return the cache's limits; the smaller of bytes and percentage applies."""
+    """Return the cache's limits; the smaller of the limits in bytes and in percent applies."""
     usable = int(disk_bytes * (1 - _read_number(properties, "disk_reservation_percent") / 100))
     size = int(_read_number(properties, "cloud_storage_cache_size"))
     percent = _read_number(properties, "cloud_storage_cache_size_percent")
@@ -383,7 +383,7 @@ class EvictionRule:
         return chunks if chunks < self.few_chunks else max(1, math.floor(chunks * self.ratio))
 
     def choose_victims(self, hydrated: Sequence[HydratedChunk], chunks: int) -> list[HydratedChunk]:
-        """Return a segment's chunks to evict, in order, without open ones.
+        """Return a segment's chunks to evict, in order; chunks that a reader has open stay.
 
         `eager` evicts all chunks, `capped` the surplus. `predictive` evicts surplus chunks with the fewest pending
         readers, then the least recently used.

@@ -1,7 +1,7 @@
 """Store a cluster's metadata in object storage, to restore a lost cluster.
 
-A process reads the register, then the cluster, writes changed parts under new keys, and swaps the register. A
-concurrent process makes the swap fail.
+A process reads the register, then the cluster, writes changed parts under new keys, and swaps the register. If another
+process is faster, the swap fails.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _GroupOffsets:
 
 @dataclass(frozen=True, slots=True)
 class MetadataWriter:
-    """Stores one cluster's metadata. Processes may run concurrently."""
+    """Stores one cluster's metadata. Several processes may run at once."""
 
     store: ObjectStore
     storage: ObjectStore
@@ -157,7 +157,7 @@ class MetadataWriter:
         return written
 
     def _read_register(self, register: Register) -> RegisterSnapshot | None:
-        """Read the register; `None` if missing or damaged.
+        """Read the register; return `None` if it is missing or damaged.
 
         Raises:
             NewerFormatError: A newer version wrote it.

@@ -49,7 +49,7 @@ class TierHousekeeping:
     """Decides whether a housekeeping job may run now. Thread-safe."""
 
     meter: RequestMeter
-    """Counts all other requests."""
+    """Counts requests other than those of housekeeping."""
     now_ms: Callable[[], int]
     state: HousekeepingState = HOUSEKEEPING.initial
     _limits: IdleLimits = field(default_factory=lambda: IdleLimits.of({}))

@@ -102,7 +102,7 @@ def plan_expiry(
 ) -> Expiry:
     """Return the log start after total retention (F-R-016).
 
-    Records below `start` always expire. `read` opens a page.
+    Records below `start` always expire. `read` returns the entries of a page.
     """
     walk = _ExpiryWalk(policy, start, now_ms, manifest.stored_bytes)
     for page in manifest.pages:
@@ -314,8 +314,8 @@ def find_evictable(
 ) -> EvictionCandidates:
     """Return the segments that may be evicted from the local tier.
 
-    They are closed and uploaded (F-R-021). In a compacted log the remote copy must be equal; an older copy has removed
-    records. `same_below` returns the offset below which both tiers are equal.
+    They are closed and uploaded (F-R-021). In a compacted log the remote copy must be equal, since an older copy has
+    records that compaction removed. `same_below` returns the offset below which both tiers are equal.
     """
     segments = iter_segments(iter_live_entries(store, head), policy.limits)
     copied = list(takewhile(lambda segment: segment.is_closed and segment.last < head.uploaded_to, segments))
@@ -519,7 +519,7 @@ class TieredPartition:
         return total + sum(entry.bytes for entry in manifest.entries if entry.last >= start and entry.base < stop)
 
     def expire_to(self, head: Head, manifest: Manifest, start: int) -> ExpiryResult | None:
-        """Raise the log start on both tiers and delete records below it; return `None` without changes."""
+        """Raise the log start on both tiers and delete records below it; return `None` if nothing changed."""
         local = (
             raise_start(self.store, self.partition, start, self.policy.limits)
             if start > head.start
@@ -565,7 +565,7 @@ class TieredPartition:
 
 
 def _sum_garbage(manifest: Manifest) -> tuple[int, int, int]:
-    """Return segments, records and bytes of garbage.
+    """Return the number of segments, records and bytes of garbage.
 
     Records count only if the manifest is empty; otherwise they were rewritten, or counted before.
     """

@@ -106,7 +106,7 @@ class LimitedStore(WrappedStore):
         return get_request_slots(self.inner.url, self._limit)
 
     def get(self, key: str) -> StoredObject | None:
-        """Return an object, or `None` if missing."""
+        """Return an object, or `None` if it is missing."""
         with self.connections.hold_for_download():
             return super().get(key)
 
@@ -179,7 +179,7 @@ def lacks_uploaded(manifest: Manifest | None, head: Head) -> bool:
 
 
 def check_has_uploaded(manifest: Manifest | None, head: Head, partition: RemotePartition, where: object) -> None:
-    """Reject a manifest that lacks uploaded records; `where` begins the error."""
+    """Reject a manifest that lacks uploaded records; `where` names topic and partition."""
     if not lacks_uploaded(manifest, head):
         return
     problem = "is not there" if manifest is None else f"ends at offset {manifest.end}: it is an older copy"

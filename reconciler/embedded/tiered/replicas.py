@@ -68,7 +68,7 @@ class Replicas:
     is_stopped: Callable[[], bool] = lambda: False
 
     def refresh_wanted(self, is_wanted: Callable[[str], bool]) -> Mapping[str, int | ReconcilerError]:
-        """Refresh the wanted replicas; return changed partitions, or the error, by topic id.
+        """Refresh the wanted replicas; return the number of changed partitions, or the error, by topic id.
 
         This takes one GET per topic and partition.
         """

@@ -118,9 +118,9 @@ def finish_disablings(
     DISABLED and a higher epoch. After a crash each step can be repeated (F-K-063).
 
     `retain` only raises the manifest's epoch, which prevents earlier uploads from publishing (F-K-056). `delete` raises
-    the log start to the local start (F-K-061) and makes remote segments garbage (F-K-062). It also lowers the head's
-    `uploaded_to`: a late upload that raised it would cause evictions of records without remote copies. Later uploads
-    start at the earliest local offset (F-R-011), a gap that the plan shows (F-R-012).
+    the log start to the local start (F-K-061) and makes remote segments garbage (F-K-062). The same swap lowers the
+    head's `uploaded_to`; otherwise a late upload could cause evictions of records that no manifest references. Later
+    uploads start at the earliest local offset (F-R-011); the plan shows this gap (F-R-012).
     """
     current = catalog.read()
     begun = _find_disabling_topics(current, cluster_id)

@@ -69,7 +69,7 @@ def iter_segments_to_upload(
 ) -> Iterator[Segment]:
     """Yield closed segments that end before the offset `stable`.
 
-    `takes_open` also yields older entries of the open segment.
+    `takes_open` also yields the entries of the open segment that end before `stable`.
     """
     for segment in iter_segments(entries, limits):
         if segment.is_closed and segment.last < stable:
@@ -266,12 +266,12 @@ class BacklogController:
 
 
 def compute_backlog_error(backlog_bytes: int, free_bytes: int) -> float:
-    """Return the error: minus the backlog in thousandths of the free disk space."""
+    """Return the controller's error: minus the backlog in thousandths of the free disk space."""
     return -backlog_bytes * _ALL_SHARES / max(free_bytes, 1)
 
 
 def read_free_bytes(store: ObjectStore) -> int:
-    """Return the free bytes of a store's disk; a constant for buckets."""
+    """Return the free bytes of a store's disk; the result is a constant for buckets."""
     if not store.url.startswith(_FILE):
         return _NO_DISK
     return shutil.disk_usage(store.url.removeprefix(_FILE)).free

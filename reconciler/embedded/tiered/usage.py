@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ANSWERS: Final = (LostRaceError, MissingObjectError)
-"""Errors that are answers, not failed requests."""
+"""Errors that are answers of the store, not failed requests."""
 _SEGMENT: Final = ".parquet"
 
 
@@ -112,7 +112,7 @@ def find_manifest_problem(
 ) -> UserError | None:
     """Return why a manifest cannot have all uploaded records, or `None`.
 
-    If the manifest was read last, check again with a newer head.
+    The head may be older than the manifest; then check again with a newer head.
     """
     if head.start >= head.uploaded_to:
         return None
