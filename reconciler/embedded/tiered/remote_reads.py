@@ -216,7 +216,7 @@ def _release_result(future: Future[HeldBytes]) -> None:
 _READ_AHEAD: Final = 4
 """Chunks, or as many bytes, that a reader fetches ahead."""
 _SMALL_READ_AHEAD: Final = 32
-"""Maximum one-chunk segments that are fetched concurrently."""
+"""Maximum number of one-chunk segments fetched concurrently."""
 
 
 def read_pieces(

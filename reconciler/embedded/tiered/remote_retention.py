@@ -630,7 +630,7 @@ def _read_percent(properties: Mapping[str, str]) -> float:
 def plan_evictions(candidates: Sequence[EvictionCandidates], excess: int) -> list[int]:
     """Return how many segments to evict per partition, to free `excess` bytes.
 
-    Segments beyond their local target go first, then the oldest.
+    Segments beyond their local target are evicted first, then the oldest segments.
     """
     counts = [0] * len(candidates)
     waiting = [_rank(candidate, 0, number) for number, candidate in enumerate(candidates) if candidate.segments]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Failure: TypeAlias = ReconcilerError | None
 
 _MAX_LISTINGS: Final = 100
-"""Maximum topics listed one by one; for more, all heads are listed at once."""
+"""Maximum number of topics listed one by one; beyond it, all heads are listed at once."""
 
 
 def finish_deletions(store: ObjectStore, catalog: CatalogRegister, remote: RemoteDeletion | None = None) -> int:
