@@ -1,7 +1,7 @@
 """Files, chunks, limits and eviction of the read cache.
 
-A finished file is renamed to its path, so readers never see a partial file. Readers share a lock on a
-file; an eviction locks it exclusively.
+A finished file is renamed to its path, so readers never see a partial file. Readers share a lock on a file;
+an eviction locks it exclusively.
 """
 
 from __future__ import annotations
@@ -385,8 +385,8 @@ class EvictionRule:
     def choose_victims(self, hydrated: Sequence[HydratedChunk], chunks: int) -> list[HydratedChunk]:
         """Return a segment's chunks to evict, in order; chunks that a reader has open stay.
 
-        `eager` evicts all chunks; `capped` evicts surplus chunks. `predictive` evicts surplus chunks with the fewest pending
-        readers, then the least recently used.
+        `eager` evicts all chunks; `capped` evicts surplus chunks. `predictive` evicts surplus chunks with the
+        fewest pending readers first, then the least recently used.
         """
         unshared = [chunk for chunk in hydrated if not chunk.is_shared]
         if self.strategy == "eager":
