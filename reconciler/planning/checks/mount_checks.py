@@ -17,6 +17,7 @@ from reconciler.planning.resolve.limits import describe_unsupported
 from reconciler.planning.resolve.mount_sources import (
     has_own_topic,
     held_state,
+    hides_locations,
     is_at,
     is_away,
     is_explicit,
@@ -241,6 +242,8 @@ def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> I
     """Reject a mount over another topic with the same name."""
     location, meant = location_of(seen), meant_location(mounting, situation)
     mount_source = situation.request.stored.mounts.get(mounting.address)
+    if location is None and hides_locations(mounting.cluster, situation) and not is_stranger(mounting, seen, situation):
+        return
     if location is not None and is_at(location, meant):
         if (
             not isinstance(mount_source, MountSource)
@@ -442,7 +445,9 @@ def _check_tiered(mounting: Mounting, seen: Observed, situation: Situation) -> I
             f"topic {mounting.topic_name} only uploads: with remote.read off none of it is readable once mounted",
             "Switch remote.read on, and apply that.",
         )
-    elif seen.topic.legacy is None or seen.state == TieringState.DISABLED.value:
+    elif seen.state == TieringState.DISABLED.value or (
+        seen.topic.legacy is None and not hides_locations(mounting.cluster, situation)
+    ):
         yield f"topic {mounting.topic_name} is not tiered: nothing of it is in object storage", _SWITCH_ON
 
 

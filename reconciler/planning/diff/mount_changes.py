@@ -149,6 +149,8 @@ def _predict_mounted_topic(sides: AddressView, source: MountSource, situation: S
         stored = source.recoverable
         partitions, factor, initial = stored.partitions, stored.replication_factor, stored.initial
         own, all_set = stored.own, stored.configs
+    elif source.unmounts is None:
+        return Observed(topic)  # only the platform reads its content, and sets the declared configs after the mount
     else:
         seen = _find_topic_to_detach(source, situation)
         if seen is None or not isinstance(seen.resource, Topic):
@@ -281,6 +283,16 @@ def _read_declared_retention(mounting: Mounting, situation: Situation) -> dict[s
     return {"retention": retention} if retention else {}
 
 
+def _read_declared_configs(mounting: Mounting, situation: Situation) -> dict[str, Value]:
+    """Return the configs to set after a mount whose content is unknown until then."""
+    source = situation.request.stored.mounts.get(mounting.address)
+    is_known = isinstance(source, MountSource) and (source.recoverable is not None or source.unmounts is not None)
+    wanted = situation.wanted.get(get_mounted_topic(mounting))
+    if is_known or wanted is None or not isinstance(wanted.resource, Topic) or not wanted.resource.spec.configs:
+        return {}
+    return {"configs": dict(wanted.resource.spec.configs)}
+
+
 def _is_moved_here(topic: Address, situation: Situation) -> bool:
     wanted = situation.wanted.get(topic)
     old = wanted.moved_from if wanted is not None else None
@@ -332,6 +344,8 @@ def _plan_mount_transition(
     if situation.find_capabilities(mounting.cluster).mountings_by_jobs:
         more = _read_declared_retention(mounting, situation) if topic is None else {"incarnation": topic.incarnation}
         parameters |= {"by": BY_JOBS, **more}
+    elif topic is None:
+        parameters |= _read_declared_configs(mounting, situation)
     return Transition(
         address=sides.address,
         machine=machine.name,

@@ -184,10 +184,17 @@ def is_stranger(mounting: Mounting, seen: Observed, situation: Situation) -> boo
     if seen.state == MIGRATING or seen.incarnation in ids:
         return False
     location, meant = location_of(seen), meant_location(mounting, situation)
+    if location is None and hides_locations(mounting.cluster, situation):
+        return bool(ids)
     is_located = mounting.spec.state == "mounted" or is_unmounted(last)
     if location is not None and (is_located or is_explicit(meant)):
         return not is_at(location, meant)
     return is_located or (bool(ids) and seen.incarnation is not None)
+
+
+def hides_locations(cluster: str, situation: Situation) -> bool:
+    """Return whether a cluster keeps the locations of its topics to itself: it then names its object storage."""
+    return bool(situation.find_capabilities(cluster).object_storage)
 
 
 def has_own_topic(mounting: Mounting, situation: Situation) -> bool:

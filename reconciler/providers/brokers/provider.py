@@ -67,6 +67,8 @@ if TYPE_CHECKING:
     from reconciler.providers.brokers.links.link_site import LinkSite
     from reconciler.providers.brokers.migrations import KafkaMigrations, KafkaMountings
     from reconciler.providers.brokers.mount_ledger import Seal
+    from reconciler.providers.protocol import Archives
+    from reconciler.providers.protocol_moves import Migrations
     from reconciler.records.log import Isolation, LostOffsets, TopicLog, TopicProducer, TransactionalSink
     from reconciler.resources.acls import AccessBinding
     from reconciler.resources.mirror_link import MirrorTopic
@@ -331,7 +333,7 @@ class BrokersProvider(ABC):
         bindings = self._without_denials(every, links)
         inventory: dict[Address, Observed] = {}
         if wanted is None or wanted(self._declared.address):
-            seen_cluster = observe_cluster(look, self._declared)
+            seen_cluster = self._observe_cluster(look)
             inventory[self._declared.address] = replace(
                 seen_cluster, cluster=replace(seen_cluster.cluster, owners=ledger.owners)
             )
@@ -346,9 +348,21 @@ class BrokersProvider(ABC):
             if name in sealed or name in filled:
                 log = replace(observed.topic, is_sealed=name in sealed, filled=filled.get(name))
                 inventory[address] = replace(observed, topic=log)
+        return self._add_mountings(inventory, wanted)
+
+    def _observe_cluster(self, look: ClusterFacts) -> Observed:
+        return observe_cluster(look, self._declared)
+
+    def _change_cluster(self, action: Update, may_go_on: Callable[[], None]) -> Outcome:
+        return change_cluster(self._client, action, may_go_on)
+
+    def _add_mountings(
+        self, inventory: dict[Address, Observed], is_wanted: Callable[[str], bool] | None
+    ) -> Mapping[Address, Observed]:
+        """Add mounts and unmounts in progress to an inventory."""
         if self._declared.spec.object_storage is not None:
             try:
-                return self._mountings.add_moves(inventory, wanted)
+                return self._mountings.add_moves(inventory, is_wanted)
             except NotAuthorizedError:
                 if needs_ledger(self._known):
                     raise
@@ -388,7 +402,7 @@ class BrokersProvider(ABC):
         for action in actions:
             match action:
                 case Update(after=Cluster()):
-                    yield change_cluster(self._client, action, may_go_on)
+                    yield self._change_cluster(action, may_go_on)
                 case _:
                     rest.append(action)
         self.learn_names(action.address for action in rest)
@@ -406,7 +420,7 @@ class BrokersProvider(ABC):
         if rest:
             yield from apply_protecting_copies(
                 rest,
-                lambda: self.migrations.job_steps,
+                lambda: self._job_migrations.job_steps,
                 lambda actions: TopicBatch(
                     self._client, self._naming, to_pending_changes(actions, self._naming), may_go_on, self._edge.warn
                 ).apply_changes(),
@@ -436,7 +450,7 @@ class BrokersProvider(ABC):
             return action
         may_go_on()
         try:
-            return self.migrations.job_steps.defer_changes(action)
+            return self._job_migrations.job_steps.defer_changes(action)
         except (StalePlanError, UserError) as error:
             return FailedAction(action.id, error)
 
@@ -478,13 +492,17 @@ class BrokersProvider(ABC):
         return KafkaGroups(self._client, self._naming)
 
     @property
-    def archives(self) -> KafkaMountings:
+    def archives(self) -> Archives:
         """Detached topics in the object storage."""
         return self._mountings
 
     @property
-    def migrations(self) -> KafkaMigrations:
+    def migrations(self) -> Migrations:
         """Mounts and unmounts by jobs."""
+        return self._job_migrations
+
+    @property
+    def _job_migrations(self) -> KafkaMigrations:
         return self._mountings.migrations(self._naming, self.groups, lambda: self.capabilities, self.open_log)
 
     @property

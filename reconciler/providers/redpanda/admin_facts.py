@@ -31,7 +31,7 @@ class AdminFacts:
     @cached_property
     def nodes(self) -> Sequence[Node]:
         """All brokers."""
-        return self.admin.nodes()
+        return self.admin.list_nodes()
 
     @cached_property
     def version(self) -> tuple[int, int]:
@@ -54,17 +54,17 @@ class AdminFacts:
     @cached_property
     def properties(self) -> Mapping[str, Any]:
         """All cluster properties."""
-        return self.admin.properties()
+        return self.admin.read_properties()
 
     @cached_property
     def config_status(self) -> Sequence[NodeConfig]:
         """What each broker has taken of the properties."""
-        return self.admin.config_status()
+        return self.admin.list_node_configs()
 
     @cached_property
     def license_status(self) -> str:
         """`valid`, `expired`, `not_present` or `unknown`."""
-        return self.admin.license_status()
+        return self.admin.read_license_status()
 
     def object_storage(self) -> str:
         """Return the URL of the bucket or container; empty without one."""

@@ -52,6 +52,7 @@ def read_capabilities(
         REDPANDA,
         tiering="tiering" not in lacks,
         untiering="untiering" not in lacks,
+        mountings="mountings" not in lacks,
         acls=not acl_code,
         access=replace(
             REDPANDA.access,
@@ -65,7 +66,7 @@ def read_capabilities(
         configs=configs,
         object_storage=admin.object_storage(),
         defaults=dict(_read_defaults(admin.properties, configs)),
-        properties=dict(_read_property_keys(admin.admin.schema())),
+        properties=dict(_read_property_keys(admin.admin.read_property_schema())),
     )
 
 

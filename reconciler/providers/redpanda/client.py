@@ -80,18 +80,18 @@ class AdminClient:
             "Check username and password of `admin` in the Cluster, or those of `security`: it must be a superuser.",
         )
 
-    def nodes(self) -> Sequence[Node]:
+    def list_nodes(self) -> Sequence[Node]:
         """Return all brokers, with one request."""
         return [
             Node(entry["node_id"], str(entry.get("version", "")), bool(entry.get("is_alive", True)))
             for entry in _rows(self._get("/v1/brokers"), "node_id")
         ]
 
-    def uuid(self) -> str:
+    def read_uuid(self) -> str:
         """Return the cluster's UUID, which its locations carry."""
         return str(_object(self._get("/v1/cluster/uuid")).get("cluster_uuid", ""))
 
-    def license_status(self) -> str:
+    def read_license_status(self) -> str:
         """Return `valid`, `expired` or `not_present`; `unknown` if this version does not tell."""
         answer = self._api.read("/v1/features/enterprise")
         if not answer.is_success:
@@ -99,16 +99,16 @@ class AdminClient:
         content = answer.json()
         return str(content.get("license_status", "unknown")) if isinstance(content, dict) else "unknown"
 
-    def properties(self) -> Mapping[str, Any]:
-        """Return all cluster properties with their values, defaults included; secrets read as `[secret]`."""
-        return _object(self._get("/v1/cluster_config?include_defaults=true"))
+    def read_properties(self, *, with_defaults: bool = True) -> Mapping[str, Any]:
+        """Return cluster properties with their values; secrets read as `[secret]`."""
+        return _object(self._get(f"/v1/cluster_config?include_defaults={str(with_defaults).lower()}"))
 
-    def schema(self) -> Mapping[str, Mapping[str, Any]]:
+    def read_property_schema(self) -> Mapping[str, Mapping[str, Any]]:
         """Return the type, range and need of a restart of each property."""
         properties = _object(self._get("/v1/cluster_config/schema")).get("properties")
         return properties if isinstance(properties, dict) else {}
 
-    def config_status(self) -> Sequence[NodeConfig]:
+    def list_node_configs(self) -> Sequence[NodeConfig]:
         """Return what each broker has taken of the properties."""
         return [
             NodeConfig(entry["node_id"], int(entry.get("config_version", -1)), bool(entry.get("restart")))
@@ -124,7 +124,7 @@ class AdminClient:
             raise UserError(message, hint="Correct them in the Cluster, and plan again.")
         return int(_object(self._checked(answer, "change properties")).get("config_version", -1))
 
-    def detached(self) -> Sequence[MountableEntry]:
+    def list_mountable(self) -> Sequence[MountableEntry]:
         """Return the mountable topics of the object storage."""
         rows = _rows(_object(self._get("/v1/topics/mountable")).get("topics"), "topic")
         return [
@@ -148,18 +148,18 @@ class AdminClient:
         """Begin one unmount, and return its id. Not repeatable; see `mount`."""
         return self._begin("/v1/topics/unmount", [{"topic": name} for name in topics], f"unmount {', '.join(topics)}")
 
-    def tasks(self) -> Sequence[MountTask]:
+    def list_tasks(self) -> Sequence[MountTask]:
         """Return the migrations that the answering broker knows; finished ones are absent."""
         return [_task(row) for row in _rows(self._get("/v1/migrations"), "id")]
 
-    def task(self, number: int) -> MountTask | None:
+    def read_task(self, number: int) -> MountTask | None:
         """Return one migration; `None` if it has finished and is gone, or never was."""
         answer = self._api.read(f"/v1/migrations/{number}")
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
         return _task(_object(self._checked(answer, f"read migration {number}")))
 
-    def ask(self, number: int, verb: str) -> bool:
+    def request_action(self, number: int, verb: str) -> bool:
         """Request `cancel` or another action; return whether the migration exists. Repeatable.
 
         Raises:
@@ -168,7 +168,7 @@ class AdminClient:
         path = f"/v1/migrations/{number}?action={verb}"
         return self._exists(self._api.change("POST", path, is_repeatable=True), f"{verb} migration {number}")
 
-    def forget(self, number: int) -> bool:
+    def delete_task(self, number: int) -> bool:
         """Delete the record of a migration that has ended; return whether there was one. Repeatable."""
         path = f"/v1/migrations/{number}"
         return self._exists(self._api.change("DELETE", path, is_repeatable=True), f"delete migration {number}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import UserError
@@ -10,13 +11,25 @@ from reconciler.providers.brokers.provider import BrokersProvider
 from reconciler.providers.redpanda.admin_facts import AdminFacts
 from reconciler.providers.redpanda.capabilities import read_capabilities
 from reconciler.providers.redpanda.client import AdminClient
+from reconciler.providers.redpanda.mounts import (
+    RedpandaArchives,
+    RedpandaMigrations,
+    TopicMover,
+    add_mountings,
+    split_moves,
+)
+from reconciler.providers.redpanda.properties import change_properties, observe_properties
 from reconciler.resources.inventory import ClusterIdentity
 from reconciler.resources.redpanda_configs import STORAGE_MODE, WIRE_NAMES
+from reconciler.runtime.retry import skip_check
 
 if TYPE_CHECKING:
-    from reconciler.providers.protocol import Edge
+    from reconciler.planning.actions import ControlAction, Update
+    from reconciler.providers.brokers.cluster_facts import ClusterFacts
+    from reconciler.providers.protocol import Edge, Outcome
+    from reconciler.resources.address import Address
     from reconciler.resources.cluster import Cluster
-    from reconciler.resources.inventory import Capabilities
+    from reconciler.resources.inventory import Capabilities, Observed
 
 DIALECT: Final = Dialect(
     "redpanda",
@@ -46,12 +59,45 @@ class RedpandaProvider(BrokersProvider):
         self._facts = AdminFacts(self._admin)
         _ = self._facts.version
         identity = super().identify()
-        uuid = self._admin.uuid()
+        uuid = self._admin.read_uuid()
         if identity.cluster_id.removeprefix(_ID_PREFIX) != uuid:
             theirs = f"the Admin API is that of {_ID_PREFIX}{uuid}"
             message = f"cluster {self._admin.name}: the brokers are those of {identity.cluster_id}, and {theirs}"
             raise UserError(message, hint="Correct bootstrapServers or adminUrls of the Cluster.")
         return identity
+
+    def apply(
+        self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = skip_check
+    ) -> Iterator[Outcome]:
+        """Apply a batch: mounts and unmounts by the Admin API, the rest by the brokers."""
+        moves, others = split_moves(actions, self._naming)
+        if others:
+            yield from super().apply(others, may_go_on=may_go_on)
+        if moves:
+            yield from TopicMover(self._admin, self._client, may_go_on).run(moves)
+
+    def _observe_cluster(self, look: ClusterFacts) -> Observed:
+        return observe_properties(self._declared, look.cluster.id, self._admin)
+
+    def _change_cluster(self, action: Update, may_go_on: Callable[[], None]) -> Outcome:
+        return change_properties(action, self._client.describe_cluster().id, self._admin, may_go_on)
+
+    def _add_mountings(
+        self, inventory: dict[Address, Observed], is_wanted: Callable[[str], bool] | None
+    ) -> Mapping[Address, Observed]:
+        if self._facts.explain_missing_tiering() is not None:
+            return inventory
+        return add_mountings(inventory, self._admin.list_tasks(), self._naming, self._admin.name, is_wanted)
+
+    @property
+    def archives(self) -> RedpandaArchives:
+        """Detached topics in the object storage."""
+        return RedpandaArchives(self._admin, self._naming)
+
+    @property
+    def migrations(self) -> RedpandaMigrations:
+        """Mounts and unmounts by the cluster itself."""
+        return RedpandaMigrations(self._admin, self._client, self._naming, self._job_migrations.job_steps)
 
     def _read_capabilities(self) -> Capabilities:
         from reconciler.providers.brokers.security import find_principal  # noqa: PLC0415 - imported on use
